@@ -1,0 +1,88 @@
+"""Rules and parameters that several resources share."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from fhir_service.interface.datatypes import id_of
+from fhir_service.interface.outcomes import BUSINESS_RULE, INVALID
+from fhir_service.interface.site import Site
+from fhir_service.interface.vocabulary import Found, Param, Rule, World, rule
+
+
+def records_exist(rule_id: str, named: Callable[[Any], Iterator[tuple[str, str]]]) -> Rule:
+    """The rule that every record a body names is stored (decision T6). `named` yields `(expression, Type/id)`."""
+
+    @rule(rule_id, BUSINESS_RULE, needs="state", given=False)
+    def names_stored_records(body: Any, world: World) -> Found:
+        for expression, target in named(body):
+            if not world.known.exists(target):
+                yield expression, f"{target} is not known"
+
+    return names_stored_records
+
+
+def extensions_are_listed(resource: str, listed: Callable[[Site], dict[str, str]]) -> Rule:
+    """The rule that an extension is one the interface lists, with its value, once (COMMON-45).
+
+    `listed` gives each address with the element that must come with it.
+    """
+
+    @rule("COMMON-45", INVALID, given=False)
+    def lists_extensions(body: Any, site: Site) -> Found:
+        if not body.extension:
+            return
+        values, seen = listed(site), set()
+        for index, extension in enumerate(body.extension):
+            at = f"{resource}.extension[{index}]"
+            if extension.url not in values:
+                yield f"{at}.url", "the extension is not known here"
+            elif extension.url in seen:
+                yield f"{at}.url", "the extension is sent twice"
+            elif (unused := extension.model_fields_set - {"url", values[extension.url]}):
+                yield f"{at}.{min(unused)}", "the element is not known in this extension"
+            elif getattr(extension, values[extension.url]) is None:
+                yield f"{at}.{values[extension.url]}", "a required element is missing"
+            seen.add(extension.url)
+
+    return lists_extensions
+
+
+def extension_value(body: Any, url: str, element: str) -> Any:
+    """The value of the extension with this address, or None."""
+    return next((getattr(e, element) for e in body.extension or () if e.url == url), None)
+
+
+def reference_id(element: str) -> Callable[[dict[str, Any]], str | None]:
+    """Draws the id of a stored resource's reference."""
+
+    def draw(stored: dict[str, Any]) -> str | None:
+        found = stored.get(element)
+        return id_of(found["reference"]) if found else None
+
+    return draw
+
+
+def codings(element: str) -> Callable[[dict[str, Any]], list[tuple[str | None, str | None]]]:
+    """Draws the codings of a stored CodeableConcept, or of a list of them or of codings."""
+
+    def draw(stored: dict[str, Any]) -> list[tuple[str | None, str | None]]:
+        found = stored.get(element) or []
+        concepts = found if isinstance(found, list) else [found]
+        return [(c.get("system"), c.get("code")) for concept in concepts for c in concept.get("coding", [concept])]
+
+    return draw
+
+
+def identifiers(stored: dict[str, Any]) -> list[tuple[str | None, str | None]]:
+    """Draws the business identifiers of a stored resource."""
+    found = stored.get("identifier") or []
+    return [(i.get("system"), i.get("value")) for i in (found if isinstance(found, list) else [found])]
+
+
+def optional(shown: dict[str, Any]) -> dict[str, Any]:
+    """A body without the elements that are absent."""
+    return {name: value for name, value in shown.items() if value is not None and value != []}
+
+
+ID = Param("_id", "id", lambda stored: stored["id"])
+IDENTIFIER = Param("identifier", "codes", identifiers)

@@ -1,0 +1,198 @@
+"""PaymentNotice: a payment collected from a patient, deducted from the balance; a copayment when it names a Claim."""
+
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from fhir_service.interface.datatypes import (
+    ClaimReference,
+    Element,
+    Id,
+    Identifier,
+    Meta,
+    Number,
+    PatientReference,
+    Text,
+    Time,
+    Unused,
+    Uri,
+    id_of,
+    instant_text,
+    reference,
+)
+from fhir_service.interface.outcomes import BUSINESS_RULE, INVALID
+from fhir_service.interface.resources.common import ID, IDENTIFIER, optional, records_exist, reference_id
+from fhir_service.interface.site import STORED, Site
+from fhir_service.interface.vocabulary import Found, Moment, Param, Resource, World, rule
+
+MOST = Decimal("9999999.99")
+PAID = {"coding": [{"system": "http://terminology.hl7.org/CodeSystem/paymentstatus", "code": "paid"}]}
+
+
+class ClaimPart(Element):
+    url: Uri
+    valueReference: ClaimReference
+
+
+class Extension(Element):
+    url: Uri
+    extension: Annotated[list[ClaimPart], Field(min_length=1)] | None = None
+
+
+class Amount(Element):
+    value: Number
+    currency: Text | None = None
+
+
+class PaymentNotice(Element):
+    """The field table of PaymentNotice as a body of create."""
+
+    resourceType: Literal["PaymentNotice"]
+    id: Id | None = None
+    meta: Meta | None = None
+    identifier: Annotated[list[Identifier], Field(min_length=1)] | None = None
+    extension: Annotated[list[Extension], Field(min_length=1)] | None = None
+    status: Text
+    request: PatientReference
+    created: Time
+    payment: Unused
+    recipient: Unused
+    amount: Amount
+    paymentStatus: dict[str, Any] | None = None
+
+    @property
+    def claims(self) -> list[str]:
+        """The claims that a copayment names, as `Claim/id`."""
+        return [part.valueReference.reference for e in self.extension or () for part in e.extension or ()]
+
+    @property
+    def cents(self) -> int:
+        """The amount in cents; whole by the rules on `amount.value`."""
+        return int(self.amount.value * 100)
+
+
+@rule("COMMON-45", INVALID, given=False)
+def extension_is_the_copayment(notice: PaymentNotice, site: Site) -> Found:
+    """The one extension is the copayment's, with `claim` parts."""
+    for index, extension in enumerate(notice.extension or ()):
+        at = f"PaymentNotice.extension[{index}]"
+        if extension.url != site.copayment:
+            yield f"{at}.url", "the extension is not known here"
+        elif index:
+            yield f"{at}.url", "the extension is sent twice"
+        for number, part in enumerate(extension.extension or ()):
+            if part.url != "claim":
+                yield f"{at}.extension[{number}].url", "the extension is not known here"
+
+
+@rule("PAY-12", BUSINESS_RULE, given=True)
+def status_is_active(notice: PaymentNotice, _: Site) -> Found:
+    """Only `active` is supported."""
+    if notice.status != "active":
+        yield "PaymentNotice.status", "the status is not supported"
+
+
+@rule("PAY-25", BUSINESS_RULE, given=False)
+def amount_is_positive(notice: PaymentNotice, _: Site) -> Found:
+    """More than nothing is paid."""
+    if notice.amount.value <= 0:
+        yield "PaymentNotice.amount.value", "the amount is not more than zero"
+
+
+@rule("PAY-26", BUSINESS_RULE, given=False)
+def amount_is_in_cents(notice: PaymentNotice, _: Site) -> Found:
+    """At most two decimals, counted on the value."""
+    value = notice.amount.value
+    if abs(value) <= MOST and value != value.quantize(Decimal("0.01")):
+        yield "PaymentNotice.amount.value", "the amount has more than two decimals"
+
+
+@rule("PAY-28", BUSINESS_RULE, given=False)
+def amount_is_within_the_limit(notice: PaymentNotice, _: Site) -> Found:
+    """At most 9,999,999.99."""
+    if notice.amount.value > MOST:
+        yield "PaymentNotice.amount.value", "the amount is above 9999999.99"
+
+
+@rule("PAY-08", BUSINESS_RULE, given=False)
+def copayment_names_a_claim(notice: PaymentNotice, _: Site) -> Found:
+    """A copayment names a Claim."""
+    if notice.extension and not notice.claims:
+        yield "PaymentNotice.extension[0].extension", "a copayment names exactly one Claim"
+
+
+@rule("PAY-07", BUSINESS_RULE, given=True)
+def copayment_names_one_claim(notice: PaymentNotice, _: Site) -> Found:
+    """A copayment names no second Claim."""
+    if len(notice.claims) > 1:
+        yield "PaymentNotice.extension[0].extension[1]", "a copayment names exactly one Claim"
+
+
+def _records(notice: PaymentNotice) -> Iterator[tuple[str, str]]:
+    yield "PaymentNotice.request", notice.request.reference
+    for claim in notice.claims[:1]:
+        yield "PaymentNotice.extension[0].extension[0].valueReference", claim
+
+
+@rule("PAY-10", BUSINESS_RULE, needs="state", given=False)
+def claim_is_the_patients(notice: PaymentNotice, world: World) -> Found:
+    """The Claim of a copayment belongs to the patient who pays."""
+    for claim in notice.claims[:1]:
+        if world.known.exists(claim) and world.known.patient_of(claim) != id_of(notice.request.reference):
+            at = "PaymentNotice.extension[0].extension[0].valueReference"
+            yield at, f"{claim} belongs to another patient"
+
+
+@rule("PAY-CREATE-04", BUSINESS_RULE, needs="state", given=True)
+def balance_stays_positive(notice: PaymentNotice, world: World) -> Found:
+    """An ordinary payment is at most the balance owed."""
+    if not notice.extension and notice.amount.value * 100 > world.known.balance(id_of(notice.request.reference)):
+        yield "PaymentNotice.amount.value", "the payment is above the balance owed"
+
+
+def prepare(notice: PaymentNotice, moment: Moment) -> dict[str, Any]:
+    """A new notice: `created` is the time of storing, the currency USD, the unused objects say so."""
+    identifiers = [{"system": i.system, "value": i.value} for i in notice.identifier or ()]
+    return optional(
+        {
+            "resourceType": "PaymentNotice",
+            "id": moment.id,
+            "identifier": identifiers,
+            "extension": [_copayment(claim) for claim in notice.claims],
+            "status": "active",
+            "request": reference(notice.request.reference),
+            "created": instant_text(moment.now),
+            "payment": {"display": "Unused"},
+            "recipient": {"display": "Unused"},
+            "amount": {"value": notice.amount.value, "currency": "USD"},
+            "paymentStatus": PAID,
+        }
+    )
+
+
+def _copayment(claim: str) -> dict[str, Any]:
+    return {"url": STORED.copayment, "extension": [{"url": "claim", "valueReference": reference(claim)}]}
+
+
+PAYMENT_NOTICE = Resource(
+    "PaymentNotice",
+    model=PaymentNotice,
+    interactions=("create", "read", "search"),
+    params=(ID, IDENTIFIER, Param("request", "reference", reference_id("request"), target="Patient")),
+    rules=(
+        extension_is_the_copayment,
+        status_is_active,
+        amount_is_positive,
+        amount_is_in_cents,
+        amount_is_within_the_limit,
+        copayment_names_a_claim,
+        copayment_names_one_claim,
+        records_exist("PAY-14", _records),
+        claim_is_the_patients,
+        balance_stays_positive,
+    ),
+    prepare=prepare,
+    named=lambda notice, _: (target for _, target in _records(notice)),
+)

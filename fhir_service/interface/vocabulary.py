@@ -1,0 +1,307 @@
+"""What a resource of the interface is made of: model, rules, search parameters; and `check`, the one entry point.
+
+A rule is a small generator that yields `(expression, text)` or `(expression, text, message)` for each thing that
+is wrong, and never raises: `expression` is the FHIRPath of the element, `text` says what is wrong in codes, ids and
+paths, `message` is the interface's own wording where it has one.
+"""
+
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cached_property
+from itertools import groupby
+from typing import Any, Literal, NamedTuple, Protocol
+
+from pydantic import BaseModel, ValidationError
+
+from fhir_service.interface.outcomes import INVALID, FhirError, Outcome
+from fhir_service.interface.site import Site
+
+Needs = Literal["payload", "reference", "state"]
+Found = Iterator[tuple[str, str] | tuple[str, str, str]]
+Interaction = Literal["create", "read", "update", "search"]
+
+
+class Lookup(Protocol):
+    """The records that a rule may ask for. The writer answers from a prefetched view, the pipelines over HTTP."""
+
+    def questionnaire(self, questionnaire_id: str) -> Any | None:
+        """The Questionnaire model with this id, active or retired; None when there is none."""
+
+
+class Note(Protocol):
+    """A note of a chart: whose it is, in which encounter, and `open`, `cancelled` or `deleted`."""
+
+    id: str
+    patient: str
+    encounter: str | None
+    state: str
+
+
+class State(Lookup, Protocol):
+    """What only the service knows: the records named in a body, notes and balances."""
+
+    def exists(self, reference: str) -> bool:
+        """Whether the record is stored; `reference` is `Type/id`."""
+
+    def patient_of(self, reference: str) -> str | None:
+        """The id of the patient to whom a stored Claim or Encounter belongs."""
+
+    def display(self, reference: str) -> str | None:
+        """The name of a stored Group, Patient or Practitioner."""
+
+    def note_of(self, encounter_id: str) -> Note | None:
+        """The note to which a stored Encounter belongs."""
+
+    def note(self, note_id: str) -> Note | None:
+        """A note by its identifier."""
+
+    def balance(self, patient_id: str) -> int:
+        """Charges less payments, in cents."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong with a body.
+
+    `rule` is a requirement's id, `given` tells whether the interface or a decision of ours rests behind it.
+    """
+
+    rule: str
+    outcome: Outcome
+    expression: str
+    text: str
+    message: str | None = None
+    given: bool = True
+
+    def error(self) -> FhirError:
+        """This problem as the outcome of a request."""
+        return FhirError(self.outcome, self.text, self.expression, self.message)
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A rule of the interface: what must be true, as a function that yields what is not."""
+
+    id: str
+    outcome: Outcome
+    needs: Needs
+    given: bool
+    function: Callable[[Any, Any], Found]
+
+    def problems(self, body: Any, world: Any) -> Iterator[Problem]:
+        for found in self.function(body, world):
+            expression, text, *message = found
+            yield Problem(self.id, self.outcome, expression, text, message[0] if message else None, self.given)
+
+
+def rule(
+    id: str, outcome: Outcome, needs: Needs = "payload", given: bool = True
+) -> Callable[[Callable[[Any, Any], Found]], Rule]:
+    """Makes a rule of a generator over `(body, site)`, or `(body, world)` when it needs more than the body."""
+    return lambda function: Rule(id, outcome, needs, given, function)
+
+
+ParamKind = Literal["id", "token", "codes", "reference", "date", "contains", "starts", "exact", "uri"]
+
+
+@dataclass(frozen=True, slots=True)
+class Param:
+    """A search parameter. `values` draws what is indexed from a stored resource.
+
+    kind: `id`; `token` (one code without a system, from `allowed`); `codes` (codings, any number); `reference` (an id of
+    `target`); `date`; `contains`, `starts`, `exact` (strings); `uri` (the id within an address of `target`).
+    values: a list of `(system, code)` for `codes`, of strings for `exact`, else one string or None.
+    """
+
+    name: str
+    kind: ParamKind
+    values: Callable[[Any], Any]
+    target: str = ""
+    allowed: tuple[str, ...] = ()
+    repeats: bool = False
+    through: str = ""
+
+    @property
+    def column(self) -> str:
+        """The column that holds the values of a single-valued parameter."""
+        return self.name.replace("-", "_").replace(".", "_").lstrip("_")
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """What a stored resource takes from its making rather than from the body: its id, the time, the world it met."""
+
+    id: str
+    now: datetime
+    state: State
+    site: Site
+    new_id: Callable[[], str]
+
+
+def _rank(rule: Rule) -> tuple[int, int]:
+    return rule.outcome.status, ("payload", "reference", "state").index(rule.needs)
+
+
+@dataclass(frozen=True)
+class Resource:
+    """One resource of the interface: the product of its declarations and the interactions is the service.
+
+    prepare: a new resource as it is stored (defaults filled in, markers for placeholders).
+    merge: the stored resource after an update.
+    order: where a problem of a rule stands, for resources whose items are checked one after another.
+    named: the references that the rules will ask about, as `Type/id`, so that they can be fetched together.
+    """
+
+    name: str
+    model: type[BaseModel]
+    interactions: tuple[Interaction, ...]
+    params: tuple[Param, ...]
+    rules: tuple[Rule, ...] = ()
+    sorts: Mapping[str, str] = field(default_factory=dict)
+    update_model: type[BaseModel] | None = None
+    prepare: Callable[[Any, Moment], dict[str, Any]] | None = None
+    merge: Callable[[dict[str, Any], Any, Moment], dict[str, Any]] | None = None
+    named: Callable[[Any, Site], Iterator[str]] = lambda _model, _site: iter(())
+    order: Callable[[Problem], tuple[int, ...]] | None = None
+
+    def param(self, name: str) -> Param | None:
+        return next((param for param in self.params if param.name == name), None)
+
+    @cached_property
+    def ordered_rules(self) -> tuple[tuple[Rule, ...], ...]:
+        """Bad requests first, then by what is needed (payload, reference, state); each in the order of the table."""
+        ranked = sorted(self.rules, key=_rank)
+        return tuple(tuple(group) for _, group in groupby(ranked, key=_rank))
+
+
+class World(NamedTuple):
+    """What a rule of `reference` or `state` sees."""
+
+    site: Site
+    known: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A body that was checked: its model when the shape is right, and what is wrong, the first problem first."""
+
+    model: Any | None
+    problems: list[Problem]
+
+
+def check(
+    resource: Resource,
+    body: Any,
+    site: Site,
+    lookup: Lookup | None = None,
+    needs: Collection[Needs] = ("payload", "reference"),
+    model: type[BaseModel] | None = None,
+) -> Checked:
+    """Everything that is wrong with a body: its shape (all problems), else what the rules find, in rule order.
+
+    `body` is what `parse_json` gives. Rules that need more than `needs` says are left out; without a `lookup` so are
+    those that need one.
+    """
+    parsed, problems = shape(model or resource.model, body, resource.name)
+    if parsed is None:
+        return Checked(None, problems)
+    problems = list(rule_problems(resource, parsed, site, lookup, needs))
+    return Checked(parsed, problems)
+
+
+def rule_problems(
+    resource: Resource, parsed: BaseModel, site: Site, lookup: Lookup | None, needs: Collection[Needs]
+) -> Iterator[Problem]:
+    """What the rules find in a body of the right shape: bad requests before what is only not acceptable."""
+    world = World(site, lookup)
+    for rules in resource.ordered_rules:
+        if rules[0].needs not in needs or (lookup is None and rules[0].needs != "payload"):
+            continue
+        found = [problem for rule in rules for problem in rule.problems(parsed, site if rule.needs == "payload" else world)]
+        yield from sorted(found, key=resource.order) if resource.order and len(found) > 1 else found
+
+
+def shape(model: type[BaseModel], body: Any, name: str) -> tuple[BaseModel | None, list[Problem]]:
+    """The model of a body, or all structural problems, each with its FHIRPath."""
+    try:
+        parsed = model.model_validate(body)
+    except ValidationError as error:
+        return None, [*_nulls(body, name), *structural(error, name)]
+    problems = list(_nulls(body, name))
+    return (None, problems) if problems else (parsed, [])
+
+
+def _nulls(body: Any, path: str) -> Iterator[Problem]:
+    """A null is never a value (COMMON-42)."""
+    if body is None:
+        yield Problem("COMMON-42", INVALID, path, "null is not a value", given=False)
+    elif isinstance(body, dict):
+        for name, value in body.items():
+            if value is None or isinstance(value, dict | list):
+                yield from _nulls(value, f"{path}.{printable(name)}")
+    elif isinstance(body, list):
+        for index, value in enumerate(body):
+            if value is None or isinstance(value, dict | list):
+                yield from _nulls(value, f"{path}[{index}]")
+
+
+_STRUCTURAL: dict[str, tuple[str, str]] = {
+    "missing": ("COMMON-38", "a required element is missing"),
+    "extra_forbidden": ("COMMON-37", "the element is not known here"),
+    "string_type": ("COMMON-35", "a string is expected"),
+    "string_unicode": ("COMMON-46", "the text is not valid Unicode"),
+    "string_too_short": ("COMMON-42", "an empty string is not a value"),
+    "too_short": ("COMMON-42", "an empty array is not a value"),
+    "list_type": ("COMMON-35", "an array is expected"),
+    "dict_type": ("COMMON-35", "an object is expected"),
+    "model_type": ("COMMON-35", "an object is expected"),
+    "model_attributes_type": ("COMMON-35", "an object is expected"),
+    "is_instance_of": ("COMMON-35", "a number is expected"),
+    "decimal_type": ("COMMON-35", "a number is expected"),
+    "value_error": ("COMMON-31", "not a date, or a datetime with an offset"),
+    "type_agrees": ("COMMON-11", "type contradicts reference"),
+    "literal_error": ("COMMON-11", "not the type that is expected here"),
+}
+_PATTERNS: dict[str, tuple[str, str]] = {
+    "reference": ("COMMON-09", "not a reference of the form <Type>/<id> to a type that is allowed here"),
+    "id": ("COMMON-39", "not an id"),
+    "system": ("COMMON-39", "not a URL"),
+    "url": ("COMMON-39", "not a URL"),
+}
+
+
+def structural(error: ValidationError, name: str) -> list[Problem]:
+    """pydantic's findings as problems of ours: rule, FHIRPath and a text that holds no value."""
+    return [
+        _structural(found["type"], found["loc"], name)
+        for found in error.errors(include_url=False, include_context=False, include_input=False)
+    ]
+
+
+def _structural(kind: str, loc: tuple[int | str, ...], name: str) -> Problem:
+    last = next((part for part in reversed(loc) if isinstance(part, str)), "")
+    if kind == "string_pattern_mismatch":
+        rule_id, text = _PATTERNS.get(last, ("COMMON-46", "the text is empty or holds a control character"))
+    elif kind == "literal_error" and last == "resourceType":
+        rule_id, text = "COMMON-43", "not the resource type that is expected here"
+    elif kind == "missing" and last == "resourceType":
+        rule_id, text = "COMMON-43", "a required element is missing"
+    else:
+        rule_id, text = _STRUCTURAL.get(kind, ("COMMON-35", "not a value of the right type"))
+    return Problem(rule_id, INVALID, fhir_path(name, loc), text, given=False)
+
+
+def fhir_path(name: str, loc: tuple[int | str, ...]) -> str:
+    """`Task.note[0].text` of `("note", 0, "text")`."""
+    parts = [f"[{part}]" if isinstance(part, int) else f".{printable(part)}" for part in loc]
+    return name + "".join(parts)
+
+
+_NAME = re.compile(r"[A-Za-z_$][\w\-]{0,63}\Z", re.ASCII)
+
+
+def printable(name: str) -> str:
+    """An element's name as it may appear in an outcome: what looks like no name is not repeated."""
+    return name if _NAME.match(name) else "?"
