@@ -1,0 +1,69 @@
+# What a user or developer types. Everything runs from .venv, which the first target that needs it makes from
+# requirements.lock. Works with the make of Linux and of macOS (3.81); nothing here needs root.
+
+.DEFAULT_GOAL := help
+.PHONY: help import test test-all check bench up lock clean
+.DELETE_ON_ERROR:
+
+HOME_DIR  ?= var
+INBOX     ?= data/samples/inbox
+REFERENCE ?= data/samples/reference
+FEEDS     ?=
+# The first Python of 3.11 or newer on the path.
+PYTHON    ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
+	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$p" && break; done)
+
+VENV := .venv
+BIN  := $(VENV)/bin
+# Tests of one file stay on one core, so that they share what they set up.
+TESTS := $(BIN)/pytest -q -n 2 --dist loadfile
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo
+	@echo "  import takes INBOX=, REFERENCE=, FEEDS= and HOME_DIR= (now $(HOME_DIR)); PYTHON= names the Python of .venv"
+
+import: $(VENV)/.installed ## load the reference data, import the inbox, publish the reports
+	@mkdir -p "$(HOME_DIR)" && chmod 700 "$(HOME_DIR)"
+	@$(BIN)/fhir-service load --store "$(HOME_DIR)/service.duckdb" "$(REFERENCE)" || \
+		{ code=$$?; [ $$code -eq 3 ] || exit $$code; echo "Some reference records were refused; the import goes on without them."; }
+	@$(BIN)/chartferry --home "$(HOME_DIR)" $(if $(FEEDS),--feeds "$(FEEDS)") import "$(INBOX)" || \
+		{ code=$$?; [ $$code -eq 3 ] || exit $$code; echo "Some rows were set aside, each with its reasons (see above); the others are in."; }
+
+test: $(VENV)/.installed ## run the tests, without the long ones
+	$(TESTS) -m "not long"
+
+test-all: $(VENV)/.installed ## run all tests
+	$(TESTS)
+
+check: $(VENV)/.installed ## formatting, lint, types, import rules, SQL
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/sqlfluff lint --disable-progress-bar sql
+
+bench: $(VENV)/.installed ## run the benchmarks, write bench/results.json
+	$(BIN)/python bench/run.py
+
+up: $(VENV)/.installed ## service, Dagster's web pages and daemon, until Ctrl-C
+	@$(BIN)/chartferry --home "$(HOME_DIR)" $(if $(FEEDS),--feeds "$(FEEDS)") up
+
+lock: ## write requirements.lock anew from pyproject.toml (needs uv)
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-strip-extras --all-extras \
+		--no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" -o requirements.lock pyproject.toml
+
+clean: ## remove .venv, caches and built files; never what an import made
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache .coverage
+	find fhir_service pipelines tests bench data -type d -name __pycache__ -prune -exec rm -rf {} +
+
+$(VENV)/.locked: requirements.lock
+	@[ -n "$(PYTHON)" ] || { echo "No Python 3.11 or newer found. Install one, or name it: make PYTHON=/path/to/python3"; exit 1; }
+	@echo "Making $(VENV) from requirements.lock (once; a minute or two) ..."
+	@[ -x $(BIN)/pip ] || "$(PYTHON)" -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@touch $@
+
+$(VENV)/.installed: $(VENV)/.locked pyproject.toml
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@

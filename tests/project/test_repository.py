@@ -1,0 +1,62 @@
+"""The repository's own promises: the lock, the packaging and Dagster's workspace."""
+
+import re
+import tomllib
+from importlib import metadata
+from pathlib import Path
+
+import yaml
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+LOCK = (ROOT / "requirements.lock").read_text(encoding="utf-8")
+
+
+def locked() -> dict[str, str]:
+    """The locked versions by normalised name."""
+    pins = re.findall(r"^([A-Za-z0-9._-]+)(?:\[[^]]*])?==([^ ;]+)", LOCK, re.MULTILINE)
+    return {normalised(name): version for name, version in pins}
+
+
+def normalised(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def declared() -> list[str]:
+    """The names of all packages that pyproject.toml asks for, extras included."""
+    project = PROJECT["project"]
+    wanted = [*project["dependencies"], *(one for extra in project["optional-dependencies"].values() for one in extra)]
+    return [normalised(re.split(r"[\[<>=~!; ]", one, maxsplit=1)[0]) for one in wanted]
+
+
+def test_the_lock_names_no_index_no_url_and_no_path_of_a_machine():
+    assert not re.search(r"://|--(extra-)?index|--find-links|(^|\s)/\w+/", LOCK)
+
+
+def test_the_lock_has_a_version_and_a_hash_for_every_package():
+    entries = re.split(r"\n(?=\S)", LOCK)
+    packages = [entry for entry in entries if not entry.startswith("#")]
+    assert len(packages) > len(declared())
+    assert [
+        entry.splitlines()[0] for entry in packages if not re.search(r"==\S+ .*--hash=sha256:", entry, re.DOTALL)
+    ] == []
+
+
+def test_the_lock_holds_every_package_that_the_project_asks_for():
+    assert [name for name in declared() if name not in locked()] == []
+
+
+def test_the_tests_run_with_the_locked_versions():
+    installed = {name: metadata.version(name) for name in declared()}
+    assert installed == {name: locked()[name] for name in declared()}
+
+
+def test_nothing_makes_dagster_ignore_the_workspace_file():
+    assert {"dg", "dagster"} & set(PROJECT["tool"]) == set()
+    workspace = yaml.safe_load((ROOT / "workspace.yaml").read_text(encoding="utf-8"))
+    assert workspace == {"load_from": [{"python_module": {"module_name": "pipelines.definitions"}}]}
+
+
+def test_the_changelog_knows_of_unreleased_changes_or_of_this_version():
+    headings = re.findall(r"^## \[([^]]+)]", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert {"Unreleased", PROJECT["project"]["version"]} & set(headings)
