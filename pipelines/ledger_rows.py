@@ -1,0 +1,88 @@
+"""The rows that the ledger takes and gives: plain tuples, so that a hundred thousand of them cost little."""
+
+import hashlib
+from collections.abc import Sequence
+from typing import NamedTuple
+
+
+class Intent(NamedTuple):
+    """One record about to be sent. `source_at` is UTC text as `utc_text` makes it."""
+
+    key: str
+    generation: int
+    batch_id: str
+    line: int
+    content_hash: str
+    feed_hash: str
+    patient_id: str | None = None
+    source_at: str | None = None
+    amount_cents: int | None = None
+
+
+class Outcome(NamedTuple):
+    """What came of an intent: a row state, the resource's id and the HTTP status where there is one."""
+
+    key: str
+    generation: int
+    state: str
+    resource_id: str | None = None
+    http_status: int | None = None
+
+
+class KnownRecord(NamedTuple):
+    """The newest generation of a record that the ledger knows."""
+
+    key: str
+    generation: int
+    batch_id: str
+    line: int
+    content_hash: str
+    feed_hash: str
+    state: str
+    resource_id: str | None
+    patient_id: str | None
+    source_at: str | None
+    amount_cents: int | None
+    attempts: int
+    http_status: int | None
+    first_attempt_at: str | None
+
+
+class Repeat(NamedTuple):
+    """A later appearance of a known record: `unchanged` or `skipped`, with the known record's resource."""
+
+    line: int
+    key: str
+    state: str
+    resource_id: str | None = None
+    patient_id: str | None = None
+    source_at: str | None = None
+    amount_cents: int | None = None
+
+
+class Reason(NamedTuple):
+    """Why a record was set aside: rule, FHIRPath, source column, a sentence, and whether another try may help."""
+
+    rule_id: str
+    expression: str | None
+    column_name: str | None
+    message: str
+    retryable: bool
+
+
+class Reject(NamedTuple):
+    """One record set aside, with every reason. `stage` is parse, map, rule or load."""
+
+    line: int
+    lines: int
+    source_key: str | None
+    stage: str
+    patient_id: str | None
+    source_at: str | None
+    amount_cents: int | None
+    reasons: Sequence[Reason]
+
+
+def reject_id(target: str, batch_id: str, line: int, source_key: str | None) -> str:
+    """The name of a reject: the same for the same record of the same file, whatever stage sets it aside."""
+    return hashlib.sha256(f"{target}|{batch_id}|{line}|{source_key or ''}".encode()).hexdigest()[:16]

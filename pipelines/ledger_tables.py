@@ -1,0 +1,211 @@
+"""The ledger's tables, and how its database is opened: SQLite (WAL) or any SQLAlchemy URL.
+
+Ids, keys, codes, line numbers and cents only: no name and no text of a record ever comes here. Times are UTC text of
+fixed width (`2026-11-21T08:47:16.000000Z`), which sorts and compares alike in every database.
+"""
+
+import sqlite3
+from pathlib import Path
+
+from sqlalchemy import BigInteger, Column, Engine, Index, Integer, MetaData, Table, Text, create_engine, event, text
+from sqlalchemy.engine import Connection, make_url
+
+SCHEMA_VERSION = 1
+
+ROW_STATES = (
+    "planned",
+    "sending",
+    "created",
+    "adopted",
+    "unchanged",
+    "updated",
+    "superseded",
+    "skipped",
+    "refused",
+    "in_doubt",
+    "undone",
+)
+OUTCOMES = ("created", "adopted", "unchanged", "updated", "superseded", "skipped", "refused", "in_doubt")
+LINE_COUNTS = ("header", "lines", "not_taken", "records", "accepted", "rejected")
+AMOUNTS = ("amount_received", "amount_accepted", "amount_created")
+COUNTS = LINE_COUNTS + OUTCOMES + AMOUNTS
+"""What a batch and a run count: lines, records, outcomes, and three amounts in cents."""
+
+metadata = MetaData()
+
+
+def _text(name: str, **options: bool) -> Column[str]:
+    return Column(name, Text, **options)  # type: ignore[arg-type]
+
+
+def _texts(*names: str, **options: bool) -> list[Column[str]]:
+    return [_text(name, **options) for name in names]
+
+
+def _counts() -> list[Column[int]]:
+    return [Column(name, BigInteger, nullable=False, server_default="0") for name in COUNTS]
+
+
+def _cents() -> Column[int]:
+    return Column("amount_cents", BigInteger)
+
+
+schema_version = Table("schema_version", metadata, Column("version", Integer, primary_key=True))
+
+target = Table(
+    "target", metadata, _text("target_id", primary_key=True), _text("base_url"), _text("first_seen_at", nullable=False)
+)
+
+batch = Table(
+    "batch",
+    metadata,
+    _text("target", primary_key=True),
+    _text("batch_id", primary_key=True),
+    *_texts("feed", "source", "resource_type", "state", "file_name", "file_sha256", "received_at", "finished_at"),
+    *_counts(),
+)
+
+run = Table(
+    "run",
+    metadata,
+    _text("target", primary_key=True),
+    _text("batch_id", primary_key=True),
+    Column("run", Integer, primary_key=True, autoincrement=False),
+    *_texts("started_at", "finished_at", "state", "feed_hash", "rules_version", "software_version", "message"),
+    *_counts(),
+)
+
+record = Table(
+    "record",
+    metadata,
+    _text("target", primary_key=True),
+    _text("source", primary_key=True),
+    _text("resource_type", primary_key=True),
+    _text("key", primary_key=True),
+    Column("generation", Integer, primary_key=True, autoincrement=False),
+    _text("batch_id", nullable=False),
+    Column("line", BigInteger, nullable=False),
+    _text("content_hash", nullable=False),
+    _text("feed_hash", nullable=False),
+    _text("state", nullable=False),
+    _text("resource_id"),
+    _text("patient_id"),
+    _text("source_at"),
+    _cents(),
+    Column("attempts", Integer, nullable=False),
+    Column("http_status", Integer),
+    _text("first_attempt_at"),
+    _text("finished_at"),
+)
+Index("record_by_batch", record.c.target, record.c.batch_id, record.c.line)
+_SENDING = text("state = 'sending'")
+Index("record_sending", record.c.target, sqlite_where=_SENDING, postgresql_where=_SENDING)
+
+repeat = Table(
+    "repeat",
+    metadata,
+    _text("target", primary_key=True),
+    _text("batch_id", primary_key=True),
+    Column("line", BigInteger, primary_key=True, autoincrement=False),
+    *_texts("source", "resource_type", "key", "state", nullable=False),
+    *_texts("resource_id", "patient_id", "source_at"),
+    _cents(),
+    Column("attempts", Integer, nullable=False),
+    Column("http_status", Integer),
+    _text("finished_at"),
+)
+
+reject = Table(
+    "reject",
+    metadata,
+    _text("target", primary_key=True),
+    _text("reject_id", primary_key=True),
+    _text("batch_id", nullable=False),
+    Column("line", BigInteger, nullable=False),
+    Column("lines", BigInteger, nullable=False),
+    *_texts("source", "resource_type", nullable=False),
+    _text("source_key"),
+    *_texts("stage", "state", nullable=False),
+    Column("attempts", Integer, nullable=False),
+    *_texts("first_seen_at", "last_seen_at", "closed_by_batch", "patient_id", "source_at"),
+    _cents(),
+)
+Index("reject_by_key", reject.c.target, reject.c.source, reject.c.resource_type, reject.c.source_key)
+
+reject_reason = Table(
+    "reject_reason",
+    metadata,
+    _text("reject_id", primary_key=True),
+    Column("position", Integer, primary_key=True, autoincrement=False),
+    *_texts("rule_id", "expression", "column_name", "message"),
+    Column("retryable", Integer, nullable=False),
+)
+
+lease = Table(
+    "lease",
+    metadata,
+    _text("target", primary_key=True),
+    *_texts("owner", "host", "machine", nullable=False),
+    Column("pid", Integer, nullable=False),
+    *_texts("taken_at", "heartbeat_at", nullable=False),
+)
+
+publication = Table(
+    "publication",
+    metadata,
+    _text("published_at", primary_key=True),
+    _text("target"),
+    _text("sweep_started_at"),
+    Column("reports_total", BigInteger, nullable=False),
+    Column("batches", BigInteger, nullable=False),
+    _text("software_version"),
+)
+
+
+class LedgerError(Exception):
+    """The ledger cannot be used as asked: one sentence, without data of a record."""
+
+
+def open_engine(url: str | Path) -> Engine:
+    """An engine over the ledger at `url` (a SQLAlchemy URL, or an SQLite file's path), its tables made when missing.
+
+    On SQLite a commit is on the disk before it returns, since an intent must outlive the machine. Parameters never show
+    in an exception.
+    """
+    address = make_url(f"sqlite:///{url}" if isinstance(url, Path) or "://" not in url else url)
+    engine = create_engine(address, hide_parameters=True, connect_args=_connect_args(address.get_backend_name()))
+    if engine.dialect.name == "sqlite":
+        event.listen(engine, "connect", _prepare_sqlite)
+        event.listen(engine, "begin", _begin_sqlite)
+    _create(engine)
+    return engine
+
+
+def _connect_args(backend: str) -> dict[str, object]:
+    return {"timeout": 60, "check_same_thread": False} if backend == "sqlite" else {}
+
+
+def _prepare_sqlite(connection: sqlite3.Connection, _: object) -> None:
+    connection.isolation_level = None
+    for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", "busy_timeout=60000"):
+        connection.execute(f"PRAGMA {pragma}")
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    """A transaction that will write takes the lock at once: it waits for others here, and never fails halfway."""
+    writes = connection.get_execution_options().get("writes", False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def _create(engine: Engine) -> None:
+    with engine.execution_options(writes=True).begin() as connection:
+        if engine.dialect.name == "postgresql":
+            connection.exec_driver_sql("SELECT pg_advisory_xact_lock(7305811)")
+        metadata.create_all(connection)
+        found = connection.execute(schema_version.select()).scalars().all()
+        if not found:
+            connection.execute(schema_version.insert().values(version=SCHEMA_VERSION))
+        elif max(found) > SCHEMA_VERSION:
+            raise LedgerError(
+                f"the ledger is from a newer version (schema {max(found)}, this one knows {SCHEMA_VERSION})"
+            )

@@ -1,0 +1,306 @@
+"""The ledger: intents and outcomes, repeats, rejects, runs, and the lease with its takeover."""
+
+import os
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from pipelines import ledger_tables as t
+from pipelines.lease import utc_text
+from pipelines.ledger import (
+    Intent,
+    KnownRecord,
+    LeaseLost,
+    Ledger,
+    LedgerError,
+    Outcome,
+    Reason,
+    Reject,
+    Repeat,
+    reject_id,
+)
+
+TARGET = "urn:uuid:5f0c7c5e-0000-4000-8000-000000000001"
+OF = ("default", "PaymentNotice")
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+PAID = "2026-02-27T00:00:00.000000Z"
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = NOON
+
+    def __call__(self) -> datetime:
+        return self.now
+
+    def pass_seconds(self, seconds: float) -> None:
+        self.now += timedelta(seconds=seconds)
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def ledger(tmp_path: Path, clock: Clock) -> Iterator[Ledger]:
+    opened = Ledger.open(tmp_path / "ledger.db", clock)
+    yield opened
+    opened.close()
+
+
+def intent(key: str, line: int = 2, batch: str = "payments-a", content: str = "h1", generation: int = 1) -> Intent:
+    return Intent(key, generation, batch, line, content, "f1", "p1", PAID, 1050)
+
+
+def states(ledger: Ledger, *keys: str) -> list[str]:
+    known = ledger.known(TARGET, *OF, keys)
+    return [known[key].state for key in keys]
+
+
+def test_an_intent_is_on_the_disk_before_its_outcome_is_known(ledger: Ledger, tmp_path: Path) -> None:
+    """LEDGER-01, LEDGER-04: `sending` is committed first, durably, and read by any other connection."""
+    with ledger.lease(TARGET) as lease:
+        ledger.intend(lease, *OF, [intent("k1"), intent("k2", 3)])
+        other = Ledger.open(tmp_path / "ledger.db")
+        assert states(other, "k1", "k2") == ["sending", "sending"]
+        other.close()
+        ledger.settle(TARGET, *OF, [Outcome("k1", 1, "created", "id-1", 201), Outcome("k2", 1, "refused", None, 422)])
+    with ledger.engine.connect() as connection:
+        assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == 2
+        assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
+    now = utc_text(NOON)
+    assert ledger.known(TARGET, *OF, ["k1", "none"]) == {
+        "k1": KnownRecord("k1", 1, "payments-a", 2, "h1", "f1", "created", "id-1", "p1", PAID, 1050, 1, 201, now)
+    }
+    assert ledger.row_counts(TARGET, "payments-a") == {"created": (1, 1050), "refused": (1, 1050)}
+
+
+def test_a_record_that_is_known_cannot_be_intended_as_new(ledger: Ledger) -> None:
+    """LEDGER-01: the ledger itself refuses a second intent of one generation, and writes none of the bundle."""
+    with ledger.lease(TARGET) as lease:
+        ledger.intend(lease, *OF, [intent("k1")])
+        with pytest.raises(sa.exc.IntegrityError) as caught:
+            ledger.intend(lease, *OF, [intent("k2", 3), intent("k1", 4)])
+        assert "k1" not in str(caught.value)
+        assert set(ledger.known(TARGET, *OF, ["k1", "k2"])) == {"k1"}
+
+
+def test_records_are_told_apart_by_target_source_resource_key_and_generation(ledger: Ledger) -> None:
+    """LEDGER-01"""
+    with ledger.lease(TARGET) as lease, ledger.lease("other") as elsewhere:
+        ledger.intend(lease, *OF, [intent("k"), intent("k", generation=2)])
+        ledger.intend(lease, "shop", "PaymentNotice", [intent("k")])
+        ledger.intend(lease, "default", "Task", [intent("k")])
+        ledger.intend(elsewhere, *OF, [intent("k")])
+        ledger.settle("other", *OF, [Outcome("k", 1, "created", "x")])
+    assert ledger.known(TARGET, *OF, ["k"])["k"].generation == 2
+    assert ledger.known("other", *OF, ["k"])["k"].state == "created"
+    assert ledger.known(TARGET, "default", "Task", ["k"])["k"].state == "sending"
+
+
+def test_an_outcome_for_an_unknown_record_is_an_error(ledger: Ledger) -> None:
+    with pytest.raises(LedgerError, match="0 of 1"):
+        ledger.settle(TARGET, *OF, [Outcome("never", 1, "created")])
+
+
+def test_a_record_in_doubt_is_tried_again_where_it_stands(ledger: Ledger) -> None:
+    """LEDGER-05: the same record with another attempt, still of its first batch and line."""
+    with ledger.lease(TARGET) as lease:
+        ledger.intend(lease, *OF, [intent("k1", 2, "payments-a")])
+        ledger.settle(TARGET, *OF, [Outcome("k1", 1, "in_doubt")])
+        assert [each.key for each in ledger.unsettled(TARGET)] == ["k1"]
+        ledger.intend_again(lease, *OF, [intent("k1", 9, "payments-b")])
+        ledger.settle(TARGET, *OF, [Outcome("k1", 1, "created", "id-1", 200)])
+    known = ledger.known(TARGET, *OF, ["k1"])["k1"]
+    assert (known.batch_id, known.line, known.attempts, known.state) == ("payments-a", 2, 2, "created")
+    assert ledger.unsettled(TARGET) == []
+
+
+def test_a_refused_record_corrected_in_another_file_keeps_its_first_outcome_there(ledger: Ledger) -> None:
+    """LEDGER-02: the first batch still shows the refusal, the second the creation."""
+    with ledger.lease(TARGET) as lease:
+        ledger.intend(lease, *OF, [intent("k1", 2, "payments-a")])
+        ledger.settle(TARGET, *OF, [Outcome("k1", 1, "refused", None, 422)])
+        ledger.intend_again(lease, *OF, [intent("k1", 5, "payments-b", "h2")])
+        ledger.settle(TARGET, *OF, [Outcome("k1", 1, "created", "id-1", 201)])
+    assert ledger.row_counts(TARGET, "payments-a") == {"refused": (1, 1050)}
+    assert ledger.row_counts(TARGET, batch_id="payments-b") == {"created": (1, 1050)}
+
+
+def test_repeats_are_noted_once_and_never_over_a_first_outcome(ledger: Ledger) -> None:
+    """LEDGER-02, LEDGER-03"""
+    with ledger.lease(TARGET) as lease:
+        ledger.intend(lease, *OF, [intent("k1", 2, "payments-a")])
+        ledger.settle(TARGET, *OF, [Outcome("k1", 1, "created", "id-1", 201)])
+    same_line = [Repeat(2, "k1", "unchanged", "id-1", "p1", PAID, 1050)]
+    ledger.note_repeats(TARGET, *OF, "payments-a", same_line)
+    for _ in range(2):
+        ledger.note_repeats(TARGET, *OF, "payments-b", same_line)
+    assert ledger.row_counts(TARGET, "payments-a") == {"created": (1, 1050)}
+    assert ledger.row_counts(TARGET, batch_id="payments-b") == {"unchanged": (1, 1050)}
+
+
+def test_a_reject_met_again_is_the_same_reject_with_the_reasons_of_today(ledger: Ledger, clock: Clock) -> None:
+    """LEDGER-07"""
+    first = Reject(7, 2, "k7", "rule", "p1", PAID, 100, [Reason("PAY-1", "PaymentNotice.amount", "amount", "m", False)])
+    later = first._replace(
+        stage="load", reasons=[Reason("PAY-2", None, None, "n", True), Reason("X", None, None, "o", True)]
+    )
+    [name] = ledger.reject(TARGET, *OF, "payments-a", [first])
+    clock.pass_seconds(60)
+    assert ledger.reject(TARGET, *OF, "payments-a", [later]) == [name] == [reject_id(TARGET, "payments-a", 7, "k7")]
+    tables = ledger.tables()
+    [row] = tables["reject"].to_pylist()
+    assert row == {
+        "target": TARGET, "reject_id": name, "batch_id": "payments-a", "line": 7, "lines": 2, "source": "default",
+        "resource_type": "PaymentNotice", "source_key": "k7", "stage": "load", "state": "open", "attempts": 2,
+        "first_seen_at": utc_text(NOON), "last_seen_at": utc_text(NOON + timedelta(seconds=60)),
+        "closed_by_batch": None, "patient_id": "p1", "source_at": PAID, "amount_cents": 100,
+    }  # fmt: skip
+    reasons = tables["reject_reason"].to_pylist()
+    assert [(r["position"], r["rule_id"], r["retryable"]) for r in reasons] == [(0, "PAY-2", 1), (1, "X", 1)]
+
+
+def test_an_accepted_row_of_the_same_key_closes_open_rejects_of_it(ledger: Ledger) -> None:
+    """LEDGER-07"""
+    rejects = [Reject(n, 1, key, "rule", None, None, None, []) for n, key in enumerate(["k1", "k2", None], 2)]
+    names = ledger.reject(TARGET, *OF, "payments-a", rejects)
+    assert ledger.close_rejects(TARGET, *OF, ["k1", "k9"], batch_id="payments-b") == 1
+    assert ledger.close_rejects(TARGET, *OF, ["k1"], batch_id="payments-c") == 0
+    assert ledger.close_rejects(TARGET, *OF, [], batch_id="payments-c", ids=[names[2]]) == 1
+    rows = {r["reject_id"]: (r["state"], r["closed_by_batch"]) for r in ledger.tables()["reject"].to_pylist()}
+    assert rows == {
+        names[0]: ("closed", "payments-b"), names[1]: ("open", None), names[2]: ("closed", "payments-c")
+    }  # fmt: skip
+    ledger.reject(TARGET, *OF, "payments-a", rejects[:1])
+    assert ledger.close_rejects(TARGET, *OF, ["k1"], batch_id="payments-d") == 0
+
+
+def test_batches_keep_their_counts_and_runs_are_numbered(ledger: Ledger) -> None:
+    """LEDGER-02"""
+    assert ledger.start_batch(TARGET, "payments-a", feed="payments", file_name="payments.csv")
+    assert ledger.start_run(TARGET, "payments-a", feed_hash="f1") == 1
+    ledger.finish_run(TARGET, "payments-a", 1, state="finished", counts={"created": 5, "amount_created": 500})
+    ledger.finish_batch(TARGET, "payments-a", "finished", {"created": 5, "amount_created": 500})
+    assert not ledger.start_batch(TARGET, "payments-a", feed="payments")
+    assert ledger.start_run(TARGET, "payments-a") == 2
+    ledger.finish_run(TARGET, "payments-a", 2, state="failed", counts={"unchanged": 5}, message="cannot be read")
+    batch = ledger.batch(TARGET, "payments-a")
+    assert batch
+    assert (batch["state"], batch["created"], batch["unchanged"]) == ("finished", 5, 0)
+    assert ledger.batches() == ledger.batches(TARGET) == [batch]
+    assert [
+        (r["run"], r["state"], r["created"], r["unchanged"], r["message"]) for r in ledger.runs(TARGET, "payments-a")
+    ] == [
+        (1, "finished", 5, 0, None),
+        (2, "failed", 0, 5, "cannot be read"),
+    ]
+    with pytest.raises(LedgerError, match="no such run"):
+        ledger.finish_run(TARGET, "payments-a", 3, state="finished", counts={})
+
+
+def test_a_ledger_that_knows_another_target_says_so(ledger: Ledger) -> None:
+    assert ledger.note_target(TARGET, "http://127.0.0.1:8400") == []
+    assert ledger.note_target(TARGET, "http://127.0.0.1:9999") == []
+    assert ledger.note_target("urn:uuid:b", "http://b") == [TARGET]
+    assert ledger.tables()["target"].to_pylist()[0]["base_url"] == "http://127.0.0.1:9999"
+
+
+def hold(ledger: Ledger, clock: Clock, pid: int = 1, machine: str = "elsewhere") -> None:
+    now = utc_text(clock())
+    row = {"target": TARGET, "owner": "them", "host": "their-host", "machine": machine, "pid": pid}
+    with ledger.engine.begin() as connection:
+        connection.execute(t.lease.insert().values(**row, taken_at=now, heartbeat_at=now))
+
+
+def test_a_second_loader_waits_says_for_whom_and_takes_over_after_60_seconds_of_silence(
+    ledger: Ledger, clock: Clock
+) -> None:
+    """LEDGER-10: and every row still sending is then in doubt."""
+    with ledger.lease(TARGET) as lease, ledger.lease("other") as elsewhere:
+        ledger.intend(lease, *OF, [intent("k1"), intent("k2", 3)])
+        ledger.intend(elsewhere, *OF, [intent("k1")])
+        ledger.settle(TARGET, *OF, [Outcome("k2", 1, "created", "id-2", 201)])
+    hold(ledger, clock)
+    waited: list[str] = []
+
+    def waiting(holder: object) -> None:
+        waited.append(holder.host)  # type: ignore[attr-defined]
+        clock.pass_seconds(20)
+
+    with ledger.lease(TARGET, waiting, poll_seconds=0.001) as lease:
+        assert (waited, lease.in_doubt) == (["their-host"] * 4, 1)
+        assert states(ledger, "k1", "k2") == ["in_doubt", "created"]
+        assert ledger.known("other", *OF, ["k1"])["k1"].state == "sending"
+    assert ledger.tables()["lease"].num_rows == 0
+
+
+def test_a_dead_process_of_this_machine_is_not_waited_for(ledger: Ledger, clock: Clock) -> None:
+    """LEDGER-10: a killed importer's next start does not lose a minute."""
+    from pipelines.lease import this_machine
+
+    if not this_machine():
+        pytest.skip("only where the system names its boot and its process numbers")
+    dead = os.fork()
+    if dead == 0:
+        os._exit(0)
+    os.waitpid(dead, 0)
+    hold(ledger, clock, dead, this_machine())
+    with ledger.lease(TARGET, lambda _: pytest.fail("waited")):
+        pass
+
+
+def test_one_whose_lease_was_taken_over_can_intend_nothing_more(ledger: Ledger, tmp_path: Path, clock: Clock) -> None:
+    """LEDGER-10: asked of the ledger in the intent's own transaction, before any heartbeat tells."""
+    with ledger.lease(TARGET) as lease:
+        clock.pass_seconds(61)
+        other = Ledger.open(tmp_path / "ledger.db", clock)
+        with other.lease(TARGET):
+            with pytest.raises(LeaseLost):
+                ledger.intend(lease, *OF, [intent("k1")])
+            assert other.known(TARGET, *OF, ["k1"]) == {}
+        other.close()
+
+
+def test_the_heartbeat_keeps_the_lease_and_notices_its_loss(ledger: Ledger, clock: Clock) -> None:
+    """LEDGER-10"""
+    beat = threading.Event()
+    with ledger.lease(TARGET, beat_seconds=0.01) as lease:
+        clock.pass_seconds(50)
+        for _ in range(500):
+            if ledger.tables()["lease"].to_pylist()[0]["heartbeat_at"] == utc_text(clock()):
+                break
+            beat.wait(0.01)
+        else:
+            pytest.fail("no heartbeat")
+        with ledger.engine.begin() as connection:
+            connection.execute(t.lease.update().values(owner="them"))
+        lease._thread.join(5)
+        with pytest.raises(LeaseLost):
+            lease.check()
+
+
+def test_a_ledger_from_a_newer_version_is_refused(ledger: Ledger, tmp_path: Path) -> None:
+    with ledger.engine.begin() as connection:
+        connection.execute(t.schema_version.update().values(version=99))
+    with pytest.raises(LedgerError, match="newer version"):
+        Ledger.open(tmp_path / "ledger.db")
+
+
+def test_tables_are_read_in_chunks_with_fixed_types(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipelines.ledger.ROWS_A_CHUNK", 2)
+    assert ledger.reader("record", ["key", "line"]).read_all().to_pylist() == []
+    with ledger.lease(TARGET) as lease:
+        ledger.intend(lease, *OF, [intent(f"k{n}", n) for n in range(2, 7)])
+    reader = ledger.reader("record", ["key", "line", "resource_id"])
+    assert [(f.name, str(f.type)) for f in reader.schema] == [
+        ("key", "string"),
+        ("line", "int64"),
+        ("resource_id", "string"),
+    ]
+    assert sorted(r["line"] for r in reader.read_all().to_pylist()) == [2, 3, 4, 5, 6]
