@@ -1,0 +1,93 @@
+"""How far a run is: one bar per stage on a terminal, plain lines otherwise. Names of batches and counts only."""
+
+import sys
+import time
+from typing import TextIO
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bars
+
+SECONDS_A_LINE = 5.0
+
+
+class Progress:
+    """Says nothing. `stage` begins one, `advance` counts rows, `end` ends it; `say` is a line of its own."""
+
+    def say(self, text: str) -> None: ...
+
+    def stage(self, name: str, of: str, total: int | None = None) -> None: ...
+
+    def advance(self, rows: int) -> None: ...
+
+    def end(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class PlainProgress(Progress):
+    """A line when a stage begins and ends, and one every few seconds between."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out, self._name, self._rows, self._total, self._said = out, "", 0, None, 0.0
+        self._began = 0.0
+
+    _total: int | None
+
+    def say(self, text: str) -> None:
+        print(text, file=self._out, flush=True)
+
+    def stage(self, name: str, of: str, total: int | None = None) -> None:
+        self._name, self._rows, self._total = f"{of}: {name}", 0, total
+        self._began = self._said = time.monotonic()
+
+    def advance(self, rows: int) -> None:
+        self._rows += rows
+        if time.monotonic() - self._said >= SECONDS_A_LINE:
+            self._said = time.monotonic()
+            self.say(f"{self._name} {self._count()}")
+
+    def end(self) -> None:
+        if self._name:
+            seconds = time.monotonic() - self._began
+            self.say(f"{self._name} done, {self._rows:,} rows in {seconds:.1f} s")
+            self._name = ""
+
+    def _count(self) -> str:
+        return f"{self._rows:,} of {self._total:,} rows" if self._total else f"{self._rows:,} rows"
+
+
+class BarProgress(Progress):
+    """One bar per stage."""
+
+    def __init__(self, console: Console) -> None:
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        self._bars = Bars(*columns, console=console)
+        self._bars.start()
+        self._task: TaskID | None = None
+        self._rows = 0
+
+    def say(self, text: str) -> None:
+        self._bars.console.print(text, highlight=False, markup=False)
+
+    def stage(self, name: str, of: str, total: int | None = None) -> None:
+        self._rows = 0
+        self._task = self._bars.add_task(f"{of}: {name}", total=total)
+
+    def advance(self, rows: int) -> None:
+        self._rows += rows
+        if self._task is not None:
+            self._bars.advance(self._task, rows)
+
+    def end(self) -> None:
+        if self._task is not None:
+            self._bars.update(self._task, total=self._rows, completed=self._rows)
+            self._task = None
+
+    def close(self) -> None:
+        self._bars.stop()
+
+
+def progress_on(out: TextIO = sys.stderr) -> Progress:
+    """Bars when `out` is a terminal, else lines."""
+    return BarProgress(Console(file=out)) if out.isatty() else PlainProgress(out)

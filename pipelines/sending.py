@@ -1,0 +1,232 @@
+"""Sending rows to a target that offers batch and conditional create: bundles, answers, attempts, what is known after.
+
+Nothing here touches the ledger: rows come with their intents committed, and leave with results to be written down.
+"""
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+from pipelines.client import (
+    FhirClient,
+    NotDone,
+    NotSent,
+    Refused,
+    Reply,
+    Unknown,
+    conditional_bundle,
+)
+from pipelines.compare import same_content
+
+PLAIN_KEY = re.compile(r"[A-Za-z0-9._~-]+")
+UNKNOWN_TRIES = 4
+"""How often a bundle of unknown outcome is sent in all: conditional create makes every further one safe."""
+
+TOO_LARGE = 413
+OF_THE_CONTENT = (400, 413, 422)
+"""Refusals of a bundle that one of its rows may have caused; the others are about the endpoint."""
+KEY_TAKEN = {
+    "code": "KEY-TAKEN",
+    "text": "the target has another resource under this key",
+    "diagnostics": None,
+    "expression": None,
+}
+DATED = {"Task": '"authoredOn":', "QuestionnaireResponse": '"authored":', "PaymentNotice": '"created":'}
+"""The element that a body gets from the moment of its first attempt when the source has none."""
+
+
+class Row(NamedTuple):
+    """An accepted record on its way.
+
+    known: the ledger has a record of it. intended: an earlier intent of ours may have reached the target. elsewhere:
+    that record stays with the batch and line that it came with first.
+    """
+
+    line: int
+    lines: int
+    key: str
+    lane: str
+    content_hash: str
+    patient_id: str | None
+    source_at: str | None
+    amount_cents: int | None
+    body: str
+    first_attempt_at: str
+    generation: int = 1
+    known: bool = False
+    intended: bool = False
+    elsewhere: bool = False
+
+
+class Result(NamedTuple):
+    """What came of a row: `state` of the ledger; `outcome` the first issue when it was refused."""
+
+    state: str
+    resource_id: str | None = None
+    status: int | None = None
+    outcome: dict[str, Any] | None = None
+
+
+@dataclass(slots=True)
+class Sent:
+    """Results by the rows' places. `unusable` is the sentence that ends the load."""
+
+    results: dict[int, Result] = field(default_factory=dict)
+    unusable: str | None = None
+
+
+class Identity(NamedTuple):
+    """How the records of a source are named at the target: the identifier's system, and the resource's shape."""
+
+    source: str
+    resource_type: str
+
+    @property
+    def system(self) -> str:
+        return f"urn:chartferry:{self.source}:{self.resource_type}"
+
+    def value(self, key: str, generation: int) -> str:
+        """The key, with `~2`, `~3`, ... behind it once an earlier generation has used the one before."""
+        return key if generation == 1 else f"{key}~{generation}"
+
+    def body(self, row: Row) -> str:
+        """The body as it is sent: the prepared JSON with identifier and, where the source has none, its date."""
+        value = json.dumps(self.value(row.key, row.generation))
+        identifier = f'{{"system":{json.dumps(self.system)},"value":{value}}}'
+        shown = identifier if self.resource_type == "QuestionnaireResponse" else f"[{identifier}]"
+        return f'{dated(self.resource_type, row)[:-1]},"identifier":{shown}}}'
+
+    def condition(self, row: Row) -> str:
+        """`ifNoneExist` as a JSON string."""
+        value = self.value(row.key, row.generation)
+        if not PLAIN_KEY.fullmatch(value):
+            value = quote(re.sub(r"([\\,|$])", r"\\\1", value), safe="")
+        return json.dumps(f"identifier={quote(self.system, safe=':')}|{value}")
+
+
+def dated(resource_type: str, row: Row) -> str:
+    """The prepared body, with the moment of the first attempt where the source gives none."""
+    name = DATED[resource_type]
+    return row.body if name in row.body else f'{row.body[:-1]},{name}"{row.first_attempt_at}"}}'
+
+
+class BundleSender:
+    """Sends bundles of rows one after another. `read_all` runs reads side by side (a thread pool's map)."""
+
+    def __init__(self, client: FhirClient, identity: Identity, read_all: Callable[..., Any] = map) -> None:
+        self._client, self._identity, self._read_all = client, identity, read_all
+
+    def send(self, rows: Sequence[Row]) -> Sent:
+        """Sends the rows, again and again within bounds until each is known. Raises nothing of the target's doing."""
+        return _Sending(self._client, self._identity, self._read_all, rows).run()
+
+
+class Left(NamedTuple):
+    """What one attempt left to be sent again: places, why, the pause that was asked for, whether it was unclear."""
+
+    places: list[int]
+    problem: str
+    asked: float | None = None
+    unclear: bool = False
+
+
+class _Sending:
+    """One bundle's way to its results."""
+
+    def __init__(
+        self, client: FhirClient, identity: Identity, read_all: Callable[..., Any], rows: Sequence[Row]
+    ) -> None:
+        self.client, self.identity, self.read_all, self.rows = client, identity, read_all, rows
+        self.sent = Sent()
+        self.unsure = {at for at, row in enumerate(rows) if row.intended}
+        self.again: set[int] = set()
+        self.entries = [(identity.body(row), identity.condition(row)) for row in rows]
+
+    def run(self) -> Sent:
+        self._part(list(range(len(self.rows))))
+        if self.sent.unusable:
+            for at in range(len(self.rows)):
+                self.sent.results.setdefault(at, Result("in_doubt" if at in self.unsure | self.again else "planned"))
+        return self.sent
+
+    def _part(self, places: list[int]) -> None:
+        """Sends these rows until each has a result, or the target proves unusable."""
+        pauses, tries = self.client.patience.pauses(), 0
+        while True:
+            tries += 1
+            left = self._try(places, tries)
+            places = left.places
+            if not places or self.sent.unusable:
+                return
+            pause = next(pauses, None)
+            if pause is None or (left.unclear and tries >= UNKNOWN_TRIES):
+                self.sent.unusable = f"the target could not be used: {left.problem}, {tries} times"
+                return
+            self.client.patience.wait(pause, left.asked)
+
+    def _try(self, places: list[int], tries: int) -> Left:
+        bundle = conditional_bundle(self.identity.resource_type, [self.entries[at] for at in places])
+        try:
+            return self._take(places, self.client.batch(bundle, len(places)), tries)
+        except NotSent as error:
+            return Left(places, f"no connection ({error})")
+        except (NotDone, Refused) as error:
+            return self._whole(places, error.reply)
+        except Unknown as error:
+            self.again.update(places)
+            return Left(places, f"no clear answer ({error})", unclear=True)
+
+    def _whole(self, places: list[int], reply: Reply) -> Left:
+        """A bundle that was refused as a whole goes in halves, so that one row answers for itself alone."""
+        if reply.kind == "not done" and reply.status != TOO_LARGE:
+            return Left(places, f"HTTP {reply.status}", reply.retry_after)
+        if reply.status not in OF_THE_CONTENT:
+            self.sent.unusable = f"the target does not take batch bundles (HTTP {reply.status})"
+        elif len(places) == 1:
+            self.sent.results[places[0]] = Result("refused", None, reply.status, reply.outcome)
+        else:
+            middle = len(places) // 2
+            self._part(places[:middle])
+            if not self.sent.unusable:
+                self._part(places[middle:])
+        return Left([], "")
+
+    def _take(self, places: list[int], replies: list[Reply], tries: int) -> Left:
+        """Notes what the replies say; what is left is to be sent again."""
+        existed = [(at, reply) for at, reply in zip(places, replies, strict=True) if reply.kind == "existed"]
+        read = dict(zip([at for at, _ in existed], self.read_all(self._existing, existed), strict=True))
+        left: list[int] = []
+        for at, reply in zip(places, replies, strict=True):
+            result = read[at] if at in read else settled(reply)
+            if result is None and reply.kind != "not done":
+                self.again.add(at)
+                result = Result("in_doubt", None, reply.status or None) if tries >= UNKNOWN_TRIES else None
+            if result is None:
+                left.append(at)
+            else:
+                self.sent.results[at] = result
+        return Left(left, f"{len(left)} entries without an outcome")
+
+    def _existing(self, found: tuple[int, Reply]) -> Result | None:
+        """A 200 answer, read back and compared; None when it could not be read, which is unknown."""
+        at, reply = found
+        kind, resource_id = self.identity.resource_type, reply.resource_id
+        try:
+            body = self.client.read(kind, resource_id) if resource_id else None
+        except (NotSent, NotDone, Refused, Unknown):
+            return None
+        if body is None or not same_content(kind, json.loads(self.entries[at][0]), body):
+            return Result("refused", None, reply.status, KEY_TAKEN)
+        return Result("created" if at in self.unsure | self.again else "adopted", resource_id, reply.status)
+
+
+def settled(reply: Reply) -> Result | None:
+    """The result of a reply that settles a row; None for one that does not."""
+    if reply.kind == "created":
+        return Result("created", reply.resource_id, reply.status)
+    if reply.kind == "refused" or reply.status == TOO_LARGE:
+        return Result("refused", None, reply.status, reply.outcome)
+    return None
