@@ -1,0 +1,372 @@
+"""Who calls, and what they may do: clients, tokens (OAuth 2.0 client credentials) and SMART scopes.
+
+Secrets and tokens are random, stored only as hashes, compared in constant time. Scopes are text; `grants` reads them.
+"""
+
+import base64
+import binascii
+import hashlib
+import re
+import secrets
+import threading
+import uuid
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from hmac import compare_digest
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from urllib.parse import parse_qsl, unquote_plus
+
+from sqlalchemy import Connection, delete, insert, select, update
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+
+from fhir_service.interface.outcomes import AUTHENTICATION, FORBIDDEN, FhirError
+from fhir_service.interface.registry import RESOURCES
+from fhir_service.store.tables import CLIENT, TOKEN
+
+if TYPE_CHECKING:
+    from fhir_service.store.store import Store
+
+LIFETIME = timedelta(seconds=36_000)
+EVERYTHING = "system/*.cruds"
+_CACHED_TOKENS = 10_000
+_LARGEST_FORM = 64 << 10
+T = TypeVar("T")
+
+
+class Writes(Protocol):
+    """What this module needs of the writer: a transaction in the writer's thread."""
+
+    def transact(self, fn: Callable[[Connection], T]) -> T: ...
+
+
+# --- Scopes ---------------------------------------------------------------------------------------
+
+_SCOPE = re.compile(r"system/(\*|[A-Z][A-Za-z]{0,63})\.(read|write|\*|[cruds]{1,5})", re.ASCII)
+_WORDS = {"read": "rs", "write": "cu", "*": "cruds"}
+
+
+class ScopeError(ValueError):
+    """Text that is no list of scopes; the message says what a scope looks like."""
+
+
+@lru_cache(maxsize=1024)
+def grants(scope: str) -> Mapping[str, frozenset[str]]:
+    """Letters out of `cruds` by resource type (or `*`) of a list of scopes. Raises ScopeError."""
+    found: dict[str, frozenset[str]] = {}
+    for one in scope.split(" "):
+        match = _SCOPE.fullmatch(one)
+        if not match:
+            raise ScopeError("a scope has the form system/<Type or *>.<read, write, * or letters of cruds>")
+        kind, permission = match.groups()
+        found[kind] = found.get(kind, frozenset()) | frozenset(_WORDS.get(permission, permission))
+    return found
+
+
+def reach(scope: str, resource_type: str) -> frozenset[str]:
+    """The letters that a list of scopes grants on a type; `*` as a type asks for what holds on every type."""
+    granted = grants(scope)
+    return granted.get("*", frozenset()) | granted.get(resource_type, frozenset())
+
+
+def within(asked: str, held: str) -> bool:
+    """Whether all that `asked` grants is granted by `held`. Raises ScopeError."""
+    return all(letters <= reach(held, kind) for kind, letters in grants(asked).items())
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """An authenticated caller: the client's id and the scopes of the token."""
+
+    client: str
+    scope: str
+
+    def may(self, resource_type: str, letter: str) -> bool:
+        """Whether the caller may create, read, update, delete or search (`c r u d s`) resources of a type."""
+        return letter in reach(self.scope, resource_type)
+
+    def require(self, resource_type: str, letter: str) -> None:
+        """Raises FhirError(FORBIDDEN) unless `may`."""
+        if not self.may(resource_type, letter):
+            raise FhirError(FORBIDDEN)
+
+
+# --- Clients and tokens ---------------------------------------------------------------------------
+
+
+class UnknownClient(LookupError):
+    """No client has this id."""
+
+
+class TokenError(Exception):
+    """A refused token request: an error code of RFC 6749."""
+
+    def __init__(self, code: str, description: str, status: int = 400) -> None:
+        super().__init__(code)
+        self.status = status
+        self.body = {"error": code, "error_description": description}
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    caller: Caller
+    expires_at: datetime
+
+
+class _TokenCache:
+    """The callers of tokens met lately, by the token's hash; bounded, the least used go first.
+
+    `forget` also voids what was read from the store before it: a look-up under way cannot bring a revoked token back.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._known: OrderedDict[str, _Known] = OrderedDict()
+        self._lock = threading.Lock()
+        self.epoch = 0
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def get(self, digest: str) -> _Known | None:
+        with self._lock:
+            known = self._known.get(digest)
+            if known:
+                self._known.move_to_end(digest)
+            return known
+
+    def put(self, digest: str, known: _Known, epoch: int) -> None:
+        with self._lock:
+            if epoch != self.epoch:
+                return
+            self._known[digest] = known
+            if len(self._known) > self._size:
+                self._known.popitem(last=False)
+
+    def forget(self, client: str) -> None:
+        with self._lock:
+            self.epoch += 1
+            kept = {digest: known for digest, known in self._known.items() if known.caller.client != client}
+            self._known = OrderedDict(kept)
+
+
+def hashed(secret: str) -> str:
+    """What is stored of a secret or token. They hold 256 random bits, so a plain SHA-256 cannot be searched."""
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+_TOKEN = re.compile(r"[A-Za-z0-9_-]{43}", re.ASCII)
+_NOBODY = hashed(secrets.token_urlsafe(32))
+
+
+class Auth:
+    """The clients of a store and their tokens. Every method may be called from any thread."""
+
+    def __init__(
+        self,
+        store: "Store",
+        writer: Writes,
+        clock: Callable[[], datetime],
+        new_id: Callable[[], str] = lambda: str(uuid.uuid4()),
+        cached_tokens: int = _CACHED_TOKENS,
+    ) -> None:
+        self._store, self._writer, self._clock, self._new_id = store, writer, clock, new_id
+        self._cache = _TokenCache(cached_tokens)
+
+    def caller(self, authorization: str | None) -> Caller:
+        """The caller of a request with this Authorization header. Raises FhirError(AUTHENTICATION)."""
+        scheme, _, token = (authorization or "").partition(" ")
+        token = token.strip(" ")
+        if scheme.lower() != "bearer" or not _TOKEN.fullmatch(token):
+            raise _unauthenticated()
+        digest = hashed(token)
+        known = self._cache.get(digest) or self._look_up(digest)
+        if known is None or self._clock() > known.expires_at:
+            raise _unauthenticated()
+        return known.caller
+
+    def _look_up(self, digest: str) -> _Known | None:
+        epoch = self._cache.epoch
+        query = (
+            select(TOKEN.c.hash, TOKEN.c.client, TOKEN.c.scope, TOKEN.c.expires_at)
+            .join(CLIENT, CLIENT.c.id == TOKEN.c.client)
+            .where(TOKEN.c.hash == digest, CLIENT.c.revoked_at.is_(None))
+        )
+        with self._store.read() as connection:
+            row = connection.execute(query).first()
+        if row is None or not compare_digest(row.hash, digest):
+            return None
+        known = _Known(Caller(row.client, row.scope), row.expires_at.astimezone(UTC))
+        self._cache.put(digest, known, epoch)
+        return known
+
+    def add_client(self, name: str, scope: str = EVERYTHING) -> dict[str, str]:
+        """A new client: `client_id`, `client_secret` (never shown again) and `scope`. Raises ScopeError."""
+        unknown = sorted(set(grants(scope)) - set(RESOURCES) - {"*"})
+        if unknown:
+            raise ScopeError(f"the interface has no {unknown[0]}; it has {', '.join(RESOURCES)}")
+        client_id, secret = self._new_id(), secrets.token_urlsafe(32)
+        row = {
+            "id": client_id,
+            "name": name,
+            "secret_hash": hashed(secret),
+            "scope": scope,
+            "created_at": self._clock(),
+            "revoked_at": None,
+        }
+        self._writer.transact(lambda connection: connection.execute(insert(CLIENT), [row]))
+        return {"client_id": client_id, "client_secret": secret, "scope": scope}
+
+    def list_clients(self) -> list[dict[str, Any]]:
+        """Every client, oldest first: `client_id`, `name`, `scope`, `created_at`, `revoked_at` (aware datetimes)."""
+        query = select(
+            CLIENT.c.id.label("client_id"), CLIENT.c.name, CLIENT.c.scope, CLIENT.c.created_at, CLIENT.c.revoked_at
+        )
+        with self._store.read() as connection:
+            return [
+                dict(row) for row in connection.execute(query.order_by(CLIENT.c.created_at, CLIENT.c.id)).mappings()
+            ]
+
+    def revoke(self, client_id: str) -> None:
+        """Ends a client's access, its tokens at once. Raises UnknownClient."""
+        self._writer.transact(lambda connection: _revoke(connection, client_id, self._clock()))
+        self._cache.forget(client_id)
+
+    def token(self, form: Mapping[str, str], authorization: str | None = None) -> tuple[int, dict[str, Any]]:
+        """The answer of the token address to a form: HTTP status and body (RFC 6749, sections 5.1 and 5.2)."""
+        try:
+            return 200, self._issue(form, authorization)
+        except TokenError as error:
+            return error.status, error.body
+
+    def _issue(self, form: Mapping[str, str], authorization: str | None) -> dict[str, Any]:
+        grant = form.get("grant_type")
+        if not grant:
+            raise TokenError("invalid_request", "grant_type is missing")
+        if grant != "client_credentials":
+            raise TokenError("unsupported_grant_type", "grant_type is client_credentials here")
+        client_id, held = self._authenticate(*credentials(form, authorization))
+        scope = _asked_scope(form.get("scope"), held)
+        token, now = secrets.token_urlsafe(32), self._clock()
+        row = {"hash": hashed(token), "client": client_id, "scope": scope, "expires_at": now + LIFETIME}
+        self._writer.transact(lambda connection: _store_token(connection, row, now))
+        return {
+            "access_token": token,
+            "token_type": "Bearer",
+            "expires_in": int(LIFETIME.total_seconds()),
+            "scope": scope,
+        }
+
+    def _authenticate(self, client_id: str, secret: str) -> tuple[str, str]:
+        """Id and scope of the client with this secret; an unknown client costs the same comparison."""
+        query = select(CLIENT.c.secret_hash, CLIENT.c.scope).where(
+            CLIENT.c.id == client_id, CLIENT.c.revoked_at.is_(None)
+        )
+        with self._store.read() as connection:
+            row = connection.execute(query).first()
+        if not compare_digest(row.secret_hash if row else _NOBODY, hashed(secret)) or row is None:
+            raise TokenError("invalid_client", "the client is unknown or its secret is wrong", 401)
+        return client_id, row.scope
+
+
+def _unauthenticated() -> FhirError:
+    return FhirError(AUTHENTICATION, headers={"www-authenticate": "Bearer"})
+
+
+def _asked_scope(asked: str | None, held: str) -> str:
+    """The scopes of a new token: those asked for, where the client holds them; else all of the client's."""
+    asked = " ".join((asked or "").split())
+    if not asked:
+        return held
+    try:
+        allowed = within(asked, held)
+    except ScopeError as error:
+        raise TokenError("invalid_scope", str(error)) from None
+    if not allowed:
+        raise TokenError("invalid_scope", "the scope goes beyond the client's")
+    return asked
+
+
+def _store_token(connection: Connection, row: dict[str, Any], now: datetime) -> None:
+    """Stores a token, and drops those that have run out. Nothing is issued to a client revoked meanwhile."""
+    active = select(CLIENT.c.id).where(CLIENT.c.id == row["client"], CLIENT.c.revoked_at.is_(None))
+    if connection.execute(active).first() is None:
+        raise TokenError("invalid_client", "the client is unknown or its secret is wrong", 401)
+    connection.execute(delete(TOKEN).where(TOKEN.c.expires_at < now))
+    connection.execute(insert(TOKEN), [row])
+
+
+def _revoke(connection: Connection, client_id: str, now: datetime) -> None:
+    row = connection.execute(select(CLIENT.c.revoked_at).where(CLIENT.c.id == client_id)).first()
+    if row is None:
+        raise UnknownClient(client_id)
+    if row.revoked_at is None:
+        connection.execute(update(CLIENT).where(CLIENT.c.id == client_id).values(revoked_at=now))
+    connection.execute(delete(TOKEN).where(TOKEN.c.client == client_id))
+
+
+def credentials(form: Mapping[str, str], authorization: str | None) -> tuple[str, str]:
+    """Client id and secret, from HTTP Basic or from the form, never from both. Raises TokenError."""
+    if authorization is None:
+        client_id, secret = form.get("client_id"), form.get("client_secret")
+        if not client_id or not secret:
+            raise TokenError("invalid_client", "client_id and client_secret are missing", 401)
+        return client_id, secret
+    if "client_secret" in form:
+        raise TokenError("invalid_request", "the client authenticates in two ways at once")
+    return _basic(authorization)
+
+
+def _basic(authorization: str) -> tuple[str, str]:
+    scheme, _, encoded = authorization.partition(" ")
+    try:
+        pair = base64.b64decode(encoded.strip(), validate=True).decode() if scheme.lower() == "basic" else ""
+    except (binascii.Error, UnicodeDecodeError):
+        pair = ""
+    client_id, colon, secret = pair.partition(":")
+    if not colon:
+        raise TokenError("invalid_client", "the Authorization header holds no client id and secret", 401)
+    return unquote_plus(client_id), unquote_plus(secret)
+
+
+# --- The token address ----------------------------------------------------------------------------
+
+
+async def read_form(request: Request, limit: int = _LARGEST_FORM) -> dict[str, str]:
+    """The fields of a posted form. Raises TokenError when it is none, is too large or repeats a field."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/x-www-form-urlencoded":
+        raise TokenError("invalid_request", "the request is application/x-www-form-urlencoded")
+    body = b""
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > limit:
+            raise TokenError("invalid_request", "the request is too large")
+    try:
+        pairs = parse_qsl(body.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=20)
+    except ValueError:
+        raise TokenError("invalid_request", "the form cannot be read") from None
+    if len(dict(pairs)) != len(pairs):
+        raise TokenError("invalid_request", "a field is repeated")
+    return dict(pairs)
+
+
+async def token_response(request: Request, auth: Auth) -> Response:
+    """Answers `POST /auth/token`."""
+    authorization = request.headers.get("authorization")
+    try:
+        form = await read_form(request)
+    except TokenError as error:
+        status, body = error.status, error.body
+    except ClientDisconnect:
+        return Response(status_code=400)
+    else:
+        status, body = await run_in_threadpool(auth.token, form, authorization)
+    headers = {"cache-control": "no-store", "pragma": "no-cache"}
+    if status == 401:
+        headers["www-authenticate"] = "Bearer" if authorization is None else 'Bearer, Basic realm="fhir-service"'
+    return JSONResponse(body, status, headers)

@@ -1,0 +1,87 @@
+"""What the service says about itself: the CapabilityStatement and the SMART configuration, made from the registry."""
+
+from typing import Any
+
+from fhir_service.interface.registry import RESOURCES
+from fhir_service.interface.vocabulary import Param, Resource
+from fhir_service.settings import Settings
+
+TOKEN_PATH = "/auth/token"  # noqa: S105 - an address
+_PUBLISHED = "2026-11-21"
+_INTERACTIONS = {"create": "create", "read": "read", "update": "update", "search": "search-type"}
+_PARAM_TYPES = {
+    "id": "token",
+    "token": "token",
+    "codes": "token",
+    "reference": "reference",
+    "date": "date",
+    "contains": "string",
+    "starts": "string",
+    "exact": "string",
+    "uri": "uri",
+}
+_OAUTH_URIS = "http://fhir-registry.smarthealthit.org/StructureDefinition/oauth-uris"
+_SECURITY = "http://terminology.hl7.org/CodeSystem/restful-security-service"
+
+
+def capability_statement(settings: Settings, store_id: str, version: str) -> dict[str, Any]:
+    """The CapabilityStatement. `implementation.description` is the store's id, by which an importer knows it again."""
+    return {
+        "resourceType": "CapabilityStatement",
+        "status": "active",
+        "date": _PUBLISHED,
+        "kind": "instance",
+        "software": {"name": "Chartferry fhir-service", "version": version},
+        "implementation": {"description": f"urn:uuid:{store_id}", "url": settings.site.base_url},
+        "fhirVersion": "4.0.1",
+        "format": ["application/fhir+json", "application/json"],
+        "rest": [_rest(settings)],
+    }
+
+
+def _rest(settings: Settings) -> dict[str, Any]:
+    rest = {
+        "mode": "server",
+        "security": _security(settings),
+        "resource": [_resource(resource, not settings.interface_only) for resource in RESOURCES.values()],
+    }
+    return rest if settings.interface_only else rest | {"interaction": [{"code": "batch"}]}
+
+
+def _security(settings: Settings) -> dict[str, Any]:
+    token = {"url": "token", "valueUri": settings.site.base_url + TOKEN_PATH}
+    return {
+        "extension": [{"url": _OAUTH_URIS, "extension": [token]}],
+        "service": [{"coding": [{"system": _SECURITY, "code": "SMART-on-FHIR"}]}],
+    }
+
+
+def _resource(resource: Resource, additions: bool) -> dict[str, Any]:
+    shown: dict[str, Any] = {
+        "type": resource.name,
+        "interaction": [{"code": _INTERACTIONS[name]} for name in resource.interactions],
+        "versioning": "versioned",
+        "readHistory": False,
+        "updateCreate": False,
+        "conditionalCreate": additions and "create" in resource.interactions,
+        "conditionalUpdate": False,
+        "conditionalDelete": "not-supported",
+        "searchParam": [_param(param) for param in resource.params if additions or param.name != "identifier"],
+    }
+    return shown
+
+
+def _param(param: Param) -> dict[str, str]:
+    return {"name": param.name, "type": _PARAM_TYPES[param.kind]}
+
+
+def smart_configuration(settings: Settings) -> dict[str, Any]:
+    """The body of `/.well-known/smart-configuration`."""
+    return {
+        "token_endpoint": settings.site.base_url + TOKEN_PATH,
+        "token_endpoint_auth_methods_supported": ["client_secret_basic", "client_secret_post"],
+        "grant_types_supported": ["client_credentials"],
+        "scopes_supported": [f"system/{name}.cruds" for name in ("*", *RESOURCES)],
+        "response_types_supported": [],
+        "capabilities": ["client-confidential-symmetric", "permission-v1", "permission-v2"],
+    }

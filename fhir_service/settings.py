@@ -1,0 +1,124 @@
+"""What can be set about a service: one field each, from a flag, else from `FHIR_SERVICE_<NAME>`, else the default."""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, fields, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from fhir_service.interface.site import Site
+
+PREFIX = "FHIR_SERVICE_"
+# Addresses that mean "every one of this machine": one listens there, but cannot be reached under them.
+_EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104 - recognised, not bound
+
+
+class SettingError(ValueError):
+    """A setting that cannot be used. The message names it in one line."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything that can be set. `max_body` and `max_batch` are bytes, `memory_limit` is the database's."""
+
+    store: str
+    host: str = "127.0.0.1"
+    port: int = 8400
+    base_url: str | None = None
+    vendor: str = "example"
+    customer: str = "demo"
+    interface_only: bool = False
+    requests_per_second: float | None = None
+    max_body: int = 1 << 20
+    max_batch: int = 64 << 20
+    page_size: int = 10
+    max_page_size: int = 100
+    memory_limit: str = "1GB"
+
+    def __post_init__(self) -> None:
+        for name, (holds, says) in _LIMITS.items():
+            if not holds(getattr(self, name)):
+                raise SettingError(f"{name.replace('_', '-')}: {says}")
+
+    @cached_property
+    def url(self) -> str:
+        """Where this machine reaches the service: `http://host:port`."""
+        host = _EVERYWHERE.get(self.host, self.host)
+        return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
+
+    @cached_property
+    def site(self) -> Site:
+        """The interface's placeholders."""
+        return Site((self.base_url or self.url).rstrip("/"), self.vendor, self.customer)
+
+    @cached_property
+    def store_path(self) -> Path | None:
+        """The file of an embedded store; None for a database server."""
+        if "://" in self.store and not self.store.startswith("duckdb:///"):
+            return None
+        return Path(self.store.removeprefix("duckdb:///")).absolute()
+
+    def bound_to(self, port: int) -> "Settings":
+        """These settings with the port that was really bound."""
+        return replace(self, port=port)
+
+    @classmethod
+    def read(cls, environ: Mapping[str, str], **flags: Any) -> "Settings":
+        """Settings from flags (None: not given) and an environment. Raises SettingError."""
+        values: dict[str, Any] = {name: flag for name, flag in flags.items() if flag is not None}
+        for field in fields(cls):
+            text = environ.get(PREFIX + field.name.upper())
+            if field.name not in values and text:
+                values[field.name] = _parsed(field.name, text)
+            elif field.name not in values and field.default is MISSING:
+                raise SettingError(f"no {field.name} is named: use --{field.name} or {PREFIX}{field.name.upper()}")
+        return cls(**values)
+
+
+def _flag(text: str) -> bool:
+    return {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}[
+        text.lower()
+    ]
+
+
+_PARSERS: dict[str, tuple[Callable[[str], Any], str]] = {
+    "port": (int, "a whole number"),
+    "interface_only": (_flag, "true or false"),
+    "requests_per_second": (float, "a number"),
+    "max_body": (int, "a whole number of bytes"),
+    "max_batch": (int, "a whole number of bytes"),
+    "page_size": (int, "a whole number"),
+    "max_page_size": (int, "a whole number"),
+}
+
+
+def _parsed(name: str, text: str) -> Any:
+    parse, expected = _PARSERS.get(name, (str, ""))
+    try:
+        return parse(text.strip())
+    except (ValueError, KeyError):
+        raise SettingError(f"{PREFIX}{name.upper()}: {expected} is expected") from None
+
+
+def _placeholder(text: str) -> bool:
+    """Part of a host name: what may stand in `http://schemas.{vendor}.com`."""
+    return bool(re.fullmatch(r"[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?", text))
+
+
+def _address(text: str | None) -> bool:
+    return text is None or bool(re.fullmatch(r"https?://[^\s/?#@]+(?:/[^\s?#]*)?", text))
+
+
+_LIMITS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "store": (bool, "a file or a database URL is expected"),
+    "port": (lambda n: 0 <= n <= 65535, "a port is between 0 and 65535"),
+    "base_url": (_address, "an address such as https://host/path is expected"),
+    "vendor": (_placeholder, "letters, digits, dots and dashes are expected"),
+    "customer": (_placeholder, "letters, digits, dots and dashes are expected"),
+    "requests_per_second": (lambda n: n is None or 0 < n < float("inf"), "a number above zero is expected"),
+    "max_body": (lambda n: n > 0, "a number above zero is expected"),
+    "max_batch": (lambda n: n > 0, "a number above zero is expected"),
+    "page_size": (lambda n: 0 < n <= 1000, "a page holds 1 to 1000 entries"),
+    "max_page_size": (lambda n: 0 < n <= 1000, "a page holds 1 to 1000 entries"),
+}
