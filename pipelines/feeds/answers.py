@@ -1,0 +1,200 @@
+"""Answers: the rows of a response become a QuestionnaireResponse, with codes filled in from its Questionnaire."""
+
+from collections.abc import Sequence
+from decimal import Decimal
+from functools import lru_cache
+from typing import Any
+
+from pipelines.feeds.columns import Column, Fault, micros, resource_micros
+from pipelines.feeds.record import Around, Built, Found, Kind, Values, id_of, refer
+
+ROOT = "QuestionnaireResponse"
+ITEM = f"{ROOT}.item"
+COLUMNS = (
+    Column("response_id", "key", "FEED-ANS-01", f"{ROOT}.identifier", required=True),
+    Column("patient_id", ("Patient",), "FEED-ANS-02", f"{ROOT}.subject", required=True, stand_in="Patient/x"),
+    Column("questionnaire", "code", "FEED-ANS-03", f"{ROOT}.questionnaire", required=True, stand_in="x"),
+    Column("authored", "time", "FEED-ANS-04", f"{ROOT}.authored"),
+    Column("author", ("Practitioner", "Patient"), "FEED-ANS-04", f"{ROOT}.author", bare=False),
+    Column("encounter_id", ("Encounter",), "FEED-ANS-05", f"{ROOT}.encounter"),
+    Column("note_id", "code", "FEED-ANS-05", f"{ROOT}.extension"),
+    Column("question", "code", "FEED-ANS-06", ITEM, required=True, tail=".linkId"),
+    Column("answer_code", "code", "FEED-ANS-07", ITEM, tail=".valueCoding"),
+    Column("answer_text", "text", "FEED-ANS-08", ITEM, tail=".valueString"),
+    Column("answer_number", "number", "FEED-ANS-09", ITEM, tail=".valueDecimal"),
+)
+COMMON = ("patient_id", "questionnaire", "authored", "author", "encounter_id", "note_id")
+ANSWERS_OF_A_ROW = ("answer_code", "answer_text", "answer_number")
+ELEMENTS = {column.name: column.element for column in COLUMNS}
+
+
+def build(key: str | None, rows: Sequence[Values], around: Around) -> Built:
+    """The QuestionnaireResponse of the rows that share a key. What could not be mapped is left out."""
+    if any("resource" in row for row in rows):
+        return _whole(key, rows, around)
+    first = rows[0]
+    faults = list(_disagreements(rows))
+    known, address = _questionnaire(first.get("questionnaire"), around, faults)
+    body = _head(first, address, around)
+    if items := _items(rows, known, faults):
+        body["item"] = items
+    patient, encounter, note = first.get("patient_id"), first.get("encounter_id"), first.get("note_id")
+    lane = encounter or (note and f"note/{note}") or patient or f"response/{key}"
+    return Built(body, patient and patient[8:], lane, micros(first.get("authored")), faults=tuple(faults))
+
+
+def _head(row: Values, address: str | None, around: Around) -> dict[str, Any]:
+    """All but the answers."""
+    body: dict[str, Any] = {"resourceType": ROOT, "status": "completed"}
+    if note := row.get("note_id"):
+        body["extension"] = [{"url": around.site.note_id, "valueId": note}]
+    if address:
+        body["questionnaire"] = address
+    for element, name in (("subject", "patient_id"), ("encounter", "encounter_id"), ("author", "author")):
+        if target := row.get(name):
+            body[element] = refer(target)
+    if authored := row.get("authored"):
+        body["authored"] = authored
+    return body
+
+
+def _disagreements(rows: Sequence[Values]) -> list[Found]:
+    """What the rows of a response must have in common and have not (FEED-ANS-10)."""
+    first = rows[0]
+    differing = [name for name in COMMON if any(row.get(name) != first.get(name) for row in rows[1:])]
+    message = "the rows of this response do not agree on it"
+    return [Found(Fault("FEED-ANS-10", message), ELEMENTS[name], name) for name in differing]
+
+
+# --- Questionnaire and question -------------------------------------------------------------------
+
+
+def _questionnaire(text: str | None, around: Around, faults: list[Found]) -> tuple[Any | None, str | None]:
+    """The questionnaire that a cell names, and its address. An unknown one keeps its name: the rules speak of it."""
+    if text is None:
+        return None, None
+    try:
+        known = around.questionnaires.find(text)
+    except LookupError:
+        faults.append(
+            _fault("FEED-ANS-03", "several active questionnaires have this name or code; name its id", "questionnaire")
+        )
+        return None, None
+    if known is None and not _looks_like_an_id(text):
+        faults.append(_fault("FEED-ANS-03", "no active questionnaire has this name or code", "questionnaire"))
+        return None, None
+    return known, around.site.url("Questionnaire", known.id if known else text)
+
+
+def _looks_like_an_id(text: str) -> bool:
+    return len(text) <= 64 and text.replace("-", "").replace(".", "").isalnum() and text.isascii()
+
+
+def _fault(rule: str, message: str, column: str) -> Found:
+    return Found(Fault(rule, message), ELEMENTS[column], column)
+
+
+@lru_cache(maxsize=256)
+def _link_ids(known: "Same") -> dict[str, list[str]]:
+    """The linkIds of a questionnaire's items by `code` and `system|code`."""
+    found: dict[str, list[str]] = {}
+    for link, item in known.questionnaire.questions.items():
+        for coding in item.code:
+            for text in (coding.code, f"{coding.system}|{coding.code}"):
+                if text and link not in found.setdefault(text, []):
+                    found[text].append(link)
+    return found
+
+
+class Same:
+    """A questionnaire as the key of a cache: the same object, not an equal one."""
+
+    def __init__(self, questionnaire: Any) -> None:
+        self.questionnaire = questionnaire
+
+    def __hash__(self) -> int:
+        return id(self.questionnaire)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Same) and other.questionnaire is self.questionnaire
+
+
+def _link_id(text: str, known: Any | None, faults: list[Found]) -> str:
+    """The linkId that a cell names: itself, or by the question's code. An unknown one stays: the rules speak of it."""
+    if known is None or text in known.questions:
+        return text
+    links = _link_ids(Same(known)).get(text, [])
+    if len(links) > 1:
+        faults.append(
+            _fault("FEED-ANS-06", "several questions of the questionnaire have this code; name the linkId", "question")
+        )
+    return links[0] if links else text
+
+
+# --- Answers --------------------------------------------------------------------------------------
+
+
+def _items(rows: Sequence[Values], known: Any | None, faults: list[Found]) -> list[dict[str, Any]]:
+    """One item per question, in the order of the rows; several rows of a question are several answers."""
+    items: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        given = [name for name in ANSWERS_OF_A_ROW if row.get(name) is not None]
+        question = row.get("question")
+        if len(given) > 1 or (not given and not row.get("faulty")):
+            some = "several of answer_code, answer_text and answer_number are" if given else "no answer column is"
+            faults.append(_fault("FEED-ANS-10", f"{some} filled in a row of this response", "answer_code"))
+        elif question is not None and given:
+            link = _link_id(question, known, faults)
+            item = items.setdefault(link, {"linkId": link, "answer": []})
+            item["answer"].append(_answer(given[0], row[given[0]], known.questions.get(link) if known else None))
+    return list(items.values())
+
+
+def _answer(name: str, text: str, question: Any | None) -> dict[str, Any]:
+    if name == "answer_text":
+        return {"valueString": text}
+    if name == "answer_number":
+        return {"valueDecimal": Decimal(text)}
+    return {"valueCoding": _coding(text, question.options if question else ())}
+
+
+def _coding(text: str, options: Sequence[Any]) -> dict[str, Any]:
+    """The option that a cell names by `code` or `system|code`. What is none keeps its code: the rules speak of it."""
+    system, bar, code = text.rpartition("|")
+    for option in options:
+        if option.code == text or (bar and option.code == code and option.system == system):
+            return {"system": option.system, "code": option.code, "display": option.display or option.code}
+    first = options[0].system if options else "http://loinc.org"
+    return {"system": system or first, "code": code or text, "display": code or text}
+
+
+# --- Whole resources ------------------------------------------------------------------------------
+
+
+def whole(resource: dict[str, Any]) -> Values:
+    """The questionnaire by its id alone: where the source kept it is not part of what was answered."""
+    address = resource.get("questionnaire")
+    if not isinstance(address, str) or "Questionnaire/" not in address:
+        return {"resource": resource}
+    name = address.rpartition("Questionnaire/")[2].partition("|")[0]
+    return {"resource": resource | {"questionnaire": name}}
+
+
+def _whole(key: str | None, rows: Sequence[Values], around: Around) -> Built:
+    """A QuestionnaireResponse that came as a resource: as it is, but with the target's address of the questionnaire."""
+    faults: list[Found] = []
+    body = dict(next(row["resource"] for row in rows if "resource" in row))
+    if len(rows) > 1:
+        faults.append(
+            _fault("LEDGER-13", "the key stands in this file more than once with different content", "response_id")
+        )
+    if isinstance(body.get("questionnaire"), str):
+        _, body["questionnaire"] = _questionnaire(body["questionnaire"], around, faults)
+    if body.get("questionnaire", "") is None:
+        del body["questionnaire"]
+    patient, encounter = id_of(body.get("subject")), id_of(body.get("encounter"))
+    lane = f"Encounter/{encounter}" if encounter else f"Patient/{patient}" if patient else f"response/{key}"
+    return Built(body, patient, lane, resource_micros(body.get("authored")), faults=tuple(faults))
+
+
+ANSWERS = Kind("answers", ROOT, "response_id", COLUMNS, build, grouped=True, member=ITEM, whole=whole)

@@ -1,0 +1,223 @@
+"""The columns that a kind of record has, and how the text of a cell becomes a value: ids, amounts, times.
+
+A converter takes a text and gives a value or a `Fault`; it never raises and repeats no value.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, tzinfo
+from decimal import Decimal, InvalidOperation
+from typing import Literal
+
+from fhir_service.interface.datatypes import CONTROLS, ID_PATTERN, instant_text, normal_time, parse_date
+
+Shape = Literal["key", "text", "code", "amount", "number", "time", "labels", "comments"]
+MISSING = "the column is required and empty here"
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A value that cannot be used: the requirement and a sentence."""
+
+    rule: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a built-in feed.
+
+    shape: a `Shape`, or the resource types of a reference (`("Patient",)`). rule: the requirement that asks for it.
+    element: the FHIRPath that it fills; tail tells it from others that fill the same. bare: whether an id without a
+    type is taken for the first of the types. stand_in: what a required value is checked as when it is missing, so that
+    the other reasons are found too.
+    """
+
+    name: str
+    shape: Shape | tuple[str, ...]
+    rule: str
+    element: str
+    required: bool = False
+    stand_in: str | None = None
+    tail: str = ""
+    bare: bool = True
+
+
+@dataclass(frozen=True)
+class Conventions:
+    """How a feed writes times: the zone of those without an offset, and formats beside ISO 8601."""
+
+    zone: tzinfo
+    dates: tuple[str, ...] = ()
+
+
+Converter = Callable[[str], object]
+
+_ID = re.compile(ID_PATTERN)
+_PLAIN = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)", re.ASCII)
+_NUMBER = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,3})?", re.ASCII)
+_ISO_TIME = re.compile(
+    r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d)(:\d\d)?(?:[.,](\d{1,9}))?\s?(Z|z|[+-]\d\d(?::?\d\d)?)?", re.ASCII
+)
+CENT = Decimal("0.01")
+
+
+def converter(column: Column, conventions: Conventions) -> Converter:
+    """The function that turns a cell of this column into its value."""
+    if isinstance(column.shape, tuple):
+        types, bare = column.shape, column.bare
+        return lambda text: reference(text, types, bare)
+    if column.shape == "time":
+        return lambda text: time(text, conventions)
+    return _CONVERTERS[column.shape]
+
+
+def key(text: str) -> object:
+    text = text.strip()
+    if len(text) > 200 or CONTROLS.search(text):
+        return Fault("FEED-FILE-09", "a key has at most 200 characters and no control characters")
+    return text or None
+
+
+def plain_text(text: str) -> object:
+    return text
+
+
+def code(text: str) -> object:
+    return text.strip() or None
+
+
+def reference(text: str, types: tuple[str, ...], bare: bool = True) -> object:
+    """`Patient/p1` of `Patient/p1`, and of `p1` where a bare id is taken."""
+    kind, slash, found = text.strip().rpartition("/")
+    if not slash:
+        if not bare:
+            return Fault("FEED-FILE-09", f"a reference with its type is expected: {' or '.join(types)}/<id>")
+        kind = types[0]
+    if kind not in types:
+        return Fault("FEED-FILE-09", _wrong_type(kind, types))
+    if not _ID.fullmatch(found):
+        return Fault("FEED-FILE-06", "no FHIR id (1 to 64 letters, digits, '-' and '.'); a crosswalk can translate it")
+    return f"{kind}/{found}"
+
+
+def _wrong_type(kind: str, types: tuple[str, ...]) -> str:
+    named = f"it names a {kind}" if kind.isalpha() and len(kind) < 40 else "it is no reference to one"
+    return (
+        f"a {' or '.join(types)} is expected and {named}; "
+        "where one stands behind it, map it with values or a crosswalk in the feed file"
+    )
+
+
+def amount(text: str) -> object:
+    """Dollars as a plain decimal text, with two decimals where that is exact. What may be paid is a rule's matter."""
+    text = text.strip()
+    if not _PLAIN.fullmatch(text) or len(text) > 40:
+        return Fault(
+            "FEED-FILE-09", "no plain decimal amount (12.50); no currency sign, thousands or exponent is taken"
+        )
+    value = Decimal(text)
+    cents = value.quantize(CENT)
+    return f"{cents if cents == value else value:f}"
+
+
+def number(text: str) -> object:
+    """A decimal as JSON writes it, digit for digit."""
+    text = text.strip()
+    if not _NUMBER.fullmatch(text) or len(text) > 100:
+        return Fault("FEED-FILE-09", "no decimal number")
+    return str(Decimal(text))
+
+
+def time(text: str, conventions: Conventions) -> object:
+    """A date as it is; a datetime as the same instant in UTC."""
+    text = text.strip()
+    try:
+        return _iso_time(text, conventions.zone)
+    except (ValueError, OverflowError):
+        pass
+    for form in conventions.dates:
+        try:
+            return _formatted_time(text, form, conventions.zone)
+        except (ValueError, OverflowError):
+            continue
+    return Fault(
+        "FEED-FILE-09", "no date or datetime of ISO 8601, nor of the feed's dates, that exists in the calendar"
+    )
+
+
+def _iso_time(text: str, zone: tzinfo) -> str:
+    if len(text) == 10:
+        return parse_date(text).isoformat()
+    match = _ISO_TIME.fullmatch(text)
+    if not match:
+        raise ValueError
+    day, minute, second, fraction, offset = match.groups()
+    micros = f".{(fraction + '00000')[:6]}" if fraction and second else ""
+    offset = "" if not offset else "+00:00" if offset in "Zz" else offset
+    return _instant(datetime.fromisoformat(f"{day}T{minute}{second or ':00'}{micros}{offset}"), zone)
+
+
+def _formatted_time(text: str, form: str, zone: tzinfo) -> str:
+    found = datetime.strptime(text, form)  # noqa: DTZ007 - made aware in the feed's zone
+    if any(part in form for part in ("%H", "%I", "%X", "%c")):
+        return _instant(found, zone)
+    return found.date().isoformat()
+
+
+def _instant(found: datetime, zone: tzinfo) -> str:
+    """In UTC. A local time that the clock skipped does not exist; of one that came twice, the first is meant."""
+    if found.tzinfo is None:
+        local = found.replace(tzinfo=zone)
+        if local.astimezone(UTC).astimezone(zone).replace(tzinfo=None) != found:
+            raise ValueError
+        found = local
+    return instant_text(found)
+
+
+def labels(found: object) -> object:
+    """A list of texts; a single text is split at `;`."""
+    if isinstance(found, str):
+        found = found.split(";")
+    if not isinstance(found, list) or not all(isinstance(label, str) for label in found):
+        return Fault("FEED-TASK-04", "labels are texts: separated by ';', or in NDJSON an array of texts")
+    return list(dict.fromkeys(label.strip() for label in found if label.strip()))
+
+
+def cents(text: str | None) -> int | None:
+    """An amount in cents; None when it has none, or more decimals than two, or more digits than any payment."""
+    if text is None:
+        return None
+    try:
+        value = Decimal(text).scaleb(2)
+    except InvalidOperation:
+        return None
+    return int(value) if value == value.to_integral_value() and abs(value) < 10**15 else None
+
+
+def micros(text: str | None) -> int | None:
+    """Microseconds since 1970 of a converted time; a date counts as its midnight in UTC."""
+    if text is None:
+        return None
+    found = datetime.fromisoformat(text)
+    span = (found if found.tzinfo else found.replace(tzinfo=UTC)) - _EPOCH
+    return (span.days * 86_400 + span.seconds) * 1_000_000 + span.microseconds
+
+
+def resource_micros(text: object) -> int | None:
+    """`micros` of a time in a resource, which may be anything."""
+    try:
+        return micros(normal_time(text)) if isinstance(text, str) else None
+    except ValueError:
+        return None
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_CONVERTERS: dict[str, Converter] = {
+    "key": key,
+    "text": plain_text,
+    "code": code,
+    "amount": amount,
+    "number": number,
+}

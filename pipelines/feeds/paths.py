@@ -1,0 +1,40 @@
+"""Paths into JSON objects: `requester.reference`, `code.coding[0].code`."""
+
+import re
+from functools import lru_cache
+from typing import Any
+
+_STEP = re.compile(r"([^.\[\]]+)((?:\[\d{1,4}\])*)\Z")
+
+Path = tuple[str | int, ...]
+
+
+class BadPath(ValueError):
+    """A text that is no path."""
+
+
+@lru_cache(maxsize=1024)
+def parse_path(text: str) -> Path:
+    """The steps of a path: names, and numbers for places in an array. Raises BadPath."""
+    steps: list[str | int] = []
+    for part in text.split("."):
+        match = _STEP.match(part)
+        if not match:
+            raise BadPath(f"no path: {text}")
+        steps.append(match[1])
+        steps.extend(int(number) for number in re.findall(r"\d+", match[2]))
+    return tuple(steps)
+
+
+def walk_path(found: Any, path: Path) -> Any:
+    """What lies at a path, or None."""
+    for step in path:
+        if isinstance(step, str):
+            if not isinstance(found, dict):
+                return None
+            found = found.get(step)
+        elif isinstance(found, list) and step < len(found):
+            found = found[step]
+        else:
+            return None
+    return found

@@ -1,0 +1,271 @@
+"""Files as rows: bytes to text to CSV records or JSON objects, with the physical line each begins at.
+
+A row that cannot be told what it is becomes a `BadRow`; a file whose rows cannot be told apart is `Unreadable`.
+"""
+
+import codecs
+import csv
+import gzip
+import io
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self, TextIO
+
+from fhir_service.interface.datatypes import Malformed, parse_json
+from pipelines.batch import Unreadable
+from pipelines.feeds.columns import Fault
+from pipelines.feeds.schema import FeedFile
+
+CHUNK = 5_000
+LONGEST_LINE = 2 << 20
+csv.field_size_limit(LONGEST_LINE)
+
+
+@dataclass(slots=True)
+class BadRow:
+    """A row that could not be read. cells: its fields where they could at least be counted."""
+
+    line: int
+    lines: int
+    raw: str
+    fault: Fault
+    cells: list[str] | None = None
+
+
+@dataclass(slots=True)
+class Chunk:
+    """Some thousand rows. line: the physical line that each begins at; lines: how many it has; raw: its own text."""
+
+    rows: list[Any] = field(default_factory=list)
+    line: list[int] = field(default_factory=list)
+    lines: list[int] = field(default_factory=list)
+    raw: list[str] = field(default_factory=list)
+    bad: list[BadRow] = field(default_factory=list)
+
+    def add(self, row: Any, line: int, lines: int, raw: str) -> None:
+        self.rows.append(row)
+        self.line.append(line)
+        self.lines.append(lines)
+        self.raw.append(raw)
+
+
+@dataclass(slots=True)
+class Counted:
+    """Physical lines of a file: all, those of its header, those without anything on them."""
+
+    lines: int = 0
+    header: int = 0
+    blank: int = 0
+
+
+class Reader:
+    """A file, read once from its beginning. header: the names of a CSV's columns, None for NDJSON."""
+
+    def __init__(self, path: Path, file_name: str, feed: FeedFile, form: str) -> None:
+        self.name = file_name
+        self.feed = feed
+        self.counted = Counted()
+        self._path = path
+        self._taken: list[str] = []
+        self._form = form
+        self.header: list[str] | None = None
+
+    def __enter__(self) -> Self:
+        self._file = _open(self._path, self.name, self.feed)
+        self._lines = self._physical_lines()
+        self._csv = csv.reader(
+            self._lines, strict=True, delimiter=self.feed.delimiter, quotechar=self.feed.quote, doublequote=True
+        )
+        try:
+            if self._form == "csv":
+                self.header = self._read_header()
+        except BaseException:
+            self._file.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def chunks(self) -> Iterator[Chunk]:
+        """The rows, some thousand at a time."""
+        chunk = Chunk()
+        rows = self._csv_rows(chunk) if self._form == "csv" else self._objects(chunk)
+        for _ in rows:
+            if len(chunk.rows) + len(chunk.bad) >= CHUNK:
+                yield chunk
+                for held in (chunk.rows, chunk.line, chunk.lines, chunk.raw, chunk.bad):
+                    held.clear()
+        yield chunk
+
+    def _physical_lines(self) -> Iterator[str]:
+        """The file's lines, each also put aside in `_taken` until its row is whole."""
+        readline, taken, limit = self._file.readline, self._taken, LONGEST_LINE
+        try:
+            while line := readline(limit):
+                if len(line) >= limit:
+                    raise Unreadable(f"{self.name}: line {self.counted.lines + 1} is longer than 2 MiB; {_NOT_ROWS}")
+                self.counted.lines += 1
+                taken.append(line)
+                yield line
+        except (EOFError, gzip.BadGzipFile, zlib.error):
+            raise Unreadable(f"{self.name}: the gzip data is cut off or damaged; export the file again") from None
+        except UnicodeDecodeError:
+            raise Unreadable(f"{self.name}: not text in {self.feed.encoding}; {_NAME_THE_ENCODING}") from None
+
+    def _take(self) -> tuple[int, int, str]:
+        """First line, number of lines and text of what was read since the last time."""
+        taken = self._taken
+        lines = len(taken)
+        raw = taken[0] if lines == 1 else "".join(taken)
+        taken.clear()
+        return self.counted.lines - lines + 1, lines, raw
+
+    # --- CSV --------------------------------------------------------------------------------------
+
+    def _read_header(self) -> list[str]:
+        try:
+            for cells in self._csv:
+                _, lines, raw = self._take()
+                if not cells:
+                    self.counted.blank += lines
+                    continue
+                self.counted.header = lines
+                if _unreadable(raw):
+                    raise Unreadable(
+                        f"{self.name}: the header is not text in {self.feed.encoding}; {_NAME_THE_ENCODING}"
+                    )
+                return [cell.strip() for cell in cells]
+        except csv.Error:
+            raise Unreadable(f"{self.name}: the first line is no CSV header; {_NOT_ROWS}") from None
+        raise Unreadable(f"{self.name}: the file is empty; export it again")
+
+    def _csv_rows(self, chunk: Chunk) -> Iterator[None]:
+        while True:
+            try:
+                yield from self._good_rows(chunk)
+            except csv.Error as error:
+                line, lines, raw = self._take()
+                if (lines > 1 and "unexpected end" in str(error)) or "field larger" in str(error):
+                    raise Unreadable(
+                        f"{self.name}: a quote ({self.feed.quote}) opened in the row of line {line} is never closed, "
+                        "so that the rows after it cannot be told apart; correct that row"
+                    ) from None
+                chunk.bad.append(BadRow(line, lines, raw, _BAD_QUOTING))
+                yield
+            else:
+                return
+
+    def _good_rows(self, chunk: Chunk) -> Iterator[None]:
+        """Rows up to the next one that is wrongly quoted."""
+        width = len(self.header or ())
+        for cells in self._csv:
+            line, lines, raw = self._take()
+            if not cells:
+                self.counted.blank += lines
+                continue
+            if len(cells) != width:
+                chunk.bad.append(BadRow(line, lines, raw, _ragged(len(cells), width), cells))
+            elif fault := _unreadable(raw):
+                chunk.bad.append(BadRow(line, lines, raw, fault, cells))
+            else:
+                chunk.add(cells, line, lines, raw)
+            yield
+
+    # --- NDJSON -----------------------------------------------------------------------------------
+
+    def _objects(self, chunk: Chunk) -> Iterator[None]:
+        seen = False
+        for text in self._lines:
+            line, lines, raw = self._take()
+            if not text.strip():
+                self.counted.blank += lines
+                continue
+            if not seen and text.strip() in ("{", "[", "[{"):
+                raise Unreadable(
+                    f"{self.name}: one JSON document over several lines; NDJSON has one object on each line"
+                )
+            seen = True
+            try:
+                found = None if (fault := _unreadable(raw)) else parse_json(raw)
+            except Malformed as error:
+                fault = Fault("FEED-FILE-04", f"no JSON object: {str(error).partition(' (')[0]}")
+            if fault is None and not isinstance(found, dict):
+                fault = Fault("FEED-FILE-04", "no JSON object: each line holds one object")
+            if fault:
+                chunk.bad.append(BadRow(line, lines, raw, fault))
+            else:
+                chunk.add(found, line, lines, raw)
+            yield
+        if not seen:
+            raise Unreadable(f"{self.name}: the file is empty; export it again")
+
+
+_NOT_ROWS = "check that it is the export it is named for"
+_NAME_THE_ENCODING = 'export it as UTF-8, or name its encoding in the feed file (encoding = "windows-1252")'
+_BAD_QUOTING = Fault(
+    "FEED-FILE-02", "wrong quoting: a quote inside a field is doubled, and a closing quote ends the field"
+)
+
+
+def _ragged(fields: int, width: int) -> Fault:
+    return Fault("FEED-FILE-02", f"{fields} fields where the header has {width}; a comma inside a field needs quotes")
+
+
+def _unreadable(raw: str) -> Fault | None:
+    """What makes a row's text no text: a NUL, or bytes that the encoding does not know."""
+    if "\0" in raw:
+        return Fault("FEED-FILE-02", "a NUL character in the row")
+    if raw.isascii():
+        return None
+    try:
+        raw.encode()
+    except UnicodeEncodeError:
+        return Fault("FEED-FILE-02", f"bytes that are not in the file's encoding; {_NAME_THE_ENCODING}")
+    return None
+
+
+def printable(raw: str) -> str:
+    """A row's text as Parquet can hold it."""
+    return raw if raw.isascii() else raw.encode("utf-8", "backslashreplace").decode()
+
+
+# --- Opening --------------------------------------------------------------------------------------
+
+_BOMS = {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
+
+
+def _open(path: Path, name: str, feed: FeedFile) -> TextIO:
+    """The file as text, unpacked when it is gzip. Raises Unreadable for what is surely no text."""
+    try:
+        binary = path.open("rb")
+        packed = binary.read(2) == b"\x1f\x8b"
+        binary.seek(0)
+        stream: Any = gzip.GzipFile(fileobj=binary) if packed else binary
+        start = stream.read(4096)
+        stream.seek(0)
+    except (EOFError, gzip.BadGzipFile, zlib.error):
+        raise Unreadable(f"{name}: the gzip data is cut off or damaged; export the file again") from None
+    except OSError as error:
+        raise Unreadable(f"{name}: cannot be read: {error.strerror}") from None
+    encoding = codecs.lookup(feed.encoding).name
+    _surely_text(start, name, encoding)
+    if encoding == "utf-8":
+        encoding = "utf-8-sig"
+    errors = "strict" if encoding.startswith(("utf-16", "utf-32")) else "surrogateescape"
+    return io.TextIOWrapper(io.BufferedReader(stream, 1 << 18), encoding, errors, newline="")
+
+
+def _surely_text(start: bytes, name: str, encoding: str) -> None:
+    if not start:
+        raise Unreadable(f"{name}: the file is empty; export it again")
+    if encoding.startswith(("utf-16", "utf-32")):
+        return
+    if start[:2] in _BOMS:
+        raise Unreadable(f'{name}: the file is UTF-16; export it as UTF-8, or say encoding = "utf-16" in the feed file')
+    if start.startswith((b"PK\x03\x04", b"%PDF", b"\xd0\xcf\x11\xe0")):
+        raise Unreadable(f"{name}: the file is a workbook, an archive or a PDF; export it as CSV")
+    if start.count(0) * 10 > len(start):
+        raise Unreadable(f"{name}: the file is binary or in another encoding; {_NAME_THE_ENCODING}")

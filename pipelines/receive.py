@@ -1,0 +1,82 @@
+"""The first stage: a file becomes a batch, copied and hashed under `<home>/batches/<feed>-<hash>/source/`."""
+
+import hashlib
+import os
+import shutil
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import IO
+from uuid import uuid4
+
+from pipelines.batch import Received, Unreadable
+from pipelines.feeds.catalog import CONTROL, Feed
+
+BLOCK = 1 << 20
+FRESH = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+
+
+def receive(path: Path, feed: Feed, home: Path, now: datetime | None = None) -> Received:
+    """Takes a file in: a file of the inbox is moved into its batch, any other is copied. Its control totals come along.
+
+    The same bytes are the same batch. Raises Unreadable when the file cannot be read to its end, or changed meanwhile.
+    """
+    now = now or datetime.now(UTC)
+    batches = home / "batches"
+    batches.mkdir(mode=0o700, parents=True, exist_ok=True)
+    incoming = batches / f".incoming-{uuid4().hex}"
+    try:
+        sha256, size = _copy(path, incoming)
+        batch_id = f"{feed.name}-{sha256[:12]}"
+        target = _place(batches / batch_id, sha256) / path.name
+        incoming.replace(target)
+    except OSError as error:
+        raise Unreadable(f"{path.name}: cannot be taken in: {error.strerror or type(error).__name__}") from None
+    finally:
+        incoming.unlink(missing_ok=True)
+    _take_along(path, target, moved=path.resolve().parent == (home / "inbox").resolve())
+    return Received(batch_id, sha256, target, path.name, size, now)
+
+
+def _copy(path: Path, to: Path) -> tuple[str, int]:
+    """Copies a file and hashes it on the way."""
+    digest, size = hashlib.sha256(), 0
+    before = path.stat()
+    with path.open("rb") as source, os.fdopen(os.open(to, FRESH, 0o600), "wb") as target:
+        while block := source.read(BLOCK):
+            digest.update(block)
+            target.write(block)
+            size += len(block)
+        _settle(target)
+    after = path.stat()
+    if (before.st_mtime_ns, before.st_size) != (after.st_mtime_ns, after.st_size) or size != after.st_size:
+        raise Unreadable(f"{path.name}: the file changed while it was read; try again when it is complete")
+    return digest.hexdigest(), size
+
+
+def _settle(target: IO[bytes]) -> None:
+    target.flush()
+    os.fsync(target.fileno())
+
+
+def _place(folder: Path, sha256: str) -> Path:
+    """The source folder of a batch. Two files whose hashes begin alike are two files: the second is refused."""
+    source = folder / "source"
+    source.mkdir(mode=0o700, parents=True, exist_ok=True)
+    known = folder / "sha256"
+    if not known.exists():
+        known.write_text(sha256 + "\n")
+    elif known.read_text().strip() != sha256:
+        raise OSError(0, f"the batch {folder.name} belongs to another file")
+    for older in source.iterdir():
+        older.unlink()
+    return source
+
+
+def _take_along(path: Path, target: Path, moved: bool) -> None:
+    """The control totals beside the file; and away with what lay in the inbox."""
+    control = path.with_name(path.name + CONTROL)
+    if control.is_file():
+        shutil.copyfile(control, target.with_name(target.name + CONTROL))
+    if moved:
+        path.unlink(missing_ok=True)
+        control.unlink(missing_ok=True)

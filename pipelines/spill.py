@@ -1,0 +1,73 @@
+"""Parquet written row by row and read back sorted: what keeps the stages' memory from growing with a file."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+BATCH = 5_000
+
+
+class Writer:
+    """A Parquet file of one schema, written some thousand rows at a time. It gets its name when it is whole."""
+
+    def __init__(self, path: Path, schema: pa.Schema) -> None:
+        self._path = path
+        self._part = path.with_name(path.name + ".part")
+        self._schema = schema
+        self._rows: list[tuple[Any, ...]] = []
+        self.count = 0
+
+    def __enter__(self) -> Self:
+        self._writer = pq.ParquetWriter(self._part, self._schema, compression="zstd", compression_level=1)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None) -> None:
+        if kind is None:
+            self._flush()
+        self._writer.close()
+        if kind is None:
+            self._part.replace(self._path)
+        else:
+            self._part.unlink(missing_ok=True)
+
+    def add(self, *row: Any) -> None:
+        """One row, its values in the order of the schema."""
+        self._rows.append(row)
+        self.count += 1
+        if len(self._rows) >= BATCH:
+            self._flush()
+
+    def add_columns(self, *columns: Sequence[Any] | NDArray[np.object_]) -> None:
+        """Some thousand rows at once, as columns."""
+        arrays = [pa.array(column, field.type) for column, field in zip(columns, self._schema, strict=True)]
+        self._writer.write_batch(pa.record_batch(arrays, schema=self._schema))
+        self.count += len(columns[0])
+
+    def _flush(self) -> None:
+        if self._rows:
+            columns = zip(*self._rows, strict=True)
+            arrays = [pa.array(column, field.type) for column, field in zip(columns, self._schema, strict=True)]
+            self._writer.write_batch(pa.record_batch(arrays, schema=self._schema))
+            self._rows.clear()
+
+
+def sorter(spill: Path, memory: str = "192MB") -> duckdb.DuckDBPyConnection:
+    """A DuckDB of its own that keeps to this much memory and spills into the folder."""
+    spill.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return duckdb.connect(
+        ":memory:",
+        config={"memory_limit": memory, "temp_directory": str(spill), "threads": 1, "preserve_insertion_order": True},
+    )
+
+
+def rows(database: duckdb.DuckDBPyConnection, query: str) -> Iterator[tuple[Any, ...]]:
+    """The rows of a query, streamed."""
+    for batch in database.sql(query).to_arrow_reader(BATCH):
+        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
