@@ -9,6 +9,7 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Annotated, Any, Literal, NoReturn, Self
 
+import orjson
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, model_validator
 from pydantic_core import PydanticCustomError
 
@@ -239,3 +240,14 @@ def reference(target: str, display: str | None = None) -> dict[str, str]:
     """A reference as responses show it: with `type`."""
     shown = {"reference": target, "type": target.partition("/")[0]}
     return shown | {"display": display} if display else shown
+
+
+def _raw_decimal(value: object) -> orjson.Fragment:
+    if isinstance(value, Decimal):
+        return orjson.Fragment(plain_number(value))
+    raise TypeError
+
+
+def dump_json(value: Any) -> bytes:
+    """JSON text of a body, decimals digit for digit."""
+    return orjson.dumps(value, default=_raw_decimal)

@@ -10,15 +10,15 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
-from itertools import groupby
 from typing import Any, Literal, NamedTuple, Protocol
 
 from pydantic import BaseModel, ValidationError
 
-from fhir_service.interface.outcomes import INVALID, FhirError, Outcome
+from fhir_service.interface.outcomes import BUSINESS_RULE, INVALID, FhirError, Outcome
 from fhir_service.interface.site import Site
 
 Needs = Literal["payload", "reference", "state"]
+EVERYTHING: tuple[Needs, ...] = ("payload", "reference", "state")
 Found = Iterator[tuple[str, str] | tuple[str, str, str]]
 Interaction = Literal["create", "read", "update", "search"]
 
@@ -140,10 +140,6 @@ class Moment:
     new_id: Callable[[], str]
 
 
-def _rank(rule: Rule) -> tuple[int, int]:
-    return rule.outcome.status, ("payload", "reference", "state").index(rule.needs)
-
-
 @dataclass(frozen=True)
 class Resource:
     """One resource of the interface: the product of its declarations and the interactions is the service.
@@ -151,6 +147,7 @@ class Resource:
     prepare: a new resource as it is stored (defaults filled in, markers for placeholders).
     merge: the stored resource after an update.
     order: where a problem of a rule stands, for resources whose items are checked one after another.
+    kept: what the store keeps beside the parameters' columns: name -> type and how it is drawn.
     named: the references that the rules will ask about, as `Type/id`, so that they can be fetched together.
     """
 
@@ -165,15 +162,22 @@ class Resource:
     merge: Callable[[dict[str, Any], Any, Moment], dict[str, Any]] | None = None
     named: Callable[[Any, Site], Iterator[str]] = lambda _model, _site: iter(())
     order: Callable[[Problem], tuple[int, ...]] | None = None
+    kept: Mapping[str, tuple[type, Callable[[dict[str, Any]], Any]]] = field(default_factory=dict)
 
     def param(self, name: str) -> Param | None:
         return next((param for param in self.params if param.name == name), None)
 
     @cached_property
-    def ordered_rules(self) -> tuple[tuple[Rule, ...], ...]:
-        """Bad requests first, then by what is needed (payload, reference, state); each in the order of the table."""
-        ranked = sorted(self.rules, key=_rank)
-        return tuple(tuple(group) for _, group in groupby(ranked, key=_rank))
+    def ordered_rules(self) -> dict[Outcome, list[tuple[Rule, ...]]]:
+        """The rules by outcome, grouped by what they need (payload, reference, state), each in table order."""
+        return {
+            outcome: [
+                rules
+                for needs in EVERYTHING
+                if (rules := tuple(r for r in self.rules if r.outcome == outcome and r.needs == needs))
+            ]
+            for outcome in (INVALID, BUSINESS_RULE)
+        }
 
 
 class World(NamedTuple):
@@ -207,19 +211,27 @@ def check(
     parsed, problems = shape(model or resource.model, body, resource.name)
     if parsed is None:
         return Checked(None, problems)
-    problems = list(rule_problems(resource, parsed, site, lookup, needs))
+    for outcome in (INVALID, BUSINESS_RULE):
+        problems += rule_problems(resource, parsed, site, lookup, needs, outcome)
     return Checked(parsed, problems)
 
 
 def rule_problems(
-    resource: Resource, parsed: BaseModel, site: Site, lookup: Lookup | None, needs: Collection[Needs]
+    resource: Resource,
+    parsed: BaseModel,
+    site: Site,
+    lookup: Lookup | None,
+    needs: Collection[Needs] = EVERYTHING,
+    outcome: Outcome = BUSINESS_RULE,
 ) -> Iterator[Problem]:
-    """What the rules find in a body of the right shape: bad requests before what is only not acceptable."""
+    """What the rules with this outcome find in a body of the right shape, in rule order."""
     world = World(site, lookup)
-    for rules in resource.ordered_rules:
+    for rules in resource.ordered_rules[outcome]:
         if rules[0].needs not in needs or (lookup is None and rules[0].needs != "payload"):
             continue
-        found = [problem for rule in rules for problem in rule.problems(parsed, site if rule.needs == "payload" else world)]
+        found = [
+            problem for rule in rules for problem in rule.problems(parsed, site if rule.needs == "payload" else world)
+        ]
         yield from sorted(found, key=resource.order) if resource.order and len(found) > 1 else found
 
 

@@ -38,7 +38,7 @@ def extensions_are_listed(resource: str, listed: Callable[[Site], dict[str, str]
                 yield f"{at}.url", "the extension is not known here"
             elif extension.url in seen:
                 yield f"{at}.url", "the extension is sent twice"
-            elif (unused := extension.model_fields_set - {"url", values[extension.url]}):
+            elif unused := extension.model_fields_set - {"url", values[extension.url]}:
                 yield f"{at}.{min(unused)}", "the element is not known in this extension"
             elif getattr(extension, values[extension.url]) is None:
                 yield f"{at}.{values[extension.url]}", "a required element is missing"

@@ -176,6 +176,11 @@ def _copayment(claim: str) -> dict[str, Any]:
     return {"url": STORED.copayment, "extension": [{"url": "claim", "valueReference": reference(claim)}]}
 
 
+def _claim(stored: dict[str, Any]) -> str | None:
+    parts = [part for extension in stored.get("extension", ()) for part in extension["extension"]]
+    return id_of(parts[0]["valueReference"]["reference"]) if parts else None
+
+
 PAYMENT_NOTICE = Resource(
     "PaymentNotice",
     model=PaymentNotice,
@@ -194,5 +199,6 @@ PAYMENT_NOTICE = Resource(
         balance_stays_positive,
     ),
     prepare=prepare,
+    kept={"cents": (int, lambda stored: int(stored["amount"]["value"] * 100)), "claim": (str, _claim)},
     named=lambda notice, _: (target for _, target in _records(notice)),
 )

@@ -510,6 +510,7 @@ QUESTIONNAIRE_RESPONSE = Resource(
     ),
     prepare=prepare,
     merge=merge,
+    kept={"note": (str, lambda stored: stored["extension"][0]["valueId"])},
     named=lambda response, _: (target for _, target in _records(response)),
     order=_order,
 )

@@ -207,7 +207,9 @@ TASK = Resource(
     ),
     sorts={"_id": "id", "due-date": "due"},
     rules=(
-        extensions_are_listed("Task", lambda site: {site.task_group: "valueReference", site.task_permalink: "valueString"}),
+        extensions_are_listed(
+            "Task", lambda site: {site.task_group: "valueReference", site.task_permalink: "valueString"}
+        ),
         status_is_supported,
         intent_is_unknown,
         inputs_are_labels,

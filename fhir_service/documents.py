@@ -1,0 +1,68 @@
+"""The documents of reports: their addresses, signed ones among them, and the bytes behind them."""
+
+import base64
+import hashlib
+import hmac
+import re
+import secrets
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from sqlalchemy import select
+
+from fhir_service.interface.outcomes import FORBIDDEN, NOT_FOUND, FhirError
+from fhir_service.interface.site import Site
+from fhir_service.store.store import Store
+from fhir_service.store.tables import DOCUMENT
+
+LIFETIME = timedelta(minutes=10)
+_MARKER = b"\xc2\x94"
+_MARKED = re.compile(rb"\xc2\x94([A-Za-z0-9\-.]{1,64})/(\d+)\xc2\x94")
+
+
+class Document(NamedTuple):
+    """A document as it was loaded."""
+
+    content_type: str
+    data: bytes
+
+
+class Documents:
+    """Documents of a store. Addresses are signed with a key that lives as long as the process."""
+
+    def __init__(self, store: Store, site: Site, clock: Callable[[], datetime]) -> None:
+        self._store, self._site, self._clock = store, site, clock
+        self._key = secrets.token_bytes(32)
+
+    def sign_all(self, body: bytes) -> bytes:
+        """A body with a signed address in place of each marker."""
+        if _MARKER not in body:
+            return body
+        return _MARKED.sub(lambda match: self._signed(match[1].decode(), match[2].decode()).encode(), body)
+
+    def read(self, report: str, position: str) -> Document:
+        """The document. Raises the 404 of an unknown one."""
+        query = select(DOCUMENT.c.content_type, DOCUMENT.c.data)
+        query = query.where(DOCUMENT.c.report == report, DOCUMENT.c.position == int(position[:9]))
+        with self._store.read() as connection:
+            row = connection.execute(query).first()
+        if row is None:
+            raise FhirError(NOT_FOUND)
+        return Document(row.content_type, base64.b64decode(row.data))
+
+    def verify(self, report: str, position: str, expires: str, signature: str) -> None:
+        """Raises the 403 of an address that was altered or has run out."""
+        right = self._signature(report, position, expires)
+        if not hmac.compare_digest(right.encode(), signature.encode("utf-8", "replace")):
+            raise FhirError(FORBIDDEN)
+        if int(expires) < self._clock().timestamp():
+            raise FhirError(FORBIDDEN)
+
+    def _signed(self, report: str, position: str) -> str:
+        expires = str(int((self._clock() + LIFETIME).timestamp()))
+        path = f"/DiagnosticReport/{report}/files/presentedForm/{position}"
+        return f"{self._site.base_url}{path}?expires={expires}&signature={self._signature(report, position, expires)}"
+
+    def _signature(self, report: str, position: str, expires: str) -> str:
+        return hmac.new(self._key, f"{report}/{position}/{expires}".encode(), hashlib.sha256).hexdigest()

@@ -1,0 +1,108 @@
+"""Batch: independent creates and updates in one Bundle, done in the order sent, stored by one commit.
+
+Each entry is answered as the single request would be.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from fhir_service.auth import Caller
+from fhir_service.interactions import create, update
+from fhir_service.interactions.create import Created
+from fhir_service.interface.datatypes import ID_PATTERN
+from fhir_service.interface.outcomes import BUSINESS_RULE, INVALID, NOT_FOUND, NOT_SUPPORTED, FhirError, outcome_of
+from fhir_service.interface.registry import RESOURCES
+from fhir_service.interface.site import Site
+from fhir_service.writer import Entry
+
+_URL = re.compile(rf"/?(?P<type>[A-Za-z]+)(?:/(?P<id>{ID_PATTERN}))?\Z")
+_RESPONSE = b'{"resourceType":"Bundle","type":"batch-response","entry":['
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One entry of a batch that is understood: what the writer shall do, or why it is not done."""
+
+    entry: Entry | None
+    error: FhirError | None = None
+
+
+def entries(body: Any) -> list[dict[str, Any]]:
+    """The entries of a batch Bundle. Raises the bad request or refusal of the whole."""
+    if not isinstance(body, dict) or body.get("resourceType") != "Bundle":
+        raise FhirError(INVALID, "a Bundle is expected", "Bundle")
+    if not isinstance(body.get("type"), str):
+        raise FhirError(INVALID, "a required element is missing", "Bundle.type")
+    found = body.get("entry", [])
+    if not isinstance(found, list) or not all(isinstance(entry, dict) for entry in found):
+        raise FhirError(INVALID, "an array of objects is expected", "Bundle.entry")
+    for index, entry in enumerate(found):
+        if not isinstance(entry.get("request"), dict):
+            raise FhirError(INVALID, "a required element is missing", f"Bundle.entry[{index}].request")
+    if body["type"] != "batch":
+        raise FhirError(BUSINESS_RULE, "only bundles of type batch are supported", "Bundle.type")
+    return found
+
+
+def understand(entry: dict[str, Any], caller: Caller, site: Site, size: int) -> Request:
+    """What one entry asks for."""
+    try:
+        return Request(_understand(entry, caller, site, size))
+    except FhirError as error:
+        return Request(None, error)
+
+
+def _understand(entry: dict[str, Any], caller: Caller, site: Site, size: int) -> Entry:
+    request, body = entry["request"], entry.get("resource")
+    method, url = request.get("method"), request.get("url")
+    match = _URL.match(url) if isinstance(url, str) else None
+    if not match or match["type"] not in RESOURCES:
+        raise FhirError(NOT_FOUND, "the url of the request names no resource of this service")
+    maker = _METHODS.get((method, bool(match["id"]))) if isinstance(method, str) else None
+    resource = RESOURCES[match["type"]]
+    interaction = {"POST": "create", "PUT": "update"}.get(str(method))
+    if maker is None or interaction not in resource.interactions:
+        raise FhirError(NOT_SUPPORTED)
+    caller.require(resource.name, interaction[0])
+    return maker(resource.name, match["id"], request, body, caller, site, size)
+
+
+def _create(name: str, _: str, request: Any, body: Any, caller: Caller, site: Site, size: int) -> Entry:
+    resource = RESOURCES[name]
+    asked = request.get("ifNoneExist")
+    if asked is not None and not isinstance(asked, str):
+        raise FhirError(INVALID, "ifNoneExist takes one identifier=<system>|<value>")
+    condition = create.condition(asked)
+    model = create.parse(resource, body, site, additions=True)
+    return create.Create(resource, model, caller.client, site, size, condition)
+
+
+def _update(name: str, resource_id: str, request: Any, body: Any, caller: Caller, site: Site, size: int) -> Entry:
+    resource = RESOURCES[name]
+    model = update.PARSERS[name](resource, body, resource_id, site, True)
+    match = request.get("ifMatch")
+    preconditions = update.Preconditions(match=match if isinstance(match, str) else None)
+    return update.Update(resource, resource_id, model, caller.client, site, size, preconditions)
+
+
+_METHODS: dict[tuple[str, bool], Callable[..., Entry]] = {("POST", False): _create, ("PUT", True): _update}
+
+
+def answer(requests: list[Request], results: list[Any], dump: Callable[[Any], bytes], site: Site) -> bytes:
+    """The batch-response Bundle: one entry for each request, in order."""
+    done = iter(results)
+    shown = [_shown(request, next(done) if request.entry else request.error, dump, site) for request in requests]
+    return _RESPONSE + b",".join(shown) + b"]}"
+
+
+def _shown(request: Request, result: Any, dump: Callable[[Any], bytes], site: Site) -> bytes:
+    if isinstance(result, FhirError):
+        response = {"status": str(result.outcome.status), "outcome": outcome_of(result)}
+        return dump({"response": response})
+    if isinstance(result, Created) and isinstance(request.entry, create.Create):
+        location = site.url(request.entry.resource.name, result.id)
+        status = b"200" if result.existed else b"201"
+        return b'{"response":{"status":"%b","location":"%b"}}' % (status, location.encode())
+    return b'{"response":{"status":"200"}}'

@@ -1,0 +1,108 @@
+"""Create, for every resource that can be created: the checks of the body, and the entry that the writer carries out."""
+
+import re
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import parse_qsl
+
+from pydantic import BaseModel
+
+from fhir_service.interactions.effects import EFFECTS
+from fhir_service.interface.datatypes import dump_json, id_of
+from fhir_service.interface.outcomes import INVALID, MULTIPLE_MATCHES, FhirError
+from fhir_service.interface.resources.questionnaire_response import QuestionnaireResponse, note_id_of, questionnaire_id
+from fhir_service.interface.site import Site
+from fhir_service.interface.vocabulary import Moment, Problem, Resource, rule_problems, shape
+from fhir_service.store.view import Needs
+from fhir_service.writer import Desk
+
+Identifier = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Created:
+    """The id of a resource, and whether it existed before (a conditional create that found it)."""
+
+    id: str
+    existed: bool = False
+
+
+def parse(
+    resource: Resource, body: Any, site: Site, additions: bool, model: type[BaseModel] | None = None
+) -> BaseModel:
+    """The model of a body whose shape is right. Raises the first bad request."""
+    if not additions and isinstance(body, dict) and "identifier" in body:
+        raise Problem("EXTRA-04", INVALID, f"{resource.name}.identifier", "the element is not known here").error()
+    parsed, problems = shape(model or resource.model, body, resource.name)
+    if parsed is None:
+        raise problems[0].error()
+    for problem in rule_problems(resource, parsed, site, None, outcome=INVALID):
+        raise problem.error()
+    return parsed
+
+
+_CONDITION = re.compile(r"(?:[^|\\]|\\.)+\|(?:[^|\\]|\\.)+\Z", re.DOTALL)
+
+
+def condition(text: str | None) -> Identifier | None:
+    """The identifier of `If-None-Exist: identifier=<system>|<value>`. Raises a bad request for anything else."""
+    if text is None:
+        return None
+    pairs = parse_qsl(text.lstrip("?"), keep_blank_values=True)
+    if len(pairs) == 1 and pairs[0][0] == "identifier" and _CONDITION.match(pairs[0][1]):
+        system, _, value = pairs[0][1].partition("|")
+        return system, value.replace("\\|", "|").replace("\\,", ",")
+    raise FhirError(INVALID, "If-None-Exist takes one identifier=<system>|<value>")
+
+
+@dataclass(slots=True)
+class Create:
+    """The entry of one create."""
+
+    resource: Resource
+    model: Any
+    client: str
+    site: Site
+    size: int
+    condition: Identifier | None = None
+
+    def ask(self, needs: Needs) -> None:
+        needs.records.update(self.resource.named(self.model, self.site))
+        if self.condition:
+            needs.identifiers[self.resource.name].add(self.condition[1])
+        if self.resource.name == "PaymentNotice":
+            needs.patients.add(id_of(self.model.request.reference))
+        if isinstance(self.model, QuestionnaireResponse):
+            needs.questionnaires.add(questionnaire_id(self.model.questionnaire, self.site) or "")
+            needs.notes.update(filter(None, [note_id_of(self.model, self.site)]))
+
+    def act(self, desk: Desk) -> Created:
+        found = self._existing(desk)
+        if found:
+            return found
+        name = self.resource.name
+        for problem in rule_problems(self.resource, self.model, self.site, desk.view):
+            raise problem.error()
+        assert self.resource.prepare
+        moment = Moment(desk.new_id(), desk.now, desk.view, self.site, desk.new_id)
+        stored = self.resource.prepare(self.model, moment)
+        desk.changes.add_resource(name, stored, dump_json(stored).decode(), self.client, desk.now)
+        if name in EFFECTS:
+            EFFECTS[name](stored, desk.view, desk.changes)
+        self._identify(stored, desk)
+        return Created(moment.id)
+
+    def _existing(self, desk: Desk) -> Created | None:
+        ids = desk.view.identified[self.resource.name].get(self.condition, []) if self.condition else []
+        if len(ids) > 1:
+            raise FhirError(MULTIPLE_MATCHES)
+        return Created(ids[0], existed=True) if ids else None
+
+    def _identify(self, stored: dict[str, Any], desk: Desk) -> None:
+        """Lets later entries of the batch find this one by its identifier."""
+        found = desk.view.identified.get(self.resource.name)
+        if found is None or "identifier" not in stored:
+            return
+        identifiers = stored["identifier"] if isinstance(stored["identifier"], list) else [stored["identifier"]]
+        for identifier in identifiers:
+            found.setdefault((identifier["system"], identifier["value"]), []).append(stored["id"])

@@ -1,0 +1,256 @@
+"""Search: a query as conditions on the tables, and the page of stored bodies that answers it.
+
+One function per kind of parameter; which parameters there are is declared with the resources.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from sqlalchemy import ColumnElement, Table, and_, func, not_, null, or_, select
+
+from fhir_service.interface.datatypes import CONTROLS, ID_PATTERN, search_period
+from fhir_service.interface.outcomes import INVALID, FhirError
+from fhir_service.interface.registry import RESOURCES
+from fhir_service.interface.resources.questionnaire_response import questionnaire_id
+from fhir_service.interface.site import Site
+from fhir_service.interface.vocabulary import Param, Resource
+from fhir_service.store.store import Store
+from fhir_service.store.tables import BODIES, SIDES
+
+Pairs = Sequence[tuple[str, str]]
+Condition = ColumnElement[bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A search that was understood: the filters as sent (for the links), conditions, order and page."""
+
+    resource: Resource
+    sent: list[tuple[str, str]]
+    conditions: list[Condition]
+    sort: str | None
+    count: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """The bodies of one page, with markers, and how many match in all."""
+
+    query: Query
+    total: int
+    bodies: list[str]
+
+
+def parse(resource: Resource, pairs: Pairs, site: Site, count: int, most: int, additions: bool, lenient: bool) -> Query:
+    """The query of a search. `count` is the page size when none is asked for, `most` the largest. Raises bad requests."""
+    sent: list[tuple[str, str]] = []
+    conditions: list[Condition] = []
+    control: dict[str, str] = {}
+    for name, value in pairs:
+        param = resource.param(name)
+        if name in ("_count", "_offset") or (name == "_sort" and resource.sorts):
+            _once(control, name, value)
+        elif param is None or (name == "identifier" and not additions):
+            if not lenient:
+                raise bad(name, "the parameter is not known here")
+        else:
+            conditions.append(_condition(resource, param, value, site))
+            sent.append((name, value))
+    sort = _sort(resource, control.get("_sort"))
+    if sort:
+        sent.append(("_sort", control["_sort"]))
+    size = min(_whole(control, "_count", count), most)
+    return Query(resource, sent, conditions, sort, size, _whole(control, "_offset", 0))
+
+
+def run(store: Store, query: Query) -> Page:
+    """One count and one page, of the same state of the store."""
+    table = BODIES[query.resource.name]
+    count = select(func.count()).select_from(table).where(*query.conditions)
+    page = select(table.c.body).where(*query.conditions).order_by(*_order(query, table))
+    page = page.limit(query.count).offset(query.offset)
+    with store.read() as connection:
+        total = connection.execute(count).scalar_one()
+        wanted = query.count and query.offset < total
+        bodies = list(connection.execute(page).scalars()) if wanted else []
+    return Page(query, total, bodies)
+
+
+def bad(name: str, why: str) -> FhirError:
+    """The bad request that names a parameter."""
+    shown = name if re.fullmatch(r"[\w.:\-$]{1,64}", name, re.ASCII) else "?"
+    return FhirError(INVALID, f"{shown}: {why}")
+
+
+def _once(control: dict[str, str], name: str, value: str) -> None:
+    if name in control:
+        raise bad(name, "the parameter is given twice")
+    control[name] = value
+
+
+_MOST_OFFSET = 2**31 - 1
+
+
+def _whole(control: dict[str, str], name: str, default: int) -> int:
+    text = control.get(name)
+    if text is None:
+        return default
+    if not re.fullmatch(r"\d{1,18}", text, re.ASCII):
+        raise bad(name, "a number from 0 on is expected")
+    return min(int(text), _MOST_OFFSET)
+
+
+def _sort(resource: Resource, text: str | None) -> str | None:
+    if text is None:
+        return None
+    if text.removeprefix("-") not in resource.sorts:
+        raise bad("_sort", f"one of {', '.join(sorted(resource.sorts))} is expected, with - in front for descending")
+    return text
+
+
+def _order(query: Query, table: Table) -> list[ColumnElement[Any]]:
+    """By the sort key, missing values last, then by creation."""
+    if not query.sort:
+        return [table.c.seq]
+    name = query.resource.sorts[query.sort.removeprefix("-")]
+    column = table.c[name] if name in table.c else table.c[f"{name}_start"]
+    ordered = column.desc() if query.sort.startswith("-") else column.asc()
+    return [ordered.nulls_last(), table.c.seq]
+
+
+# --- kinds of parameters --------------------------------------------------------------------------
+
+
+def _condition(resource: Resource, param: Param, value: str, site: Site) -> Condition:
+    if not value or CONTROLS.search(value):
+        raise bad(param.name, "a value is expected")
+    return _KINDS[param.kind](resource, param, value, site)
+
+
+def _alternatives(value: str) -> list[str]:
+    """The values between commas; `\\,` is a literal comma."""
+    parts = re.split(r"(?<!\\),", value)
+    return [part.replace("\\,", ",") for part in parts]
+
+
+def _ids(param: Param, values: Iterable[str]) -> list[str]:
+    found = list(values)
+    if not all(re.fullmatch(ID_PATTERN, value) for value in found):
+        raise bad(param.name, "an id is expected")
+    return found
+
+
+def _id(resource: Resource, param: Param, value: str, _: Site) -> Condition:
+    return BODIES[resource.name].c.id.in_(_ids(param, _alternatives(value)))
+
+
+def _token(resource: Resource, param: Param, value: str, _: Site) -> Condition:
+    values = _alternatives(value)
+    if not set(values) <= set(param.allowed):
+        raise bad(param.name, f"one of {', '.join(param.allowed)} is expected")
+    return BODIES[resource.name].c[param.column].in_(values)
+
+
+def _reference(resource: Resource, param: Param, value: str, _: Site) -> Condition:
+    values = [part.removeprefix(f"{param.target}/") for part in _alternatives(value)]
+    if not all(re.fullmatch(ID_PATTERN, found) for found in values):
+        raise bad(param.name, f"{param.target}/<id> is expected")
+    return BODIES[resource.name].c[param.column].in_(values)
+
+
+def _uri(resource: Resource, param: Param, value: str, site: Site) -> Condition:
+    ids = [questionnaire_id(part, site) for part in _alternatives(value)]
+    if None in ids:
+        raise bad(param.name, "an address of the form {base_url}/Questionnaire/<id> is expected")
+    return BODIES[resource.name].c[param.column].in_(ids)
+
+
+def _contains(resource: Resource, param: Param, value: str, _: Site) -> Condition:
+    return BODIES[resource.name].c[param.column].icontains(_literal(value), autoescape=True)
+
+
+def _starts(resource: Resource, param: Param, value: str, _: Site) -> Condition:
+    return BODIES[resource.name].c[param.column].istartswith(_literal(value), autoescape=True)
+
+
+def _exact(resource: Resource, param: Param, value: str, _: Site) -> Condition:
+    side = SIDES[resource.name, param.name]
+    return BODIES[resource.name].c.seq.in_(select(side.c.seq).where(side.c.code == _literal(value)))
+
+
+def _literal(value: str) -> str:
+    return value.replace("\\,", ",").replace("\\|", "|")
+
+
+def _codes(resource: Resource, param: Param, value: str, site: Site) -> Condition:
+    """Codes in the side table; `through` looks at those of the Questionnaire that a response answers."""
+    table = BODIES[resource.name]
+    if not param.through:
+        side = SIDES[resource.name, param.name]
+        return table.c.seq.in_(select(side.c.seq).where(_any_code(side, param, value, site)))
+    side, questionnaire = SIDES["Questionnaire", param.through], BODIES["Questionnaire"]
+    coded = select(side.c.seq).where(_any_code(side, param, value, site))
+    return table.c.questionnaire.in_(select(questionnaire.c.id).where(questionnaire.c.seq.in_(coded)))
+
+
+def _any_code(side: Table, param: Param, value: str, site: Site) -> Condition:
+    return or_(*(_code(side, param, part, site) for part in _alternatives(value)))
+
+
+def _code(side: Table, param: Param, value: str, site: Site) -> Condition:
+    """`code`, `system|code`, `|code` or `system|`."""
+    parts = [part.replace("\\|", "|") for part in re.split(r"(?<!\\)\|", value)]
+    if len(parts) > 2 or not any(parts):
+        raise bad(param.name, "code, system|code, |code or system| is expected")
+    if len(parts) == 1:
+        return side.c.code == parts[0]
+    system, code = parts
+    stored = site.stored_systems.get(system, system)
+    of_system = side.c.system == stored if system else side.c.system.is_(null())
+    return and_(of_system, side.c.code == code) if code else of_system
+
+
+_PREFIX = re.compile(r"(eq|ne|gt|lt|ge|le)?(\d.*)\Z", re.DOTALL)
+
+
+def _date(resource: Resource, param: Param, value: str, _: Site) -> Condition:
+    match = _PREFIX.match(value)
+    if not match:
+        raise bad(param.name, "a date with one of the prefixes eq, ne, gt, lt, ge, le, or none, is expected")
+    try:
+        start, end = search_period(match[2].replace(" ", "+"))
+    except (ValueError, OverflowError):
+        raise bad(param.name, "a date, or a datetime with an offset, is expected") from None
+    table = BODIES[resource.name]
+    if param.name == "modified":
+        first: Any = table.c.updated_at
+        last: Any = table.c.updated_at + timedelta(microseconds=1)
+    else:
+        first, last = table.c[f"{param.column}_start"], table.c[f"{param.column}_end"]
+    inside = and_(first >= start, last <= end)
+    return {
+        "eq": inside,
+        "ne": not_(inside),
+        "gt": last > end,
+        "lt": first < start,
+        "ge": or_(last > end, inside),
+        "le": or_(first < start, inside),
+    }[match[1] or "eq"]
+
+
+_KINDS: dict[str, Callable[[Resource, Param, str, Site], Condition]] = {
+    "id": _id,
+    "token": _token,
+    "codes": _codes,
+    "reference": _reference,
+    "date": _date,
+    "contains": _contains,
+    "starts": _starts,
+    "exact": _exact,
+    "uri": _uri,
+}
+SEARCHABLE = tuple(name for name, resource in RESOURCES.items() if "search" in resource.interactions)

@@ -1,0 +1,126 @@
+"""Update: of a Task, and of a QuestionnaireResponse to entered-in-error. Checks, preconditions, the writer's entry."""
+
+import re
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+from fhir_service.interactions import create
+from fhir_service.interface.datatypes import dump_json
+from fhir_service.interface.outcomes import BUSINESS_RULE, CONFLICT, INVALID, FhirError, unknown_resource
+from fhir_service.interface.site import Site
+from fhir_service.interface.vocabulary import Moment, Problem, Resource, rule_problems
+from fhir_service.store.view import Current, Needs
+from fhir_service.writer import Desk
+
+
+@dataclass(frozen=True, slots=True)
+class Preconditions:
+    """`If-Unmodified-Since` as an instant, `If-Match` as sent; None for what is missing or malformed."""
+
+    unmodified_since: datetime | None = None
+    match: str | None = None
+
+    def check(self, current: Current) -> None:
+        """Raises the conflict outcome when the resource changed since."""
+        changed = current.updated_at.astimezone(UTC).replace(microsecond=0)
+        if self.unmodified_since and changed > self.unmodified_since:
+            raise FhirError(CONFLICT)
+        if self.match and self.match != "*" and etag(current.version) not in re.split(r"\s*,\s*", self.match):
+            raise FhirError(CONFLICT)
+
+
+def etag(version: int) -> str:
+    """The weak etag of a version."""
+    return f'W/"{version}"'
+
+
+def http_date(text: str | None) -> datetime | None:
+    """The instant of an HTTP-date; None when it is missing or no such date (RFC 9110: then ignored)."""
+    if not text or not text.endswith("GMT"):
+        return None
+    try:
+        return parsedate_to_datetime(text).astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None
+
+
+def parse_task(resource: Resource, body: Any, resource_id: str, site: Site, additions: bool) -> Any:
+    """The model of a Task update. Raises the first bad request."""
+    parsed: Any = create.parse(resource, body, site, additions, resource.update_model)
+    if parsed.id not in (None, resource_id):
+        raise Problem("TASK-UPDATE-15", INVALID, "Task.id", "the id differs from the id in the path").error()
+    return parsed
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """All that an update of a QuestionnaireResponse says."""
+
+    status: str
+
+
+def parse_response(resource: Resource, body: Any, resource_id: str, _site: Site, _additions: bool) -> Status:
+    """`id` and `status` of an update; nothing else in it is looked at. Raises the first bad request."""
+    name = resource.name
+    if not isinstance(body, dict):
+        raise Problem("COMMON-35", INVALID, name, "an object is expected").error()
+    for element, rule_id in (("id", "QR-UPDATE-04"), ("status", "QR-UPDATE-05")):
+        if not isinstance(body.get(element), str) or not body[element]:
+            raise Problem(rule_id, INVALID, f"{name}.{element}", "a required element is missing").error()
+    if body["id"] != resource_id:
+        raise Problem("QR-UPDATE-07", INVALID, f"{name}.id", "the id differs from the id in the path").error()
+    return Status(body["status"])
+
+
+PARSERS = {"Task": parse_task, "QuestionnaireResponse": parse_response}
+
+
+@dataclass(slots=True)
+class Update:
+    """The entry of one update. Its order: existence, preconditions, rules."""
+
+    resource: Resource
+    id: str
+    model: Any
+    client: str
+    site: Site
+    size: int
+    preconditions: Preconditions = Preconditions()
+
+    def ask(self, needs: Needs) -> None:
+        needs.current[self.resource.name].add(self.id)
+        if not isinstance(self.model, Status):
+            needs.records.update(self.resource.named(self.model, self.site))
+
+    def act(self, desk: Desk) -> None:
+        current = desk.view.current[self.resource.name].get(self.id)
+        if current is None:
+            raise unknown_resource(self.resource.name, self.id)
+        self.preconditions.check(current)
+        if isinstance(self.model, Status):
+            self._set_status(desk, current)
+        else:
+            self._change(desk, current)
+
+    def _set_status(self, desk: Desk, current: Current) -> None:
+        name = self.resource.name
+        if self.model.status != "entered-in-error":
+            raise Problem("QR-UPDATE-06", BUSINESS_RULE, f"{name}.status", "the status is not supported").error()
+        if current.stored["status"] != "entered-in-error":
+            self._store(desk, current)
+
+    def _change(self, desk: Desk, current: Current) -> None:
+        for problem in rule_problems(self.resource, self.model, self.site, desk.view):
+            raise problem.error()
+        self._store(desk, current)
+
+    def _store(self, desk: Desk, current: Current) -> None:
+        assert self.resource.merge
+        moment = Moment(self.id, desk.now, desk.view, self.site, desk.new_id)
+        stored = self.resource.merge(current.stored, self.model, moment)
+        body = dump_json(stored).decode()
+        new = replace(current, version=current.version + 1, updated_at=desk.now, client=self.client, body=body)
+        desk.changes.replace_resource(self.resource.name, current, stored, new)
+        desk.view.current[self.resource.name][self.id] = new

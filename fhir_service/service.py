@@ -1,0 +1,58 @@
+"""A service: one store, its writer and what answers from them, put together."""
+
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+
+from fhir_service.auth import Auth
+from fhir_service.documents import Documents
+from fhir_service.interface.site import Site
+from fhir_service.settings import Settings
+from fhir_service.store.store import Store
+from fhir_service.writer import Writer
+
+VERSION = version("chartferry")
+
+
+def utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+def uuid4() -> str:
+    return str(uuid.uuid4())
+
+
+@dataclass(frozen=True)
+class Service:
+    """Everything that the application's handlers use."""
+
+    settings: Settings
+    site: Site
+    store: Store
+    writer: Writer
+    auth: Auth
+    documents: Documents
+    clock: Callable[[], datetime]
+    new_id: Callable[[], str]
+
+    @classmethod
+    def open(
+        cls,
+        settings: Settings,
+        clock: Callable[[], datetime] = utc_now,
+        new_id: Callable[[], str] = uuid4,
+        create: bool = True,
+    ) -> "Service":
+        """Opens the store of the settings. Raises what `Store.open` raises."""
+        store = Store.open(settings.store, settings.memory_limit, create)
+        site = settings.site
+        writer = Writer(store, site, clock, new_id)
+        auth = Auth(store, writer, clock, new_id)
+        return cls(settings, site, store, writer, auth, Documents(store, site, clock), clock, new_id)
+
+    def close(self) -> None:
+        """Finishes the writes that wait and closes the store."""
+        self.writer.close()
+        self.store.close()

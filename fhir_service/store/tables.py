@@ -1,0 +1,196 @@
+"""The store's tables, derived from the registry's search declarations, so that search and schema cannot disagree.
+
+A table per resource with one typed column per single-valued search parameter (two for a date: the span it covers), a
+side table per parameter that repeats, and the tables behind charts, balances, clients and history.
+Money is an integer of cents.
+"""
+
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import BigInteger, Column, DateTime, Index, Integer, MetaData, Table, Text
+
+from fhir_service.interface.datatypes import period_of
+from fhir_service.interface.registry import RESOURCES
+from fhir_service.interface.vocabulary import Param, Resource
+
+SCHEMA_VERSION = 1
+
+metadata = MetaData()
+
+
+def _text(name: str, **options: Any) -> Column[str]:
+    return Column(name, Text, **options)
+
+
+def _time(name: str, **options: Any) -> Column[datetime]:
+    return Column(name, DateTime(timezone=True), **options)
+
+
+def _number(name: str, **options: Any) -> Column[int]:
+    return Column(name, BigInteger, autoincrement=False, **options)
+
+
+def snake(name: str) -> str:
+    """`payment_notice` of `PaymentNotice`."""
+    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name).lstrip("_")
+
+
+def single(resource: Resource) -> list[Param]:
+    """The parameters that have a column of their own."""
+    return [p for p in resource.params if p.kind not in ("id", "codes", "exact") and p.name != "modified"]
+
+
+def repeating(resource: Resource) -> list[Param]:
+    """The parameters that have a side table."""
+    return [p for p in resource.params if p.kind in ("codes", "exact") and not p.through]
+
+
+def _columns(param: Param) -> list[Column[Any]]:
+    if param.kind == "date":
+        return [_time(f"{param.column}_start"), _time(f"{param.column}_end")]
+    return [_text(param.column)]
+
+
+def _resource_table(resource: Resource) -> Table:
+    return Table(
+        snake(resource.name),
+        metadata,
+        _number("seq", nullable=False),
+        _text("id", primary_key=True),
+        Column("version", Integer, nullable=False),
+        _time("updated_at", nullable=False),
+        _text("client", nullable=False),
+        *(column for param in single(resource) for column in _columns(param)),
+        *(_number(name) if kind is int else _text(name) for name, (kind, _) in resource.kept.items()),
+        _text("body", nullable=False),
+    )
+
+
+def _side_table(resource: Resource, param: Param) -> Table:
+    name = f"{snake(resource.name)}_{param.column}"
+    table = Table(name, metadata, _number("seq", nullable=False), _text("system"), _text("code"))
+    if param.name == "identifier":
+        Index(f"{name}_code", table.c.code)
+    return table
+
+
+BODIES: dict[str, Table] = {name: _resource_table(resource) for name, resource in RESOURCES.items()}
+SIDES: dict[tuple[str, str], Table] = {
+    (name, param.name): _side_table(resource, param)
+    for name, resource in RESOURCES.items()
+    for param in repeating(resource)
+}
+
+STORE = Table("store", metadata, _text("name", primary_key=True), _text("value", nullable=False))
+
+RECORD = Table(
+    "record",
+    metadata,
+    _text(
+        "reference", primary_key=True, comment="Type/id of a loaded record of a type that the interface does not show"
+    ),
+    _text("type", nullable=False),
+    _text("patient", comment="id of the patient to whom it belongs"),
+    _text("display", comment="the name of a Group, Patient or Practitioner"),
+    _text("note", comment="identifier of the note of an Encounter"),
+    _text("last_updated", comment="meta.lastUpdated as loaded"),
+    _text("digest", nullable=False, comment="SHA-256 of the record as loaded"),
+    _text("body", nullable=False),
+)
+# What was loaded under an id of a type that the interface shows, so that loading it again changes nothing.
+LOADED = Table(
+    "loaded",
+    metadata,
+    _text("reference", primary_key=True),
+    _text("last_updated"),
+    _text("digest", nullable=False),
+)
+DOCUMENT = Table(
+    "document",
+    metadata,
+    _text("report", nullable=False),
+    Column("position", Integer, nullable=False),
+    _text("content_type", nullable=False),
+    _text("data", nullable=False, comment="base64"),
+)
+NOTE = Table(
+    "note",
+    metadata,
+    _text("id", primary_key=True),
+    _text("patient", nullable=False),
+    _text("encounter", comment="id; empty for a data-import note"),
+    _text("state", nullable=False, comment="open, cancelled or deleted"),
+    _text("service_at", comment="date or datetime of service"),
+)
+CHARGE = Table(
+    "charge",
+    metadata,
+    _text("claim", primary_key=True),
+    _text("patient", nullable=False),
+    _text("created", nullable=False, comment="date or datetime"),
+    _number("cents", nullable=False),
+    _number("paid", nullable=False, comment="cents allocated to it"),
+)
+ACCOUNT = Table(
+    "account",
+    metadata,
+    _text("patient", primary_key=True),
+    _number("charged", nullable=False),
+    _number("paid", nullable=False),
+)
+ALLOCATION = Table(
+    "allocation",
+    metadata,
+    _text("payment", nullable=False),
+    _text("claim", nullable=False),
+    _number("cents", nullable=False),
+)
+HISTORY = Table(
+    "history",
+    metadata,
+    _text("reference", nullable=False),
+    Column("version", Integer, nullable=False),
+    _time("updated_at", nullable=False),
+    _text("client", nullable=False),
+    _text("body", nullable=False),
+)
+CLIENT = Table(
+    "client",
+    metadata,
+    _text("id", primary_key=True),
+    _text("name", nullable=False),
+    _text("secret_hash", nullable=False),
+    _text("scope", nullable=False),
+    _time("created_at", nullable=False),
+    _time("revoked_at"),
+)
+TOKEN = Table(
+    "token",
+    metadata,
+    _text("hash", primary_key=True),
+    _text("client", nullable=False),
+    _text("scope", nullable=False),
+    _time("expires_at", nullable=False),
+)
+
+
+def index_values(resource: Resource, stored: dict[str, Any]) -> dict[str, Any]:
+    """The values of the parameter columns of a stored resource, and of those kept beside them."""
+    values: dict[str, Any] = {}
+    for param in single(resource):
+        drawn = param.values(stored)
+        if param.kind == "date":
+            values[f"{param.column}_start"], values[f"{param.column}_end"] = period_of(drawn) if drawn else (None, None)
+        else:
+            values[param.column] = drawn
+    return values | {name: draw(stored) for name, (_, draw) in resource.kept.items()}
+
+
+def side_values(resource: Resource, stored: dict[str, Any]) -> dict[str, list[tuple[str | None, str | None]]]:
+    """The rows of the side tables of a stored resource, by parameter: (system, code)."""
+    return {
+        param.name: [(None, value) for value in drawn] if param.kind == "exact" else drawn
+        for param in repeating(resource)
+        if (drawn := param.values(stored))
+    }

@@ -1,0 +1,259 @@
+"""The view of a batch: what its entries may ask about, fetched with a constant number of statements, and what they change.
+
+Each entry sees the effects of those before it. `Changes` holds the rows that the batch adds, until they go in together.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, Table
+
+from fhir_service.billing import Account, Charge, in_order
+from fhir_service.interface.datatypes import parse_json
+from fhir_service.interface.registry import RESOURCES
+from fhir_service.interface.resources.questionnaire import Questionnaire
+from fhir_service.interface.site import Site
+from fhir_service.store.dialects import Dialect, Row
+from fhir_service.store.tables import (
+    ACCOUNT,
+    ALLOCATION,
+    BODIES,
+    CHARGE,
+    HISTORY,
+    NOTE,
+    RECORD,
+    SIDES,
+    index_values,
+    side_values,
+)
+
+AUTOMATION = "Practitioner/automation"
+Code = tuple[str | None, str | None]
+
+
+@dataclass(slots=True)
+class Needs:
+    """What the entries of a batch will ask about."""
+
+    records: set[str] = field(default_factory=set)
+    questionnaires: set[str] = field(default_factory=set)
+    notes: set[str] = field(default_factory=set)
+    patients: set[str] = field(default_factory=set)
+    identifiers: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    current: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+
+
+@dataclass(slots=True)
+class StoredNote:
+    id: str
+    patient: str
+    encounter: str | None
+    state: str
+
+
+@dataclass(slots=True)
+class StoredRecord:
+    patient: str | None
+    display: str | None
+    note: str | None
+
+
+@dataclass(slots=True)
+class Current:
+    """The version of a resource that is in force."""
+
+    seq: int
+    version: int
+    updated_at: datetime
+    client: str
+    body: str
+
+    @property
+    def stored(self) -> dict[str, Any]:
+        found: dict[str, Any] = parse_json(self.body)
+        return found
+
+
+class Questionnaires:
+    """Parsed questionnaires by id and version, kept between batches."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._parsed: dict[tuple[str, int], Questionnaire] = {}
+
+    def parse(self, questionnaire_id: str, version: int, body: str) -> Questionnaire:
+        key = (questionnaire_id, version)
+        if key not in self._parsed:
+            if len(self._parsed) >= 1000:
+                self._parsed.clear()
+            self._parsed[key] = Questionnaire.model_validate(parse_json(self._site.fill(body.encode())))
+        return self._parsed[key]
+
+
+class View:
+    """Implements `interface.vocabulary.State` for one batch."""
+
+    def __init__(self, connection: Connection, dialect: Dialect, needs: Needs, parsed: Questionnaires) -> None:
+        self._connection, self._dialect = connection, dialect
+        self.records = self._records(needs)
+        self.notes = self._notes(needs)
+        self.questionnaires = self._questionnaires(needs, parsed)
+        self.accounts = self._accounts(needs)
+        self.charges = self._charges(needs)
+        self.identified = {name: self._identified(name, values) for name, values in needs.identifiers.items()}
+        self.current = {name: self._current(name, ids) for name, ids in needs.current.items()}
+
+    # --- fetching: one statement each ---
+
+    def _fetch(
+        self, table: Table, key: str, keys: Collection[Any], columns: Sequence[str], where: str = "true"
+    ) -> list[Row]:
+        return self._dialect.among(self._connection, table, key, keys, columns, where)
+
+    def _records(self, needs: Needs) -> dict[str, StoredRecord]:
+        rows = self._fetch(RECORD, "reference", needs.records, ("reference", "patient", "display", "note"))
+        found = {reference: StoredRecord(patient, display, note) for reference, patient, display, note in rows}
+        return found | {AUTOMATION: StoredRecord(None, "Automation", None)}
+
+    def _notes(self, needs: Needs) -> dict[str, StoredNote]:
+        ids = needs.notes | {record.note for record in self.records.values() if record.note}
+        rows = self._fetch(NOTE, "id", ids, ("id", "patient", "encounter", "state"))
+        return {row[0]: StoredNote(*row) for row in rows}
+
+    def _questionnaires(self, needs: Needs, parsed: Questionnaires) -> dict[str, Questionnaire]:
+        rows = self._fetch(BODIES["Questionnaire"], "id", needs.questionnaires, ("id", "version", "body"))
+        return {row[0]: parsed.parse(*row) for row in rows}
+
+    def _accounts(self, needs: Needs) -> dict[str, Account]:
+        rows = self._fetch(ACCOUNT, "patient", needs.patients, ("patient", "charged", "paid"))
+        return {patient: Account(charged, paid) for patient, charged, paid in rows}
+
+    def _charges(self, needs: Needs) -> dict[str, list[Charge]]:
+        columns = ("patient", "claim", "created", "cents", "paid")
+        found: dict[str, list[Charge]] = defaultdict(list)
+        for patient, *charge in self._fetch(CHARGE, "patient", needs.patients, columns, "paid < cents"):
+            found[patient].append(Charge(*charge))
+        return {patient: in_order(charges) for patient, charges in found.items()}
+
+    def _identified(self, name: str, values: set[str]) -> dict[Code, list[str]]:
+        """The ids of the resources with these identifiers, by (system, value)."""
+        side, body = SIDES[name, "identifier"], BODIES[name]
+        rows = self._fetch(side, "code", values, ("system", "code", "seq"))
+        ids: dict[int, str] = dict(self._fetch(body, "seq", {row[2] for row in rows}, ("seq", "id")))
+        found: dict[Code, list[str]] = defaultdict(list)
+        for system, code, seq in rows:
+            found[system, code].append(ids[seq])
+        return found
+
+    def _current(self, name: str, ids: set[str]) -> dict[str, Current]:
+        columns = ("id", "seq", "version", "updated_at", "client", "body")
+        return {row[0]: Current(*row[1:]) for row in self._fetch(BODIES[name], "id", ids, columns)}
+
+    # --- what rules ask ---
+
+    def questionnaire(self, questionnaire_id: str) -> Questionnaire | None:
+        return self.questionnaires.get(questionnaire_id)
+
+    def exists(self, reference: str) -> bool:
+        return reference in self.records
+
+    def patient_of(self, reference: str) -> str | None:
+        found = self.records.get(reference)
+        return found.patient if found else None
+
+    def display(self, reference: str) -> str | None:
+        found = self.records.get(reference)
+        return found.display if found else None
+
+    def note_of(self, encounter_id: str) -> StoredNote | None:
+        found = self.records.get(f"Encounter/{encounter_id}")
+        return self.notes.get(found.note) if found and found.note else None
+
+    def note(self, note_id: str) -> StoredNote | None:
+        return self.notes.get(note_id)
+
+    def account(self, patient_id: str) -> Account:
+        return self.accounts.setdefault(patient_id, Account(fresh=True))
+
+    def balance(self, patient_id: str) -> int:
+        return self.account(patient_id).balance
+
+
+class Changes:
+    """The rows that a batch adds and changes. `flush` writes each table once."""
+
+    def __init__(self, next_seq: Callable[[], int]) -> None:
+        self.next_seq = next_seq
+        self._added: dict[str, tuple[Table, tuple[str, ...], list[tuple[Any, ...]]]] = {}
+        self._accounts: dict[str, Account] = {}
+        self._charges: dict[str, Charge] = {}
+        self._replaced: dict[str, dict[str, tuple[int, dict[str, Any]]]] = defaultdict(dict)
+
+    def __bool__(self) -> bool:
+        return bool(self._added or self._accounts or self._replaced)
+
+    def add(self, table: Table, row: dict[str, Any]) -> None:
+        """Adds a row; all rows of a table name the same columns."""
+        entry = self._added.get(table.name)
+        if entry is None:
+            entry = self._added[table.name] = (table, tuple(row), [])
+        entry[2].append(tuple(row.values()))
+
+    def add_resource(self, name: str, stored: dict[str, Any], body: str, client: str, now: datetime) -> None:
+        """A new resource: its row and those of its side tables."""
+        resource = RESOURCES[name]
+        seq = self.next_seq()
+        row = {"seq": seq, "id": stored["id"], "version": 1, "updated_at": now, "client": client}
+        self.add(BODIES[name], row | index_values(resource, stored) | {"body": body})
+        self._add_sides(name, seq, stored)
+
+    def _add_sides(self, name: str, seq: int, stored: dict[str, Any]) -> None:
+        for param, codes in side_values(RESOURCES[name], stored).items():
+            for system, code in codes:
+                self.add(SIDES[name, param], {"seq": seq, "system": system, "code": code})
+
+    def replace_resource(self, name: str, old: Current, stored: dict[str, Any], new: Current) -> None:
+        """A new version of a resource; the old one goes to the history."""
+        reference = f"{name}/{stored['id']}"
+        kept = {"reference": reference, "version": old.version, "updated_at": old.updated_at, "client": old.client}
+        self.add(HISTORY, kept | {"body": old.body})
+        head = {"id": stored["id"], "version": new.version, "updated_at": new.updated_at, "client": new.client}
+        values = head | index_values(RESOURCES[name], stored) | {"body": new.body}
+        self._replaced[name][stored["id"]] = (new.seq, values | {"__stored": stored})
+
+    def pay(self, patient: str, account: Account, charges: Iterable[Charge], rows: Iterable[dict[str, Any]]) -> None:
+        """A payment: the account and the charges it reached, and how much went where."""
+        self._accounts[patient] = account
+        self._charges.update((charge.claim, charge) for charge in charges)
+        for row in rows:
+            self.add(ALLOCATION, row)
+
+    def flush(self, connection: Connection, dialect: Dialect) -> None:
+        for name, replaced in self._replaced.items():
+            self._flush_replaced(connection, dialect, name, replaced)
+        for patient, account in self._accounts.items():
+            if account.fresh:
+                self.add(ACCOUNT, {"patient": patient, "charged": 0, "paid": account.paid})
+        for table, columns, rows in self._added.values():
+            dialect.append(connection, table, rows, columns)
+        paid = [(patient, account.paid) for patient, account in self._accounts.items() if not account.fresh]
+        if paid:
+            dialect.change(connection, ACCOUNT, paid, ("patient", "paid"))
+        if self._charges:
+            dialect.change(connection, CHARGE, [(c.claim, c.paid) for c in self._charges.values()], ("claim", "paid"))
+
+    def _flush_replaced(
+        self, connection: Connection, dialect: Dialect, name: str, replaced: dict[str, tuple[int, dict[str, Any]]]
+    ) -> None:
+        rows = []
+        seqs = [seq for seq, _ in replaced.values()]
+        for key, table in SIDES.items():
+            if key[0] == name:
+                connection.execute(table.delete().where(table.c.seq.in_(seqs)))
+        for seq, values in replaced.values():
+            self._add_sides(name, seq, values.pop("__stored"))
+            rows.append(tuple(values.values()))
+        dialect.change(connection, BODIES[name], rows, tuple(next(iter(replaced.values()))[1]))

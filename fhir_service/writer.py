@@ -1,0 +1,209 @@
+"""The one way to write: a thread that turns what is waiting into one batch with one durable commit (group commit).
+
+A single create is a batch of one. For each batch it collects what the entries ask about, fetches it with a constant
+number of statements, lets the entries act in order, adds all rows, commits, and answers.
+"""
+
+import logging
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Protocol, TypeVar
+
+from sqlalchemy import Connection
+
+from fhir_service.interface.outcomes import EXCEPTION, UNAVAILABLE, FhirError
+from fhir_service.interface.site import Site
+from fhir_service.store.store import Store
+from fhir_service.store.view import Changes, Needs, Questionnaires, View
+
+MOST_ENTRIES = 2000
+MOST_BYTES = 64 * 1024 * 1024
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """What an entry works with: the view, the changes, and the moment."""
+
+    view: View
+    changes: Changes
+    site: Site
+    now: datetime
+    new_id: Callable[[], str]
+
+
+class Entry(Protocol):
+    """One write. `act` checks the rules against the view and adds to the changes; it raises FhirError when it may not."""
+
+    size: int
+
+    def ask(self, needs: Needs) -> None: ...
+
+    def act(self, desk: Desk) -> Any: ...
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """Entries that belong to one request, and where their results go: a result or FhirError each."""
+
+    entries: Sequence[Entry]
+    future: "Future[list[Any]]" = field(default_factory=Future)
+
+    @property
+    def size(self) -> int:
+        return sum(entry.size for entry in self.entries)
+
+
+@dataclass(slots=True)
+class _Transaction:
+    """A function that is run in a transaction of its own."""
+
+    function: Callable[[Connection], Any]
+    future: "Future[Any]" = field(default_factory=Future)
+
+
+class CommitFailed(Exception):
+    """The database did not answer a commit with success."""
+
+
+class Writer:
+    """Owns writing to a store."""
+
+    def __init__(self, store: Store, site: Site, clock: Callable[[], datetime], new_id: Callable[[], str]) -> None:
+        self._store, self._site, self._clock, self._new_id = store, site, clock, new_id
+        self._questionnaires = Questionnaires(site)
+        self._seq = store.last_seq()
+        self._queue: queue.Queue[_Waiting | _Transaction | None] = queue.Queue()
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
+        self._thread.start()
+
+    # --- for callers ---
+
+    def submit(self, entries: Sequence[Entry]) -> "Future[list[Any]]":
+        """Writes entries in one commit. The future gives a result or a FhirError for each; cancel it to withdraw them."""
+        waiting = _Waiting(entries)
+        self._put(waiting)
+        return waiting.future
+
+    def transact(self, function: Callable[[Connection], T]) -> T:
+        """Runs a function in the writer's thread, in a transaction of its own; waits for its value."""
+        work = _Transaction(function)
+        self._put(work)
+        value: T = work.future.result()
+        return value
+
+    def next_seq(self, count: int = 1) -> int:
+        """The first of `count` fresh numbers. Only for what runs in the writer's thread."""
+        first = self._seq + 1
+        self._seq += count
+        return first
+
+    def close(self) -> None:
+        """Finishes what is waiting and ends the thread."""
+        self._closed.set()
+        self._queue.put(None)
+        self._thread.join()
+
+    def _put(self, work: _Waiting | _Transaction) -> None:
+        if self._closed.is_set():
+            raise FhirError(UNAVAILABLE)
+        self._queue.put(work)
+
+    # --- the thread ---
+
+    def _run(self) -> None:
+        held: _Waiting | _Transaction | None = None
+        while True:
+            work = held or self._queue.get()
+            held = None
+            if work is None:
+                return
+            if isinstance(work, _Transaction):
+                self._transaction(work)
+                continue
+            group, held = self._group(work)
+            self._write(group)
+
+    def _group(self, first: _Waiting) -> tuple[list[_Waiting], _Waiting | _Transaction | None]:
+        """What is waiting, up to the bounds in number and bytes; and what was taken but does not belong."""
+        group, count, size = [first], len(first.entries), first.size
+        while count < MOST_ENTRIES and size < MOST_BYTES:
+            try:
+                work = self._queue.get_nowait()
+            except queue.Empty:
+                break
+            if work is None:
+                self._queue.put(None)
+                break
+            if isinstance(work, _Transaction):
+                return group, work
+            group.append(work)
+            count, size = count + len(work.entries), size + work.size
+        return group, None
+
+    def _transaction(self, work: _Transaction) -> None:
+        if not work.future.set_running_or_notify_cancel():
+            return
+        seq = self._seq
+        try:
+            with self._store.engine.begin() as connection:
+                value = work.function(connection)
+        except BaseException as error:
+            self._seq = seq
+            work.future.set_exception(error)
+            return
+        self._questionnaires = Questionnaires(self._site)
+        work.future.set_result(value)
+
+    def _write(self, group: list[_Waiting]) -> None:
+        group = [waiting for waiting in group if waiting.future.set_running_or_notify_cancel()]
+        seq = self._seq
+        try:
+            results = self._commit([entry for waiting in group for entry in waiting.entries])
+        except Exception as error:
+            self._seq = seq
+            log.error("a batch was not stored: %s", type(error).__name__)
+            # Only what failed before the commit is surely not stored; a failing commit leaves it unknown.
+            unknown = isinstance(error, CommitFailed)
+            for waiting in group:
+                waiting.future.set_exception(FhirError(EXCEPTION if unknown else UNAVAILABLE))
+            return
+        for waiting in group:
+            count = len(waiting.entries)
+            waiting.future.set_result(results[:count])
+            results = results[count:]
+
+    def _commit(self, entries: list[Entry]) -> list[Any]:
+        needs = Needs()
+        for entry in entries:
+            entry.ask(needs)
+        with self._store.engine.connect() as connection:
+            view = View(connection, self._store.dialect, needs, self._questionnaires)
+            changes = Changes(self.next_seq)
+            desk = Desk(view, changes, self._site, self._clock(), self._new_id)
+            results = [_outcome(entry, desk) for entry in entries]
+            if changes:
+                changes.flush(connection, self._store.dialect)
+                _commit(connection)
+        return results
+
+
+def _commit(connection: Connection) -> None:
+    try:
+        connection.commit()
+    except Exception as error:
+        raise CommitFailed(type(error).__name__) from None
+
+
+def _outcome(entry: Entry, desk: Desk) -> Any:
+    try:
+        return entry.act(desk)
+    except FhirError as error:
+        return error
