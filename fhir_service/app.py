@@ -1,6 +1,7 @@
 """The application: resources times interactions as routes, and what stands around every request.
 
-Checks run in one order: authentication, permission, path and method, shape of the body, existence, preconditions, rules.
+Checks run in one order: authentication, permission, path and method, shape of the body, existence, preconditions,
+rules.
 """
 
 import asyncio
@@ -119,7 +120,7 @@ def _create(service: Service, resource: Resource) -> Handler:
         entry = create.Create(resource, model, caller.client, service.site, len(raw), condition)
         made: Created = await _written(service, entry)
         headers = {"location": service.site.url(resource.name, made.id)}
-        return null_body(request, 200 if made.existed else 201, headers)
+        return null_body(200 if made.existed else 201, headers)
 
     return handle
 
@@ -138,7 +139,7 @@ def _update(service: Service, resource: Resource) -> Handler:
         conditions = update.Preconditions(since, request.headers.get("if-match"))
         entry = update.Update(resource, resource_id, model, caller.client, service.site, len(raw), conditions)
         await _written(service, entry)
-        return null_body(request, 200)
+        return null_body(200)
 
     return handle
 
@@ -232,7 +233,7 @@ def _reachable(service: Service) -> bool:
     try:
         with service.store.read() as connection:
             return connection.exec_driver_sql("SELECT 1").scalar() == 1
-    except Exception:
+    except Exception:  # noqa: BLE001 - whatever it is, the store does not answer
         return False
 
 
@@ -319,7 +320,7 @@ def json_response(request: Request, body: bytes, status: int = 200, headers: dic
     return Response(body, status, headers, media_type=_media_type(request))
 
 
-def null_body(request: Request, status: int, headers: dict[str, str] | None = None) -> Response:
+def null_body(status: int, headers: dict[str, str] | None = None) -> Response:
     """The answer of a create or update: `null`, always as application/json (decision H3)."""
     return Response(b"null", status, headers, media_type=JSON)
 
@@ -358,9 +359,11 @@ class Surroundings:
             await self._refuse(request, error)(scope, receive, sending)
         except ClientDisconnect:
             log.info("the client went away: %s", correlation)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - a fault of ours is answered, never shown
             # The class only: exception texts may hold values of a body.
-            log.error("a request failed: %s %s", type(error).__name__, correlation)
+            log.error(  # noqa: TRY400
+                "a request failed: %s %s", type(error).__name__, correlation
+            )
             if not started:
                 refused = FhirError(EXCEPTION, f"correlation id {correlation}")
                 await self._refuse(request, refused)(scope, receive, sending)

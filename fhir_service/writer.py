@@ -39,7 +39,7 @@ class Desk:
 
 
 class Entry(Protocol):
-    """One write. `act` checks the rules against the view and adds to the changes; it raises FhirError when it may not."""
+    """One write. `act` checks the rules against the view and adds to the changes; or it raises FhirError."""
 
     size: int
 
@@ -87,7 +87,7 @@ class Writer:
     # --- for callers ---
 
     def submit(self, entries: Sequence[Entry]) -> "Future[list[Any]]":
-        """Writes entries in one commit. The future gives a result or a FhirError for each; cancel it to withdraw them."""
+        """Writes entries in one commit. The future gives a result or FhirError for each; cancelling withdraws them."""
         waiting = _Waiting(entries)
         self._put(waiting)
         return waiting.future
@@ -155,7 +155,7 @@ class Writer:
         try:
             with self._store.engine.begin() as connection:
                 value = work.function(connection)
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - it is the caller's
             self._seq = seq
             work.future.set_exception(error)
             return
@@ -167,9 +167,10 @@ class Writer:
         seq = self._seq
         try:
             results = self._commit([entry for waiting in group for entry in waiting.entries])
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - the thread goes on, the requests are answered
             self._seq = seq
-            log.error("a batch was not stored: %s", type(error).__name__)
+            # The class only: exception texts may hold values.
+            log.error("a batch was not stored: %s", type(error).__name__)  # noqa: TRY400
             # Only what failed before the commit is surely not stored; a failing commit leaves it unknown.
             unknown = isinstance(error, CommitFailed)
             for waiting in group:
@@ -198,7 +199,7 @@ class Writer:
 def _commit(connection: Connection) -> None:
     try:
         connection.commit()
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - whatever it is, the commit is not known to be done
         raise CommitFailed(type(error).__name__) from None
 
 

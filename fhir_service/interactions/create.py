@@ -83,7 +83,6 @@ class Create:
         name = self.resource.name
         for problem in rule_problems(self.resource, self.model, self.site, desk.view):
             raise problem.error()
-        assert self.resource.prepare
         moment = Moment(desk.new_id(), desk.now, desk.view, self.site, desk.new_id)
         stored = self.resource.prepare(self.model, moment)
         desk.changes.add_resource(name, stored, dump_json(stored).decode(), self.client, desk.now)

@@ -46,7 +46,7 @@ class Page:
 
 
 def parse(resource: Resource, pairs: Pairs, site: Site, count: int, most: int, additions: bool, lenient: bool) -> Query:
-    """The query of a search. `count` is the page size when none is asked for, `most` the largest. Raises bad requests."""
+    """The query of a search. `count` is the page size when none is asked for, `most` the largest."""
     sent: list[tuple[str, str]] = []
     conditions: list[Condition] = []
     control: dict[str, str] = {}
@@ -232,14 +232,15 @@ def _date(resource: Resource, param: Param, value: str, _: Site) -> Condition:
     else:
         first, last = table.c[f"{param.column}_start"], table.c[f"{param.column}_end"]
     inside = and_(first >= start, last <= end)
-    return {
+    matching: dict[str, Condition] = {
         "eq": inside,
         "ne": not_(inside),
         "gt": last > end,
         "lt": first < start,
         "ge": or_(last > end, inside),
         "le": or_(first < start, inside),
-    }[match[1] or "eq"]
+    }
+    return matching[match[1] or "eq"]
 
 
 _KINDS: dict[str, Callable[[Resource, Param, str, Site], Condition]] = {

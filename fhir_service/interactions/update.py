@@ -117,7 +117,6 @@ class Update:
         self._store(desk, current)
 
     def _store(self, desk: Desk, current: Current) -> None:
-        assert self.resource.merge
         moment = Moment(self.id, desk.now, desk.view, self.site, desk.new_id)
         stored = self.resource.merge(current.stored, self.model, moment)
         body = dump_json(stored).decode()

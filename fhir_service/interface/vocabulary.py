@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, NoReturn, Protocol
 
 from pydantic import BaseModel, ValidationError
 
@@ -110,8 +110,8 @@ ParamKind = Literal["id", "token", "codes", "reference", "date", "contains", "st
 class Param:
     """A search parameter. `values` draws what is indexed from a stored resource.
 
-    kind: `id`; `token` (one code without a system, from `allowed`); `codes` (codings, any number); `reference` (an id of
-    `target`); `date`; `contains`, `starts`, `exact` (strings); `uri` (the id within an address of `target`).
+    kind: `id`; `token` (one code without a system, from `allowed`); `codes` (any number of codings); `reference` (an id
+    of `target`); `date`; `contains`, `starts`, `exact` (strings); `uri` (the id within an address of `target`).
     values: a list of `(system, code)` for `codes`, of strings for `exact`, else one string or None.
     """
 
@@ -140,6 +140,10 @@ class Moment:
     new_id: Callable[[], str]
 
 
+def _not_offered(*_: Any) -> NoReturn:
+    raise NotImplementedError
+
+
 @dataclass(frozen=True)
 class Resource:
     """One resource of the interface: the product of its declarations and the interactions is the service.
@@ -158,8 +162,8 @@ class Resource:
     rules: tuple[Rule, ...] = ()
     sorts: Mapping[str, str] = field(default_factory=dict)
     update_model: type[BaseModel] | None = None
-    prepare: Callable[[Any, Moment], dict[str, Any]] | None = None
-    merge: Callable[[dict[str, Any], Any, Moment], dict[str, Any]] | None = None
+    prepare: Callable[[Any, Moment], dict[str, Any]] = _not_offered
+    merge: Callable[[dict[str, Any], Any, Moment], dict[str, Any]] = _not_offered
     named: Callable[[Any, Site], Iterator[str]] = lambda _model, _site: iter(())
     order: Callable[[Problem], tuple[int, ...]] | None = None
     kept: Mapping[str, tuple[type, Callable[[dict[str, Any]], Any]]] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""What differs between the databases: how many rows go in at once, how many keys are looked up at once, who holds a file.
+"""What differs between the databases: adding many rows, looking up many keys, who holds a file.
 
 Everything else is SQLAlchemy over the same tables.
 """

@@ -1,4 +1,4 @@
-"""The view of a batch: what its entries may ask about, fetched with a constant number of statements, and what they change.
+"""The view of a batch: what its entries may ask about, fetched with a constant number of statements; and its changes.
 
 Each entry sees the effects of those before it. `Changes` holds the rows that the batch adds, until they go in together.
 """

@@ -225,7 +225,7 @@ def groups_have_no_answers(at: str, item: Item, question: questionnaires.Item) -
 @item_rule("QR-ITEM-07", given=False)
 def displays_have_no_answers(at: str, item: Item, question: questionnaires.Item) -> Found:
     """A display item is not answered."""
-    if question.type == "display":
+    if question.type == "display" and (item.answer or item.item):
         yield f"{at}.answer", "a display item takes no answer"
 
 
@@ -358,9 +358,11 @@ def note_is_known(response: QuestionnaireResponse, world: World) -> Found:
 @rule("QR-22", BUSINESS_RULE, needs="state", given=False)
 def encounter_is_the_patients(response: QuestionnaireResponse, world: World) -> Found:
     """The encounter belongs to the subject."""
-    if response.encounter and world.known.exists(response.encounter.reference):
-        if world.known.patient_of(response.encounter.reference) != id_of(response.subject.reference):
-            yield f"{_ROOT}.encounter", f"{response.encounter.reference} belongs to another patient"
+    encounter = response.encounter.reference if response.encounter else None
+    if not encounter or not world.known.exists(encounter):
+        return
+    if world.known.patient_of(encounter) != id_of(response.subject.reference):
+        yield f"{_ROOT}.encounter", f"{encounter} belongs to another patient"
 
 
 @rule("QR-NOTE-04", BUSINESS_RULE, needs="state", given=True)
@@ -393,7 +395,7 @@ def note_is_open(response: QuestionnaireResponse, world: World) -> Found:
 
 
 def prepare(response: QuestionnaireResponse, moment: Moment) -> dict[str, Any]:
-    """A new response: in its note (a new data-import note when none is named), by the automation user when no author."""
+    """A new response: in its note, a new data-import one when none is named; the automation user as default author."""
     note = _note(response, moment.state, moment.site)
     known = _known(response, World(moment.site, moment.state))
     texts = {link: item.text for link, item in known.questions.items()} if known else {}

@@ -1,0 +1,30 @@
+"""The store's DDL as text: `sql/service/schema.sql` is what this writes, and a test keeps the two in step."""
+
+from duckdb_engine import Dialect
+from sqlalchemy.schema import CreateIndex, CreateTable
+
+from fhir_service.store.tables import SCHEMA_VERSION, metadata
+
+_HEAD = f"""\
+-- The service's store, schema version {SCHEMA_VERSION}, as created on DuckDB.
+-- Written by `python -m fhir_service.store.ddl`; the tables are declared in fhir_service/store/tables.py.
+"""
+
+
+def ddl() -> str:
+    """The statements that make an empty store, tables by name."""
+    dialect = Dialect()
+    parts = []
+    for table in sorted(metadata.tables.values(), key=lambda table: table.name):
+        statements = [CreateTable(table), *(CreateIndex(index) for index in table.indexes)]
+        parts += [_tidy(str(statement.compile(dialect=dialect))) for statement in statements]
+    return "\n".join([_HEAD, *parts])
+
+
+def _tidy(statement: str) -> str:
+    lines = [line.rstrip().replace("\t", "    ") for line in statement.strip().splitlines() if line.strip()]
+    return "\n".join(lines) + ";\n"
+
+
+if __name__ == "__main__":
+    print(ddl(), end="")

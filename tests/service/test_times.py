@@ -1,0 +1,88 @@
+"""Dates and times: what is read, what is shown, and which stored times a query's date matches."""
+
+import re
+from datetime import UTC, date, datetime, timedelta, timezone
+from decimal import Decimal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fhir_service.interface.datatypes import (
+    Malformed,
+    dump_json,
+    normal_time,
+    parse_instant,
+    parse_json,
+    period_of,
+    search_period,
+)
+
+offsets = st.integers(-12 * 60, 14 * 60).map(lambda minutes: timezone(timedelta(minutes=minutes)))
+instants = st.datetimes(datetime(1900, 1, 2), datetime(9000, 1, 1), timezones=offsets)
+
+
+@given(instants)
+def test_a_datetime_is_shown_as_the_same_instant_in_utc(instant: datetime) -> None:
+    """COMMON-24, COMMON-26, COMMON-30: `+00:00`, to the microsecond."""
+    shown = normal_time(instant.isoformat())
+    assert shown.endswith("+00:00")
+    assert datetime.fromisoformat(shown) == instant
+
+
+@given(instants, st.text("0123456789", min_size=1, max_size=9))
+def test_digits_finer_than_a_microsecond_are_cut_off(instant: datetime, finer: str) -> None:
+    """COMMON-30: cut off, not rounded."""
+    instant = instant.replace(microsecond=123456)
+    text = re.sub(r"\.(\d+)", rf".\g<1>{finer}", instant.isoformat())
+    assert parse_instant(text) == instant
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["2024-02-30", "2023-02-29", "2024", "2024-05", "2024-01-01T10:00:00", "2024-01-01T25:00:00Z", "2024-1-1", "",
+     "2024-01-01T10:00Z", "2024-01-01 10:00:00Z", "２０２４-01-01", "2024-01-01T10:00:00+15:00", "0000-01-01", "20240101"],
+)  # fmt: skip
+def test_what_is_no_date_or_datetime_with_an_offset_is_refused(text: str) -> None:
+    """COMMON-27, COMMON-29, COMMON-31."""
+    with pytest.raises(ValueError, match=r"."):
+        normal_time(text)
+
+
+def test_a_date_stays_a_date() -> None:
+    """COMMON-28."""
+    assert normal_time("2024-02-29") == "2024-02-29"
+    assert period_of("2024-02-29") == (datetime(2024, 2, 29, tzinfo=UTC), datetime(2024, 3, 1, tzinfo=UTC))
+
+
+@given(st.dates(date(1000, 1, 1), date(9998, 12, 31)))
+def test_a_date_of_a_query_covers_its_whole_day_month_or_year(day: date) -> None:
+    """SEARCH-DATE-08."""
+    inside = datetime(day.year, day.month, day.day, 23, 59, 59, 999999, tzinfo=UTC)
+    for text in (day.isoformat(), day.isoformat()[:7], day.isoformat()[:4]):
+        start, end = search_period(text)
+        assert start <= inside < end
+        assert start.isoformat()[: len(text)] == text
+        assert (end - timedelta(microseconds=1)).isoformat()[: len(text)] == text
+
+
+def test_seconds_without_a_fraction_cover_the_whole_second() -> None:
+    """SEARCH-DATE-09, SEARCH-DATE-10."""
+    start, end = search_period("2024-01-01T12:00:00+02:00")
+    assert (start, end) == (datetime(2024, 1, 1, 10, tzinfo=UTC), datetime(2024, 1, 1, 10, 0, 1, tzinfo=UTC))
+
+
+@given(st.decimals(allow_nan=False, allow_infinity=False))
+def test_numbers_keep_every_digit_through_json(number: Decimal) -> None:
+    """COMMON-63, QR-ITEM-20, PAY-29: no number passes through a float."""
+    assert str(parse_json(dump_json({"value": number}))["value"]) == str(number)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['{"a":1,"a":2}', '{"a":NaN}', '{"a":-Infinity}', "", "{", '{"a":{"b":1,"b":1}}', "\ufeff{}", "[" * 100_000, "{'a':1}"],
+)
+def test_what_is_not_json_as_the_interface_takes_it_is_refused(text: str) -> None:
+    """COMMON-32, COMMON-33, COMMON-34."""
+    with pytest.raises(Malformed):
+        parse_json(text)
