@@ -50,11 +50,13 @@ class Batch:
 class Loaded:
     """What a load came to: rows by state (`rejected`: other content under a known key) and the same in cents.
 
+    `reasons`: how often a rule or an outcome's code set a row aside.
     `unusable` says why the load ended early; rows without an outcome are then left for the next run.
     """
 
     counts: Counter[str] = field(default_factory=Counter)
     cents: Counter[str] = field(default_factory=Counter)
+    reasons: Counter[str] = field(default_factory=Counter)
     unusable: str | None = None
 
     def add(self, state: str, amount_cents: int | None) -> None:
@@ -234,6 +236,7 @@ class Book:
 
     def _reject(self, rejects: list[Reject]) -> None:
         if rejects:
+            self.loaded.reasons.update(reason.rule_id for reject in rejects for reason in reject.reasons)
             self.ledger.reject(self.batch.target, self.source, self.resource, self.batch.batch_id, rejects)
 
 

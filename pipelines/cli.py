@@ -1,0 +1,191 @@
+"""The command `chartferry`: options, commands, exit codes. What they do is in the modules that they call."""
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from pipelines.client import TargetUnusable
+from pipelines.connections import BadTarget
+from pipelines.feeds.catalog import FeedError
+from pipelines.ledger_tables import LedgerError
+from pipelines.progress import Progress, progress_on
+from pipelines.summary import ALL_LOADED, UNREADABLE, UNUSABLE
+
+INTERRUPTED = 130
+
+FAILURES: dict[type[Exception], int] = {
+    FeedError: UNREADABLE,
+    BadTarget: UNUSABLE,
+    TargetUnusable: UNUSABLE,
+    LedgerError: UNUSABLE,
+}
+"""What ends a command with one line, and its exit code."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What stands before the command."""
+
+    home: Path
+    feeds: tuple[Path, ...]
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--home", type=click.Path(path_type=Path, file_okay=False), envvar="CHARTFERRY_HOME", default="var", help="State."
+)
+@click.option(
+    "--feeds",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    multiple=True,
+    help="A folder with further feed files.",
+)
+@click.version_option(package_name="chartferry")
+@click.pass_context
+def cli(context: click.Context, home: Path, feeds: tuple[Path, ...]) -> None:
+    """Carries exports into a patient chart, never twice and never lost unseen, and brings its reports back."""
+    context.obj = Options(home, feeds)
+
+
+def main() -> None:
+    """The entry point: every failure that a user can mend is one line and its exit code."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Runs a command; gives its exit code."""
+    try:
+        return int(cli.main(list(arguments), prog_name="chartferry", standalone_mode=False) or 0)
+    except tuple(FAILURES) as error:
+        click.echo(f"chartferry: {error}", err=True)
+        return next(code for kind, code in FAILURES.items() if isinstance(error, kind))
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (KeyboardInterrupt, click.Abort):
+        click.echo("chartferry: stopped; the same command goes on where it ended", err=True)
+        return INTERRUPTED
+
+
+@contextmanager
+def showing_progress() -> Iterator[Progress]:
+    progress = progress_on(sys.stderr)
+    try:
+        yield progress
+    finally:
+        progress.close()
+
+
+target_options = (
+    click.option("--insecure", is_flag=True, help="Allow http:// to a target beyond this machine."),
+    click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON document."),
+)
+
+
+def with_target(command: Callable[..., Any]) -> Callable[..., Any]:
+    for option in target_options:
+        command = option(command)
+    return command
+
+
+@cli.command("import")
+@click.argument("paths", type=click.Path(path_type=Path), nargs=-1)
+@click.option("--dry-run", is_flag=True, help="Apply every rule, send nothing but reads, keep nothing.")
+@click.option("--strict", is_flag=True, help="Decided rules reject too, at a target that is not a service of ours.")
+@with_target
+@click.pass_obj
+def import_(
+    options: Options, paths: tuple[Path, ...], dry_run: bool, strict: bool, insecure: bool, as_json: bool
+) -> int:
+    """Receives, validates and loads files or folders (default: the inbox), then publishes the tables."""
+    from pipelines.importing import import_paths
+    from pipelines.session import open_session
+
+    for path in paths:
+        if not path.exists():
+            click.echo(f"chartferry: {path}: there is no such file or folder", err=True)
+            return UNREADABLE
+    with (
+        showing_progress() as progress,
+        open_session(options.home, os.environ, options.feeds, insecure, strict, progress) as session,
+    ):
+        summary = import_paths(session, paths, dry_run)
+    click.echo(json.dumps(summary.as_json(), indent=1) if as_json else "\n".join(summary.lines()))
+    return summary.exit_code
+
+
+@cli.command()
+@click.argument("batch", required=False)
+@click.option("--json", "as_json", is_flag=True, help="Print it as one JSON document.")
+@click.pass_obj
+def status(options: Options, batch: str | None, as_json: bool) -> int:
+    """Batches with their counts, or one with its runs, its rows in doubt and its manifest."""
+    from pipelines.status import batch_status, status_lines
+
+    found = batch_status(options.home, os.environ, batch)
+    if found is None:
+        click.echo(f"chartferry: {batch or options.home}: {'no such batch' if batch else 'no ledger here'}", err=True)
+        return UNREADABLE
+    click.echo(json.dumps(found, indent=1) if as_json else "\n".join(status_lines(found)))
+    return ALL_LOADED
+
+
+@cli.command()
+@with_target
+@click.pass_obj
+def reports(options: Options, insecure: bool, as_json: bool) -> int:
+    """Sweeps the diagnostic reports, builds and publishes the tables."""
+    from pipelines.importing import publish_only
+    from pipelines.session import open_session
+
+    with (
+        showing_progress() as progress,
+        open_session(options.home, os.environ, options.feeds, insecure, progress=progress) as session,
+    ):
+        summary = publish_only(session)
+    if as_json:
+        click.echo(json.dumps(summary.as_json(), indent=1))
+    else:
+        click.echo(f"target: {summary.target}")
+        click.echo("\n".join(f"{name}  {rows:,}" for name, rows in summary.tables.items()))
+        click.echo(f"published: {summary.published}")
+    return summary.exit_code
+
+
+@cli.group()
+def feeds() -> None:
+    """Feed files: which exports are taken, and what each column becomes."""
+
+
+@feeds.command("check")
+@click.argument("files", type=click.Path(path_type=Path), nargs=-1)
+@click.pass_obj
+def feeds_check(options: Options, files: tuple[Path, ...]) -> int:
+    """Checks feed files (default: all that an import would use) and says what each column becomes."""
+    from pipelines.explain import feed_lines
+    from pipelines.feeds.catalog import load_feed, load_feeds
+    from pipelines.session import feed_folders_of
+
+    if not files:
+        catalog = load_feeds(feed_folders_of(options.home, os.environ, options.feeds))
+        click.echo("\n".join(line for feed in catalog.feeds for line in feed_lines(feed)))
+        return ALL_LOADED
+    code = ALL_LOADED
+    for file in files:
+        try:
+            click.echo("\n".join(feed_lines(load_feed(file))))
+        except FeedError as error:
+            click.echo(f"chartferry: {error}", err=True)
+            code = UNREADABLE
+    return code
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,60 @@
+"""What `chartferry import` and `reports` do between their options and their summary."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from pipelines.client import TargetUnusable
+from pipelines.dry_run import try_file
+from pipelines.ledger_tables import LedgerError
+from pipelines.pipeline import Result, import_file, publish_reports
+from pipelines.publish import PublicationError
+from pipelines.session import Session, Waiting, find_files, unfinished
+from pipelines.summary import Summary
+
+
+def import_paths(session: Session, paths: Sequence[Path], dry_run: bool = False) -> Summary:
+    """Imports what did not end before (without paths) and the files of the paths, and publishes once at the end."""
+    summary = _summary(session)
+    files, summary.unmatched = find_files(paths or [session.home / "inbox"], session.catalog)
+    left = [] if paths or dry_run else unfinished(session)
+    for waiting in [*left, *files]:
+        result = try_file(session, waiting) if dry_run else _import(session, waiting, summary)
+        if result is None:
+            return summary
+        summary.results.append(result)
+        if result.unusable:
+            summary.error = result.message
+            return summary
+    if not dry_run:
+        _publish(session, summary)
+    return summary
+
+
+def publish_only(session: Session) -> Summary:
+    """Sweeps and publishes. Raises `TargetUnusable`, and `LedgerError` for tables that are not what they must be."""
+    summary = _summary(session)
+    _publish(session, summary)
+    if summary.error:
+        raise TargetUnusable(summary.error)
+    return summary
+
+
+def _summary(session: Session) -> Summary:
+    return Summary(session.connection.label, session.target, session.other_targets)
+
+
+def _import(session: Session, waiting: Waiting, summary: Summary) -> Result | None:
+    try:
+        return import_file(session, waiting)
+    except LedgerError as error:
+        summary.error = str(error)
+        return None
+
+
+def _publish(session: Session, summary: Summary) -> None:
+    try:
+        published = publish_reports(session)
+    except (TargetUnusable, PublicationError) as error:
+        summary.error = str(error)
+    else:
+        summary.published, summary.tables = published.path, published.rows

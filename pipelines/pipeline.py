@@ -1,0 +1,339 @@
+"""One batch through the stages, receive, validate, load, and the publication at the end.
+
+Used by the command line and by Dagster: `import_file` does all; `begin`, `validate_run`, `load_run`, `end` a step each.
+"""
+
+import hashlib
+import json
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from fhir_service.interface.registry import RESOURCES
+from pipelines.batch import Received, Unreadable
+from pipelines.client import TargetUnusable
+from pipelines.feeds.catalog import Feed
+from pipelines.lease import Holder
+from pipelines.ledger import Ledger
+from pipelines.ledger_rows import Reason, Reject
+from pipelines.ledger_tables import OUTCOMES
+from pipelines.load import Batch, Loaded, load
+from pipelines.progress import Progress
+from pipelines.publish import Publication, publish
+from pipelines.receive import receive
+from pipelines.report import RESOURCE, sweep
+from pipelines.session import Session, Waiting, reading
+from pipelines.validate import Validated, validate
+
+ROWS_A_WRITE = 2_000
+ENDED = ("finished", "failed", "stopped")
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of one batch. before: the batch's state before it, None when it is new."""
+
+    received: Received
+    feed: Feed
+    number: int
+    folder: Path
+    before: str | None
+    began: float
+
+
+@dataclass
+class Result:
+    """What became of a file in this run. Amounts in cents. waiting: accepted records without an outcome yet."""
+
+    batch_id: str | None
+    run: int | None
+    feed: str
+    file: str
+    state: str
+    counts: dict[str, int] = field(default_factory=dict)
+    waiting: int = 0
+    seconds: float = 0.0
+    message: str | None = None
+    unusable: bool = False
+    reasons: dict[str, int] = field(default_factory=dict)
+    warnings: dict[str, int] = field(default_factory=dict)
+    unnamed_columns: list[str] = field(default_factory=list)
+
+    def count(self, name: str) -> int:
+        return self.counts.get(name, 0)
+
+
+# -- one batch
+
+
+def import_file(session: Session, waiting: Waiting) -> Result:
+    """One file through all stages. Says what became of it; raises `LedgerError` and `LeaseLost` only."""
+    try:
+        received = waiting.received or receive(waiting.path, waiting.feed, session.home)
+    except Unreadable as error:
+        gone = not waiting.path.exists()
+        message = f"{waiting.path.name}: taken by another importer, or removed" if gone else str(error)
+        return Result(None, None, waiting.feed.name, waiting.path.name, "gone" if gone else "failed", message=message)
+    return run_batch(session, received, waiting.feed)
+
+
+def run_batch(session: Session, received: Received, feed: Feed) -> Result:
+    """A received file through validate and load. Raises `LedgerError` and `LeaseLost` only."""
+    run = begin(session, received, feed)
+    try:
+        validated = validate_run(session, run)
+    except Unreadable as error:
+        return end_without_load(session, run, Validated(run.folder), "failed", str(error))
+    except TargetUnusable as error:
+        return end_without_load(session, run, Validated(run.folder), "running", str(error))
+    if validated.stop:
+        return end_without_load(session, run, validated, "stopped", f"{received.file_name}: {validated.stop}")
+    return end(session, run, validated, load_run(session, run, validated))
+
+
+def begin(session: Session, received: Received, feed: Feed) -> Run:
+    """Notes batch and run in the ledger and makes the run's folder."""
+    target, batch_id = session.target, received.batch_id
+    known = session.ledger.batch(target, batch_id)
+    if known is None:
+        session.ledger.start_batch(
+            target,
+            batch_id,
+            feed=feed.name,
+            source=feed.source,
+            resource_type=feed.resource,
+            file_name=received.file_name,
+            file_sha256=received.sha256,
+        )
+    number = session.ledger.start_run(
+        target,
+        batch_id,
+        feed_hash=feed.hash,
+        rules_version=rules_version(),
+        software_version=software_version(),
+    )
+    folder = _run_folder(session.home / "batches" / batch_id, number)
+    return Run(received, feed, number, folder, known["state"] if known else None, time.monotonic())
+
+
+def _run_folder(batch: Path, number: int) -> Path:
+    """`run-<n>`; with another ledger or target the numbers start anew, and a folder of that name is kept as it is."""
+    names = [f"run-{number}", *(f"run-{number}-{copy}" for copy in range(2, 1000))]
+    for name in names:
+        try:
+            (batch / name).mkdir(parents=True, mode=0o700)
+        except FileExistsError:
+            continue
+        return batch / name
+    raise FileExistsError(batch / names[-1])
+
+
+def validate_run(session: Session, run: Run) -> Validated:
+    """The validate stage, and its rejects in the ledger. Raises `Unreadable`, `TargetUnusable`."""
+    progress = session.progress
+    progress.stage("validate", run.received.batch_id)
+    done = 0
+
+    def advance(records: int) -> None:
+        nonlocal done
+        progress.advance(records - done)
+        done = records
+
+    validated = validate(
+        run.received,
+        run.feed,
+        session.snapshot_for(run.feed),
+        session.connection.site,
+        run.folder,
+        strict=session.strict,
+        progress=advance,
+    )
+    progress.advance(validated.records - done)
+    progress.end()
+    for rejects in _rejects(run.folder / "rejects.parquet"):
+        session.ledger.reject(session.target, run.feed.source, run.feed.resource, run.received.batch_id, rejects)
+    return validated
+
+
+def _rejects(path: Path) -> Iterator[list[Reject]]:
+    columns = "line lines key stage patient_id amount_cents reasons".split()
+    for part in pq.ParquetFile(path).iter_batches(ROWS_A_WRITE, columns=columns):
+        yield [
+            Reject(
+                row["line"],
+                row["lines"],
+                row["key"],
+                row["stage"],
+                row["patient_id"],
+                None,
+                row["amount_cents"],
+                [Reason(*(reason[name] for name in REASON)) for reason in row["reasons"]],
+            )
+            for row in part.to_pylist()
+        ]
+
+
+REASON = "rule_id expression column message retryable".split()
+
+
+def load_run(session: Session, run: Run, validated: Validated) -> Loaded:
+    """The load stage, under the target's lease."""
+    batch_id, progress = run.received.batch_id, session.progress
+    batch = Batch(session.target, batch_id, run.feed, run.folder, run.before not in ENDED)
+    with session.ledger.lease(session.target, _teller(progress)) as lease:
+        progress.stage("load", batch_id, validated.accepted - validated.skipped)
+        loaded = load(
+            batch, session.connection.client, session.connection.capabilities, session.ledger, lease, progress
+        )
+        progress.end()
+    return loaded
+
+
+def _teller(progress: Progress) -> Any:
+    told: set[str] = set()
+
+    def waiting(holder: Holder) -> None:
+        if holder.owner not in told:
+            told.add(holder.owner)
+            progress.say(f"waiting for process {holder.pid} on {holder.host}, which loads into this target")
+
+    return waiting
+
+
+# -- the end of a batch
+
+
+def end(session: Session, run: Run, validated: Validated, loaded: Loaded) -> Result:
+    """Closes run and batch in the ledger and writes the manifest."""
+    counts = run_counts(validated, loaded)
+    waiting = counts["accepted"] - sum(counts[name] for name in OUTCOMES)
+    result = _result(run, validated, counts, loaded.unusable)
+    result.reasons = dict(Counter(result.reasons) + loaded.reasons)
+    result.state = "running" if waiting or counts["in_doubt"] else "finished"
+    result.waiting, result.unusable = waiting, loaded.unusable is not None
+    _close(session, run, result)
+    return result
+
+
+def end_without_load(session: Session, run: Run, validated: Validated, state: str, message: str) -> Result:
+    """The same for a file of which nothing was sent."""
+    session.progress.end()
+    result = _result(run, validated, run_counts(validated, Loaded()), message)
+    result.state, result.unusable = state, state == "running"
+    _close(session, run, result)
+    return result
+
+
+def run_counts(validated: Validated, loaded: Loaded) -> dict[str, int]:
+    """What the ledger counts of a run: lines, records, outcomes, and amounts in cents."""
+    changed, changed_cents = loaded.counts["rejected"], loaded.cents["rejected"]
+    return {
+        "header": validated.header,
+        "lines": validated.lines,
+        "not_taken": validated.not_taken,
+        "records": validated.records,
+        "accepted": validated.accepted - changed,
+        "rejected": validated.rejected + changed,
+        **{name: loaded.counts[name] for name in OUTCOMES},
+        "amount_received": validated.amount_received,
+        "amount_accepted": validated.amount_accepted - changed_cents,
+        "amount_created": loaded.cents["created"],
+    }
+
+
+def _result(run: Run, validated: Validated, counts: dict[str, int], message: str | None) -> Result:
+    return Result(
+        run.received.batch_id,
+        run.number,
+        run.feed.name,
+        run.received.file_name,
+        "",
+        counts,
+        seconds=round(time.monotonic() - run.began, 3),
+        message=message,
+        reasons=dict(validated.reasons),
+        warnings=dict(validated.warnings),
+        unnamed_columns=list(validated.unnamed_columns),
+    )
+
+
+def _close(session: Session, run: Run, result: Result) -> None:
+    ledger, target, batch_id = session.ledger, session.target, run.received.batch_id
+    ledger.finish_run(target, batch_id, run.number, state=result.state, counts=result.counts, message=result.message)
+    before = ledger.batch(target, batch_id) if run.before == "finished" else None
+    state = "finished" if before else result.state
+    counts: Mapping[str, int] = before or result.counts
+    if state == "finished":
+        counts = _first_outcomes(ledger, target, batch_id, counts)
+    ledger.finish_batch(target, batch_id, state, counts)
+    write_manifest(session, run, result)
+
+
+def _first_outcomes(ledger: Ledger, target: str, batch_id: str, counts: Mapping[str, int]) -> dict[str, int]:
+    """The batch's own counts: each record's first outcome, whatever later runs of the same file met."""
+    rows = ledger.row_counts(target, batch_id)
+    outcomes = {name: rows.get(name, (0, 0)) for name in OUTCOMES}
+    accepted = sum(number for number, _ in outcomes.values())
+    kept = {name: counts[name] for name in ("header", "lines", "not_taken", "records", "amount_received")}
+    return {
+        **kept,
+        "accepted": accepted,
+        "rejected": counts["records"] - accepted,
+        **{name: number for name, (number, _) in outcomes.items()},
+        "amount_accepted": sum(cents for _, cents in outcomes.values()),
+        "amount_created": outcomes["created"][1],
+    }
+
+
+def write_manifest(session: Session, run: Run, result: Result) -> None:
+    """`manifest.json` of the run, in one step: what went in, by which rules, to where, and what came of it."""
+    manifest = {
+        **asdict(result),
+        "file_sha256": run.received.sha256,
+        "file_size": run.received.size,
+        "resource": run.feed.resource,
+        "source": run.feed.source,
+        "feed_hash": run.feed.hash,
+        "rules_version": rules_version(),
+        "software_version": software_version(),
+        "target": session.target,
+        "target_url": session.connection.base_url,
+        "ended_at": datetime.now(UTC).isoformat(timespec="milliseconds"),
+        "records_per_second": round(result.count("records") / result.seconds) if result.seconds else None,
+    }
+    part = run.folder / "manifest.json.part"
+    part.write_text(json.dumps(manifest, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    part.replace(run.folder / "manifest.json")
+
+
+# -- publishing
+
+
+def publish_reports(session: Session) -> Publication:
+    """Sweeps the reports and publishes all tables in one step. Raises `TargetUnusable`, `PublicationError`."""
+    session.progress.stage("publish", "reports")
+    with reading(RESOURCE):
+        swept = sweep(session.connection.client, session.home, session.target)
+    published = publish(session.home, session.ledger, swept)
+    session.progress.end()
+    return published
+
+
+def software_version() -> str:
+    try:
+        return version("chartferry")
+    except PackageNotFoundError:
+        return "0+source"
+
+
+def rules_version() -> str:
+    """A name for the set of rules in force: it changes when a rule is added, removed or changes its kind."""
+    rules = sorted(f"{rule.id} {rule.needs} {rule.given}" for r in RESOURCES.values() for rule in r.rules)
+    return hashlib.sha256("\n".join(rules).encode()).hexdigest()[:12]

@@ -1,0 +1,159 @@
+"""What all batches of a run share: home, feeds, ledger and target; and which files there are to import."""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+
+from fhir_service.interface.registry import RESOURCES
+from fhir_service.interface.vocabulary import check
+from pipelines.batch import Received
+from pipelines.client import NotDone, NotSent, Refused, TargetUnusable, Unknown
+from pipelines.connections import Connection, connect
+from pipelines.feeds.catalog import Catalog, Feed, is_control, load_feeds
+from pipelines.ledger import Ledger
+from pipelines.progress import Progress
+from pipelines.report import SweepIncomplete
+from pipelines.snapshot import Snapshot
+
+FOLDERS = ("inbox", "feeds", "batches")
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """A file to be imported; `received` when it is in its batch already, from a run that did not end."""
+
+    path: Path
+    feed: Feed
+    received: Received | None = None
+
+
+class Session:
+    """What all batches of a run share: home, feeds, ledger, target, and the target's questionnaires."""
+
+    def __init__(
+        self,
+        home: Path,
+        catalog: Catalog,
+        ledger: Ledger,
+        connection: Connection,
+        progress: Progress | None = None,
+        strict: bool = False,
+    ) -> None:
+        self.home, self.catalog, self.ledger, self.connection = home, catalog, ledger, connection
+        self.progress = progress or Progress()
+        self.strict = strict or connection.ours
+        self.other_targets = ledger.note_target(connection.id, connection.base_url)
+
+    @property
+    def target(self) -> str:
+        return self.connection.id
+
+    @cached_property
+    def snapshot(self) -> Snapshot:
+        """The target's questionnaires as they are now. Raises `TargetUnusable`."""
+        site, resource = self.connection.site, RESOURCES["Questionnaire"]
+        with reading("Questionnaire"):
+            bodies = list(self.connection.client.search_all("Questionnaire"))
+        checked = (check(resource, body, site, needs=()).model for body in bodies)
+        return Snapshot.of(model for model in checked if model is not None)
+
+    def snapshot_for(self, feed: Feed) -> Snapshot:
+        return self.snapshot if feed.resource == "QuestionnaireResponse" else Snapshot()
+
+
+@contextmanager
+def open_session(
+    home: Path,
+    environ: Mapping[str, str],
+    feed_folders: Sequence[Path] = (),
+    insecure: bool = False,
+    strict: bool = False,
+    progress: Progress | None = None,
+) -> Iterator[Session]:
+    """A session at the target of the environment. Raises FeedError, BadTarget, TargetUnusable, LedgerError."""
+    progress = progress or Progress()
+    prepare_home(home)
+    catalog = load_feeds(feed_folders_of(home, environ, feed_folders))
+    with connect(home, environ, insecure, progress.say) as connection:
+        ledger = open_ledger(home, environ)
+        try:
+            yield Session(home, catalog, ledger, connection, progress, strict)
+        finally:
+            ledger.close()
+
+
+def open_ledger(home: Path, environ: Mapping[str, str]) -> Ledger:
+    return Ledger.open(environ.get("CHARTFERRY_LEDGER") or home / "ledger.db")
+
+
+def prepare_home(home: Path) -> None:
+    """The state folder and its parts, for the owner only; what a killed run left half made goes."""
+    os.umask(0o077)
+    home.mkdir(parents=True, exist_ok=True)
+    home.chmod(0o700)
+    for name in FOLDERS:
+        (home / name).mkdir(exist_ok=True)
+
+
+def feed_folders_of(home: Path, environ: Mapping[str, str], named: Sequence[Path] = ()) -> list[Path]:
+    """Where feed files are looked for: those named, `CHARTFERRY_FEEDS`, and the home's own."""
+    more = [Path(name) for name in environ.get("CHARTFERRY_FEEDS", "").split(os.pathsep) if name]
+    return [*named, *more, home / "feeds"]
+
+
+# -- which files
+
+
+def find_files(paths: Sequence[Path], catalog: Catalog) -> tuple[list[Waiting], list[Path]]:
+    """The files to import, feed by feed in the order of their names, and those that no feed takes. Raises FeedError."""
+    files = [file for path in paths for file in (sorted(path.iterdir()) if path.is_dir() else [path])]
+    matched: dict[Path, Waiting] = {}
+    unmatched: list[Path] = []
+    for file in files:
+        if file.is_dir() or file.name.startswith(".") or is_control(file.name):
+            continue
+        if feed := catalog.match(file.name):
+            matched[file] = Waiting(file, feed)
+        else:
+            unmatched.append(file)
+    order = {feed.name: place for place, feed in enumerate(catalog.feeds)}
+    return sorted(matched.values(), key=lambda w: (order[w.feed.name], w.path.name, str(w.path))), unmatched
+
+
+def unfinished(session: Session) -> list[Waiting]:
+    """Batches that a killed or stopped run left without an end at this target, oldest first."""
+    known = {row["batch_id"]: row for row in session.ledger.batches()}
+    here = {row["batch_id"]: row for row in session.ledger.batches(session.target)}
+    found: list[tuple[datetime, Waiting]] = []
+    for folder in sorted((session.home / "batches").iterdir()):
+        row = here.get(folder.name)
+        left = row["state"] == "running" if row else folder.name not in known
+        if left and (received := received_before(folder)):
+            name = row["feed"] if row else folder.name.rpartition("-")[0]
+            if feed := session.catalog.named(name):
+                found.append((received.received_at, Waiting(received.path_in_batch, feed, received)))
+    return [waiting for _, waiting in sorted(found, key=lambda each: each[0])]
+
+
+def received_before(folder: Path) -> Received | None:
+    """The file of a batch folder; None when the folder holds none (purged, or not a batch)."""
+    try:
+        sha256 = (folder / "sha256").read_text().strip()
+        path = next(p for p in sorted((folder / "source").iterdir()) if not is_control(p.name))
+    except (OSError, StopIteration):
+        return None
+    about = path.stat()
+    return Received(folder.name, sha256, path, path.name, about.st_size, datetime.fromtimestamp(about.st_mtime, UTC))
+
+
+@contextmanager
+def reading(what: str) -> Iterator[None]:
+    """Turns the failure of a read into `TargetUnusable`."""
+    try:
+        yield
+    except (NotSent, NotDone, Refused, Unknown, SweepIncomplete) as error:
+        raise TargetUnusable(f"{what} could not be read from the target ({error})") from None

@@ -1,0 +1,136 @@
+"""What the command line says at the end of a run: the summary as text and as JSON, and the exit code. Counts only."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pipelines.pipeline import Result
+
+ALL_LOADED, SET_ASIDE, UNREADABLE, IN_DOUBT, UNUSABLE = 0, 3, 4, 5, 6
+
+COUNTED = (
+    "lines header not_taken records accepted rejected created adopted unchanged updated superseded skipped refused"
+    " in_doubt"
+).split()
+ALWAYS = ("records", "accepted", "rejected", "created", "unchanged")
+AMOUNTS = ("amount_received", "amount_accepted", "amount_created")
+
+
+@dataclass
+class Summary:
+    """A run's results, the files that no feed takes, and what was published."""
+
+    target: str
+    target_id: str
+    other_targets: Sequence[str] = ()
+    results: list[Result] = field(default_factory=list)
+    unmatched: list[Path] = field(default_factory=list)
+    published: Path | None = None
+    tables: Mapping[str, int] = field(default_factory=dict)
+    error: str | None = None
+
+    @property
+    def exit_code(self) -> int:
+        """The highest that applies."""
+        codes = [ALL_LOADED, *(code for result in self.results for code in _codes(result))]
+        if self.unmatched:
+            codes.append(UNREADABLE)
+        if self.error:
+            codes.append(UNUSABLE)
+        return max(codes)
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "target": self.target,
+            "target_id": self.target_id,
+            "other_targets": list(self.other_targets),
+            "batches": [asdict(result) for result in self.results],
+            "totals": dict(self._totals()),
+            "unmatched": [str(path) for path in self.unmatched],
+            "published": str(self.published) if self.published else None,
+            "tables": dict(self.tables),
+            "error": self.error,
+            "exit_code": self.exit_code,
+        }
+
+    def lines(self) -> Iterable[str]:
+        """The summary for people. The first line names the target."""
+        yield f"target: {self.target}"
+        for other in self.other_targets:
+            yield f"note: the ledger of this home also knows the target {other}"
+        yield from self._table()
+        for result in self.results:
+            yield from _notes(result)
+        for path in self.unmatched:
+            yield f"{path}: no feed takes a file of this name; left where it is (see: chartferry feeds check)"
+        if self.published:
+            yield f"published: {self.published}"
+        if self.error:
+            yield f"error: {self.error}"
+
+    def _totals(self) -> Counter[str]:
+        totals: Counter[str] = Counter()
+        for result in self.results:
+            totals.update({**result.counts, "waiting": result.waiting})
+        return totals
+
+    def _table(self) -> Iterable[str]:
+        if not self.results:
+            yield "nothing to import"
+            return
+        totals = self._totals()
+        shown = [name for name in (*COUNTED, "waiting") if totals[name] or name in ALWAYS]
+        money = [name for name in AMOUNTS if totals[name]]
+        rows = [["batch", "state", *shown, *money]]
+        for result in self.results:
+            counts = {**result.counts, "waiting": result.waiting}
+            rows.append([result.batch_id or result.file, result.state, *_cells(counts, shown, money)])
+        if len(self.results) > 1:
+            rows.append(["all", "", *_cells(totals, shown, money)])
+        yield from aligned([[cell.replace("_", " ") for cell in rows[0]], *rows[1:]])
+
+
+def _codes(result: Result) -> Iterable[int]:
+    if result.count("rejected") or result.count("refused"):
+        yield SET_ASIDE
+    if result.state in ("failed", "stopped") and not result.unusable:
+        yield UNREADABLE
+    if result.count("in_doubt"):
+        yield IN_DOUBT
+    if result.unusable:
+        yield UNUSABLE
+
+
+def _cells(counts: Mapping[str, int], shown: Sequence[str], money: Sequence[str]) -> list[str]:
+    return [f"{counts.get(name, 0):,}" for name in shown] + [dollars(counts.get(name, 0)) for name in money]
+
+
+def _notes(result: Result) -> Iterable[str]:
+    name = result.batch_id or result.file
+    if result.message:
+        yield f"{name}: {result.message}"
+    for what, counts in (("set aside", result.reasons), ("warnings", result.warnings)):
+        if counts:
+            ordered = sorted(counts.items(), key=lambda each: (-each[1], each[0]))
+            yield f"{name}: {what} by {', '.join(f'{rule} ({number:,})' for rule, number in ordered)}"
+    if result.count("in_doubt"):
+        yield f"{name}: {result.count('in_doubt'):,} rows in doubt: whether the target has them is not known"
+    if result.waiting and result.state == "running":
+        yield f"{name}: {result.waiting:,} rows wait for the next import"
+    if result.unnamed_columns:
+        yield f"{name}: columns that the feed does not name: {', '.join(result.unnamed_columns)}"
+
+
+def dollars(cents: int) -> str:
+    """Cents as dollars, exactly."""
+    return f"{'-' if cents < 0 else ''}{abs(cents) // 100:,}.{abs(cents) % 100:02}"
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> Iterable[str]:
+    """Rows as lines of columns: the first two to the left, numbers to the right."""
+    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
+    for row in rows:
+        cells = [c.ljust(w) if at < 2 else c.rjust(w) for at, (c, w) in enumerate(zip(row, widths, strict=True))]
+        yield "  ".join(cells).rstrip()
