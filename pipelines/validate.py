@@ -331,6 +331,15 @@ def _records(database: Any, mapped: Path, kind: Kind) -> Iterator[list[Row]]:
     return (list(group) for _, group in groupby(rows, key=itemgetter(7)))
 
 
+def _repeated(rows: list[Row]) -> list[list[Row]]:
+    """The rows of a record, cut into equal parts where the record stands in the file several times as a whole."""
+    hashes = [row.hash for row in rows]
+    for size in range(1, len(rows) // 2 + 1):
+        if len(rows) % size == 0 and hashes == hashes[:size] * (len(rows) // size):
+            return [rows[start : start + size] for start in range(0, len(rows), size)]
+    return [rows]
+
+
 class Checker:
     """Builds, checks and writes one record after another."""
 
@@ -355,8 +364,8 @@ class Checker:
         self.mapped = [column for column in self.kind.columns if column.name in self.labels]
 
     def take(self, rows: list[Row]) -> None:
-        """A record: one row, or several of a grouped kind."""
-        first = rows[0]
+        """A record: one row, or several of a grouped kind, which may stand in the file more than once as a whole."""
+        first, (rows, *repeats) = rows[0], _repeated(rows)
         values = [self._values(row.record) | ({"faulty": True} if row.faults else {}) for row in rows if row.record]
         faults = [Reason(*fault) for row in rows if row.faults for fault in orjson.loads(row.faults)]
         if first.differs and not self.kind.grouped:
@@ -364,7 +373,7 @@ class Checker:
         missing = self._stand_in(values) if faults else set()
         built = self.kind.build(first.key, values, self.around) if values else None
         if built:
-            faults.extend(Reason("map", f.fault.rule, f.element, f.column, f.fault.message) for f in built.faults)
+            faults.extend(self._found(fault) for fault in built.faults)
             faults.extend(self._problems(built, {fault.expression for fault in faults}))
             if "patient_id" in missing:
                 built = built._replace(patient_id=None)
@@ -372,16 +381,22 @@ class Checker:
                 built = built._replace(cents=None)
             self.found.amount_received += built.cents or 0
         if faults or built is None:
-            self._reject(rows, built, faults)
+            self._reject([row for part in (rows, *repeats) for row in part], built, faults)
         elif first.first_line is not None and first.first_line != first.line:
-            self._skip(first, built)
+            self._skip(rows, built, first.first_line)
         else:
             self._accept(rows, built)
+            for repeat in repeats:
+                self._skip(repeat, built, first.line)
 
     def _values(self, record: str) -> Values:
         if record[0] == "{":
             return parse_json(record)  # type: ignore[no-any-return]
         return dict(zip(self.names, orjson.loads(record), strict=True))
+
+    def _found(self, found: Found) -> "Reason":
+        """A fault that the builder found: it knows our columns, a reason names the source's."""
+        return Reason("map", found.fault.rule, found.element, self.labels.get(found.column), found.fault.message)
 
     def _differs(self, row: Row) -> "Reason":
         message = f"the key stands in this file more than once, first on line {row.first_line}, with different content"
@@ -441,12 +456,13 @@ class Checker:
             body,
         )
 
-    def _skip(self, row: Row, built: Built) -> None:
+    def _skip(self, rows: list[Row], built: Built, first_line: int) -> None:
+        lines = sum(row.lines for row in rows)
         self.found.accepted += 1
         self.found.skipped += 1
         self.found.amount_accepted += built.cents or 0
         self.found.amount_skipped += built.cents or 0
-        self.skipped.add(row.line, row.lines, row.key, row.first_line, built.patient_id, built.at, built.cents)
+        self.skipped.add(rows[0].line, lines, rows[0].key, first_line, built.patient_id, built.at, built.cents)
 
     def _reject(self, rows: list[Row], built: Built | None, reasons: list["Reason"]) -> None:
         first = rows[0]

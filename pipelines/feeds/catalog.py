@@ -195,15 +195,22 @@ def _named_columns(file: FeedFile) -> Iterator[tuple[str, str]]:
 
 
 def walk(value: Value) -> Iterator[Value]:
-    """A value and those it is made of."""
+    """A value and those it is made of, apart from the parts of `each`: those name columns of an array's objects."""
     yield value
-    parts = [*(value.first or ()), *(value.join or ()), *(value.list_ or ()), *(value.each or {}).values()]
-    for part in parts:
+    for part in [*(value.first or ()), *(value.join or ()), *(value.list_ or ())]:
         yield from walk(part)
 
 
+def walk_all(value: Value) -> Iterator[Value]:
+    """`walk`, and the parts of `each`."""
+    for part in walk(value):
+        yield part
+        for inner in (part.each or {}).values():
+            yield from walk_all(inner)
+
+
 def _crosswalks(file: FeedFile) -> list[Crosswalk]:
-    found = (part.crosswalk for value in file.columns.values() for part in walk(value))
+    found = (part.crosswalk for value in file.columns.values() for part in walk_all(value))
     return list(dict.fromkeys(crosswalk for crosswalk in found if crosswalk))
 
 

@@ -93,7 +93,10 @@ def reference(text: str, types: tuple[str, ...], bare: bool = True) -> object:
     kind, slash, found = text.strip().rpartition("/")
     if not slash:
         if not bare:
-            return Fault("FEED-FILE-09", f"a reference with its type is expected: {' or '.join(types)}/<id>")
+            return Fault(
+                "FEED-FILE-09",
+                f"a reference with its type is expected: {' or '.join(f'{name}/<id>' for name in types)}",
+            )
         kind = types[0]
     if kind not in types:
         return Fault("FEED-FILE-09", _wrong_type(kind, types))
@@ -103,10 +106,14 @@ def reference(text: str, types: tuple[str, ...], bare: bool = True) -> object:
 
 
 def _wrong_type(kind: str, types: tuple[str, ...]) -> str:
-    named = f"it names a {kind}" if kind.isalpha() and len(kind) < 40 else "it is no reference to one"
+    wanted = " or ".join(types)
+    article = "an" if kind[:1] in "AEIOU" else "a"
+    named = (
+        f"names {article} {kind}" if kind.isalpha() and kind[0].isupper() and len(kind) < 40 else "is no such reference"
+    )
     return (
-        f"a {' or '.join(types)} is expected and {named}; "
-        "where one stands behind it, map it with values or a crosswalk in the feed file"
+        f"a {wanted} is expected and the value {named}; where a {wanted} stands behind it, "
+        "map it with values or a crosswalk in the feed file"
     )
 
 

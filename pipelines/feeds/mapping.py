@@ -212,8 +212,15 @@ def _source(value: Value, rows: Rows, walks: Walks) -> Cells:
         return np.full(len(rows), value.constant, dtype=object)
     if value.first is not None:
         return _first([evaluate(part, rows, walks) for part in value.first])
-    parts = [evaluate(part, rows, walks) for part in value.join or value.list_ or ()]
-    return _array(_joined(found, value.with_) for found in zip(*parts, strict=True))
+    return _join(value.join or (), value.with_, rows, walks)
+
+
+def _join(parts: Sequence[Value], between: str, rows: Rows, walks: Walks) -> Cells:
+    """The texts of several values. Constants alone are nothing: where all the rest is absent, so is the whole."""
+    cells = [evaluate(part, rows, walks) for part in parts]
+    varying = [found for part, found in zip(parts, cells, strict=True) if part.constant is None]
+    joined = _array(_joined(found, between) for found in zip(*cells, strict=True))
+    return _only(joined, ~np.all([pd.isna(found) for found in varying], axis=0)) if varying else joined
 
 
 def _texts_of_each(value: Value, rows: Rows, walks: Walks) -> Cells:
@@ -336,8 +343,8 @@ def unnamed_columns(feed: Feed, header: Sequence[str]) -> list[str]:
 
 
 def path_heads(feed: Feed) -> set[str]:
-    """The top-level names that the feed's paths begin with."""
-    heads: set[str] = set()
+    """The top-level names that the feed's paths begin with, and the one that every resource has."""
+    heads = {"resourceType"}
     for name in named_columns(feed):
         path: Path = parse_path(name)
         heads.add(str(path[0]))

@@ -20,6 +20,7 @@ from pipelines.feeds.schema import FeedFile
 
 CHUNK = 5_000
 LONGEST_LINE = 2 << 20
+GZIP = b"\x1f\x8b"
 csv.field_size_limit(LONGEST_LINE)
 
 
@@ -110,8 +111,8 @@ class Reader:
                 self.counted.lines += 1
                 taken.append(line)
                 yield line
-        except (EOFError, gzip.BadGzipFile, zlib.error):
-            raise Unreadable(f"{self.name}: the gzip data is cut off or damaged; export the file again") from None
+        except _DAMAGED:
+            raise Unreadable(f"{self.name}: {_GZIP_DAMAGED}") from None
         except UnicodeDecodeError:
             raise Unreadable(f"{self.name}: not text in {self.feed.encoding}; {_NAME_THE_ENCODING}") from None
 
@@ -203,6 +204,8 @@ class Reader:
             raise Unreadable(f"{self.name}: the file is empty; export it again")
 
 
+_DAMAGED = (EOFError, gzip.BadGzipFile, zlib.error)
+_GZIP_DAMAGED = "the gzip data is cut off or damaged; export the file again"
 _NOT_ROWS = "check that it is the export it is named for"
 _NAME_THE_ENCODING = 'export it as UTF-8, or name its encoding in the feed file (encoding = "windows-1252")'
 _BAD_QUOTING = Fault(
@@ -239,23 +242,21 @@ _BOMS = {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 
 def _open(path: Path, name: str, feed: FeedFile) -> TextIO:
     """The file as text, unpacked when it is gzip. Raises Unreadable for what is surely no text."""
+    encoding = codecs.lookup(feed.encoding).name
     try:
-        binary = path.open("rb")
-        packed = binary.read(2) == b"\x1f\x8b"
-        binary.seek(0)
-        stream: Any = gzip.GzipFile(fileobj=binary) if packed else binary
-        start = stream.read(4096)
-        stream.seek(0)
-    except (EOFError, gzip.BadGzipFile, zlib.error):
-        raise Unreadable(f"{name}: the gzip data is cut off or damaged; export the file again") from None
+        with path.open("rb") as file:
+            packed = file.read(2) == GZIP
+        with gzip.open(path) if packed else path.open("rb") as file:
+            _surely_text(file.read(4096), name, encoding)
+        stream: Any = gzip.open(path) if packed else path.open("rb")  # noqa: SIM115 - the reader closes it
+    except _DAMAGED:
+        raise Unreadable(f"{name}: {_GZIP_DAMAGED}") from None
     except OSError as error:
         raise Unreadable(f"{name}: cannot be read: {error.strerror}") from None
-    encoding = codecs.lookup(feed.encoding).name
-    _surely_text(start, name, encoding)
     if encoding == "utf-8":
         encoding = "utf-8-sig"
     errors = "strict" if encoding.startswith(("utf-16", "utf-32")) else "surrogateescape"
-    return io.TextIOWrapper(io.BufferedReader(stream, 1 << 18), encoding, errors, newline="")
+    return io.TextIOWrapper(stream, encoding, errors, newline="")
 
 
 def _surely_text(start: bytes, name: str, encoding: str) -> None:

@@ -1,0 +1,128 @@
+"""Feed files: how they match files, what in them is wrong, and what their hash tells."""
+
+from pathlib import Path
+
+import pytest
+
+from pipelines.feeds.catalog import FeedError, load_feed, load_feeds
+
+DOCS = Path(__file__).parents[2] / "docs" / "examples"
+MINIMAL = """
+name = "till"
+kind = "payments"
+files = ["till*.csv"]
+[columns]
+payment_id = "ID"
+patient_id = "PATIENT"
+amount = "AMOUNT"
+paid_on = "DATE"
+"""
+
+
+def written(folder: Path, text: str, name: str = "till.toml") -> Path:
+    path = folder / name
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("file_name", "feed"),
+    [
+        ("payments.csv", "payments"),
+        ("payments-2024-05.ndjson.gz", "payments"),
+        ("answers_may.csv.gz", "answers"),
+        ("tasks.ndjson", "tasks"),
+        ("payments.xlsx", None),
+        ("old-payments.csv", None),
+        ("payments.csv.control.json", None),
+    ],
+)
+def test_the_built_in_feeds_take_files_by_name(file_name: str, feed: str | None) -> None:
+    """FEED-FILE-01."""
+    found = load_feeds().match(file_name)
+    assert (found and found.name) == feed
+
+
+def test_a_feed_of_the_user_wins_over_a_built_in_one(tmp_path: Path) -> None:
+    """FEED-FILE-08."""
+    written(tmp_path, MINIMAL.replace("till*.csv", "payments*.csv"))
+    found = load_feeds([tmp_path]).match("payments.csv")
+    assert found
+    assert (found.name, found.source, found.resource) == ("till", "till", "PaymentNotice")
+
+
+def test_two_feeds_that_take_one_file_are_an_error_that_names_both(tmp_path: Path) -> None:
+    """FEED-FILE-08."""
+    written(tmp_path, MINIMAL)
+    written(tmp_path, MINIMAL.replace('"till"', '"till2"'), "till2.toml")
+    with pytest.raises(FeedError, match=r"^till\.toml and till2\.toml: files: both take till-1\.csv$"):
+        load_feeds([tmp_path]).match("till-1.csv")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("[columns]", "[columns"), "till.toml: not TOML"),
+        (('kind = "payments"', 'kind = "money"'), "till.toml: kind: "),
+        (('files = ["till*.csv"]', ""), "till.toml: files: Field required"),
+        (
+            ('files = ["till*.csv"]', 'files = ["t"]\ncolour = "red"'),
+            "till.toml: colour: Extra inputs are not permitted",
+        ),
+        (('amount = "AMOUNT"', ""), "till.toml: columns.amount: required for payments"),
+        (
+            ('amount = "AMOUNT"', 'amount = "AMOUNT"\nprice = "P"'),
+            "till.toml: columns.price: payments have no",
+        ),
+        (('"AMOUNT"', "{ scale = 0.01 }"), "till.toml: columns.amount: exactly one of column, first"),
+        (('"AMOUNT"', '{ column = "A", when = { B = 1 } }'), "till.toml: columns.amount.when.B: a text, a list"),
+        (('"AMOUNT"', '{ column = "A", first = ["B"] }'), "till.toml: columns.amount: exactly one of column, first"),
+        (('"AMOUNT"', '{ column = "A", otherwise = "x" }'), "till.toml: columns.amount: otherwise goes with values"),
+        (("[columns]", 'timezone = "Mars/Olympus"\n[columns]'), "till.toml: timezone: no time zone"),
+        (("[columns]", 'encoding = "utf-9"\n[columns]'), "till.toml: encoding: no encoding"),
+        (
+            ("[columns]", 'changed = "update"\n[columns]'),
+            "till.toml: the file: changed: payments take one",
+        ),
+        (("[columns]", 'format = "ndjson"\n[take]\n"a..b" = "x"\n[columns]'), "till.toml: take.a..b: no path: a..b"),
+        (
+            ('"PATIENT"', '{ column = "P", crosswalk = { file = "none.csv", from = "a", to = "b" } }'),
+            "till.toml: crosswalk none.csv: cannot be read: No such file",
+        ),
+    ],
+)
+def test_what_is_wrong_in_a_feed_file_is_named_by_file_and_key(
+    change: tuple[str, str], message: str, tmp_path: Path
+) -> None:
+    """FEED-FILE-08."""
+    assert change[0] in MINIMAL
+    with pytest.raises(FeedError) as error:
+        load_feed(written(tmp_path, MINIMAL.replace(*change)))
+    assert str(error.value).startswith(message)
+    assert "\n" not in str(error.value)
+
+
+def test_a_crosswalk_that_translates_a_value_in_two_ways_is_an_error(tmp_path: Path) -> None:
+    """FEED-FILE-06."""
+    (tmp_path / "w.csv").write_text("a,b\n1,p1\n1,p2\n")
+    text = MINIMAL.replace('"PATIENT"', '{ column = "P", crosswalk = { file = "w.csv", from = "a", to = "b" } }')
+    with pytest.raises(
+        FeedError, match=r"^till\.toml: crosswalk w\.csv: line 3: a value that is translated in two ways$"
+    ):
+        load_feed(written(tmp_path, text))
+
+
+def test_the_hash_tells_what_a_row_becomes_and_nothing_else(tmp_path: Path) -> None:
+    """FEED-FILE-08."""
+    (tmp_path / "w.csv").write_text("a,b\n1,p1\n")
+    walked = MINIMAL.replace('"PATIENT"', '{ column = "P", crosswalk = { file = "w.csv", from = "a", to = "b" } }')
+    before = load_feed(written(tmp_path, walked)).hash
+    assert load_feed(written(tmp_path, "# a remark\n" + walked)).hash == before
+    assert load_feed(written(tmp_path, walked.replace("AMOUNT", "SUM"))).hash != before
+    (tmp_path / "w.csv").write_text("a,b\n1,p2\n")
+    assert load_feed(written(tmp_path, walked)).hash != before
+
+
+def test_the_feed_files_of_the_documentation_are_sound() -> None:
+    """FEED-FILE-08."""
+    assert {feed.name for feed in load_feeds([DOCS]).feeds} >= {"billing", "screening", "orders", "payments"}

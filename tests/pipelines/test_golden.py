@@ -1,0 +1,80 @@
+"""Golden folders: what a feed makes of a file, byte for byte. `GOLDEN_UPDATE=1` writes the outputs anew."""
+
+import json
+import os
+from dataclasses import fields
+from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from fhir_service.interface.resources.questionnaire import Questionnaire
+from fhir_service.interface.site import Site
+from pipelines.batch import Received
+from pipelines.feeds.catalog import load_feeds
+from pipelines.snapshot import Snapshot
+from pipelines.validate import Validated, validate
+
+GOLDEN = Path(__file__).parent / "golden"
+CASES = sorted(folder.name for folder in GOLDEN.iterdir() if (folder / "input").is_dir())
+NOW = datetime(2024, 6, 1, 12, 0, tzinfo=timezone(timedelta(hours=9)))
+SITE = Site("http://chart.test", "acme", "clinic")
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_feed_makes_of_a_file_what_the_golden_folder_shows(case: str, tmp_path: Path) -> None:
+    """FEED-FILE-01 to FEED-FILE-09, FEED-PAY-01 to -05, FEED-ANS-01 to -10, FEED-TASK-01 to -06, LEDGER-13."""
+    found = validated(GOLDEN / case / "input", tmp_path)
+    output = GOLDEN / case / "output"
+    shown = {"counts.json": counts(found)} | {
+        f"{name}.ndjson": table(found.folder / f"{name}.parquet") for name in ("accepted", "rejects", "skipped")
+    }
+    if os.environ.get("GOLDEN_UPDATE"):
+        for name, text in shown.items():
+            (output / name).write_text(text)
+    assert shown == {name: (output / name).read_text() for name in shown}
+    assert_all_is_accounted_for(found)
+
+
+def validated(folder: Path, tmp_path: Path) -> Validated:
+    feeds = load_feeds([folder])
+    file = next(path for path in sorted(folder.iterdir()) if path.suffix != ".toml" and feeds.match(path.name))
+    feed = feeds.match(file.name)
+    assert feed
+    received = Received(f"{feed.name}-0", "0" * 64, file, file.name, file.stat().st_size, NOW)
+    return validate(received, feed, questionnaires(), SITE, tmp_path / "run-1")
+
+
+def questionnaires() -> Snapshot:
+    stored = json.loads((GOLDEN / "questionnaires.json").read_text())
+    return Snapshot.of(Questionnaire.model_validate(questionnaire) for questionnaire in stored)
+
+
+def counts(found: Validated) -> str:
+    shown = {field.name: getattr(found, field.name) for field in fields(found) if field.name != "folder"}
+    return json.dumps(shown, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
+
+
+def table(path: Path) -> str:
+    """One row a line, the body as JSON, absent values left out."""
+    lines = [json.dumps(readable(row), ensure_ascii=False) for row in pq.read_table(path).to_pylist()]
+    return "".join(line + "\n" for line in lines)
+
+
+def readable(row: dict) -> dict:
+    shown = {name: value for name, value in row.items() if value is not None and name != "content_hash"}
+    if "body" in shown:
+        shown["body"] = json.loads(shown["body"], parse_float=str)
+    for name, value in shown.items():
+        if isinstance(value, datetime):
+            shown[name] = value.astimezone(UTC).isoformat()
+    return shown
+
+
+def assert_all_is_accounted_for(found: Validated) -> None:
+    """FEED-FILE-09: lines = header + not taken + the lines of all records; records = accepted + rejected."""
+    tables = [pq.read_table(found.folder / f"{name}.parquet") for name in ("accepted", "rejects", "skipped")]
+    assert found.lines == found.header + found.not_taken + sum(sum(table["lines"].to_pylist()) for table in tables)
+    assert [len(table) for table in tables] == [found.accepted - found.skipped, found.rejected, found.skipped]
+    assert found.records == found.accepted + found.rejected

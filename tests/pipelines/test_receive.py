@@ -1,0 +1,55 @@
+"""Receiving: a file becomes a batch."""
+
+from datetime import UTC, datetime
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+
+from pipelines.batch import Unreadable
+from pipelines.feeds.catalog import Feed, load_feeds
+from pipelines.receive import receive
+
+NOW = datetime(2024, 6, 1, tzinfo=UTC)
+
+
+@pytest.fixture
+def feed() -> Feed:
+    found = load_feeds().named("payments")
+    assert found
+    return found
+
+
+def test_a_file_of_the_inbox_moves_into_its_batch_with_its_control_totals(feed: Feed, tmp_path: Path) -> None:
+    """STATE-HOME-01, STATE-HOME-03, STATE-HOME-07."""
+    inbox = tmp_path / "inbox"
+    inbox.mkdir()
+    file = inbox / "payments.csv"
+    file.write_bytes(b"content")
+    (inbox / "payments.csv.control.json").write_text("{}")
+    received = receive(file, feed, tmp_path, NOW)
+    digest = sha256(b"content").hexdigest()
+    assert (received.batch_id, received.sha256, received.size) == (f"payments-{digest[:12]}", digest, 7)
+    assert received.path_in_batch == tmp_path / "batches" / received.batch_id / "source" / "payments.csv"
+    assert received.path_in_batch.read_bytes() == b"content"
+    assert received.path_in_batch.with_name("payments.csv.control.json").exists()
+    assert not list(inbox.iterdir())
+    assert received.path_in_batch.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_file_elsewhere_stays_and_the_same_bytes_are_the_same_batch(feed: Feed, tmp_path: Path) -> None:
+    """STATE-HOME-07."""
+    first, second = tmp_path / "payments.csv", tmp_path / "payments-again.csv"
+    for file in (first, second):
+        file.write_bytes(b"content")
+    home = tmp_path / "home"
+    assert receive(first, feed, home, NOW).batch_id == receive(second, feed, home, NOW).batch_id
+    assert first.exists()
+    assert second.exists()
+    assert [path.name for path in (home / "batches").iterdir()] == [receive(first, feed, home, NOW).batch_id]
+
+
+def test_a_file_that_is_not_there_is_unreadable_in_one_sentence(feed: Feed, tmp_path: Path) -> None:
+    """STATE-HOME-03."""
+    with pytest.raises(Unreadable, match=r"^payments\.csv: cannot be taken in: No such file or directory$"):
+        receive(tmp_path / "payments.csv", feed, tmp_path, NOW)

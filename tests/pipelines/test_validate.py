@@ -1,0 +1,170 @@
+"""Validation beyond the golden folders: files whose rows cannot be told apart, totals, limits, hashes."""
+
+import gzip
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from fhir_service.interface.site import Site
+from pipelines.batch import Received, Unreadable
+from pipelines.feeds.catalog import load_feed, load_feeds
+from pipelines.snapshot import Snapshot
+from pipelines.validate import Validated, validate
+
+HEADER = "payment_id,patient_id,amount,paid_on,claim_id\n"
+NOW = datetime(2024, 6, 1, tzinfo=UTC)
+
+
+def validated(content: bytes | str, folder: Path, name: str = "payments.csv", toml: str = "", **options) -> Validated:
+    file = folder / name
+    file.write_bytes(content.encode() if isinstance(content, str) else content)
+    if toml:
+        (folder / "feed.toml").write_text(toml)
+    feed = load_feed(folder / "feed.toml") if toml else load_feeds().match(name)
+    assert feed
+    received = Received("b", "0" * 64, file, name, 0, NOW)
+    site = options.pop("site", Site())
+    return validate(received, feed, Snapshot(), site, folder / "run-1", **options)
+
+
+def rows(found: Validated, name: str) -> list[dict]:
+    read: list[dict] = pq.read_table(found.folder / f"{name}.parquet").to_pylist()
+    return read
+
+
+UNREADABLE = {
+    "empty": (b"", "is empty"),
+    "only blank lines": (b"\n\n", "is empty"),
+    "UTF-16": (HEADER.encode("utf-16"), "UTF-16"),
+    "a workbook": (b"PK\x03\x04" + bytes(50), "workbook"),
+    "binary": (bytes(range(8)) * 2 + bytes(64), "binary"),
+    "another header": (b"id,who,what\n1,2,3\n", "lacks payment_id, patient_id, amount, paid_on"),
+    "a semicolon CSV": (HEADER.replace(",", ";").encode(), "lacks payment_id"),
+    "a column twice": (b"amount," + HEADER.encode(), "amount more than once"),
+    "a header in another encoding": ("payment_id,pätient\n".encode("latin-1"), "encoding"),
+    "an open quote": (HEADER.encode() + b'a,p1,"1.00,2024-01-01,\nb,p1,1.00,2024-01-01,\n', "never closed"),
+    "an endless line": (HEADER.encode() + b"x" * (3 << 20), "longer than 2 MiB"),
+    "cut gzip": (gzip.compress(HEADER.encode() * 10_000)[:-20], "gzip"),
+    "damaged gzip": (b"\x1f\x8b\x08\x00" + b"x" * 40, "gzip"),
+}
+
+
+@pytest.mark.parametrize("case", UNREADABLE)
+def test_a_file_whose_rows_cannot_be_told_apart_ends_with_one_sentence(case: str, tmp_path: Path) -> None:
+    """FEED-FILE-02."""
+    content, fragment = UNREADABLE[case]
+    with pytest.raises(Unreadable) as error:
+        validated(content, tmp_path)
+    sentence = str(error.value)
+    assert sentence.startswith("payments.csv: ")
+    assert fragment in sentence
+    assert "\n" not in sentence
+    assert not list((tmp_path / "run-1").glob("*"))
+
+
+@pytest.mark.parametrize(("content", "fragment"), [(b"", "is empty"), (b'[\n{"a": 1}\n]\n', "over several lines")])
+def test_ndjson_that_is_none_ends_with_one_sentence(content: bytes, fragment: str, tmp_path: Path) -> None:
+    """FEED-FILE-04."""
+    with pytest.raises(Unreadable, match=fragment):
+        validated(content, tmp_path, "payments.ndjson")
+
+
+def test_bytes_of_another_encoding_and_a_nul_reject_their_rows_alone(tmp_path: Path) -> None:
+    """FEED-FILE-02, FEED-FILE-09."""
+    good = b"c,p1,1.00,2024-01-01,\n"
+    found = validated(HEADER.encode() + b"a\xe4,p1,1.00,2024-01-01,\nb\0,p1,1.00,2024-01-01,\n" + good, tmp_path)
+    assert [row["line"] for row in rows(found, "accepted")] == [4]
+    assert [(row["line"], row["stage"], row["record"][:6]) for row in rows(found, "rejects")] == [
+        (2, "parse", "a\\udce4"[:6]),
+        (3, "parse", "b\0,p1,"),
+    ]
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_line_ends_of_every_system_are_taken(end: str, tmp_path: Path) -> None:
+    """FEED-FILE-02."""
+    text = (HEADER + 'a,p1,1.00,2024-01-01,\n"b",p1,"2.00",2024-01-01,').replace("\n", end)
+    found = validated(text, tmp_path)
+    assert [(row["line"], row["key"]) for row in rows(found, "accepted")] == [(2, "a"), (3, "b")]
+
+
+def test_a_gzip_file_reads_like_its_content(tmp_path: Path) -> None:
+    """FEED-FILE-01."""
+    found = validated(gzip.compress((HEADER + "a,p1,1.00,2024-01-01,\n").encode()), tmp_path, "payments.csv.gz")
+    assert (found.records, found.accepted, found.amount_accepted) == (1, 1, 100)
+
+
+def test_a_header_alone_is_a_file_without_records(tmp_path: Path) -> None:
+    """FEED-FILE-02."""
+    found = validated(HEADER, tmp_path)
+    assert (found.lines, found.header, found.records) == (1, 1, 0)
+
+
+def test_payments_are_sent_by_date_then_line_across_chunks(tmp_path: Path) -> None:
+    """FEED-PAY-04."""
+    days = [f"2024-01-{day:02}" for day in range(28, 0, -1)]
+    lines = [f"k{number},p1,1.00,{days[number % 28]},\n" for number in range(12_000)]
+    found = validated(HEADER + "".join(lines), tmp_path)
+    sent = rows(found, "accepted")
+    assert [row["position"] for row in sent] == list(range(12_000))
+    order = [(row["source_at"], row["line"]) for row in sent]
+    assert order == sorted(order)
+
+
+def test_the_content_hash_is_that_of_the_record_and_not_of_clock_target_or_file(tmp_path: Path) -> None:
+    """LEDGER-12."""
+    hashes = []
+    texts = {"payments.csv": HEADER + "a,p1,1.50,2024-01-01T01:00:00+01:00,\n"}
+    texts["payments.ndjson"] = (
+        '{"payment_id": "a", "patient_id": "Patient/p1", "amount": 1.5, "paid_on": "2024-01-01T00:00Z"}\n'
+    )
+    for number, (name, text) in enumerate(texts.items()):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        found = validated(text, folder, name, site=Site(f"http://host{number}", "other"))
+        hashes.append(rows(found, "accepted")[0]["content_hash"])
+    assert len(set(hashes)) == 1
+
+
+@pytest.mark.parametrize(
+    ("control", "sentence"),
+    [
+        ('{"rows": 2, "amount": "3.50"}', None),
+        ('{"rows": 3}', "payments.csv.control.json says 3 rows, the file has 2"),
+        ('{"amount": "3.49"}', "payments.csv.control.json says an amount of 3.49, the file has 3.50"),
+        ("[]", 'payments.csv.control.json is no JSON object of the form {"rows": 1, "amount": "0.00"}'),
+    ],
+)
+def test_control_totals_are_compared(control: str, sentence: str | None, tmp_path: Path) -> None:
+    """LEDGER-14."""
+    (tmp_path / "payments.csv.control.json").write_text(control)
+    found = validated(HEADER + "a,p1,1.00,2024-01-01,\nb,p1,2.50,2024-01-01,\n", tmp_path)
+    assert found.control_mismatch == found.stop == sentence
+
+
+@pytest.mark.parametrize(("limit", "stops"), [("1", False), ("0", True), ("0.5", False), ("0.4", True)])
+def test_more_rejects_than_the_feed_allows_stop_the_file(limit: str, stops: bool, tmp_path: Path) -> None:
+    """FEED-FILE-08."""
+    toml = f"""
+name = "till"
+kind = "payments"
+files = ["*.csv"]
+max_rejects = {limit}
+[columns]
+payment_id = "payment_id"
+patient_id = "patient_id"
+amount = "amount"
+paid_on = "paid_on"
+"""
+    found = validated(HEADER + "a,p1,1.00,2024-01-01,\nb,p1,x,2024-01-01,\n", tmp_path, toml=toml)
+    assert (found.stop is not None) == stops
+
+
+def test_a_decided_rule_only_warns_towards_a_target_that_is_not_ours(tmp_path: Path) -> None:
+    """LEDGER-16."""
+    text = HEADER + "a,p1,0,2024-01-01,\n"
+    assert validated(text, tmp_path).rejected == 1
+    found = validated(text, tmp_path, strict=False)
+    assert (found.accepted, dict(found.warnings)) == (1, {"PAY-25": 1})
