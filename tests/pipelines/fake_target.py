@@ -1,0 +1,209 @@
+"""A small target on loopback that follows the interface, with or without batch and conditional create, and with faults.
+
+A fault is a name, taken by the next write: see `Handler.FAULTS`. What was stored is in `target.stored`.
+"""
+
+import json
+import threading
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qs, unquote, urlsplit
+
+BATCHED = ("Task", "PaymentNotice", "QuestionnaireResponse")
+
+
+def outcome(code, text="Unprocessable entity", diagnostics=None):
+    issue = {"severity": "error", "code": code, "details": {"text": text}}
+    return {
+        "resourceType": "OperationOutcome",
+        "issue": [issue | ({"diagnostics": diagnostics} if diagnostics else {})],
+    }
+
+
+class FakeTarget:
+    """`faults` holds the names of faults for the next writes; `refuse` tells which bodies get a 422."""
+
+    def __init__(self, additions=True, limit=None):
+        self.additions, self.limit = additions, limit
+        self.faults, self.refuse = [], lambda body: False
+        self.stored, self.identified = {}, {}
+        self.lock = threading.Lock()
+        self.writes, self.sizes, self.tokens, self.reads = 0, [], 0, 0
+        self.valid_tokens, self.at_work, self.most_at_work = set(), 0, 0
+        self.lanes_at_work, self.lanes_doubled = Counter(), 0
+        self.hold = 0.0
+        self.url = ""
+
+    def of(self, kind):
+        return [body for body in self.stored.values() if body["resourceType"] == kind]
+
+    def create(self, body, condition=None):
+        """(status, location, outcome) of a create."""
+        with self.lock:
+            if condition:
+                key = unquote(condition.removeprefix("identifier="))
+                if key in self.identified:
+                    kind, found = self.identified[key]
+                    return 200, f"{self.url}/{kind}/{found}", None
+            if self.refuse(body):
+                return 422, None, outcome("business-rule", diagnostics="the balance would be negative")
+            made = str(uuid.uuid4())
+            self.stored[made] = {**body, "id": made}
+            if condition:
+                self.identified[key] = (body["resourceType"], made)
+            return 201, f"{self.url}/{body['resourceType']}/{made}", None
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    target: FakeTarget
+
+    def log_message(self, *_):
+        pass
+
+    def answer(self, status, body=None, headers=(), cut=0):
+        content = json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(content)))
+        for name, value in headers:
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(content[: len(content) - cut])
+        if cut:
+            self.close_connection = True
+
+    def allowed(self):
+        if self.headers.get("authorization", "").removeprefix("Bearer ") in self.target.valid_tokens:
+            return True
+        self.answer(401, outcome("unknown", "Authentication failed"))
+        return False
+
+    def do_GET(self):
+        path, target = urlsplit(self.path), self.target
+        if path.path == "/metadata":
+            rest = {"resource": [{"type": t, "conditionalCreate": target.additions} for t in BATCHED]}
+            if target.additions:
+                rest["interaction"] = [{"code": "batch"}]
+            about = {"description": "urn:uuid:fake", "url": target.url} if target.additions else {}
+            return self.answer(200, {"resourceType": "CapabilityStatement", "implementation": about, "rest": [rest]})
+        if not self.allowed():
+            return None
+        target.reads += 1
+        kind, _, found = path.path.strip("/").partition("/")
+        if found:
+            body = target.stored.get(found)
+            return self.answer(200, body) if body else self.answer(404, outcome("not-found"))
+        query, entries = parse_qs(path.query), target.of(kind)
+        count, offset = int(query["_count"][0]), int(query.get("_offset", ["0"])[0])
+        links = [{"relation": "self", "url": self.path}]
+        if offset + count < len(entries):
+            links.append({"relation": "next", "url": f"/{kind}?_count={count}&_offset={offset + count}"})
+        page = [{"resource": body} for body in entries[offset : offset + count]]
+        bundle = {"resourceType": "Bundle", "type": "searchset", "total": len(entries), "link": links}
+        return self.answer(200, bundle | ({"entry": page} if page else {}))
+
+    def do_POST(self):
+        content, target = self.rfile.read(int(self.headers["content-length"])), self.target
+        if self.path == "/auth/token":
+            target.tokens += 1
+            token = f"token-{target.tokens}"
+            target.valid_tokens.add(token)
+            return self.answer(200, {"access_token": token, "token_type": "Bearer", "expires_in": 36000})
+        if not self.allowed():
+            return None
+        target.writes += 1
+        body = json.loads(content)
+        fault = target.faults.pop(0) if target.faults else ""
+        return getattr(self, "fault_" + fault)(body) if fault else self.write(body)
+
+    def write(self, body, cut=0, missing=0, silent=False):
+        if body["resourceType"] == "Bundle":
+            return self.batch(body, cut, missing, silent)
+        target, lane = self.target, str(body.get("request") or body.get("for") or body.get("subject"))
+        with target.lock:
+            target.at_work += 1
+            target.most_at_work = max(target.at_work, target.most_at_work)
+            target.lanes_doubled += target.lanes_at_work[lane]
+            target.lanes_at_work[lane] += 1
+        if target.hold:
+            threading.Event().wait(target.hold)
+        status, location, problem = target.create(body)
+        with target.lock:
+            target.at_work -= 1
+            target.lanes_at_work[lane] -= 1
+        if silent:
+            return self.hang_up()
+        return self.answer(status, problem, [("location", location)] if location else (), cut)
+
+    def batch(self, bundle, cut, missing, silent):
+        target, entries = self.target, bundle["entry"]
+        target.sizes.append(len(entries))
+        if target.limit and len(entries) > target.limit:
+            return self.answer(413, outcome("too-long", "Request body too large"))
+        answers = []
+        for entry in entries:
+            status, location, problem = target.create(entry["resource"], entry["request"]["ifNoneExist"])
+            response = {"status": str(status)} | ({"location": location} if location else {})
+            answers.append({"response": response | ({"outcome": problem} if problem else {})})
+        if silent:
+            return self.hang_up()
+        shown = answers[: len(answers) - missing]
+        return self.answer(200, {"resourceType": "Bundle", "type": "batch-response", "entry": shown}, cut=cut)
+
+    def hang_up(self):
+        self.close_connection = True
+
+    def fault_lost_before(self, _):
+        self.hang_up()
+
+    def fault_lost_after(self, body):
+        self.write(body, silent=True)
+
+    def fault_truncated(self, body):
+        self.write(body, cut=7)
+
+    def fault_missing_entries(self, body):
+        self.write(body, missing=1)
+
+    def fault_throttled(self, _):
+        self.answer(429, outcome("throttled"), [("retry-after", "7")])
+
+    def fault_busy(self, _):
+        self.answer(503, outcome("transient"))
+
+    def fault_gateway(self, _):
+        self.answer(503, "away")
+
+    def fault_error(self, _):
+        self.answer(500, outcome("exception"))
+
+    def fault_redirect(self, _):
+        self.answer(307, None, [("location", f"{self.target.url}/elsewhere")])
+
+    def fault_expired(self, _):
+        self.target.valid_tokens.clear()
+        self.answer(401, outcome("unknown", "Authentication failed"))
+
+    def fault_forbidden(self, _):
+        self.answer(403, outcome("forbidden", "Authorization failed"))
+
+
+@contextmanager
+def serving(target: FakeTarget) -> Iterator[FakeTarget]:
+    """The target on a free port."""
+    handler = type("ThisHandler", (Handler,), {"target": target})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    server.daemon_threads = True
+    target.url = f"http://127.0.0.1:{server.server_address[1]}"
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        yield target
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

@@ -1,0 +1,201 @@
+"""The HTTP client against a real server on loopback: tokens, error classes, reads and pages."""
+
+import socket
+
+import pytest
+
+from pipelines.client import (
+    Credentials,
+    FhirClient,
+    NotDone,
+    NotSent,
+    Patience,
+    Refused,
+    Reply,
+    TargetUnusable,
+    Unknown,
+    conditional_bundle,
+)
+from tests.pipelines.fake_target import FakeTarget, serving
+
+PAYMENT = '{"resourceType":"PaymentNotice","request":{"reference":"Patient/p1"},"amount":{"value":1}}'
+CONDITION = '"identifier=urn:chartferry:default:PaymentNotice|k1"'
+
+
+@pytest.fixture
+def target():
+    with serving(FakeTarget()) as target:
+        yield target
+
+
+@pytest.fixture
+def client(target):
+    pauses = []
+    made = FhirClient(
+        target.url, Credentials(client_id="c", client_secret="s"), patience=Patience(3, sleep=pauses.append)
+    )
+    made.pauses_taken = pauses
+    yield made
+    made.close()
+
+
+def test_a_create_gives_the_id_of_the_location_with_one_token_for_many(client, target):
+    replies = [client.create("PaymentNotice", PAYMENT) for _ in range(3)]
+    assert [reply.status for reply in replies] == [201, 201, 201]
+    assert {reply.resource_id for reply in replies} == set(target.stored)
+    assert target.tokens == 1
+
+
+def test_a_token_that_ended_is_renewed_once_in_the_middle(client, target):
+    client.create("PaymentNotice", PAYMENT)
+    target.faults = ["expired"]
+    assert client.create("PaymentNotice", PAYMENT).status == 201
+    assert target.tokens == 2
+
+
+def test_a_token_is_renewed_before_it_ends(target):
+    now = [0.0]
+    client = FhirClient(target.url, Credentials(client_id="c", client_secret="s"), clock=lambda: now[0])
+    client.create("PaymentNotice", PAYMENT)
+    now[0] = 36000 - 59
+    client.create("PaymentNotice", PAYMENT)
+    client.close()
+    assert target.tokens == 2
+
+
+@pytest.mark.parametrize(
+    ("fault", "raised", "stored"),
+    [
+        ("lost_before", Unknown, 0),
+        ("lost_after", Unknown, 1),
+        ("truncated", Unknown, 1),
+        ("redirect", Unknown, 0),
+        ("gateway", Unknown, 0),
+        ("error", Unknown, 0),
+        ("busy", NotDone, 0),
+        ("throttled", NotDone, 0),
+        ("forbidden", NotDone, 0),
+    ],
+)
+def test_only_answers_that_say_so_count_as_surely_not_done(client, target, fault, raised, stored):
+    """LEDGER-11: and no redirect is followed for a write."""
+    target.faults = [fault]
+    with pytest.raises(raised):
+        client.create("PaymentNotice", PAYMENT)
+    assert len(target.stored) == stored
+    assert target.writes == 1
+
+
+def test_no_connection_is_surely_not_sent():
+    """LEDGER-11"""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        client = FhirClient(f"http://127.0.0.1:{free.getsockname()[1]}", Credentials(token="t"))
+        with pytest.raises(NotSent):
+            client.create("PaymentNotice", PAYMENT)
+        client.close()
+
+
+def test_an_answer_that_does_not_come_in_time_is_unknown(target):
+    """LEDGER-11"""
+    target.hold = 1.0
+    client = FhirClient(target.url, Credentials(client_id="c", client_secret="s"), timeout=0.3)
+    with pytest.raises(Unknown, match="ReadTimeout"):
+        client.create("PaymentNotice", PAYMENT)
+    client.close()
+
+
+def test_a_refusal_carries_the_first_issue_of_its_outcome(client, target):
+    target.refuse = lambda _: True
+    with pytest.raises(Refused) as refused:
+        client.create("PaymentNotice", PAYMENT)
+    assert refused.value.reply.outcome == {
+        "code": "business-rule",
+        "text": "Unprocessable entity",
+        "diagnostics": "the balance would be negative",
+        "expression": None,
+    }
+
+
+@pytest.mark.parametrize(
+    ("status", "outcome", "kind"),
+    [
+        (201, None, "created"),
+        (200, None, "existed"),
+        (202, None, "unknown"),
+        (400, {}, "refused"),
+        (422, {}, "refused"),
+        (422, None, "unknown"),
+        (401, None, "not done"),
+        (403, None, "not done"),
+        (408, {}, "unknown"),
+        (409, {}, "unknown"),
+        (412, {}, "refused"),
+        (413, None, "not done"),
+        (429, None, "not done"),
+        (500, {}, "unknown"),
+        (502, None, "unknown"),
+        (503, {}, "not done"),
+        (503, None, "unknown"),
+        (504, None, "unknown"),
+        (307, None, "unknown"),
+        (0, None, "unknown"),
+    ],
+)
+def test_what_a_status_says_of_a_write(status, outcome, kind):
+    """LEDGER-11"""
+    assert Reply(status, "http://x/Task/1", outcome).kind == kind
+
+
+def test_a_success_without_a_location_is_unknown():
+    assert Reply(201).kind == "unknown"
+
+
+def test_a_batch_answers_entry_by_entry_and_creates_a_key_once(client, target):
+    bundle = conditional_bundle("PaymentNotice", [(PAYMENT, CONDITION), (PAYMENT, CONDITION)])
+    first, second = client.batch(bundle, 2)
+    assert (first.kind, second.kind) == ("created", "existed")
+    assert first.resource_id == second.resource_id
+    assert len(target.stored) == 1
+
+
+def test_a_batch_answer_with_missing_entries_is_unknown_as_a_whole(client, target):
+    target.faults = ["missing_entries"]
+    with pytest.raises(Unknown, match="0 of 1"):
+        client.batch(conditional_bundle("PaymentNotice", [(PAYMENT, CONDITION)]), 1)
+
+
+def test_a_search_follows_next_links_to_the_end(client, target):
+    for number in range(250):
+        target.stored[f"r{number}"] = {"resourceType": "DiagnosticReport", "id": f"r{number}"}
+    found = [body["id"] for body in client.search_all("DiagnosticReport")]
+    assert found == [f"r{number}" for number in range(250)]
+
+
+def test_a_link_to_another_host_is_not_followed(client):
+    with pytest.raises(Unknown):
+        client.get("http://elsewhere.example/Task?_count=1")
+
+
+def test_capabilities_are_read_from_metadata(client, target):
+    found = client.capabilities()
+    assert (found.store_id, found.url, found.safe_batches("Task")) == ("urn:uuid:fake", target.url, True)
+    target.additions = False
+    assert client.capabilities().safe_batches("Task") is False
+
+
+def test_a_target_that_is_not_there_is_unusable():
+    client = FhirClient("http://127.0.0.1:9", Credentials(token="t"))
+    with pytest.raises(TargetUnusable, match=r"http://127\.0\.0\.1:9 does not answer"):
+        client.capabilities()
+    client.close()
+
+
+def test_pauses_grow_are_jittered_and_bounded():
+    patience = Patience(attempts=9, first=0.5, longest=30, random=lambda: 1.0)
+    assert list(patience.pauses()) == [0.5, 1, 2, 4, 8, 16, 30, 30]
+    assert list(Patience(attempts=3, random=lambda: 0.0).pauses()) == [0.25, 0.5]
+
+
+def test_credentials_never_show_in_a_repr():
+    assert "hidden" not in repr(Credentials(token="hidden", client_id="c", client_secret="hidden"))

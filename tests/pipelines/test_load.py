@@ -1,0 +1,331 @@
+"""The load stage with a real ledger and a real server on loopback: every fault, both kinds of target."""
+
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pipelines import load as load_module
+from pipelines.client import Credentials, FhirClient, Patience
+from pipelines.feeds.catalog import load_feeds
+from pipelines.ledger import Ledger
+from pipelines.load import Batch, load
+from pipelines.progress import Progress
+from pipelines.validate import ACCEPTED, SKIPPED
+from tests.pipelines.fake_target import FakeTarget, serving
+
+TARGET = "urn:uuid:fake"
+
+
+def payment(number, patient="p1", cents=100, key=None, content=None):
+    body = {
+        "resourceType": "PaymentNotice",
+        "status": "active",
+        "created": "2026-01-01T00:00:00+00:00",
+        "request": {"reference": f"Patient/{patient}"},
+        "amount": {"value": cents / 100, "currency": "USD"},
+        "payment": {},
+        "recipient": {},
+    }
+    key = key or f"k{number}"
+    text = json.dumps(body, separators=(",", ":"))
+    return (number + 1, 1, key, patient, number, content or f"hash {text}", patient, None, cents, text)
+
+
+class Work:
+    """A ledger, a target and a client; `run` loads payments as a run of a batch."""
+
+    def __init__(self, home, target):
+        self.home, self.target, self.runs = home, target, 0
+        self.ledger = Ledger.open(home / "ledger.db")
+        self.pauses = []
+        patience = Patience(attempts=6, sleep=self.pauses.append)
+        self.client = FhirClient(target.url, Credentials(client_id="c", client_secret="s"), 2.0, patience)
+        self.feed = load_feeds().named("payments")
+
+    def run(self, rows, batch_id="payments-1", resuming=True, skipped=()):
+        self.runs += 1
+        folder = self.home / f"run-{self.runs}"
+        folder.mkdir()
+        accepted = [dict(zip(ACCEPTED.names, row, strict=True)) for row in rows]
+        pq.write_table(pa.Table.from_pylist(accepted, ACCEPTED), folder / "accepted.parquet")
+        pq.write_table(pa.Table.from_pylist(list(skipped), SKIPPED), folder / "skipped.parquet")
+        batch = Batch(TARGET, batch_id, self.feed, folder, resuming)
+        with self.ledger.lease(TARGET) as lease:
+            return load(batch, self.client, self.client.capabilities(), self.ledger, lease, Progress())
+
+    def states(self):
+        rows = self.ledger.tables()["record"].to_pylist()
+        return {row["key"]: row["state"] for row in rows}
+
+    def table(self, name):
+        return self.ledger.tables()[name].to_pylist()
+
+    def agree(self):
+        """The store holds what the ledger says, each key once."""
+        created = {row["resource_id"] for row in self.table("record") if row["state"] in ("created", "adopted")}
+        assert created == set(self.target.stored)
+
+    def close(self):
+        self.client.close()
+        self.ledger.close()
+
+
+@pytest.fixture
+def work(tmp_path, request):
+    with serving(FakeTarget()) as target:
+        work = Work(tmp_path, target)
+        yield work
+        work.close()
+
+
+@pytest.fixture
+def bare(tmp_path):
+    with serving(FakeTarget(additions=False)) as target:
+        work = Work(tmp_path, target)
+        yield work
+        work.close()
+
+
+# -- with batch and conditional create
+
+
+def test_rows_go_in_bundles_in_order_and_are_created_once(work):
+    """IMPORT, LEDGER-01, LEDGER-02"""
+    rows = [payment(number) for number in range(1201)]
+    loaded = work.run(rows)
+    assert loaded.counts == {"created": 1201}
+    assert loaded.cents["created"] == 120_100
+    assert work.target.sizes == [500, 500, 201]
+    assert [body["identifier"][0]["value"] for body in work.target.stored.values()] == [row[2] for row in rows]
+    work.agree()
+    again = work.run(rows, resuming=False)
+    assert again.counts == {"unchanged": 1201}
+    assert len(work.target.stored) == 1201
+    assert work.table("repeat") == []
+
+
+def test_the_identifier_names_source_resource_and_key(work):
+    work.run([payment(1)])
+    (stored,) = work.target.stored.values()
+    assert stored["identifier"] == [{"system": "urn:chartferry:default:PaymentNotice", "value": "k1"}]
+
+
+@pytest.mark.parametrize("key", ["a|b", "a,b", "50%", "naïve key", 'quo"te', "a&b=c", "back\\slash", "a+b", "$1"])
+def test_keys_of_every_kind_are_sent_and_found_again(work, key):
+    work.run([payment(1, key=key)])
+    work.ledger.close()
+    (work.home / "ledger.db").unlink()
+    work.ledger = Ledger.open(work.home / "ledger.db")
+    loaded = work.run([payment(1, key=key)])
+    assert loaded.counts == {"adopted": 1}
+    (stored,) = work.target.stored.values()
+    assert stored["identifier"][0]["value"] == key
+
+
+@pytest.mark.parametrize(
+    "fault", ["lost_before", "lost_after", "truncated", "missing_entries", "gateway", "error", "redirect"]
+)
+def test_an_unknown_outcome_is_sent_again_and_doubles_nothing(work, fault):
+    """LEDGER-01, LEDGER-11"""
+    work.target.faults = [fault]
+    loaded = work.run([payment(number) for number in range(20)])
+    assert loaded.counts == {"created": 20}
+    assert loaded.unusable is None
+    assert work.pauses
+    work.agree()
+
+
+@pytest.mark.parametrize("fault", ["busy", "throttled", "forbidden"])
+def test_what_was_surely_not_done_is_tried_again_after_a_pause(work, fault):
+    """LEDGER-11"""
+    work.target.faults = [fault, fault]
+    assert work.run([payment(1)]).counts == {"created": 1}
+    assert len(work.pauses) == 2
+    if fault == "throttled":
+        assert work.pauses == [7.0, 7.0]
+
+
+def test_a_target_that_stays_away_leaves_rows_planned_and_the_batch_resumable(work):
+    work.target.faults = ["busy"] * 6
+    rows = [payment(number) for number in range(1100)]
+    loaded = work.run(rows)
+    assert loaded.unusable == "the target could not be used: HTTP 503, 6 times"
+    assert set(work.states().values()) == {"planned"}
+    assert work.target.stored == {}
+    assert work.run(rows).counts == {"created": 1100}
+    work.agree()
+
+
+def test_a_target_that_never_answers_clearly_leaves_rows_in_doubt_and_they_are_settled_later(work):
+    """LEDGER-01, LEDGER-05"""
+    work.target.faults = ["lost_after", "lost_before", "gateway", "error"]
+    rows = [payment(number) for number in range(600)]
+    loaded = work.run(rows)
+    assert loaded.unusable
+    assert loaded.counts["in_doubt"] == 500
+    assert len(work.target.stored) == 500
+    again = work.run(rows)
+    assert again.counts == {"created": 600}
+    work.agree()
+
+
+def test_a_bundle_that_is_too_large_is_split(work):
+    work.target.limit = 70
+    assert work.run([payment(number) for number in range(500)]).counts == {"created": 500}
+    assert sum(size for size in work.target.sizes if size <= 70) == 500
+    work.agree()
+
+
+def test_refused_rows_are_rejects_of_stage_load_with_the_outcome(work):
+    """LEDGER-07"""
+    work.target.refuse = lambda body: body["amount"]["value"] == 5
+    loaded = work.run([payment(1), payment(2, cents=500), payment(3)])
+    assert loaded.counts == {"created": 2, "refused": 1}
+    (reject,) = work.table("reject")
+    (reason,) = work.table("reject_reason")
+    assert (reject["stage"], reject["state"], reject["line"], reject["source_key"]) == ("load", "open", 3, "k2")
+    assert (reason["rule_id"], reason["message"], reason["retryable"]) == (
+        "business-rule",
+        "Unprocessable entity: the balance would be negative",
+        1,
+    )
+
+
+def test_a_refused_row_is_tried_again_and_its_reject_closed_when_it_is_accepted(work):
+    """LEDGER-07"""
+    work.target.refuse = lambda body: True
+    work.run([payment(1)])
+    work.target.refuse = lambda body: False
+    assert work.run([payment(1)], resuming=False).counts == {"created": 1}
+    (reject,) = work.table("reject")
+    assert (reject["state"], reject["closed_by_batch"]) == ("closed", "payments-1")
+
+
+def test_a_known_key_with_other_content_is_rejected_and_nothing_is_sent(work):
+    """LEDGER-08, LEDGER-09"""
+    work.run([payment(1)])
+    writes = work.target.writes
+    loaded = work.run([payment(7, cents=900, key="k1")], "payments-2")
+    assert loaded.counts == {"rejected": 1}
+    assert loaded.cents == {"rejected": 900}
+    assert work.target.writes == writes
+    (reason,) = work.table("reject_reason")
+    assert (reason["rule_id"], reason["message"]) == ("LEDGER-08", "the key is known with other content")
+
+
+def test_the_same_record_in_another_file_is_unchanged(work):
+    """LEDGER-03"""
+    work.run([payment(1)])
+    loaded = work.run([payment(4, key="k1", content=payment(1)[5])], "payments-2")
+    assert loaded.counts == {"unchanged": 1}
+    (repeat,) = work.table("repeat")
+    assert (repeat["batch_id"], repeat["line"], repeat["state"]) == ("payments-2", 5, "unchanged")
+    assert repeat["resource_id"] in work.target.stored
+
+
+def test_equal_repeats_within_a_file_are_skipped(work):
+    """LEDGER-13"""
+    skip = {"line": 9, "lines": 1, "key": "k1", "first_line": 2, "patient_id": "p1", "amount_cents": 100}
+    loaded = work.run([payment(1)], skipped=[skip])
+    assert loaded.counts == {"created": 1, "skipped": 1}
+    assert [row["state"] for row in work.table("repeat")] == ["skipped"]
+
+
+def test_an_existing_resource_with_the_same_content_is_adopted_and_with_other_content_refused(work):
+    """LEDGER-15"""
+    key = "urn:chartferry:default:PaymentNotice|"
+    for name, value in (("k1", 1.0), ("k2", 2.0)):
+        body = {"resourceType": "PaymentNotice", "request": {"reference": "Patient/p1"}, "amount": {"value": value}}
+        work.target.create(body, f"identifier={key}{name}")
+    loaded = work.run([payment(1), payment(2)])
+    assert loaded.counts == {"adopted": 1, "refused": 1}
+    assert work.states() == {"k1": "adopted", "k2": "refused"}
+    assert work.table("reject_reason")[0]["rule_id"] == "KEY-TAKEN"
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_rows_left_sending_by_a_killed_run_are_settled_by_the_next(work, monkeypatch, after):
+    """LEDGER-01, LEDGER-10: killed between the intent and the outcome, before or after the target did it."""
+
+    class Killed(BaseException):
+        pass
+
+    def killed(*_):
+        raise Killed
+
+    rows = [payment(number) for number in range(10)]
+    with monkeypatch.context() as patched:
+        if after:
+            patched.setattr(load_module, "_settle", killed)
+        else:
+            patched.setattr(load_module.BundleSender, "send", killed)
+            patched.setattr(load_module.Book, "hold_back", lambda *_: None)
+        with pytest.raises(Killed):
+            work.run(rows)
+    assert set(work.states().values()) == {"sending"}
+    assert len(work.target.stored) == (10 if after else 0)
+    assert work.run(rows).counts == {"created": 10}
+    work.agree()
+
+
+# -- the bare interface
+
+
+def test_the_bare_interface_gets_one_post_a_row_without_identifier(bare):
+    rows = [payment(number, patient=f"p{number % 5}") for number in range(60)]
+    assert bare.run(rows).counts == {"created": 60}
+    assert not any("identifier" in body for body in bare.target.stored.values())
+    bare.agree()
+    assert bare.run(rows).counts == {"unchanged": 60}
+    assert len(bare.target.stored) == 60
+
+
+def test_lanes_run_side_by_side_and_in_order_within(bare):
+    bare.target.hold = 0.01
+    rows = [payment(number, patient=f"p{number % 10}", cents=number + 1) for number in range(80)]
+    bare.run(rows)
+    assert 1 < bare.target.most_at_work <= 8
+    assert bare.target.lanes_doubled == 0
+    for lane in range(10):
+        sent = [
+            b["amount"]["value"] for b in bare.target.stored.values() if b["request"]["reference"] == f"Patient/p{lane}"
+        ]
+        assert sent == sorted(sent)
+
+
+@pytest.mark.parametrize("fault", ["lost_before", "lost_after", "truncated", "gateway", "error", "redirect"])
+def test_an_unknown_outcome_is_in_doubt_stops_its_lane_and_is_never_sent_again(bare, fault):
+    """LEDGER-05, LEDGER-11"""
+    bare.target.faults = [fault]
+    rows = [payment(1), payment(2), payment(3, patient="p2")]
+    loaded = bare.run([rows[0]])
+    assert loaded.counts == {"in_doubt": 1}
+    loaded = bare.run(rows)
+    assert loaded.counts == {"in_doubt": 1, "created": 1}
+    assert bare.states() == {"k1": "in_doubt", "k3": "created"}
+    assert bare.target.writes == 2
+
+
+def test_the_bare_interface_tries_again_only_what_was_surely_not_done(bare):
+    """LEDGER-11"""
+    bare.target.faults = ["busy", "throttled"]
+    assert bare.run([payment(1)]).counts == {"created": 1}
+    assert bare.pauses[1] == 7.0
+
+
+def test_a_refusal_of_the_bare_interface_is_a_reject_and_its_lane_goes_on(bare):
+    bare.target.refuse = lambda body: body["amount"]["value"] == 5
+    loaded = bare.run([payment(1), payment(2, cents=500), payment(3)])
+    assert loaded.counts == {"created": 2, "refused": 1}
+
+
+def test_a_bare_target_that_stays_away_ends_the_load(bare):
+    bare.target.faults = ["busy"] * 200
+    rows = [payment(number, patient=f"p{number}") for number in range(30)]
+    loaded = bare.run(rows)
+    assert loaded.unusable == "the target could not be used: HTTP 503, 6 times"
+    assert set(bare.states().values()) == {"planned"}
+    bare.target.faults = []
+    assert bare.run(rows).counts == {"created": 30}
