@@ -15,7 +15,7 @@ import httpx
 import pytest
 import uvicorn
 
-from fhir_service import reference
+from fhir_service.reference import load
 from fhir_service.app import create_app
 from fhir_service.service import Service, utc_now, uuid4
 from fhir_service.settings import Settings
@@ -48,7 +48,7 @@ def running(
         options: dict[str, object] = {"store": str(folder / "service.duckdb"), "port": port} | settings
         service = Service.open(Settings(**options), clock=clock, new_id=new_id)  # type: ignore[arg-type]
         if world:
-            reference.load([world], service.writer, service.store, service.clock, service.new_id, service.site)
+            load([world], service.writer, service.store, service.clock, service.new_id, service.site)
         server = uvicorn.Server(uvicorn.Config(create_app(service), log_level="warning", lifespan="off"))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]})
         thread.start()

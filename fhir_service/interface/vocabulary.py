@@ -185,10 +185,11 @@ class Resource:
 
 
 class World(NamedTuple):
-    """What a rule of `reference` or `state` sees."""
+    """What a rule of `reference` or `state` sees; `memo` holds what the rules of one body share."""
 
     site: Site
     known: Any
+    memo: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +230,7 @@ def rule_problems(
     outcome: Outcome = BUSINESS_RULE,
 ) -> Iterator[Problem]:
     """What the rules with this outcome find in a body of the right shape, in rule order."""
-    world = World(site, lookup)
+    world = World(site, lookup, {})
     for rules in resource.ordered_rules[outcome]:
         if rules[0].needs not in needs or (lookup is None and rules[0].needs != "payload"):
             continue
@@ -245,8 +246,21 @@ def shape(model: type[BaseModel], body: Any, name: str) -> tuple[BaseModel | Non
         parsed = model.model_validate(body)
     except ValidationError as error:
         return None, [*_nulls(body, name), *structural(error, name)]
-    problems = list(_nulls(body, name))
-    return (None, problems) if problems else (parsed, [])
+    if _holds_null(body):
+        return None, list(_nulls(body, name))
+    return parsed, []
+
+
+def _holds_null(value: Any) -> bool:
+    """Whether there is a null at any depth: the quick question before `_nulls` says where."""
+    if isinstance(value, dict):
+        value = value.values()
+    elif not isinstance(value, list):
+        return value is None
+    for part in value:
+        if part is None or (isinstance(part, dict | list) and _holds_null(part)):
+            return True
+    return False
 
 
 def _nulls(body: Any, path: str) -> Iterator[Problem]:

@@ -40,7 +40,9 @@ def test_a_payment_reaches_the_oldest_charges_first(owed: list[Charge], cents: i
     allocate(cents, owed)
     reached = [charge.paid for charge in owed]
     full = [charge.cents for charge in owed]
-    touched = next((n for n, (paid, all_of_it) in enumerate(zip(reached, full, strict=True)) if paid < all_of_it), len(owed))
+    touched = next(
+        (n for n, (paid, all_of_it) in enumerate(zip(reached, full, strict=True)) if paid < all_of_it), len(owed)
+    )
     assert not any(reached[touched + 1 :])
     assert [(charge.created, charge.claim) for charge in owed] == sorted((c.created, c.claim) for c in owed)
 

@@ -80,7 +80,17 @@ def test_numbers_keep_every_digit_through_json(number: Decimal) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ['{"a":1,"a":2}', '{"a":NaN}', '{"a":-Infinity}', "", "{", '{"a":{"b":1,"b":1}}', "\ufeff{}", "[" * 100_000, "{'a':1}"],
+    [
+        '{"a":1,"a":2}',
+        '{"a":NaN}',
+        '{"a":-Infinity}',
+        "",
+        "{",
+        '{"a":{"b":1,"b":1}}',
+        "\ufeff{}",
+        "[" * 100_000,
+        "{'a':1}",
+    ],
 )
 def test_what_is_not_json_as_the_interface_takes_it_is_refused(text: str) -> None:
     """COMMON-32, COMMON-33, COMMON-34."""

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field
@@ -80,6 +81,11 @@ class QuestionnaireResponse(Element):
     author: AuthorReference | None = None
     item: Annotated[list[Item], Field(min_length=1)] | None = None
 
+    @cached_property
+    def placed(self) -> "list[Placed]":
+        """Every item of the payload with its FHIRPath, in payload order, nested ones after the item that holds them."""
+        return list(_placed(self.item, _ROOT))
+
 
 class Placed(NamedTuple):
     """An item of the payload with its FHIRPath."""
@@ -88,16 +94,15 @@ class Placed(NamedTuple):
     item: Item
 
 
-def placed(items: list[Item] | None, path: str = _ROOT) -> Iterator[Placed]:
-    """Every item of the payload, in payload order, nested ones after the item that holds them."""
+def _placed(items: list[Item] | None, path: str) -> Iterator[Placed]:
     for index, item in enumerate(items or ()):
         at = f"{path}.item[{index}]"
         yield Placed(at, item)
         for number, answer in enumerate(item.answer or ()):
             if answer.item:
-                yield from placed(answer.item, f"{at}.answer[{number}]")
+                yield from _placed(answer.item, f"{at}.answer[{number}]")
         if item.item:
-            yield from placed(item.item, at)
+            yield from _placed(item.item, at)
 
 
 _ADDRESS = re.compile(rf"/Questionnaire/({ID_PATTERN})\Z")
@@ -112,9 +117,30 @@ def questionnaire_id(address: str, site: Site) -> str | None:
 
 
 def _known(response: QuestionnaireResponse, world: World) -> questionnaires.Questionnaire | None:
-    found = questionnaire_id(response.questionnaire, world.site)
-    known: questionnaires.Questionnaire | None = world.known.questionnaire(found) if found else None
+    if "questionnaire" not in world.memo:
+        found = questionnaire_id(response.questionnaire, world.site)
+        world.memo["questionnaire"] = world.known.questionnaire(found) if found else None
+    known: questionnaires.Questionnaire | None = world.memo["questionnaire"]
     return known
+
+
+class Answered(NamedTuple):
+    """An item of the payload, its FHIRPath, and the item of the questionnaire that it answers."""
+
+    path: str
+    item: Item
+    question: questionnaires.Item
+
+
+def _answered(response: QuestionnaireResponse, world: World) -> list[Answered]:
+    """The items of the payload whose question the questionnaire has."""
+    if "answered" not in world.memo:
+        known = _known(response, world)
+        questions = known.questions if known else {}
+        found = [Answered(at, item, questions[item.linkId]) for at, item in response.placed if item.linkId in questions]
+        world.memo["answered"] = found
+    answered: list[Answered] = world.memo["answered"]
+    return answered
 
 
 # --- The shape, beyond what the model says --------------------------------------------------------
@@ -130,7 +156,7 @@ def questionnaire_is_an_address_of_ours(response: QuestionnaireResponse, site: S
 @rule("QR-ITEM-12", INVALID, given=True)
 def items_hold_something(response: QuestionnaireResponse, _: Site) -> Found:
     """An item has answers or nested items."""
-    for at, item in placed(response.item):
+    for at, item in response.placed:
         if not item.answer and not item.item:
             yield f"{at}.answer", "a required element is missing"
 
@@ -138,7 +164,7 @@ def items_hold_something(response: QuestionnaireResponse, _: Site) -> Found:
 @rule("QR-ITEM-23", INVALID, given=False)
 def answers_hold_one_value(response: QuestionnaireResponse, _: Site) -> Found:
     """An answer carries one value element, or none and nested items."""
-    for at, item in placed(response.item):
+    for at, item in response.placed:
         for index, answer in enumerate(item.answer or ()):
             values = [name for name in _VALUES if getattr(answer, name) is not None]
             if len(values) > 1:
@@ -161,7 +187,7 @@ def status_is_completed(response: QuestionnaireResponse, _: Site) -> Found:
 def link_ids_occur_once(response: QuestionnaireResponse, _: Site) -> Found:
     """A `linkId` occurs once in the whole payload."""
     seen = set()
-    for at, item in placed(response.item):
+    for at, item in response.placed:
         if item.linkId in seen:
             yield f"{at}.linkId", "the linkId occurs more than once"
         seen.add(item.linkId)
@@ -194,11 +220,8 @@ def item_rule(id: str, given: bool = True) -> Callable[[ItemRule], Rule]:
 
     def make(function: ItemRule) -> Rule:
         def over_all_items(response: QuestionnaireResponse, world: World) -> Found:
-            known = _known(response, world)
-            for at, item in placed(response.item) if known else ():
-                question = known.questions.get(item.linkId) if known else None
-                if question is not None:
-                    yield from function(at, item, question)
+            for at, item, question in _answered(response, world):
+                yield from function(at, item, question)
 
         over_all_items.__doc__ = function.__doc__
         return rule(id, BUSINESS_RULE, needs="reference", given=given)(over_all_items)
@@ -210,7 +233,7 @@ def item_rule(id: str, given: bool = True) -> Callable[[ItemRule], Rule]:
 def questions_are_known(response: QuestionnaireResponse, world: World) -> Found:
     """`linkId` names an item of the questionnaire."""
     known = _known(response, world)
-    for at, item in placed(response.item) if known else ():
+    for at, item in response.placed if known else ():
         if known and item.linkId not in known.questions:
             yield f"{at}.linkId", "the questionnaire has no item with this linkId"
 
@@ -270,11 +293,9 @@ def _coded(at: str, item: Item, question: questionnaires.Item) -> Iterator[tuple
 @rule("QR-CREATE-02", BUSINESS_RULE, needs="reference", given=True)
 def systems_agree(response: QuestionnaireResponse, world: World) -> Found:
     """An answer's system is one that the question's options have."""
-    known = _known(response, world)
-    for at, item in placed(response.item) if known else ():
-        question = known.questions.get(item.linkId) if known else None
-        for path, coding in _coded(at, item, question) if question else ():
-            if question and coding.system not in question.systems:
+    for at, item, question in _answered(response, world):
+        for path, coding in _coded(at, item, question):
+            if coding.system not in question.systems:
                 names = world.site.systems
                 expected = next(iter(question.systems), None) or ""
                 expected, given = names.get(expected, expected), names.get(coding.system, coding.system)
@@ -397,7 +418,7 @@ def note_is_open(response: QuestionnaireResponse, world: World) -> Found:
 def prepare(response: QuestionnaireResponse, moment: Moment) -> dict[str, Any]:
     """A new response: in its note, a new data-import one when none is named; the automation user as default author."""
     note = _note(response, moment.state, moment.site)
-    known = _known(response, World(moment.site, moment.state))
+    known = _known(response, World(moment.site, moment.state, {}))
     texts = {link: item.text for link, item in known.questions.items()} if known else {}
     encounter = response.encounter.reference if response.encounter else None
     if encounter is None and note and note.encounter:

@@ -1,0 +1,227 @@
+"""The writer: one batch, one commit, a constant number of statements, and nothing stored after a refusal."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import duckdb
+import httpx
+import pytest
+
+from fhir_service.store import dialects
+from tests.conftest import Running
+
+
+def task(number: int, **changed: Any) -> dict[str, Any]:
+    body = {
+        "resourceType": "Task",
+        "status": "requested",
+        "intent": "unknown",
+        "description": f"task {number}",
+        "for": {"reference": "Patient/p1"},
+        "requester": {"reference": "Practitioner/dr1"},
+        "identifier": [{"system": "urn:test", "value": str(number)}],
+        "input": [{"type": {"text": "label"}, "valueString": f"label {number}"}],
+    }
+    return body | changed
+
+
+def payment(cents: int, patient: str = "p1") -> dict[str, Any]:
+    return {
+        "resourceType": "PaymentNotice",
+        "status": "active",
+        "request": {"reference": f"Patient/{patient}"},
+        "created": "2026-01-01",
+        "payment": {},
+        "recipient": {},
+        "amount": {"value": cents / 100},
+    }
+
+
+def entry(resource: dict[str, Any], condition: str | None = None) -> dict[str, Any]:
+    request = {"method": "POST", "url": resource["resourceType"]}
+    return {"resource": resource, "request": request | ({"ifNoneExist": condition} if condition else {})}
+
+
+def send(client: httpx.Client, entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    answer = client.post("/", json={"resourceType": "Bundle", "type": "batch", "entry": entries})
+    assert answer.status_code == 200, answer.text
+    return [found["response"] for found in answer.json()["entry"]]
+
+
+def total(client: httpx.Client, query: str) -> int:
+    found: int = client.get(query).json()["total"]
+    return found
+
+
+class _Counting:
+    """A DuckDB connection that counts what is asked of it."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, seen: list[str]) -> None:
+        self._connection, self._seen = connection, seen
+
+    def execute(self, sql: str, *args: Any) -> Any:
+        self._seen.append(sql)
+        return self._connection.execute(sql, *args)
+
+    def appender(self, table: str, **options: Any) -> Any:
+        self._seen.append(f"append {table}")
+        return self._connection.appender(table, **options)
+
+
+@contextmanager
+def statements(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    seen: list[str] = []
+    raw = dialects._raw
+    with monkeypatch.context() as patch:
+        patch.setattr(dialects, "_raw", lambda connection: _Counting(raw(connection), seen))
+        yield seen
+
+
+@pytest.mark.parametrize("kind", ["task", "payment"])
+def test_a_batch_takes_as_many_statements_as_a_single_create(
+    fresh_service: Running, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    make = {"task": task, "payment": lambda _: payment(1)}[kind]
+    counts = []
+    for size in (1, 40):
+        entries = [entry(make(100 * size + n), f"identifier=urn:test|{size}-{n}") for n in range(size)]
+        with statements(monkeypatch) as seen:
+            answers = send(fresh_service.client, entries)
+        assert {answer["status"] for answer in answers} == {"201"}
+        counts.append(len(seen))
+    assert counts[0] == counts[1] <= 12
+
+
+def test_concurrent_creates_are_committed_together(fresh_service: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What waits for the writer becomes one batch: fewer batches than requests."""
+    held = threading.Event()
+    writer = fresh_service.service.writer
+    blocker = threading.Thread(target=lambda: writer.transact(lambda _: held.wait(10)))
+    blocker.start()
+    with statements(monkeypatch) as seen:
+        threads = [threading.Thread(target=lambda n=n: _create(fresh_service, task(n))) for n in range(12)]
+        for thread in threads:
+            thread.start()
+        while writer._queue.qsize() < 12:
+            threading.Event().wait(0.01)
+        held.set()
+        for thread in [*threads, blocker]:
+            thread.join()
+    assert seen.count("append task") == 1
+    assert total(fresh_service.client, "/Task?_count=0") == 12
+
+
+def _create(running: Running, body: dict[str, Any], **headers: str) -> httpx.Response:
+    return httpx.post(f"{running.url}/{body['resourceType']}", json=body, headers=running.headers | headers, timeout=30)
+
+
+def test_payments_at_once_never_take_the_balance_below_zero(fresh_service: Running) -> None:
+    """PAY-CREATE-08: of many payments only those that fit are accepted; the account agrees with what is stored."""
+    answers: list[int] = []
+    owed = _balance(fresh_service, "p1")
+    part = owed // 4 + 1
+    threads = [
+        threading.Thread(target=lambda: answers.append(_create(fresh_service, payment(part)).status_code))
+        for _ in range(16)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(answers) == [201] * 3 + [422] * 13
+    assert _balance(fresh_service, "p1") == owed - 3 * part
+
+
+def _balance(running: Running, patient: str) -> int:
+    with running.service.store.read() as connection:
+        row = connection.exec_driver_sql("SELECT charged - paid FROM account WHERE patient = ?", (patient,)).scalar()
+    assert isinstance(row, int)
+    return row
+
+
+def test_equal_conditional_creates_at_once_make_one_resource(fresh_service: Running) -> None:
+    """EXTRA-COND-01, EXTRA-COND-02, EXTRA-COND-07: one 201, the others 200 with its location."""
+    answers: list[tuple[int, str]] = []
+
+    def create() -> None:
+        answer = _create(fresh_service, task(7), **{"if-none-exist": "identifier=urn:test|7"})
+        answers.append((answer.status_code, answer.headers["location"]))
+
+    threads = [threading.Thread(target=create) for _ in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(status for status, _ in answers) == [200] * 19 + [201]
+    assert len({location for _, location in answers}) == 1
+    assert total(fresh_service.client, "/Task?identifier=urn:test%7C7") == 1
+
+
+def test_a_batch_finds_what_its_earlier_entries_made(fresh_service: Running) -> None:
+    """EXTRA-COND-06: ifNoneExist holds against earlier entries of the same batch."""
+    first, second = send(fresh_service.client, [entry(task(1), "identifier=urn:test|1")] * 2)
+    assert (first["status"], second["status"]) == ("201", "200")
+    assert first["location"] == second["location"]
+
+
+def test_entries_of_a_batch_are_independent_and_done_in_order(fresh_service: Running) -> None:
+    """EXTRA-BATCH-01 to EXTRA-BATCH-04: the entry that fails changes nothing for the others."""
+    owed = _balance(fresh_service, "p1")
+    entries = [entry(payment(owed - 1)), entry(payment(2)), entry(task(1, status="draft")), entry(payment(1))]
+    answers = send(fresh_service.client, entries)
+    assert [answer["status"] for answer in answers] == ["201", "422", "422", "201"]
+    assert answers[2]["outcome"]["issue"][0]["expression"] == ["Task.status"]
+    assert _balance(fresh_service, "p1") == 0
+
+
+def test_a_create_that_matches_several_is_refused(fresh_service: Running) -> None:
+    """EXTRA-COND-03, EXTRA-COND-04."""
+    for _ in range(2):
+        assert _create(fresh_service, task(1)).status_code == 201
+    answer = _create(fresh_service, task(1), **{"if-none-exist": "identifier=urn:test|1"})
+    assert (answer.status_code, answer.json()["issue"][0]["code"]) == (412, "multiple-matches")
+
+
+@pytest.mark.parametrize(
+    "condition", ["identifier=x", "identifier=|1", "identifier=urn:a|1&status=x", "status=x", "", "a"]
+)
+def test_a_condition_that_is_no_identifier_is_never_an_unconditional_create(
+    fresh_service: Running, condition: str
+) -> None:
+    """EXTRA-COND-10."""
+    answer = _create(fresh_service, task(1), **{"if-none-exist": condition})
+    assert answer.status_code == 400
+    assert total(fresh_service.client, "/Task?_count=0") == 0
+
+
+def test_a_failing_batch_stores_nothing_and_says_so(fresh_service: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What fails before the commit is 503, and the service goes on."""
+
+    def fail(*_: Any) -> None:
+        raise RuntimeError("planted")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(dialects.DuckDb, "append", fail)
+        answer = _create(fresh_service, task(1))
+    assert answer.status_code == 503
+    assert answer.json()["issue"][0]["code"] == "transient"
+    assert _create(fresh_service, task(2)).status_code == 201
+    assert total(fresh_service.client, "/Task?_count=0") == 1
+
+
+def test_paging_under_concurrent_writes_shows_each_row_once(fresh_service: Running) -> None:
+    """SEARCH-16, BUNDLE-11: following next neither repeats nor misses a row; later rows come at the end."""
+    for n in range(25):
+        _create(fresh_service, task(n))
+    url, seen, made = "/Task?_count=4", [], 25
+    while url:
+        page = fresh_service.client.get(url).json()
+        seen += [found["resource"]["description"] for found in page.get("entry", ())]
+        url = next((link["url"] for link in page["link"] if link["relation"] == "next"), "")
+        if made < 35:
+            _create(fresh_service, task(made))
+            made += 1
+    assert len(seen) >= 25
+    assert seen == [f"task {n}" for n in range(len(seen))]
