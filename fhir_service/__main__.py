@@ -1,0 +1,193 @@
+"""`fhir-service`: the commands of the service and of its store. What they do is in the modules that they call."""
+
+import json
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import click
+
+from fhir_service.door import CommandError, Door
+from fhir_service.settings import SettingError, Settings
+
+USAGE, REFUSED, DAMAGED, BUSY = 2, 3, 4, 5
+
+
+class _Failed(click.ClickException):
+    """A command that ends with one line and an exit code."""
+
+    def __init__(self, sentence: str, exit_code: int = 1) -> None:
+        super().__init__(sentence)
+        self._exit_code = exit_code
+
+    @property
+    def exit_code(self) -> int:  # type: ignore[override]
+        return self._exit_code
+
+
+@contextmanager
+def _plainly() -> Iterator[None]:
+    """What goes wrong becomes one line and an exit code."""
+    try:
+        yield
+    except CommandError as error:
+        raise _Failed(str(error), error.exit_code) from None
+    except Exception as error:  # noqa: BLE001 - what is not explained is raised again
+        raise _explained(error) from None
+
+
+def _explained(error: Exception) -> Exception:
+    """The failure that says it in one line; the error itself when it is a fault of ours."""
+    from fhir_service.store.dialects import StoreBusy
+    from fhir_service.store.store import StoreVersion
+
+    if isinstance(error, StoreBusy):
+        return _Failed(str(error), BUSY)
+    return _Failed(str(error)) if isinstance(error, StoreVersion | OSError | ValueError) else error
+
+
+def _settings(**flags: Any) -> Settings:
+    try:
+        return Settings.read(os.environ, **flags)
+    except SettingError as error:
+        raise _Failed(str(error), USAGE) from None
+
+
+def _perform(store: str | None, operation: str, arguments: dict[str, Any], create: bool = False) -> dict[str, Any]:
+    """Does an operation on a store: through the service that has it open, else here."""
+    settings = _settings(store=store)
+    door = Door.of(settings.store_path)
+    with _plainly():
+        if door:
+            # A connection refused: the service ended meanwhile, or another process has its number now.
+            with suppress(ConnectionRefusedError):
+                return door.ask(operation, arguments)
+        from fhir_service.admin import perform
+
+        return perform(settings, operation, arguments, create)
+
+
+Command = Callable[..., None]
+_store: Callable[[Command], Command] = click.option(
+    "--store", metavar="S", help="A DuckDB file, or a database URL. [env: FHIR_SERVICE_STORE]"
+)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(package_name="chartferry")
+def main() -> None:
+    """A clinical FHIR R4 interface over a store of its own.
+
+    Every setting can also be given as FHIR_SERVICE_<NAME> in the environment; a flag wins.
+    """
+    os.umask(0o077)
+
+
+@main.command()
+@_store
+@click.option("--host", help="Where to listen. [default: 127.0.0.1]")
+@click.option("--port", type=int, help="The port; 0 picks a free one. [default: 8400]")
+@click.option("--base-url", metavar="U", help="The address under which clients reach it. [default: http://HOST:PORT]")
+@click.option("--interface-only/--with-additions", default=None, help="Nothing that the interface does not name.")
+@click.option(
+    "--requests-per-second", type=float, metavar="R", help="The most that one client may ask. [default: no limit]"
+)
+@click.option("--until-stdin-closes", is_flag=True, hidden=True)
+def serve(until_stdin_closes: bool, **flags: Any) -> None:
+    """Serve the interface until SIGTERM; finishes what is under way."""
+    settings = _settings(**flags)
+    with _plainly():
+        from fhir_service import serve as serving
+
+        serving.quiet_logging()
+        serving.serve(settings, until_stdin_closes)
+
+
+@main.command()
+@_store
+@click.option("--refused", metavar="FILE", help="Where refused records go. [default: <store>.refused.ndjson]")
+@click.argument("paths", nargs=-1, required=True, metavar="PATH...")
+def load(store: str | None, refused: str | None, paths: Sequence[str]) -> None:
+    """Load reference data: NDJSON files, or folders of them (also .gz)."""
+    arguments = {
+        "paths": [str(Path(path).absolute()) for path in paths],
+        "refused": str(Path(refused).absolute()) if refused else None,
+    }
+    result = _perform(store, "load", arguments, create=True)
+    columns = ("type", "created", "unchanged", "updated", "refused", "unresolved")
+    click.echo(table(columns, [[counts[column] for column in columns] for counts in result["counts"]]))
+    if result["refused"]:
+        click.echo(f"{result['refused']} refused: see {result['refused_file']}", err=True)
+        raise SystemExit(REFUSED)
+
+
+@main.group()
+def client() -> None:
+    """Who may call the service."""
+
+
+@client.command("add")
+@_store
+@click.option("--name", required=True, metavar="N", help="What the client is called in lists and audit.")
+@click.option("--scope", metavar="SCOPES", help="SMART scopes, separated by spaces. [default: system/*.cruds]")
+def client_add(store: str | None, name: str, scope: str | None) -> None:
+    """Add a client; prints its id and secret, once."""
+    click.echo(json.dumps(_perform(store, "client-add", {"name": name, "scope": scope}, create=True)))
+
+
+@client.command("list")
+@_store
+@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+def client_list(store: str | None, as_json: bool) -> None:
+    """List the clients."""
+    clients = _perform(store, "client-list", {})["clients"]
+    if as_json:
+        click.echo(json.dumps(clients))
+        return
+    columns = ("client_id", "name", "scope", "created_at", "revoked_at")
+    click.echo(table(columns, [[found[column] or "" for column in columns] for found in clients]))
+
+
+@client.command("revoke")
+@_store
+@click.argument("client_id", metavar="ID")
+def client_revoke(store: str | None, client_id: str) -> None:
+    """End a client's access; its tokens end at once."""
+    _perform(store, "client-revoke", {"client_id": client_id})
+    click.echo(f"revoked {client_id}")
+
+
+@main.command()
+@_store
+def check(store: str | None) -> None:
+    """Verify the store: balances, references, indexes."""
+    found = _perform(store, "check", {})["findings"]
+    for finding in found:
+        label = "notice" if finding["notice"] else "WRONG"
+        click.echo(f"{label}  {finding['kind']}  {finding['where']}: {finding['text']}")
+    wrong, notices = (Counter(finding["notice"] for finding in found)[notice] for notice in (False, True))
+    click.echo(f"{wrong or 'nothing'} wrong, {notices} notices")
+    if wrong:
+        raise SystemExit(DAMAGED)
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """Lines of aligned columns, numbers to the right, under their names."""
+    cells = [list(columns), *([str(cell) for cell in row] for row in rows)]
+    widths = [max(len(row[at]) for row in cells) for at in range(len(columns))]
+    right = [bool(rows) and all(isinstance(row[at], int) for row in rows) for at in range(len(columns))]
+    lines = (
+        "  ".join(
+            cell.rjust(width) if number else cell.ljust(width)
+            for cell, width, number in zip(row, widths, right, strict=True)
+        )
+        for row in cells
+    )
+    return "\n".join(line.rstrip() for line in lines)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,128 @@
+"""What commands do to a store, and the running service's door by which they do it while the service has it open."""
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import asdict
+from hmac import compare_digest
+from pathlib import Path
+from typing import Any
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from fhir_service import checks, reference
+from fhir_service.auth import EVERYTHING, ScopeError, UnknownClient
+from fhir_service.door import HEADER, Arguments, CommandError, Result
+from fhir_service.interface.outcomes import AUTHENTICATION, NOT_SUPPORTED, FhirError
+from fhir_service.service import Service
+from fhir_service.settings import Settings
+
+# --- What can be done to a store ------------------------------------------------------------------
+
+
+def _load(service: Service, arguments: Arguments) -> Result:
+    """`counts` by type, how many were refused and the file that names them (None when none was)."""
+    paths = [Path(path) for path in arguments["paths"]]
+    try:
+        report = reference.load(paths, service.writer, service.store, service.clock, service.new_id, service.site)
+    except FileNotFoundError as error:
+        raise CommandError(str(error)) from None
+    file = Path(arguments["refused"]) if arguments.get("refused") else _refused_file(service.settings)
+    if report["refused"]:
+        _write_refused(file, report["refused"])
+    elif not arguments.get("refused"):
+        file.unlink(missing_ok=True)  # what an earlier load refused is not what this one did
+    refused = len(report["refused"])
+    return {"counts": report["counts"], "refused": refused, "refused_file": str(file) if refused else None}
+
+
+def _refused_file(settings: Settings) -> Path:
+    """`<store>.refused.ndjson`"""
+    store = settings.store_path or Path("store").absolute()
+    return store.with_name(f"{store.name}.refused.ndjson")
+
+
+def _write_refused(file: Path, refused: Iterable[reference.Refused]) -> None:
+    try:
+        with file.open("w", encoding="utf-8") as out:
+            out.writelines(json.dumps(one, ensure_ascii=False) + "\n" for one in refused)
+    except OSError as error:
+        raise CommandError(f"the records are loaded, but {file} cannot be written: {error.strerror}") from None
+
+
+def _client_add(service: Service, arguments: Arguments) -> Result:
+    name = arguments["name"].strip()
+    if not name or len(name) > 100 or not name.isprintable():
+        raise CommandError("a client's name is 1 to 100 printable characters")
+    try:
+        return dict(service.auth.add_client(name, arguments.get("scope") or EVERYTHING))
+    except ScopeError as error:
+        raise CommandError(str(error)) from None
+
+
+def _client_list(service: Service, _: Arguments) -> Result:
+    return {"clients": [{name: _shown(value) for name, value in row.items()} for row in service.auth.list_clients()]}
+
+
+def _client_revoke(service: Service, arguments: Arguments) -> Result:
+    try:
+        service.auth.revoke(arguments["client_id"])
+    except UnknownClient:
+        raise CommandError(f"there is no client {arguments['client_id']}") from None
+    return {}
+
+
+def _check(service: Service, _: Arguments) -> Result:
+    return {"findings": [asdict(finding) for finding in checks.check_store(service.store, service.site)]}
+
+
+def _shown(value: Any) -> Any:
+    return value.isoformat() if hasattr(value, "isoformat") else value
+
+
+OPERATIONS: dict[str, Callable[[Service, Arguments], Result]] = {
+    "load": _load,
+    "client-add": _client_add,
+    "client-list": _client_list,
+    "client-revoke": _client_revoke,
+    "check": _check,
+}
+
+
+def perform(settings: Settings, operation: str, arguments: Arguments, create: bool = False) -> Result:
+    """Does an operation on a store that no service has open. Raises CommandError, and what `Service.open` raises."""
+    service = Service.open(settings, create=create)
+    try:
+        return OPERATIONS[operation](service, arguments)
+    finally:
+        service.close()
+
+
+# --- The routes -----------------------------------------------------------------------------------
+
+
+def routes(service: Service, secret: str) -> list[Route]:
+    """`POST /_door/<operation>` for who shows the secret. Anyone else finds what a path without a token shows."""
+
+    async def knock(request: Request) -> Response:
+        if not compare_digest(request.headers.get(HEADER, "").encode(), secret.encode()):
+            raise FhirError(AUTHENTICATION, headers={"www-authenticate": "Bearer"})
+        operation = OPERATIONS.get(request.path_params["operation"])
+        if request.method != "POST" or operation is None:
+            raise FhirError(NOT_SUPPORTED, headers={"allow": "POST"})
+        arguments = json.loads(await request.body())
+        return await run_in_threadpool(_answer, service, operation, arguments)
+
+    methods = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
+    return [Route("/_door/{operation:path}", knock, methods=methods)]
+
+
+def _answer(service: Service, operation: Callable[[Service, Arguments], Result], arguments: Arguments) -> Response:
+    try:
+        return JSONResponse(operation(service, arguments))
+    except CommandError as error:
+        return JSONResponse({"error": str(error), "exit": error.exit_code}, 400)
+    except Exception as error:  # noqa: BLE001 - the command is told the class; exception texts may hold values
+        return JSONResponse({"error": f"the service failed: {type(error).__name__}", "exit": 1}, 500)

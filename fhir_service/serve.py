@@ -1,0 +1,131 @@
+"""Serving: the socket, the server, how it becomes ready and how it ends."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import secrets
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import uvicorn
+
+from fhir_service.admin import routes
+from fhir_service.app import create_app
+from fhir_service.door import Door
+from fhir_service.service import Service
+from fhir_service.settings import Settings
+
+# Seconds for what is under way when the end is asked for. A client that sends no more does not hold the service.
+GRACE = 60
+
+
+class PortTaken(OSError):
+    """The address cannot be listened on; the message names it."""
+
+
+def serve(settings: Settings, until_stdin_closes: bool = False) -> None:
+    """Serves until SIGTERM or SIGINT, or until standard input ends. Raises what `Service.open` raises, and PortTaken.
+
+    Prints one line with its address once it answers.
+    """
+    with contextlib.ExitStack() as stack:
+        # A port that is to be found must be known before the base URL; a given one is taken after the store,
+        # so that a second service over a store hears of the store and not of the port.
+        listening = stack.enter_context(_listen(settings)) if settings.port == 0 else None
+        if listening:
+            settings = settings.bound_to(listening.getsockname()[1])
+        service = Service.open(settings)
+        stack.callback(service.close)
+        listening = listening or stack.enter_context(_listen(settings))
+        secret = secrets.token_urlsafe(32)
+        app = create_app(service, routes(service, secret))
+        server = _Server(app, lambda: stack.enter_context(_ready(settings, secret)))
+        if until_stdin_closes:
+            threading.Thread(target=_watch_stdin, args=[server.stop], name="stdin", daemon=True).start()
+        server.run([listening])
+
+
+@contextlib.contextmanager
+def _ready(settings: Settings, secret: str) -> Iterator[None]:
+    """Says that the service answers, and leaves its run file until it ends. A database server needs none."""
+    path = settings.store_path
+    door = Door.open(path, settings.url, secret) if path else None
+    print(f"listening on {settings.url}", flush=True)
+    try:
+        yield
+    finally:
+        if door and path:
+            door.shut(path)
+
+
+def _listen(settings: Settings) -> socket.socket:
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind((settings.host, settings.port))
+    except OSError as error:
+        bound.close()
+        raise PortTaken(f"cannot listen on {settings.host} port {settings.port}: {error.strerror}") from None
+    return bound
+
+
+def _watch_stdin(stop: Callable[[], None]) -> None:
+    """Ends the service with the pipe that its parent holds, however the parent ends."""
+    with contextlib.suppress(OSError):
+        while os.read(sys.stdin.fileno(), 4096):
+            pass
+    stop()
+
+
+class _Server(uvicorn.Server):
+    """uvicorn, which says when it is ready and ends without raising the signal again."""
+
+    def __init__(self, app: Any, ready: Callable[[], object]) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app,
+                loop="uvloop",
+                http="httptools",
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                proxy_headers=False,
+                server_header=False,
+                timeout_graceful_shutdown=GRACE,
+            )
+        )
+        self._ready = ready
+
+    def stop(self) -> None:
+        """Finishes what is under way and ends. From any thread."""
+        self.should_exit = True
+
+    def interrupt(self) -> None:
+        """Ctrl-C: the same; pressed again, ends at once."""
+        self.force_exit = self.should_exit
+        self.should_exit = True
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGTERM, self.stop)
+        loop.add_signal_handler(signal.SIGINT, self.interrupt)
+        if not self.should_exit:
+            self._ready()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Nothing: uvicorn's own handlers raise the signal again at the end, and the exit code would not be 0."""
+        yield
+
+
+def quiet_logging() -> None:
+    """Warnings and errors go to standard error, one line each."""
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
