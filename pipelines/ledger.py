@@ -3,19 +3,20 @@
 It is what makes an import safe to stop, repeat and resume. Bulk calls take plain tuples and commit once each.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Any, Self
 
 import pyarrow as pa
-from sqlalchemy import Column, Connection, Engine, Table, Text, and_, func, select, update
+from sqlalchemy import Connection, Engine, Table, and_, func, select, update
 
 from pipelines import ledger_tables as t
 from pipelines.lease import Clock, Holder, Lease, LeaseLost, utc_text
 from pipelines.ledger_rows import Intent, KnownRecord, Outcome, Reason, Reject, Repeat, reject_id
+from pipelines.ledger_snapshot import Snapshot
 from pipelines.ledger_tables import AMOUNTS, COUNTS, LINE_COUNTS, OUTCOMES, ROW_STATES, LedgerError
 
 __all__ = [
@@ -34,12 +35,12 @@ __all__ = [
     "Reason",
     "Reject",
     "Repeat",
+    "Snapshot",
     "reject_id",
     "utc_text",
 ]
 
 KEYS_A_QUERY = 1000
-ROWS_A_CHUNK = 50_000
 UNDECIDED = ("planned", "sending", "in_doubt")
 LOCKS_A_ROW = {"postgresql": " FOR SHARE"}
 
@@ -285,7 +286,7 @@ class Ledger:
     def finish_run(
         self, target: str, batch_id: str, run: int, *, state: str, counts: Mapping[str, int], message: str | None = None
     ) -> None:
-        """Sets what became of the run (`finished`, `stopped`, `failed`), its counts, and a sentence unless it finished."""
+        """Sets what became of the run (`finished`, `stopped`, `failed`), its counts, and why unless finished."""
         self._change(t.run, (target, batch_id, run), state=state, message=message, finished_at=self.now(), **counts)
 
     def batches(self, target: str | None = None) -> list[dict[str, Any]]:
@@ -320,25 +321,17 @@ class Ledger:
 
     # -- reading whole tables, for publishing
 
-    def reader(self, name: str, columns: Sequence[str] = ()) -> pa.RecordBatchReader:
-        """A table (or some columns of it) as Arrow, a chunk at a time: text (times too) and int64 columns."""
-        table = t.metadata.tables[name]
-        chosen = [table.c[column] for column in (columns or table.c.keys())]
-        schema = pa.schema([(column.name, _arrow_type(column)) for column in chosen])
-        return pa.RecordBatchReader.from_batches(schema, self._chunks(schema, select(*chosen)))
+    @contextmanager
+    def snapshot(self) -> Iterator[Snapshot]:
+        """The ledger as of one moment, however much others write meanwhile."""
+        level = {} if self.engine.dialect.name == "sqlite" else {"isolation_level": "REPEATABLE READ"}
+        with self.engine.connect().execution_options(**level) as connection, connection.begin():
+            yield Snapshot(connection)
 
     def tables(self) -> dict[str, pa.Table]:
         """Every table of the ledger as Arrow."""
-        return {name: self.reader(name).read_all() for name in t.metadata.tables}
-
-    def _chunks(self, schema: pa.Schema, query: Any) -> Iterator[pa.RecordBatch]:
-        with closing(self.engine.raw_connection()) as connection:
-            cursor = connection.cursor()
-            cursor.execute(str(query.compile(self.engine)))
-            while rows := cursor.fetchmany(ROWS_A_CHUNK):
-                yield pa.record_batch(
-                    [pa.array(c, f.type) for c, f in zip(zip(*rows, strict=True), schema, strict=True)], schema=schema
-                )
+        with self.snapshot() as snapshot:
+            return {name: snapshot.reader(name).read_all() for name in t.metadata.tables}
 
     # -- within
 
@@ -390,7 +383,3 @@ def _marks(number: int) -> str:
 def _parts(items: Iterable[str], size: int) -> Iterator[list[str]]:
     all_items = list(items)
     return (all_items[start : start + size] for start in range(0, len(all_items), size))
-
-
-def _arrow_type(column: Column[Any]) -> pa.DataType:
-    return pa.string() if isinstance(column.type, Text) else pa.int64()

@@ -292,15 +292,15 @@ def test_a_ledger_from_a_newer_version_is_refused(ledger: Ledger, tmp_path: Path
         Ledger.open(tmp_path / "ledger.db")
 
 
-def test_tables_are_read_in_chunks_with_fixed_types(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipelines.ledger.ROWS_A_CHUNK", 2)
-    assert ledger.reader("record", ["key", "line"]).read_all().to_pylist() == []
-    with ledger.lease(TARGET) as lease:
+def test_tables_are_read_in_chunks_with_fixed_types_as_of_one_moment(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipelines.ledger_snapshot.ROWS_A_CHUNK", 2)
+    with ledger.lease(TARGET) as lease, ledger.snapshot() as before:
+        assert before.reader("record", ["key", "line"]).read_all().to_pylist() == []
         ledger.intend(lease, *OF, [intent(f"k{n}", n) for n in range(2, 7)])
-    reader = ledger.reader("record", ["key", "line", "resource_id"])
-    assert [(f.name, str(f.type)) for f in reader.schema] == [
-        ("key", "string"),
-        ("line", "int64"),
-        ("resource_id", "string"),
-    ]
-    assert sorted(r["line"] for r in reader.read_all().to_pylist()) == [2, 3, 4, 5, 6]
+        assert before.reader("record").read_all().num_rows == 0
+    with ledger.snapshot() as after:
+        reader = after.reader("record", ["key", "line", "resource_id"])
+        assert [f"{f.name} {f.type}" for f in reader.schema] == ["key string", "line int64", "resource_id string"]
+        assert sorted(r["line"] for r in reader.read_all().to_pylist()) == [2, 3, 4, 5, 6]

@@ -1,0 +1,241 @@
+"""Builds the published tables from the ledger and the sweep, checks them, and puts them in place in one step.
+
+Analysts open `<home>/published/reports.duckdb` and `parquet/*.parquet`: always a whole publication, the old or the new.
+"""
+
+import shutil
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from importlib.metadata import version
+from os import getpid
+from pathlib import Path
+
+import duckdb
+
+from pipelines.ledger import OUTCOMES, Ledger, Snapshot, utc_text
+from pipelines.report import Sweep
+from pipelines.report_tables import ReportTable, report_tables, swept_report_select
+from pipelines.storage import locked, replace_whole, session
+
+READ_ONLY = 0o444
+LEDGER_INPUTS: dict[str, tuple[str, ...]] = {
+    "batch": (),
+    "run": (),
+    "record": (
+        *("target", "batch_id", "line", "source", "resource_type", "key", "state", "resource_id", "patient_id"),
+        *("source_at", "amount_cents", "attempts", "http_status", "finished_at"),
+    ),
+    "repeat": (),
+    "reject": (),
+    "reject_reason": (),
+    "publication": ("published_at", "target", "reports_total", "batches", "software_version"),
+}
+"""The ledger's tables that the SQL reads (as `ledger_<name>`), and which columns of them; none named: all."""
+
+MACROS = (
+    "CREATE TEMP MACRO dollars(cents) AS (cents::DECIMAL(14, 0) * 0.01::DECIMAL(3, 2))::DECIMAL(12, 2)",
+    # A date, a month or a year alone is the start of that UTC day, month or year.
+    """CREATE TEMP MACRO moment(said) AS try_cast(
+        CASE length(said) WHEN 4 THEN said || '-01-01' WHEN 7 THEN said || '-01' ELSE said END AS TIMESTAMPTZ)""",
+    """CREATE TEMP MACRO reference_id(reference, kind) AS
+        nullif(regexp_extract(reference, '(?:^|/)' || kind || '/([^/]+)', 1), '')""",
+    """CREATE TEMP MACRO reference_ids(refs, kind) AS list_filter(
+        list_transform(coalesce(refs, []), lambda each: reference_id(each.reference, kind)),
+        lambda id: id IS NOT NULL)""",
+)
+
+
+NO_SWEEP = "SELECT NULL::VARCHAR AS report_id, NULL::JSON AS body, 0 AS changes, now() AS gone_at WHERE false"
+
+
+class PublicationError(Exception):
+    """The tables are not what they must be; nothing was published. Names the checks that failed, without data."""
+
+
+@dataclass(frozen=True)
+class Publication:
+    """What was published: the file, when (UTC), and the rows of every table."""
+
+    path: Path
+    published_at: datetime
+    target: str
+    rows: dict[str, int]
+
+
+def publish(home: Path, ledger: Ledger, sweep: Sweep) -> Publication:
+    """Builds, checks and publishes all tables of the sweep's target, and notes the publication in the ledger.
+
+    Nobody who has the published file open, even for writing, is waited for. Raises `PublicationError` before
+    anything is replaced.
+    """
+    folder = home / "published"
+    (folder / "parquet").mkdir(parents=True, exist_ok=True, mode=0o700)
+    with locked(folder / ".lock"):
+        _remove_leftovers(folder)
+        build = folder / f".reports.{getpid()}.duckdb"
+        published_at = ledger.now()
+        rows = _build(build, ledger, sweep, published_at)
+        _put_in_place(build, folder / "reports.duckdb", published_at)
+        for part in sorted(folder.glob("parquet/*.part")):
+            replace_whole(part, part.with_suffix(""), READ_ONLY)
+        ledger.note_publication(
+            published_at=published_at,
+            target=sweep.target,
+            sweep_started_at=utc_text(sweep.started_at),
+            reports_total=sweep.total,
+            batches=rows["import_batch"],
+            software_version=version("chartferry"),
+        )
+    return Publication(folder / "reports.duckdb", datetime.fromisoformat(published_at), sweep.target, rows)
+
+
+def _remove_leftovers(folder: Path) -> None:
+    """What a publication that was killed left behind."""
+    for left in [*folder.glob(".reports.*"), *folder.glob("parquet/*.part")]:
+        shutil.rmtree(left) if left.is_dir() else left.unlink()
+
+
+def _build(build: Path, ledger: Ledger, sweep: Sweep, published_at: str) -> dict[str, int]:
+    """Makes the DuckDB file at `build`, and the Parquet files as `*.part`; gives the rows of every table."""
+    tables = report_tables()
+    with session(build.with_suffix(".spill"), build) as db:
+        db.begin()
+        for macro in MACROS:
+            db.execute(macro)
+        with ledger.snapshot() as snapshot:
+            _stage_ledger(db, snapshot)
+        _stage_sweep(db, sweep)
+        _stage_publication(db, sweep, published_at)
+        for table in tables:
+            db.execute(f'CREATE TABLE main."{table.name}" AS {table.select}')
+            _comment(db, table)
+        _check(db, tables, sweep)
+        for table in tables:
+            part = build.parent / "parquet" / f"{table.name}.parquet.part"
+            db.table(f"main.{table.name}").write_parquet(str(part), compression="zstd")
+        rows = {table.name: _count(db, f'SELECT count(*) FROM main."{table.name}"') for table in tables}
+        db.commit()
+        db.execute("CHECKPOINT")
+    if build.with_name(f"{build.name}.wal").exists():
+        raise PublicationError("the new file was not closed whole: a .wal is left")
+    return rows
+
+
+def _stage_ledger(db: duckdb.DuckDBPyConnection, snapshot: Snapshot) -> None:
+    for name, chosen in LEDGER_INPUTS.items():
+        reader = snapshot.reader(name, chosen)
+        columns = ", ".join(map(_as_published, reader.schema.names))
+        db.register("from_ledger", reader)
+        db.execute(f"CREATE TEMP TABLE ledger_{name} AS SELECT {columns} FROM from_ledger")
+        db.unregister("from_ledger")
+
+
+def _as_published(column: str) -> str:
+    if column == "amount_cents":
+        return "dollars(amount_cents) AS amount"
+    if column.startswith("amount_"):
+        return f"dollars({column}) AS {column}"
+    if column.endswith("_at"):
+        return f"{column}::TIMESTAMPTZ AS {column}"
+    return "retryable::BOOLEAN AS retryable" if column == "retryable" else column
+
+
+def _stage_sweep(db: duckdb.DuckDBPyConnection, sweep: Sweep) -> None:
+    reports = db.read_parquet(str(sweep.path)) if sweep.path.exists() else db.sql(NO_SWEEP)
+    db.register("sweep", reports)
+    db.execute(f"CREATE TEMP TABLE swept_report AS {swept_report_select()}")
+    db.unregister("sweep")
+
+
+def _stage_publication(db: duckdb.DuckDBPyConnection, sweep: Sweep, published_at: str) -> None:
+    db.execute(
+        """CREATE TEMP TABLE this_publication AS SELECT
+            ?::TIMESTAMPTZ AS published_at, ?::VARCHAR AS target, ?::BIGINT AS reports_total,
+            (SELECT count(*) FROM ledger_batch) AS batches, ?::VARCHAR AS software_version""",
+        [published_at, sweep.target, sweep.total, version("chartferry")],
+    )
+
+
+def _comment(db: duckdb.DuckDBPyConnection, table: ReportTable) -> None:
+    db.execute(f'COMMENT ON TABLE main."{table.name}" IS {_quoted(table.comment)}')
+    for column in table.columns:
+        db.execute(f'COMMENT ON COLUMN main."{table.name}"."{column.name}" IS {_quoted(column.comment)}')
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _count(db: duckdb.DuckDBPyConnection, query: str) -> int:
+    [[number]] = db.execute(query).fetchall()
+    return int(number)
+
+
+OUTCOMES_SUM = " + ".join(OUTCOMES)
+ONE_RUN = "(SELECT target, batch_id FROM ledger_run GROUP BY ALL HAVING count(*) = 1)"
+TOTALS: dict[str, str] = {
+    "every report is in exactly one row of report_volume_by_month": """
+        SELECT (SELECT count(*) FROM diagnostic_report) <> coalesce(sum(reports), 0) FROM report_volume_by_month""",
+    "records = accepted + rejected, and accepted = the sum of the outcomes": f"""
+        SELECT count(*) FROM ledger_batch
+        WHERE state = 'finished' AND (records <> accepted + rejected OR accepted <> {OUTCOMES_SUM})""",
+    "a batch of one finished run has as many rows as accepted records": f"""
+        SELECT count(*) FROM ledger_batch
+        SEMI JOIN {ONE_RUN} AS one_run USING (target, batch_id)
+        LEFT JOIN (SELECT target, batch_id, count(*) AS row_count FROM import_row GROUP BY ALL) USING (target, batch_id)
+        WHERE state = 'finished' AND accepted <> coalesce(row_count, 0)""",
+    "every refused row is a reject": """
+        SELECT count(*) FROM import_row ANTI JOIN ledger_reject USING (target, batch_id, line)
+        WHERE import_row.state = 'refused'""",
+    "the payments created are those of the ledger, to the cent": """
+        SELECT (SELECT coalesce(sum(created), 0) FROM payment_reconciliation) <> coalesce(sum(amount), 0)
+        FROM (SELECT * FROM ledger_record UNION ALL BY NAME SELECT * FROM ledger_repeat)
+        WHERE state IN ('created', 'adopted') AND resource_type = 'PaymentNotice'
+            AND target IN (SELECT target FROM this_publication)""",
+}
+"""Statements about the tables, each with a query that answers 0 when it is true."""
+
+
+def _check(db: duckdb.DuckDBPyConnection, tables: list[ReportTable], sweep: Sweep) -> None:
+    """Raises `PublicationError` with every statement about the tables that is not true."""
+    failed = [name for table in tables for name in _false_of(db, table)]
+    failed += [name for name, query in TOTALS.items() if _count(db, query) != 0]
+    if _count(db, "SELECT count(*) FROM diagnostic_report") != sweep.total:
+        failed.append("diagnostic_report has as many rows as the target counts reports")
+    if failed:
+        raise PublicationError(f"not published, because these are not true: {'; '.join(failed)}")
+
+
+def _false_of(db: duckdb.DuckDBPyConnection, table: ReportTable) -> Iterator[str]:
+    found = db.execute(
+        "SELECT column_name, replace(data_type, ' WITH TIME ZONE', 'TZ') FROM duckdb_columns() "
+        "WHERE schema_name = 'main' AND NOT internal AND table_name = ? ORDER BY column_index",
+        [table.name],
+    ).fetchall()
+    if found != [(column.name, column.type) for column in table.columns]:
+        yield f"{table.name} has the columns that its file declares"
+    key = ", ".join(f'"{name}"' for name in table.key)
+    if key and _count(
+        db, f'SELECT count(*) FROM (FROM main."{table.name}" SELECT 1 GROUP BY {key} HAVING count(*) > 1)'
+    ):
+        yield f"{table.name} has one row per {key}"
+    for column, other in table.references:
+        lost = (
+            f'SELECT count(*) FROM main."{table.name}" WHERE "{column}" NOT IN (SELECT "{column}" FROM main."{other}")'
+        )
+        if _count(db, lost):
+            yield f"every {column} of {table.name} is in {other}"
+
+
+def _put_in_place(build: Path, final: Path, published_at: str) -> None:
+    """The new file takes the name; the old one stays beside it; a writer's `.wal` is kept from meeting the new file."""
+    if final.exists():
+        part = final.with_name(".reports.previous")
+        part.hardlink_to(final)
+        part.replace(final.with_name("reports.previous.duckdb"))
+    foreign = final.with_name(f"{final.name}.wal")
+    with suppress(FileNotFoundError):
+        foreign.rename(final.with_name(f"reports.foreign-{published_at.replace(':', '')}.wal"))
+    replace_whole(build, final, READ_ONLY)

@@ -1,0 +1,59 @@
+"""Files that are only ever replaced whole, locks between processes, and DuckDB sessions with bounded memory."""
+
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import duckdb
+
+MEMORY_LIMIT = "160MB"
+
+
+def replace_whole(part: Path, final: Path, mode: int = 0o600) -> None:
+    """Puts the finished `part` in the place of `final` in one step; it is on the disk first."""
+    part.chmod(mode)
+    _to_disk(part)
+    part.replace(final)
+    _to_disk(final.parent)
+
+
+def write_whole(final: Path, content: bytes, mode: int = 0o600) -> None:
+    part = final.with_name(f"{final.name}.part")
+    part.write_bytes(content)
+    replace_whole(part, final, mode)
+
+
+def _to_disk(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """One process at a time within; the others wait. Ends with the process, however that ends."""
+    with path.open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+@contextmanager
+def session(spill: Path, database: Path | None = None) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A DuckDB session in UTC, in memory or over `database`; what memory cannot hold goes to `spill`, removed after."""
+    shutil.rmtree(spill, ignore_errors=True)
+    config: dict[str, str | bool | int | float | list[str]] = {
+        "memory_limit": MEMORY_LIMIT,
+        "temp_directory": str(spill),
+        "preserve_insertion_order": False,
+    }
+    try:
+        with duckdb.connect(str(database or ":memory:"), config=config) as connection:
+            connection.execute("SET TimeZone = 'UTC'")
+            yield connection
+    finally:
+        shutil.rmtree(spill, ignore_errors=True)

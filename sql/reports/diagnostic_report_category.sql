@@ -1,0 +1,18 @@
+-- table diagnostic_report_category: One row per coding of a report's category.
+-- inputs: swept_report
+-- key: report_id, position
+-- references: report_id diagnostic_report
+-- column report_id VARCHAR: Id of the report.
+-- column position BIGINT: Place of the coding in the report, from 0; codings of several categories are counted through.
+-- column system VARCHAR: System of the code.
+-- column code VARCHAR: The code.
+-- column display VARCHAR: What the code means, as the target shows it.
+SELECT
+    swept_report.report_id,
+    codings.place - 1 AS position,
+    codings.coding.system,
+    codings.coding.code,
+    codings.coding.display
+FROM swept_report,
+    unnest(swept_report.categories) WITH ORDINALITY AS codings (coding, place)
+ORDER BY swept_report.report_id, position

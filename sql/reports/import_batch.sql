@@ -1,0 +1,60 @@
+-- table import_batch: One row per received file and target, with the first outcome of its records.
+--   records = accepted + rejected; accepted = created + adopted + unchanged + updated + superseded + skipped + refused
+--   + in_doubt; lines = header + not_taken + lines of records. Later runs of the file are in import_run.
+-- inputs: ledger_batch
+-- key: target, batch_id
+-- column batch_id VARCHAR: Name of the batch: the feed and the first 12 digits of the file's hash.
+-- column target VARCHAR: The target it was loaded into: the id of its store, else its address.
+-- column feed VARCHAR: Feed that read the file.
+-- column source VARCHAR: System that made the keys.
+-- column resource_type VARCHAR: FHIR resource that its records become.
+-- column state VARCHAR: running, finished, stopped (reject limit, control totals) or failed (unreadable).
+-- column file_name VARCHAR: Name of the file as received.
+-- column file_sha256 VARCHAR: SHA-256 of the file, hexadecimal.
+-- column received_at TIMESTAMPTZ: When the file was first received, UTC.
+-- column finished_at TIMESTAMPTZ: When the batch ended, UTC.
+-- column lines BIGINT: Physical lines of the file.
+-- column not_taken BIGINT: Lines that the feed does not take: filtered out, blank, a trailer.
+-- column records BIGINT: Records read: accepted and rejected.
+-- column accepted BIGINT: Records that every rule accepts; equal repeats within the file count.
+-- column rejected BIGINT: Records set aside before anything was sent.
+-- column created BIGINT: Made at the target by us.
+-- column adopted BIGINT: Found at the target, already made, with the same content.
+-- column unchanged BIGINT: Known from before with the same content; nothing sent.
+-- column updated BIGINT: Changed at the target (tasks).
+-- column superseded BIGINT: Replaced at the target by a new one (responses).
+-- column skipped BIGINT: Equal repeats within the file, and rows that the feed's policy skips.
+-- column refused BIGINT: Refused by the target; also rejects of stage load.
+-- column in_doubt BIGINT: Sent, outcome not known.
+-- column amount_received DECIMAL(12,2): Sum of the amounts of all records, US dollars.
+-- column amount_accepted DECIMAL(12,2): Sum of the amounts of accepted records, US dollars.
+-- column amount_created DECIMAL(12,2): Sum of the amounts of created records, US dollars.
+SELECT
+    batch_id,
+    target,
+    feed,
+    source,
+    resource_type,
+    state,
+    file_name,
+    file_sha256,
+    received_at,
+    finished_at,
+    lines,
+    not_taken,
+    records,
+    accepted,
+    rejected,
+    created,
+    adopted,
+    unchanged,
+    updated,
+    superseded,
+    skipped,
+    refused,
+    in_doubt,
+    amount_received,
+    amount_accepted,
+    amount_created
+FROM ledger_batch
+ORDER BY received_at, target, batch_id

@@ -1,0 +1,57 @@
+-- table import_row: One row per source record that the rules accepted, in the file where it came.
+-- inputs: ledger_record, ledger_repeat
+-- references: batch_id import_batch
+-- column batch_id VARCHAR: Batch of the file.
+-- column target VARCHAR: The target it was loaded into.
+-- column source VARCHAR: System that made the key.
+-- column source_key VARCHAR: The record's key in its source.
+-- column line BIGINT: First physical line of the record in the file.
+-- column state VARCHAR: What became of it: planned, sending, created, adopted, unchanged, updated, superseded, skipped,
+--   refused, in_doubt or undone.
+-- column resource_type VARCHAR: FHIR resource that it becomes.
+-- column resource_id VARCHAR: Id of the resource at the target.
+-- column patient_id VARCHAR: Id of the patient.
+-- column source_at TIMESTAMPTZ: The record's own time (paid on, authored), UTC.
+-- column amount DECIMAL(12,2): Amount in US dollars; empty where the record has none.
+-- column attempts BIGINT: How often it was sent; 0 for unchanged and skipped.
+-- column http_status BIGINT: Status of the last answer; empty where there was none.
+-- column finished_at TIMESTAMPTZ: When its outcome was known, UTC.
+WITH later AS (
+    SELECT *
+    FROM ledger_repeat
+    WHERE
+        NOT EXISTS (
+            SELECT 1
+            FROM ledger_record
+            WHERE
+                ledger_record.target = ledger_repeat.target
+                AND ledger_record.batch_id = ledger_repeat.batch_id
+                AND ledger_record.line = ledger_repeat.line
+        )
+),
+
+appearance AS (
+    SELECT *
+    FROM ledger_record
+    UNION ALL BY NAME
+    SELECT *
+    FROM later
+)
+
+SELECT
+    batch_id,
+    target,
+    source,
+    key AS source_key,
+    line,
+    state,
+    resource_type,
+    resource_id,
+    patient_id,
+    source_at,
+    amount,
+    attempts,
+    http_status,
+    finished_at
+FROM appearance
+ORDER BY target, batch_id, line

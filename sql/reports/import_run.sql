@@ -1,0 +1,52 @@
+-- table import_run: One row per run of a batch into the target of this publication, with what that run did.
+-- inputs: ledger_run, this_publication
+-- key: batch_id, run
+-- references: batch_id import_batch
+-- column batch_id VARCHAR: Batch that ran.
+-- column run BIGINT: Number of the run, from 1.
+-- column started_at TIMESTAMPTZ: Start, UTC.
+-- column finished_at TIMESTAMPTZ: End, UTC; empty while it runs and after a crash.
+-- column feed_hash VARCHAR: Hash of the feed file's content that the run used.
+-- column rules_version VARCHAR: Version of the rules that the run applied.
+-- column lines BIGINT: Physical lines of the file.
+-- column not_taken BIGINT: Lines that the feed does not take: filtered out, blank, a trailer.
+-- column records BIGINT: Records read: accepted and rejected.
+-- column accepted BIGINT: Records that every rule accepts; equal repeats within the file count.
+-- column rejected BIGINT: Records set aside before anything was sent.
+-- column created BIGINT: Made at the target by us.
+-- column adopted BIGINT: Found at the target, already made, with the same content.
+-- column unchanged BIGINT: Known from before with the same content; nothing sent.
+-- column updated BIGINT: Changed at the target (tasks).
+-- column superseded BIGINT: Replaced at the target by a new one (responses).
+-- column skipped BIGINT: Equal repeats within the file, and rows that the feed's policy skips.
+-- column refused BIGINT: Refused by the target; also rejects of stage load.
+-- column in_doubt BIGINT: Sent, outcome not known.
+-- column amount_received DECIMAL(12,2): Sum of the amounts of all records, US dollars.
+-- column amount_accepted DECIMAL(12,2): Sum of the amounts of accepted records, US dollars.
+-- column amount_created DECIMAL(12,2): Sum of the amounts of created records, US dollars.
+SELECT
+    ledger_run.batch_id,
+    ledger_run.run,
+    ledger_run.started_at,
+    ledger_run.finished_at,
+    ledger_run.feed_hash,
+    ledger_run.rules_version,
+    ledger_run.lines,
+    ledger_run.not_taken,
+    ledger_run.records,
+    ledger_run.accepted,
+    ledger_run.rejected,
+    ledger_run.created,
+    ledger_run.adopted,
+    ledger_run.unchanged,
+    ledger_run.updated,
+    ledger_run.superseded,
+    ledger_run.skipped,
+    ledger_run.refused,
+    ledger_run.in_doubt,
+    ledger_run.amount_received,
+    ledger_run.amount_accepted,
+    ledger_run.amount_created
+FROM ledger_run
+INNER JOIN this_publication ON ledger_run.target = this_publication.target
+ORDER BY ledger_run.batch_id, ledger_run.run

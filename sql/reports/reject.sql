@@ -1,0 +1,28 @@
+-- table reject: One row per record set aside by a rule, or refused by the target of this publication.
+-- inputs: ledger_reject, this_publication
+-- key: reject_id
+-- references: batch_id import_batch
+-- column reject_id VARCHAR: Name of the reject; a corrected record that carries it as _reject_id closes it.
+-- column batch_id VARCHAR: Batch of the file.
+-- column line BIGINT: First physical line of the record in the file.
+-- column source_key VARCHAR: The record's key in its source, where it could be read.
+-- column stage VARCHAR: Where it was set aside: parse, map, rule or load (refused by the target).
+-- column state VARCHAR: open, resubmitted, closed or discarded.
+-- column attempts BIGINT: How often it was tried.
+-- column first_seen_at TIMESTAMPTZ: First time it was set aside, UTC.
+-- column last_seen_at TIMESTAMPTZ: Last time it was set aside, UTC.
+-- column closed_by_batch VARCHAR: Batch whose record settled it.
+SELECT
+    ledger_reject.reject_id,
+    ledger_reject.batch_id,
+    ledger_reject.line,
+    ledger_reject.source_key,
+    ledger_reject.stage,
+    ledger_reject.state,
+    ledger_reject.attempts,
+    ledger_reject.first_seen_at,
+    ledger_reject.last_seen_at,
+    ledger_reject.closed_by_batch
+FROM ledger_reject
+INNER JOIN this_publication ON ledger_reject.target = this_publication.target
+ORDER BY ledger_reject.batch_id, ledger_reject.line, ledger_reject.reject_id

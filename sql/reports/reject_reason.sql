@@ -1,0 +1,17 @@
+-- table reject_reason: One row per reason of a reject.
+-- inputs: ledger_reject_reason, reject
+-- references: reject_id reject
+-- column reject_id VARCHAR: The reject.
+-- column rule_id VARCHAR: Rule that the record breaks, as in the list of requirements.
+-- column expression VARCHAR: FHIRPath of the element concerned, or the column of the file.
+-- column message VARCHAR: What was wrong, in codes, ids and paths.
+-- column retryable BOOLEAN: Whether another try may help without a correction.
+SELECT
+    reject_id,
+    rule_id,
+    coalesce(expression, column_name) AS expression,
+    message,
+    retryable
+FROM ledger_reject_reason
+WHERE reject_id IN (SELECT reject.reject_id FROM reject)
+ORDER BY reject_id, position

@@ -1,0 +1,19 @@
+-- table report_by_patient: One row per patient with reports, without entered-in-error.
+-- inputs: diagnostic_report, swept_report
+-- key: patient_id
+-- column patient_id VARCHAR: Id of the patient.
+-- column reports BIGINT: Number of reports.
+-- column first_effective_at TIMESTAMPTZ: Earliest effective_at, UTC.
+-- column last_effective_at TIMESTAMPTZ: Latest effective_at, UTC.
+-- column corrected BIGINT: Reports whose content a later sweep found changed since we first saw them.
+SELECT
+    report.patient_id,
+    count(*) AS reports,
+    min(report.effective_at) AS first_effective_at,
+    max(report.effective_at) AS last_effective_at,
+    count(*) FILTER (WHERE swept.changes > 0) AS corrected
+FROM diagnostic_report AS report
+INNER JOIN swept_report AS swept ON report.report_id = swept.report_id
+WHERE report.status <> 'entered-in-error' AND report.patient_id IS NOT NULL
+GROUP BY report.patient_id
+ORDER BY report.patient_id

@@ -1,0 +1,17 @@
+-- table report_by_performer: One row per practitioner that reports are assigned to, without entered-in-error.
+-- inputs: diagnostic_report, diagnostic_report_performer
+-- key: practitioner_id
+-- column practitioner_id VARCHAR: Id of the practitioner.
+-- column reports BIGINT: Number of reports; one with several performers counts for each.
+-- column patients BIGINT: Number of different patients.
+-- column p50_turnaround_hours DOUBLE: Median of the turnaround hours that are not negative.
+SELECT
+    performer.practitioner_id,
+    count(*) AS reports,
+    count(DISTINCT report.patient_id) AS patients,
+    quantile_cont(report.turnaround_hours, 0.5) FILTER (WHERE report.turnaround_hours >= 0) AS p50_turnaround_hours
+FROM (SELECT DISTINCT * FROM diagnostic_report_performer) AS performer
+INNER JOIN diagnostic_report AS report ON performer.report_id = report.report_id
+WHERE report.status <> 'entered-in-error'
+GROUP BY performer.practitioner_id
+ORDER BY performer.practitioner_id

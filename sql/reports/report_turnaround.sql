@@ -1,0 +1,24 @@
+-- table report_turnaround: Hours from effective to issued per first category and first code, without entered-in-error.
+-- inputs: diagnostic_report
+-- key: category_code, code
+-- column category_code VARCHAR: First category code of the reports.
+-- column code VARCHAR: First code of the reports.
+-- column code_display VARCHAR: Display of the code; of several the last in alphabetical order.
+-- column reports BIGINT: Number of reports, those without turnaround included.
+-- column p50_hours DOUBLE: Median of the turnaround hours that are not negative.
+-- column p90_hours DOUBLE: 90th percentile of the turnaround hours that are not negative, interpolated.
+-- column max_hours DOUBLE: The longest turnaround.
+-- column issued_before_effective BIGINT: Reports with a negative turnaround; they are in no percentile.
+SELECT
+    category_code,
+    code,
+    max(code_display) AS code_display,
+    count(*) AS reports,
+    quantile_cont(turnaround_hours, 0.5) FILTER (WHERE turnaround_hours >= 0) AS p50_hours,
+    quantile_cont(turnaround_hours, 0.9) FILTER (WHERE turnaround_hours >= 0) AS p90_hours,
+    max(turnaround_hours) FILTER (WHERE turnaround_hours >= 0) AS max_hours,
+    count(*) FILTER (WHERE turnaround_hours < 0) AS issued_before_effective
+FROM diagnostic_report
+WHERE status <> 'entered-in-error'
+GROUP BY category_code, code
+ORDER BY category_code, code

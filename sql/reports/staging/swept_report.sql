@@ -1,0 +1,40 @@
+-- Makes swept_report, which the report tables read, of the sweep's Parquet (relation sweep: report_id, body, changes,
+-- gone_at).
+-- The one place where bodies are read as JSON: an element of another shape than the interface's becomes empty.
+-- Names are in lower case here, as DuckDB does not tell the cases apart.
+WITH shaped AS (
+    SELECT
+        report_id,
+        changes,
+        json_transform(body, '{
+            "status": "VARCHAR",
+            "category": [{"coding": [{"system": "VARCHAR", "code": "VARCHAR", "display": "VARCHAR"}]}],
+            "code": {"coding": [{"system": "VARCHAR", "code": "VARCHAR", "display": "VARCHAR"}], "text": "VARCHAR"},
+            "subject": {"reference": "VARCHAR"},
+            "encounter": {"reference": "VARCHAR"},
+            "effectiveDateTime": "VARCHAR",
+            "issued": "VARCHAR",
+            "performer": [{"reference": "VARCHAR"}],
+            "result": [{"reference": "VARCHAR"}],
+            "presentedForm": [{"url": "VARCHAR"}]
+        }') AS report
+    FROM sweep
+    WHERE gone_at IS NULL
+)
+
+SELECT
+    report_id,
+    changes,
+    report.status,
+    flatten(list_transform(coalesce(report.category, []), LAMBDA each: coalesce(each.coding, []))) AS categories,
+    coalesce(report.code.coding, []) AS codes,
+    report.code.text AS code_text,
+    reference_id(report.subject.reference, 'Patient') AS patient_id,
+    reference_id(report.encounter.reference, 'Encounter') AS encounter_id,
+    moment(report.effectivedatetime) AS effective_at,
+    contains(report.effectivedatetime, 'T') AS effective_has_time,
+    moment(report.issued) AS issued_at,
+    reference_ids(report.performer, 'Practitioner') AS performer_ids,
+    reference_ids(report.result, 'Observation') AS result_ids,
+    len(coalesce(report.presentedform, [])) AS document_count
+FROM shaped

@@ -1,0 +1,480 @@
+"""The published tables: exactly those promised, right to the cent, and replaced in one step whoever reads."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+from pipelines.ledger import Intent, Ledger, Outcome, Reason, Reject, Repeat, utc_text
+from pipelines.publish import Publication, PublicationError, publish
+from pipelines.report import sweep
+from pipelines.report_tables import report_tables, with_dictionary
+
+TARGET = "urn:uuid:5f0c7c5e-0000-4000-8000-000000000001"
+OF = ("default", "PaymentNotice")
+BATCH = "payments-0123456789ab"
+START = datetime(2026, 3, 1, 12, tzinfo=UTC)
+LAB = {"system": "http://terminology.hl7.org/CodeSystem/v2-0074", "code": "LAB", "display": "Laboratory"}
+RAD = {"system": "http://loinc.org", "code": "LP29684-5", "display": "Radiology"}
+CBC = {"system": "http://loinc.org", "code": "58410-2", "display": "CBC panel"}
+CBC_LOCAL = {"system": "http://example.com", "code": "CBC"}
+
+COUNTS = (
+    "lines not_taken records accepted rejected created adopted unchanged updated superseded skipped refused in_doubt "
+    "amount_received amount_accepted amount_created"
+)
+SURFACE = {
+    "diagnostic_report": "report_id status category_system category_code category_display code_system code "
+    "code_display code_text patient_id encounter_id effective_at issued_at turnaround_hours "
+    "result_count performer_count document_count",
+    "diagnostic_report_category": "report_id position system code display",
+    "diagnostic_report_code": "report_id position system code display",
+    "diagnostic_report_performer": "report_id practitioner_id",
+    "diagnostic_report_result": "report_id observation_id",
+    "report_volume_by_month": "month category_code status reports patients",
+    "report_turnaround": "category_code code code_display reports "
+    "p50_hours p90_hours max_hours issued_before_effective",
+    "report_by_patient": "patient_id reports first_effective_at last_effective_at corrected",
+    "report_by_performer": "practitioner_id reports patients p50_turnaround_hours",
+    "import_batch": "batch_id target feed source resource_type state file_name file_sha256 received_at finished_at "
+    + COUNTS,
+    "import_run": f"batch_id run started_at finished_at feed_hash rules_version {COUNTS}",
+    "import_row": "batch_id target source source_key line state resource_type resource_id patient_id source_at amount "
+    "attempts http_status finished_at",
+    "reject": "reject_id batch_id line source_key stage state attempts first_seen_at last_seen_at closed_by_batch",
+    "reject_reason": "reject_id rule_id expression message retryable",
+    "payment_reconciliation": "patient_id paid_on received created refused difference",
+    "publication": "published_at target reports_total batches software_version",
+}
+
+
+def report(name: str, **fields: Any) -> dict[str, Any]:
+    return {
+        "resourceType": "DiagnosticReport",
+        "id": name,
+        "text": {"status": "generated", "div": "<div>PLANTED-TEXT</div>"},
+        "status": "final",
+        "category": [{"coding": [LAB]}],
+        "code": {"coding": [CBC], "text": "Complete blood count"},
+        "subject": {"reference": "Patient/p1", "type": "Patient"},
+        **fields,
+    }
+
+
+def practitioners(*names: str) -> list[dict[str, str]]:
+    return [{"reference": f"Practitioner/{name}", "type": "Practitioner"} for name in names]
+
+
+REPORTS = [
+    report(
+        "r1",
+        category=[{"coding": [LAB, {"code": "X"}]}, {"coding": [RAD]}],
+        code={"coding": [CBC, CBC_LOCAL], "text": "Complete blood count"},
+        encounter={"reference": "Encounter/e1", "type": "Encounter"},
+        effectiveDateTime="2026-01-31T23:30:00-02:00",
+        issued="2026-02-01T03:30:00+00:00",
+        performer=practitioners("d1", "d2"),
+        result=[{"reference": "Observation/o1"}, {"reference": "Observation/o2"}],
+        presentedForm=[{"contentType": "text/plain", "url": "http://x/DiagnosticReport/r1/files/presentedForm/0"}],
+    ),
+    report(
+        "r2",
+        effectiveDateTime="2026-01-10T10:00:00.5Z",
+        issued="2026-01-10T20:00:00.500+00:00",
+        performer=practitioners("d1"),
+    ),
+    report("r3", effectiveDateTime="2026-01-05", issued="2026-01-06T00:00:00+00:00", performer=practitioners("d1")),
+    report("r4", effectiveDateTime="2026-01-10T10:00:00Z", issued="2026-01-10T08:00:00Z"),
+    report(
+        "r5",
+        status="entered-in-error",
+        effectiveDateTime="2026-01-01T00:00:00Z",
+        issued="2026-01-11T00:00:00Z",
+        performer=practitioners("d3"),
+    ),
+    report("r6", category=[{"coding": [RAD]}], code={"text": "No coding"}, subject={"reference": "Patient/p2"}),
+]
+
+
+class Target:
+    def __init__(self, reports: list[dict[str, Any]]) -> None:
+        self.reports = reports
+
+    def pages(self, resource_type: str) -> Iterator[dict[str, Any]]:
+        yield {"total": len(self.reports), "entry": [{"resource": each} for each in self.reports]}
+
+
+class World:
+    """A home with a ledger, and a clock that moves a minute with each look."""
+
+    def __init__(self, home: Path) -> None:
+        self.home, self.time, self.reports = home, START, list(REPORTS)
+        self.ledger = Ledger.open(home / "ledger.db", self.clock)
+
+    def clock(self) -> datetime:
+        self.time += timedelta(minutes=1)
+        return self.time
+
+    def publish(self) -> Publication:
+        return publish(self.home, self.ledger, sweep(Target(self.reports), self.home, TARGET, self.clock))
+
+    def run(self, batch: str, counts: dict[str, int], target: str = TARGET) -> None:
+        state = "finished"
+        new = self.ledger.start_batch(
+            target, batch, feed="payments", source="default", resource_type="PaymentNotice", file_name="payments.csv"
+        )
+        run = self.ledger.start_run(target, batch, feed_hash="f1", rules_version="1")
+        self.ledger.finish_run(target, batch, run, state=state, counts=counts)
+        if new:
+            self.ledger.finish_batch(target, batch, state, counts)
+
+    def rows(self, query: str) -> list[tuple[Any, ...]]:
+        with duckdb.connect(self.home / "published" / "reports.duckdb", read_only=True) as db:
+            db.execute("SET TimeZone = 'UTC'")
+            return db.execute(query).fetchall()
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    made = World(tmp_path)
+    yield made
+    made.ledger.close()
+
+
+def payment(key: str, line: int, cents: int, patient: str = "p1", batch: str = BATCH, day: int = 1) -> Intent:
+    return Intent(key, 1, batch, line, f"h-{key}", "f1", patient, utc_text(datetime(2026, 2, day, tzinfo=UTC)), cents)
+
+
+def import_payments(world: World) -> None:
+    """Two batches: six payments of every fate and a reject; then a file that repeats one and corrects two."""
+    ledger, paid = world.ledger, utc_text(datetime(2026, 2, 1, tzinfo=UTC))
+    six = [payment(f"k{n}", n, 1000 + n, "p2" if n == 6 else "p1", day=2 if n == 7 else 1) for n in range(2, 8)]
+    with ledger.lease(TARGET) as lease:
+        ledger.intend(lease, *OF, six)
+        fates: list[tuple[str, str | None, int | None]] = [
+            ("created", "id-2", 201),
+            ("adopted", "id-3", 200),
+            ("refused", None, 422),
+        ]
+        fates += [("in_doubt", None, None), ("created", "id-6", 201), ("refused", None, 422)]
+        ledger.settle(TARGET, *OF, [Outcome(i.key, 1, *fate) for i, fate in zip(six, fates, strict=True)])
+        refusal = [Reason("PAY-9", "PaymentNotice.amount", None, "Unprocessable entity", True)]
+        bad = [Reason("PAY-2", "PaymentNotice.amount.value", "amount", "more than two decimals", False)]
+        bad.append(Reason("FEED-1", None, "paid_on", "not a date", False))
+        rejects = [
+            Reject(i.line, 1, i.key, "load", i.patient_id, i.source_at, i.amount_cents, refusal)
+            for i in (six[2], six[5])
+        ]
+        rejects.append(Reject(8, 1, "k8", "rule", "p1", paid, 500, bad))
+        ledger.reject(TARGET, *OF, BATCH, rejects)
+        counts = {"header": 1, "lines": 9, "not_taken": 1, "records": 7, "accepted": 6, "rejected": 1, "created": 2}
+        counts |= {"adopted": 1, "refused": 2, "in_doubt": 1, "amount_received": 6527 + 500, "amount_accepted": 6527}
+        world.run(BATCH, counts | {"amount_created": 1002 + 1006})
+
+        second = "payments-ffffffffffff"
+        ledger.note_repeats(TARGET, *OF, second, [Repeat(2, "k2", "unchanged", "id-2", "p1", paid, 1002)])
+        ledger.intend_again(lease, *OF, [payment("k4", 3, 904, batch=second)])
+        ledger.intend(lease, *OF, [payment("k8", 4, 490, batch=second)])
+        ledger.settle(TARGET, *OF, [Outcome("k4", 1, "created", "id-4", 201), Outcome("k8", 1, "created", "id-8", 201)])
+        ledger.close_rejects(TARGET, *OF, ["k2", "k4", "k8"], batch_id=second)
+        counts = {"header": 1, "lines": 4, "records": 3, "accepted": 3, "created": 2, "unchanged": 1}
+        world.run(second, counts | {"amount_received": 2396, "amount_accepted": 2396, "amount_created": 1394})
+
+
+def test_every_promised_table_and_column_exists_and_no_other(world: World) -> None:
+    """REPORT-01, REPORT-02, REPORT-03"""
+    import_payments(world)
+    published = world.publish()
+    found: dict[str, list[str]] = {}
+    described = "SELECT table_name, column_name, data_type, comment FROM duckdb_columns() WHERE schema_name = 'main' "
+    for table, column, kind, comment in world.rows(described + "AND NOT internal ORDER BY table_name, column_index"):
+        found.setdefault(table, []).append(column)
+        assert comment
+        if column.endswith("_at"):
+            assert kind == "TIMESTAMP WITH TIME ZONE"
+        if column.startswith("amount") or (
+            table == "payment_reconciliation" and column not in ("patient_id", "paid_on")
+        ):
+            assert kind == "DECIMAL(12,2)"
+    assert found == {name: columns.split() for name, columns in SURFACE.items()}
+    assert all(comment for (comment,) in world.rows("SELECT comment FROM duckdb_tables()"))
+    parquet = published.path.parent / "parquet"
+    assert sorted(path.name for path in parquet.iterdir()) == sorted(f"{name}.parquet" for name in SURFACE)
+    for name, columns in SURFACE.items():
+        of_parquet = duckdb.read_parquet(f"{parquet}/{name}.parquet")
+        assert of_parquet.columns == columns.split()
+        assert [of_parquet.shape[:1]] == world.rows(f"SELECT count(*) FROM {name}") == [(published.rows[name],)]
+
+
+def test_reports_become_rows(world: World) -> None:
+    """REPORT-06, REPORT-07, REPORT-08, REPORT-09, REPORT-20"""
+    world.publish()
+    [r1] = world.rows("FROM diagnostic_report WHERE report_id = 'r1'")
+    assert r1[:9] == (
+        *("r1", "final", LAB["system"], "LAB", "Laboratory"),
+        *(CBC["system"], "58410-2", "CBC panel", "Complete blood count"),
+    )
+    effective, issued = datetime(2026, 2, 1, 1, 30, tzinfo=UTC), datetime(2026, 2, 1, 3, 30, tzinfo=UTC)
+    assert r1[9:] == ("p1", "e1", effective, issued, 2.0, 2, 2, 1)
+    others = "SELECT report_id, effective_at, turnaround_hours, category_code, code FROM diagnostic_report OFFSET 1"
+    assert world.rows(others) == [
+        ("r2", datetime(2026, 1, 10, 10, 0, 0, 500000, tzinfo=UTC), 10.0, "LAB", "58410-2"),
+        ("r3", datetime(2026, 1, 5, tzinfo=UTC), None, "LAB", "58410-2"),
+        ("r4", datetime(2026, 1, 10, 10, tzinfo=UTC), -2.0, "LAB", "58410-2"),
+        ("r5", datetime(2026, 1, 1, tzinfo=UTC), 240.0, "LAB", "58410-2"),
+        ("r6", None, None, "LP29684-5", None),
+    ]
+    assert world.rows("FROM diagnostic_report_category WHERE report_id = 'r1'") == [
+        ("r1", 0, LAB["system"], "LAB", "Laboratory"),
+        ("r1", 1, None, "X", None),
+        ("r1", 2, "http://loinc.org", "LP29684-5", "Radiology"),
+    ]
+    assert world.rows("FROM diagnostic_report_code WHERE report_id IN ('r1', 'r6')") == [
+        ("r1", 0, "http://loinc.org", "58410-2", "CBC panel"),
+        ("r1", 1, "http://example.com", "CBC", None),
+    ]
+    performers = [("r1", "d1"), ("r1", "d2"), ("r2", "d1"), ("r3", "d1"), ("r5", "d3")]
+    assert world.rows("FROM diagnostic_report_performer") == performers
+    assert world.rows("FROM diagnostic_report_result") == [("r1", "o1"), ("r1", "o2")]
+
+
+def test_figures_leave_out_what_is_entered_in_error_and_negative_turnarounds(world: World) -> None:
+    """REPORT-10, REPORT-11, REPORT-12, REPORT-13, REPORT-20, REPORT-22"""
+    world.publish()
+    assert world.rows("FROM report_volume_by_month") == [
+        (date(2026, 1, 1), "LAB", "entered-in-error", 1, 1),
+        (date(2026, 1, 1), "LAB", "final", 3, 1),
+        (date(2026, 2, 1), "LAB", "final", 1, 1),
+        (None, "LP29684-5", "final", 1, 1),
+    ]
+    assert world.rows("FROM report_turnaround") == [
+        ("LAB", "58410-2", "CBC panel", 4, 6.0, pytest.approx(9.2), 10.0, 1),
+        ("LP29684-5", None, None, 1, None, None, None, 0),
+    ]
+    first, last = datetime(2026, 1, 5, tzinfo=UTC), datetime(2026, 2, 1, 1, 30, tzinfo=UTC)
+    assert world.rows("FROM report_by_patient") == [("p1", 4, first, last, 0), ("p2", 1, None, None, 0)]
+    assert world.rows("FROM report_by_performer") == [("d1", 3, 1, 6.0), ("d2", 1, 1, 2.0)]
+
+
+def test_corrected_counts_reports_that_a_later_sweep_found_changed(world: World) -> None:
+    """REPORT-21, REPORT-22"""
+    world.publish()
+    world.reports[0] = {**world.reports[0], "issued": "2026-02-01T04:30:00+00:00"}
+    world.reports[1] = {**world.reports[1], "status": "entered-in-error"}
+    del world.reports[2]
+    world.publish()
+    world.publish()
+    assert world.rows("SELECT patient_id, reports, corrected FROM report_by_patient") == [("p1", 2, 1), ("p2", 1, 0)]
+    assert world.rows("SELECT count(*) FROM diagnostic_report") == [(5,)]
+
+
+def test_batches_and_runs_show_counts_and_amounts(world: World) -> None:
+    """REPORT-14, REPORT-23, LEDGER-02: the same file again is a run, and changes neither batch nor rows."""
+    import_payments(world)
+    world.publish()
+    batch = "SELECT * EXCLUDE (received_at, finished_at) FROM import_batch"
+    before, rows = world.rows(batch), world.rows("FROM import_row")
+    counts = (9, 1, 7, 6, 1, 2, 1, 0, 0, 0, 0, 2, 1, Decimal("70.27"), Decimal("65.27"), Decimal("20.08"))
+    assert before[0] == (
+        BATCH,
+        TARGET,
+        "payments",
+        "default",
+        "PaymentNotice",
+        "finished",
+        "payments.csv",
+        None,
+        *counts,
+    )
+    world.run(BATCH, {"lines": 9, "records": 7, "accepted": 6, "unchanged": 5, "refused": 1, "rejected": 1})
+    world.ledger.note_repeats(TARGET, *OF, BATCH, [Repeat(2, "k2", "unchanged", "id-2", "p1", None, 1002)])
+    world.publish()
+    assert (world.rows(batch), world.rows("FROM import_row")) == (before, rows)
+    runs = world.rows("SELECT batch_id, run, created, unchanged, feed_hash, rules_version FROM import_run")
+    assert runs == [
+        (BATCH, 1, 2, 0, "f1", "1"),
+        (BATCH, 2, 0, 5, "f1", "1"),
+        ("payments-ffffffffffff", 1, 2, 1, "f1", "1"),
+    ]
+
+
+def test_rows_show_where_each_record_stands(world: World) -> None:
+    """REPORT-15, LEDGER-04"""
+    import_payments(world)
+    world.publish()
+    chosen = "SELECT source_key, line, state, resource_id, amount, attempts, http_status FROM import_row"
+    assert world.rows(f"{chosen} WHERE batch_id = '{BATCH}'") == [
+        ("k2", 2, "created", "id-2", Decimal("10.02"), 1, 201),
+        ("k3", 3, "adopted", "id-3", Decimal("10.03"), 1, 200),
+        ("k4", 4, "refused", None, Decimal("10.04"), 1, 422),
+        ("k5", 5, "in_doubt", None, Decimal("10.05"), 1, None),
+        ("k6", 6, "created", "id-6", Decimal("10.06"), 1, 201),
+        ("k7", 7, "refused", None, Decimal("10.07"), 1, 422),
+    ]
+    assert world.rows(f"{chosen} WHERE batch_id <> '{BATCH}'") == [
+        ("k2", 2, "unchanged", "id-2", Decimal("10.02"), 0, None),
+        ("k4", 3, "created", "id-4", Decimal("9.04"), 2, 201),
+        ("k8", 4, "created", "id-8", Decimal("4.90"), 1, 201),
+    ]
+
+
+def test_rejects_show_every_reason_and_what_closed_them(world: World) -> None:
+    """REPORT-16, REPORT-17, LEDGER-07"""
+    import_payments(world)
+    world.publish()
+    chosen = "SELECT line, source_key, stage, state, attempts, closed_by_batch FROM reject"
+    assert world.rows(chosen) == [
+        (4, "k4", "load", "closed", 1, "payments-ffffffffffff"),
+        (7, "k7", "load", "open", 1, None),
+        (8, "k8", "rule", "closed", 1, "payments-ffffffffffff"),
+    ]
+    joined = "SELECT line, rule_id, expression, message, retryable FROM reject_reason JOIN reject USING (reject_id)"
+    assert sorted(world.rows(joined)) == [
+        (4, "PAY-9", "PaymentNotice.amount", "Unprocessable entity", True),
+        (7, "PAY-9", "PaymentNotice.amount", "Unprocessable entity", True),
+        (8, "FEED-1", "paid_on", "not a date", False),
+        (8, "PAY-2", "PaymentNotice.amount.value", "more than two decimals", False),
+    ]
+
+
+def test_payments_are_reconciled_per_patient_and_day_to_the_cent(world: World) -> None:
+    """REPORT-18, REPORT-24: adopted counts as created, a rejected one as refused, a corrected one as its correction."""
+    import_payments(world)
+    world.run("payments-b", {}, target="elsewhere")
+    world.publish()
+    in_doubt, created = Decimal("10.05"), Decimal("10.02") + Decimal("10.03") + Decimal("9.04") + Decimal("4.90")
+    assert world.rows("FROM payment_reconciliation") == [
+        ("p1", date(2026, 2, 1), created + in_doubt, created, Decimal("0.00"), in_doubt),
+        ("p1", date(2026, 2, 2), Decimal("10.07"), Decimal("0.00"), Decimal("10.07"), Decimal("0.00")),
+        ("p2", date(2026, 2, 1), Decimal("10.06"), Decimal("10.06"), Decimal("0.00"), Decimal("0.00")),
+    ]
+
+
+def test_every_publication_is_on_record(world: World) -> None:
+    """REPORT-19"""
+    first = world.publish()
+    import_payments(world)
+    second = world.publish()
+    assert world.rows("SELECT published_at, target, reports_total, batches FROM publication") == [
+        (first.published_at, TARGET, 6, 0),
+        (second.published_at, TARGET, 6, 2),
+    ]
+
+
+def test_a_reader_keeps_the_old_file_and_a_new_process_sees_the_new_one(world: World) -> None:
+    """REPORT-04: and the publication before is kept beside the new one."""
+    old = world.publish()
+    reader = duckdb.connect(old.path, read_only=True)
+    assert reader.sql("SELECT count(*) FROM diagnostic_report").fetchall() == [(6,)]
+    world.reports.append(report("r7"))
+    world.publish()
+    assert reader.sql("SELECT count(*) FROM diagnostic_report").fetchall() == [(6,)]
+    count = (
+        "import duckdb, sys; print(duckdb.connect(sys.argv[1], read_only=True).sql('FROM diagnostic_report').shape[0])"
+    )
+
+    def seen(path: Path) -> str:
+        return subprocess.run([sys.executable, "-c", count, path], capture_output=True, text=True, check=True).stdout
+
+    assert seen(old.path) == "7\n"
+    assert seen(old.path.with_name("reports.previous.duckdb")) == "6\n"
+    reader.close()
+    assert {path.stat().st_mode & 0o777 for path in old.path.parent.glob("**/*.[dp]*") if path.is_file()} == {0o444}
+    left = {path.name for path in old.path.parent.iterdir()}
+    assert left == {".lock", "parquet", "reports.duckdb", "reports.previous.duckdb"}
+
+
+WRITER = """
+import duckdb, sys
+db = duckdb.connect(sys.argv[1])
+db.execute("CREATE TABLE mine AS SELECT 1 AS x")
+print("open", flush=True)
+sys.stdin.readline()
+db.execute("INSERT INTO mine VALUES (2)")
+db.close()
+print("closed", flush=True)
+"""
+
+
+def test_one_who_has_the_file_open_for_writing_neither_blocks_nor_breaks_a_publication(world: World) -> None:
+    """REPORT-05: a foreign .wal is moved aside, before and after the writer ends."""
+    path = world.publish().path
+    path.chmod(0o644)
+    with subprocess.Popen(
+        [sys.executable, "-c", WRITER, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as writer:
+        assert writer.stdin
+        assert writer.stdout
+        assert writer.stdout.readline() == "open\n"
+        assert path.with_name("reports.duckdb.wal").exists()
+        world.reports.append(report("r7"))
+        world.publish()
+        assert not path.with_name("reports.duckdb.wal").exists()
+        assert len(list(path.parent.glob("reports.foreign-*.wal"))) == 1
+        assert world.rows("SELECT count(*) FROM diagnostic_report") == [(7,)]
+        writer.stdin.write("\n")
+        writer.stdin.flush()
+        writer.wait(30)
+    world.reports.append(report("r8"))
+    world.publish()
+    assert world.rows("SELECT count(*) FROM diagnostic_report") == [(8,)]
+    assert world.rows("SELECT table_name FROM duckdb_tables() WHERE table_name = 'mine'") == []
+
+
+def test_tables_that_do_not_agree_are_not_published(world: World) -> None:
+    """REPORT-23: every statement that is not true is named, and what was published stays."""
+    world.publish()
+    before = world.rows("FROM publication")
+    world.run("payments-b", {"records": 3, "accepted": 2, "rejected": 0, "created": 1})
+    with pytest.raises(PublicationError) as caught:
+        world.publish()
+    assert str(caught.value) == (
+        "not published, because these are not true: records = accepted + rejected, "
+        "and accepted = the sum of the outcomes; a batch of one finished run has as many rows as accepted records"
+    )
+    assert world.rows("FROM publication") == before
+    assert not list((world.home / "published").glob("parquet/*.part"))
+
+
+def test_what_a_killed_publication_left_is_removed(world: World) -> None:
+    published = world.home / "published"
+    (published / "parquet").mkdir(parents=True)
+    for name in (".reports.99.duckdb", ".reports.99.duckdb.wal", ".reports.previous", "parquet/reject.parquet.part"):
+        (published / name).write_bytes(b"half")
+    world.publish()
+    assert not [path for path in published.glob("**/*") if path.name.startswith(".reports") or path.suffix == ".part"]
+
+
+def test_a_target_that_was_never_swept_still_gets_its_import_tables(world: World) -> None:
+    from pipelines.report import kept
+
+    import_payments(world)
+    publish(world.home, world.ledger, kept(world.home, TARGET))
+    assert world.rows("SELECT count(*) FROM diagnostic_report UNION ALL SELECT count(*) FROM import_batch") == [
+        (0,),
+        (2,),
+    ]
+
+
+def test_a_report_of_another_shape_leaves_its_cells_empty(world: World) -> None:
+    odd = {"category": "LAB", "code": {"coding": {}}, "effectiveDateTime": "yesterday", "issued": 7, "result": [{}]}
+    world.reports = [report("odd", **odd), report("year", effectiveDateTime="2026", subject={"reference": "Group/g"})]
+    world.publish()
+    cells = "SELECT category_code, code, effective_at, issued_at, result_count, patient_id FROM diagnostic_report"
+    assert world.rows(cells) == [
+        (None, None, None, None, 0, "p1"),
+        ("LAB", "58410-2", datetime(2026, 1, 1, tzinfo=UTC), None, 0, None),
+    ]
+
+
+def test_the_data_dictionary_is_current() -> None:
+    """REPORT-03: docs/analysts.md is written from the headers of sql/reports."""
+    page = (Path(__file__).parents[2] / "docs" / "analysts.md").read_text()
+    assert page == with_dictionary(page, report_tables()), "python -m pipelines.report_tables docs/analysts.md"
+    assert {table.name for table in report_tables()} == set(SURFACE)
