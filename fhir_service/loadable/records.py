@@ -1,0 +1,45 @@
+"""The loaded records that the interface does not show: names of people and groups, and the notes of encounters."""
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from fhir_service.interface.datatypes import ID_PATTERN
+from fhir_service.interface.site import Site
+from fhir_service.loadable.reading import Flaw
+from fhir_service.loadable.references import time_of
+
+NOTE_STATES = {"cancelled": "cancelled", "entered-in-error": "deleted"}
+_ID = re.compile(rf"{ID_PATTERN}\Z", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class EncounterNote:
+    """The note of an Encounter. `id` is None when the record names none."""
+
+    id: str | None
+    state: str
+    service_at: str | None
+
+
+def display(body: dict[str, Any]) -> str | None:
+    """The name of a Group, Patient or Practitioner."""
+    name = body.get("name")
+    if isinstance(name, str):
+        return name
+    names = name or [{}]
+    chosen = next((found for found in names if found.get("use") == "official"), names[0])
+    parts = [part for part in [*chosen.get("given", ()), chosen.get("family")] if part]
+    return chosen.get("text") or " ".join(parts) or None
+
+
+def note(encounter: dict[str, Any], site: Site, flaws: list[Flaw]) -> EncounterNote:
+    """QR-NOTE-10: the note of an Encounter, by its note-id extension, and what its status makes of it."""
+    found = None
+    for index, extension in enumerate(encounter.get("extension", ())):
+        if extension.get("url") == site.note_id:
+            found = extension.get("valueId")
+            if not isinstance(found, str) or not _ID.match(found):
+                flaws.append(Flaw(f"Encounter.extension[{index}].valueId", "not an id"))
+    service_at = time_of(encounter.get("period", {}), "start", "Encounter.period", flaws)
+    return EncounterNote(found, NOTE_STATES.get(encounter.get("status", ""), "open"), service_at)

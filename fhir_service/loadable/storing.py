@@ -1,0 +1,255 @@
+"""Storing a chunk of examined records in one transaction: what is new, what replaces, what the store refuses."""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Literal
+
+from sqlalchemy import Connection, Table, delete, select
+
+from fhir_service.billing import reallocate
+from fhir_service.interface.datatypes import dump_json, parse_instant
+from fhir_service.loadable import questionnaires
+from fhir_service.loadable.examining import Ready
+from fhir_service.loadable.reading import Flaw
+from fhir_service.store.dialects import Dialect
+from fhir_service.store.tables import BODIES, CHARGE, DOCUMENT, NOTE, RECORD
+from fhir_service.store.view import Changes, Current
+
+Verdict = Literal["created", "unchanged", "updated", "refused"]
+CLIENT = "reference"
+QUESTIONNAIRE, RESPONSE = BODIES["Questionnaire"], BODIES["QuestionnaireResponse"]
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is stored under a record's type and id."""
+
+    digest: str
+    last_updated: str | None
+    patient: str | None
+    note: str | None
+
+
+def known(connection: Connection, dialect: Dialect, references: Collection[str]) -> dict[str, Known]:
+    """The stored records among these, by `Type/id`."""
+    columns = ("reference", "digest", "last_updated", "patient", "note")
+    return {row[0]: Known(*row[1:]) for row in dialect.among(connection, RECORD, "reference", references, columns)}
+
+
+def stays(stored: Known, new: Ready) -> bool:
+    """Whether what is stored stays: it is the same, or the later by `meta.lastUpdated` (REF-03, REF-05)."""
+    if stored.digest == new.digest:
+        return True
+    try:
+        return parse_instant(stored.last_updated or "") > parse_instant(new.last_updated or "")
+    except ValueError:
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """What storing takes from outside."""
+
+    dialect: Dialect
+    next_seq: Callable[[], int]
+    now: datetime
+    new_id: Callable[[], str]
+
+
+class Chunk:
+    """Records of one type, each id once, and what becomes of them in this transaction."""
+
+    def __init__(self, connection: Connection, tools: Tools, records: Sequence[Ready]) -> None:
+        self.connection, self.tools, self.records = connection, tools, records
+        self.known = known(connection, tools.dialect, {record.reference for record in records})
+        self.changes = Changes(tools.next_seq)
+        self.changed: dict[str, tuple[Table, tuple[str, ...], list[tuple[Any, ...]]]] = {}
+
+    def store(self) -> list[Verdict]:
+        """Stores the records; a verdict for each, in their order. One that is refused gets its flaw."""
+        self._refuse_without_patient()
+        waiting = [record for record in self._waiting() if not record.record.flaws]
+        if waiting:
+            _STORE.get(waiting[0].record.type or "", Chunk._plain)(self, waiting)
+        stored = [record for record in waiting if not record.record.flaws]
+        if stored:
+            self._records(stored)
+        self._flush()
+        if stored and stored[0].record.type == "Claim":
+            self._reallocate(stored)
+        return [self._verdict(record) for record in self.records]
+
+    def _verdict(self, record: Ready) -> Verdict:
+        if record.record.flaws:
+            return "refused"
+        stored = self.known.get(record.reference)
+        if stored is None:
+            return "created"
+        return "unchanged" if stays(stored, record) else "updated"
+
+    def _waiting(self) -> list[Ready]:
+        """The records that are new or newer."""
+        return [r for r in self.records if not ((stored := self.known.get(r.reference)) and stays(stored, r))]
+
+    def _refuse_without_patient(self) -> None:
+        """REF-06: a record whose patient is not stored is refused."""
+        wanted = {f"Patient/{record.patient}" for record in self.records if record.patient}
+        found = known(self.connection, self.tools.dialect, wanted)
+        for record in self.records:
+            if record.patient and f"Patient/{record.patient}" not in found:
+                element = "patient" if record.record.type == "Claim" else "subject"
+                record.record.flaws.append(Flaw(f"{record.record.type}.{element}", "the patient is not known"))
+
+    # --- by type ---
+
+    def _plain(self, _: list[Ready]) -> None:
+        """Nothing beside the record itself."""
+
+    def _records(self, records: list[Ready]) -> None:
+        """The records as they were loaded."""
+        for record in records:
+            kind, note = record.record.type, record.note.id if record.note else None
+            row = {"reference": record.reference, "type": kind, "patient": record.patient, "display": record.display}
+            row |= {"note": note, "last_updated": record.last_updated, "digest": record.digest, "body": record.body}
+            self._put(RECORD, row, new=record.reference not in self.known)
+
+    def _put(self, table: Table, row: dict[str, Any], new: bool) -> None:
+        """Adds a row, or changes the one with the same key, the first of its columns."""
+        if new:
+            self.changes.add(table, row)
+        else:
+            self.changed.setdefault(table.name, (table, tuple(row), []))[2].append(tuple(row.values()))
+
+    def _flush(self) -> None:
+        for table, columns, rows in self.changed.values():
+            self.tools.dialect.change(self.connection, table, rows, columns)
+        if self.changes:
+            self.changes.flush(self.connection, self.tools.dialect)
+        self.changes, self.changed = Changes(self.tools.next_seq), {}
+
+    def _encounters(self, records: list[Ready]) -> None:
+        """The notes of encounters. A stored encounter keeps its note; no two encounters share one."""
+        named = [record.note.id for record in records if record.note and record.note.id]
+        taken = {row[0] for row in self.tools.dialect.among(self.connection, NOTE, "id", set(named), ("id",))}
+        twice = Counter(named)
+        for record in records:
+            stored, note = self.known.get(record.reference), record.note
+            if note is None:
+                continue
+            own = stored.note if stored else None
+            if note.id and note.id != own and (own or note.id in taken or twice[note.id] > 1):
+                text = "a stored encounter keeps its note" if own else "the note belongs to another encounter"
+                record.record.flaws.append(Flaw("Encounter.extension", text))
+                continue
+            record.note = note = replace(note, id=note.id or own or self.tools.new_id())
+            row = {"id": note.id, "patient": record.patient, "encounter": record.id, "state": note.state}
+            self._put(NOTE, row | {"service_at": note.service_at}, new=own is None)
+
+    def _claims(self, records: list[Ready]) -> None:
+        """The charges of claims (decision P3)."""
+        ids = {record.id for record in records if record.reference in self.known}
+        charged = {row[0] for row in self.tools.dialect.among(self.connection, CHARGE, "claim", ids, ("claim",))}
+        gone = [record.id for record in records if record.charge is None and record.id in charged]
+        if gone:
+            self.connection.execute(delete(CHARGE).where(CHARGE.c.claim.in_(gone)))
+        for record in records:
+            if record.charge:
+                row = {"claim": record.id, "patient": record.patient, "created": record.charge.created}
+                self._put(CHARGE, row | {"cents": record.charge.cents, "paid": 0}, new=record.id not in charged)
+
+    def _reallocate(self, records: list[Ready]) -> None:
+        """REF-08: the patients of these claims, and those they had before, get their accounts made anew."""
+        before = [self.known[record.reference].patient for record in records if record.reference in self.known]
+        reallocate(self.connection, sorted({p for p in [*before, *(r.patient for r in records)] if p}))
+
+    def _reports(self, records: list[Ready]) -> None:
+        """Reports as they are shown, and their documents."""
+        changed = [record.id for record in records if record.reference in self.known]
+        current = self._current("DiagnosticReport", changed)
+        if changed:
+            self.connection.execute(delete(DOCUMENT).where(DOCUMENT.c.report.in_(changed)))
+        for record in records:
+            self._show("DiagnosticReport", record.shown or {}, current.get(record.id))
+            for position, document in enumerate(record.documents):
+                row = {"report": record.id, "position": position, "content_type": document.content_type}
+                self.changes.add(DOCUMENT, row | {"data": document.data})
+
+    def _current(self, name: str, ids: Collection[str]) -> dict[str, Current]:
+        columns = ("id", "seq", "version", "updated_at", "client", "body")
+        rows = self.tools.dialect.among(self.connection, BODIES[name], "id", ids, columns)
+        return {row[0]: Current(*row[1:]) for row in rows}
+
+    def _show(self, name: str, stored: dict[str, Any], old: Current | None) -> None:
+        body = dump_json(stored).decode()
+        if old is None:
+            self.changes.add_resource(name, stored, body, CLIENT, self.tools.now)
+        else:
+            new = Current(old.seq, old.version + 1, self.tools.now, CLIENT, body)
+            self.changes.replace_resource(name, old, stored, new)
+
+    # --- questionnaires ---
+
+    def _questionnaires(self, records: list[Ready]) -> None:
+        """Questionnaires one after another, as each may retire another of its name (decision Q2)."""
+        for record in records:
+            self._questionnaire(record)
+            self._flush()
+
+    def _questionnaire(self, record: Ready) -> None:
+        new = record.shown or {}
+        current = self._current("Questionnaire", [record.id]).get(record.id)
+        stored = current.stored if current else None
+        if stored and self._has_responses(record.id) and not questionnaires.same_content(stored, new):
+            record.record.flaws.append(Flaw("Questionnaire", "it has responses: a new version needs a new id"))
+            return
+        names = self._names(questionnaires.base(new["name"]))
+        new = questionnaires.versioned(new, stored, [name for _, name, _ in names])
+        if new != stored:
+            self._show("Questionnaire", new, current)
+        if new["status"] == "active":
+            self._retire([row for row in names if row[0] != record.id and row[1:] == (new["name"], "active")], names)
+
+    def _has_responses(self, questionnaire_id: str) -> bool:
+        query = select(RESPONSE.c.id).where(RESPONSE.c.questionnaire == questionnaire_id).limit(1)
+        return self.connection.execute(query).first() is not None
+
+    def _names(self, base: str) -> list[tuple[str, str, str]]:
+        """(id, name, status) of the stored questionnaires with this name, whatever the version."""
+        columns = (QUESTIONNAIRE.c.id, QUESTIONNAIRE.c.name, QUESTIONNAIRE.c.status)
+        query = select(*columns).where(QUESTIONNAIRE.c.name.startswith(base, autoescape=True))
+        rows = self.connection.execute(query.order_by(QUESTIONNAIRE.c.seq)).all()
+        return [(row.id, row.name, row.status) for row in rows if questionnaires.base(row.name) == base]
+
+    def _retire(self, active: list[tuple[str, str, str]], names: list[tuple[str, str, str]]) -> None:
+        """Retires the questionnaire that has been the active one of its name so far."""
+        for old in self._current("Questionnaire", [row[0] for row in active]).values():
+            self._show("Questionnaire", questionnaires.retired(old.stored, [name for _, name, _ in names]), old)
+
+
+_STORE: dict[str, Callable[[Chunk, list[Ready]], None]] = {
+    "Encounter": Chunk._encounters,
+    "Claim": Chunk._claims,
+    "Questionnaire": Chunk._questionnaires,
+    "DiagnosticReport": Chunk._reports,
+}
+
+
+def unresolved(connection: Connection, dialect: Dialect, wanted: Collection[str]) -> set[str]:
+    """Those of these references whose record is not stored."""
+    found: set[str] = set()
+    every = sorted(wanted)
+    for start in range(0, len(every), 5000):
+        part = every[start : start + 5000]
+        found |= {row[0] for row in dialect.among(connection, RECORD, "reference", part, ("reference",))}
+    return set(every) - found
+
+
+def by_type(counts: Counter[tuple[str, str]], missing: set[str]) -> dict[str, int]:
+    """How many references of the records of each type have no target, of counts by (type, reference)."""
+    found: dict[str, int] = defaultdict(int)
+    for (kind, reference), count in counts.items():
+        if reference in missing:
+            found[kind] += count
+    return found

@@ -1,0 +1,198 @@
+"""Loading reference data (decision D5): patients first, then by type, in chunks, each in one transaction of the writer.
+
+The files are read once for the patients and to see what types they hold, and once more for each of the other types they
+hold: memory does not grow with them, and the order of the files does not matter.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import TypedDict
+
+from sqlalchemy import Connection
+
+from fhir_service.interface.site import Site
+from fhir_service.loadable import storing
+from fhir_service.loadable.examining import Ready, examine, named, ready
+from fhir_service.loadable.reading import Flaw, Record, files, records
+from fhir_service.loadable.references import AUTOMATION, TYPES
+from fhir_service.store.store import Store
+from fhir_service.writer import Writer
+
+MOST_RECORDS = 1000
+MOST_BYTES = 16 * 1024 * 1024
+
+
+class Counts(TypedDict):
+    """What became of the records of a type. `unresolved`: their references to loadable records that are not stored."""
+
+    type: str
+    created: int
+    unchanged: int
+    updated: int
+    refused: int
+    unresolved: int
+
+
+class Problem(TypedDict):
+    """One thing that is wrong with a record: FHIRPath and what, without a value."""
+
+    expression: str
+    text: str
+
+
+class Refused(TypedDict):
+    """A record that was not loaded."""
+
+    file: str
+    line: int
+    type: str | None
+    id: str | None
+    problems: list[Problem]
+
+
+class Report(TypedDict):
+    """What a load did: counts by type, in the order of loading; and the refused records, by file and line."""
+
+    counts: list[Counts]
+    refused: list[Refused]
+
+
+def load(
+    paths: Sequence[Path],
+    writer: Writer,
+    store: Store,
+    clock: Callable[[], datetime],
+    new_id: Callable[[], str],
+    site: Site,
+) -> Report:
+    """Loads files, or folders of them, into the store. Raises FileNotFoundError before anything is done."""
+    return _Load(writer, store, clock, new_id, site).run(files(paths))
+
+
+class _Load:
+    """One load, and its counts so far."""
+
+    def __init__(
+        self, writer: Writer, store: Store, clock: Callable[[], datetime], new_id: Callable[[], str], site: Site
+    ) -> None:
+        self._writer, self._store, self._clock, self._new_id, self._site = writer, store, clock, new_id, site
+        self._verdicts: Counter[tuple[str, str]] = Counter()
+        self._targets: Counter[tuple[str, str]] = Counter()
+        self._refused: list[Refused] = []
+
+    def run(self, paths: list[Path]) -> Report:
+        holding: dict[Path, set[str]] = {path: set() for path in paths}
+        self._load(self._survey(holding))
+        for kind in TYPES[1:]:
+            self._load(record for path in paths if kind in holding[path] for record in _of_type(path, kind))
+        return self._report(paths)
+
+    def _survey(self, holding: dict[Path, set[str]]) -> Iterator[Record]:
+        """The patients of all files; notes what types each file holds, and refuses what is of no type."""
+        for path, kinds in holding.items():
+            for record in records(path):
+                named(record)
+                if record.flaws:
+                    self._refuse(record)
+                elif record.type == "Patient":
+                    yield record
+                else:
+                    kinds.add(record.type or "")
+
+    def _load(self, found: Iterable[Record]) -> None:
+        for chunk in self._chunks(found):
+            self._skip_known(chunk)
+            verdicts = self._writer.transact(partial(self._store_chunk, chunk))
+            for record, verdict in zip(chunk, verdicts, strict=True):
+                kind = record.record.type or ""
+                if verdict == "refused":
+                    self._refuse(record.record)
+                    continue
+                self._verdicts[kind, verdict] += 1
+                self._targets.update((kind, target) for target in record.targets)
+
+    def _chunks(self, found: Iterable[Record]) -> Iterator[list[Ready]]:
+        """The records in chunks that are bounded in number and size, no id twice in one."""
+        chunk: dict[str, Ready] = {}
+        size = 0
+        for record in found:
+            made = _made(record, self._site)
+            if made is None:
+                self._refuse(record)
+                continue
+            if len(chunk) >= MOST_RECORDS or size >= MOST_BYTES or made.reference in chunk:
+                yield list(chunk.values())
+                chunk, size = {}, 0
+            chunk[made.reference] = made
+            size += record.size
+        if chunk:
+            yield list(chunk.values())
+
+    def _skip_known(self, chunk: list[Ready]) -> None:
+        """Examines the records that are not stored as they are."""
+        with self._store.read() as connection:
+            known = storing.known(connection, self._store.dialect, {record.reference for record in chunk})
+        for record in chunk:
+            if not ((stored := known.get(record.reference)) and stored.digest == record.digest):
+                _examined(record, self._site)
+
+    def _store_chunk(self, chunk: list[Ready], connection: Connection) -> list[storing.Verdict]:
+        tools = storing.Tools(self._store.dialect, self._writer.next_seq, self._clock(), self._new_id)
+        return storing.Chunk(connection, tools, chunk).store()
+
+    def _refuse(self, record: Record) -> None:
+        self._verdicts[record.type or "", "refused"] += 1
+        problems: list[Problem] = [{"expression": at, "text": text} for at, text in record.flaws]
+        self._refused.append(
+            {"file": record.file, "line": record.line, "type": record.type, "id": record.id, "problems": problems}
+        )
+
+    def _report(self, paths: list[Path]) -> Report:
+        wanted = {target for _, target in self._targets} - {AUTOMATION}
+        with self._store.read() as connection:
+            missing = storing.unresolved(connection, self._store.dialect, wanted)
+        unresolved = storing.by_type(self._targets, missing)
+        met = {kind for kind, _ in self._verdicts}
+        kinds = [*(kind for kind in TYPES if kind in met), *sorted(met.difference(TYPES))]
+        order = {str(path): number for number, path in enumerate(paths)}
+        self._refused.sort(key=lambda refused: (order[refused["file"]], refused["line"]))
+        return {"counts": [self._counts(kind, unresolved.get(kind, 0)) for kind in kinds], "refused": self._refused}
+
+    def _counts(self, kind: str, unresolved: int) -> Counts:
+        return {
+            "type": kind,
+            "created": self._verdicts[kind, "created"],
+            "unchanged": self._verdicts[kind, "unchanged"],
+            "updated": self._verdicts[kind, "updated"],
+            "refused": self._verdicts[kind, "refused"],
+            "unresolved": unresolved,
+        }
+
+
+def _of_type(path: Path, kind: str) -> Iterator[Record]:
+    """The records of a type in a file, but for those that were refused already."""
+    for record in records(path):
+        if record.type == kind:
+            named(record)
+            if not record.flaws:
+                yield record
+
+
+def _made(record: Record, site: Site) -> Ready | None:
+    """The record with digest and references; None when it has a flaw."""
+    try:
+        made = ready(record, site)
+    except RecursionError:
+        record.flaws.append(Flaw(record.type or "", "the record is nested too deeply"))
+        return None
+    return None if record.flaws else made
+
+
+def _examined(record: Ready, site: Site) -> None:
+    try:
+        examine(record, site)
+    except RecursionError:
+        record.record.flaws.append(Flaw(record.record.type or "", "the record is nested too deeply"))
