@@ -58,7 +58,7 @@ class Writer:
             self._rows.clear()
 
 
-def sorter(spill: Path, memory: str = "192MB") -> duckdb.DuckDBPyConnection:
+def sorter(spill: Path, memory: str = "128MB") -> duckdb.DuckDBPyConnection:
     """A DuckDB of its own that keeps to this much memory and spills into the folder."""
     spill.mkdir(mode=0o700, parents=True, exist_ok=True)
     return duckdb.connect(

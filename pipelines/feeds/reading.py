@@ -191,6 +191,8 @@ class Reader:
             seen = True
             try:
                 found = None if (fault := _unreadable(raw)) else parse_json(raw)
+            except ArithmeticError:
+                fault = Fault("FEED-FILE-04", "no JSON object: a number out of range")
             except Malformed as error:
                 fault = Fault("FEED-FILE-04", f"no JSON object: {str(error).partition(' (')[0]}")
             if fault is None and not isinstance(found, dict):

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.feeds.catalog import FeedError, load_feed, load_feeds
+from pipelines.feeds.describe import describe, taken
 
 DOCS = Path(__file__).parents[2] / "docs" / "examples"
 MINIMAL = """
@@ -126,3 +127,14 @@ def test_the_hash_tells_what_a_row_becomes_and_nothing_else(tmp_path: Path) -> N
 def test_the_feed_files_of_the_documentation_are_sound() -> None:
     """FEED-FILE-08."""
     assert {feed.name for feed in load_feeds([DOCS]).feeds} >= {"billing", "screening", "orders", "payments"}
+
+
+def test_a_feed_is_told_in_words() -> None:
+    """FEED-FILE-08."""
+    feed = load_feed(DOCS / "claims_transactions.toml")
+    assert taken(feed) == "TYPE is PAYMENT"
+    assert list(describe(feed))[-1] == (
+        "claim_id",
+        "PaymentNotice.extension",
+        "CLAIMID, only when METHOD is COPAY",
+    )

@@ -1,0 +1,32 @@
+"""Finding a questionnaire by what an export calls it."""
+
+import pytest
+
+from fhir_service.interface.resources.questionnaire import Questionnaire
+from pipelines.snapshot import Ambiguous, Snapshot
+
+
+def questionnaire(**fields: object) -> Questionnaire:
+    code = [{"system": "http://loinc.org", "code": "44249-1"}]
+    return Questionnaire.model_validate({"status": "active", "code": code} | fields)
+
+
+SNAPSHOT = Snapshot.of(
+    [questionnaire(id="a", name="MOOD"), questionnaire(id="b", name="MOOD (v1)", status="retired")],
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [("a", "a"), ("MOOD", "a"), ("http://loinc.org|44249-1", "a"), ("b", "b"), ("MOOD (v1)", None), ("44249-1", None)],
+)
+def test_a_questionnaire_is_found_by_id_or_when_active_by_name_or_code(text: str, found: str | None) -> None:
+    """FEED-ANS-03."""
+    known = SNAPSHOT.find(text)
+    assert (known and known.id) == found
+
+
+def test_a_name_of_several_active_questionnaires_is_ambiguous() -> None:
+    """FEED-ANS-03."""
+    with pytest.raises(Ambiguous):
+        Snapshot.of([questionnaire(id="a", name="MOOD"), questionnaire(id="c", name="MOOD")]).find("MOOD")
