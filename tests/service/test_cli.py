@@ -1,0 +1,522 @@
+"""`fhir-service` as its users start it: processes, files, exit codes, and the door of a running service."""
+
+import contextlib
+import http.client
+import json
+import os
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import threading
+import time
+
+import httpx
+import pytest
+from click.testing import CliRunner
+
+from fhir_service import door as doors
+from fhir_service.__main__ import main
+from fhir_service.capability import capability_statement, smart_configuration
+from fhir_service.door import CommandError, Door, run_file
+from fhir_service.interface.registry import RESOURCES
+from fhir_service.settings import SettingError, Settings
+from tests.conftest import WORLD
+
+COMMAND = [sys.executable, "-m", "fhir_service"]
+CLEAN = {name: value for name, value in os.environ.items() if not name.startswith("FHIR_SERVICE_")}
+
+
+def run(*arguments, env=None, cwd=None):
+    """A command in a process of its own."""
+    return subprocess.run(
+        [*COMMAND, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+        stdin=subprocess.DEVNULL,
+        env=CLEAN | (env or {}),
+        cwd=cwd,
+        timeout=60,
+    )
+
+
+def called(*arguments):
+    """A command in this process: for what needs no process of its own."""
+    umask = os.umask(0)
+    try:
+        return CliRunner(env=dict.fromkeys(set(os.environ) - set(CLEAN))).invoke(main, [str(one) for one in arguments])
+    finally:
+        os.umask(umask)
+
+
+@contextlib.contextmanager
+def serving(*arguments, **options):
+    """A service in a process of its own, and the line that it printed."""
+    command = [*COMMAND, "serve", *map(str, arguments)]
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options
+    process = subprocess.Popen(command, text=True, env=CLEAN, **pipes)
+    try:
+        yield process, process.stdout.readline()
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture
+def store(tmp_path):
+    return tmp_path / "s.duckdb"
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    """A running service over a store with the small world: (store, address)."""
+    store = tmp_path_factory.mktemp("served") / "s.duckdb"
+    assert run("load", "--store", store, WORLD).returncode == 0
+    with serving("--store", store, "--port", 0) as (_, line):
+        yield store, line.removeprefix("listening on ").strip()
+
+
+def token(url, client, **more):
+    form = {"grant_type": "client_credentials"} | {k: client[k] for k in ("client_id", "client_secret")} | more
+    return httpx.post(f"{url}/auth/token", data=form)
+
+
+# --- serve ----------------------------------------------------------------------------------------
+
+
+def test_serve_makes_the_store_says_where_it_listens_and_ends_well_on_sigterm(store):
+    """CLI-SVC-01, CLI-SVC-02, CLI-SVC-03, AUTH-24"""
+    with serving("--store", store, "--port", 0) as (process, line):
+        url = line.removeprefix("listening on ").strip()
+        assert line == f"listening on {url}\n"
+        assert url.startswith("http://127.0.0.1:")
+        assert httpx.get(f"{url}/health").status_code == 200
+        assert httpx.get(f"{url}/metadata").json()["implementation"]["url"] == url
+        assert httpx.get(f"{url}/.well-known/smart-configuration").json()["token_endpoint"] == f"{url}/auth/token"
+        note = json.loads(run_file(store).read_text())
+        assert set(note) == {"pid", "url", "door"}
+        assert (note["pid"], note["url"]) == (process.pid, url)
+        assert stat.S_IMODE(run_file(store).stat().st_mode) == stat.S_IMODE(store.stat().st_mode) == 0o600
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+        assert (process.stdout.read(), process.stderr.read()) == ("", "")
+    assert not run_file(store).exists()
+
+
+def test_serve_ends_with_the_pipe_of_its_parent(store):
+    with serving("--store", store, "--port", 0, "--until-stdin-closes", stdin=subprocess.PIPE) as (process, line):
+        assert line.startswith("listening on ")
+        process.stdin.close()
+        assert process.wait(30) == 0
+        process.stdin = None
+    assert not run_file(store).exists()
+
+
+def test_a_request_under_way_is_finished_before_the_end(store):
+    """CLI-SVC-03: the body is still coming when SIGTERM arrives."""
+    client = json.loads(run("client", "add", "--store", store, "--name", "late").stdout)
+    with serving("--store", store, "--port", 0) as (process, line):
+        host = line.removeprefix("listening on http://").strip()
+        connection = http.client.HTTPConnection(host, timeout=30)
+        form = f"grant_type=client_credentials&client_id={client['client_id']}&client_secret={client['client_secret']}"
+        connection.putrequest("POST", "/auth/token")
+        connection.putheader("content-type", "application/x-www-form-urlencoded")
+        connection.putheader("content-length", str(len(form)))
+        connection.endheaders(form[:10].encode())
+        time.sleep(0.3)
+        process.send_signal(signal.SIGTERM)
+        time.sleep(0.5)
+        with pytest.raises(OSError, match="refused"):
+            socket.create_connection(tuple(host.split(":")), timeout=5)
+        connection.send(form[10:].encode())
+        answer = connection.getresponse()
+        assert (answer.status, json.loads(answer.read())["token_type"]) == (200, "Bearer")
+        connection.close()
+        assert process.wait(30) == 0
+
+
+def test_an_address_in_use_is_one_line(store):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        result = run("serve", "--store", store, "--port", port)
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr == f"Error: cannot listen on 127.0.0.1 port {port}: Address already in use\n"
+
+
+def test_a_store_that_another_process_holds_is_named_and_left_alone(served, tmp_path):
+    """CLI-SVC-11: with the run file gone, the commands cannot go through the service."""
+    store, _ = served
+    note = json.loads(run_file(store).read_text())
+    hidden = tmp_path / "hidden.run"
+    run_file(store).rename(hidden)
+    before = store.stat()
+    try:
+        commands = [("serve", "--port", 0), ("check",), ("client", "list"), ("client", "add", "--name", "x")]
+        for command in commands:
+            result = run(*command, "--store", store)
+            assert (result.returncode, result.stdout) == (5, "")
+            assert result.stderr.count("\n") == 1
+            assert f"process {note['pid']}" in result.stderr
+        assert (store.stat().st_mtime_ns, store.stat().st_size) == (before.st_mtime_ns, before.st_size)
+    finally:
+        hidden.rename(run_file(store))
+
+
+def test_a_second_service_over_a_store_names_the_first(served):
+    """CLI-SVC-11: also when the port is taken as well."""
+    store, url = served
+    result = run("serve", "--store", store, "--port", url.rpartition(":")[2])
+    assert result.returncode == 5
+    assert f"process {json.loads(run_file(store).read_text())['pid']}" in result.stderr
+    assert httpx.get(f"{url}/health").status_code == 200
+    assert run_file(store).exists()
+
+
+# --- through the running service ------------------------------------------------------------------
+
+
+def test_clients_are_added_listed_and_revoked_while_the_service_runs(served):
+    """CLI-SVC-04, CLI-SVC-08, CLI-SVC-09, AUTH-11, AUTH-15"""
+    store, url = served
+    added = run("client", "add", "--store", store, "--name", "importer")
+    client = json.loads(added.stdout)
+    assert (added.returncode, list(client)) == (0, ["client_id", "client_secret", "scope"])
+    assert client["scope"] == "system/*.cruds"
+    bearer = {"authorization": f"Bearer {token(url, client).json()['access_token']}"}
+    assert httpx.get(f"{url}/Task", headers=bearer).status_code == 200
+    for form in ((), ("--json",)):
+        listed = run("client", "list", "--store", store, *form).stdout
+        assert client["client_id"] in listed
+        assert "importer" in listed
+        assert client["client_secret"] not in listed
+    revoked = run("client", "revoke", "--store", store, client["client_id"])
+    assert (revoked.returncode, revoked.stdout) == (0, f"revoked {client['client_id']}\n")
+    assert httpx.get(f"{url}/Task", headers=bearer).status_code == 401
+    assert token(url, client).json()["error"] == "invalid_client"
+
+
+def test_reference_data_is_loaded_and_the_store_checked_while_the_service_runs(served, tmp_path):
+    """CLI-SVC-04, CLI-SVC-05, CLI-SVC-10"""
+    store, url = served
+    (tmp_path / "p.ndjson").write_text('{"resourceType": "Practitioner", "id": "new-one", "name": [{"family": "N"}]}\n')
+    result = run("load", "--store", store, "p.ndjson", cwd=tmp_path)
+    assert result.returncode == 0
+    assert [line.split() for line in result.stdout.splitlines()] == [
+        ["type", "created", "unchanged", "updated", "refused", "unresolved"],
+        ["Practitioner", "1", "0", "0", "0", "0"],
+    ]
+    client = json.loads(
+        run("client", "add", "--store", store, "--name", "tasks", "--scope", "system/Task.cruds").stdout
+    )
+    bearer = {"authorization": f"Bearer {token(url, client).json()['access_token']}"}
+    task = {"resourceType": "Task", "status": "requested", "intent": "unknown", "description": "call back"}
+    task["requester"] = {"reference": "Practitioner/new-one"}
+    assert httpx.post(f"{url}/Task", json=task, headers=bearer).status_code == 201
+    assert httpx.get(f"{url}/PaymentNotice", headers=bearer).status_code == 403
+    checked = run("check", "--store", store)
+    assert (checked.returncode, checked.stdout) == (0, "nothing wrong, 0 notices\n")
+
+
+def test_errors_come_through_the_door_as_they_are(served, tmp_path):
+    store, _ = served
+    for command, says in [
+        (("client", "revoke", "nobody"), "there is no client nobody"),
+        (("client", "add", "--name", "x", "--scope", "everything"), "a scope has the form system/"),
+        (("client", "add", "--name", " "), "a client's name is"),
+        (("load", tmp_path / "nothing.ndjson"), "nothing.ndjson"),
+    ]:
+        result = run(*command, "--store", store)
+        assert (result.returncode, result.stdout, result.stderr.count("\n")) == (1, "", 1)
+        assert says in result.stderr
+
+
+def test_the_door_opens_only_for_its_secret(served):
+    """Without it the door is like any path without a token."""
+    store, url = served
+    secret = json.loads(run_file(store).read_text())["door"]
+    client = json.loads(run("client", "add", "--store", store, "--name", "curious").stdout)
+    bearer = {"authorization": f"Bearer {token(url, client).json()['access_token']}"}
+    for headers in (
+        {},
+        bearer,
+        {"x-door": ""},
+        {"x-door": secret[:-1]},
+        {"x-door": secret + "x"},
+        {"x-door": "é".encode()},
+    ):
+        for path in ("check", "client-add", "nothing", ""):
+            answer = httpx.post(f"{url}/_door/{path}", headers=headers, json={"name": "thief"})
+            assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
+            assert answer.json()["issue"][0]["code"] == "unknown"
+    assert httpx.get(f"{url}/_door/check", headers={"x-door": secret}).status_code == 405
+    assert httpx.post(f"{url}/_door/nothing", headers={"x-door": secret}, json={}).status_code == 405
+    assert httpx.post(f"{url}/_door/client-list", headers={"x-door": secret}, json={}).status_code == 200
+    assert "thief" not in run("client", "list", "--store", store).stdout
+
+
+# --- the run file ---------------------------------------------------------------------------------
+
+
+def free_pid():
+    """The number of a process that has ended."""
+    with subprocess.Popen(["true"]) as process:
+        process.wait()
+        return process.pid
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        "{}",
+        '{"pid": "x", "url": "u", "door": "d"}',
+        '{"pid": -1, "url": "u", "door": "d"}',
+        "DEAD",
+        "OTHER",
+    ],
+)
+def test_a_run_file_that_nobody_stands_behind_is_passed_over(store, text):
+    """A dead process, damage, or a living process that does not listen there."""
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{closed.getsockname()[1]}"
+        text = text.replace("DEAD", json.dumps({"pid": free_pid(), "url": url, "door": "d"}))
+        text = text.replace("OTHER", json.dumps({"pid": os.getpid(), "url": url, "door": "d"}))
+        run_file(store).write_text(text)
+        assert called("client", "add", "--store", store, "--name", "x").exit_code == 0
+        assert called("client", "list", "--store", store).exit_code == 0
+
+
+def test_a_run_file_is_removed_only_by_the_service_that_left_it(store):
+    first = Door.open(store, "http://127.0.0.1:1", "first")
+    second = Door.open(store, "http://127.0.0.1:2", "second")
+    first.shut(store)
+    assert Door.of(store) == second
+    second.shut(store)
+    assert Door.of(store) is None
+
+
+def test_a_service_that_dies_during_a_command_leaves_it_unknown(store):
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+
+        def hang_up():
+            listening.accept()[0].close()
+
+        threading.Thread(target=hang_up, daemon=True).start()
+        with pytest.raises(CommandError, match="went away"):
+            Door(os.getpid(), url, "d").ask("check", {})
+
+
+def test_a_process_of_another_user_counts_as_running(monkeypatch):
+    def refuse(_pid, _signal):
+        raise PermissionError
+
+    monkeypatch.setattr(doors.os, "kill", refuse)
+    assert doors._runs(1)
+
+
+# --- without a service ----------------------------------------------------------------------------
+
+
+def test_refused_records_are_named_in_a_file_and_the_exit_code(store, tmp_path):
+    """CLI-SVC-05, CLI-SVC-06, CLI-SVC-07"""
+    (tmp_path / "in").mkdir()
+    file = tmp_path / "in" / "e.ndjson"
+    file.write_text('{"resourceType": "Encounter", "id": "e1", "status": "finished", "class": {"code": "AMB"}}\n')
+    result = called("load", "--store", store, tmp_path / "in")
+    refused_file = store.with_name("s.duckdb.refused.ndjson")
+    assert (result.exit_code, str(refused_file) in result.stderr) == (3, True)
+    (refused,) = [json.loads(line) for line in refused_file.read_text().splitlines()]
+    assert list(refused) == ["file", "line", "type", "id", "problems"]
+    assert (refused["file"], refused["line"], refused["type"], refused["id"]) == (str(file), 1, "Encounter", "e1")
+    assert [list(problem) for problem in refused["problems"]] == [["expression", "text"]]
+    elsewhere = tmp_path / "elsewhere.ndjson"
+    assert called("load", "--store", store, "--refused", elsewhere, file).exit_code == 3
+    assert elsewhere.read_text() == refused_file.read_text()
+    file.write_text('{"resourceType": "Patient", "id": "p1"}\n')
+    assert called("load", "--store", store, file).exit_code == 0
+    assert not refused_file.exists()
+
+
+def test_a_store_that_is_not_there_is_not_made_by_looking(store):
+    for command in (("check",), ("client", "list"), ("client", "revoke", "x")):
+        result = called(*command, "--store", store)
+        assert (result.exit_code, "there is no store" in result.stderr) == (1, True)
+    assert not store.exists()
+
+
+def test_a_file_that_is_no_store_is_one_line_and_left_alone(tmp_path):
+    file = tmp_path / "letter.txt"
+    file.write_text("Dear patient, " * 100)
+    result = called("check", "--store", file)
+    assert (result.exit_code, result.stderr.count("\n")) == (1, 1)
+    assert file.read_text() == "Dear patient, " * 100
+
+
+def test_the_last_word_on_a_damaged_store_is_exit_4(store):
+    """CLI-SVC-10"""
+    import duckdb
+
+    assert called("load", "--store", store, WORLD).exit_code == 0
+    with duckdb.connect(store) as connection:
+        connection.execute("UPDATE account SET charged = charged + 1")
+    result = called("check", "--store", store)
+    assert result.exit_code == 4
+    assert "WRONG  balance  Patient/" in result.stdout
+    assert "nothing wrong" not in result.stdout
+
+
+# --- settings -------------------------------------------------------------------------------------
+
+
+def test_every_setting_comes_from_the_environment_and_a_flag_wins():
+    """CLI-SVC-12"""
+    environ = {
+        "FHIR_SERVICE_STORE": "a.duckdb",
+        "FHIR_SERVICE_HOST": "localhost",
+        "FHIR_SERVICE_PORT": "9000",
+        "FHIR_SERVICE_BASE_URL": "https://fhir.example.org/r4/",
+        "FHIR_SERVICE_VENDOR": "acme",
+        "FHIR_SERVICE_CUSTOMER": "north",
+        "FHIR_SERVICE_INTERFACE_ONLY": "true",
+        "FHIR_SERVICE_REQUESTS_PER_SECOND": "2.5",
+        "FHIR_SERVICE_MAX_BODY": "1000",
+        "FHIR_SERVICE_MAX_BATCH": "2000",
+        "FHIR_SERVICE_PAGE_SIZE": "5",
+        "FHIR_SERVICE_MAX_PAGE_SIZE": "50",
+        "FHIR_SERVICE_MEMORY_LIMIT": "2GB",
+    }
+    expected = Settings(
+        "a.duckdb",
+        "localhost",
+        9000,
+        "https://fhir.example.org/r4/",
+        "acme",
+        "north",
+        True,
+        2.5,
+        1000,
+        2000,
+        5,
+        50,
+        "2GB",
+    )
+    assert Settings.read(environ) == expected
+    assert expected.site.base_url == "https://fhir.example.org/r4"
+    won = Settings.read(environ, store="b.duckdb", port=1, interface_only=False, host=None)
+    assert (won.store, won.port, won.interface_only, won.host) == ("b.duckdb", 1, False, "localhost")
+
+
+def test_flags_of_serve_win_over_the_environment(store):
+    """CLI-SVC-12: seen from outside."""
+    environ = {"FHIR_SERVICE_STORE": str(store), "FHIR_SERVICE_VENDOR": "acme"}
+    result = run("client", "add", "--name", "x", env=environ)
+    assert result.returncode == 0
+    assert store.exists()
+    other = store.with_name("other.duckdb")
+    assert run("client", "add", "--name", "x", "--store", other, env=environ).returncode == 0
+    assert other.exists()
+
+
+@pytest.mark.parametrize(
+    ("environ", "flags", "says"),
+    [
+        ({}, {}, "no store is named: use --store or FHIR_SERVICE_STORE"),
+        ({"FHIR_SERVICE_PORT": "x"}, {"store": "s"}, "FHIR_SERVICE_PORT: a whole number is expected"),
+        (
+            {"FHIR_SERVICE_INTERFACE_ONLY": "maybe"},
+            {"store": "s"},
+            "FHIR_SERVICE_INTERFACE_ONLY: true or false is expected",
+        ),
+        ({}, {"store": "s", "port": 65536}, "port: a port is between 0 and 65535"),
+        ({}, {"store": "s", "base_url": "ftp://x"}, "base-url: an address such as https://host/path is expected"),
+        ({}, {"store": "s", "base_url": "http://x/?a"}, "base-url: an address such as https://host/path is expected"),
+        ({}, {"store": "s", "vendor": "a/b"}, "vendor: letters, digits, dots and dashes are expected"),
+        ({}, {"store": "s", "requests_per_second": 0.0}, "requests-per-second: a number above zero is expected"),
+        (
+            {},
+            {"store": "s", "requests_per_second": float("nan")},
+            "requests-per-second: a number above zero is expected",
+        ),
+        ({}, {"store": "s", "max_page_size": 1001}, "max-page-size: a page holds 1 to 1000 entries"),
+    ],
+)
+def test_a_setting_that_cannot_be_used_is_named(environ, flags, says):
+    with pytest.raises(SettingError) as caught:
+        Settings.read(environ, **flags)
+    assert str(caught.value) == says
+
+
+def test_a_wrong_setting_is_a_usage_error_in_one_line(store):
+    result = run("check", env={"FHIR_SERVICE_STORE": str(store), "FHIR_SERVICE_PORT": "x"})
+    assert (result.returncode, result.stderr) == (2, "Error: FHIR_SERVICE_PORT: a whole number is expected\n")
+
+
+@pytest.mark.parametrize(
+    ("host", "url"),
+    [
+        ("127.0.0.1", "http://127.0.0.1:8400"),
+        ("0.0.0.0", "http://127.0.0.1:8400"),  # noqa: S104 - nothing listens
+        ("::", "http://[::1]:8400"),
+        ("fhir.internal", "http://fhir.internal:8400"),
+    ],
+)
+def test_the_base_url_follows_host_and_port(host, url):
+    assert Settings("s", host=host).url == Settings("s", host=host).site.base_url == url
+    assert Settings("s", host=host, port=0).bound_to(8400).site.base_url == url
+
+
+# --- what the service says about itself ------------------------------------------------------------
+
+
+def test_the_capability_statement_names_the_interface_and_the_additions():
+    """EXTRA-01, EXTRA-06, COMMON-55, COMMON-56"""
+    statement = capability_statement(Settings("s"), "an-id", "1.2.3")
+    rest = statement["rest"][0]
+    assert statement["fhirVersion"] == "4.0.1"
+    assert statement["software"]["version"] == "1.2.3"
+    assert statement["implementation"] == {"description": "urn:uuid:an-id", "url": "http://127.0.0.1:8400"}
+    assert rest["interaction"] == [{"code": "batch"}]
+    shown = {resource["type"]: resource for resource in rest["resource"]}
+    assert list(shown) == list(RESOURCES)
+    assert [name for name in shown if shown[name]["conditionalCreate"]] == [
+        "Task",
+        "PaymentNotice",
+        "QuestionnaireResponse",
+    ]
+    codes = [interaction["code"] for interaction in shown["Task"]["interaction"]]
+    assert codes == ["create", "read", "update", "search-type"]
+    params = {param["name"]: param["type"] for param in shown["Task"]["searchParam"]}
+    assert (params["identifier"], params["due"], params["owner"]) == ("token", "date", "reference")
+
+
+def test_the_bare_interface_advertises_no_additions():
+    """EXTRA-02"""
+    statement = capability_statement(Settings("s", interface_only=True), "an-id", "1.2.3")
+    rest = statement["rest"][0]
+    assert "interaction" not in rest
+    assert not any(resource["conditionalCreate"] for resource in rest["resource"])
+    assert "identifier" not in {param["name"] for resource in rest["resource"] for param in resource["searchParam"]}
+
+
+def test_the_capability_statement_is_valid_R4():
+    """EXTRA-01"""
+    from fhir.resources.R4B.capabilitystatement import CapabilityStatement
+
+    for only in (False, True):
+        CapabilityStatement.model_validate(capability_statement(Settings("s", interface_only=only), "an-id", "1.2.3"))
+
+
+def test_the_smart_configuration_leads_to_the_token_address():
+    """AUTH-24"""
+    found = smart_configuration(Settings("s", base_url="https://fhir.example.org/r4"))
+    assert found["token_endpoint"] == "https://fhir.example.org/r4/auth/token"
+    assert found["grant_types_supported"] == ["client_credentials"]
+    assert "system/*.cruds" in found["scopes_supported"]
