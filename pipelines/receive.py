@@ -27,7 +27,7 @@ def receive(path: Path, feed: Feed, home: Path, now: datetime | None = None) -> 
     try:
         sha256, size = _copy(path, incoming)
         batch_id = f"{feed.name}-{sha256[:12]}"
-        target = _place(batches / batch_id, sha256) / path.name
+        target = _place(batches / batch_id, sha256, path) / path.name
         incoming.replace(target)
     except OSError as error:
         raise Unreadable(f"{path.name}: cannot be taken in: {error.strerror or type(error).__name__}") from None
@@ -58,7 +58,7 @@ def _settle(target: IO[bytes]) -> None:
     os.fsync(target.fileno())
 
 
-def _place(folder: Path, sha256: str) -> Path:
+def _place(folder: Path, sha256: str, path: Path) -> Path:
     """The source folder of a batch. Two files whose hashes begin alike are two files: the second is refused."""
     source = folder / "source"
     source.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -68,14 +68,15 @@ def _place(folder: Path, sha256: str) -> Path:
     elif known.read_text().strip() != sha256:
         raise OSError(0, f"the batch {folder.name} belongs to another file")
     for older in source.iterdir():
-        older.unlink()
+        if path.resolve().parent != source.resolve():
+            older.unlink()
     return source
 
 
 def _take_along(path: Path, target: Path, moved: bool) -> None:
     """The control totals beside the file; and away with what lay in the inbox."""
     control = path.with_name(path.name + CONTROL)
-    if control.is_file():
+    if control.is_file() and control.resolve().parent != target.resolve().parent:
         shutil.copyfile(control, target.with_name(target.name + CONTROL))
     if moved:
         path.unlink(missing_ok=True)

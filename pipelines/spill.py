@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 BATCH = 5_000
+BATCH_SIZE = 16 << 20
 
 
 class Writer:
@@ -22,6 +23,7 @@ class Writer:
         self._part = path.with_name(path.name + ".part")
         self._schema = schema
         self._rows: list[tuple[Any, ...]] = []
+        self._size = 0
         self.count = 0
 
     def __enter__(self) -> Self:
@@ -37,11 +39,12 @@ class Writer:
         else:
             self._part.unlink(missing_ok=True)
 
-    def add(self, *row: Any) -> None:
-        """One row, its values in the order of the schema."""
+    def add(self, *row: Any, size: int = 0) -> None:
+        """One row, its values in the order of the schema; size is about how long its texts are."""
         self._rows.append(row)
+        self._size += size
         self.count += 1
-        if len(self._rows) >= BATCH:
+        if len(self._rows) >= BATCH or self._size >= BATCH_SIZE:
             self._flush()
 
     def add_columns(self, *columns: Sequence[Any] | NDArray[np.object_]) -> None:
@@ -56,6 +59,7 @@ class Writer:
             arrays = [pa.array(column, field.type) for column, field in zip(columns, self._schema, strict=True)]
             self._writer.write_batch(pa.record_batch(arrays, schema=self._schema))
             self._rows.clear()
+            self._size = 0
 
 
 def sorter(spill: Path, memory: str = "128MB") -> duckdb.DuckDBPyConnection:

@@ -169,11 +169,16 @@ def _map_file(received: Received, feed: Feed, to: Path, found: Validated) -> Non
             found.rows += len(chunk.rows) + len(chunk.bad)
             _write_bad(chunk.bad, feed, reader.header, out)
             if reader.header is None:
-                heads.update(*chunk.rows)
+                heads = _more_heads(heads, chunk)
             _write_chunk(chunk, mapper, out, found)
     counted = reader.counted
     found.header, found.lines, found.not_taken = counted.header, counted.lines, found.not_taken + counted.blank
     found.unnamed_columns = _unnamed(feed, reader.header, heads)
+
+
+def _more_heads(heads: set[str], chunk: Chunk) -> set[str]:
+    """The names that objects of the file begin with, up to a number that can still be listed."""
+    return heads.union(*chunk.rows) if len(heads) < 1000 else heads
 
 
 def _unnamed(feed: Feed, header: list[str] | None, heads: set[str]) -> list[str]:
@@ -248,7 +253,9 @@ def _write_resources(chunk: Chunk, mapper: Mapper, out: spill.Writer) -> None:
         record = _dump(values)
         faults = _dump([("map", fault.rule, kind.resource, None, fault.message)]) if fault else None
         known = record_key if isinstance(record_key, str) else None
-        out.add(line, lines, known, values.get("at"), record, _sha(raw if fault else record), faults, raw)
+        out.add(
+            line, lines, known, values.get("at"), record, _sha(raw if fault else record), faults, raw, size=2 * len(raw)
+        )
 
 
 def _resource_fault(kind: Kind, resource: Values, record_key: object) -> Fault | None:
@@ -454,6 +461,7 @@ class Checker:
             built.at,
             built.cents,
             body,
+            size=len(body),
         )
 
     def _skip(self, rows: list[Row], built: Built, first_line: int) -> None:
@@ -469,6 +477,7 @@ class Checker:
         stages = {reason.stage for reason in reasons}
         self.found.rejected += 1
         self.found.reasons.update({reason.rule for reason in reasons})
+        record = "".join(row.raw for row in rows)
         self.rejects.add(
             first.line,
             sum(row.lines for row in rows),
@@ -476,8 +485,9 @@ class Checker:
             next(stage for stage in ("parse", "map", "rule") if stage in stages),
             built and built.patient_id,
             built and built.cents,
-            "".join(row.raw for row in rows),
+            record,
             [reason.struct() for reason in reasons],
+            size=len(record),
         )
 
 

@@ -19,6 +19,7 @@ from pipelines.feeds.columns import Fault
 from pipelines.feeds.schema import FeedFile
 
 CHUNK = 5_000
+CHUNK_SIZE = 16 << 20
 LONGEST_LINE = 2 << 20
 GZIP = b"\x1f\x8b"
 csv.field_size_limit(LONGEST_LINE)
@@ -37,19 +38,24 @@ class BadRow:
 
 @dataclass(slots=True)
 class Chunk:
-    """Some thousand rows. line: the physical line that each begins at; lines: how many it has; raw: its own text."""
+    """Some thousand rows, or fewer long ones.
+
+    line: the physical line that each begins at; lines: how many it has; raw: its own text.
+    """
 
     rows: list[Any] = field(default_factory=list)
     line: list[int] = field(default_factory=list)
     lines: list[int] = field(default_factory=list)
     raw: list[str] = field(default_factory=list)
     bad: list[BadRow] = field(default_factory=list)
+    size: int = 0
 
     def add(self, row: Any, line: int, lines: int, raw: str) -> None:
         self.rows.append(row)
         self.line.append(line)
         self.lines.append(lines)
         self.raw.append(raw)
+        self.size += len(raw)
 
 
 @dataclass(slots=True)
@@ -95,10 +101,11 @@ class Reader:
         chunk = Chunk()
         rows = self._csv_rows(chunk) if self._form == "csv" else self._objects(chunk)
         for _ in rows:
-            if len(chunk.rows) + len(chunk.bad) >= CHUNK:
+            if len(chunk.rows) + len(chunk.bad) >= CHUNK or chunk.size >= CHUNK_SIZE:
                 yield chunk
                 for held in (chunk.rows, chunk.line, chunk.lines, chunk.raw, chunk.bad):
                     held.clear()
+                chunk.size = 0
         yield chunk
 
     def _physical_lines(self) -> Iterator[str]:

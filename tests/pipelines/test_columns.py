@@ -1,0 +1,94 @@
+"""Cells as values: amounts to the cent, times in the feed's zone, references."""
+
+from datetime import UTC, datetime
+from decimal import Decimal
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelines.feeds.columns import Conventions, Fault, amount, cents, micros, number, reference, time
+
+BERLIN = Conventions(ZoneInfo("Europe/Berlin"), ("%d.%m.%Y %H:%M", "%d.%m.%Y"))
+
+
+@given(st.integers(0, 999_999_999), st.integers(0, 3), st.sampled_from(["", "+", "0"]))
+def test_no_cent_is_gained_or_lost(found: int, zeros: int, sign: str) -> None:
+    """FEED-PAY-03, PAY-29."""
+    text = f"{sign}{found // 100}.{found % 100:02}{'0' * zeros}"
+    assert cents(str(amount(text))) == found
+
+
+@given(st.decimals(allow_nan=False, allow_infinity=False, places=5))
+def test_an_amount_keeps_its_value_and_has_cents_only_when_it_is_exact(value: Decimal) -> None:
+    """FEED-PAY-03, PAY-26."""
+    shown = amount(f"{value:f}")
+    if not isinstance(shown, Fault):
+        assert Decimal(str(shown)) == value
+        assert cents(str(shown)) in (None, value * 100)
+
+
+@pytest.mark.parametrize("text", ["", "x", "1,50", "$5", "1 000", "1e3", "(5.00)", "NaN", "--1", "١", "1_0", "9" * 50])
+def test_what_is_no_plain_amount_is_a_fault(text: str) -> None:
+    """FEED-FILE-09."""
+    assert isinstance(amount(text), Fault)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("2024-02-29", "2024-02-29"),
+        ("2024-05-01T10:00:00+02:00", "2024-05-01T08:00:00+00:00"),
+        ("2024-05-01T08:00:00.5Z", "2024-05-01T08:00:00.500000+00:00"),
+        ("2024-05-01 10:00", "2024-05-01T08:00:00+00:00"),
+        ("2024-01-01T10:00", "2024-01-01T09:00:00+00:00"),
+        ("01.05.2024 10:00", "2024-05-01T08:00:00+00:00"),
+        ("01.05.2024", "2024-05-01"),
+        ("2024-10-27 02:30", "2024-10-27T00:30:00+00:00"),
+    ],
+)
+def test_a_time_is_taken_in_the_zone_and_formats_of_its_feed(text: str, found: str) -> None:
+    """FEED-FILE-07, FEED-FILE-08."""
+    assert time(text, BERLIN) == found
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "2024-02-30",
+        "2024-05-01T25:00Z",
+        "20240501",
+        "2024-W01-1",
+        "05/01/2024",
+        "2024-03-31 02:30",
+        "now",
+        "２０２４-05-01",
+    ],
+)
+def test_what_is_no_time_that_exists_is_a_fault(text: str) -> None:
+    """FEED-FILE-09."""
+    assert isinstance(time(text, BERLIN), Fault)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [("p1", "Patient/p1"), (" Patient/p1 ", "Patient/p1"), ("Group/g", None), ("p 1", None), ("Patient/", None)],
+)
+def test_an_id_is_taken_with_its_type_or_without(text: str, found: str | None) -> None:
+    """FEED-FILE-06."""
+    shown = reference(text, ("Patient",))
+    assert shown == found if found else isinstance(shown, Fault)
+
+
+def test_a_number_keeps_its_digits() -> None:
+    """FEED-ANS-09."""
+    assert [number(text) for text in ("7.50", ".5", "1e3")] == ["7.50", "0.5", "1E+3"]
+
+
+@given(st.datetimes(timezones=st.just(UTC)))
+def test_microseconds_are_exact(moment: datetime) -> None:
+    """FEED-PAY-04."""
+    found = micros(moment.isoformat())
+    assert found is not None
+    assert divmod(found, 1_000_000)[1] == moment.microsecond
