@@ -237,6 +237,8 @@ def _end(child: subprocess.Popen[bytes]) -> None:
         except subprocess.TimeoutExpired:
             stop()
     child.wait()
+    if child.stdout:
+        child.stdout.close()
 
 
 def _last_line(log: Path, began: int) -> str:

@@ -152,6 +152,7 @@ class Book:
             self.stopped.add(row.lane)
         if self.batch.resuming and self._own(row, record) and record.state in ("created", "adopted"):
             self._landed.append(row.key)
+            self._close_in_parts()
 
     def _reject_changed(self, rows: list[Row]) -> None:
         reason = Reason("LEDGER-08", None, None, "the key is known with other content", False)
@@ -207,6 +208,9 @@ class Book:
             elif result.state in ("created", "adopted"):
                 self._landed.append(row.key)
         self.progress.advance(len(results))
+        self._close_in_parts()
+
+    def _close_in_parts(self) -> None:
         if len(self._landed) >= KEYS_A_CLOSING:
             self.close_answered()
 

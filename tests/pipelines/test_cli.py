@@ -5,12 +5,14 @@ import os
 import stat
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import duckdb
 import pytest
 
 from pipelines.cli import run
+from pipelines.connections import bundled_service
 from tests.pipelines.fake_target import FakeTarget, serving
 
 HEADER = "payment_id,patient_id,amount,paid_on,claim_id\n"
@@ -331,3 +333,63 @@ def test_two_importers_at_once_create_each_record_once(home, target):
     assert {process.returncode for process in both} <= {0, 4}, said
     values = [body["identifier"][0]["value"] for body in target.of("PaymentNotice")]
     assert len(values) == len(set(values)) == 599
+
+
+# -- the bundled service
+
+
+@pytest.fixture
+def own(home, monkeypatch):
+    monkeypatch.delenv("FHIR_BASE_URL")
+    monkeypatch.delenv("FHIR_TOKEN")
+    return home
+
+
+def test_without_a_target_the_bundled_service_is_started_and_ends_with_the_command(own, chartferry, capsys):
+    """CLI-GLOBAL-03, STATE-HOME-06"""
+    put(own, rows=2)
+    code, out, _ = chartferry("import")
+    assert code == 3  # its patients are not loaded
+    assert "(bundled service, urn:uuid:" in out.splitlines()[0]
+    assert stat.S_IMODE((own / "credentials.json").stat().st_mode) == 0o600
+    assert not (own / "service.duckdb.run").exists()
+    assert chartferry("import")[0] == 0
+
+
+def test_the_bundled_service_ends_when_its_command_is_killed(own):
+    """CLI-GLOBAL-03"""
+    code = "import pathlib, sys, os, time; from pipelines.connections import bundled_service\n"
+    code += "with bundled_service(pathlib.Path(sys.argv[1]), os.environ) as url: print(url, flush=True), time.sleep(60)"
+    command = [sys.executable, "-c", code, str(own)]
+    with subprocess.Popen(command, cwd=Path(__file__).parents[2], stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout is not None
+        url = holder.stdout.readline().strip()
+        service = json.loads((own / "service.duckdb.run").read_text())
+        assert service["url"] == url
+        holder.kill()
+    ends = time.monotonic() + 20
+    while Path(f"/proc/{service['pid']}").exists() and time.monotonic() < ends:
+        time.sleep(0.05)
+    assert not (own / "service.duckdb.run").exists()
+
+
+def test_a_running_service_over_the_store_is_used(own, chartferry):
+    """CLI-GLOBAL-03"""
+    with bundled_service(own, dict(os.environ)) as url:
+        (own / ".service.lock").unlink()  # as if it had been started by `fhir-service serve`
+        code, out, _ = chartferry("import")
+        assert (code, out.splitlines()[0].startswith(f"target: {url} (bundled service")) == (0, True)
+
+
+def test_a_lost_client_is_made_anew(own, chartferry):
+    chartferry("import")
+    (own / "credentials.json").write_text('{"client_id": "gone", "client_secret": "gone"}')
+    assert chartferry("import")[0] == 0
+
+
+def test_a_store_that_cannot_be_opened_is_one_line(own, chartferry):
+    """CLI-IMPORT-08"""
+    (own / "service.duckdb").write_bytes(b"not a store" * 1000)
+    code, out, err = chartferry("import")
+    assert (code, out, len(err.splitlines())) == (6, "", 1)
+    assert err.startswith("chartferry: the bundled service did not start: ")
