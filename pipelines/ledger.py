@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import pyarrow as pa
-from sqlalchemy import Connection, Engine, Table, and_, func, select, update
+from sqlalchemy import Connection, Engine, Table, and_, case, func, select, update
 
 from pipelines import ledger_tables as t
 from pipelines.lease import Clock, Holder, Lease, LeaseLost, utc_text
@@ -105,7 +105,7 @@ class Ledger:
 
     @classmethod
     def open(cls, url: str | Path, clock: Clock = lambda: datetime.now(UTC)) -> Self:
-        """Opens or makes the ledger; `LedgerError` when it is from a newer version."""
+        """Opens or makes the ledger; `LedgerError` when it is from a newer version or cannot be opened."""
         return cls(t.open_engine(url), clock)
 
     def close(self) -> None:
@@ -271,8 +271,12 @@ class Ledger:
         return True
 
     def finish_batch(self, target: str, batch_id: str, state: str, counts: Mapping[str, int] | None = None) -> None:
-        """Sets the batch's state and, where given, its counts: those of its rows' first outcomes."""
-        self._change(t.batch, (target, batch_id), state=state, finished_at=self.now(), **(counts or {}))
+        """Sets the batch's state and, where given, its counts: those of its rows' first outcomes.
+
+        A batch that was finished before keeps the time when it was.
+        """
+        finished = case((t.batch.c.state == "finished", t.batch.c.finished_at), else_=self.now())
+        self._change(t.batch, (target, batch_id), state=state, finished_at=finished, **(counts or {}))
 
     def start_run(self, target: str, batch_id: str, **values: Any) -> int:
         """Notes a run of the batch; gives its number, from 1."""

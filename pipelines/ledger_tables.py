@@ -9,6 +9,7 @@ from pathlib import Path
 
 from sqlalchemy import BigInteger, Column, Engine, Index, Integer, MetaData, Table, Text, create_engine, event, text
 from sqlalchemy.engine import Connection, make_url
+from sqlalchemy.exc import SQLAlchemyError
 
 SCHEMA_VERSION = 1
 
@@ -170,14 +171,18 @@ def open_engine(url: str | Path) -> Engine:
     """An engine over the ledger at `url` (a SQLAlchemy URL, or an SQLite file's path), its tables made when missing.
 
     On SQLite a commit is on the disk before it returns, since an intent must outlive the machine. Parameters never show
-    in an exception.
+    in an exception. Raises `LedgerError`.
     """
     address = make_url(f"sqlite:///{url}" if isinstance(url, Path) or "://" not in url else url)
     engine = create_engine(address, hide_parameters=True, connect_args=_connect_args(address.get_backend_name()))
     if engine.dialect.name == "sqlite":
         event.listen(engine, "connect", _prepare_sqlite)
         event.listen(engine, "begin", _begin_sqlite)
-    _create(engine)
+    try:
+        _create(engine)
+    except SQLAlchemyError as error:
+        shown = address.render_as_string(hide_password=True)
+        raise LedgerError(f"the ledger {shown} cannot be opened ({type(error).__name__})") from None
     return engine
 
 

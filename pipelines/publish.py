@@ -15,7 +15,7 @@ from pathlib import Path
 import duckdb
 
 from pipelines.ledger import OUTCOMES, Ledger, Snapshot, utc_text
-from pipelines.report import Sweep
+from pipelines.report import Sweep, held
 from pipelines.report_tables import ReportTable, report_tables, swept_report_select
 from pipelines.storage import locked, replace_whole, session
 
@@ -67,32 +67,39 @@ class Publication:
 def publish(home: Path, ledger: Ledger, sweep: Sweep) -> Publication:
     """Builds, checks and publishes all tables of the sweep's target, and notes the publication in the ledger.
 
+    When a later sweep of that target has ended meanwhile, its reports are what is published.
+
     Nobody who has the published file open, even for writing, is waited for. Raises `PublicationError` before
     anything is replaced.
     """
     folder = home / "published"
     (folder / "parquet").mkdir(parents=True, exist_ok=True, mode=0o700)
-    with locked(folder / ".lock"):
+    with locked(folder / ".lock"), held(home, sweep.target) as last:
         _remove_leftovers(folder)
         build = folder / f".reports.{getpid()}.duckdb"
         published_at = ledger.now()
-        rows = _build(build, ledger, sweep, published_at)
-        _put_in_place(build, folder / "reports.duckdb", published_at)
-        for part in sorted(folder.glob("parquet/*.part")):
-            replace_whole(part, part.with_suffix(""), READ_ONLY)
+        try:
+            rows = _build(build, ledger, last, published_at)
+            _put_in_place(build, folder / "reports.duckdb", published_at)
+            for part in sorted(folder.glob("parquet/*.part")):
+                replace_whole(part, part.with_suffix(""), READ_ONLY)
+        except duckdb.Error as error:  # its text may hold values
+            raise PublicationError(f"the tables could not be built ({type(error).__name__})") from None
+        finally:
+            _remove_leftovers(folder)
         ledger.note_publication(
             published_at=published_at,
-            target=sweep.target,
-            sweep_started_at=utc_text(sweep.started_at),
-            reports_total=sweep.total,
+            target=last.target,
+            sweep_started_at=utc_text(last.started_at),
+            reports_total=last.total,
             batches=rows["import_batch"],
             software_version=version("chartferry"),
         )
-    return Publication(folder / "reports.duckdb", datetime.fromisoformat(published_at), sweep.target, rows)
+    return Publication(folder / "reports.duckdb", datetime.fromisoformat(published_at), last.target, rows)
 
 
 def _remove_leftovers(folder: Path) -> None:
-    """What a publication that was killed left behind."""
+    """What a publication that failed or was killed left behind."""
     for left in [*folder.glob(".reports.*"), *folder.glob("parquet/*.part")]:
         shutil.rmtree(left) if left.is_dir() else left.unlink()
 

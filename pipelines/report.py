@@ -7,6 +7,7 @@ a later sweep found its content changed, and marks those that are gone.
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -73,16 +74,30 @@ def sweep(client: SearchesPages, home: Path, target: str, clock: Callable[[], da
         else:
             raise SweepIncomplete(f"the target counts {total} reports and its pages held {distinct}")
         finished = clock()
-        changes = _keep(folder, part, started)
-        done = Sweep(target, folder / "reports.parquet", total, started, finished, *changes)
+        with locked(folder / ".kept.lock"):
+            changes = _keep(folder, part, started)
+            done = Sweep(target, folder / "reports.parquet", total, started, finished, *changes)
+            write_whole(folder / "sweep.json", orjson.dumps({**asdict(done), "path": done.path.name}))
         part.unlink()
-        write_whole(folder / "sweep.json", orjson.dumps({**asdict(done), "path": done.path.name}))
         return done
 
 
 def kept(home: Path, target: str) -> Sweep:
     """The last finished sweep of the target; one without reports when there was none."""
+    with held(home, target) as last:
+        return last
+
+
+@contextmanager
+def held(home: Path, target: str) -> Iterator[Sweep]:
+    """The last finished sweep, and within `with` its file stays the one it tells of, however many sweep meanwhile."""
     folder = _folder(home, target)
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with locked(folder / ".kept.lock"):
+        yield _last(folder, target)
+
+
+def _last(folder: Path, target: str) -> Sweep:
     try:
         said = json.loads((folder / "sweep.json").read_text())
     except FileNotFoundError:

@@ -181,18 +181,21 @@ def test_an_accepted_row_of_the_same_key_closes_open_rejects_of_it(ledger: Ledge
     assert ledger.close_rejects(TARGET, *OF, ["k1"], batch_id="payments-d") == 0
 
 
-def test_batches_keep_their_counts_and_runs_are_numbered(ledger: Ledger) -> None:
+def test_batches_keep_their_counts_and_runs_are_numbered(ledger: Ledger, clock: Clock) -> None:
     """LEDGER-02"""
     assert ledger.start_batch(TARGET, "payments-a", feed="payments", file_name="payments.csv")
     assert ledger.start_run(TARGET, "payments-a", feed_hash="f1") == 1
     ledger.finish_run(TARGET, "payments-a", 1, state="finished", counts={"created": 5, "amount_created": 500})
     ledger.finish_batch(TARGET, "payments-a", "finished", {"created": 5, "amount_created": 500})
+    clock.pass_seconds(60)
+    ledger.finish_batch(TARGET, "payments-a", "finished")
     assert not ledger.start_batch(TARGET, "payments-a", feed="payments")
     assert ledger.start_run(TARGET, "payments-a") == 2
     ledger.finish_run(TARGET, "payments-a", 2, state="failed", counts={"unchanged": 5}, message="cannot be read")
     batch = ledger.batch(TARGET, "payments-a")
     assert batch
     assert (batch["state"], batch["created"], batch["unchanged"]) == ("finished", 5, 0)
+    assert batch["finished_at"] == utc_text(NOON)
     assert ledger.batches() == ledger.batches(TARGET) == [batch]
     assert [
         (r["run"], r["state"], r["created"], r["unchanged"], r["message"]) for r in ledger.runs(TARGET, "payments-a")
@@ -289,6 +292,12 @@ def test_a_ledger_from_a_newer_version_is_refused(ledger: Ledger, tmp_path: Path
     with ledger.engine.begin() as connection:
         connection.execute(t.schema_version.update().values(version=99))
     with pytest.raises(LedgerError, match="newer version"):
+        Ledger.open(tmp_path / "ledger.db")
+
+
+def test_a_file_that_is_no_ledger_is_named_in_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "ledger.db").write_text("not a database, surely")
+    with pytest.raises(LedgerError, match=r"ledger\.db cannot be opened"):
         Ledger.open(tmp_path / "ledger.db")
 
 

@@ -439,7 +439,18 @@ def test_tables_that_do_not_agree_are_not_published(world: World) -> None:
         "and accepted = the sum of the outcomes; a batch of one finished run has as many rows as accepted records"
     )
     assert world.rows("FROM publication") == before
+    left = {path.name for path in (world.home / "published").iterdir()}
+    assert left == {".lock", "parquet", "reports.duckdb"}
     assert not list((world.home / "published").glob("parquet/*.part"))
+
+
+def test_no_value_shows_when_a_table_cannot_be_built(world: World) -> None:
+    """REPORT-25"""
+    world.run("payments-b", {"amount_received": 10**15})
+    with pytest.raises(PublicationError, match=r"^the tables could not be built \(\w+\)$") as caught:
+        world.publish()
+    assert caught.value.__cause__ is None
+    assert caught.value.__suppress_context__
 
 
 def test_what_a_killed_publication_left_is_removed(world: World) -> None:

@@ -70,7 +70,9 @@ def test_a_sweep_keeps_every_report_once(tmp_path: Path, clock: Callable[[], dat
     assert (done.total, done.new, done.changed, done.gone) == (5, 5, 0, 0)
     assert [row["report_id"] for row in rows(done)] == ["r0", "r1", "r2", "r3", "r4"]
     assert kept(tmp_path, TARGET) == done
-    assert sorted(path.name for path in done.path.parent.iterdir()) == [".lock", "reports.parquet", "sweep.json"]
+    assert sorted(path.name for path in done.path.parent.iterdir()) == [
+        *(".kept.lock", ".lock", "reports.parquet", "sweep.json")
+    ]
 
 
 def test_a_target_without_reports_gives_an_empty_sweep(tmp_path: Path) -> None:
