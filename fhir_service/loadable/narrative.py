@@ -77,8 +77,9 @@ class _Narrative(HTMLParser):
     def handle_data(self, data: str) -> None:
         if self.dropped:
             return
-        self.says_something = self.says_something or bool(data.strip())
-        self.out.append(escape(_clean(data), quote=False))
+        text = _clean(data)
+        self.says_something = self.says_something or bool(text.strip())
+        self.out.append(escape(text, quote=False))
 
     def finish(self) -> str:
         self.close()
