@@ -61,6 +61,7 @@ _ISO_TIME = re.compile(
     r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d)(:\d\d)?(?:[.,](\d{1,9}))?\s?(Z|z|[+-]\d\d(?::?\d\d)?)?", re.ASCII
 )
 CENT = Decimal("0.01")
+LONGEST_AMOUNT = 25  # characters: within what decimals compute exactly
 
 
 def converter(column: Column, conventions: Conventions) -> Converter:
@@ -120,7 +121,7 @@ def _wrong_type(kind: str, types: tuple[str, ...]) -> str:
 def amount(text: str) -> object:
     """Dollars as a plain decimal text, with two decimals where that is exact. What may be paid is a rule's matter."""
     text = text.strip()
-    if not _PLAIN.fullmatch(text) or len(text) > 40:
+    if not _PLAIN.fullmatch(text) or len(text) > LONGEST_AMOUNT:
         return Fault(
             "FEED-FILE-09", "no plain decimal amount (12.50); no currency sign, thousands or exponent is taken"
         )

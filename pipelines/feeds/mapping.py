@@ -4,7 +4,7 @@ Each distinct value of a column is converted once per chunk.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from decimal import Decimal, InvalidOperation
+from decimal import Context, Decimal, InvalidOperation
 from functools import partial
 from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
@@ -261,11 +261,14 @@ def _listed(parts: Sequence[Any]) -> object:
     return wrong or [part for part in parts if part is not None] or None
 
 
+_EXACT = Context(prec=1000)
+
+
 def _scaled(text: str, scale: Decimal) -> str:
     """The number times the scale; what is no number is left for the converter to tell."""
     try:
         value = Decimal(text.strip())
-        return f"{value * scale:f}" if value.is_finite() and abs(value.adjusted()) < 40 else text
+        return f"{_EXACT.multiply(value, scale):f}" if value.is_finite() and abs(value.adjusted()) < 40 else text
     except InvalidOperation:
         return text
 
