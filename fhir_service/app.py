@@ -21,9 +21,9 @@ from starlette.routing import BaseRoute, Route, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fhir_service.auth import Caller, token_response
-from fhir_service.bundle import searchset
+from fhir_service.bundle import history_bundle, searchset
 from fhir_service.capability import capability_statement, smart_configuration
-from fhir_service.interactions import batch, create, search, update
+from fhir_service.interactions import batch, create, history, search, update, validate
 from fhir_service.interactions.create import Created
 from fhir_service.interactions.read import read
 from fhir_service.interface.datatypes import Malformed, dump_json, parse_json
@@ -69,10 +69,18 @@ def _resource_routes(service: Service, resource: Resource) -> list[BaseRoute]:
         "search": _search,
     }
     handlers = {name: makers[name](service, resource) for name in resource.interactions}
-    return [
+    plain: list[BaseRoute] = [
         route(f"/{resource.name}", GET=handlers.get("search"), POST=handlers.get("create")),
         route(f"/{resource.name}/_search", POST=handlers.get("search")),
         route(f"/{resource.name}/{{id}}", GET=handlers.get("read"), PUT=handlers.get("update")),
+    ]
+    if service.settings.interface_only or "create" not in resource.interactions:
+        return plain
+    return [
+        route(f"/{resource.name}/$validate", POST=_validate(service, resource)),
+        route(f"/{resource.name}/_history", GET=_history(service, resource, "s")),
+        route(f"/{resource.name}/{{id}}/_history", GET=_history(service, resource, "r")),
+        *plain,
     ]
 
 
@@ -176,6 +184,31 @@ def _search(service: Service, resource: Resource) -> Handler:
         query = search.parse(resource, pairs, service.site, min(size, most), most, additions, lenient)
         page = await run_in_threadpool(search.run, service.store, query)
         return json_response(request, rendered(service, searchset(page)))
+
+    return handle
+
+
+def _validate(service: Service, resource: Resource) -> Handler:
+    async def handle(request: Request) -> Response:
+        _caller(request).require(resource.name, "c")
+        raw = await read_body(request, service.settings.max_body)
+        problems = await _written(service, validate.Validate(resource, parse_body(raw), service.site, len(raw)))
+        return json_response(request, dump_json(validate.outcome(problems)))
+
+    return handle
+
+
+def _history(service: Service, resource: Resource, letter: str) -> Handler:
+    settings = service.settings
+
+    async def handle(request: Request) -> Response:
+        _caller(request).require(resource.name, letter)
+        pairs = await query_pairs(request, settings.max_body)
+        page, since = history.parse(resource, pairs, settings.page_size, settings.max_page_size)
+        found = await run_in_threadpool(
+            history.run, service.store, resource, page, since, request.path_params.get("id")
+        )
+        return json_response(request, rendered(service, history_bundle(resource.name, found)))
 
     return handle
 

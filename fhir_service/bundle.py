@@ -1,36 +1,63 @@
-"""Bundles: a search's answer is joined from stored bodies, not parsed and written again."""
+"""Bundles: a search's or history's answer is joined from stored bodies, not parsed and written again."""
 
 from typing import Any
 from urllib.parse import quote, urlencode
 
 import orjson
 
-from fhir_service.interactions.search import Page, Query
+from fhir_service.interactions import history
+from fhir_service.interactions.search import Page
+from fhir_service.interface.datatypes import instant_text
+
+Pairs = list[tuple[str, str]]
 
 
 def searchset(page: Page) -> bytes:
     """The searchset Bundle of a page, with markers."""
     query = page.query
-    head: dict[str, Any] = {"resourceType": "Bundle", "type": "searchset", "total": page.total}
-    if query.count:
-        head["link"] = links(query, page.total)
+    links = paging_links(f"/{query.resource.name}", query.sent, query.count, query.offset, page.total)
+    return _bundle("searchset", page.total, links, [b'{"resource":%b}' % body.encode() for body in page.bodies])
+
+
+def history_bundle(resource_type: str, page: history.Page) -> bytes:
+    """The history Bundle of a page, with markers: each entry says how the version came about."""
+    links = paging_links(page.path, page.sent, page.count, page.offset, page.total)
+    return _bundle("history", page.total, links, [_version(resource_type, version) for version in page.versions])
+
+
+def _version(resource_type: str, version: history.Version) -> bytes:
+    first = version.version == 1
+    url = resource_type if first else f"{resource_type}/{version.id}"
+    how = {
+        "request": {"method": "POST" if first else "PUT", "url": url},
+        "response": {
+            "status": "201" if first else "200",
+            "etag": f'W/"{version.version}"',
+            "lastModified": instant_text(version.updated_at),
+        },
+    }
+    return b'{"resource":%b,%b' % (version.body.encode(), orjson.dumps(how)[1:])
+
+
+def _bundle(kind: str, total: int, links: list[dict[str, str]], entries: list[bytes]) -> bytes:
+    head: dict[str, Any] = {"resourceType": "Bundle", "type": kind, "total": total}
+    if links:
+        head["link"] = links
     text = orjson.dumps(head)
-    if not page.bodies:
-        return text
-    entries = b",".join(b'{"resource":' + body.encode() + b"}" for body in page.bodies)
-    return text[:-1] + b',"entry":[' + entries + b"]}"
+    return text[:-1] + b',"entry":[' + b",".join(entries) + b"]}" if entries else text
 
 
-def links(query: Query, total: int) -> list[dict[str, str]]:
-    """`self`, `first` and `last` always, `next` while there is more; relative to the base URL."""
-    last = (total - 1) // query.count * query.count if total else 0
-    offsets = {"self": query.offset, "first": 0}
-    if query.offset + query.count < total:
-        offsets["next"] = query.offset + query.count
-    offsets["last"] = last
-    return [{"relation": relation, "url": _url(query, offset)} for relation, offset in offsets.items()]
+def paging_links(path: str, sent: Pairs, count: int, offset: int, total: int) -> list[dict[str, str]]:
+    """`self`, `first` and `last` always, `next` while there is more; relative to the base URL. None when count is 0."""
+    if not count:
+        return []
+    offsets = {"self": offset, "first": 0}
+    if offset + count < total:
+        offsets["next"] = offset + count
+    offsets["last"] = (total - 1) // count * count if total else 0
+    return [{"relation": relation, "url": _url(path, sent, count, start)} for relation, start in offsets.items()]
 
 
-def _url(query: Query, offset: int) -> str:
-    pairs = [*query.sent, ("_count", str(query.count)), ("_offset", str(offset))]
-    return f"/{query.resource.name}?{urlencode(pairs, quote_via=quote, safe='')}"
+def _url(path: str, sent: Pairs, count: int, offset: int) -> str:
+    pairs = [*sent, ("_count", str(count)), ("_offset", str(offset))]
+    return f"{path}?{urlencode(pairs, quote_via=quote, safe='')}"

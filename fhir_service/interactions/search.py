@@ -67,6 +67,16 @@ def parse(resource: Resource, pairs: Pairs, site: Site, count: int, most: int, a
     return Query(resource, sent, conditions, sort, size, _whole(control, "_offset", 0))
 
 
+def paging(resource: Resource, pairs: Pairs, count: int, most: int) -> tuple[int, int]:
+    """`_count` and `_offset` of a request that takes no other parameters. Raises bad requests."""
+    control: dict[str, str] = {}
+    for name, value in pairs:
+        if name not in ("_count", "_offset"):
+            raise bad(name, f"the parameter is not known in a history of {resource.name}")
+        _once(control, name, value)
+    return min(_whole(control, "_count", count), most), _whole(control, "_offset", 0)
+
+
 def run(store: Store, query: Query) -> Page:
     """One count and one page, of the same state of the store."""
     table = BODIES[query.resource.name]

@@ -1,0 +1,93 @@
+"""History: every version of a resource, or of a type since an instant; newest first, paged like a search."""
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import ColumnElement, Select, Subquery, func, literal, select, union_all
+
+from fhir_service.interactions import search
+from fhir_service.interface.datatypes import parse_instant
+from fhir_service.interface.outcomes import unknown_resource
+from fhir_service.interface.vocabulary import Resource
+from fhir_service.store.store import Store
+from fhir_service.store.tables import BODIES, HISTORY
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """One version of a resource: its body with markers, its number, its time."""
+
+    id: str
+    version: int
+    updated_at: datetime
+    body: str
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One page of versions, and how many there are in all."""
+
+    path: str
+    sent: list[tuple[str, str]]
+    count: int
+    offset: int
+    total: int
+    versions: list[Version]
+
+
+def parse(resource: Resource, pairs: search.Pairs, count: int, most: int) -> tuple[Page, datetime | None]:
+    """The page that is asked for, still empty, and `_since`. Raises bad requests."""
+    since, sent, control = None, [], []
+    for name, value in pairs:
+        if name == "_since":
+            if since is not None:
+                raise search.bad(name, "the parameter is given twice")
+            try:
+                since = parse_instant(value.replace(" ", "+"))
+            except ValueError:
+                raise search.bad(name, "an instant with an offset is expected") from None
+            sent.append((name, value))
+        else:
+            control.append((name, value))
+    size, offset = search.paging(resource, control, count, most)
+    return Page(f"/{resource.name}/_history", sent, size, offset, 0, []), since
+
+
+def run(store: Store, resource: Resource, page: Page, since: datetime | None, resource_id: str | None = None) -> Page:
+    """The versions of a type, or of one resource. Raises the 404 of an unknown one."""
+    versions = _versions(resource, resource_id)
+    where = [versions.c.updated_at >= since] if since else []
+    query = _ordered(versions, where).limit(page.count).offset(page.offset)
+    with store.read() as connection:
+        if resource_id is not None:
+            _known(connection, resource, resource_id)
+        total = connection.execute(select(func.count()).select_from(versions).where(*where)).scalar_one()
+        wanted = page.count and page.offset < total
+        found = [Version(*row) for row in connection.execute(query)] if wanted else []
+    path = page.path if resource_id is None else f"/{resource.name}/{resource_id}/_history"
+    return replace(page, path=path, total=total, versions=found)
+
+
+def _known(connection: Any, resource: Resource, resource_id: str) -> None:
+    table = BODIES[resource.name]
+    if connection.execute(select(table.c.seq).where(table.c.id == resource_id)).first() is None:
+        raise unknown_resource(resource.name, resource_id)
+
+
+def _versions(resource: Resource, resource_id: str | None) -> Subquery:
+    """Every version: those in force, and those before."""
+    table, prefix = BODIES[resource.name], f"{resource.name}/"
+    now: Select[Any] = select(table.c.id, table.c.version, table.c.updated_at, table.c.body)
+    old_id = func.substr(HISTORY.c.reference, literal(len(prefix) + 1)).label("id")
+    old: Select[Any] = select(old_id, HISTORY.c.version, HISTORY.c.updated_at, HISTORY.c.body)
+    if resource_id is None:
+        old = old.where(HISTORY.c.reference.startswith(prefix, autoescape=True))
+    else:
+        now, old = now.where(table.c.id == resource_id), old.where(HISTORY.c.reference == prefix + resource_id)
+    return union_all(now, old).subquery()
+
+
+def _ordered(versions: Subquery, where: list[ColumnElement[bool]]) -> Select[Any]:
+    newest = (versions.c.updated_at.desc(), versions.c.id, versions.c.version.desc())
+    return select(versions).where(*where).order_by(*newest)

@@ -1,0 +1,89 @@
+"""What the service adds to the interface: $validate and history."""
+
+from typing import Any
+
+import pytest
+
+from tests.conftest import Running
+from tests.service.test_writer import payment, task, total
+
+
+def validated(running: Running, body: dict[str, Any]) -> list[dict[str, Any]]:
+    answer = running.client.post(f"/{body['resourceType']}/$validate", json=body)
+    assert answer.status_code == 200, answer.text
+    issues: list[dict[str, Any]] = answer.json()["issue"]
+    return issues
+
+
+def test_a_faultless_body_gives_one_information(fresh_service: Running) -> None:
+    """EXTRA-VALIDATE-03, EXTRA-VALIDATE-04: and nothing is stored."""
+    assert [issue["severity"] for issue in validated(fresh_service, task(1))] == ["information"]
+    assert total(fresh_service.client, "/Task?_count=0") == 0
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        task(1, status="draft", intent="order"),
+        task(1, status=None, unknown=1),
+        task(1, requester={"reference": "Practitioner/nobody"}, status="x"),
+        payment(10**9),
+        payment(1, patient="nobody"),
+    ],
+)
+def test_all_problems_are_listed_the_one_of_a_create_first(fresh_service: Running, body: dict[str, Any]) -> None:
+    """EXTRA-VALIDATE-01, EXTRA-VALIDATE-02."""
+    issues = validated(fresh_service, body)
+    created = fresh_service.client.post(f"/{body['resourceType']}", json=body)
+    assert created.json()["issue"][0] == issues[0]
+
+
+def test_several_problems_come_together(fresh_service: Running) -> None:
+    """EXTRA-VALIDATE-02."""
+    issues = validated(fresh_service, task(1, status="draft", intent="order", requester={"reference": "Practitioner/no"}))
+    assert [issue["expression"] for issue in issues] == [["Task.status"], ["Task.intent"], ["Task.requester"]]
+
+
+def test_history_shows_every_version_newest_first(fresh_service: Running) -> None:
+    """EXTRA-HISTORY-02, EXTRA-HISTORY-03, EXTRA-HISTORY-06, STATE-TASK-03."""
+    client = fresh_service.client
+    location = client.post("/Task", json=task(1)).headers["location"]
+    task_id = location.rpartition("/")[2]
+    for status in ("completed", "cancelled"):
+        assert client.put(f"/Task/{task_id}", json=task(1, status=status)).status_code == 200
+    other = client.post("/Task", json=task(2)).headers["location"].rpartition("/")[2]
+    bundle = client.get(f"/Task/{task_id}/_history").json()
+    assert (bundle["type"], bundle["total"]) == ("history", 3)
+    shown = [(e["resource"]["status"], e["request"]["method"], e["response"]["etag"]) for e in bundle["entry"]]
+    assert shown == [
+        ("cancelled", "PUT", 'W/"3"'),
+        ("completed", "PUT", 'W/"2"'),
+        ("requested", "POST", 'W/"1"'),
+    ]
+    everything = client.get("/Task/_history").json()
+    assert [entry["resource"]["id"] for entry in everything["entry"]] == [other, task_id, task_id, task_id]
+    second = bundle["entry"][1]["response"]["lastModified"]
+    since = client.get("/Task/_history", params={"_since": second}).json()
+    assert since["total"] == 3
+
+
+def test_history_is_paged_like_a_search(fresh_service: Running) -> None:
+    """EXTRA-HISTORY-04."""
+    for n in range(5):
+        fresh_service.client.post("/Task", json=task(n))
+    url, seen = "/Task/_history?_count=2", []
+    while url:
+        page = fresh_service.client.get(url).json()
+        seen += [entry["resource"]["description"] for entry in page.get("entry", ())]
+        url = next((link["url"] for link in page["link"] if link["relation"] == "next"), "")
+    assert seen == [f"task {n}" for n in (4, 3, 2, 1, 0)]
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [("/Task/none/_history", 404), ("/Questionnaire/_history", 404), ("/Task/_history?_since=yesterday", 400),
+     ("/Task/_history?status=requested", 400)],
+)  # fmt: skip
+def test_what_has_no_history(fresh_service: Running, path: str, status: int) -> None:
+    """EXTRA-HISTORY-05."""
+    assert fresh_service.client.get(path).status_code == status
