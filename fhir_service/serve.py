@@ -13,15 +13,20 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from fhir_service.admin import routes
 from fhir_service.app import create_app
 from fhir_service.door import Door
+from fhir_service.interface.datatypes import dump_json
+from fhir_service.interface.outcomes import INVALID, FhirError, outcome_of
 from fhir_service.service import Service
 from fhir_service.settings import Settings
 
 # Seconds for what is under way when the end is asked for. A client that sends no more does not hold the service.
 GRACE = 60
+# Bytes of request line and headers together.
+LARGEST_HEAD = 64 << 10
 
 
 class PortTaken(OSError):
@@ -83,6 +88,33 @@ def _watch_stdin(stop: Callable[[], None]) -> None:
     stop()
 
 
+class _Protocol(HttpToolsProtocol):
+    """uvicorn's HTTP, with a bound on a request's head; what is no HTTP is answered as the interface answers."""
+
+    _head: int | None = 0
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self._head is not None:
+            self._head += len(data)
+            if self._head > LARGEST_HEAD and not self.transport.is_closing():
+                self.send_400_response("the head of the request is too large")
+
+    def on_message_begin(self) -> None:
+        self._head = 0
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        self._head = None
+        super().on_headers_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        body = dump_json(outcome_of(FhirError(INVALID, msg)))
+        lines = ("HTTP/1.1 400 Bad Request", "content-type: application/json", f"content-length: {len(body)}")
+        self.transport.write("\r\n".join([*lines, "connection: close", "", ""]).encode() + body)
+        self.transport.close()
+
+
 class _Server(uvicorn.Server):
     """uvicorn, which says when it is ready and ends without raising the signal again."""
 
@@ -91,7 +123,7 @@ class _Server(uvicorn.Server):
             uvicorn.Config(
                 app,
                 loop="uvloop",
-                http="httptools",
+                http=_Protocol,
                 ws="none",
                 lifespan="off",
                 log_config=None,
@@ -127,5 +159,6 @@ class _Server(uvicorn.Server):
 
 
 def quiet_logging() -> None:
-    """Warnings and errors go to standard error, one line each."""
+    """Warnings and errors go to standard error, one line each. What is no HTTP is the sender's matter, and no news."""
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)

@@ -149,7 +149,7 @@ def test_a_token_lasts_36000_seconds(auth, clock):
     """AUTH-10: with and without the cache."""
     header = bearer(auth, auth.add_client("importer"))
     clock.forward(36_000)
-    assert auth.caller(header)
+    assert auth.caller(header).scope == "system/*.cruds"
     clock.forward(1)
     assert refused(auth, header) == UNKNOWN
     auth._cache.forget(auth.list_clients()[0]["client_id"])
@@ -169,12 +169,12 @@ def test_revoking_a_client_ends_its_tokens_at_once(auth, store):
     """AUTH-11: those in the cache and those in the store; other clients keep theirs."""
     client, other = auth.add_client("one"), auth.add_client("other")
     cached, stored, others = bearer(auth, client), bearer(auth, client), bearer(auth, other)
-    assert auth.caller(cached)
+    assert auth.caller(cached).client == client["client_id"]
     auth.revoke(client["client_id"])
     assert refused(auth, cached) == refused(auth, stored) == UNKNOWN
-    assert auth.caller(others)
+    assert auth.caller(others).client == other["client_id"]
     assert auth.token(form(client))[1]["error"] == "invalid_client"
-    assert Auth(store, auth._writer, auth._clock).caller(others)
+    assert Auth(store, auth._writer, auth._clock).caller(others).client == other["client_id"]
     revoked = {known["client_id"]: known["revoked_at"] for known in auth.list_clients()}
     assert revoked == {client["client_id"]: auth._clock(), other["client_id"]: None}
 
@@ -235,7 +235,12 @@ def test_secrets_and_tokens_are_256_random_bits_and_only_their_hashes_are_stored
 def test_secrets_and_tokens_are_compared_in_constant_time(auth, monkeypatch):
     """AUTH-14: every comparison of a secret or token goes through `compare_digest`, an unknown client's too."""
     compared = []
-    monkeypatch.setattr("fhir_service.auth.compare_digest", lambda a, b: compared.append((a, b)) or a == b)
+
+    def compare(stored, shown):
+        compared.append((stored, shown))
+        return stored == shown
+
+    monkeypatch.setattr("fhir_service.auth.compare_digest", compare)
     client = auth.add_client("one")
     auth.caller(bearer(auth, client))
     auth.token(form(client) | {"client_id": "nobody"})
@@ -331,7 +336,7 @@ def test_the_token_address_answers_forms(http, auth):
     pair = (client["client_id"], client["client_secret"])
     by_basic = http(data={"grant_type": "client_credentials"}, auth=pair)
     assert by_basic.status_code == 200
-    assert auth.caller(f"Bearer {by_basic.json()['access_token']}")
+    assert auth.caller(f"Bearer {by_basic.json()['access_token']}").client == client["client_id"]
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ def damaged(path, *statements):
 
 
 def payment(patient, amount, claim=None):
-    body = {"resourceType": "PaymentNotice", "status": "active", "request": {"reference": f"Patient/{patient}"}}
+    body: dict = {"resourceType": "PaymentNotice", "status": "active", "request": {"reference": f"Patient/{patient}"}}
     body |= {"created": "2026-01-02", "payment": {}, "recipient": {}, "amount": {"value": amount, "currency": "USD"}}
     if claim:
         part = {"url": "claim", "valueReference": {"reference": f"Claim/{claim}"}}
@@ -36,7 +36,7 @@ def payment(patient, amount, claim=None):
 
 
 def task(description, **more):
-    body = {"resourceType": "Task", "status": "requested", "intent": "unknown", "description": description}
+    body: dict = {"resourceType": "Task", "status": "requested", "intent": "unknown", "description": description}
     body |= {"requester": {"reference": "Practitioner/dr1"}, "for": {"reference": "Patient/p1"}}
     body |= {"identifier": [{"system": "urn:test", "value": description}]}
     body["input"] = [{"type": {"text": "label"}, "valueString": label} for label in ("urgent", "phone")]
@@ -45,7 +45,11 @@ def task(description, **more):
 
 def response(site, **more):
     item = {"linkId": "note", "answer": [{"valueString": "none"}]}
-    body = {"resourceType": "QuestionnaireResponse", "status": "completed", "subject": {"reference": "Patient/p1"}}
+    body: dict = {
+        "resourceType": "QuestionnaireResponse",
+        "status": "completed",
+        "subject": {"reference": "Patient/p1"},
+    }
     return body | {"questionnaire": f"{site.base_url}/Questionnaire/q-old", "item": [item]} | more
 
 

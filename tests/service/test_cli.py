@@ -58,6 +58,7 @@ def serving(*arguments, **options):
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options
     process = subprocess.Popen(command, text=True, env=CLEAN, **pipes)
     try:
+        assert process.stdout
         yield process, process.stdout.readline()
     finally:
         process.kill()
@@ -176,6 +177,35 @@ def test_a_second_service_over_a_store_names_the_first(served):
     assert run_file(store).exists()
 
 
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"nonsense\r\n\r\n",
+        b"GET /Task HTTP/1.1\r\nhost: x\r\ncontent-length: -1\r\n\r\n",
+        b"GET /\xff HTTP/1.1\r\nhost: x\r\n\r\n",
+        b"GET / HTTP/1.1\r\n" + b"x: y\r\n" * 20_000 + b"\r\n",
+        b"GET / HTTP/1.1\r\nx: " + b"y" * 100_000,
+        b"GET /" + b"y" * 100_000,
+    ],
+    ids=["nonsense", "negative length", "path", "many headers", "endless header", "endless path"],
+)
+def test_what_is_no_http_is_a_bad_request_in_json(served, sent):
+    """COMMON-01: and it holds no memory: the head of a request is bounded."""
+    host, port = served[1].removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=10) as connection:
+        with contextlib.suppress(OSError):
+            connection.sendall(sent)
+        answer = b""
+        with contextlib.suppress(ConnectionResetError):
+            while part := connection.recv(65536):
+                answer += part
+    if answer or len(sent) < 1000:  # a large head may be cut off before its answer arrives
+        head, _, body = answer.partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 4")
+        assert json.loads(body)["issue"][0]["severity"] == "error"
+    assert httpx.get(f"{served[1]}/health").status_code == 200
+
+
 # --- through the running service ------------------------------------------------------------------
 
 
@@ -213,7 +243,7 @@ def test_reference_data_is_loaded_and_the_store_checked_while_the_service_runs(s
         run("client", "add", "--store", store, "--name", "tasks", "--scope", "system/Task.cruds").stdout
     )
     bearer = {"authorization": f"Bearer {token(url, client).json()['access_token']}"}
-    task = {"resourceType": "Task", "status": "requested", "intent": "unknown", "description": "call back"}
+    task: dict = {"resourceType": "Task", "status": "requested", "intent": "unknown", "description": "call back"}
     task["requester"] = {"reference": "Practitioner/new-one"}
     assert httpx.post(f"{url}/Task", json=task, headers=bearer).status_code == 201
     assert httpx.get(f"{url}/PaymentNotice", headers=bearer).status_code == 403
@@ -240,14 +270,9 @@ def test_the_door_opens_only_for_its_secret(served):
     secret = json.loads(run_file(store).read_text())["door"]
     client = json.loads(run("client", "add", "--store", store, "--name", "curious").stdout)
     bearer = {"authorization": f"Bearer {token(url, client).json()['access_token']}"}
-    for headers in (
-        {},
-        bearer,
-        {"x-door": ""},
-        {"x-door": secret[:-1]},
-        {"x-door": secret + "x"},
-        {"x-door": "é".encode()},
-    ):
+    wrong = ("", secret[:-1], secret + "x", "é".encode())
+    attempts: list[dict] = [{}, bearer, *({"x-door": text} for text in wrong)]
+    for headers in attempts:
         for path in ("check", "client-add", "nothing", ""):
             answer = httpx.post(f"{url}/_door/{path}", headers=headers, json={"name": "thief"})
             assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
@@ -318,7 +343,7 @@ def test_a_process_of_another_user_counts_as_running(monkeypatch):
     def refuse(_pid, _signal):
         raise PermissionError
 
-    monkeypatch.setattr(doors.os, "kill", refuse)
+    monkeypatch.setattr(os, "kill", refuse)
     assert doors._runs(1)
 
 
@@ -414,15 +439,15 @@ def test_every_setting_comes_from_the_environment_and_a_flag_wins():
     assert (won.store, won.port, won.interface_only, won.host) == ("b.duckdb", 1, False, "localhost")
 
 
-def test_flags_of_serve_win_over_the_environment(store):
+def test_a_flag_of_a_command_wins_over_the_environment(store, monkeypatch):
     """CLI-SVC-12: seen from outside."""
-    environ = {"FHIR_SERVICE_STORE": str(store), "FHIR_SERVICE_VENDOR": "acme"}
-    result = run("client", "add", "--name", "x", env=environ)
-    assert result.returncode == 0
-    assert store.exists()
+    monkeypatch.setitem(CLEAN, "FHIR_SERVICE_STORE", str(store))
+    monkeypatch.setenv("FHIR_SERVICE_STORE", str(store))
     other = store.with_name("other.duckdb")
-    assert run("client", "add", "--name", "x", "--store", other, env=environ).returncode == 0
-    assert other.exists()
+    assert called("client", "add", "--name", "x", "--store", other).exit_code == 0
+    assert (store.exists(), other.exists()) == (False, True)
+    assert called("client", "add", "--name", "x").exit_code == 0
+    assert store.exists()
 
 
 @pytest.mark.parametrize(
