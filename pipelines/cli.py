@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,23 +11,27 @@ from pathlib import Path
 from typing import Any
 
 import click
+from sqlalchemy.exc import SQLAlchemyError
 
 from pipelines.client import TargetUnusable
 from pipelines.connections import BadTarget
+from pipelines.exits import ALL_LOADED, INTERNAL, INTERRUPTED, UNREADABLE, UNUSABLE
 from pipelines.feeds.catalog import FeedError
 from pipelines.ledger_tables import LedgerError
 from pipelines.progress import Progress, progress_on
-from pipelines.summary import ALL_LOADED, UNREADABLE, UNUSABLE
 
-INTERRUPTED = 130
-
-FAILURES: dict[type[Exception], int] = {
-    FeedError: UNREADABLE,
-    BadTarget: UNUSABLE,
-    TargetUnusable: UNUSABLE,
-    LedgerError: UNUSABLE,
+FAILURES: dict[type[BaseException], tuple[int, Callable[[Any], str]]] = {
+    FeedError: (UNREADABLE, str),
+    BadTarget: (UNUSABLE, str),
+    TargetUnusable: (UNUSABLE, str),
+    LedgerError: (UNUSABLE, str),
+    SQLAlchemyError: (UNUSABLE, lambda error: f"the ledger could not be read or written ({type(error).__name__})"),
+    OSError: (UNUSABLE, lambda error: f"{error.strerror or type(error).__name__}: {error.filename or 'a file'}"),
+    KeyboardInterrupt: (INTERRUPTED, lambda _: "stopped; the same command goes on where it ended"),
+    click.Abort: (INTERRUPTED, lambda _: "stopped"),
+    Exception: (INTERNAL, lambda error: f"a fault of this program: {type(error).__name__} at {_place(error)}"),
 }
-"""What ends a command with one line, and its exit code."""
+"""What ends a command with one line: exit code and line. No text of an exception that may hold a record's data."""
 
 
 @dataclass(frozen=True)
@@ -63,15 +68,20 @@ def run(arguments: Sequence[str]) -> int:
     """Runs a command; gives its exit code."""
     try:
         return int(cli.main(list(arguments), prog_name="chartferry", standalone_mode=False) or 0)
-    except tuple(FAILURES) as error:
-        click.echo(f"chartferry: {error}", err=True)
-        return next(code for kind, code in FAILURES.items() if isinstance(error, kind))
     except click.ClickException as error:
         error.show()
         return error.exit_code
-    except (KeyboardInterrupt, click.Abort):
-        click.echo("chartferry: stopped; the same command goes on where it ended", err=True)
-        return INTERRUPTED
+    except tuple(FAILURES) as error:
+        code, line = next(failure for kind, failure in FAILURES.items() if isinstance(error, kind))
+        click.echo(f"chartferry: {line(error)}", err=True)
+        return code
+
+
+def _place(error: BaseException) -> str:
+    """The last line of ours that an exception came through."""
+    frames = traceback.extract_tb(error.__traceback__)
+    ours = [frame for frame in frames if Path(frame.filename).is_relative_to(Path(__file__).parent)] or frames
+    return f"{Path(ours[-1].filename).name}:{ours[-1].lineno}"
 
 
 @contextmanager

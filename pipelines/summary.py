@@ -6,9 +6,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pipelines.exits import ALL_LOADED, IN_DOUBT, SET_ASIDE, UNREADABLE, UNUSABLE
 from pipelines.pipeline import Result
-
-ALL_LOADED, SET_ASIDE, UNREADABLE, IN_DOUBT, UNUSABLE = 0, 3, 4, 5, 6
 
 COUNTED = (
     "lines header not_taken records accepted rejected created adopted unchanged updated superseded skipped refused"

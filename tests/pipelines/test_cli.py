@@ -393,3 +393,46 @@ def test_a_store_that_cannot_be_opened_is_one_line(own, chartferry):
     code, out, err = chartferry("import")
     assert (code, out, len(err.splitlines())) == (6, "", 1)
     assert err.startswith("chartferry: the bundled service did not start: ")
+
+
+@pytest.mark.parametrize("additions", [True, False])
+@pytest.mark.parametrize("writes", [1, 3])
+def test_a_killed_importer_loses_and_doubles_nothing(home, target, chartferry, additions, writes):
+    """LEDGER-01: killed while requests are under way; what the bare interface leaves unknown stays in doubt."""
+    target.additions = additions
+    target.hold = 0.0 if additions else 0.02
+    put(home, rows=2000 if additions else 40)
+    command = [sys.executable, "-m", "pipelines.cli", "--home", str(home), "import"]
+    with subprocess.Popen(
+        command, cwd=Path(__file__).parents[2], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as importer:
+        ends = time.monotonic() + 30
+        while target.writes < writes and time.monotonic() < ends:
+            time.sleep(0.001)
+        importer.kill()
+        importer.communicate()
+    target.hold = 0.0
+    code, found = summary(chartferry)
+    totals_close(found)
+    totals = found["totals"]
+    stored = len(target.of("PaymentNotice"))
+    if additions:
+        assert code == 0
+        assert totals["created"] + totals["unchanged"] == stored == 2000
+    else:
+        assert code == 5
+        assert totals["in_doubt"] <= 2  # two patients, two lanes
+        sent = totals["created"] + totals["unchanged"]
+        assert sent <= stored <= sent + totals["in_doubt"]
+
+
+def test_a_fault_of_the_program_shows_class_and_place_only(chartferry, home, monkeypatch):
+    def fails(*_):
+        raise ValueError("patient-name")
+
+    monkeypatch.setattr("pipelines.importing.import_file", fails)
+    put(home)
+    code, out, err = chartferry("import")
+    assert (code, out) == (1, "")
+    assert "ValueError at importing.py:" in err
+    assert "patient-name" not in err
