@@ -57,7 +57,8 @@ def create_app(service: Service, further: Sequence[BaseRoute] = ()) -> ASGIApp:
         routes += _resource_routes(service, resource)
     if not service.settings.interface_only:
         routes.append(route("/", POST=_batch(service)))
-    return Surroundings(Router(routes, redirect_slashes=False, default=_unknown_path), service)
+    router = Router(routes, redirect_slashes=False, default=_unknown_path)
+    return Surroundings(router, service, has_door=bool(further))
 
 
 def _resource_routes(service: Service, resource: Resource) -> list[BaseRoute]:
@@ -366,8 +367,8 @@ _CORRELATION = re.compile(r"[A-Za-z0-9._\-]{1,128}\Z", re.ASCII)
 class Surroundings:
     """Correlation id, authentication, rate and errors of every request."""
 
-    def __init__(self, app: ASGIApp, service: Service) -> None:
-        self._app, self._service = app, service
+    def __init__(self, app: ASGIApp, service: Service, has_door: bool) -> None:
+        self._app, self._service, self._has_door = app, service, has_door
         self._rates = Rates(service.settings.requests_per_second, time.monotonic)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -408,7 +409,7 @@ class Surroundings:
     async def _admit(self, request: Request) -> None:
         """Authentication, then the client's rate. The public paths, the door and signed addresses do without."""
         path = request.scope["path"]
-        if path in PUBLIC or path.startswith(DOOR):
+        if path in PUBLIC or (self._has_door and path.startswith(DOOR)):
             return
         authorization = request.headers.get("authorization")
         if authorization is None and _DOCUMENT.match(path) and b"signature=" in request.scope["query_string"]:

@@ -15,8 +15,8 @@ import httpx
 import pytest
 import uvicorn
 
-from fhir_service.reference import load
 from fhir_service.app import create_app
+from fhir_service.reference import load
 from fhir_service.service import Service, utc_now, uuid4
 from fhir_service.settings import Settings
 

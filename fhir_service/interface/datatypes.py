@@ -6,7 +6,7 @@ A value of the wrong shape is a structural problem (400). What a well-formed val
 import json
 import re
 from datetime import UTC, date, datetime, timedelta
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from typing import Annotated, Any, Literal, NoReturn, Self
 
 import orjson
@@ -52,6 +52,8 @@ def parse_json(raw: bytes | str) -> Any:
         raise Malformed(f"the text is not JSON (line {error.lineno}, column {error.colno})") from None
     except RecursionError:
         raise Malformed("the text is nested too deeply") from None
+    except InvalidOperation:
+        raise Malformed("a number is beyond what can be computed with") from None
 
 
 def plain_number(number: Decimal) -> str:

@@ -257,10 +257,7 @@ def _holds_null(value: Any) -> bool:
         value = value.values()
     elif not isinstance(value, list):
         return value is None
-    for part in value:
-        if part is None or (isinstance(part, dict | list) and _holds_null(part)):
-            return True
-    return False
+    return any(part is None or (isinstance(part, dict | list) and _holds_null(part)) for part in value)
 
 
 def _nulls(body: Any, path: str) -> Iterator[Problem]:

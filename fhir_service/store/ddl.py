@@ -16,7 +16,7 @@ def ddl() -> str:
     dialect = Dialect()
     parts = []
     for table in sorted(metadata.tables.values(), key=lambda table: table.name):
-        statements = [CreateTable(table), *(CreateIndex(index) for index in table.indexes)]
+        statements: list[CreateTable | CreateIndex] = [CreateTable(table), *map(CreateIndex, table.indexes)]
         parts += [_tidy(str(statement.compile(dialect=dialect))) for statement in statements]
     return "\n".join([_HEAD, *parts])
 

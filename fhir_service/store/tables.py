@@ -87,9 +87,7 @@ STORE = Table("store", metadata, _text("name", primary_key=True), _text("value",
 RECORD = Table(
     "record",
     metadata,
-    _text(
-        "reference", primary_key=True, comment="Type/id of a loaded record of a type that the interface does not show"
-    ),
+    _text("reference", primary_key=True, comment="Type/id of a loaded record, of whatever type"),
     _text("type", nullable=False),
     _text("patient", comment="id of the patient to whom it belongs"),
     _text("display", comment="the name of a Group, Patient or Practitioner"),
@@ -97,14 +95,6 @@ RECORD = Table(
     _text("last_updated", comment="meta.lastUpdated as loaded"),
     _text("digest", nullable=False, comment="SHA-256 of the record as loaded"),
     _text("body", nullable=False),
-)
-# What was loaded under an id of a type that the interface shows, so that loading it again changes nothing.
-LOADED = Table(
-    "loaded",
-    metadata,
-    _text("reference", primary_key=True),
-    _text("last_updated"),
-    _text("digest", nullable=False),
 )
 DOCUMENT = Table(
     "document",

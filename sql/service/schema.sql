@@ -73,13 +73,6 @@ CREATE TABLE history (
     body TEXT NOT NULL
 );
 
-CREATE TABLE loaded (
-    reference TEXT NOT NULL,
-    last_updated TEXT,
-    digest TEXT NOT NULL,
-    PRIMARY KEY (reference)
-);
-
 CREATE TABLE note (
     id TEXT NOT NULL,
     patient TEXT NOT NULL,

@@ -40,7 +40,8 @@ def test_all_problems_are_listed_the_one_of_a_create_first(fresh_service: Runnin
 
 def test_several_problems_come_together(fresh_service: Running) -> None:
     """EXTRA-VALIDATE-02."""
-    issues = validated(fresh_service, task(1, status="draft", intent="order", requester={"reference": "Practitioner/no"}))
+    body = task(1, status="draft", intent="order", requester={"reference": "Practitioner/no"})
+    issues = validated(fresh_service, body)
     assert [issue["expression"] for issue in issues] == [["Task.status"], ["Task.intent"], ["Task.requester"]]
 
 

@@ -24,7 +24,7 @@ def _claim(owed: list[Charge], number: int) -> str | None:
 
 @given(charges, payments)
 def test_no_cent_is_gained_or_lost(owed: list[Charge], paid: list[tuple[int, int]]) -> None:
-    """PAY-CREATE-12: the rows of a patient explain the balance; PAY-CREATE-13: what is left over is what found no charge."""
+    """PAY-CREATE-12, PAY-CREATE-13: the rows explain the balance; what is left over is what found no charge."""
     rows = [row for cents, number in paid for row in allocate(cents, owed, _claim(owed, number))]
     applied = sum(cents for _, cents in rows)
     assert applied == sum(charge.paid for charge in owed)
