@@ -1,0 +1,90 @@
+"""The two commands as a user types them, each in its own process, and a client that looks into a home's service."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+BIN = Path(sys.executable).parent
+MINUTES = 5
+OURS = ("FHIR_", "CHARTFERRY_")
+
+
+def command(name: str, *arguments: object) -> list[str]:
+    """`chartferry` or `fhir-service` of this environment, with its arguments."""
+    return [str(BIN / name), *map(str, arguments)]
+
+
+def environment(**more: str) -> dict[str, str]:
+    """The environment of a user who has set nothing of ours."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(OURS)} | more
+
+
+def run(name: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+    """Runs a command to its end; what it prints, as text. No command may ever show a traceback."""
+    done = subprocess.run(
+        command(name, *arguments),
+        capture_output=True,
+        text=True,
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        timeout=60 * MINUTES,
+        check=False,
+    )
+    assert "Traceback" not in done.stdout + done.stderr
+    return done
+
+
+def load(home: Path, reference: Path) -> subprocess.CompletedProcess[str]:
+    """Reference data into the store of a home."""
+    home.mkdir(parents=True, exist_ok=True)
+    return run("fhir-service", "load", "--store", home / "service.duckdb", reference)
+
+
+def home_with(store: Path, folder: Path) -> Path:
+    """A new home over a copy of a loaded store, which no process has open."""
+    folder.mkdir()
+    shutil.copy(store, folder / "service.duckdb")
+    return folder
+
+
+@contextmanager
+def serving(home: Path) -> Iterator[httpx.Client]:
+    """The service over a home's store, and a client of it with the importer's own credentials."""
+    arguments = command("fhir-service", "serve", "--store", home / "service.duckdb", "--port", 0)
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True, env=environment()) as service:
+        try:
+            assert service.stdout is not None
+            url = service.stdout.readline().removeprefix("listening on ").strip()
+            credentials = json.loads((home / "credentials.json").read_text(encoding="utf-8"))
+            form = {name: credentials[name] for name in ("client_id", "client_secret")}
+            token = httpx.post(f"{url}/auth/token", data=form | {"grant_type": "client_credentials"}).json()
+            headers = {"authorization": f"Bearer {token['access_token']}"}
+            with httpx.Client(base_url=url, headers=headers, timeout=60) as client:
+                yield client
+        finally:
+            service.terminate()
+    assert service.returncode == 0
+
+
+def resources(client: httpx.Client, kind: str) -> list[dict[str, Any]]:
+    """All resources of a type, page after page; as many, and as many different ones, as the first page promises."""
+    page = client.get(f"/{kind}", params={"_count": 1000}).raise_for_status().json()
+    total, found = page["total"], list(page.get("entry", []))
+    while following := next((link["url"] for link in page["link"] if link["relation"] == "next"), None):
+        page = client.get(following).raise_for_status().json()
+        found += page.get("entry", [])
+    assert len({entry["resource"]["id"] for entry in found}) == len(found) == total
+    return [entry["resource"] for entry in found]
+
+
+def totals(client: httpx.Client, *kinds: str) -> dict[str, int]:
+    """How many resources of each type the service has."""
+    return {kind: client.get(f"/{kind}", params={"_count": 1}).raise_for_status().json()["total"] for kind in kinds}

@@ -1,0 +1,287 @@
+"""The main job on the samples, by the commands that a user types: counts, cents, repeats, readers, unreadable files."""
+
+import gzip
+import json
+import sqlite3
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, Self
+
+import duckdb
+import pytest
+
+from tests.commands import command, environment, home_with, load, resources, run, serving, totals
+
+SAMPLES = Path(__file__).parents[1] / "data" / "samples"
+EXPECTED: dict[str, dict[str, Any]] = json.loads((SAMPLES / "expected.json").read_text(encoding="utf-8"))
+FILES, REFERENCE = EXPECTED["files"], EXPECTED["reference"]
+SET_ASIDE, UNREADABLE = 3, 4
+LOADED = ("Task", "PaymentNotice", "QuestionnaireResponse")
+OUTCOMES = "created adopted unchanged updated superseded skipped refused in_doubt".split()
+
+ANALYST = """
+import duckdb, subprocess, sys
+QUERY = "SELECT count(*) FROM import_row JOIN import_batch USING (batch_id)"
+SECOND = "import duckdb, sys; print(*duckdb.connect(sys.argv[1], read_only=True).execute(sys.argv[2]).fetchone())"
+held = duckdb.connect(sys.argv[1], read_only=True)
+for _ in sys.stdin:
+    new = subprocess.run([sys.executable, "-c", SECOND, sys.argv[1], QUERY], capture_output=True, check=True)
+    assert held.execute(QUERY).fetchone()[0] == int(new.stdout)
+    print(int(new.stdout), flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with the reference data of the samples."""
+    home = tmp_path_factory.mktemp("reference")
+    done = load(home, SAMPLES / "reference")
+    assert done.returncode == SET_ASIDE, done.stderr
+    rows = {line.split()[0]: line.split()[1:] for line in done.stdout.splitlines()[1:]}
+    expected = {kind: [counts["records"] - counts["refused"], counts["refused"]] for kind, counts in REFERENCE.items()}
+    assert {kind: [int(row[0]), int(row[3])] for kind, row in rows.items()} == expected
+    return home / "service.duckdb"
+
+
+@pytest.fixture(scope="module")
+def home(store, tmp_path_factory) -> Path:
+    return home_with(store, tmp_path_factory.mktemp("home") / "var")
+
+
+@pytest.fixture(scope="module")
+def first(home) -> subprocess.CompletedProcess[str]:
+    """The first import of the samples."""
+    return run("chartferry", "--home", home, "import", "--json", SAMPLES / "inbox")
+
+
+@pytest.fixture(scope="module")
+def in_service(home, first) -> dict[str, int]:
+    """How many resources of each type the service has after the first import."""
+    with serving(home) as client:
+        return totals(client, *LOADED)
+
+
+@pytest.fixture
+def published(home, first) -> Iterator[duckdb.DuckDBPyConnection]:
+    with duckdb.connect(str(home / "published" / "reports.duckdb"), read_only=True) as connection:
+        yield connection
+
+
+def rows(connection: duckdb.DuckDBPyConnection, query: str) -> list[dict[str, Any]]:
+    found = connection.execute(query)
+    names = [column[0] for column in found.description]
+    return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
+
+
+# --- One import ------------------------------------------------------------------------------------
+
+
+def test_an_import_of_messy_files_ends_with_3_and_one_json_document(first):
+    """CLI-IMPORT-01, CLI-IMPORT-03, CLI-IMPORT-05"""
+    summary = json.loads(first.stdout)
+    assert first.returncode == summary["exit_code"] == SET_ASIDE, first.stderr
+    assert [batch["state"] for batch in summary["batches"]] == ["finished"] * len(FILES)
+    assert {batch["file"] for batch in summary["batches"]} == set(FILES)
+    assert summary["unmatched"] == []
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_gives_the_counts_and_cents_that_were_planted(published, name):
+    """REPORT-14, REPORT-16: `import_batch` and `reject` against `expected.json`."""
+    expected = FILES[name]
+    (batch,) = rows(published, f"SELECT * FROM import_batch WHERE file_name = '{name}'")
+    same = "feed lines not_taken records accepted created unchanged skipped refused".split()
+    assert {column: batch[column] for column in same} == {column: expected[column] for column in same}
+    assert batch["rejected"] == sum(expected["rejected"].values())
+    assert batch["amount_created"] == Decimal(expected.get("amount_created", 0))
+    stages = published.execute("SELECT stage FROM reject WHERE batch_id = ?", [batch["batch_id"]]).fetchall()
+    assert Counter(stage for (stage,) in stages) == Counter(expected["rejected"] | {"load": expected["refused"]})
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_lines_records_and_outcomes_add_up(home, published, name):
+    """REPORT-23: the identities of the published counts, lines of records taken from what the stages handed over."""
+    (batch,) = rows(published, f"SELECT * FROM import_batch WHERE file_name = '{name}'")
+    run_folder = home / "batches" / batch["batch_id"] / "run-1"
+    parts = [run_folder / f"{part}.parquet" for part in ("accepted", "skipped", "rejects")]
+    lines = [duckdb.execute(f"SELECT coalesce(sum(lines), 0) FROM '{part}'").fetchall()[0][0] for part in parts]
+    assert batch["lines"] == FILES[name]["header"] + batch["not_taken"] + sum(lines)
+    assert batch["records"] == batch["accepted"] + batch["rejected"]
+    assert batch["accepted"] == sum(batch[outcome] for outcome in OUTCOMES)
+    assert batch["amount_created"] <= batch["amount_accepted"] <= batch["amount_received"]
+
+
+def test_the_service_holds_what_was_created_to_the_cent(home, first, in_service):
+    """LEDGER-01: as many resources as rows created, and the same money."""
+    feeds = {"Task": "tasks", "PaymentNotice": "payments", "QuestionnaireResponse": "answers"}
+    created = {kind: sum(f["created"] for f in FILES.values() if f["feed"] == feeds[kind]) for kind in LOADED}
+    assert in_service == created
+    with serving(home) as client:
+        payments = resources(client, "PaymentNotice")
+    paid = sum(Decimal(str(payment["amount"]["value"])) for payment in payments)
+    assert paid == sum(Decimal(counts.get("amount_created", 0)) for counts in FILES.values())
+
+
+def test_the_store_is_sound_afterwards(home, first):
+    """CLI-SVC-10: balances, references and indexes agree."""
+    checked = run("fhir-service", "check", "--store", home / "service.duckdb")
+    assert (checked.returncode, checked.stdout.splitlines()[-1].split(",")[0]) == (0, "nothing wrong")
+
+
+def test_the_published_rows_agree_with_the_ledger(home, published):
+    """REPORT-15, REPORT-16, REPORT-17: every row of the ledger is published once, with state, resource and cents."""
+    with sqlite3.connect(f"file:{home / 'ledger.db'}?mode=ro", uri=True) as ledger:
+        columns = "batch_id, line, source, key, state, resource_type, resource_id, patient_id, amount_cents"
+        record = ledger.execute(f"SELECT {columns} FROM record").fetchall()
+        first_there = {(row[0], row[1]) for row in record}
+        repeat = [row for row in ledger.execute(f"SELECT {columns} FROM repeat") if (row[0], row[1]) not in first_there]
+        rejects = ledger.execute("SELECT reject_id, batch_id, line, source_key, stage, state FROM reject").fetchall()
+        reasons = ledger.execute("SELECT reject_id, rule_id, message FROM reject_reason").fetchall()
+    mirrored = columns.replace(" key", " source_key").replace("amount_cents", "CAST(amount * 100 AS BIGINT)")
+    assert Counter(published.execute(f"SELECT {mirrored} FROM import_row").fetchall()) == Counter(record + repeat)
+    names = "reject_id, batch_id, line, source_key, stage, state"
+    assert Counter(published.execute(f"SELECT {names} FROM reject").fetchall()) == Counter(rejects)
+    published_reasons = published.execute("SELECT reject_id, rule_id, message FROM reject_reason").fetchall()
+    assert Counter(published_reasons) == Counter(reasons)
+    assert all(message for _, _, message in reasons)
+
+
+def test_received_created_and_refused_leave_no_difference(published):
+    """REPORT-18, REPORT-24: per patient and day, and in all."""
+    open_days = rows(published, "SELECT * FROM payment_reconciliation WHERE difference <> 0")
+    assert open_days == []
+    (sums,) = rows(published, "SELECT sum(created) AS created FROM payment_reconciliation")
+    assert sums["created"] == sum(Decimal(counts.get("amount_created", 0)) for counts in FILES.values())
+
+
+def test_every_report_is_published(published):
+    """REPORT-06"""
+    counts = REFERENCE["DiagnosticReport"]
+    (found,) = rows(published, "SELECT count(*) AS reports FROM diagnostic_report")
+    assert found["reports"] == counts["records"] - counts["refused"]
+
+
+# --- The same again, with readers -------------------------------------------------------------------
+
+
+def test_the_same_files_again_create_nothing_and_disturb_no_reader(home, first, in_service):
+    """LEDGER-02, REPORT-04, REPORT-05: while the import runs, one reader keeps the file open and others come and go."""
+    database = home / "published" / "reports.duckdb"
+    before = batches_in(database)
+    importer = subprocess.Popen(
+        command("chartferry", "--home", home, "import", "--json", SAMPLES / "inbox"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(),
+    )
+    with Reader(database) as reader:
+        reads = [reader.count()]
+        while importer.poll() is None:
+            reads.append(reader.count())
+        out, err = importer.communicate()
+        reads.append(reader.count())
+    assert importer.returncode == SET_ASIDE, err
+    assert "Traceback" not in out + err
+    assert len(reads) > 2, "nobody could read while the import ran"
+    assert set(reads) == {reads[0]}, "a reader saw half of something"
+    assert nothing_created(json.loads(out))
+    with serving(home) as client:
+        assert totals(client, *LOADED) == in_service
+    assert batches_in(database) == before, "a batch keeps its first outcome"
+    with duckdb.connect(str(database), read_only=True) as now:
+        assert now.execute("SELECT max(run), count(*) FROM import_run").fetchall() == [(2, 2 * len(FILES))]
+
+
+def batches_in(database: Path) -> list[dict[str, Any]]:
+    with duckdb.connect(str(database), read_only=True) as connection:
+        return rows(connection, "SELECT * EXCLUDE (finished_at) FROM import_batch ORDER BY batch_id")
+
+
+class Reader:
+    """Another process that reads the published file: it holds it open, and opens it anew for every count."""
+
+    def __init__(self, database: Path) -> None:
+        self._arguments = [sys.executable, "-c", ANALYST, str(database)]
+
+    def __enter__(self) -> Self:
+        self._process = subprocess.Popen(self._arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        return self
+
+    def count(self) -> int:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write("count\n")
+        self._process.stdin.flush()
+        return int(self._process.stdout.readline())
+
+    def __exit__(self, *_: object) -> None:
+        self._process.communicate()
+        assert self._process.returncode == 0
+
+
+def nothing_created(summary: dict[str, Any]) -> bool:
+    return all(batch["counts"]["created"] == batch["counts"]["adopted"] == 0 for batch in summary["batches"])
+
+
+# --- Files that cannot be read ----------------------------------------------------------------------
+
+GOOD = "payment_id,patient_id,amount,paid_on,claim_id\nG-1,p001,1.00,2026-01-01,\n"
+UNREADABLE_FILES = {
+    "payments-cut.csv.gz": gzip.compress(GOOD.encode() * 5000, mtime=0)[:-20],
+    "payments-empty.csv": b"",
+    "payments-no-header.csv": GOOD.splitlines(keepends=True)[1].encode(),
+    "payments-picture.csv": b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR\x00\x00\x00\x10" + bytes(range(256)) * 4,
+    "payments-utf16.csv": GOOD.encode("utf-16"),
+    "tasks-cut.ndjson.gz": gzip.compress(b'{"task_id": "T-1"}\n' * 5000, mtime=0)[:-20],
+}
+
+
+@pytest.fixture(scope="module")
+def bad_home(store, tmp_path_factory) -> Path:
+    return home_with(store, tmp_path_factory.mktemp("bad") / "var")
+
+
+@pytest.fixture(scope="module")
+def bad_import(bad_home, tmp_path_factory) -> subprocess.CompletedProcess[str]:
+    inbox = tmp_path_factory.mktemp("inbox")
+    for name, content in UNREADABLE_FILES.items():
+        (inbox / name).write_bytes(content)
+    (inbox / "payments-good.csv").write_text(GOOD, encoding="utf-8")
+    return run("chartferry", "--home", bad_home, "import", "--json", inbox)
+
+
+def test_unreadable_files_end_the_import_with_4(bad_import):
+    """CLI-IMPORT-06"""
+    assert bad_import.returncode == json.loads(bad_import.stdout)["exit_code"] == UNREADABLE
+
+
+@pytest.mark.parametrize("name", UNREADABLE_FILES)
+def test_an_unreadable_file_is_a_failed_batch_with_one_sentence(bad_home, bad_import, name):
+    """One sentence that names the file; nothing was sent; the batch is published as failed."""
+    (batch,) = [batch for batch in json.loads(bad_import.stdout)["batches"] if batch["file"] == name]
+    assert (batch["state"], batch["counts"].get("accepted", 0)) == ("failed", 0)
+    assert batch["message"].startswith(f"{name}: ")
+    assert "\n" not in batch["message"]
+    with duckdb.connect(str(bad_home / "published" / "reports.duckdb"), read_only=True) as published:
+        states = published.execute("SELECT state FROM import_batch WHERE file_name = ?", [name]).fetchall()
+    assert states == [("failed",)]
+
+
+def test_the_other_files_go_on(bad_import):
+    (batch,) = [batch for batch in json.loads(bad_import.stdout)["batches"] if batch["file"] == "payments-good.csv"]
+    assert (batch["state"], batch["counts"]["created"]) == ("finished", 1)
+
+
+def test_the_summary_for_people_names_each_failed_file(bad_home, tmp_path):
+    """The same as text, on a home that knows the files as failed already."""
+    for name, content in UNREADABLE_FILES.items():
+        (tmp_path / name).write_bytes(content)
+    done = run("chartferry", "--home", bad_home, "import", tmp_path)
+    assert done.returncode == UNREADABLE
+    for name in UNREADABLE_FILES:
+        assert sum(f": {name}: " in line for line in done.stdout.splitlines()) == 1, done.stdout
