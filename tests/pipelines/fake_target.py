@@ -33,7 +33,8 @@ class FakeTarget:
         self.lock = threading.Lock()
         self.writes, self.sizes, self.tokens, self.reads = 0, [], 0, 0
         self.valid_tokens, self.at_work, self.most_at_work = set(), 0, 0
-        self.lanes_at_work, self.lanes_doubled = Counter(), 0
+        self.lanes_doubled = 0
+        self.lanes_at_work: Counter[str] = Counter()
         self.hold = 0.0
         self.url = ""
 

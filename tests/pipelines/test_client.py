@@ -30,11 +30,10 @@ def target():
 
 @pytest.fixture
 def client(target):
-    pauses = []
+    pauses: list[float] = []
     made = FhirClient(
         target.url, Credentials(client_id="c", client_secret="s"), patience=Patience(3, sleep=pauses.append)
     )
-    made.pauses_taken = pauses
     yield made
     made.close()
 

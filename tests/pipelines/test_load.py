@@ -12,6 +12,7 @@ from pipelines.feeds.catalog import load_feeds
 from pipelines.ledger import Ledger
 from pipelines.load import Batch, load
 from pipelines.progress import Progress
+from pipelines.sending import BundleSender
 from pipelines.validate import ACCEPTED, SKIPPED
 from tests.pipelines.fake_target import FakeTarget, serving
 
@@ -39,10 +40,12 @@ class Work:
     def __init__(self, home, target):
         self.home, self.target, self.runs = home, target, 0
         self.ledger = Ledger.open(home / "ledger.db")
-        self.pauses = []
+        self.pauses: list[float] = []
         patience = Patience(attempts=6, sleep=self.pauses.append)
         self.client = FhirClient(target.url, Credentials(client_id="c", client_secret="s"), 2.0, patience)
-        self.feed = load_feeds().named("payments")
+        feed = load_feeds().named("payments")
+        assert feed is not None
+        self.feed = feed
 
     def run(self, rows, batch_id="payments-1", resuming=True, skipped=()):
         self.runs += 1
@@ -260,7 +263,7 @@ def test_rows_left_sending_by_a_killed_run_are_settled_by_the_next(work, monkeyp
         if after:
             patched.setattr(load_module, "_settle", killed)
         else:
-            patched.setattr(load_module.BundleSender, "send", killed)
+            patched.setattr(BundleSender, "send", killed)
             patched.setattr(load_module.Book, "hold_back", lambda *_: None)
         with pytest.raises(Killed):
             work.run(rows)
