@@ -68,8 +68,8 @@ def claim_total(claim: dict[str, Any]) -> Decimal:
 
 
 def payments_predicted() -> dict[str, Payment]:
-    """PAY-CREATE-02 to PAY-CREATE-07 by hand: per patient, by day and then by place in the file, an ordinary payment is taken up to
-    the balance; a copayment for a claim of the patient may take the balance below zero."""
+    """PAY-CREATE-02 to PAY-CREATE-07 by hand: per patient, by day and then by place in the file, an ordinary payment is
+    taken up to the balance; a copayment for a claim of the patient may take the balance below zero."""
     claims = {claim["id"]: claim for claim in reference("Claim")}
     balance: defaultdict[str, Decimal] = defaultdict(Decimal)
     for claim in claims.values():
