@@ -193,11 +193,18 @@ class Handler(BaseHTTPRequestHandler):
         self.answer(403, outcome("forbidden", "Authorization failed"))
 
 
+class Server(ThreadingHTTPServer):
+    """A client that went away is part of the tests."""
+
+    def handle_error(self, *_):
+        pass
+
+
 @contextmanager
 def serving(target: FakeTarget) -> Iterator[FakeTarget]:
     """The target on a free port."""
     handler = type("ThisHandler", (Handler,), {"target": target})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    server = Server(("127.0.0.1", 0), handler)
     server.daemon_threads = True
     target.url = f"http://127.0.0.1:{server.server_address[1]}"
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
