@@ -50,7 +50,8 @@ class PlainProgress(Progress):
     def end(self) -> None:
         if self._name:
             seconds = time.monotonic() - self._began
-            self.say(f"{self._name} done, {self._rows:,} rows in {seconds:.1f} s")
+            rows = f", {self._rows:,} rows" if self._rows else ""
+            self.say(f"{self._name} done{rows} in {seconds:.1f} s")
             self._name = ""
 
     def _count(self) -> str:
