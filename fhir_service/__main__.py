@@ -5,6 +5,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -172,6 +173,26 @@ def check(store: str | None) -> None:
     click.echo(f"{wrong or 'nothing'} wrong, {notices} notices")
     if wrong:
         raise SystemExit(DAMAGED)
+
+
+@main.command()
+@_store
+@click.option("--patient", metavar="ID", help="Only what touched this patient's data.")
+@click.option("--client", metavar="ID", help="Only what this client did.")
+@click.option("--since", metavar="TIME", help="Only from this date or instant on; UTC unless it has an offset.")
+def audit(store: str | None, patient: str | None, client: str | None, since: str | None) -> None:
+    """Show who read and wrote what, when, with what outcome: a line of JSON each."""
+    from fhir_service.audit import read
+
+    path = _settings(store=store).audit_path
+    try:
+        start = datetime.fromisoformat(since) if since else None
+    except ValueError:
+        raise _Failed("--since: a date or an instant such as 2026-01-31T08:00:00+00:00 is expected", USAGE) from None
+    if not path.exists():
+        raise _Failed(f"there is no audit at {path}")
+    for record in read(path, patient, client, start.replace(tzinfo=start.tzinfo or UTC) if start else None):
+        click.echo(json.dumps(record))
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:

@@ -14,7 +14,7 @@ from sqlalchemy import select
 from fhir_service.interface.outcomes import FORBIDDEN, NOT_FOUND, FhirError
 from fhir_service.interface.site import Site
 from fhir_service.store.store import Store
-from fhir_service.store.tables import DOCUMENT
+from fhir_service.store.tables import BODIES, DOCUMENT
 
 LIFETIME = timedelta(minutes=10)
 _MARKER = b"\xc2\x94"
@@ -22,10 +22,11 @@ _MARKED = re.compile(rb"\xc2\x94([A-Za-z0-9\-.]{1,64})/(\d+)\xc2\x94")
 
 
 class Document(NamedTuple):
-    """A document as it was loaded."""
+    """A document as it was loaded, and whose it is."""
 
     content_type: str
     data: bytes
+    patients: tuple[str, ...]
 
 
 class Documents:
@@ -43,13 +44,16 @@ class Documents:
 
     def read(self, report: str, position: str) -> Document:
         """The document. Raises the 404 of an unknown one."""
-        query = select(DOCUMENT.c.content_type, DOCUMENT.c.data)
-        query = query.where(DOCUMENT.c.report == report, DOCUMENT.c.position == int(position[:9]))
+        reports = BODIES["DiagnosticReport"]
+        query = select(DOCUMENT.c.content_type, DOCUMENT.c.data, reports.c.patient)
+        query = query.join(reports, reports.c.id == DOCUMENT.c.report).where(
+            DOCUMENT.c.report == report, DOCUMENT.c.position == int(position[:9])
+        )
         with self._store.read() as connection:
             row = connection.execute(query).first()
         if row is None:
             raise FhirError(NOT_FOUND)
-        return Document(row.content_type, base64.b64decode(row.data))
+        return Document(row.content_type, base64.b64decode(row.data), (row.patient,) if row.patient else ())
 
     def verify(self, report: str, position: str, expires: str, signature: str) -> None:
         """Raises the 403 of an address that was altered or has run out."""

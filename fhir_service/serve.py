@@ -159,6 +159,17 @@ class _Server(uvicorn.Server):
 
 
 def quiet_logging() -> None:
-    """Warnings and errors go to standard error, one line each. What is no HTTP is the sender's matter, and no news."""
+    """Warnings, errors and requests go to standard error, one line each. What is no HTTP is no news."""
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
+    _log_requests()
+
+
+def _log_requests() -> None:
+    """A line of JSON for each request, to standard error."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    access = logging.getLogger("fhir_service.access")
+    access.addHandler(handler)
+    access.setLevel(logging.INFO)
+    access.propagate = False

@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 
+from fhir_service.audit import Audit
 from fhir_service.auth import Auth
 from fhir_service.documents import Documents
 from fhir_service.interface.site import Site
+from fhir_service.metrics import Metrics
 from fhir_service.settings import Settings
 from fhir_service.store.store import Store
 from fhir_service.writer import Writer
@@ -34,6 +36,8 @@ class Service:
     writer: Writer
     auth: Auth
     documents: Documents
+    audit: Audit
+    metrics: Metrics
     clock: Callable[[], datetime]
     new_id: Callable[[], str]
 
@@ -48,11 +52,14 @@ class Service:
         """Opens the store of the settings. Raises what `Store.open` raises."""
         store = Store.open(settings.store, settings.memory_limit, create)
         site = settings.site
-        writer = Writer(store, site, clock, new_id)
+        metrics = Metrics()
+        writer = Writer(store, site, clock, new_id, metrics.committed)
         auth = Auth(store, writer, clock, new_id)
-        return cls(settings, site, store, writer, auth, Documents(store, site, clock), clock, new_id)
+        documents, audit = Documents(store, site, clock), Audit(settings.audit_path)
+        return cls(settings, site, store, writer, auth, documents, audit, metrics, clock, new_id)
 
     def close(self) -> None:
         """Finishes the writes that wait and closes the store."""
         self.writer.close()
+        self.audit.close()
         self.store.close()

@@ -35,6 +35,7 @@ class Settings:
     page_size: int = 10
     max_page_size: int = 100
     memory_limit: str = "1GB"
+    audit: str | None = None
 
     def __post_init__(self) -> None:
         for name, (holds, says) in _LIMITS.items():
@@ -58,6 +59,14 @@ class Settings:
         if "://" in self.store and not self.store.startswith("duckdb:///"):
             return None
         return Path(self.store.removeprefix("duckdb:///")).absolute()
+
+    @cached_property
+    def audit_path(self) -> Path:
+        """Where the audit goes: beside an embedded store, else into the working folder, unless it is named."""
+        if self.audit:
+            return Path(self.audit).absolute()
+        store = self.store_path
+        return store.with_name(f"{store.name}.audit.ndjson") if store else Path("fhir-service.audit.ndjson").absolute()
 
     def bound_to(self, port: int) -> "Settings":
         """These settings with the port that was really bound."""

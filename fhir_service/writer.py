@@ -75,8 +75,16 @@ class CommitFailed(Exception):
 class Writer:
     """Owns writing to a store."""
 
-    def __init__(self, store: Store, site: Site, clock: Callable[[], datetime], new_id: Callable[[], str]) -> None:
-        self._store, self._site, self._clock, self._new_id = store, site, clock, new_id
+    def __init__(
+        self,
+        store: Store,
+        site: Site,
+        clock: Callable[[], datetime],
+        new_id: Callable[[], str],
+        committed: Callable[[int], None] = lambda _: None,
+    ) -> None:
+        """`committed` is told how many entries each commit held."""
+        self._store, self._site, self._clock, self._new_id, self._committed = store, site, clock, new_id, committed
         self._questionnaires = Questionnaires(site)
         self._seq = store.last_seq()
         self._queue: queue.Queue[_Waiting | _Transaction | None] = queue.Queue()
@@ -193,6 +201,7 @@ class Writer:
             if changes:
                 changes.flush(connection, self._store.dialect)
                 _commit(connection)
+                self._committed(len(entries))
         return results
 
 

@@ -97,12 +97,16 @@ def answer(requests: list[Request], results: list[Any], dump: Callable[[Any], by
     return _RESPONSE + b",".join(shown) + b"]}"
 
 
+def status(result: Any) -> int:
+    """The HTTP status of an entry that was done."""
+    return 201 if isinstance(result, Created) and not result.existed else 200
+
+
 def _shown(request: Request, result: Any, dump: Callable[[Any], bytes], site: Site) -> bytes:
     if isinstance(result, FhirError):
         response = {"status": str(result.outcome.status), "outcome": outcome_of(result)}
         return dump({"response": response})
     if isinstance(result, Created) and isinstance(request.entry, create.Create):
         location = site.url(request.entry.resource.name, result.id)
-        status = b"200" if result.existed else b"201"
-        return b'{"response":{"status":"%b","location":"%b"}}' % (status, location.encode())
+        return b'{"response":{"status":"%d","location":"%b"}}' % (status(result), location.encode())
     return b'{"response":{"status":"200"}}'

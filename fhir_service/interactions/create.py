@@ -1,6 +1,5 @@
 """Create, for every resource that can be created: the checks of the body, and the entry that the writer carries out."""
 
-import re
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qsl
@@ -8,6 +7,7 @@ from urllib.parse import parse_qsl
 from pydantic import BaseModel
 
 from fhir_service.interactions.effects import EFFECTS
+from fhir_service.interactions.search import literal, split
 from fhir_service.interface.datatypes import dump_json, id_of
 from fhir_service.interface.outcomes import INVALID, MULTIPLE_MATCHES, FhirError
 from fhir_service.interface.resources.questionnaire_response import QuestionnaireResponse, note_id_of, questionnaire_id
@@ -41,17 +41,15 @@ def parse(
     return parsed
 
 
-_CONDITION = re.compile(r"(?:[^|\\]|\\.)+\|(?:[^|\\]|\\.)+\Z", re.DOTALL)
-
-
 def condition(text: str | None) -> Identifier | None:
     """The identifier of `If-None-Exist: identifier=<system>|<value>`. Raises a bad request for anything else."""
     if text is None:
         return None
     pairs = parse_qsl(text.lstrip("?"), keep_blank_values=True)
-    if len(pairs) == 1 and pairs[0][0] == "identifier" and _CONDITION.match(pairs[0][1]):
-        system, _, value = pairs[0][1].partition("|")
-        return system, value.replace("\\|", "|").replace("\\,", ",")
+    if len(pairs) == 1 and pairs[0][0] == "identifier" and len(split(pairs[0][1], ",")) == 1:
+        parts = [literal(part) for part in split(pairs[0][1], "|")]
+        if len(parts) == 2 and all(parts):
+            return parts[0], parts[1]
     raise FhirError(INVALID, "If-None-Exist takes one identifier=<system>|<value>")
 
 
@@ -65,6 +63,12 @@ class Create:
     site: Site
     size: int
     condition: Identifier | None = None
+
+    @property
+    def patients(self) -> tuple[str, ...]:
+        """The id of the patient whom the body names."""
+        named = self.resource.named(self.model, self.site)
+        return tuple(id_of(target) for target in named if target.startswith("Patient/"))[:1]
 
     def ask(self, needs: Needs) -> None:
         needs.records.update(self.resource.named(self.model, self.site))

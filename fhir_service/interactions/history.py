@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Select, Subquery, func, literal, select, union_all
 
 from fhir_service.interactions import search
-from fhir_service.interface.datatypes import parse_instant
+from fhir_service.interface.datatypes import parse_instant, parse_json
 from fhir_service.interface.outcomes import unknown_resource
 from fhir_service.interface.vocabulary import Resource
 from fhir_service.store.store import Store
@@ -34,6 +34,11 @@ class Page:
     offset: int
     total: int
     versions: list[Version]
+
+    def patients(self, resource: Resource) -> tuple[str, ...]:
+        """The ids of the patients on the page."""
+        found = (resource.patient(parse_json(version.body)) for version in self.versions)
+        return tuple(dict.fromkeys(filter(None, found)))
 
 
 def parse(resource: Resource, pairs: search.Pairs, count: int, most: int) -> tuple[Page, datetime | None]:

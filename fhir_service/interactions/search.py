@@ -11,6 +11,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Table, and_, func, not_, null, or_, select
 
+from fhir_service.interactions.read import patient_column
 from fhir_service.interface.datatypes import CONTROLS, ID_PATTERN, search_period
 from fhir_service.interface.outcomes import INVALID, FhirError
 from fhir_service.interface.registry import RESOURCES
@@ -38,11 +39,12 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """The bodies of one page, with markers, and how many match in all."""
+    """The bodies of one page, with markers, how many match in all, and the ids of the patients on the page."""
 
     query: Query
     total: int
     bodies: list[str]
+    patients: tuple[str, ...]
 
 
 def parse(resource: Resource, pairs: Pairs, site: Site, count: int, most: int, additions: bool, lenient: bool) -> Query:
@@ -81,13 +83,14 @@ def run(store: Store, query: Query) -> Page:
     """One count and one page, of the same state of the store."""
     table = BODIES[query.resource.name]
     count = select(func.count()).select_from(table).where(*query.conditions)
-    page = select(table.c.body).where(*query.conditions).order_by(*_order(query, table))
+    page = select(table.c.body, patient_column(query.resource)).where(*query.conditions).order_by(*_order(query, table))
     page = page.limit(query.count).offset(query.offset)
     with store.read() as connection:
         total = connection.execute(count).scalar_one()
         wanted = query.count and query.offset < total
-        bodies = list(connection.execute(page).scalars()) if wanted else []
-    return Page(query, total, bodies)
+        rows = connection.execute(page).all() if wanted else []
+    patients = dict.fromkeys(patient for _, patient in rows if patient)
+    return Page(query, total, [body for body, _ in rows], tuple(patients))
 
 
 def bad(name: str, why: str) -> FhirError:
@@ -141,10 +144,28 @@ def _condition(resource: Resource, param: Param, value: str, site: Site) -> Cond
     return _KINDS[param.kind](resource, param, value, site)
 
 
+_PIECE = re.compile(r"\\.|[^\\]|\\\Z", re.DOTALL)
+
+
+def split(value: str, separator: str) -> list[str]:
+    """The parts between separators that no backslash escapes; the parts keep their escapes."""
+    parts = [""]
+    for piece in _PIECE.findall(value):
+        if piece == separator:
+            parts.append("")
+        else:
+            parts[-1] += piece
+    return parts
+
+
+def literal(value: str) -> str:
+    """A value without its escapes: `\\,`, `\\|`, `\\$` and `\\\\` stand for the character itself."""
+    return re.sub(r"\\([\\,|$])", r"\1", value)
+
+
 def _alternatives(value: str) -> list[str]:
-    """The values between commas; `\\,` is a literal comma."""
-    parts = re.split(r"(?<!\\),", value)
-    return [part.replace("\\,", ",") for part in parts]
+    """The values between commas."""
+    return [literal(part) for part in split(value, ",")]
 
 
 def _ids(param: Param, values: Iterable[str]) -> list[str]:
@@ -180,20 +201,16 @@ def _uri(resource: Resource, param: Param, value: str, site: Site) -> Condition:
 
 
 def _contains(resource: Resource, param: Param, value: str, _: Site) -> Condition:
-    return BODIES[resource.name].c[param.column].icontains(_literal(value), autoescape=True)
+    return BODIES[resource.name].c[param.column].icontains(literal(value), autoescape=True)
 
 
 def _starts(resource: Resource, param: Param, value: str, _: Site) -> Condition:
-    return BODIES[resource.name].c[param.column].istartswith(_literal(value), autoescape=True)
+    return BODIES[resource.name].c[param.column].istartswith(literal(value), autoescape=True)
 
 
 def _exact(resource: Resource, param: Param, value: str, _: Site) -> Condition:
     side = SIDES[resource.name, param.name]
-    return BODIES[resource.name].c.seq.in_(select(side.c.seq).where(side.c.code == _literal(value)))
-
-
-def _literal(value: str) -> str:
-    return value.replace("\\,", ",").replace("\\|", "|")
+    return BODIES[resource.name].c.seq.in_(select(side.c.seq).where(side.c.code == literal(value)))
 
 
 def _codes(resource: Resource, param: Param, value: str, site: Site) -> Condition:
@@ -208,12 +225,12 @@ def _codes(resource: Resource, param: Param, value: str, site: Site) -> Conditio
 
 
 def _any_code(side: Table, param: Param, value: str, site: Site) -> Condition:
-    return or_(*(_code(side, param, part, site) for part in _alternatives(value)))
+    return or_(*(_code(side, param, part, site) for part in split(value, ",")))
 
 
 def _code(side: Table, param: Param, value: str, site: Site) -> Condition:
     """`code`, `system|code`, `|code` or `system|`."""
-    parts = [part.replace("\\|", "|") for part in re.split(r"(?<!\\)\|", value)]
+    parts = [literal(part) for part in split(value, "|")]
     if len(parts) > 2 or not any(parts):
         raise bad(param.name, "code, system|code, |code or system| is expected")
     if len(parts) == 1:

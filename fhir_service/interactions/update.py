@@ -94,7 +94,8 @@ class Update:
         if not isinstance(self.model, Status):
             needs.records.update(self.resource.named(self.model, self.site))
 
-    def act(self, desk: Desk) -> None:
+    def act(self, desk: Desk) -> tuple[str, ...]:
+        """Changes the resource; gives the id of the patient whose it is."""
         current = desk.view.current[self.resource.name].get(self.id)
         if current is None:
             raise unknown_resource(self.resource.name, self.id)
@@ -103,6 +104,8 @@ class Update:
             self._set_status(desk, current)
         else:
             self._change(desk, current)
+        stored = desk.view.current[self.resource.name][self.id].stored
+        return tuple(filter(None, [self.resource.patient(stored)]))
 
     def _set_status(self, desk: Desk, current: Current) -> None:
         name = self.resource.name

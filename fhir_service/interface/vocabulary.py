@@ -172,6 +172,16 @@ class Resource:
         return next((param for param in self.params if param.name == name), None)
 
     @cached_property
+    def of_patient(self) -> Param | None:
+        """The parameter that says whose a resource is."""
+        return next((param for param in self.params if param.target == "Patient"), None)
+
+    def patient(self, stored: dict[str, Any]) -> str | None:
+        """The id of the patient whose a stored resource is."""
+        found: str | None = self.of_patient.values(stored) if self.of_patient else None
+        return found
+
+    @cached_property
     def ordered_rules(self) -> dict[Outcome, list[tuple[Rule, ...]]]:
         """The rules by outcome, grouped by what they need (payload, reference, state), each in table order."""
         return {

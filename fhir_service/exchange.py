@@ -1,0 +1,119 @@
+"""Requests and answers: a path's handlers by method, bodies and queries that come in, the answers that go out."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+from urllib.parse import parse_qsl, unquote_to_bytes
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from fhir_service.auth import Caller
+from fhir_service.interface.datatypes import Malformed, parse_json
+from fhir_service.interface.outcomes import INVALID, NOT_SUPPORTED, TOO_LARGE, FhirError
+
+JSON, FHIR_JSON = "application/json", "application/fhir+json"
+BODY_SECONDS = 60.0
+"""How long a body may take to arrive."""
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+def route(path: str, **handlers: Handler | None) -> Route:
+    """A path with a handler for each method that it offers; any other method is 405."""
+    return Route(path, _ByMethod(path, handlers))
+
+
+class _ByMethod:
+    """An ASGI endpoint that picks the handler by method."""
+
+    def __init__(self, path: str, handlers: dict[str, Handler | None]) -> None:
+        self._path = path
+        self._handlers = {method: handler for method, handler in handlers.items() if handler}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope["template"] = self._path
+        handler = self._handlers.get("GET" if scope["method"] == "HEAD" else scope["method"])
+        if handler is None:
+            raise FhirError(NOT_SUPPORTED, headers={"allow": ", ".join(sorted(self._handlers))})
+        response = await handler(Request(scope, receive))
+        await response(scope, receive, send)
+
+
+def caller_of(request: Request) -> Caller:
+    """Who sent a request that was authenticated."""
+    caller: Caller = request.scope["caller"]
+    return caller
+
+
+async def read_body(request: Request, limit: int) -> bytes:
+    """The body of a request with a JSON content type. Raises a bad request, or the 413 of one above the limit."""
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() not in (JSON, FHIR_JSON):
+        raise FhirError(INVALID, "the body is sent as application/json or application/fhir+json")
+    return await _limited(request, limit)
+
+
+async def _limited(request: Request, limit: int) -> bytes:
+    announced = request.headers.get("content-length", "")
+    if announced.isdecimal() and int(announced[:20]) > limit:
+        raise FhirError(TOO_LARGE, headers={"connection": "close"})
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            return await _read(request, limit)
+    except TimeoutError:
+        why = f"the body did not arrive within {BODY_SECONDS:.0f} seconds"
+        raise FhirError(INVALID, why, headers={"connection": "close"}) from None
+
+
+async def _read(request: Request, limit: int) -> bytes:
+    chunks, size = [], 0
+    async for chunk in request.stream():
+        size += len(chunk)
+        if size > limit:
+            raise FhirError(TOO_LARGE, headers={"connection": "close"})
+        chunks.append(chunk)
+    return b"".join(chunks)
+
+
+def parse_body(raw: bytes) -> Any:
+    """The JSON value of a body. Raises a bad request."""
+    try:
+        return parse_json(raw)
+    except Malformed as error:
+        raise FhirError(INVALID, str(error)) from None
+
+
+async def query_pairs(request: Request, limit: int) -> list[tuple[str, str]]:
+    """The parameters of a search: of the address, and of the form of a `_search`."""
+    found = _pairs(request.scope["query_string"])
+    if request.method == "POST":
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind not in ("application/x-www-form-urlencoded", ""):
+            raise FhirError(INVALID, "the form is sent as application/x-www-form-urlencoded")
+        found += _pairs(await _limited(request, limit))
+    return found
+
+
+def _pairs(query: bytes) -> list[tuple[str, str]]:
+    try:
+        text = query.decode("ascii")
+        unquote_to_bytes(text)
+        return parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=200)
+    except ValueError:
+        raise FhirError(INVALID, "the query cannot be read") from None
+
+
+def _media_type(request: Request) -> str:
+    accept = request.headers.get("accept", "").lower()
+    return FHIR_JSON if FHIR_JSON in accept else JSON
+
+
+def json_response(request: Request, body: bytes, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    return Response(body, status, headers, media_type=_media_type(request))
+
+
+def null_body(status: int, headers: dict[str, str] | None = None) -> Response:
+    """The answer of a create or update: `null`, always as application/json (decision H3)."""
+    return Response(b"null", status, headers, media_type=JSON)

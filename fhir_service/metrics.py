@@ -1,0 +1,31 @@
+"""What the service counts, in the Prometheus text format."""
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
+
+
+class Metrics:
+    """The counters of one service. Labels are methods, path templates and statuses; never ids or values."""
+
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry()
+        labels = ("method", "path", "status")
+        self._requests = Counter("fhir_requests", "Requests answered", labels, registry=self._registry)
+        self._seconds = Histogram(
+            "fhir_request_seconds", "Time to answer", ("method", "path"), buckets=_SECONDS, registry=self._registry
+        )
+        self._groups = Histogram(
+            "fhir_commit_entries", "Entries written by one commit", buckets=_SIZES, registry=self._registry
+        )
+
+    def answered(self, method: str, path: str, status: int, seconds: float) -> None:
+        self._requests.labels(method, path, str(status)).inc()
+        self._seconds.labels(method, path).observe(seconds)
+
+    def committed(self, entries: int) -> None:
+        self._groups.observe(entries)
+
+    def text(self) -> bytes:
+        return generate_latest(self._registry)

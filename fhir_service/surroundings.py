@@ -1,0 +1,129 @@
+"""What stands around every request: correlation id, authentication, rate, errors, audit, metrics and the log."""
+
+import json
+import logging
+import re
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from fhir_service.exchange import json_response
+from fhir_service.interface.datatypes import dump_json
+from fhir_service.interface.outcomes import EXCEPTION, THROTTLED, FhirError, outcome_of
+from fhir_service.limits import Rates
+from fhir_service.service import Service
+
+PUBLIC = ("/auth/token", "/.well-known/smart-configuration", "/metadata", "/health")
+DOOR = "/_door/"
+_SIGNED = re.compile(r"/DiagnosticReport/[^/]+/files/presentedForm/[^/]+\Z")
+_CORRELATION = re.compile(r"[A-Za-z0-9._\-]{1,128}\Z", re.ASCII)
+_METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
+
+log = logging.getLogger(__name__)
+access = logging.getLogger("fhir_service.access")
+
+
+@dataclass(slots=True)
+class _Answer:
+    """What is known of the answer to a request."""
+
+    correlation: str
+    began: float
+    status: int = 0
+
+
+class Surroundings:
+    """The application around the routes. `open_paths` are prefixes of paths that see to their own authentication."""
+
+    def __init__(self, app: ASGIApp, service: Service, open_paths: tuple[str, ...]) -> None:
+        self._app, self._service, self._open_paths = app, service, open_paths
+        self._rates = Rates(service.settings.requests_per_second, time.monotonic)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        request = Request(scope)
+        answer = _Answer(self._correlation(request), time.perf_counter())
+
+        async def sending(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                answer.status = message["status"]
+                message["headers"].append((b"x-correlation-id", answer.correlation.encode()))
+                self._audit(scope, answer)
+            await send(message)
+
+        try:
+            await self._answered(request, answer, receive, sending)
+        finally:
+            self._note(scope, answer)
+
+    async def _answered(self, request: Request, answer: _Answer, receive: Receive, send: Send) -> None:
+        """Lets the routes answer; what goes wrong is an outcome."""
+        try:
+            self._admit(request)
+            await self._app(request.scope, receive, send)
+        except FhirError as error:
+            await _refusal(request, error)(request.scope, receive, send)
+        except ClientDisconnect:
+            answer.status = 499
+        except Exception as error:  # noqa: BLE001 - a fault of ours is answered, never shown
+            # The class only: exception texts may hold values of a body.
+            log.error("a request failed: %s %s", type(error).__name__, answer.correlation)  # noqa: TRY400
+            if not answer.status:
+                refused = FhirError(EXCEPTION, f"correlation id {answer.correlation}")
+                await _refusal(request, refused)(request.scope, receive, send)
+
+    def _correlation(self, request: Request) -> str:
+        sent = request.headers.get("x-correlation-id", "")
+        return sent if _CORRELATION.match(sent) else self._service.new_id()
+
+    def _admit(self, request: Request) -> None:
+        """Authentication, then the client's rate. Public, signed and open paths go free."""
+        path = request.scope["path"]
+        if path in PUBLIC or path.startswith(self._open_paths):
+            return
+        authorization = request.headers.get("authorization")
+        if authorization is None and _SIGNED.match(path) and b"signature=" in request.scope["query_string"]:
+            return
+        caller = self._service.auth.caller(authorization)
+        request.scope["caller"] = caller
+        wait = self._rates.take(caller.client)
+        if wait:
+            raise FhirError(THROTTLED, headers={"retry-after": str(wait)})
+
+    def _audit(self, scope: Scope, answer: _Answer) -> None:
+        if touched := scope.get("touched"):
+            now = self._service.clock()
+            self._service.audit.write(touched, now, _client(scope), answer.status, answer.correlation)
+
+    def _note(self, scope: Scope, answer: _Answer) -> None:
+        """Counts and logs a request: its path's template, never its query or body."""
+        method = scope["method"] if scope["method"] in _METHODS else "OTHER"
+        template = scope.get("template", "unknown")
+        seconds = time.perf_counter() - answer.began
+        self._service.metrics.answered(method, template, answer.status, seconds)
+        if access.isEnabledFor(logging.INFO):
+            record: dict[str, Any] = {
+                "time": self._service.clock().isoformat(timespec="milliseconds"),
+                "method": method,
+                "path": template,
+                "status": answer.status,
+                "ms": round(seconds * 1000, 1),
+                "client": _client(scope),
+                "correlation": answer.correlation,
+            }
+            access.info(json.dumps(record))
+
+
+def _client(scope: Scope) -> str | None:
+    caller = scope.get("caller")
+    return caller.client if caller else None
+
+
+def _refusal(request: Request, error: FhirError) -> Response:
+    return json_response(request, dump_json(outcome_of(error)), error.outcome.status, error.headers)
