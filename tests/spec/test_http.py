@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.conftest import Running
+from tests.conftest import Running, running
 from tests.spec.casebook import (
     Case,
     Expected,
@@ -27,6 +27,14 @@ from tests.spec.casebook import (
 from tests.spec.matching import differences
 
 JSON = {"content-type": "application/json", "accept": "application/json"}
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """A service of these cases alone: they spend what patients owe, and count what is stored."""
+    with running(tmp_path_factory.mktemp("cases")) as found:
+        yield found
+
 
 # What each operation may answer instead of success; 405 is answered to what is no operation at all.
 READ, SEARCH, CREATE, UPDATE = (
