@@ -194,6 +194,8 @@ class Writer:
         for entry in entries:
             entry.ask(needs)
         with self._store.engine.connect() as connection:
+            # Statements below SQLAlchemy begin none by themselves, and each would be stored alone.
+            connection.begin()
             view = View(connection, self._store.dialect, needs, self._questionnaires)
             changes = Changes(self.next_seq)
             desk = Desk(view, changes, self._site, self._clock(), self._new_id)

@@ -211,6 +211,25 @@ def test_a_failing_batch_stores_nothing_and_says_so(fresh_service: Running, monk
     assert total(fresh_service.client, "/Task?_count=0") == 1
 
 
+def test_a_batch_that_fails_on_its_way_stores_nothing_of_it(
+    fresh_service: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """EXTRA-BATCH-03: what was added before the failure goes with it."""
+    append, added = dialects.DuckDb.append, []
+
+    def fail_late(self: Any, connection: Any, table: Any, rows: Any, columns: Any) -> None:
+        added.append(table.name)
+        if table.name == "task_identifier":
+            raise RuntimeError("planted")
+        append(self, connection, table, rows, columns)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(dialects.DuckDb, "append", fail_late)
+        assert _create(fresh_service, task(1)).status_code == 503
+    assert added[0] == "task"
+    assert total(fresh_service.client, "/Task?_count=0") == 0
+
+
 def test_paging_under_concurrent_writes_shows_each_row_once(fresh_service: Running) -> None:
     """SEARCH-16, BUNDLE-11: following next neither repeats nor misses a row; later rows come at the end."""
     for n in range(25):
