@@ -14,7 +14,7 @@ from typing import Any
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Router
+from starlette.routing import BaseRoute, Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fhir_service.audit import Touch, touch
@@ -53,7 +53,7 @@ def create_app(service: Service, further: Sequence[BaseRoute] = ()) -> ASGIApp:
         routes += _resource_routes(service, resource)
     if not service.settings.interface_only:
         routes += [route("/", POST=_batch(service)), route("/metrics", GET=_metrics(service))]
-    router = Router(routes, redirect_slashes=False, default=_unknown_path)
+    router = Router(routes, redirect_slashes=False, default=_UnknownPath())
     return Surroundings(router, service, open_paths=(DOOR,) if further else ())
 
 
@@ -71,8 +71,10 @@ def _resource_routes(service: Service, resource: Resource) -> list[BaseRoute]:
         route(f"/{resource.name}/_search", POST=handlers.get("search")),
         route(f"/{resource.name}/{{id}}", GET=handlers.get("read"), PUT=handlers.get("update")),
     ]
-    if service.settings.interface_only or "create" not in resource.interactions:
+    if "create" not in resource.interactions:
         return plain
+    if service.settings.interface_only:
+        return [Route(f"/{resource.name}/$validate", _UnknownPath()), *plain]
     return [
         route(f"/{resource.name}/$validate", POST=_validate(service, resource)),
         route(f"/{resource.name}/_history", GET=_history(service, resource, "s")),
@@ -81,8 +83,11 @@ def _resource_routes(service: Service, resource: Resource) -> list[BaseRoute]:
     ]
 
 
-async def _unknown_path(_scope: Scope, _receive: Receive, _send: Send) -> None:
-    raise FhirError(NOT_FOUND)
+class _UnknownPath:
+    """The ASGI endpoint of what is no path of the service."""
+
+    async def __call__(self, _scope: Scope, _receive: Receive, _send: Send) -> None:
+        raise FhirError(NOT_FOUND)
 
 
 # --- Interactions over HTTP -----------------------------------------------------------------------

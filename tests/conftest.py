@@ -52,18 +52,20 @@ def running(
         server = uvicorn.Server(uvicorn.Config(create_app(service), log_level="warning", lifespan="off"))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]})
         thread.start()
-        while not server.started:
-            time.sleep(0.01)
-        client = service.auth.add_client("tests")
-        url = service.site.base_url
-        form = {"grant_type": "client_credentials"} | {k: client[k] for k in ("client_id", "client_secret")}
-        token = httpx.post(f"{url}/auth/token", data=form).json()["access_token"]
-        headers = {"authorization": f"Bearer {token}"}
-        with httpx.Client(base_url=url, headers=headers, timeout=30) as http:
-            yield Running(service, url, headers, http)
-        server.should_exit = True
-        thread.join()
-        service.close()
+        try:
+            while not server.started:
+                time.sleep(0.01)
+            client = service.auth.add_client("tests")
+            url = service.settings.url
+            form = {"grant_type": "client_credentials"} | {k: client[k] for k in ("client_id", "client_secret")}
+            token = httpx.post(f"{url}/auth/token", data=form).json()["access_token"]
+            headers = {"authorization": f"Bearer {token}"}
+            with httpx.Client(base_url=url, headers=headers, timeout=30) as http:
+                yield Running(service, url, headers, http)
+        finally:
+            server.should_exit = True
+            thread.join()
+            service.close()
 
 
 @pytest.fixture(scope="session")

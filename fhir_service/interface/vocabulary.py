@@ -255,33 +255,47 @@ def shape(model: type[BaseModel], body: Any, name: str) -> tuple[BaseModel | Non
     try:
         parsed = model.model_validate(body)
     except ValidationError as error:
-        return None, [*_nulls(body, name), *structural(error, name)]
-    if _holds_null(body):
-        return None, list(_nulls(body, name))
+        nulls = [problem for problem in _nothings(body, name) if problem.text == _NOTHING[type(None)]]
+        return None, [*nulls, *structural(error, name)]
+    if _holds_nothing(body):
+        return None, list(_nothings(body, name))
     return parsed, []
 
 
-def _holds_null(value: Any) -> bool:
-    """Whether there is a null at any depth: the quick question before `_nulls` says where."""
+_NOTHING: dict[type, str] = {
+    type(None): "null is not a value",
+    str: "an empty string is not a value",
+    list: "an empty array is not a value",
+    dict: "an empty object is not a value",
+}
+_MAY_BE_EMPTY = ("payment", "recipient")
+
+
+def _holds_nothing(value: Any) -> bool:
+    """Whether something at any depth is null or empty: the quick question before `_nothings` says where."""
     if isinstance(value, dict):
-        value = value.values()
-    elif not isinstance(value, list):
-        return value is None
-    return any(part is None or (isinstance(part, dict | list) and _holds_null(part)) for part in value)
+        return any(
+            _holds_nothing(part) if part else _is_nothing(part) and (part != {} or name not in _MAY_BE_EMPTY)
+            for name, part in value.items()
+        )
+    return isinstance(value, list) and any(_holds_nothing(part) if part else _is_nothing(part) for part in value)
 
 
-def _nulls(body: Any, path: str) -> Iterator[Problem]:
-    """A null is never a value (COMMON-42)."""
-    if body is None:
-        yield Problem("COMMON-42", INVALID, path, "null is not a value", given=False)
-    elif isinstance(body, dict):
-        for name, value in body.items():
-            if value is None or isinstance(value, dict | list):
-                yield from _nulls(value, f"{path}.{printable(name)}")
-    elif isinstance(body, list):
-        for index, value in enumerate(body):
-            if value is None or isinstance(value, dict | list):
-                yield from _nulls(value, f"{path}[{index}]")
+def _is_nothing(value: Any) -> bool:
+    return not value and type(value) in _NOTHING
+
+
+def _nothings(value: Any, path: str) -> Iterator[Problem]:
+    """What is null or empty is never a value (COMMON-42), the unused objects of a PaymentNotice apart."""
+    if _is_nothing(value):
+        yield Problem("COMMON-42", INVALID, path, _NOTHING[type(value)], given=False)
+    elif isinstance(value, dict):
+        for name, part in value.items():
+            if part != {} or name not in _MAY_BE_EMPTY:
+                yield from _nothings(part, f"{path}.{printable(name)}")
+    elif isinstance(value, list):
+        for index, part in enumerate(value):
+            yield from _nothings(part, f"{path}[{index}]")
 
 
 _STRUCTURAL: dict[str, tuple[str, str]] = {

@@ -1,19 +1,68 @@
-"""What differs between the databases: adding many rows, looking up many keys, who holds a file.
+"""What differs between the databases: opening, adding many rows, looking up many keys, who else may write.
 
-Everything else is SQLAlchemy over the same tables.
+Everything else is SQLAlchemy over the same tables. DuckDB stands here, PostgreSQL in `postgresql.py`.
 """
 
 import os
 import re
+import shutil
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import duckdb
 from sqlalchemy import Connection, Engine, Table, create_engine
 from sqlalchemy.exc import DBAPIError
 
 Row = tuple[Any, ...]
+
+
+class Dialect(Protocol):
+    """One kind of database."""
+
+    shared: bool
+    """Whether other processes may write to the same store."""
+
+    def open(self, create: bool) -> Engine:
+        """An engine on the database, made when missing. Raises StoreBusy, FileNotFoundError or OSError."""
+
+    def reader(self, engine: Engine) -> Engine:
+        """The same connections for reading: all statements of a transaction see one state of the store."""
+
+    def has_store(self, connection: Connection) -> bool:
+        """Whether the database holds a store. What follows in the transaction, no other process does at once."""
+
+    def prepare(self, connection: Connection) -> None:
+        """Before the tables of a new store are made."""
+
+    def complete(self, connection: Connection) -> None:
+        """After the tables of a new store were made."""
+
+    def lock(self, connection: Connection) -> int | None:
+        """Makes the transaction the only one that writes, to its end; the highest number given to a resource so far.
+
+        None where this process alone writes and need not ask.
+        """
+
+    def passing(self, error: BaseException) -> bool:
+        """Whether a failure may pass: a connection that was lost, a deadlock."""
+
+    def append(self, connection: Connection, table: Table, rows: Sequence[Row], columns: Sequence[str]) -> None:
+        """Appends rows whose values stand in the order of `columns`, within the connection's transaction."""
+
+    def change(self, connection: Connection, table: Table, rows: Sequence[Row], columns: Sequence[str]) -> None:
+        """Changes rows by their key, the first of `columns`; the others are set. One statement."""
+
+    def among(
+        self,
+        connection: Connection,
+        table: Table,
+        key: str,
+        keys: Collection[Any],
+        columns: Sequence[str],
+        where: str = "true",
+    ) -> list[Row]:
+        """The rows whose `key` is one of `keys`, in one statement."""
 
 
 class StoreBusy(Exception):
@@ -30,17 +79,27 @@ class StoreBusy(Exception):
 class DuckDb:
     """DuckDB in a file that this process owns. Rows go in through the appender."""
 
-    name = "duckdb"
+    shared = False
 
     def __init__(self, path: Path, memory_limit: str) -> None:
-        self.path = path
-        self.spill = path.parent / f".{path.name}.spill"
-        self._config = {"memory_limit": memory_limit, "temp_directory": str(self.spill), "threads": os.cpu_count() or 2}
+        self._path = path
+        self._spill = path.parent / f".{path.name}.spill"
+        threads = os.cpu_count() or 2
+        self._config = {"memory_limit": memory_limit, "temp_directory": str(self._spill), "threads": threads}
 
-    def engine(self) -> Engine:
-        """An engine on the file. Raises StoreBusy when another process has it, OSError when it is no database."""
+    def open(self, create: bool) -> Engine:
+        if not self._path.exists():
+            if not create:
+                raise FileNotFoundError(f"there is no store at {self._path}")
+            self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        engine = self._engine()
+        shutil.rmtree(self._spill, ignore_errors=True)
+        self._path.chmod(0o600)
+        return engine
+
+    def _engine(self) -> Engine:
         engine = create_engine(
-            f"duckdb:///{self.path}",
+            f"duckdb:///{self._path}",
             connect_args={"config": self._config},
             pool_size=16,
             max_overflow=64,
@@ -51,17 +110,35 @@ class DuckDb:
                 connection.exec_driver_sql("SET GLOBAL TimeZone = 'UTC'")
         except DBAPIError as error:
             engine.dispose()
-            raise _opening_failed(str(self.path), str(error.orig)) from None
+            raise _opening_failed(str(self._path), str(error.orig)) from None
         return engine
 
+    def reader(self, engine: Engine) -> Engine:
+        return engine
+
+    def has_store(self, connection: Connection) -> bool:
+        # Reflection does not work on this pair of libraries.
+        sql = "SELECT count(*) FROM information_schema.tables WHERE table_name = 'store'"
+        return bool(connection.exec_driver_sql(sql).scalar())
+
+    def prepare(self, _connection: Connection) -> None:
+        """Nothing."""
+
+    def complete(self, _connection: Connection) -> None:
+        """Nothing."""
+
+    def lock(self, _connection: Connection) -> None:
+        """This process owns the file, and one thread of it writes."""
+
+    def passing(self, _error: BaseException) -> bool:
+        return False
+
     def append(self, connection: Connection, table: Table, rows: Sequence[Row], columns: Sequence[str]) -> None:
-        """Appends rows whose values stand in the order of `columns`, within the connection's transaction."""
         appender = _raw(connection).appender(table.name, columns=list(columns))
         appender.append_rows(rows)
         appender.flush()
 
     def change(self, connection: Connection, table: Table, rows: Sequence[Row], columns: Sequence[str]) -> None:
-        """Changes rows by their key, the first of `columns`; the others are set. One statement."""
         types = [_TYPES[type(table.c[name].type).__name__] for name in columns]
         arrays = ", ".join(
             f"unnest(${n}::{kind}[]) AS {name}" for n, (name, kind) in enumerate(zip(columns, types, strict=True), 1)
@@ -82,7 +159,7 @@ class DuckDb:
         columns: Sequence[str],
         where: str = "true",
     ) -> list[Row]:
-        """The rows whose `key` is one of `keys`, in one statement: few keys by the index, else by one scan."""
+        """Few keys are looked up by the index, many by one scan."""
         if not keys:
             return []
         names = ", ".join(columns)
@@ -115,11 +192,15 @@ def _opening_failed(path: str, message: str) -> Exception:
     return OSError(f"{path} cannot be opened as a DuckDB database")
 
 
-Dialect = DuckDb
-
-
 def dialect_of(url: str, memory_limit: str) -> Dialect:
-    """The dialect of a store: a path is a DuckDB file."""
-    if "://" in url and not url.startswith("duckdb://"):
-        raise ValueError(f"no store of this kind is supported: {url.partition(':')[0]}")
-    return DuckDb(Path(url.removeprefix("duckdb:///")).absolute(), memory_limit)
+    """The dialect of a store: a path is a DuckDB file. Raises ValueError for what is neither that nor PostgreSQL."""
+    scheme, found, _ = url.partition("://")
+    if not found or scheme == "duckdb":
+        return DuckDb(Path(url.removeprefix("duckdb:///")).absolute(), memory_limit)
+    if scheme not in ("postgresql", "postgresql+psycopg"):
+        raise ValueError(f"no store of this kind is supported: {scheme}")
+    try:
+        from fhir_service.store.postgresql import PostgreSql
+    except ImportError:
+        raise ValueError("a PostgreSQL store needs psycopg: install chartferry[postgres]") from None
+    return PostgreSql(url)

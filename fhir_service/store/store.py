@@ -1,12 +1,13 @@
 """The store: opening it, its version and id, reading from it. Writing is the writer's."""
 
-import shutil
+import secrets
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from sqlalchemy import Connection, Engine, func, insert, select
 
+from fhir_service.interface.outcomes import UNAVAILABLE, FhirError
 from fhir_service.store.dialects import Dialect, dialect_of
 from fhir_service.store.tables import BODIES, SCHEMA_VERSION, STORE, metadata
 
@@ -16,31 +17,40 @@ class StoreVersion(Exception):
 
 
 class Store:
-    """An open store. Its `id` is a UUID made with it, and moves with it."""
+    """An open store. Its `id` is a UUID made with it, and moves with it; so does the key that signs addresses."""
 
-    def __init__(self, dialect: Dialect, engine: Engine) -> None:
+    def __init__(self, dialect: Dialect, engine: Engine, create: bool = True) -> None:
         self.dialect = dialect
         self.engine = engine
-        self.id = _prepared(engine)
+        self._reader = dialect.reader(engine)
+        facts = _prepared(dialect, engine, create)
+        self.id = facts["id"]
+        self.signing_key = bytes.fromhex(facts["signing_key"])
 
     @classmethod
     def open(cls, url: str, memory_limit: str = "1GB", create: bool = True) -> "Store":
         """Opens a store, made when missing. Raises StoreBusy, StoreVersion, FileNotFoundError or OSError."""
         dialect = dialect_of(url, memory_limit)
-        if not dialect.path.exists():
-            if not create:
-                raise FileNotFoundError(f"there is no store at {dialect.path}")
-            dialect.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        engine = dialect.engine()
-        shutil.rmtree(dialect.spill, ignore_errors=True)
-        dialect.path.chmod(0o600)
-        return cls(dialect, engine)
+        engine = dialect.open(create)
+        try:
+            return cls(dialect, engine, create)
+        except BaseException:
+            engine.dispose()
+            raise
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
-        """A connection for reading, from any thread: it sees what is committed."""
-        with self.engine.connect() as connection:
-            yield connection
+        """A connection for reading, from any thread: it sees what is committed, and all of it at one moment.
+
+        Raises the outcome of a service that is not available when the database is not.
+        """
+        try:
+            with self._reader.connect() as connection:
+                yield connection
+        except Exception as error:
+            if self.dialect.passing(error):
+                raise FhirError(UNAVAILABLE) from None
+            raise
 
     def last_seq(self) -> int:
         """The highest number given to a stored resource so far."""
@@ -52,23 +62,27 @@ class Store:
         self.engine.dispose()
 
 
-def _prepared(engine: Engine) -> str:
-    """Makes the tables of a new store, checks the version of an old one; the store's id."""
+def _prepared(dialect: Dialect, engine: Engine, create: bool) -> dict[str, str]:
+    """Makes the tables of a new store, checks the version of an old one; what the store says of itself."""
     with engine.begin() as connection:
-        if not inspect_has_store(connection):
+        if not dialect.has_store(connection):
+            if not create:
+                raise FileNotFoundError("there is no store in the database")
+            dialect.prepare(connection)
             metadata.create_all(connection)
-            rows = {"id": str(uuid.uuid4()), "schema_version": str(SCHEMA_VERSION)}
-            connection.execute(insert(STORE), [{"name": name, "value": value} for name, value in rows.items()])
+            dialect.complete(connection)
+            _say(connection, {"id": str(uuid.uuid4()), "schema_version": str(SCHEMA_VERSION)})
         found: dict[str, str] = {row.name: row.value for row in connection.execute(select(STORE))}
-    if found["schema_version"] != str(SCHEMA_VERSION):
-        raise StoreVersion(
-            f"the store has schema version {found['schema_version']}, this software knows {SCHEMA_VERSION}: "
-            "open it with the version of Chartferry that made it"
-        )
-    return found["id"]
+        if found["schema_version"] != str(SCHEMA_VERSION):
+            raise StoreVersion(
+                f"the store has schema version {found['schema_version']}, this software knows {SCHEMA_VERSION}: "
+                "open it with the version of Chartferry that made it"
+            )
+        if "signing_key" not in found:
+            found |= _say(connection, {"signing_key": secrets.token_hex(32)})
+    return found
 
 
-def inspect_has_store(connection: Connection) -> bool:
-    """Whether the database holds a store (reflection does not work on every dialect; this does)."""
-    sql = "SELECT count(*) FROM information_schema.tables WHERE table_name = 'store'"
-    return bool(connection.exec_driver_sql(sql).scalar())
+def _say(connection: Connection, rows: dict[str, str]) -> dict[str, str]:
+    connection.execute(insert(STORE), [{"name": name, "value": value} for name, value in rows.items()])
+    return rows

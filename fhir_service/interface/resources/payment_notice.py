@@ -130,10 +130,15 @@ def copayment_names_one_claim(notice: PaymentNotice, _: Site) -> Found:
         yield "PaymentNotice.extension[0].extension[1]", "a copayment names exactly one Claim"
 
 
-def _records(notice: PaymentNotice) -> Iterator[tuple[str, str]]:
+_CLAIM = "PaymentNotice.extension[0].extension[0].valueReference"
+
+
+def _patient(notice: PaymentNotice) -> Iterator[tuple[str, str]]:
     yield "PaymentNotice.request", notice.request.reference
-    for claim in notice.claims[:1]:
-        yield "PaymentNotice.extension[0].extension[0].valueReference", claim
+
+
+def _claims(notice: PaymentNotice) -> Iterator[tuple[str, str]]:
+    yield from ((_CLAIM, claim) for claim in notice.claims[:1])
 
 
 @rule("PAY-10", BUSINESS_RULE, needs="state", given=False)
@@ -141,8 +146,7 @@ def claim_is_the_patients(notice: PaymentNotice, world: World) -> Found:
     """The Claim of a copayment belongs to the patient who pays."""
     for claim in notice.claims[:1]:
         if world.known.exists(claim) and world.known.patient_of(claim) != id_of(notice.request.reference):
-            at = "PaymentNotice.extension[0].extension[0].valueReference"
-            yield at, f"{claim} belongs to another patient"
+            yield _CLAIM, f"{claim} belongs to another patient"
 
 
 @rule("PAY-CREATE-04", BUSINESS_RULE, needs="state", given=True)
@@ -194,11 +198,12 @@ PAYMENT_NOTICE = Resource(
         amount_is_within_the_limit,
         copayment_names_a_claim,
         copayment_names_one_claim,
-        records_exist("PAY-14", _records),
+        records_exist("PAY-14", _patient),
+        records_exist("PAY-09", _claims),
         claim_is_the_patients,
         balance_stays_positive,
     ),
     prepare=prepare,
     kept={"cents": (int, lambda stored: int(stored["amount"]["value"] * 100)), "claim": (str, _claim)},
-    named=lambda notice, _: (target for _, target in _records(notice)),
+    named=lambda notice, _: (target for _, target in (*_patient(notice), *_claims(notice))),
 )
