@@ -60,7 +60,12 @@ def python(*arguments: object) -> str:
 def serving(home: Path, used: Measured) -> Iterator[None]:
     """The bundled service over a home. At its end `used` says what it took: CPU seconds since it was ready, memory."""
     command = [sys.executable, "-m", "fhir_service", "serve", "--store", str(home / "service.duckdb"), "--port", "0"]
-    with subprocess.Popen(command, cwd=HERE.parent, env=environment(), stdout=subprocess.PIPE, text=True) as service:
+    with (
+        (home / "service.log").open("w") as log,
+        subprocess.Popen(
+            command, cwd=HERE.parent, env=environment(), stdout=subprocess.PIPE, stderr=log, text=True
+        ) as service,
+    ):
         assert service.stdout is not None
         service.stdout.readline()
         before = cpu_of(service.pid)
