@@ -1,5 +1,6 @@
 """Create, for every resource that can be created: the checks of the body, and the entry that the writer carries out."""
 
+import re
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qsl
@@ -41,10 +42,16 @@ def parse(
     return parsed
 
 
+# An identifier without escapes: what there is almost always, read without a detour.
+_PLAIN = re.compile(r"identifier=([\w.:/\-]+)\|([\w.:/~\-]+)\Z", re.ASCII)
+
+
 def condition(text: str | None) -> Identifier | None:
     """The identifier of `If-None-Exist: identifier=<system>|<value>`. Raises a bad request for anything else."""
     if text is None:
         return None
+    if plain := _PLAIN.match(text):
+        return plain[1], plain[2]
     pairs = parse_qsl(text.lstrip("?"), keep_blank_values=True)
     if len(pairs) == 1 and pairs[0][0] == "identifier" and len(split(pairs[0][1], ",")) == 1:
         parts = [literal(part) for part in split(pairs[0][1], "|")]

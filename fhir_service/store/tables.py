@@ -6,6 +6,7 @@ Money is an integer of cents.
 """
 
 from datetime import datetime
+from functools import cache
 from typing import Any
 
 from sqlalchemy import BigInteger, Column, DateTime, Index, Integer, MetaData, Table, Text
@@ -19,8 +20,12 @@ SCHEMA_VERSION = 1
 metadata = MetaData()
 
 
+# Compared and sorted byte for byte, on PostgreSQL as on DuckDB.
+_TEXT = Text().with_variant(Text(collation="C"), "postgresql")
+
+
 def _text(name: str, **options: Any) -> Column[str]:
-    return Column(name, Text, **options)
+    return Column(name, _TEXT, **options)
 
 
 def _time(name: str, **options: Any) -> Column[datetime]:
@@ -168,19 +173,32 @@ TOKEN = Table(
 def index_values(resource: Resource, stored: dict[str, Any]) -> dict[str, Any]:
     """The values of the parameter columns of a stored resource, and of those kept beside them."""
     values: dict[str, Any] = {}
-    for param in single(resource):
+    for param, names in _drawn(resource.name):
         drawn = param.values(stored)
-        if param.kind == "date":
-            values[f"{param.column}_start"], values[f"{param.column}_end"] = period_of(drawn) if drawn else (None, None)
+        if len(names) == 2:
+            values[names[0]], values[names[1]] = period_of(drawn) if drawn else (None, None)
         else:
-            values[param.column] = drawn
-    return values | {name: draw(stored) for name, (_, draw) in resource.kept.items()}
+            values[names[0]] = drawn
+    for name, (_, draw) in resource.kept.items():
+        values[name] = draw(stored)
+    return values
+
+
+@cache
+def _drawn(name: str) -> list[tuple[Param, tuple[str, ...]]]:
+    """The parameters of a resource that have columns, with the names of these."""
+    return [(param, tuple(column.name for column in _columns(param))) for param in single(RESOURCES[name])]
+
+
+@cache
+def _repeated(name: str) -> list[Param]:
+    return repeating(RESOURCES[name])
 
 
 def side_values(resource: Resource, stored: dict[str, Any]) -> dict[str, list[tuple[str | None, str | None]]]:
     """The rows of the side tables of a stored resource, by parameter: (system, code)."""
     return {
         param.name: [(None, value) for value in drawn] if param.kind == "exact" else drawn
-        for param in repeating(resource)
+        for param in _repeated(resource.name)
         if (drawn := param.values(stored))
     }
