@@ -7,6 +7,7 @@ number of statements, lets the entries act in order, adds all rows, commits, and
 import logging
 import queue
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -22,6 +23,8 @@ from fhir_service.store.view import Changes, Needs, Questionnaires, View
 
 MOST_ENTRIES = 2000
 MOST_BYTES = 64 * 1024 * 1024
+# Seconds before each further attempt at what failed before its commit.
+PAUSES = (0.05, 0.5)
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -161,22 +164,23 @@ class Writer:
             return
         seq = self._seq
         try:
-            with self._store.engine.begin() as connection:
+            # Only the beginning is tried again: the function may keep what it met.
+            with self._patiently(self._begun) as connection:
                 value = work.function(connection)
+                _commit(connection)
         except BaseException as error:  # noqa: BLE001 - it is the caller's
             self._seq = seq
-            work.future.set_exception(error)
+            work.future.set_exception(FhirError(UNAVAILABLE) if self._store.dialect.passing(error) else error)
             return
         self._questionnaires = Questionnaires(self._site)
         work.future.set_result(value)
 
     def _write(self, group: list[_Waiting]) -> None:
         group = [waiting for waiting in group if waiting.future.set_running_or_notify_cancel()]
-        seq = self._seq
+        entries = [entry for waiting in group for entry in waiting.entries]
         try:
-            results = self._commit([entry for waiting in group for entry in waiting.entries])
+            results = self._patiently(lambda: self._commit(entries))
         except Exception as error:  # noqa: BLE001 - the thread goes on, the requests are answered
-            self._seq = seq
             # The class only: exception texts may hold values.
             log.error("a batch was not stored: %s", type(error).__name__)  # noqa: TRY400
             # Only what failed before the commit is surely not stored; a failing commit leaves it unknown.
@@ -189,13 +193,38 @@ class Writer:
             waiting.future.set_result(results[:count])
             results = results[count:]
 
+    def _patiently(self, work: Callable[[], T]) -> T:
+        """Does what stores nothing when it fails, and again after failures that may pass."""
+        for pause in PAUSES:
+            seq = self._seq
+            try:
+                return work()
+            except Exception as error:
+                self._seq = seq
+                if not self._store.dialect.passing(error):
+                    raise
+                log.warning("the database failed, trying again: %s", type(error).__name__)
+            time.sleep(pause)
+        return work()
+
+    def _begun(self) -> Connection:
+        """A connection in a transaction that alone may write; numbers follow those given by any process."""
+        connection = self._store.engine.connect()
+        try:
+            # Statements below SQLAlchemy begin none by themselves, and each would be stored alone.
+            connection.begin()
+            last = self._store.dialect.lock(connection)
+        except BaseException:
+            connection.close()
+            raise
+        self._seq = self._seq if last is None else last
+        return connection
+
     def _commit(self, entries: list[Entry]) -> list[Any]:
         needs = Needs()
         for entry in entries:
             entry.ask(needs)
-        with self._store.engine.connect() as connection:
-            # Statements below SQLAlchemy begin none by themselves, and each would be stored alone.
-            connection.begin()
+        with self._begun() as connection:
             view = View(connection, self._store.dialect, needs, self._questionnaires)
             changes = Changes(self.next_seq)
             desk = Desk(view, changes, self._site, self._clock(), self._new_id)

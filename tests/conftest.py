@@ -6,7 +6,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,6 +19,7 @@ from fhir_service.app import create_app
 from fhir_service.reference import load
 from fhir_service.service import Service, utc_now, uuid4
 from fhir_service.settings import Settings
+from tests.postgres import NoPostgres, Postgres, running_server
 
 WORLD = Path(__file__).parent / "spec" / "world"
 
@@ -46,6 +47,7 @@ def running(
         bound.bind(("127.0.0.1", 0))
         port = bound.getsockname()[1]
         options: dict[str, object] = {"store": str(folder / "service.duckdb"), "port": port} | settings
+        options.setdefault("audit", str(folder / "service.duckdb.audit.ndjson"))
         service = Service.open(Settings(**options), clock=clock, new_id=new_id)  # type: ignore[arg-type]
         if world:
             load([world], service.writer, service.store, service.clock, service.new_id, service.site)
@@ -68,17 +70,51 @@ def running(
             service.close()
 
 
+# --- Databases ------------------------------------------------------------------------------------
+
+BOTH = ("duckdb", "postgresql")
+Database = Callable[[Path], AbstractContextManager[str]]
+"""Makes an empty store: given a folder of its own, what `--store` takes."""
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Tests of a module with `STORES = BOTH` run on each database, those of others on DuckDB."""
+    stores = getattr(metafunc.module, "STORES", None)
+    if stores and "database" in metafunc.fixturenames:
+        metafunc.parametrize("database", stores, indirect=True, scope="session")
+
+
 @pytest.fixture(scope="session")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+def postgres() -> Iterator[Postgres]:
+    """A PostgreSQL server for the session."""
+    try:
+        with running_server() as found:
+            yield found
+    except NoPostgres as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def database(request: pytest.FixtureRequest) -> Database:
+    """Makes stores on the database of this round."""
+    if getattr(request, "param", "duckdb") == "duckdb":
+        return lambda folder: nullcontext(str(folder / "service.duckdb"))
+    server: Postgres = request.getfixturevalue("postgres")
+    return lambda _: server.database()
+
+
+@pytest.fixture(scope="session")
+def service(tmp_path_factory: pytest.TempPathFactory, database: Database) -> Iterator[Running]:
     """One service for tests that only add to it, or look at what they made themselves."""
-    with running(tmp_path_factory.mktemp("service")) as found:
+    folder = tmp_path_factory.mktemp("service")
+    with database(folder) as store, running(folder, store=store) as found:
         yield found
 
 
 @pytest.fixture
-def fresh_service(tmp_path: Path) -> Iterator[Running]:
+def fresh_service(tmp_path: Path, database: Database) -> Iterator[Running]:
     """A service of the test's own."""
-    with running(tmp_path) as found:
+    with database(tmp_path) as store, running(tmp_path, store=store) as found:
         yield found
 
 

@@ -18,6 +18,7 @@ from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.resources.questionnaire_response import questionnaire_id
 from fhir_service.interface.site import Site
 from fhir_service.interface.vocabulary import Param, Resource
+from fhir_service.store.expressions import contains, equal, starts
 from fhir_service.store.store import Store
 from fhir_service.store.tables import BODIES, SIDES
 
@@ -201,16 +202,16 @@ def _uri(resource: Resource, param: Param, value: str, site: Site) -> Condition:
 
 
 def _contains(resource: Resource, param: Param, value: str, _: Site) -> Condition:
-    return BODIES[resource.name].c[param.column].icontains(literal(value), autoescape=True)
+    return contains(BODIES[resource.name].c[param.column], literal(value))
 
 
 def _starts(resource: Resource, param: Param, value: str, _: Site) -> Condition:
-    return BODIES[resource.name].c[param.column].istartswith(literal(value), autoescape=True)
+    return starts(BODIES[resource.name].c[param.column], literal(value))
 
 
 def _exact(resource: Resource, param: Param, value: str, _: Site) -> Condition:
     side = SIDES[resource.name, param.name]
-    return BODIES[resource.name].c.seq.in_(select(side.c.seq).where(side.c.code == literal(value)))
+    return BODIES[resource.name].c.seq.in_(select(side.c.seq).where(equal(side.c.code, literal(value))))
 
 
 def _codes(resource: Resource, param: Param, value: str, site: Site) -> Condition:
@@ -234,11 +235,11 @@ def _code(side: Table, param: Param, value: str, site: Site) -> Condition:
     if len(parts) > 2 or not any(parts):
         raise bad(param.name, "code, system|code, |code or system| is expected")
     if len(parts) == 1:
-        return side.c.code == parts[0]
+        return equal(side.c.code, parts[0])
     system, code = parts
     stored = site.stored_systems.get(system, system)
     of_system = side.c.system == stored if system else side.c.system.is_(null())
-    return and_(of_system, side.c.code == code) if code else of_system
+    return and_(of_system, equal(side.c.code, code)) if code else of_system
 
 
 _PREFIX = re.compile(r"(eq|ne|gt|lt|ge|le)?(\d.*)\Z", re.DOTALL)

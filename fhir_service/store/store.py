@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from sqlalchemy import Connection, Engine, func, insert, select
+from sqlalchemy.exc import DBAPIError
 
 from fhir_service.interface.outcomes import UNAVAILABLE, FhirError
 from fhir_service.store.dialects import Dialect, dialect_of
@@ -34,6 +35,10 @@ class Store:
         engine = dialect.open(create)
         try:
             return cls(dialect, engine, create)
+        except DBAPIError as error:
+            engine.dispose()
+            said = getattr(getattr(error.orig, "diag", None), "message_primary", None)
+            raise OSError(f"the store cannot be made or read: {said or type(error.orig).__name__}") from None
         except BaseException:
             engine.dispose()
             raise

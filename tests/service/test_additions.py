@@ -4,8 +4,10 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import Running
+from tests.conftest import BOTH, Running
 from tests.service.test_writer import payment, task, total
+
+STORES = BOTH
 
 
 def validated(running: Running, body: dict[str, Any]) -> list[dict[str, Any]]:

