@@ -41,11 +41,15 @@ _DECODER = json.JSONDecoder(
 )
 
 
+DEEPEST = 100
+"""Levels of nesting in a body: far more than any form has, far fewer than what walks over bodies can bear."""
+
+
 def parse_json(raw: bytes | str) -> Any:
-    """The value of a JSON text, every number a Decimal. Refuses duplicate keys, NaN and what is not UTF-8."""
+    """The value of a JSON text, every number a Decimal. Refuses duplicate keys, NaN, deep nesting and bad UTF-8."""
     try:
         text = raw if isinstance(raw, str) else raw.decode("utf-8")
-        return _DECODER.decode(text)
+        value = _DECODER.decode(text)
     except UnicodeDecodeError:
         raise Malformed("the text is not UTF-8") from None
     except json.JSONDecodeError as error:
@@ -54,6 +58,23 @@ def parse_json(raw: bytes | str) -> Any:
         raise Malformed("the text is nested too deeply") from None
     except InvalidOperation:
         raise Malformed("a number is beyond what can be computed with") from None
+    if text.count("[") + text.count("{") > DEEPEST and _too_deep(value):
+        raise Malformed("the text is nested too deeply")
+    return value
+
+
+def _too_deep(value: Any) -> bool:
+    level: list[Any] = [[value]]
+    for _ in range(DEEPEST + 1):
+        level = [
+            part
+            for parent in level
+            for part in (parent.values() if type(parent) is dict else parent)
+            if type(part) is dict or type(part) is list
+        ]
+        if not level:
+            return False
+    return True
 
 
 def plain_number(number: Decimal) -> str:
