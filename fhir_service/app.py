@@ -21,6 +21,7 @@ from fhir_service.audit import Touch, touch
 from fhir_service.auth import Caller, token_response
 from fhir_service.bundle import history_bundle, searchset
 from fhir_service.capability import capability_statement, smart_configuration
+from fhir_service.chart import routes as chart
 from fhir_service.exchange import (
     Handler,
     caller_of,
@@ -48,13 +49,13 @@ WRITE_SECONDS = 60.0
 
 def create_app(service: Service, further: Sequence[BaseRoute] = ()) -> ASGIApp:
     """The ASGI application of a service. `further` routes (the door) stand beside the interface."""
-    routes: list[BaseRoute] = [*_public(service), *_documents(service), *further]
+    routes: list[BaseRoute] = [*_public(service), *_documents(service), *chart.routes(service), *further]
     for resource in RESOURCES.values():
         routes += _resource_routes(service, resource)
     if not service.settings.interface_only:
         routes += [route("/", POST=_batch(service)), route("/metrics", GET=_metrics(service))]
     router = Router(routes, redirect_slashes=False, default=_UnknownPath())
-    return Surroundings(router, service, open_paths=(DOOR,) if further else ())
+    return Surroundings(router, service, open_paths=(f"{chart.CHART}/", *([DOOR] if further else [])))
 
 
 def _resource_routes(service: Service, resource: Resource) -> list[BaseRoute]:

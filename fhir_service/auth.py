@@ -236,6 +236,12 @@ class Auth:
         self._writer.transact(lambda connection: _revoke(connection, client_id, self._clock()))
         self._cache.forget(client_id)
 
+    def end(self, token: str) -> None:
+        """Ends one token before its time. Raises FhirError(AUTHENTICATION) when it is none."""
+        caller, digest = self.caller(f"Bearer {token}"), hashed(token)
+        self._writer.transact(lambda connection: connection.execute(delete(TOKEN).where(TOKEN.c.hash == digest)))
+        self._cache.forget(caller.client)
+
     def token(self, form: Mapping[str, str], authorization: str | None = None) -> tuple[int, dict[str, Any]]:
         """The answer of the token address to a form: HTTP status and body (RFC 6749, sections 5.1 and 5.2)."""
         try:

@@ -1,0 +1,117 @@
+"""What a response shows: its questionnaire's items in order with the answers, as far as `enableWhen` displays them.
+
+Pure: questionnaires and responses come as the interface shows them.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+Answers = Mapping[str, Sequence[dict[str, Any]]]
+"""The answers of a response by linkId, each with its `value...` element."""
+
+
+def holds(condition: dict[str, Any], answers: Sequence[dict[str, Any]]) -> bool:
+    """Whether an `enableWhen` condition holds, given the answers to the question that it names."""
+    operator = condition["operator"]
+    if operator == "exists":
+        return bool(answers) is bool(condition.get("answerBoolean", True))
+    if operator == "not_exists":
+        return not answers
+    equal = any(_equal(condition, answer) for answer in answers)
+    return equal if operator == "=" else not equal
+
+
+def _equal(condition: dict[str, Any], answer: dict[str, Any]) -> bool:
+    """A coding is its system and code; a string is itself, letter for letter."""
+    if coding := condition.get("answerCoding"):
+        given = answer.get("valueCoding")
+        return given is not None and all(coding.get(part) == given.get(part) for part in ("system", "code"))
+    return "answerString" in condition and answer.get("valueString") == condition["answerString"]
+
+
+def enabled(item: dict[str, Any], answers: Answers) -> bool:
+    """Whether an item is displayed: without conditions always, else when `all` or `any` of them hold."""
+    conditions = item.get("enableWhen", ())
+    if not conditions:
+        return True
+    found = [holds(condition, answers.get(condition["question"], ())) for condition in conditions]
+    return any(found) if item.get("enableBehavior") == "any" else all(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """An item as the chart displays it: `kind` is `group`, `display` or `question`; answers are text."""
+
+    kind: str
+    text: str
+    answers: tuple[str, ...] = ()
+    items: tuple["Shown", ...] = ()
+
+
+@dataclass(slots=True)
+class Display:
+    """A questionnaire filled in. `hidden` counts answers to questions that are not displayed."""
+
+    items: tuple[Shown, ...] = ()
+    hidden: int = 0
+    _counted: dict[str, Sequence[dict[str, Any]]] = field(default_factory=dict)
+
+
+def displayed(questionnaire: dict[str, Any], response: dict[str, Any]) -> Display:
+    """What is displayed of a response.
+
+    An answer to an earlier question that is itself not displayed counts for no condition.
+    """
+    found = Display(_counted=recorded(response.get("item", ())))
+    found.items = tuple(_shown(questionnaire.get("item", ()), found))
+    return found
+
+
+def recorded(items: Iterable[dict[str, Any]]) -> dict[str, Sequence[dict[str, Any]]]:
+    """The answers of a response's items, those nested under groups and answers included."""
+    found: dict[str, Sequence[dict[str, Any]]] = {}
+    for item in items:
+        given = item.get("answer", ())
+        if given:
+            found[item["linkId"]] = given
+        for nested in (item, *given):
+            found.update(recorded(nested.get("item", ())))
+    return found
+
+
+def _shown(items: Iterable[dict[str, Any]], display: Display) -> Iterator[Shown]:
+    for item in items:
+        if not enabled(item, display._counted):
+            _leave_out(item, display)
+            continue
+        answers = tuple(_text(answer, item) for answer in display._counted.get(item["linkId"], ()))
+        nested = tuple(_shown(item.get("item", ()), display))
+        kind = item["type"] if item["type"] in ("group", "display") else "question"
+        if nested or kind != "group":
+            yield Shown(kind, item.get("text") or item["linkId"], answers, nested)
+
+
+def _leave_out(item: dict[str, Any], display: Display) -> None:
+    display.hidden += len(display._counted.pop(item["linkId"], ()))
+    for nested in item.get("item", ()):
+        _leave_out(nested, display)
+
+
+def _text(answer: dict[str, Any], question: dict[str, Any]) -> str:
+    """An answer as text. A coding sent under other words than its option's shows both."""
+    if coding := answer.get("valueCoding"):
+        given: str = coding["display"]
+        own = _option(coding, question)
+        return given if own in (None, given) else f"{given} (option: {own})"
+    return str(answer.get("valueString", answer.get("valueDecimal", "")))
+
+
+def _option(coding: dict[str, Any], question: dict[str, Any]) -> str | None:
+    """The display of the option with this coding."""
+    for option in question.get("answerOption", ()):
+        own = option["valueCoding"]
+        if (own.get("system"), own.get("code")) == (coding["system"], coding["code"]):
+            display: str | None = own.get("display")
+            return display
+    return None

@@ -1,0 +1,109 @@
+"""A patient's account: the balance, receipts and what each was applied to, charges and what has paid them. In cents."""
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, func, select
+
+from fhir_service.chart.paging import Page
+from fhir_service.store.tables import ACCOUNT, ALLOCATION, BODIES, CHARGE
+
+PAYMENT = BODIES["PaymentNotice"]
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """A payment: the Claim of a copayment, the balance after it, `(claim, cents)` applied, and what is left over."""
+
+    id: str
+    created: Any
+    cents: int
+    claim: str | None
+    balance: int
+    applied: tuple[tuple[str, int], ...]
+
+    @property
+    def waiting(self) -> int:
+        return self.cents - sum(cents for _, cents in self.applied)
+
+
+@dataclass(frozen=True, slots=True)
+class Charged:
+    """A charge, and the `(payment, time, cents)` that paid for it."""
+
+    claim: str
+    created: str
+    cents: int
+    paid: int
+    payments: tuple[tuple[str, Any, int], ...]
+
+    @property
+    def open(self) -> int:
+        return self.cents - self.paid
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """What was charged and paid in all, with a page of receipts and one of charges."""
+
+    charged: int
+    paid: int
+    receipts: list[Receipt]
+    receipts_page: Page
+    charges: list[Charged]
+    charges_page: Page
+
+    @property
+    def balance(self) -> int:
+        return self.charged - self.paid
+
+
+def account(connection: Connection, patient: str, receipts: Page, charges: Page) -> Account:
+    """The account of a patient; the newest receipts first, the charges in the order in which they are paid."""
+    row = connection.execute(select(ACCOUNT).where(ACCOUNT.c.patient == patient)).first()
+    charged, paid = (row.charged, row.paid) if row else (0, 0)
+    counted = connection.execute(select(func.count()).where(PAYMENT.c.request == patient)).scalar_one()
+    owed = connection.execute(select(func.count()).where(CHARGE.c.patient == patient)).scalar_one()
+    receipts, charges = receipts.of(counted), charges.of(owed)
+    return Account(
+        charged,
+        paid,
+        _receipts(connection, patient, charged, receipts),
+        receipts,
+        _charges(connection, patient, charges),
+        charges,
+    )
+
+
+def _receipts(connection: Connection, patient: str, charged: int, page: Page) -> list[Receipt]:
+    """A page of receipts. The balance after one counts every charge, whenever it was loaded."""
+    so_far = func.sum(PAYMENT.c.cents).over(order_by=PAYMENT.c.seq)
+    payments = select(
+        PAYMENT.c.id, PAYMENT.c.seq, PAYMENT.c.updated_at, PAYMENT.c.cents, PAYMENT.c.claim, so_far.label("so_far")
+    )
+    ordered = payments.where(PAYMENT.c.request == patient).subquery()
+    query = select(ordered).order_by(ordered.c.seq.desc()).limit(page.size).offset(page.offset)
+    rows = connection.execute(query).all()
+    applied: dict[str, list[tuple[str, int]]] = defaultdict(list)
+    parts = select(ALLOCATION).where(ALLOCATION.c.payment.in_([row.id for row in rows]))
+    for part in connection.execute(parts.join(CHARGE, CHARGE.c.claim == ALLOCATION.c.claim).order_by(*_ORDER)):
+        applied[part.payment].append((part.claim, part.cents))
+    return [
+        Receipt(row.id, row.updated_at, row.cents, row.claim, charged - int(row.so_far), tuple(applied[row.id]))
+        for row in rows
+    ]
+
+
+_ORDER = (CHARGE.c.created, CHARGE.c.claim)
+
+
+def _charges(connection: Connection, patient: str, page: Page) -> list[Charged]:
+    query = select(CHARGE).where(CHARGE.c.patient == patient).order_by(*_ORDER)
+    rows = connection.execute(query.limit(page.size).offset(page.offset)).all()
+    paying: dict[str, list[tuple[str, Any, int]]] = defaultdict(list)
+    parts = select(ALLOCATION.c.claim, ALLOCATION.c.cents, PAYMENT.c.id, PAYMENT.c.updated_at)
+    parts = parts.join(PAYMENT, PAYMENT.c.id == ALLOCATION.c.payment).order_by(PAYMENT.c.seq)
+    for part in connection.execute(parts.where(ALLOCATION.c.claim.in_([row.claim for row in rows]))):
+        paying[part.claim].append((part.id, part.updated_at, part.cents))
+    return [Charged(row.claim, row.created, row.cents, row.paid, tuple(paying[row.claim])) for row in rows]

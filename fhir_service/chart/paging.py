@@ -1,0 +1,42 @@
+"""Pages of a list: which one is asked for, and how many there are."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from fhir_service.interface.outcomes import INVALID, FhirError
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Page `number` (from 1) of a list of `total`, `size` at a time; `name` is the parameter that asks for it."""
+
+    name: str
+    number: int
+    size: int
+    total: int = 0
+
+    @classmethod
+    def asked(cls, name: str, size: int, query: Mapping[str, str]) -> "Page":
+        """The page that a query asks for. Raises a bad request for what is no number."""
+        text = query.get(name, "1")
+        if not (text.isascii() and text.isdigit() and len(text) < 10 and int(text)):
+            raise FhirError(INVALID)
+        return cls(name, int(text), size)
+
+    def of(self, total: int) -> "Page":
+        """This page of a list that long, the last one when there are fewer."""
+        last = max(-(-total // self.size), 1)
+        return replace(self, total=total, number=min(self.number, last))
+
+    @property
+    def offset(self) -> int:
+        return (self.number - 1) * self.size
+
+    @property
+    def first(self) -> int:
+        """The place of the page's first entry in the list, from 1."""
+        return self.offset + 1
+
+    @property
+    def last(self) -> int:
+        return min(self.offset + self.size, self.total)

@@ -1,0 +1,76 @@
+"""Stored bodies as the interface shows them, patients, and the names of people and groups."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, func, or_, select
+
+from fhir_service.chart.paging import Page
+from fhir_service.interface.datatypes import id_of, parse_json
+from fhir_service.interface.outcomes import unknown_resource
+from fhir_service.interface.resources.questionnaire_response import AUTOMATION
+from fhir_service.interface.site import Site
+from fhir_service.store.tables import RECORD
+
+AUTOMATION_NAME = "Automation user"
+
+
+def stored(site: Site, body: str) -> dict[str, Any]:
+    """A stored body with the site's values in place of the markers."""
+    found: dict[str, Any] = parse_json(site.fill(body.encode()))
+    return found
+
+
+def names(connection: Connection, references: Iterable[str]) -> dict[str, str]:
+    """The names of stored people and groups, by reference."""
+    wanted = sorted(set(references))
+    query = select(RECORD.c.reference, RECORD.c.display).where(RECORD.c.reference.in_(wanted))
+    rows = connection.execute(query) if wanted else ()
+    return {AUTOMATION: AUTOMATION_NAME} | {row.reference: row.display for row in rows if row.display}
+
+
+@dataclass(frozen=True, slots=True)
+class Patient:
+    """A patient: the name when there is one, a birth date of any precision."""
+
+    id: str
+    name: str | None
+    born: str | None
+    gender: str | None
+
+
+def patient(connection: Connection, patient_id: str) -> Patient:
+    """The patient. Raises the 404 of an unknown one."""
+    query = select(RECORD.c.display, RECORD.c.body).where(RECORD.c.reference == f"Patient/{patient_id}")
+    row = connection.execute(query).first()
+    if row is None:
+        raise unknown_resource("Patient", patient_id)
+    return _patient(patient_id, row.display, row.body)
+
+
+def patients(connection: Connection, page: Page, sought: str = "") -> tuple[list[Patient], Page]:
+    """A page of the patients whose id begins with, or whose name holds, what is sought; by name, then id."""
+    which = (RECORD.c.type == "Patient") & _matching(sought)
+    page = page.of(connection.execute(select(func.count()).select_from(RECORD).where(which)).scalar_one())
+    order = (RECORD.c.display.asc().nulls_last(), RECORD.c.reference)
+    query = select(RECORD.c.reference, RECORD.c.display, RECORD.c.body).where(which).order_by(*order)
+    rows = connection.execute(query.limit(page.size).offset(page.offset))
+    return [_patient(id_of(row.reference), row.display, row.body) for row in rows], page
+
+
+def exists(connection: Connection, patient_id: str) -> bool:
+    query = select(RECORD.c.reference).where(RECORD.c.reference == f"Patient/{patient_id}")
+    return connection.execute(query).first() is not None
+
+
+def _matching(sought: str) -> ColumnElement[bool]:
+    return or_(
+        RECORD.c.reference.startswith(f"Patient/{sought}", autoescape=True),
+        func.lower(RECORD.c.display).contains(sought.lower(), autoescape=True),
+    )
+
+
+def _patient(patient_id: str, name: str | None, body: str) -> Patient:
+    record = parse_json(body)
+    return Patient(patient_id, name, record.get("birthDate"), record.get("gender"))

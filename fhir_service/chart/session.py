@@ -1,0 +1,115 @@
+"""Who looks at the chart: sign-in with a client's credentials, the session cookie, sign-out.
+
+A session is a token of the client, limited to reading what the chart shows, in a cookie that scripts and other sites
+cannot use. It ends with the token, the client, the sign-out, or half an hour without a page.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from sqlalchemy import select
+from starlette.requests import Request
+from starlette.responses import Response
+
+from fhir_service.auth import Caller, reach
+from fhir_service.interface.datatypes import ID_PATTERN
+from fhir_service.interface.outcomes import AUTHENTICATION, FORBIDDEN, FhirError
+from fhir_service.service import Service
+from fhir_service.store.tables import CLIENT
+
+TYPES = ("Task", "QuestionnaireResponse", "PaymentNotice")
+IDLE_SECONDS = 1800
+_GOAL = re.compile(rf"(?:/tasks|/(?:patients|tasks|responses)/{ID_PATTERN})?\Z", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Viewer:
+    """The client who looks at a page, and under which name it was added."""
+
+    caller: Caller
+    name: str
+
+    def may(self, resource_type: str, letter: str) -> bool:
+        return self.caller.may(resource_type, letter)
+
+
+class Refused(Exception):
+    """A sign-in that did not succeed; the message is for the person who tried."""
+
+
+class Sessions:
+    """The sessions of a service's chart. Every method may be called from any thread."""
+
+    def __init__(self, service: Service, path: str) -> None:
+        self._service = service
+        self._path = path
+        # Cookies are shared by the ports of a host: the name tells the services on one machine apart.
+        self._name = f"chart_{service.store.id[:8]}"
+        self._secure = urlsplit(service.site.base_url).scheme == "https"
+
+    def viewer(self, request: Request) -> Viewer:
+        """Who asks for a page. Raises FhirError(AUTHENTICATION)."""
+        caller = self._service.auth.caller(f"Bearer {self._token(request)}")
+        query = select(CLIENT.c.name).where(CLIENT.c.id == caller.client, CLIENT.c.revoked_at.is_(None))
+        with self._service.store.read() as connection:
+            name = connection.execute(query).scalar()
+        if name is None:
+            raise FhirError(AUTHENTICATION)
+        return Viewer(caller, name)
+
+    def has_cookie(self, request: Request) -> bool:
+        return bool(self._token(request))
+
+    def _token(self, request: Request) -> str:
+        return request.cookies.get(self._name, "")
+
+    def sign_in(self, form: Mapping[str, str]) -> str:
+        """The token of a new session. Raises Refused."""
+        client_id, secret = (form.get(name, "").strip() for name in ("client_id", "client_secret"))
+        scope = self._reading(client_id)
+        asked = {"grant_type": "client_credentials", "client_id": client_id, "client_secret": secret}
+        status, answer = self._service.auth.token(asked | ({"scope": scope} if scope else {"scope": "-"}))
+        if answer.get("error") == "invalid_scope":
+            raise Refused("This client may not read anything that the chart shows.")
+        if status != 200:
+            raise Refused("The client is unknown or its secret is wrong.")
+        token: str = answer["access_token"]
+        return token
+
+    def _reading(self, client_id: str) -> str:
+        """The scopes with which a client reads what the chart shows; empty when there are none."""
+        with self._service.store.read() as connection:
+            held = connection.execute(select(CLIENT.c.scope).where(CLIENT.c.id == client_id)).scalar() or ""
+        letters = {kind: "".join(sorted(reach(held, kind) & {"r", "s"})) for kind in TYPES} if held else {}
+        return " ".join(f"system/{kind}.{granted}" for kind, granted in letters.items() if granted)
+
+    def sign_out(self, request: Request) -> None:
+        """Ends the session of a request, wherever its cookie was copied to."""
+        self._service.auth.end(self._token(request))
+
+    def keep(self, response: Response, token: str) -> None:
+        """Sets the cookie, for another half hour."""
+        response.set_cookie(
+            self._name, token, IDLE_SECONDS, path=self._path, secure=self._secure, httponly=True, samesite="lax"
+        )
+
+    def prolong(self, request: Request, response: Response) -> None:
+        self.keep(response, self._token(request))
+
+    def drop(self, response: Response) -> None:
+        response.delete_cookie(self._name, self._path, secure=self._secure, httponly=True, samesite="lax")
+
+    def require_same_origin(self, request: Request) -> None:
+        """Refuses a form that another site sent. A browser says so in one of two headers; others hold no cookies."""
+        site = request.headers.get("sec-fetch-site")
+        origin = request.headers.get("origin")
+        own = {request.headers.get("host"), urlsplit(self._service.site.base_url).netloc}
+        if site not in (None, "same-origin", "none") or (origin and urlsplit(origin).netloc not in own):
+            raise FhirError(FORBIDDEN)
+
+
+def goal(text: str | None) -> str:
+    """The page of the chart that a sign-in leads to; the first page when the text names none."""
+    return text if text and _GOAL.match(text) else ""
