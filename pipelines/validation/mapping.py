@@ -1,0 +1,125 @@
+"""The file's rows as `MAPPED`: read and mapped a chunk at a time, each under its key, or with what is wrong with it."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from pipelines import spill
+from pipelines.batch import Received
+from pipelines.feeds.catalog import Feed
+from pipelines.feeds.columns import MISSING, Fault, key, micros
+from pipelines.feeds.mapping import Mapper, path_heads, unnamed_columns
+from pipelines.feeds.reading import BadRow, Chunk, Reader, printable
+from pipelines.feeds.record import Found, Kind, Values
+from pipelines.validation.content import dump, sha
+from pipelines.validation.outcome import Validated
+from pipelines.validation.tables import MAPPED
+
+
+def map_file(received: Received, feed: Feed, to: Path, found: Validated) -> None:
+    """The file's rows as `MAPPED`: what each says, under its key, or what is wrong with it."""
+    form = feed.format_of(received.file_name)
+    with Reader(received.path_in_batch, received.file_name, feed.file, form) as reader, spill.Writer(to, MAPPED) as out:
+        mapper = Mapper(feed, reader.header, received.file_name)
+        heads: set[str] = set()
+        for chunk in reader.chunks():
+            found.rows += len(chunk.rows) + len(chunk.bad)
+            _write_bad(chunk.bad, feed, reader.header, out)
+            if reader.header is None:
+                heads = _more_heads(heads, chunk)
+            _write_chunk(chunk, mapper, out, found)
+    counted = reader.counted
+    found.header, found.lines, found.not_taken = counted.header, counted.lines, found.not_taken + counted.blank
+    found.unnamed_columns = _unnamed(feed, reader.header, heads)
+
+
+def _more_heads(heads: set[str], chunk: Chunk) -> set[str]:
+    """The names that objects of the file begin with, up to a number that can still be listed."""
+    return heads.union(*chunk.rows) if len(heads) < 1000 else heads
+
+
+def _unnamed(feed: Feed, header: list[str] | None, heads: set[str]) -> list[str]:
+    if header is not None:
+        return unnamed_columns(feed, header)
+    return [] if feed.file.resources and "resourceType" in heads else sorted(heads - path_heads(feed))
+
+
+def _write_bad(bad: Sequence[BadRow], feed: Feed, header: list[str] | None, out: spill.Writer) -> None:
+    """Rows that could not be read. Of answers the key is kept, so that no response goes on without one of its rows."""
+    value = feed.file.columns[feed.kind.key].column
+    place = header.index(value) if header and value in header else None
+    for row in bad:
+        key = None
+        if feed.kind.grouped and row.cells and place is not None and place < len(row.cells):
+            key = row.cells[place].strip() or None
+        raw = printable(row.raw)
+        fault = ("parse", row.fault.rule, None, None, row.fault.message)
+        out.add_columns(
+            [row.line], [row.lines], [key and printable(key)], [None], [None], [sha(raw)], [dump([fault])], [raw]
+        )
+
+
+def _write_chunk(chunk: Chunk, mapper: Mapper, out: spill.Writer, found: Validated) -> None:
+    resources = [mapper.feed.file.resources and "resourceType" in row for row in chunk.rows]
+    if mapper.feed.file.resources and any(resources):
+        for wanted, write in ((True, _write_resources), (False, _write_rows)):
+            part = [place for place, is_resource in enumerate(resources) if is_resource == wanted]
+            write(_pick(chunk, part), mapper, out)
+        return
+    taken = mapper.taken(mapper.rows(chunk.rows))
+    if taken is not None and not taken.all():
+        found.not_taken += sum(lines for lines, wanted in zip(chunk.lines, taken, strict=True) if not wanted)
+        chunk = _pick(chunk, [int(place) for place in taken.nonzero()[0]])
+    _write_rows(chunk, mapper, out)
+
+
+def _pick(chunk: Chunk, places: Sequence[int]) -> Chunk:
+    columns = (chunk.rows, chunk.line, chunk.lines, chunk.raw)
+    return Chunk(*([column[place] for place in places] for column in columns))  # type: ignore[arg-type]
+
+
+def _write_rows(chunk: Chunk, mapper: Mapper, out: spill.Writer) -> None:
+    if not chunk.rows:
+        return
+    kind = mapper.feed.kind
+    mapped = mapper.map(mapper.rows(chunk.rows))
+    absent = [None] * len(chunk.rows)
+    columns = [mapped.columns.get(column.name, absent) for column in kind.columns[1:]]
+    records = [orjson.dumps(values).decode() for values in zip(*columns, strict=True)]
+    hashes = [sha(record) for record in records]
+    faults: list[str | None] = [None] * len(records)
+    for row, wrong in mapped.faults.items():
+        faults[row] = dump([_reason("map", fault) for fault in wrong])
+        hashes[row] = sha(chunk.raw[row])
+    times = [micros(time) for time in mapped.columns[kind.sort]] if kind.sort else [None] * len(records)
+    out.add_columns(chunk.line, chunk.lines, mapped.columns[kind.key], times, records, hashes, faults, chunk.raw)
+
+
+def _reason(stage: str, found: Found) -> tuple[Any, ...]:
+    return stage, found.fault.rule, found.element, found.column, found.fault.message
+
+
+def _write_resources(chunk: Chunk, mapper: Mapper, out: spill.Writer) -> None:
+    """Rows that are FHIR resources. The id is the key; what the interface would ignore on create is left out."""
+    kind = mapper.feed.kind
+    for resource, line, lines, raw in zip(chunk.rows, chunk.line, chunk.lines, chunk.raw, strict=True):
+        found = resource.get("id")
+        record_key = key(found) if isinstance(found, str) else None
+        values = kind.whole({name: value for name, value in resource.items() if name not in ("id", "meta")})
+        fault = _resource_fault(kind, resource, record_key)
+        record = dump(values)
+        faults = dump([("map", fault.rule, kind.resource, None, fault.message)]) if fault else None
+        known = record_key if isinstance(record_key, str) else None
+        out.add(
+            line, lines, known, values.get("at"), record, sha(raw if fault else record), faults, raw, size=2 * len(raw)
+        )
+
+
+def _resource_fault(kind: Kind, resource: Values, record_key: object) -> Fault | None:
+    if resource["resourceType"] != kind.resource:
+        return Fault("FEED-FILE-05", f"not a {kind.resource}: this feed takes no other resource")
+    if record_key is None:
+        return Fault(kind.columns[0].rule, f"id: {MISSING}")
+    return record_key if isinstance(record_key, Fault) else None

@@ -1,0 +1,37 @@
+"""What the validate stage tells of a file: counts, amounts, and why nothing of it may be sent."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+@dataclass
+class Validated:
+    """What became of a file. Amounts in cents; `accepted` holds the equal repeats of `skipped` too.
+
+    lines = header + not_taken + the lines of all records; records = accepted + rejected. control_mismatch,
+    over_limit: a sentence why nothing of this file may be sent, or None. reasons, warnings: records by rule broken.
+    """
+
+    folder: Path
+    header: int = 0
+    lines: int = 0
+    not_taken: int = 0
+    rows: int = 0
+    records: int = 0
+    accepted: int = 0
+    rejected: int = 0
+    skipped: int = 0
+    amount_received: int = 0
+    amount_accepted: int = 0
+    amount_skipped: int = 0
+    control_mismatch: str | None = None
+    over_limit: str | None = None
+    unnamed_columns: list[str] = field(default_factory=list)
+    reasons: Counter[str] = field(default_factory=Counter)
+    warnings: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def stop(self) -> str | None:
+        """Why nothing of this file may be sent."""
+        return self.control_mismatch or self.over_limit

@@ -1,0 +1,63 @@
+"""The Parquet files of the validate stage: one schema for each."""
+
+import pyarrow as pa
+
+TIME = pa.timestamp("us", tz="UTC")
+MAPPED = pa.schema(
+    {
+        "line": pa.int64(),
+        "lines": pa.int32(),
+        "key": pa.string(),
+        "at": pa.int64(),
+        "record": pa.string(),
+        "hash": pa.string(),
+        "faults": pa.string(),
+        "raw": pa.string(),
+    }
+)
+ACCEPTED = pa.schema(
+    {
+        "line": pa.int64(),
+        "lines": pa.int32(),
+        "key": pa.string(),
+        "lane": pa.string(),
+        "position": pa.int64(),
+        "content_hash": pa.string(),
+        "patient_id": pa.string(),
+        "source_at": TIME,
+        "amount_cents": pa.int64(),
+        "body": pa.string(),
+    }
+)
+REASON = pa.struct(
+    {
+        "rule_id": pa.string(),
+        "expression": pa.string(),
+        "column": pa.string(),
+        "message": pa.string(),
+        "retryable": pa.bool_(),
+    }
+)
+REJECTS = pa.schema(
+    {
+        "line": pa.int64(),
+        "lines": pa.int32(),
+        "key": pa.string(),
+        "stage": pa.string(),
+        "patient_id": pa.string(),
+        "amount_cents": pa.int64(),
+        "record": pa.string(),
+        "reasons": pa.list_(REASON),
+    }
+)
+SKIPPED = pa.schema(
+    {
+        "line": pa.int64(),
+        "lines": pa.int32(),
+        "key": pa.string(),
+        "first_line": pa.int64(),
+        "patient_id": pa.string(),
+        "source_at": TIME,
+        "amount_cents": pa.int64(),
+    }
+)

@@ -1,0 +1,37 @@
+"""What stops a file as a whole: control totals that differ, more rejects than the feed allows."""
+
+from decimal import Decimal
+
+from fhir_service.interface.datatypes import Malformed, parse_json
+from pipelines.batch import Received
+from pipelines.feeds.catalog import CONTROL, Feed
+from pipelines.validation.outcome import Validated
+
+
+def control_mismatch(received: Received, found: Validated) -> str | None:
+    """The difference between the file and the totals that came with it, as a sentence."""
+    control = received.path_in_batch.with_name(received.path_in_batch.name + CONTROL)
+    if not control.exists():
+        return None
+    try:
+        totals = parse_json(control.read_bytes())
+        rows, amount = totals.get("rows"), totals.get("amount")
+        expected = None if amount is None else int(Decimal(amount).scaleb(2))
+    except (Malformed, AttributeError, TypeError, ArithmeticError, ValueError):
+        return f'{control.name} is no JSON object of the form {{"rows": 1, "amount": "0.00"}}'
+    if rows is not None and rows != found.rows:
+        return f"{control.name} says {rows} rows, the file has {found.rows}"
+    if expected is not None and expected != found.amount_received:
+        return f"{control.name} says an amount of {amount}, the file has {Decimal(found.amount_received).scaleb(-2)}"
+    return None
+
+
+def over_limit(feed: Feed, found: Validated) -> str | None:
+    """Whether more records were rejected than the feed allows, as a sentence."""
+    limit = feed.max_rejects
+    if limit is None:
+        return None
+    most = int(limit * found.records) if isinstance(limit, Decimal) and limit < 1 else int(limit)
+    if found.rejected <= most:
+        return None
+    return f"{found.rejected} of {found.records} records are rejected; the feed {feed.name} allows {most}"
