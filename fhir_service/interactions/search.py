@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, Table, and_, func, not_, null, or_, select
+from sqlalchemy import ColumnElement, Select, Table, and_, func, not_, null, or_, select
 
 from fhir_service.interactions.read import patient_column
 from fhir_service.interface.datatypes import CONTROLS, ID_PATTERN, search_period
@@ -23,7 +23,21 @@ from fhir_service.store.store import Store
 from fhir_service.store.tables import BODIES, SIDES
 
 Pairs = Sequence[tuple[str, str]]
-Condition = ColumnElement[bool]
+Clause = ColumnElement[bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """What a row must fulfil: a clause on its own columns, or on those of a side table."""
+
+    clause: Clause
+    side: Table | None = None
+
+    def on(self, table: Table) -> Clause:
+        """The clause for the rows of the resource's table."""
+        if self.side is None:
+            return self.clause
+        return table.c.seq.in_(select(self.side.c.seq).where(self.clause))
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,17 +95,39 @@ def paging(resource: Resource, pairs: Pairs, count: int, most: int) -> tuple[int
 
 
 def run(store: Store, query: Query) -> Page:
-    """One count and one page, of the same state of the store."""
+    """The count, the numbers of the page's rows, and their bodies, of the same state of the store.
+
+    The numbers are found first, in narrow columns: bodies are fetched for the rows of the page alone.
+    """
     table = BODIES[query.resource.name]
-    count = select(func.count()).select_from(table).where(*query.conditions)
-    page = select(table.c.body, patient_column(query.resource)).where(*query.conditions).order_by(*_order(query, table))
-    page = page.limit(query.count).offset(query.offset)
+    numbers = _numbers(query, table)
+    count = select(func.count()).select_from(numbers.order_by(None).subquery())
+    page = numbers.limit(query.count).offset(query.offset)
     with store.read() as connection:
         total = connection.execute(count).scalar_one()
         wanted = query.count and query.offset < total
-        rows = connection.execute(page).all() if wanted else []
-    patients = dict.fromkeys(patient for _, patient in rows if patient)
-    return Page(query, total, [body for body, _ in rows], tuple(patients))
+        seqs = list(connection.execute(page).scalars()) if wanted else []
+        found = {row.seq: row for row in connection.execute(_bodies(query.resource, table, seqs))} if seqs else {}
+    rows = [found[seq] for seq in seqs]
+    patients = dict.fromkeys(row.patient for row in rows if row.patient)
+    return Page(query, total, [row.body for row in rows], tuple(patients))
+
+
+def _numbers(query: Query, table: Table) -> Select[Any]:
+    """The numbers of all rows that match, in order; of a side table alone where nothing else is asked."""
+    if len(query.conditions) == 1 and not query.sort:
+        (only,) = query.conditions
+        if only.side is not None:
+            return select(only.side.c.seq).where(only.clause).distinct().order_by(only.side.c.seq)
+    conditions = [condition.on(table) for condition in query.conditions]
+    return select(table.c.seq).where(*conditions).order_by(*_order(query, table))
+
+
+def _bodies(resource: Resource, table: Table, seqs: list[int]) -> Select[Any]:
+    between = table.c.seq.between(min(seqs), max(seqs))
+    return select(table.c.seq, table.c.body, patient_column(resource).label("patient")).where(
+        between, table.c.seq.in_(seqs)
+    )
 
 
 def bad(name: str, why: str) -> FhirError:
@@ -142,7 +178,8 @@ def _order(query: Query, table: Table) -> list[ColumnElement[Any]]:
 def _condition(resource: Resource, param: Param, value: str, site: Site) -> Condition:
     if not value or CONTROLS.search(value):
         raise bad(param.name, "a value is expected")
-    return _KINDS[param.kind](resource, param, value, site)
+    found = _KINDS[param.kind](resource, param, value, site)
+    return found if isinstance(found, Condition) else Condition(found)
 
 
 _PIECE = re.compile(r"\\.|[^\\]|\\\Z", re.DOTALL)
@@ -176,60 +213,60 @@ def _ids(param: Param, values: Iterable[str]) -> list[str]:
     return found
 
 
-def _id(resource: Resource, param: Param, value: str, _: Site) -> Condition:
+def _id(resource: Resource, param: Param, value: str, _: Site) -> Clause:
     return BODIES[resource.name].c.id.in_(_ids(param, _alternatives(value)))
 
 
-def _token(resource: Resource, param: Param, value: str, _: Site) -> Condition:
+def _token(resource: Resource, param: Param, value: str, _: Site) -> Clause:
     values = _alternatives(value)
     if not set(values) <= set(param.allowed):
         raise bad(param.name, f"one of {', '.join(param.allowed)} is expected")
     return BODIES[resource.name].c[param.column].in_(values)
 
 
-def _reference(resource: Resource, param: Param, value: str, _: Site) -> Condition:
+def _reference(resource: Resource, param: Param, value: str, _: Site) -> Clause:
     values = [part.removeprefix(f"{param.target}/") for part in _alternatives(value)]
     if not all(re.fullmatch(ID_PATTERN, found) for found in values):
         raise bad(param.name, f"{param.target}/<id> is expected")
     return BODIES[resource.name].c[param.column].in_(values)
 
 
-def _uri(resource: Resource, param: Param, value: str, site: Site) -> Condition:
+def _uri(resource: Resource, param: Param, value: str, site: Site) -> Clause:
     ids = [questionnaire_id(part, site) for part in _alternatives(value)]
     if None in ids:
         raise bad(param.name, "an address of the form {base_url}/Questionnaire/<id> is expected")
     return BODIES[resource.name].c[param.column].in_(ids)
 
 
-def _contains(resource: Resource, param: Param, value: str, _: Site) -> Condition:
+def _contains(resource: Resource, param: Param, value: str, _: Site) -> Clause:
     return contains(BODIES[resource.name].c[param.column], literal(value))
 
 
-def _starts(resource: Resource, param: Param, value: str, _: Site) -> Condition:
+def _starts(resource: Resource, param: Param, value: str, _: Site) -> Clause:
     return starts(BODIES[resource.name].c[param.column], literal(value))
 
 
 def _exact(resource: Resource, param: Param, value: str, _: Site) -> Condition:
     side = SIDES[resource.name, param.name]
-    return BODIES[resource.name].c.seq.in_(select(side.c.seq).where(equal(side.c.code, literal(value))))
+    return Condition(equal(side.c.code, literal(value)), side)
 
 
 def _codes(resource: Resource, param: Param, value: str, site: Site) -> Condition:
     """Codes in the side table; `through` looks at those of the Questionnaire that a response answers."""
-    table = BODIES[resource.name]
     if not param.through:
         side = SIDES[resource.name, param.name]
-        return table.c.seq.in_(select(side.c.seq).where(_any_code(side, param, value, site)))
+        return Condition(_any_code(side, param, value, site), side)
     side, questionnaire = SIDES["Questionnaire", param.through], BODIES["Questionnaire"]
     coded = select(side.c.seq).where(_any_code(side, param, value, site))
-    return table.c.questionnaire.in_(select(questionnaire.c.id).where(questionnaire.c.seq.in_(coded)))
+    ids = select(questionnaire.c.id).where(questionnaire.c.seq.in_(coded))
+    return Condition(BODIES[resource.name].c.questionnaire.in_(ids))
 
 
-def _any_code(side: Table, param: Param, value: str, site: Site) -> Condition:
+def _any_code(side: Table, param: Param, value: str, site: Site) -> Clause:
     return or_(*(_code(side, param, part, site) for part in split(value, ",")))
 
 
-def _code(side: Table, param: Param, value: str, site: Site) -> Condition:
+def _code(side: Table, param: Param, value: str, site: Site) -> Clause:
     """`code`, `system|code`, `|code` or `system|`."""
     parts = [literal(part) for part in split(value, "|")]
     if len(parts) > 2 or not any(parts):
@@ -245,7 +282,7 @@ def _code(side: Table, param: Param, value: str, site: Site) -> Condition:
 _PREFIX = re.compile(r"(eq|ne|gt|lt|ge|le)?(\d.*)\Z", re.DOTALL)
 
 
-def _date(resource: Resource, param: Param, value: str, _: Site) -> Condition:
+def _date(resource: Resource, param: Param, value: str, _: Site) -> Clause:
     match = _PREFIX.match(value)
     if not match:
         raise bad(param.name, "a date with one of the prefixes eq, ne, gt, lt, ge, le, or none, is expected")
@@ -260,7 +297,7 @@ def _date(resource: Resource, param: Param, value: str, _: Site) -> Condition:
     else:
         first, last = table.c[f"{param.column}_start"], table.c[f"{param.column}_end"]
     inside = and_(first >= start, last <= end)
-    matching: dict[str, Condition] = {
+    matching: dict[str, Clause] = {
         "eq": inside,
         "ne": not_(inside),
         "gt": last > end,
@@ -271,7 +308,7 @@ def _date(resource: Resource, param: Param, value: str, _: Site) -> Condition:
     return matching[match[1] or "eq"]
 
 
-_KINDS: dict[str, Callable[[Resource, Param, str, Site], Condition]] = {
+_KINDS: dict[str, Callable[[Resource, Param, str, Site], Condition | Clause]] = {
     "id": _id,
     "token": _token,
     "codes": _codes,
