@@ -1,0 +1,82 @@
+"""Dagster's own folder, `<home>/dagster`: its settings, written once and then the operator's to change."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+FEED_TAG = "chartferry/feed"
+BATCH_TAG = "chartferry/batch"
+LOAD_POOL = "load"
+
+DAGSTER_YAML = f"""\
+# Written once by chartferry, when this file was missing; change what you like and restart.
+# Nothing is sent to anyone.
+telemetry:
+  enabled: false
+nux:
+  enabled: false
+
+# SQLite, in this folder.
+storage:
+  sqlite:
+    base_dir:
+      env: DAGSTER_HOME
+
+concurrency:
+  runs:
+    max_concurrent_runs: 2
+    # Files of one feed are imported in the order of their names: one run of a feed at a time.
+    tag_concurrency_limits:
+      - key: {FEED_TAG}
+        value:
+          applyLimitPerUniqueValue: true
+        limit: 1
+  pools:
+    # The pool "{LOAD_POOL}": one loader at a time.
+    default_limit: 1
+    granularity: op
+
+# A run whose process was killed is seen as failed, and made again: what it had done is in the ledger.
+run_monitoring:
+  enabled: true
+  poll_interval_seconds: 30
+run_retries:
+  enabled: true
+  max_retries: 2
+  retry_on_asset_or_op_failure: false
+
+# Days that the looks of the sensors and the schedule are kept.
+retention:
+  schedule:
+    purge_after_days: 90
+  sensor:
+    purge_after_days:
+      skipped: 2
+      success: 90
+      failure: 90
+      started: 7
+
+sensors:
+  use_threads: true
+  num_workers: 2
+"""
+
+
+def prepare_dagster_home(home: Path) -> Path:
+    """`<home>/dagster` with its settings, for the owner only; made when missing."""
+    folder = home / "dagster"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    settings = folder / "dagster.yaml"
+    if not settings.exists():
+        part = folder / f".dagster.yaml.{os.getpid()}"
+        part.write_text(DAGSTER_YAML, encoding="utf-8")
+        part.chmod(0o600)
+        part.replace(settings)
+    return folder
+
+
+def dagster_environment(home: Path, environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment in which Dagster's processes run: this home, its folder there, and no telemetry."""
+    home = home.resolve()
+    own = {"CHARTFERRY_HOME": home, "DAGSTER_HOME": home / "dagster", "DAGSTER_DISABLE_TELEMETRY": "yes"}
+    return {**environ, **{name: str(value) for name, value in own.items()}}

@@ -1,0 +1,175 @@
+"""The assets of the reports: the sweep of the target's diagnostic reports, and the tables that analysts open."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+import duckdb
+
+from pipelines.feeds.catalog import Feed
+from pipelines.ledger_tables import OUTCOMES
+from pipelines.orchestration import metadata
+from pipelines.orchestration.imports import AGAIN, keys_of
+from pipelines.orchestration.workplace import RESOURCE_KEY, place_of, told_without_data
+from pipelines.pipeline import software_version
+from pipelines.publish import Publication, publish
+from pipelines.report import RESOURCE, SWEPT, Sweep, kept, sweep
+from pipelines.session import Session, reading
+
+if TYPE_CHECKING:
+    from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
+
+GROUP = "reports"
+OWNERS = ["team:analytics"]
+SWEEP, PUBLISHED = dg.AssetKey([GROUP, "diagnostic_report_sweep"]), dg.AssetKey([GROUP, "published"])
+SCHEDULE = "CHARTFERRY_REPORTS_SCHEDULE"
+EVERY_HOUR = "0 * * * *"
+
+TOTALS_AGREE = dg.AssetCheckSpec(
+    "the_pages_hold_what_the_total_says",
+    asset=SWEEP,
+    blocking=True,
+    description="The sweep found as many different reports as the target counts.",
+)
+TABLES_AGREE = dg.AssetCheckSpec(
+    "the_tables_agree_with_the_ledger",
+    asset=PUBLISHED,
+    blocking=True,
+    description="Of every finished batch: records = accepted + rejected, accepted = the outcomes; and all batches and "
+    "all reports are there. Read from the published file.",
+)
+
+
+def report_assets(feeds: Sequence[Feed]) -> list[dg.AssetsDefinition]:
+    @dg.asset(
+        key=SWEEP,
+        group_name=GROUP,
+        owners=OWNERS,
+        kinds={"fhir", "parquet"},
+        code_version=software_version(),
+        description="Every DiagnosticReport of the target as it is now, with when it changed or went. A full sweep: "
+        "a watermark would lose late and corrected reports.",
+        required_resource_keys={RESOURCE_KEY},
+        check_specs=[TOTALS_AGREE],
+        retry_policy=AGAIN,
+        metadata={"dagster/column_schema": metadata.schema([(each.name, str(each.type), "") for each in SWEPT])},
+    )
+    def diagnostic_report_sweep(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult[None]]:
+        place = place_of(context)
+        with told_without_data(place):
+            swept = swept_now(place.session(context.log))
+            yield dg.MaterializeResult(metadata=_of_sweep(swept), check_results=[_pages_hold_the_total(swept)])
+
+    @dg.asset(
+        key=PUBLISHED,
+        deps=[SWEEP, *(keys_of(feed)["loaded"] for feed in feeds)],
+        group_name=GROUP,
+        owners=OWNERS,
+        kinds={"duckdb", "parquet"},
+        code_version=software_version(),
+        description="`published/reports.duckdb` and its Parquet files: the reports, and the import's own record. "
+        "Built beside the old ones, checked, and put in their place in one step; after every import and on schedule.",
+        required_resource_keys={RESOURCE_KEY},
+        check_specs=[TABLES_AGREE],
+        retry_policy=AGAIN,
+        automation_condition=after_imports(),
+    )
+    def published(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult[None]]:
+        place = place_of(context)
+        with told_without_data(place):
+            session = place.session(context.log)
+            swept = kept(session.home, session.target)
+            if not swept.path.exists():
+                swept = swept_now(session)
+            done = publish(session.home, session.ledger, swept)
+            yield dg.MaterializeResult(
+                metadata=_of_publication(done, swept), check_results=[_tables_agree(done, swept)]
+            )
+
+    return [diagnostic_report_sweep, published]
+
+
+def after_imports() -> dg.AutomationCondition[Any]:
+    """True once after imports have ended and none is under way, however many files they had."""
+    condition = dg.AutomationCondition
+    news = condition.any_deps_updated().since(condition.newly_requested() | condition.newly_updated())
+    return (news & ~condition.any_deps_in_progress() & ~condition.in_progress()).with_label("imports have ended")
+
+
+def reports_job() -> "UnresolvedAssetJobDefinition":
+    return dg.define_asset_job(
+        "refresh_reports", selection=[SWEEP, PUBLISHED], description="Sweeps the reports and publishes the tables."
+    )
+
+
+def report_schedule(job: "UnresolvedAssetJobDefinition", environ: Mapping[str, str]) -> dg.ScheduleDefinition:
+    return dg.ScheduleDefinition(
+        name="refresh_reports",
+        job=job,
+        cron_schedule=environ.get(SCHEDULE) or EVERY_HOUR,
+        default_status=dg.DefaultScheduleStatus.RUNNING,
+        description=f"Every hour, or as the cron line in {SCHEDULE} says.",
+    )
+
+
+def publishing_sensor() -> dg.AutomationConditionSensorDefinition:
+    return dg.AutomationConditionSensorDefinition(
+        "publish_after_imports",
+        target=dg.AssetSelection.assets(PUBLISHED),
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        minimum_interval_seconds=30,
+        description="Publishes the tables once the waiting imports have ended.",
+    )
+
+
+def swept_now(session: Session) -> Sweep:
+    """Sweeps. Raises TargetUnusable."""
+    with reading(RESOURCE):
+        return sweep(session.connection.client, session.home, session.target)
+
+
+def _of_sweep(swept: Sweep) -> metadata.Metadata:
+    seconds = (swept.finished_at - swept.started_at).total_seconds()
+    return {
+        metadata.ROWS: swept.total,
+        "reports_new": swept.new,
+        "reports_changed": swept.changed,
+        "reports_gone": swept.gone,
+        **metadata.pace(swept.total, seconds),
+    }
+
+
+def _pages_hold_the_total(swept: Sweep) -> dg.AssetCheckResult:
+    with duckdb.connect() as db:
+        counted = db.read_parquet(str(swept.path)).filter("gone_at IS NULL").aggregate("count(*)").fetchall()[0][0]
+    return dg.AssetCheckResult(
+        passed=counted == swept.total, metadata={"reports": counted, "total_of_the_target": swept.total}
+    )
+
+
+def _of_publication(done: Publication, swept: Sweep) -> metadata.Metadata:
+    columns = [("table", "string", "The table."), ("rows", "int", "Its rows.")]
+    return {
+        metadata.ROWS: sum(done.rows.values()),
+        "tables": len(done.rows),
+        "reports": done.rows["diagnostic_report"],
+        "batches": done.rows["import_batch"],
+        "records": done.rows["import_row"],
+        "rejects": done.rows["reject"],
+        "swept_at": dg.MetadataValue.timestamp(swept.finished_at),
+        "file": dg.MetadataValue.path(str(done.path)),
+        "rows_by_table": metadata.table(columns, sorted(done.rows.items())),
+    }
+
+
+def _tables_agree(done: Publication, swept: Sweep) -> dg.AssetCheckResult:
+    query = f"""
+        SELECT count(*), count_if(state = 'finished'
+            AND (records <> accepted + rejected OR accepted <> {" + ".join(OUTCOMES)})) FROM import_batch"""
+    with duckdb.connect(str(done.path), read_only=True) as db:
+        [(batches, open_batches)] = db.execute(query).fetchall()
+        [(reports,)] = db.execute("SELECT count(*) FROM diagnostic_report").fetchall()
+    return dg.AssetCheckResult(
+        passed=open_batches == 0 and reports == swept.total and batches == done.rows["import_batch"],
+        metadata={"batches": batches, "batches_that_do_not_close": open_batches, "reports": reports},
+    )

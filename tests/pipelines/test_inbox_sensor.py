@@ -1,0 +1,136 @@
+"""The inbox sensor: only files that have stopped growing, each once, a feed's in one run and by name."""
+
+import json
+import os
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from pipelines.definitions import build_definitions
+from pipelines.feeds.catalog import load_feeds
+from pipelines.orchestration.imports import batch_id_of
+from pipelines.orchestration.inbox import from_cursor, look, stretches, to_cursor
+
+ROWS = "payment_id,patient_id,amount,paid_on\nA1,p1,10.00,2026-01-05\n"
+
+
+@pytest.fixture
+def inbox(tmp_path: Path) -> Path:
+    folder = tmp_path / "home" / "inbox"
+    folder.mkdir(parents=True)
+    return folder
+
+
+def put(inbox: Path, name: str, text: str = ROWS) -> Path:
+    path = inbox / name
+    path.write_text(text)
+    return path
+
+
+class Sensor:
+    """The sensor of a home, with its cursor and the partitions that its ticks added."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.repository = build_definitions({"CHARTFERRY_HOME": str(home)}).get_repository_def()
+        self.instance = dg.DagsterInstance.ephemeral()
+        self.cursor: str | None = None
+
+    def tick(self) -> list[dg.RunRequest]:
+        context = dg.build_sensor_context(instance=self.instance, cursor=self.cursor, repository_def=self.repository)
+        result = self.repository.get_sensor_def("inbox")(context)
+        assert isinstance(result, dg.SensorResult)
+        for added in result.dynamic_partitions_requests or ():
+            self.instance.add_dynamic_partitions(added.partitions_def_name, list(added.partition_keys))
+        self.cursor = result.cursor
+        return list(result.run_requests or ())
+
+
+def batch(home: Path, name: str) -> str:
+    feed = load_feeds().match(name)
+    assert feed
+    return batch_id_of(feed, home / "inbox" / name)
+
+
+def test_a_file_is_taken_up_when_two_looks_saw_the_same(inbox: Path) -> None:
+    sensor = Sensor(inbox.parent)
+    put(inbox, "payments-1.csv")
+    assert sensor.tick() == []
+    put(inbox, "payments-1.csv", ROWS + "A2,p1,5.00,2026-01-06\n")
+    assert sensor.tick() == []
+    [request] = sensor.tick()
+    assert request.job_name == "import_payments"
+    assert request.partition_key == batch(inbox.parent, "payments-1.csv")
+    assert request.tags["chartferry/batch"] == request.partition_key
+    assert sensor.tick() == []
+
+
+def test_a_file_of_the_same_size_that_was_written_again_is_not_still(inbox: Path) -> None:
+    sensor = Sensor(inbox.parent)
+    path = put(inbox, "payments-1.csv")
+    os.utime(path, ns=(1, 1))
+    assert sensor.tick() == []
+    os.utime(path, ns=(2, 2))
+    assert sensor.tick() == []
+    assert len(sensor.tick()) == 1
+
+
+def test_the_waiting_files_of_a_feed_are_one_run_in_the_order_of_their_names(inbox: Path) -> None:
+    sensor = Sensor(inbox.parent)
+    for number in (2, 10, 1):
+        put(inbox, f"payments-{number:02}.csv", ROWS + f"B{number},p1,1.00,2026-01-05\n")
+    put(inbox, "tasks-1.csv", "task_id\n1\n")
+    sensor.tick()
+    payments, tasks = sensor.tick()
+    in_order = [batch(inbox.parent, f"payments-{number:02}.csv") for number in (1, 2, 10)]
+    assert payments.partition_key is None
+    assert payments.tags["chartferry/batch"].split() == in_order
+    assert payments.tags["dagster/asset_partition_range_start"] == in_order[0]
+    assert payments.tags["dagster/asset_partition_range_end"] == in_order[-1]
+    assert sensor.instance.get_dynamic_partitions("payments batches") == in_order
+    assert tasks.job_name == "import_tasks"
+
+
+def test_the_same_file_put_there_again_is_asked_for_again(inbox: Path) -> None:
+    sensor = Sensor(inbox.parent)
+    path = put(inbox, "payments-1.csv")
+    sensor.tick()
+    [first] = sensor.tick()
+    path.unlink()
+    assert sensor.tick() == []
+    put(inbox, "payments-1.csv")
+    sensor.tick()
+    [second] = sensor.tick()
+    assert second.partition_key == first.partition_key
+    assert second.run_key != first.run_key
+
+
+def test_controls_hidden_files_and_files_that_no_feed_takes_are_left_alone(inbox: Path) -> None:
+    sensor = Sensor(inbox.parent)
+    for name in ("payments-1.csv.control.json", ".payments-2.csv", "holiday.jpg"):
+        put(inbox, name)
+    assert sensor.tick() == []
+    assert sensor.tick() == []
+    assert json.loads(sensor.cursor or "") == {}
+
+
+def test_hashing_that_takes_too_long_goes_on_at_the_next_look(inbox: Path) -> None:
+    put(inbox, "payments-1.csv")
+    catalog = load_feeds()
+    seen = look(inbox, catalog, {}).seen
+    late = look(inbox, catalog, seen, seconds=-1.0)
+    assert not late.ready
+    assert list(look(inbox, catalog, late.seen).ready) == ["payments"]
+
+
+def test_a_cursor_is_read_as_it_was_written(inbox: Path) -> None:
+    put(inbox, "payments-1.csv")
+    catalog = load_feeds()
+    seen = look(inbox, catalog, look(inbox, catalog, {}).seen).seen
+    assert from_cursor(to_cursor(seen)) == seen
+    assert from_cursor(None) == {}
+
+
+def test_a_run_takes_only_batches_that_follow_each_other() -> None:
+    assert stretches(["c", "d", "a", "f"], ["a", "b", "c", "d", "e", "f"]) == [["c", "d"], ["a"], ["f"]]
