@@ -1,0 +1,347 @@
+"""Public sets of messy JSON and naughty strings, sent whole: what is taken is read back unchanged, the rest refused.
+
+The sets are not part of the repository: CHARTFERRY_REALDATA names their folder, or one within; else they lie beside it.
+"""
+
+import json
+import os
+import re
+import uuid
+from pathlib import Path
+from urllib.parse import quote
+
+import httpx
+import pytest
+
+from fhir_service.interface.datatypes import CONTROLS, ID_PATTERN, Malformed, parse_json
+from fhir_service.interface.registry import RESOURCES
+
+BESIDE = Path(__file__).parents[3] / "shared" / "realdata"
+NAMED = Path(os.environ.get("CHARTFERRY_REALDATA") or BESIDE)
+FOLDER = NAMED if (NAMED / "messy_json").is_dir() else NAMED.parent
+SUITE, NAUGHTY = FOLDER / "messy_json" / "JSONTestSuite", FOLDER / "messy_text" / "blns" / "blns.json"
+MISSING = "the folder of public data sets is not here; CHARTFERRY_REALDATA names it"
+
+needs_suite = pytest.mark.skipif(not SUITE.is_dir(), reason=MISSING)
+needs_strings = pytest.mark.skipif(not NAUGHTY.is_file(), reason=MISSING)
+
+HEADERS = {"content-type": "application/json"}
+TASK = {
+    "resourceType": "Task",
+    "status": "requested",
+    "intent": "unknown",
+    "description": "x",
+    "requester": {"reference": "Practitioner/dr1"},
+}
+
+
+def suite():
+    """The files of the suite: (name, bytes), in order of their names."""
+    return [(path.stem, path.read_bytes()) for path in sorted(SUITE.glob("*.json"))]
+
+
+def strings() -> list[str]:
+    found: list[str] = json.loads(NAUGHTY.read_text(encoding="utf-8"))
+    return found
+
+
+def acceptable(text):
+    """COMMON-42, COMMON-46: some text, without control characters."""
+    return bool(text) and not CONTROLS.search(text)
+
+
+def outcome(response):
+    """The one issue of an OperationOutcome."""
+    body = response.json()
+    assert body["resourceType"] == "OperationOutcome"
+    (issue,) = body["issue"]
+    return issue
+
+
+# --- JSON -----------------------------------------------------------------------------------------
+
+
+@needs_suite
+def test_the_sets_are_whole():
+    assert len(suite()) == 318
+    assert not NAUGHTY.is_file() or len(strings()) == 515
+
+
+@needs_suite
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("POST", "/Task"),
+        ("POST", "/PaymentNotice"),
+        ("POST", "/QuestionnaireResponse"),
+        ("POST", "/"),
+        ("PUT", "/Task/x"),
+        ("PUT", "/QuestionnaireResponse/x"),
+    ],
+)
+def test_no_file_is_a_body_that_is_taken(service, method, path):
+    """COMMON-32, COMMON-34, COMMON-35: what is no JSON, and JSON that is no resource, are bad requests."""
+    for name, raw in suite():
+        response = service.client.request(method, path, content=raw, headers=HEADERS)
+        assert response.status_code == 400, name
+        issue = outcome(response)
+        assert (issue["code"], issue["details"]) == ("invalid", {"text": "Bad request"}), name
+        if name.startswith("n_"):
+            assert "expression" not in issue, name
+        elif name.startswith("y_") and "duplicated" not in name:
+            assert "not JSON" not in issue["diagnostics"], name
+
+
+@needs_suite
+def test_every_file_is_examined_by_validate(service):
+    for name, raw in suite():
+        response = service.client.post("/Task/$validate", content=raw, headers=HEADERS)
+        assert response.json()["resourceType"] == "OperationOutcome", name
+        assert response.status_code == (400 if name.startswith("n_") else response.status_code), name
+        assert response.status_code in (200, 400), name
+        assert response.json()["issue"][0]["severity"] == "error", name
+
+
+def holds_nothing(value):
+    """COMMON-42: null, or something empty."""
+    if isinstance(value, dict):
+        value = list(value.values()) or None
+    return value in (None, "", []) or (isinstance(value, list) and any(map(holds_nothing, value)))
+
+
+@needs_suite
+def test_every_file_as_a_part_that_is_ignored(service):
+    """`meta` may hold whatever is JSON: files that must parse are taken there, files that must not are not."""
+    for name, raw in suite():
+        body = json.dumps(TASK).encode()[:-1] + b',"meta":{"x":' + raw + b"}}"
+        response = service.client.post("/Task", content=body, headers=HEADERS)
+        assert response.status_code in (201, 400), name
+        if name.startswith("n_"):
+            assert response.status_code == 400, name
+        elif name.startswith("y_"):
+            refused = "duplicated" in name or holds_nothing(json.loads(raw))
+            assert response.status_code == (400 if refused else 201), name
+        if response.status_code == 400:
+            assert outcome(response)["code"] == "invalid", name
+
+
+@needs_suite
+def test_every_text_of_a_file_as_a_description(service):
+    """A text is stored and shown as it is, or refused; one that no UTF-8 can hold is refused."""
+    for name, raw in suite():
+        try:
+            value = parse_json(raw)
+        except Malformed:
+            continue
+        if not isinstance(value, list) or len(value) != 1 or not isinstance(value[0], str):
+            continue
+        text = raw.strip()[1:-1]
+        body = json.dumps(TASK).encode().replace(b'"description": "x"', b'"description": ' + text)
+        response = service.client.post("/Task", content=body, headers=HEADERS)
+        assert response.status_code in (201, 400), name
+        if response.status_code == 201:
+            assert service.client.get(response.headers["location"]).json()["description"] == value[0], name
+        else:
+            expression = outcome(response)["expression"]
+            assert expression == ["Task.description"], name
+            assert not acceptable(value[0]) or any("\ud800" <= one <= "\udfff" for one in value[0]), name
+
+
+# --- Text -----------------------------------------------------------------------------------------
+
+
+def sent(service, bodies, method="POST", urls=None):
+    """The responses of a batch: `(status, location or issue)`."""
+    urls = urls or [bodies[0]["resourceType"]] * len(bodies)
+    entries = [
+        {"resource": body, "request": {"method": method, "url": url}} for body, url in zip(bodies, urls, strict=True)
+    ]
+    bundle = {"resourceType": "Bundle", "type": "batch", "entry": entries}
+    response = service.client.post("/", json=bundle)
+    assert response.status_code == 200
+    found = [entry["response"] for entry in response.json()["entry"]]
+    assert len(found) == len(bodies)
+    return [(int(one["status"]), one["location"] if "location" in one else one.get("outcome")) for one in found]
+
+
+def shown(service, location):
+    response = service.client.get(location)
+    assert response.status_code == 200
+    return response.json()
+
+
+def task_of(text, system):
+    note = {"text": text, "authorReference": {"reference": "Practitioner/dr1", "display": text}}
+    more = {"description": text, "note": [note], "input": [{"type": {"text": "label"}, "valueString": text}]}
+    return TASK | more | {"identifier": [{"system": system, "value": text}]}
+
+
+def search(service, kind, **params):
+    response = service.client.get(f"/{kind}", params=params)
+    assert response.status_code == 200, response.text
+    return response.json()
+
+
+@needs_strings
+def test_every_string_is_stored_in_a_task_and_found_by_it_or_refused(service):
+    """COMMON-46, COMMON-47: as description, note, label and identifier; by description, label and identifier."""
+    system = f"urn:uuid:{uuid.uuid4()}"
+    answers = sent(service, [task_of(text, system) for text in strings()])
+    for text, (status, answer) in zip(strings(), answers, strict=True):
+        assert status == (201 if acceptable(text) else 400), text
+        if status == 400:
+            assert answer["issue"][0]["code"] == "invalid", text
+            continue
+        task = shown(service, answer)
+        assert (task["description"], task["note"][0]["text"]) == (text, text)
+        assert task["input"] == [{"type": {"text": "label"}, "valueString": text}]
+        assert task["identifier"] == [{"system": system, "value": text}]
+        escaped = text.replace("\\", "\\\\").replace(",", "\\,").replace("|", "\\|").replace("$", "\\$")
+        for params in ({"label": escaped}, {"description": escaped}, {"identifier": f"{system}|{escaped}"}):
+            params |= {"_id": task["id"]}
+            found = search(service, "Task", **params)
+            assert [entry["resource"] for entry in found.get("entry", ())] == [task], (params, text)
+        (link,) = [link["url"] for link in found["link"] if link["relation"] == "self"]
+        assert service.client.get(link).json()["entry"] == found["entry"], text
+
+
+@needs_strings
+def test_every_string_replaces_a_description_or_is_refused(service):
+    made = sent(service, [TASK] * len(strings()))
+    urls = [location.removeprefix(f"{service.url}/") for _, location in made]
+    answers = sent(service, [TASK | {"description": text} for text in strings()], "PUT", urls)
+    for text, url, (status, _) in zip(strings(), urls, answers, strict=True):
+        assert status == (200 if acceptable(text) else 400), text
+        assert shown(service, f"/{url}")["description"] == (text if acceptable(text) else "x")
+
+
+def response_of(service, text):
+    return {
+        "resourceType": "QuestionnaireResponse",
+        "questionnaire": f"{service.url}/Questionnaire/q-intake",
+        "status": "completed",
+        "subject": {"reference": "Patient/p5"},
+        "item": [{"linkId": "remarks", "text": text, "answer": [{"valueString": text}]}],
+    }
+
+
+@needs_strings
+def test_every_string_is_an_answer_or_is_refused(service):
+    answers = sent(service, [response_of(service, text) for text in strings()])
+    for text, (status, answer) in zip(strings(), answers, strict=True):
+        assert status == (201 if acceptable(text) else 400), text
+        if status == 201:
+            assert shown(service, answer)["item"][0]["answer"] == [{"valueString": text}]
+
+
+@needs_strings
+def test_every_string_as_a_code_is_refused_in_valid_json(service):
+    """The message of an unknown option repeats its code; nothing else repeats what was sent."""
+    for text in strings():
+        body = response_of(service, "x")
+        coding = {"system": "http://loinc.org", "code": text, "display": text}
+        body["item"] = [{"linkId": "mood", "answer": [{"valueCoding": coding}]}]
+        response = service.client.post("/QuestionnaireResponse", json=body)
+        issue = outcome(response)
+        assert response.status_code == (422 if acceptable(text) else 400), text
+        if acceptable(text):
+            assert issue["details"]["text"] == f"Question received an invalid response option code: {text}"
+
+
+@needs_strings
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: {"status": text},
+        lambda text: {"intent": text},
+        lambda text: {"id": text},
+        lambda text: {"authoredOn": text},
+        lambda text: {"requester": {"reference": text}},
+        lambda text: {"requester": {"reference": f"Practitioner/{text}"}},
+        lambda text: {"restriction": {"period": {"end": text}}},
+        lambda text: {"extension": [{"url": text, "valueString": "x"}]},
+        lambda text: {"input": [{"type": {"text": text}, "valueString": "x"}]},
+        lambda text: {text: "x"},
+        lambda text: {"requester": {text: 1}},
+    ],
+)
+def test_every_string_where_it_does_not_belong_is_refused(service, change):
+    """ERR-06: and the outcome does not repeat it, unless it is an id, which is not known."""
+    allowed = {"status": "requested", "intent": "unknown"}
+    for text, (status, answer) in zip(
+        strings(), sent(service, [TASK | change(text) for text in strings()]), strict=True
+    ):
+        if change(text).items() <= allowed.items() or change(text).get("id") is not None:
+            continue
+        assert status in (400, 422), text
+        (issue,) = answer["issue"]
+        assert issue["code"] in ("invalid", "business-rule")
+        quiet = len(text) < 20 or re.fullmatch(ID_PATTERN, text)
+        assert quiet or text not in json.dumps(issue, ensure_ascii=False), text
+
+
+PARAMS = [(name, param.name) for name, resource in RESOURCES.items() for param in resource.params]
+
+
+@pytest.mark.long
+@needs_strings
+@pytest.mark.parametrize(("kind", "name"), [*PARAMS, ("Task", "_sort"), ("Task", "_count"), ("Task", "_offset")])
+def test_every_string_as_the_value_of_every_parameter(service, kind, name):
+    """A search is answered with a Bundle, or refused with the parameter's name."""
+    for text in strings():
+        response = service.client.get(f"/{kind}", params={name: text})
+        assert response.status_code in (200, 400), text
+        if response.status_code == 200:
+            assert response.json()["resourceType"] == "Bundle"
+        else:
+            assert outcome(response)["diagnostics"].startswith(name), text
+
+
+@needs_strings
+def test_every_string_as_the_name_of_a_parameter_is_refused(service):
+    for text in strings():
+        response = service.client.get("/Task", params={text: "1"})
+        if response.status_code == 200:
+            assert text in {"_sort", "_count", "_id", ""}, text
+        else:
+            assert (response.status_code, outcome(response)["code"]) == (400, "invalid"), text
+
+
+@needs_strings
+def test_every_string_as_an_id_is_not_found(service):
+    """ERR-404-01: the outcome names it letter for letter."""
+    for text in strings():
+        for kind in ("Task", "Questionnaire"):
+            response = service.client.get(f"/{kind}/{quote(text, safe='')}")
+            if not text or text in (".", "..") or "/" in text:
+                assert response.status_code in (200, 404), text
+                continue
+            assert response.status_code == 404, text
+            assert outcome(response)["details"]["text"] == f"Unknown {kind} resource '{text}'"
+
+
+def header_value(text):
+    """The bytes of a string, percent-encoded when no header may hold them."""
+    raw = text.encode()
+    return raw if raw == raw.strip() and not CONTROLS.search(raw.decode("latin-1")) else quote(text).encode()
+
+
+@pytest.mark.long
+@needs_strings
+@pytest.mark.parametrize(
+    ("name", "status"),
+    [("x-correlation-id", 201), ("prefer", 201), ("accept", 201), ("if-none-exist", 400), ("authorization", 401)],
+)
+def test_every_string_as_a_header(service, name, status):
+    """COMMON-48: what means nothing in a header is ignored where that is safe, and refused where it is not."""
+    with httpx.Client(base_url=service.url) as client:
+        for text in strings():
+            headers = {
+                b"content-type": b"application/json",
+                b"authorization": service.headers["authorization"].encode(),
+            }
+            headers |= {name.encode(): header_value(text)}
+            response = client.post("/Task", json=TASK, headers=list(headers.items()))
+            assert response.status_code == status, text
+            assert status == 201 or outcome(response)["severity"] == "error"
+            assert response.headers["x-correlation-id"]
