@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 
 LIFETIME = timedelta(seconds=36_000)
 EVERYTHING = "system/*.cruds"
-_CACHED_TOKENS = 10_000
+TOKENS = 10_000
+"""How many callers a process remembers by their tokens."""
 _LARGEST_FORM = 64 << 10
 T = TypeVar("T")
 
@@ -172,7 +173,7 @@ class Auth:
         writer: Writes,
         clock: Callable[[], datetime],
         new_id: Callable[[], str] = lambda: str(uuid.uuid4()),
-        cached_tokens: int = _CACHED_TOKENS,
+        cached_tokens: int = TOKENS,
     ) -> None:
         self._store, self._writer, self._clock, self._new_id = store, writer, clock, new_id
         self._cache = _TokenCache(cached_tokens)

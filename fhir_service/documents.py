@@ -4,7 +4,6 @@ import base64
 import hashlib
 import hmac
 import re
-import secrets
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import NamedTuple
@@ -30,11 +29,11 @@ class Document(NamedTuple):
 
 
 class Documents:
-    """Documents of a store. Addresses are signed with a key that lives as long as the process."""
+    """Documents of a store. Addresses are signed with the store's key: any process over it knows them."""
 
     def __init__(self, store: Store, site: Site, clock: Callable[[], datetime]) -> None:
         self._store, self._site, self._clock = store, site, clock
-        self._key = secrets.token_bytes(32)
+        self._key = store.signing_key
 
     def sign_all(self, body: bytes) -> bytes:
         """A body with a signed address in place of each marker."""

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 
 from fhir_service.audit import Audit
-from fhir_service.auth import Auth
+from fhir_service.auth import TOKENS, Auth
 from fhir_service.documents import Documents
 from fhir_service.interface.site import Site
 from fhir_service.metrics import Metrics
@@ -54,7 +54,8 @@ class Service:
         site = settings.site
         metrics = Metrics()
         writer = Writer(store, site, clock, new_id, metrics.committed)
-        auth = Auth(store, writer, clock, new_id)
+        # Only the process that writes alone hears of every revocation: others look each token up.
+        auth = Auth(store, writer, clock, new_id, cached_tokens=0 if store.dialect.shared else TOKENS)
         documents, audit = Documents(store, site, clock), Audit(settings.audit_path)
         return cls(settings, site, store, writer, auth, documents, audit, metrics, clock, new_id)
 

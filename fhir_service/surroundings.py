@@ -7,10 +7,12 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from fhir_service.auth import Caller
 from fhir_service.exchange import json_response
 from fhir_service.interface.datatypes import dump_json
 from fhir_service.interface.outcomes import EXCEPTION, THROTTLED, FhirError, outcome_of
@@ -65,7 +67,7 @@ class Surroundings:
     async def _answered(self, request: Request, answer: _Answer, receive: Receive, send: Send) -> None:
         """Lets the routes answer; what goes wrong is an outcome."""
         try:
-            self._admit(request)
+            await self._admit(request)
             await self._app(request.scope, receive, send)
         except FhirError as error:
             await _refusal(request, error)(request.scope, receive, send)
@@ -82,7 +84,7 @@ class Surroundings:
         sent = request.headers.get("x-correlation-id", "")
         return sent if _CORRELATION.match(sent) else self._service.new_id()
 
-    def _admit(self, request: Request) -> None:
+    async def _admit(self, request: Request) -> None:
         """Authentication, then the client's rate. Public, signed and open paths go free."""
         path = request.scope["path"]
         if path in PUBLIC or path.startswith(self._open_paths):
@@ -90,11 +92,17 @@ class Surroundings:
         authorization = request.headers.get("authorization")
         if authorization is None and _SIGNED.match(path) and b"signature=" in request.scope["query_string"]:
             return
-        caller = self._service.auth.caller(authorization)
+        caller = await self._caller(authorization)
         request.scope["caller"] = caller
         wait = self._rates.take(caller.client)
         if wait:
             raise FhirError(THROTTLED, headers={"retry-after": str(wait)})
+
+    async def _caller(self, authorization: str | None) -> Caller:
+        """The caller, known from memory where this process hears of every revocation, else looked up each time."""
+        if self._service.store.dialect.shared:
+            return await run_in_threadpool(self._service.auth.caller, authorization)
+        return self._service.auth.caller(authorization)
 
     def _audit(self, scope: Scope, answer: _Answer) -> None:
         if touched := scope.get("touched"):
