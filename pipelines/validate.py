@@ -4,7 +4,7 @@ Read and map a chunk at a time into `mapped.parquet`; sort and group that; build
 """
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from fhir_service.interface.datatypes import instant_text
@@ -31,22 +31,27 @@ def validate(
     *,
     strict: bool = True,
     progress: Callable[[int], None] = lambda _: None,
+    only: Mapping[int, Sequence[str]] | None = None,
 ) -> Validated:
     """Writes `accepted.parquet`, `rejects.parquet` and `skipped.parquet` into `folder` and counts.
 
     strict: whether a decided rule rejects (else it is counted as a warning). progress: told how many records are done.
+    only: just the records that begin on these lines, each with the rejects that it answers.
+    A file that answers rejects has `answers.parquet` too, and no limit of rejects: its rows were set aside before.
     Raises Unreadable when the rows of the file cannot be told apart.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     found = Validated(folder)
     mapped = folder / "mapped.parquet"
     try:
-        map_file(received, feed, mapped, found)
-        check_records(mapped, feed, Around(site, snapshot, instant_text(received.received_at)), strict, found, progress)
+        answers = map_file(received, feed, mapped, found)
+        around = Around(site, snapshot, instant_text(received.received_at))
+        check_records(mapped, feed, around, strict, found, progress, answers, only)
     finally:
         mapped.unlink(missing_ok=True)
         shutil.rmtree(folder / ".spill", ignore_errors=True)
     found.records = found.accepted + found.rejected
-    found.control_mismatch = control_mismatch(received, found)
-    found.over_limit = over_limit(feed, found)
+    if only is None:
+        found.control_mismatch = control_mismatch(received, found)
+        found.over_limit = None if answers else over_limit(feed, found)
     return found

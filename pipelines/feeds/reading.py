@@ -16,6 +16,7 @@ from typing import Any, Self, TextIO
 from fhir_service.interface.datatypes import Malformed, parse_json
 from pipelines.batch import Unreadable
 from pipelines.feeds.columns import Fault
+from pipelines.feeds.marks import Columns, unmarked_line
 from pipelines.feeds.schema import FeedFile
 
 CHUNK = 5_000
@@ -68,7 +69,11 @@ class Counted:
 
 
 class Reader:
-    """A file, read once from its beginning. header: the names of a CSV's columns, None for NDJSON."""
+    """A file, read once from its beginning. header: the names of a CSV's columns, None for NDJSON.
+
+    header_text: the header's own lines. answers: by line, the id of the reject that a row says it answers; the marks
+    that say so are in none of the above.
+    """
 
     def __init__(self, path: Path, file_name: str, feed: FeedFile, form: str) -> None:
         self.name = file_name
@@ -78,6 +83,9 @@ class Reader:
         self._taken: list[str] = []
         self._form = form
         self.header: list[str] | None = None
+        self.header_text = ""
+        self._marks = Columns((), feed)
+        self.answers: dict[int, str] = {}
 
     def __enter__(self) -> Self:
         self._file = _open(self._path, self.name, self.feed)
@@ -145,10 +153,25 @@ class Reader:
                     raise Unreadable(
                         f"{self.name}: the header is not text in {self.feed.encoding}; {_NAME_THE_ENCODING}"
                     )
-                return [cell.strip() for cell in cells]
+                return self._own_header([cell.strip() for cell in cells], raw)
         except csv.Error:
             raise Unreadable(f"{self.name}: the first line is no CSV header; {_NOT_ROWS}") from None
         raise Unreadable(f"{self.name}: the file is empty; export it again")
+
+    def _own_header(self, names: list[str], raw: str) -> list[str]:
+        self._marks, self.header_text = Columns(names, self.feed), raw
+        if self._marks:
+            _, names, self.header_text = self._marks.off(names, raw)
+        return names
+
+    def _own(self, line: int, cells: list[str], raw: str) -> tuple[list[str], str]:
+        answered, cells, raw = self._marks.off(cells, raw)
+        self._answering(line, answered)
+        return cells, raw
+
+    def _answering(self, line: int, reject_id: str | None) -> None:
+        if reject_id:
+            self.answers[line] = reject_id
 
     def _csv_rows(self, chunk: Chunk) -> Iterator[None]:
         while True:
@@ -161,6 +184,9 @@ class Reader:
                         f"{self.name}: a quote ({self.feed.quote}) opened in the row of line {line} is never closed, "
                         "so that the rows after it cannot be told apart; correct that row"
                     ) from None
+                if self._marks:
+                    answered, raw = self._marks.off_text(raw)
+                    self._answering(line, answered)
                 chunk.bad.append(BadRow(line, lines, raw, _BAD_QUOTING))
                 yield
             else:
@@ -169,11 +195,12 @@ class Reader:
     def _good_rows(self, chunk: Chunk) -> Iterator[None]:
         """Rows up to the next one that is wrongly quoted."""
         width = len(self.header or ())
-        for cells in self._csv:
+        for found in self._csv:
             line, lines, raw = self._take()
-            if not cells:
+            if not found:
                 self.counted.blank += lines
                 continue
+            cells, raw = self._own(line, found, raw) if self._marks else (found, raw)
             if len(cells) != width:
                 chunk.bad.append(BadRow(line, lines, raw, _ragged(len(cells), width), cells))
             elif fault := _unreadable(raw):
@@ -196,6 +223,8 @@ class Reader:
                     f"{self.name}: one JSON document over several lines; NDJSON has one object on each line"
                 )
             seen = True
+            answered, raw = unmarked_line(raw)
+            self._answering(line, answered)
             try:
                 found = None if (fault := _unreadable(raw)) else parse_json(raw)
             except ArithmeticError:

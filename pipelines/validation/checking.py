@@ -1,6 +1,6 @@
 """Each record's body, built and checked: accepted, skipped as a repeat, or rejected with every reason."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -17,13 +17,23 @@ from pipelines.validation.content import dump, sha
 from pipelines.validation.grouping import Row, records, repeated
 from pipelines.validation.outcome import Validated
 from pipelines.validation.reasons import RETRYABLE, Reason
-from pipelines.validation.tables import ACCEPTED, REJECTS, SKIPPED
+from pipelines.validation.tables import ACCEPTED, ANSWERS, REJECTS, SKIPPED
 
 
 def check_records(
-    mapped: Path, feed: Feed, around: Around, strict: bool, found: Validated, progress: Callable[[int], None]
+    mapped: Path,
+    feed: Feed,
+    around: Around,
+    strict: bool,
+    found: Validated,
+    progress: Callable[[int], None],
+    answers: Mapping[int, str],
+    only: Mapping[int, Sequence[str]] | None = None,
 ) -> None:
+    """answers: by line, the reject that a row answers. only: the lines that the records wanted begin on, and theirs."""
     folder = found.folder
+    answered: list[tuple[int, str]] = []
+    lines = 0
     with (
         spill.sorter(folder / ".spill") as database,
         spill.Writer(folder / "accepted.parquet", ACCEPTED) as accepted,
@@ -32,9 +42,23 @@ def check_records(
     ):
         checker = Checker(feed, around, strict, found, accepted, rejects, skipped)
         for done, rows in enumerate(records(database, mapped, feed.kind), 1):
+            first = rows[0].line
+            if only is not None:
+                if first not in only:
+                    continue
+                lines += sum(row.lines for row in rows)
+                answered.extend((first, reject_id) for reject_id in only[first])
+            elif answers:
+                answered.extend((first, answers[row.line]) for row in rows if row.line in answers)
             checker.take(rows)
             if done % spill.BATCH == 0:
                 progress(done)
+    if only is not None:
+        found.header, found.not_taken, found.lines = 0, 0, lines
+    if answered:
+        with spill.Writer(folder / "answers.parquet", ANSWERS) as out:
+            for row in dict.fromkeys(answered):
+                out.add(*row)
 
 
 class Checker:

@@ -1,6 +1,6 @@
 """The file's rows as `MAPPED`: read and mapped a chunk at a time, each under its key, or with what is wrong with it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from pipelines.batch import Received
 from pipelines.feeds.catalog import Feed
 from pipelines.feeds.columns import MISSING, Fault, key, micros
 from pipelines.feeds.mapping import Mapper, path_heads, unnamed_columns
+from pipelines.feeds.marks import marked_form
 from pipelines.feeds.reading import BadRow, Chunk, Reader, printable
 from pipelines.feeds.record import Found, Kind, Values
 from pipelines.validation.content import dump, sha
@@ -18,9 +19,17 @@ from pipelines.validation.outcome import Validated
 from pipelines.validation.tables import MAPPED
 
 
-def map_file(received: Received, feed: Feed, to: Path, found: Validated) -> None:
-    """The file's rows as `MAPPED`: what each says, under its key, or what is wrong with it."""
-    form = feed.format_of(received.file_name)
+def form_of(received: Received, feed: Feed) -> str:
+    """`csv` or `ndjson`: corrected rejects show it themselves, whatever their name."""
+    return marked_form(received.path_in_batch) or feed.format_of(received.file_name)
+
+
+def map_file(received: Received, feed: Feed, to: Path, found: Validated) -> Mapping[int, str]:
+    """The file's rows as `MAPPED`: what each says, under its key, or what is wrong with it.
+
+    Gives, by line, the rejects that rows say they answer.
+    """
+    form = form_of(received, feed)
     with Reader(received.path_in_batch, received.file_name, feed.file, form) as reader, spill.Writer(to, MAPPED) as out:
         mapper = Mapper(feed, reader.header, received.file_name)
         heads: set[str] = set()
@@ -33,6 +42,7 @@ def map_file(received: Received, feed: Feed, to: Path, found: Validated) -> None
     counted = reader.counted
     found.header, found.lines, found.not_taken = counted.header, counted.lines, found.not_taken + counted.blank
     found.unnamed_columns = _unnamed(feed, reader.header, heads)
+    return reader.answers
 
 
 def _more_heads(heads: set[str], chunk: Chunk) -> set[str]:

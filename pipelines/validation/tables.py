@@ -50,6 +50,9 @@ REJECTS = pa.schema(
         "reasons": pa.list_(REASON),
     }
 )
+ANSWERS = pa.schema({"line": pa.int64(), "reject_id": pa.string()})
+"""Which rejects the record that begins on a line answers; the file is there only where some record answers one."""
+
 SKIPPED = pa.schema(
     {
         "line": pa.int64(),
