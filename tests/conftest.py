@@ -17,6 +17,7 @@ import uvicorn
 
 from fhir_service.app import create_app
 from fhir_service.reference import load
+from fhir_service.serve import _Protocol
 from fhir_service.service import Service, utc_now, uuid4
 from fhir_service.settings import Settings
 from tests.postgres import NoPostgres, Postgres, running_server
@@ -51,7 +52,8 @@ def running(
         service = Service.open(Settings(**options), clock=clock, new_id=new_id)  # type: ignore[arg-type]
         if world:
             load([world], service.writer, service.store, service.clock, service.new_id, service.site)
-        server = uvicorn.Server(uvicorn.Config(create_app(service), log_level="warning", lifespan="off"))
+        config = uvicorn.Config(create_app(service), http=_Protocol, log_level="error", lifespan="off")
+        server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]})
         thread.start()
         try:
