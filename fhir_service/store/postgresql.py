@@ -4,14 +4,16 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import psycopg
-from sqlalchemy import URL, Connection, Engine, Table, create_engine, event, make_url
+from sqlalchemy import URL, Connection, Engine, Table, Text, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.schema import CreateColumn
 
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.store.dialects import Row
 from fhir_service.store.expressions import ANY_CASE, HEAD
-from fhir_service.store.tables import BODIES, SIDES, single
+from fhir_service.store.tables import BODIES, SIDES, metadata, single
 
 POOL = 20
 """Connections that a process opens at most."""
@@ -144,6 +146,15 @@ class PostgreSql:
             values = [[code[:HEAD] for code in wanted], wanted]
         statement = f"SELECT {', '.join(columns)} FROM {table.name} WHERE {among} AND {where}"
         return _raw(connection).execute(statement.encode(), values).fetchall()
+
+
+@compiles(CreateColumn, "postgresql")
+def _column(element: CreateColumn, compiler: Any, **options: Any) -> str:
+    """Text is compared and sorted byte for byte, as it is on DuckDB."""
+    # Not a property of the type: SQLAlchemy would write it behind every parameter, where it may not stand.
+    made: str = compiler.visit_create_column(element, **options)
+    ours = element.element.table.metadata is metadata and isinstance(element.element.type, Text)
+    return made.replace(" TEXT", ' TEXT COLLATE "C"', 1) if ours else made
 
 
 _TYPES = {"Text": "text", "BigInteger": "int8", "Integer": "int4", "DateTime": "timestamptz"}

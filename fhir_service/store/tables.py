@@ -20,12 +20,8 @@ SCHEMA_VERSION = 1
 metadata = MetaData()
 
 
-# Compared and sorted byte for byte, on PostgreSQL as on DuckDB.
-_TEXT = Text().with_variant(Text(collation="C"), "postgresql")
-
-
 def _text(name: str, **options: Any) -> Column[str]:
-    return Column(name, _TEXT, **options)
+    return Column(name, Text, **options)
 
 
 def _time(name: str, **options: Any) -> Column[datetime]:

@@ -4,12 +4,15 @@ import shutil
 
 import duckdb
 import httpx
+import psycopg
 import pytest
 
 from fhir_service import checks
 from fhir_service.interface.site import Site
 from fhir_service.store.store import Store
-from tests.conftest import running
+from tests.conftest import BOTH, running
+
+STORES = BOTH
 
 
 def check(path):
@@ -20,8 +23,14 @@ def check(path):
         store.close()
 
 
-def damaged(path, *statements):
-    with duckdb.connect(path) as connection:
+def damaged(store, *statements):
+    """Plants damage, in one transaction."""
+    if "://" in store:
+        with psycopg.connect(store.replace("+psycopg", "")) as connection:
+            for statement in statements:
+                connection.execute(statement)
+        return
+    with duckdb.connect(store) as connection:
         for statement in statements:
             connection.execute(statement)
 
@@ -89,19 +98,25 @@ def answers(found, **more):
 
 
 @pytest.fixture(scope="module")
-def well(tmp_path_factory):
+def well(tmp_path_factory, database):
     """A store with something of everything in it."""
     folder = tmp_path_factory.mktemp("well")
-    with running(folder) as found:
-        fill(found)
-        client = found.service.auth.add_client("other")
-        found.service.auth.token({"grant_type": "client_credentials", **client})
-    return folder / "service.duckdb"
+    with database(folder) as store:
+        with running(folder, store=store) as found:
+            fill(found)
+            client = found.service.auth.add_client("other")
+            found.service.auth.token({"grant_type": "client_credentials", **client})
+        yield store
 
 
 @pytest.fixture
-def store(well, tmp_path):
-    return shutil.copy(well, tmp_path / "s.duckdb")
+def store(well, tmp_path, request):
+    """A copy of it."""
+    if "://" in well:
+        with request.getfixturevalue("postgres").database(like=well) as copy:
+            yield copy
+    else:
+        yield str(shutil.copy(well, tmp_path / "s.duckdb"))
 
 
 def test_a_store_that_is_well_has_no_findings(store):
@@ -162,7 +177,7 @@ DAMAGE = {
         "PaymentNotice/",
     ),
     "a column that says something else": ("UPDATE task SET status = 'completed'", "index", "Task/"),
-    "a date that says something else": ("UPDATE task SET due_end = due_end + INTERVAL 1 DAY", "index", "Task/"),
+    "a date that says something else": ("UPDATE task SET due_end = due_end + INTERVAL '1 day'", "index", "Task/"),
     "a column that is empty": (
         "UPDATE diagnostic_report SET patient = NULL WHERE id = 'r1'",
         "index",
@@ -232,9 +247,12 @@ DAMAGE = {
 
 @pytest.mark.parametrize("name", DAMAGE)
 def test_each_kind_of_damage_is_found(store, name):
-    """CLI-SVC-10"""
+    """CLI-SVC-10: unless the database refuses it."""
     statement, kind, where = DAMAGE[name]
-    damaged(store, statement)
+    try:
+        damaged(store, statement)
+    except psycopg.IntegrityError:
+        return
     found = [finding for finding in check(store) if not finding.notice]
     assert [finding for finding in found if finding.kind == kind and finding.where.startswith(where)], found
 
@@ -288,8 +306,9 @@ def test_findings_hold_no_content(store):
         store,
         *(
             statement
-            for statement, _, _ in list(DAMAGE.values())[:27]
-            if not statement.startswith("UPDATE task SET body")
+            for name, (statement, _, _) in list(DAMAGE.items())[:27]
+            if name not in ("a body that is no JSON", "a charge overpaid", "a version too many")
+            and not statement.startswith("UPDATE task SET body")
         ),
     )
     said = " ".join(f"{finding.where} {finding.text}" for finding in check(store))

@@ -17,16 +17,20 @@ from fhir_service.interface.registry import RESOURCES
 from fhir_service.service import Service
 from fhir_service.settings import Settings
 from fhir_service.store.tables import ACCOUNT, BODIES, CHARGE, DOCUMENT, NOTE, RECORD, index_values
-from tests.conftest import FROZEN, WORLD, counted_ids
+from tests.conftest import BOTH, FROZEN, WORLD, Database, counted_ids
+
+STORES = BOTH
 
 NOTE_ID = "http://schemas.example.com/fhir/extensions/note-id"
 
 
 @pytest.fixture
-def service(tmp_path: Path) -> Iterator[Service]:
-    found = Service.open(Settings(store=str(tmp_path / "s.duckdb")), clock=lambda: FROZEN, new_id=counted_ids())
-    yield found
-    found.close()
+def service(tmp_path: Path, database: Database) -> Iterator[Service]:
+    with database(tmp_path) as store:
+        settings = Settings(store=store, audit=str(tmp_path / "audit.ndjson"))
+        found = Service.open(settings, clock=lambda: FROZEN, new_id=counted_ids())
+        yield found
+        found.close()
 
 
 class Load:
