@@ -3,6 +3,7 @@
 It is what makes an import safe to stop, repeat and resume. Bulk calls take plain tuples and commit once each.
 """
 
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -15,6 +16,7 @@ from sqlalchemy import Connection, Engine, Table, and_, case, func, select, upda
 
 from pipelines import ledger_tables as t
 from pipelines.lease import Clock, Holder, Lease, LeaseLost, utc_text
+from pipelines.ledger_rejects import named_rejects
 from pipelines.ledger_rows import Intent, KnownRecord, Outcome, Reason, Reject, Repeat, reject_id
 from pipelines.ledger_snapshot import Snapshot
 from pipelines.ledger_tables import AMOUNTS, COUNTS, LINE_COUNTS, OUTCOMES, ROW_STATES, LedgerError
@@ -111,6 +113,12 @@ class Ledger:
     def close(self) -> None:
         self.engine.dispose()
 
+    @contextmanager
+    def transaction(self) -> Iterator[Connection]:
+        """A transaction that writes, for what is kept beside the calls of this class."""
+        with self._writing.begin() as connection:
+            yield connection
+
     def now(self) -> str:
         return utc_text(self._clock())
 
@@ -206,21 +214,21 @@ class Ledger:
     ) -> list[str]:
         """Sets records aside; gives their ids in order. One met again counts an attempt and gets today's reasons."""
         now = self.now()
-        named = [(reject_id(target, batch_id, r.line, r.source_key), r) for r in rejects]
-        rows = [
-            (target, name, batch_id, r.line, r.lines, source, resource_type, *r[2:4], now, now, *r[4:7])
-            for name, r in named
-        ]
-        reasons = [
-            (name, position, *reason[:4], int(reason.retryable))
-            for name, r in named
-            for position, reason in enumerate(r.reasons)
-        ]
         with self._writing.begin() as connection:
+            named = named_rejects(connection, target, source, resource_type, batch_id, list(rejects), now)
+            rows = [
+                (target, name, batch_id, r.line, r.lines, source, resource_type, *r[2:4], now, now, *r[4:7])
+                for name, r in named.items()
+            ]
+            reasons = [
+                (name, position, *reason[:4], int(reason.retryable))
+                for name, r in named.items()
+                for position, reason in enumerate(r.reasons)
+            ]
             self._many(connection, SET_ASIDE, rows)
-            self._many(connection, FORGET_REASONS, [(name,) for name, _ in named])
+            self._many(connection, FORGET_REASONS, [(name,) for name in named])
             self._many(connection, ADD_REASON, reasons)
-        return [name for name, _ in named]
+        return list(named)
 
     def close_rejects(
         self,
@@ -322,6 +330,26 @@ class Ledger:
     def note_publication(self, **values: Any) -> None:
         with self._writing.begin() as connection:
             connection.execute(t.publication.insert().values({"published_at": self.now(), **values}))
+
+    # -- decisions by hand
+
+    def note_decisions(self, target: str, user: str, command: str, subjects: Iterable[str], why: str | None) -> None:
+        """Keeps who decided what, when and why: one row a subject (a batch, a reject, a row as `<batch>:<line>`)."""
+        with self._writing.begin() as connection:
+            self.add_decisions(connection, target, user, command, subjects, why)
+
+    def add_decisions(
+        self, connection: Connection, target: str, user: str, command: str, subjects: Iterable[str], why: str | None
+    ) -> None:
+        """The same within a transaction that also does what was decided."""
+        about = {"target": target, "at": self.now(), "user": user, "command": command, "why": why}
+        if rows := [{**about, "decision_id": uuid.uuid4().hex, "subject": subject} for subject in subjects]:
+            connection.execute(t.decision.insert(), rows)
+
+    def decisions(self, target: str | None = None) -> list[dict[str, Any]]:
+        """Decisions, oldest first, as dicts of the table's columns."""
+        query = select(t.decision).order_by(t.decision.c.at, t.decision.c.subject)
+        return self._dicts(query if target is None else query.where(t.decision.c.target == target))
 
     # -- reading whole tables, for publishing
 

@@ -142,6 +142,18 @@ reject_reason = Table(
     Column("retryable", Integer, nullable=False),
 )
 
+resubmission = Table(
+    "resubmission",
+    metadata,
+    _text("target", primary_key=True),
+    _text("batch_id", primary_key=True),
+    Column("line", BigInteger, primary_key=True, autoincrement=False),
+    _text("reject_id", primary_key=True),
+    _text("seen_at", nullable=False),
+)
+"""Records of later files that answer a reject: the newest of them is what stands for it now."""
+Index("resubmission_of_reject", resubmission.c.target, resubmission.c.reject_id)
+
 lease = Table(
     "lease",
     metadata,
@@ -161,6 +173,16 @@ publication = Table(
     Column("batches", BigInteger, nullable=False),
     _text("software_version"),
 )
+
+decision = Table(
+    "decision",
+    metadata,
+    _text("decision_id", primary_key=True),
+    _text("target"),
+    *_texts("at", "user", "command", "subject", nullable=False),
+    _text("why"),
+)
+"""What people decided by hand. `subject`: a batch, a reject's id, or a row in doubt as `<batch>:<line>`."""
 
 
 class LedgerError(Exception):
