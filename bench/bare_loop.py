@@ -241,8 +241,8 @@ def measure(kind: str, path: Path) -> dict[str, Any]:
         server.terminate()
         server.join()
     rate = round(records / seconds)
-    timed = {"seconds": round(seconds, 3), "cpu_client": round(cpu, 2), "cpu_service": round(served, 2)}
-    return {"kind": kind, "records": records, "per_second": rate, **timed}
+    used = {"client": round(cpu, 2), "service": round(served, 2)}
+    return {"kind": kind, "records": records, "seconds": round(seconds, 3), "per_second": rate, "cpu": used}
 
 
 def main() -> None:
