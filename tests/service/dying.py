@@ -1,0 +1,60 @@
+"""A service that kills itself in a chosen phase of its n-th write: `python -m tests.service.dying PHASE N STORE`.
+
+Phases: waiting (taken in, the writer has not begun), rules, append, commit (before it), committed (after it, no
+answer), answering (an answer has gone out).
+"""
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from fhir_service import serve, surroundings, writer
+from fhir_service.settings import Settings
+from fhir_service.store.view import Changes
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def at_call(number: int, function: Callable[..., Any], after: bool = False) -> Callable[..., Any]:
+    """The function, with death before (or after) its n-th call."""
+    calls = 0
+
+    def counted(*args: Any, **options: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == number and not after:
+            die()
+        result = function(*args, **options)
+        if calls == number:
+            die()
+        return result
+
+    return counted
+
+
+def plant(phase: str, number: int) -> None:
+    def patch(owner: Any, name: str, after: bool = False) -> None:
+        setattr(owner, name, at_call(number, getattr(owner, name), after))
+
+    match phase:
+        case "waiting":
+            patch(writer.Writer, "_commit")
+        case "rules":
+            patch(writer, "_outcome")
+        case "append":
+            patch(Changes, "flush", after=True)
+        case "commit":
+            patch(writer, "_commit")
+        case "committed":
+            patch(writer, "_commit", after=True)
+        case "answering":
+            patch(surroundings.Surroundings, "_note")
+
+
+if __name__ == "__main__":
+    plant(sys.argv[1], int(sys.argv[2]))
+    serve.serve(Settings(store=sys.argv[3], port=0))

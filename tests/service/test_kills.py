@@ -1,0 +1,110 @@
+"""SIGKILL in each phase of a write, under load: what was acknowledged is there after a restart, and all is clean."""
+
+import random
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from fhir_service import reference
+from fhir_service.checks import check_store
+from fhir_service.service import Service
+from fhir_service.settings import Settings
+from tests.conftest import WORLD
+from tests.service.test_writer import payment, task
+
+PHASES = ("waiting", "rules", "append", "commit", "committed", "answering")
+CLIENTS = 6
+
+
+def prepared(store: Path) -> dict[str, str]:
+    """A store with the world loaded, and the headers of a client."""
+    service = Service.open(Settings(store=str(store)))
+    reference.load([WORLD], service.writer, service.store, service.clock, service.new_id, service.site)
+    client = service.auth.add_client("load")
+    form = {"grant_type": "client_credentials"} | {k: client[k] for k in ("client_id", "client_secret")}
+    _, token = service.auth.token(form)
+    service.close()
+    return {"authorization": f"Bearer {token['access_token']}"}
+
+
+class Load:
+    """Clients that create until the service is gone; what was acknowledged, by location, with what was sent."""
+
+    def __init__(self, url: str, headers: dict[str, str]) -> None:
+        self._url, self._headers = url, headers
+        self.acknowledged: dict[str, dict[str, Any]] = {}
+        self.sent: list[dict[str, Any]] = []
+
+    def run(self) -> None:
+        threads = [threading.Thread(target=self._client, args=[n]) for n in range(CLIENTS)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    def _client(self, client: int) -> None:
+        with httpx.Client(base_url=self._url, headers=self._headers, timeout=20) as http:
+            for n in range(500):
+                body = payment(1 + n % 3) if n % 2 else task(client * 1000 + n)
+                self.sent.append(body)
+                try:
+                    answer = http.post(f"/{body['resourceType']}", json=body)
+                except httpx.HTTPError:
+                    return
+                if answer.status_code == 201:
+                    self.acknowledged[answer.headers["location"].removeprefix(self._url)] = body
+
+
+def killed_under_load(store: Path, headers: dict[str, str], phase: str, number: int) -> Load:
+    command = [sys.executable, "-m", "tests.service.dying", phase, str(number), str(store)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as service:
+        assert service.stdout is not None
+        url = service.stdout.readline().split()[-1]
+        load = Load(url, headers)
+        load.run()
+        assert service.wait(20) == -9
+    return load
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_what_was_acknowledged_survives_a_kill(tmp_path: Path, phase: str) -> None:
+    survives(tmp_path, phase, random.Random(phase).randint(3, 25))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("phase", PHASES)
+def test_what_was_acknowledged_survives_a_kill_at_any_time(tmp_path: Path, phase: str, seed: int) -> None:
+    survives(tmp_path, phase, random.Random(f"{phase}{seed}").randint(1, 80))
+
+
+def survives(folder: Path, phase: str, number: int) -> None:
+    store = folder / "service.duckdb"
+    headers = prepared(store)
+    load = killed_under_load(store, headers, phase, number)
+    service = Service.open(Settings(store=str(store)))
+    try:
+        stored = _stored(service)
+        for location, body in load.acknowledged.items():
+            assert stored[location.removeprefix("/")] == _content(body)
+        assert len(stored) <= len(load.sent)
+        assert [finding for finding in check_store(service.store, service.site) if not finding.notice] == []
+    finally:
+        service.close()
+
+
+def _stored(service: Service) -> dict[str, Any]:
+    """What each stored task and payment says, by `Type/id`."""
+    with service.store.read() as connection:
+        tasks = connection.exec_driver_sql("SELECT 'Task/' || id, description FROM task").all()
+        payments = connection.exec_driver_sql("SELECT 'PaymentNotice/' || id, cents FROM payment_notice").all()
+    return dict([*map(tuple, tasks), *map(tuple, payments)])
+
+
+def _content(body: dict[str, Any]) -> Any:
+    return body["description"] if body["resourceType"] == "Task" else round(body["amount"]["value"] * 100)
