@@ -7,10 +7,11 @@ from typing import Any
 
 import httpx
 
-from tests.conftest import Running
+from tests.conftest import BOTH, Running
 from tests.spec.casebook import from_json, to_json
 from tests.spec.test_http import JSON
 
+STORES = BOTH
 Sent = tuple[str, dict[str, Any], dict[str, str]]
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.conftest import Running, running
+from tests.conftest import BOTH, Database, Running, running
 from tests.spec.casebook import (
     Case,
     Expected,
@@ -26,13 +26,15 @@ from tests.spec.casebook import (
 )
 from tests.spec.matching import differences
 
+STORES = BOTH
 JSON = {"content-type": "application/json", "accept": "application/json"}
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+def service(tmp_path_factory: pytest.TempPathFactory, database: Database) -> Iterator[Running]:
     """A service of these cases alone: they spend what patients owe, and count what is stored."""
-    with running(tmp_path_factory.mktemp("cases")) as found:
+    folder = tmp_path_factory.mktemp("cases")
+    with database(folder) as store, running(folder, store=store) as found:
         yield found
 
 
