@@ -71,7 +71,10 @@ class Reason(NamedTuple):
 
 
 class Reject(NamedTuple):
-    """One record set aside, with every reason. `stage` is parse, map, rule or load."""
+    """One record set aside, with every reason. `stage` is parse, map, rule or load.
+
+    answers: the ids of rejects that the record was to answer: where they are open it is these, met again.
+    """
 
     line: int
     lines: int
@@ -81,6 +84,7 @@ class Reject(NamedTuple):
     source_at: str | None
     amount_cents: int | None
     reasons: Sequence[Reason]
+    answers: Sequence[str] = ()
 
 
 def reject_id(target: str, batch_id: str, line: int, source_key: str | None) -> str:

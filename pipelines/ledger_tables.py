@@ -27,6 +27,8 @@ ROW_STATES = (
     "undone",
 )
 OUTCOMES = ("created", "adopted", "unchanged", "updated", "superseded", "skipped", "refused", "in_doubt")
+LANDED = ("created", "adopted", "unchanged", "updated", "superseded", "skipped", "undone")
+"""States of a row that leave nothing more to be done with it."""
 LINE_COUNTS = ("header", "lines", "not_taken", "records", "accepted", "rejected")
 AMOUNTS = ("amount_received", "amount_accepted", "amount_created")
 COUNTS = LINE_COUNTS + OUTCOMES + AMOUNTS

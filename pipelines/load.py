@@ -4,7 +4,7 @@ How rows travel is in `sending.py` (bundles) and `lanes.py` (one request a row);
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,12 +13,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from pipelines.answers import Answers
 from pipelines.client import Capabilities, FhirClient
 from pipelines.feeds.catalog import Feed
 from pipelines.lanes import send_by_lanes
 from pipelines.lease import Lease
 from pipelines.ledger import Ledger
+from pipelines.ledger_rejects import resubmit
 from pipelines.ledger_rows import Intent, KnownRecord, Outcome, Reason, Reject, Repeat
+from pipelines.ledger_tables import LANDED
 from pipelines.progress import Progress
 from pipelines.sending import BundleSender, Identity, Result, Row, Sent
 
@@ -30,7 +33,6 @@ READERS = 8
 ACCEPTED = "line lines key lane content_hash patient_id source_at amount_cents body".split()
 SKIPPED = "line key patient_id source_at amount_cents".split()
 
-LANDED = ("created", "adopted", "unchanged", "updated", "superseded", "skipped", "undone")
 UNDECIDED = ("planned", "sending", "in_doubt")
 SURELY_NOT_THERE = ("planned", "refused")
 
@@ -70,12 +72,13 @@ def load(
     """Sends what `accepted.parquet` holds and the ledger does not know as done. Raises `LedgerError`."""
     safe = capabilities.safe_batches(batch.feed.resource)
     book = Book(batch, ledger, lease, progress, safe)
+    book.note_answers()
     book.note_skipped()
     if safe:
         _send_bundles(book, client)
     else:
         book.loaded.unusable = send_by_lanes(book, client)
-    book.close_answered()
+    book.close_answered(book.answers.done())
     return book.loaded
 
 
@@ -87,6 +90,7 @@ class Book:
         self.source, self.resource = batch.feed.source, batch.feed.resource
         self.loaded = Loaded()
         self.stopped: set[str] = set()
+        self.answers = Answers.of(batch.folder)
         self._landed: list[str] = []
 
     # -- before sending
@@ -113,7 +117,7 @@ class Book:
                 case "changed":
                     changed.append(row)
                 case state if record is not None:
-                    self._keep(row, record, state)
+                    self._keep(row, state)
                     if state not in UNDECIDED and not self._own(row, record):
                         repeats.append(_repeat(row, state, record.resource_id))
         self._note(repeats)
@@ -145,21 +149,29 @@ class Book:
             elsewhere=stays and not self._own(row, record),
         )
 
-    def _keep(self, row: Row, record: KnownRecord, state: str) -> None:
+    def _keep(self, row: Row, state: str) -> None:
         self.loaded.add(state, row.amount_cents)
         self.progress.advance(1)
         if state == "in_doubt":
             self.stopped.add(row.lane)
-        if self.batch.resuming and self._own(row, record) and record.state in ("created", "adopted"):
-            self._landed.append(row.key)
-            self._close_in_parts()
+        if state in LANDED:
+            self.answers.landed(row.line)
+            if self.batch.resuming:
+                self._landed.append(row.key)
+                self._close_in_parts()
 
     def _reject_changed(self, rows: list[Row]) -> None:
         reason = Reason("LEDGER-08", None, None, "the key is known with other content", False)
         for row in rows:
             self.loaded.add("rejected", row.amount_cents)
-        self._reject([_reject(row, "rule", reason) for row in rows])
+        self._reject([self._rejected(row, "rule", reason) for row in rows])
         self.progress.advance(len(rows))
+
+    def note_answers(self) -> None:
+        """Writes down that records of this load are on their way to answer rejects."""
+        if answers := self.answers.to_come():
+            of = (self.batch.target, self.source, self.resource, self.batch.batch_id)
+            resubmit(self.ledger, *of, answers)
 
     def note_skipped(self) -> None:
         """Equal repeats within the file: they count once, and say which line they repeat."""
@@ -198,15 +210,16 @@ class Book:
             self.resource,
             [Outcome(row.key, row.generation, r.state, r.resource_id, r.status) for row, r in results],
         )
-        self._reject([_reject(row, "load", _reason(r)) for row, r in results if r.state == "refused"])
+        self._reject([self._rejected(row, "load", _reason(r)) for row, r in results if r.state == "refused"])
         known_now = [(row, r) for row, r in results if row.elsewhere and r.state not in UNDECIDED]
         self._note([_repeat(row, _elsewhere(r.state), r.resource_id) for row, r in known_now])
         for row, result in results:
             self.loaded.add(result.state, row.amount_cents)
             if result.state == "in_doubt":
                 self.stopped.add(row.lane)
-            elif result.state in ("created", "adopted"):
+            elif result.state in LANDED:
                 self._landed.append(row.key)
+                self.answers.landed(row.line)
         self.progress.advance(len(results))
         self._close_in_parts()
 
@@ -214,11 +227,11 @@ class Book:
         if len(self._landed) >= KEYS_A_CLOSING:
             self.close_answered()
 
-    def close_answered(self) -> None:
-        """Closes the rejects that rows of this load have answered."""
-        if self._landed:
+    def close_answered(self, ids: Collection[str] = ()) -> None:
+        """Closes the rejects that rows of this load have answered: by key, and those of these ids."""
+        if self._landed or ids:
             target, batch_id = self.batch.target, self.batch.batch_id
-            self.ledger.close_rejects(target, self.source, self.resource, self._landed, batch_id=batch_id)
+            self.ledger.close_rejects(target, self.source, self.resource, self._landed, batch_id=batch_id, ids=ids)
             self._landed = []
 
     def _intent(self, row: Row) -> Intent:
@@ -233,6 +246,11 @@ class Book:
             row.source_at,
             row.amount_cents,
         )
+
+    def _rejected(self, row: Row, stage: str, reason: Reason) -> Reject:
+        self.answers.still_wrong(row.line)
+        about = (row.patient_id, row.source_at, row.amount_cents)
+        return Reject(row.line, row.lines, row.key, stage, *about, [reason], self.answers.of_line(row.line))
 
     def _note(self, repeats: list[Repeat]) -> None:
         if repeats:
@@ -321,10 +339,6 @@ def _repeat(row: Row, state: str, resource_id: str | None) -> Repeat:
 def _elsewhere(state: str) -> str:
     """What a row is whose record stands in another batch, once that record has this state."""
     return "unchanged" if state in LANDED else state
-
-
-def _reject(row: Row, stage: str, reason: Reason) -> Reject:
-    return Reject(row.line, row.lines, row.key, stage, row.patient_id, row.source_at, row.amount_cents, [reason])
 
 
 def _reason(result: Result) -> Reason:

@@ -17,6 +17,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from fhir_service.interface.registry import RESOURCES
+from pipelines.answers import answers_of
 from pipelines.batch import Received, Unreadable
 from pipelines.client import TargetUnusable
 from pipelines.feeds.catalog import Feed
@@ -157,14 +158,14 @@ def validate_run(session: Session, run: Run) -> Validated:
     )
     progress.advance(validated.records - done)
     progress.end()
-    for rejects in _rejects(run.folder / "rejects.parquet"):
+    for rejects in _rejects(run.folder):
         session.ledger.reject(session.target, run.feed.source, run.feed.resource, run.received.batch_id, rejects)
     return validated
 
 
-def _rejects(path: Path) -> Iterator[list[Reject]]:
-    columns = "line lines key stage patient_id amount_cents reasons".split()
-    for part in pq.ParquetFile(path).iter_batches(ROWS_A_WRITE, columns=columns):
+def _rejects(folder: Path) -> Iterator[list[Reject]]:
+    columns, answers = "line lines key stage patient_id amount_cents reasons".split(), answers_of(folder)
+    for part in pq.ParquetFile(folder / "rejects.parquet").iter_batches(ROWS_A_WRITE, columns=columns):
         yield [
             Reject(
                 row["line"],
@@ -175,6 +176,7 @@ def _rejects(path: Path) -> Iterator[list[Reject]]:
                 None,
                 row["amount_cents"],
                 [Reason(*(reason[name] for name in REASON)) for reason in row["reasons"]],
+                answers.get(row["line"], ()),
             )
             for row in part.to_pylist()
         ]

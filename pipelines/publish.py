@@ -30,6 +30,7 @@ LEDGER_INPUTS: dict[str, tuple[str, ...]] = {
     "repeat": (),
     "reject": (),
     "reject_reason": (),
+    "resubmission": (),
     "publication": ("published_at", "target", "reports_total", "batches", "software_version"),
 }
 """The ledger's tables that the SQL reads (as `ledger_<name>`), and which columns of them; none named: all."""
@@ -194,7 +195,11 @@ TOTALS: dict[str, str] = {
         LEFT JOIN (SELECT target, batch_id, count(*) AS row_count FROM import_row GROUP BY ALL) USING (target, batch_id)
         WHERE state = 'finished' AND accepted <> coalesce(row_count, 0)""",
     "every refused row is a reject": """
-        SELECT count(*) FROM import_row ANTI JOIN ledger_reject USING (target, batch_id, line)
+        SELECT count(*) FROM import_row ANTI JOIN (
+            SELECT target, batch_id, line FROM ledger_reject
+            UNION
+            SELECT target, batch_id, line FROM ledger_resubmission
+        ) AS set_aside USING (target, batch_id, line)
         WHERE import_row.state = 'refused'""",
     "the payments created are those of the ledger, to the cent": """
         SELECT (SELECT coalesce(sum(created), 0) FROM payment_reconciliation) <> coalesce(sum(amount), 0)
