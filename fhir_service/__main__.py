@@ -42,11 +42,17 @@ def _plainly() -> Iterator[None]:
 
 def _explained(error: Exception) -> Exception:
     """The failure that says it in one line; the error itself when it is a fault of ours."""
+    from fhir_service.interface.outcomes import UNAVAILABLE, FhirError
     from fhir_service.store.dialects import StoreBusy
     from fhir_service.store.store import StoreVersion
+    from fhir_service.writer import CommitFailed
 
     if isinstance(error, StoreBusy):
         return _Failed(str(error), BUSY)
+    if isinstance(error, CommitFailed):
+        return _Failed("the database did not confirm the change; whether it is stored is not known")
+    if isinstance(error, FhirError) and error.outcome is UNAVAILABLE:
+        return _Failed("the database does not answer; the change is not stored")
     return _Failed(str(error)) if isinstance(error, StoreVersion | OSError | ValueError) else error
 
 

@@ -1,0 +1,339 @@
+"""What a store in PostgreSQL promises beyond the tests that run on both: several processes, lost connections, text."""
+
+import contextlib
+import json
+import re
+import subprocess
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psycopg
+import pytest
+from sqlalchemy import create_engine, text
+
+from fhir_service import writer as writing
+from fhir_service.store import postgresql
+from fhir_service.store.store import Store
+from tests.commands import command, environment, run
+from tests.conftest import BOTH, WORLD, Database, Running, running
+from tests.postgres import Postgres
+from tests.service.test_writer import payment, task, total
+
+STORES = BOTH
+BALANCE = 15025
+"""What p1 of the small world owes, in cents."""
+
+
+# --- Several processes over one store ---------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def serving(store: str, folder: Path) -> Iterator[str]:
+    """A service in a process of its own; its address."""
+    arguments = command("fhir-service", "serve", "--store", store, "--port", 0)
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True, env=environment(), cwd=folder) as process:
+        try:
+            assert process.stdout
+            yield process.stdout.readline().removeprefix("listening on ").strip()
+        finally:
+            process.terminate()
+
+
+class Cluster:
+    """The processes over a store: two where the database is shared, else one."""
+
+    def __init__(self, store: str, urls: list[str]) -> None:
+        self.store, self.urls = store, urls
+        self.token = self.new_token(json.loads(command_output("client", "add", "--store", store, "--name", "tests")))
+
+    def new_token(self, client: dict[str, str]) -> str:
+        form = {"grant_type": "client_credentials"} | {name: client[name] for name in ("client_id", "client_secret")}
+        return str(httpx.post(f"{self.urls[0]}/auth/token", data=form).json()["access_token"])
+
+    def at_once(self, number: int, make: Callable[[str], dict[str, Any]], **headers: str) -> list[httpx.Response]:
+        """Creates that are sent at once, to the processes in turn. `make` gets the base URL."""
+        start = threading.Barrier(number)
+        headers |= {"authorization": f"Bearer {self.token}"}
+
+        def send(turn: int) -> httpx.Response:
+            url = self.urls[turn % len(self.urls)]
+            body = make(url)
+            start.wait()
+            return httpx.post(f"{url}/{body['resourceType']}", json=body, headers=headers, timeout=60)
+
+        with ThreadPoolExecutor(number) as threads:
+            return list(threads.map(send, range(number)))
+
+    def get(self, path: str, at: int = 0, token: str | None = None) -> httpx.Response:
+        headers = {"authorization": f"Bearer {token or self.token}"}
+        return httpx.get(f"{self.urls[at]}{path}", headers=headers, timeout=60)
+
+
+def command_output(*arguments: str) -> str:
+    done = run("fhir-service", *arguments)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory, database: Database) -> Iterator[Cluster]:
+    folder = tmp_path_factory.mktemp("cluster")
+    with contextlib.ExitStack() as stack:
+        store = stack.enter_context(database(folder))
+        command_output("load", "--store", store, str(WORLD))
+        number = 2 if "://" in store else 1
+        urls = [stack.enter_context(serving(store, folder)) for _ in range(number)]
+        yield Cluster(store, urls)
+
+
+def statuses(responses: list[httpx.Response]) -> Counter[int]:
+    return Counter(response.status_code for response in responses)
+
+
+def test_of_50_payments_at_once_those_that_the_balance_covers_are_created(cluster: Cluster) -> None:
+    """PAY-CREATE-08: ten fit."""
+    responses = cluster.at_once(50, lambda _: payment(BALANCE // 10))
+    assert statuses(responses) == {201: 10, 422: 40}
+    assert cluster.get("/PaymentNotice?request=p1&_count=0").json()["total"] == 10
+
+
+def test_of_50_conditional_creates_of_one_identifier_one_creates(cluster: Cluster) -> None:
+    """EXTRA-COND-07"""
+    responses = cluster.at_once(50, lambda _: task(50), **{"if-none-exist": "identifier=urn:test|50"})
+    assert statuses(responses) == {201: 1, 200: 49}
+    assert len({response.headers["location"].rpartition("/")[2] for response in responses}) == 1
+    assert cluster.get("/Task?identifier=urn:test%7C50").json()["total"] == 1
+
+
+def test_50_responses_to_one_encounter_leave_one_note(cluster: Cluster) -> None:
+    """QR-CREATE-15, QR-NOTE-05"""
+
+    def answers(url: str) -> dict[str, Any]:
+        return {
+            "resourceType": "QuestionnaireResponse",
+            "questionnaire": f"{url}/Questionnaire/q-intake",
+            "status": "completed",
+            "subject": {"reference": "Patient/p1"},
+            "encounter": {"reference": "Encounter/e2"},
+        }
+
+    responses = cluster.at_once(50, answers)
+    assert statuses(responses) == {201: 50}
+    found = [entry["resource"] for entry in cluster.get("/QuestionnaireResponse?_count=100").json()["entry"]]
+    assert len({response["id"] for response in found}) == 50
+    assert len({response["extension"][0]["valueId"] for response in found}) == 1
+
+
+def test_pages_of_one_process_do_not_miss_what_another_writes(cluster: Cluster) -> None:
+    """SEARCH-16, SEARCH-17: the order of creation is that of the commits, whichever process made them."""
+    with ThreadPoolExecutor(1) as thread:
+        writing = thread.submit(cluster.at_once, 40, lambda _: task(1, description="paged"))
+        path, seen = "/Task?description=paged&_count=3", []
+        while path or not writing.done():
+            page = cluster.get(path or following).json()
+            seen += [entry["resource"]["id"] for entry in page.get("entry", ())]
+            following = f"/Task?description=paged&_count=3&_offset={len(seen)}"
+            path = next((link["url"] for link in page["link"] if link["relation"] == "next"), "")
+        seen += [entry["resource"]["id"] for entry in cluster.get(f"{following}&_count=100").json().get("entry", ())]
+    assert len(seen) == len(set(seen)) == 40
+
+
+def test_a_revoked_client_is_refused_by_every_process_at_once(cluster: Cluster) -> None:
+    """AUTH-12: though each of them has just let it in."""
+    client = json.loads(command_output("client", "add", "--store", cluster.store, "--name", "short"))
+    token = cluster.new_token(client)
+    processes = range(len(cluster.urls))
+    assert [cluster.get("/Task?_count=0", at, token).status_code for at in processes] == [200 for _ in processes]
+    command_output("client", "revoke", "--store", cluster.store, client["client_id"])
+    assert [cluster.get("/Task?_count=0", at, token).status_code for at in processes] == [401 for _ in processes]
+
+
+def test_an_address_that_one_process_signed_is_good_at_another(cluster: Cluster) -> None:
+    """REPORT-DOC-05"""
+    for entry in cluster.get("/DiagnosticReport?_count=100").json()["entry"]:
+        signed = re.search(r"/DiagnosticReport/[^\"]*signature=[^\"]*", json.dumps(entry))
+        if signed:
+            assert httpx.get(f"{cluster.urls[-1]}{signed[0]}").status_code == 200
+            return
+    raise AssertionError("the world has no document")
+
+
+def test_the_store_is_well_after_all_this(cluster: Cluster) -> None:
+    """CLI-SVC-10: and the commands work beside the services."""
+    assert "nothing wrong" in command_output("check", "--store", cluster.store)
+    assert "tests" in command_output("client", "list", "--store", cluster.store)
+    assert "unchanged" in command_output("load", "--store", cluster.store, str(WORLD))
+
+
+# --- PostgreSQL alone -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def url(postgres: Postgres) -> Iterator[str]:
+    with postgres.database() as found:
+        yield found
+
+
+@pytest.fixture
+def shared(url: str, tmp_path: Path) -> Iterator[Running]:
+    """A service over a PostgreSQL store."""
+    with running(tmp_path, store=url) as found:
+        yield found
+
+
+def create(found: Running, number: int) -> int:
+    return found.client.post("/Task", json=task(number)).status_code
+
+
+def end_sessions(postgres: Postgres, url: str) -> None:
+    name = url.partition("/@")[2] or url.rpartition("/@/")[2]
+    name = re.search(r"t[0-9a-f]{32}", url)[0]  # type: ignore[index]
+    postgres.execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'")
+
+
+def test_a_store_that_several_processes_make_at_once_is_one(url: str) -> None:
+    """STORE-03"""
+    with ThreadPoolExecutor(4) as threads:
+        stores = list(threads.map(Store.open, [url] * 4))
+    for store in stores:
+        store.close()
+    assert len({store.id for store in stores}) == len({store.signing_key for store in stores}) == 1
+
+
+def test_lost_connections_are_made_anew(shared: Running, postgres: Postgres, url: str) -> None:
+    assert create(shared, 1) == 201
+    end_sessions(postgres, url)
+    assert create(shared, 2) == 201
+    end_sessions(postgres, url)
+    assert total(shared.client, "/Task?_count=0") == 2
+
+
+def test_a_database_that_is_gone_is_503_until_it_is_back(shared: Running, postgres: Postgres, url: str) -> None:
+    """Nothing is stored after a refusal."""
+    name = re.search(r"t[0-9a-f]{32}", url)[0]  # type: ignore[index]
+    postgres.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS false")
+    end_sessions(postgres, url)
+    refused = shared.client.post("/Task", json=task(1))
+    assert (refused.status_code, refused.json()["issue"][0]["code"]) == (503, "transient")
+    assert shared.client.get("/Task").status_code == 503
+    assert shared.client.get("/health").status_code == 503
+    postgres.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")
+    assert shared.client.get("/health").status_code == 200
+    assert create(shared, 2) == 201
+    assert total(shared.client, "/Task?_count=0") == 1
+
+
+def test_a_connection_lost_before_the_commit_is_tried_again(
+    shared: Running, postgres: Postgres, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dialect = shared.service.store.dialect
+    append, met = dialect.append, []
+
+    def lose(connection: Any, table: Any, rows: Any, columns: Any) -> None:
+        append(connection, table, rows, columns)
+        if not met:
+            met.append(table.name)
+            end_sessions(postgres, url)
+
+    monkeypatch.setattr(dialect, "append", lose)
+    assert create(shared, 1) == 201
+    assert met
+    assert total(shared.client, "/Task?_count=0") == 1
+
+
+def test_a_commit_without_an_answer_is_never_called_done_or_not_done(
+    shared: Running, postgres: Postgres, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """500: the client has to look."""
+    commit = writing._commit
+
+    def lose(connection: Any) -> None:
+        end_sessions(postgres, url)
+        commit(connection)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(writing, "_commit", lose)
+        assert create(shared, 1) == 500
+    assert create(shared, 2) == 201
+
+
+def test_who_waits_too_long_for_another_process_is_refused(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgresql, "_SESSION", postgresql._SESSION.replace("10s", "200ms"))
+    monkeypatch.setattr(writing, "PAUSES", (0.01,))
+    with running(tmp_path, store=url) as found:
+        other = Store.open(url)
+        with other.engine.begin() as connection:
+            other.dialect.lock(connection)
+            assert create(found, 1) == 503
+        other.close()
+        assert create(found, 2) == 201
+        assert total(found.client, "/Task?_count=0") == 1
+
+
+def test_text_of_any_length_and_letter_is_found(shared: Running) -> None:
+    """COMMON-47, SEARCH-TASK-03: no index is too short, and case is that of all alphabets."""
+    long = "ключ " + "ß%_/\\" * 2000
+    body = task(1, description="Ärzte ΑΣ Żółw 100%_/", identifier=[{"system": "urn:long", "value": long}])
+    body["input"][0]["valueString"] = long
+    assert shared.client.post("/Task", json=body).status_code == 201
+    assert create(shared, 2) == 201
+    for name, value in {"label": long, "identifier": f"urn:long|{long}".replace("\\", "\\\\")}.items():
+        found = shared.client.post("/Task/_search", data={name: value.replace("\\", "\\\\") if name == "label" else value})
+        assert found.json()["total"] == 1, name
+    for text_ in ("ärzte", "ας".replace("ς", "σ"), "żÓŁW", "100%_/"):
+        assert shared.client.get("/Task", params={"description": text_}).json()["total"] == 1, text_
+    assert shared.client.get("/Task", params={"description": "100%%"}).json()["total"] == 0
+
+
+def test_text_is_compared_and_sorted_byte_for_byte(url: str) -> None:
+    """SEARCH-19: as on DuckDB."""
+    Store.open(url).close()
+    engine = create_engine(url)
+    query = """SELECT table_name, column_name FROM information_schema.columns
+               WHERE table_schema = 'public' AND data_type = 'text' AND collation_name IS DISTINCT FROM 'C'"""
+    with engine.connect() as connection:
+        assert connection.execute(text(query)).all() == []
+    engine.dispose()
+
+
+def test_two_schemas_of_a_database_are_two_stores(url: str) -> None:
+    with psycopg.connect(url.replace("+psycopg", "")) as connection:
+        connection.execute("CREATE SCHEMA one")
+        connection.execute("CREATE SCHEMA two")
+    ids = []
+    for schema in ("one", "two", "one"):
+        store = Store.open(f"{url}&options=-csearch_path%3D{schema}")
+        ids.append(store.id)
+        store.close()
+    assert ids[0] == ids[2] != ids[1]
+
+
+def test_a_store_that_is_missing_is_not_made_by_a_command_that_looks(url: str) -> None:
+    done = run("fhir-service", "check", "--store", url)
+    assert (done.returncode, done.stderr) == (1, "Error: there is no store in the database\n")
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "postgresql+psycopg://user:s3cret@127.0.0.1:1/store",
+        "postgresql+psycopg://user:s3cret:s3cret@127.0.0.1/store",
+        "postgresql://user@127.0.0.1:s3cret/store",
+        "postgresql://user:s3cret@127.0.0.1:1/store?s3cret=s3cret",
+        "mysql://user:s3cret@127.0.0.1/store",
+    ],
+)
+def test_messages_hold_no_password(address: str) -> None:
+    """CLI-SVC-12"""
+    for arguments in (("check",), ("client", "list")):
+        done = run("fhir-service", *arguments, "--store", address)
+        assert done.returncode == 1
+        assert "s3cret" not in done.stdout + done.stderr
+        assert len(done.stderr.splitlines()) == 1
