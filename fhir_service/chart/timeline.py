@@ -65,7 +65,7 @@ def of_patient(connection: Connection, site: Site, patient: str, page: Page) -> 
 
 
 def holding(connection: Connection, site: Site, response_id: str, alone: bool) -> Note:
-    """The note that holds a response, with that response `alone` or all of them. Raises the 404 of an unknown one."""
+    """The note that holds a response, with that response `alone`, or first. Raises the 404 of an unknown one."""
     query = select(RESPONSE.c.note, RESPONSE.c.body, RESPONSE.c.questionnaire).where(RESPONSE.c.id == response_id)
     row = connection.execute(query).first()
     if row is None:
@@ -75,6 +75,7 @@ def holding(connection: Connection, site: Site, response_id: str, alone: bool) -
         note.further = max(note.further - 1, 0)
         questionnaires = _questionnaires(connection, site, {row.questionnaire})
         note.responses.append(_response(stored(site, row.body), questionnaires[row.questionnaire]))
+    note.responses.sort(key=lambda response: response.id != response_id)
     return note
 
 
