@@ -3,6 +3,7 @@
 Secrets and tokens are random, stored only as hashes, compared in constant time. Scopes are text; `grants` reads them.
 """
 
+import asyncio
 import base64
 import binascii
 import hashlib
@@ -24,6 +25,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
+from fhir_service.interface.datatypes import CONTROLS
 from fhir_service.interface.outcomes import AUTHENTICATION, FORBIDDEN, FhirError
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.store.tables import CLIENT, TOKEN
@@ -270,6 +272,7 @@ class Auth:
 
     def _authenticate(self, client_id: str, secret: str) -> tuple[str, str]:
         """Id and scope of the client with this secret; an unknown client costs the same comparison."""
+        client_id = CONTROLS.sub("?", client_id)
         query = select(CLIENT.c.secret_hash, CLIENT.c.scope).where(
             CLIENT.c.id == client_id, CLIENT.c.revoked_at.is_(None)
         )
@@ -340,11 +343,15 @@ def _basic(authorization: str) -> tuple[str, str]:
     return unquote_plus(client_id), unquote_plus(secret)
 
 
+FORM_SECONDS = 30.0
+"""How long a form may take to arrive."""
+
+
 # --- The token address ----------------------------------------------------------------------------
 
 
 async def read_form(request: Request, limit: int = _LARGEST_FORM) -> dict[str, str]:
-    """The fields of a posted form. Raises TokenError when it is none, is too large or repeats a field."""
+    """The fields of a posted form. Raises TokenError when it is none, too large or malformed."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/x-www-form-urlencoded":
         raise TokenError("invalid_request", "the request is application/x-www-form-urlencoded")
@@ -359,6 +366,8 @@ async def read_form(request: Request, limit: int = _LARGEST_FORM) -> dict[str, s
         raise TokenError("invalid_request", "the form cannot be read") from None
     if len(dict(pairs)) != len(pairs):
         raise TokenError("invalid_request", "a field is repeated")
+    if any(CONTROLS.search(value) for _, value in pairs):
+        raise TokenError("invalid_request", "a field holds a control character")
     return dict(pairs)
 
 
@@ -366,9 +375,12 @@ async def token_response(request: Request, auth: Auth) -> Response:
     """Answers `POST /auth/token`."""
     authorization = request.headers.get("authorization")
     try:
-        form = await read_form(request)
+        async with asyncio.timeout(FORM_SECONDS):
+            form = await read_form(request)
     except TokenError as error:
         status, body = error.status, error.body
+    except TimeoutError:
+        status, body = 400, TokenError("invalid_request", "the form did not arrive in time").body
     except ClientDisconnect:
         return Response(status_code=400)
     else:

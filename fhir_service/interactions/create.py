@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from fhir_service.interactions.effects import EFFECTS
 from fhir_service.interactions.search import literal, split
-from fhir_service.interface.datatypes import dump_json, id_of
+from fhir_service.interface.datatypes import CONTROLS, dump_json, id_of
 from fhir_service.interface.outcomes import INVALID, MULTIPLE_MATCHES, FhirError
 from fhir_service.interface.resources.questionnaire_response import QuestionnaireResponse, note_id_of, questionnaire_id
 from fhir_service.interface.site import Site
@@ -55,7 +55,7 @@ def condition(text: str | None) -> Identifier | None:
     pairs = parse_qsl(text.lstrip("?"), keep_blank_values=True)
     if len(pairs) == 1 and pairs[0][0] == "identifier" and len(split(pairs[0][1], ",")) == 1:
         parts = [literal(part) for part in split(pairs[0][1], "|")]
-        if len(parts) == 2 and all(parts):
+        if len(parts) == 2 and all(parts) and not CONTROLS.search(pairs[0][1]):
             return parts[0], parts[1]
     raise FhirError(INVALID, "If-None-Exist takes one identifier=<system>|<value>")
 

@@ -127,7 +127,7 @@ def period_of(text: str) -> tuple[datetime, datetime]:
     if len(text) <= 10:
         return _calendar_period(text)
     start = datetime.fromisoformat(text)
-    return start, start + timedelta(microseconds=1)
+    return start, _later(start, timedelta(microseconds=1))
 
 
 def _calendar_period(text: str) -> tuple[datetime, datetime]:
