@@ -4,7 +4,7 @@ import asyncio
 import json
 import re
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
 from datetime import datetime, timedelta
 from html.parser import HTMLParser
 from itertools import pairwise
@@ -22,8 +22,9 @@ from fhir_service.chart.session import goal
 from fhir_service.reference import load
 from fhir_service.service import Service
 from fhir_service.settings import Settings
-from tests.conftest import FROZEN, WORLD, Running, running
+from tests.conftest import BOTH, FROZEN, WORLD, Database, Running, running
 
+STORES = BOTH
 VENDOR = "http://example.com"
 INTERNAL = "http://schemas.demo.example.com/fhir/systems/internal"
 MARKUP = '<script>alert("x")</script>&amp;{{ 7 * 7 }}'
@@ -259,16 +260,26 @@ class World:
         return self.post("QuestionnaireResponse", body | more)
 
 
+@contextmanager
+def world_in(folder: Path, database: Database) -> Iterator[World]:
+    with (
+        database(folder) as store,
+        running(folder, store=store, clock=lambda: FROZEN) as found,
+        closing(World(found)) as made,
+    ):
+        yield made
+
+
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def world(tmp_path_factory: pytest.TempPathFactory, database: Database) -> Iterator[World]:
     """A service for tests that only add to it, each about patients or records of its own."""
-    with running(tmp_path_factory.mktemp("chart"), clock=lambda: FROZEN) as found, closing(World(found)) as made:
+    with world_in(tmp_path_factory.mktemp("chart"), database) as made:
         yield made
 
 
 @pytest.fixture
-def fresh(tmp_path: Path) -> Iterator[World]:
-    with running(tmp_path, clock=lambda: FROZEN) as found, closing(World(found)) as made:
+def fresh(tmp_path: Path, database: Database) -> Iterator[World]:
+    with world_in(tmp_path, database) as made:
         yield made
 
 
