@@ -169,6 +169,24 @@ def reports(options: Options, insecure: bool, as_json: bool) -> int:
     return summary.exit_code
 
 
+@cli.command()
+@click.option("--port", type=click.IntRange(0, 65535), envvar="CHARTFERRY_SERVICE_PORT", help="Of the service: 8400.")
+@click.option("--web-port", type=click.IntRange(0, 65535), envvar="CHARTFERRY_WEB_PORT", help="Of Dagster: 3000.")
+@click.pass_obj
+def up(options: Options, port: int | None, web_port: int | None) -> int:
+    """Runs the service, Dagster's web pages and its daemon on this machine, until Ctrl-C."""
+    from pipelines import up as running
+
+    ports = (running.SERVICE_PORT if port is None else port, running.WEB_PORT if web_port is None else web_port)
+    feeds = os.pathsep.join([*(str(path.resolve()) for path in options.feeds), os.environ.get("CHARTFERRY_FEEDS", "")])
+    try:
+        running.up(options.home, {**os.environ, "CHARTFERRY_FEEDS": feeds.strip(os.pathsep)}, *ports, click.echo)
+    except running.CannotStart as error:
+        click.echo(f"chartferry: {error}", err=True)
+        return UNUSABLE
+    return ALL_LOADED
+
+
 @cli.group()
 def feeds() -> None:
     """Feed files: which exports are taken, and what each column becomes."""

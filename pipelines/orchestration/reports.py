@@ -52,6 +52,7 @@ def report_assets(feeds: Sequence[Feed]) -> list[dg.AssetsDefinition]:
         required_resource_keys={RESOURCE_KEY},
         check_specs=[TOTALS_AGREE],
         retry_policy=AGAIN,
+        automation_condition=never_done(),
         metadata={"dagster/column_schema": metadata.schema([(each.name, str(each.type), "") for each in SWEPT])},
     )
     def diagnostic_report_sweep(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult[None]]:
@@ -96,6 +97,13 @@ def after_imports() -> dg.AutomationCondition[Any]:
     return (news & ~condition.any_deps_in_progress() & ~condition.in_progress()).with_label("imports have ended")
 
 
+def never_done() -> dg.AutomationCondition[Any]:
+    """True until it was done once, or failed; from then on the schedule does it."""
+    condition = dg.AutomationCondition
+    never = condition.missing() & ~condition.in_progress() & ~condition.execution_failed()
+    return never.with_label("there is no sweep yet")
+
+
 def reports_job() -> "UnresolvedAssetJobDefinition":
     return dg.define_asset_job(
         "refresh_reports", selection=[SWEEP, PUBLISHED], description="Sweeps the reports and publishes the tables."
@@ -115,10 +123,10 @@ def report_schedule(job: "UnresolvedAssetJobDefinition", environ: Mapping[str, s
 def publishing_sensor() -> dg.AutomationConditionSensorDefinition:
     return dg.AutomationConditionSensorDefinition(
         "publish_after_imports",
-        target=dg.AssetSelection.assets(PUBLISHED),
+        target=dg.AssetSelection.assets(SWEEP, PUBLISHED),
         default_status=dg.DefaultSensorStatus.RUNNING,
         minimum_interval_seconds=30,
-        description="Publishes the tables once the waiting imports have ended.",
+        description="Publishes the tables once the waiting imports have ended; sweeps the reports the first time.",
     )
 
 

@@ -97,4 +97,4 @@ def told_without_data(place: Workplace) -> Iterator[None]:
         told = dg.Failure(f"{type(error).__name__}: a fault of ours", about, allow_retries=False)
     if told:
         place.close()
-        raise told
+        raise told from None

@@ -1,0 +1,158 @@
+"""`chartferry up`: starts service, web server and daemon, says where they are, and ends all of them."""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from pipelines import up
+from pipelines.up import CannotStart, Child
+
+START_SECONDS = 150
+
+
+def environment(home: Path) -> dict[str, str]:
+    named = {
+        name: value for name, value in os.environ.items() if not name.startswith(("FHIR_", "CHARTFERRY_", "DAGSTER"))
+    }
+    return {**named, "CHARTFERRY_HOME": str(home)}
+
+
+@contextmanager
+def running(home: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-m", "pipelines.cli", "up", *options]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, env=environment(home), stdout=pipe, stderr=pipe, text=True) as process:
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                process.kill()
+
+
+def addresses(process: subprocess.Popen[str]) -> dict[str, str]:
+    """What it prints, until it says how to end it."""
+    assert process.stdout
+    found: dict[str, str] = {}
+    for line in process.stdout:
+        name, *rest = line.split()
+        found[name] = rest[0] if rest else ""
+        if line.startswith("Ctrl-C"):
+            break
+    return found
+
+
+def processes_of(home: Path) -> list[int]:
+    """The processes that run in the home's environment."""
+    wanted, found = f"CHARTFERRY_HOME={home}".encode(), []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if wanted in (folder / "environ").read_bytes().split(b"\0"):
+                found.append(int(folder.name))
+        except OSError:
+            continue
+    return [pid for pid in found if pid != os.getpid()]
+
+
+def gone(home: Path, seconds: float) -> bool:
+    until = time.monotonic() + seconds
+    while processes_of(home):
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.2)
+    return True
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="reads the processes of Linux")
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_it_answers_at_its_addresses_and_leaves_no_process_behind(tmp_path: Path, ending: signal.Signals) -> None:
+    """CLI-CMD-13, STATE-HOME-05: all three on loopback until interrupted; even a kill leaves nothing behind."""
+    home = tmp_path / "home"
+    with running(home, "--port", "0", "--web-port", "0") as process:
+        found = addresses(process)
+        assert httpx.get(f"{found['service']}/health", timeout=10).status_code == 200
+        answer = httpx.post(
+            f"{found['Dagster']}/graphql",
+            json={"query": '{ instance { daemonHealth { daemonStatus(daemonType: "SENSOR") { healthy } } } }'},
+            timeout=60,
+        )
+        assert "errors" not in answer.json()
+        assert found["service"].startswith("http://127.0.0.1:")
+        assert found["Dagster"].startswith("http://127.0.0.1:")
+        assert found["inbox"] == str(home / "inbox")
+        assert len(processes_of(home)) >= 3
+        assert (home / "dagster" / "dagster.yaml").exists()
+        process.send_signal(ending)
+        code = process.wait(120)
+    assert code == (-signal.SIGKILL if ending == signal.SIGKILL else 0)
+    assert gone(home, 60)
+
+
+def test_a_port_that_is_taken_is_one_clear_line(tmp_path: Path) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        with running(tmp_path / "home", "--port", "0", "--web-port", str(port)) as process:
+            said, errors = process.communicate(timeout=60)
+    assert process.returncode == 6
+    assert said == ""
+    expected = rf"chartferry: port {port} of 127.0.0.1 cannot be used \(.*\): name another by --web-port or .*\n"
+    assert re.fullmatch(expected, errors)
+
+
+def test_what_does_not_start_says_its_last_words_and_nothing_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store that cannot be opened: one line, and the rest is never started."""
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "service.duckdb").write_bytes(b"no store" * 1000)
+    with running(home, "--port", "0", "--web-port", "0") as process:
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 6
+    assert errors.startswith("chartferry: service did not start: ")
+    assert errors.count("\n") == 1
+    assert not (home / "dagster" / "webserver.log").exists()
+
+
+def child(tmp_path: Path, code: str) -> Child:
+    made = Child("toy", (sys.executable, "-c", code), tmp_path / "toy.log")
+    made.start(os.environ)
+    return made
+
+
+def test_a_child_that_does_not_listen_is_killed_with_its_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(up, "ENDS_WITHIN_SECONDS", 0.2)
+    deaf = (
+        "import signal, time; [signal.signal(s, signal.SIG_IGN) for s in (2, 15)];"
+        "print('up', flush=True); time.sleep(60)"
+    )
+    stubborn = child(tmp_path, deaf)
+    while "up" not in (tmp_path / "toy.log").read_text():
+        time.sleep(0.05)
+    stubborn.stop()
+    assert stubborn.process
+    assert stubborn.process.returncode == -signal.SIGKILL
+
+
+def test_a_child_that_ends_is_started_anew_and_one_that_does_so_always_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(up, "RESTARTS", 2)
+    monkeypatch.setattr(up, "_asked_to_end", lambda *_: time.sleep(0.3))
+    toy = child(tmp_path, "print('no luck')")
+    with pytest.raises(CannotStart, match="toy ends again and again: no luck"):
+        up._watch([toy], os.environ, -1, said.append)
+    assert said == ["toy ended (no luck); starting it anew"] * 2
