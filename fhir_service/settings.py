@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, fields, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ class SettingError(ValueError):
 class Settings:
     """Everything that can be set. `max_body` and `max_batch` are bytes, `memory_limit` is the database's."""
 
-    store: str
+    store: str = field(repr=False)  # a URL may hold a password
     host: str = "127.0.0.1"
     port: int = 8400
     base_url: str | None = None
@@ -76,12 +76,12 @@ class Settings:
     def read(cls, environ: Mapping[str, str], **flags: Any) -> "Settings":
         """Settings from flags (None: not given) and an environment. Raises SettingError."""
         values: dict[str, Any] = {name: flag for name, flag in flags.items() if flag is not None}
-        for field in fields(cls):
-            text = environ.get(PREFIX + field.name.upper())
-            if field.name not in values and text:
-                values[field.name] = _parsed(field.name, text)
-            elif field.name not in values and field.default is MISSING:
-                raise SettingError(f"no {field.name} is named: use --{field.name} or {PREFIX}{field.name.upper()}")
+        for one in fields(cls):
+            text = environ.get(PREFIX + one.name.upper())
+            if one.name not in values and text:
+                values[one.name] = _parsed(one.name, text)
+            elif one.name not in values and one.default is MISSING:
+                raise SettingError(f"no {one.name} is named: use --{one.name} or {PREFIX}{one.name.upper()}")
         return cls(**values)
 
 
