@@ -11,9 +11,11 @@ from fhir_service.interface.datatypes import instant_text
 from fhir_service.interface.site import Site
 from pipelines.batch import Received
 from pipelines.feeds.catalog import Feed
+from pipelines.feeds.mapping import numbers_of
 from pipelines.feeds.record import Around
 from pipelines.snapshot import Snapshot
 from pipelines.validation.checking import check_records
+from pipelines.validation.inspection import Inspected
 from pipelines.validation.mapping import map_file
 from pipelines.validation.outcome import Validated
 from pipelines.validation.tables import ACCEPTED, REJECTS, SKIPPED
@@ -44,14 +46,16 @@ def validate(
     found = Validated(folder)
     mapped = folder / "mapped.parquet"
     try:
-        answers = map_file(received, feed, mapped, found)
-        around = Around(site, snapshot, instant_text(received.received_at))
+        answers, trailers = map_file(received, feed, mapped, found)
+        around = Around(
+            site, Inspected(snapshot, found.warnings), instant_text(received.received_at), numbers_of(feed.file)
+        )
         check_records(mapped, feed, around, strict, found, progress, answers, only)
     finally:
         mapped.unlink(missing_ok=True)
         shutil.rmtree(folder / ".spill", ignore_errors=True)
     found.records = found.accepted + found.rejected
     if only is None:
-        found.control_mismatch = control_mismatch(received, found)
+        found.control_mismatch = control_mismatch(received, found) or (None if answers else trailers.mismatch(found))
         found.over_limit = None if answers else over_limit(feed, found)
     return found

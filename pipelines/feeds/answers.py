@@ -31,19 +31,27 @@ ELEMENTS = {column.name: column.element for column in COLUMNS}
 def build(key: str | None, rows: Sequence[Values], around: Around) -> Built:
     """The QuestionnaireResponse of the rows that share a key. What could not be mapped is left out."""
     if any("resource" in row for row in rows):
-        return _whole(key, rows, around)
+        return built_of_resource(key, rows, around)
     first = rows[0]
     faults = list(_disagreements(rows))
-    known, address = _questionnaire(first.get("questionnaire"), around, faults)
-    body = _head(first, address, around)
+    known, address = named_questionnaire(first.get("questionnaire"), around, faults)
+    body = head(first, address, around)
     if items := _items(rows, known, faults):
         body["item"] = items
-    patient, encounter, note = first.get("patient_id"), first.get("encounter_id"), first.get("note_id")
+    return built(key, first, body, faults)
+
+
+def built(
+    key: str | None, row: Values, body: dict[str, Any], faults: Sequence[Found], places: Sequence[str] = ()
+) -> Built:
+    """A response with its lane: the encounter, else the note, else the patient."""
+    patient, encounter, note = row.get("patient_id"), row.get("encounter_id"), row.get("note_id")
     lane = encounter or (note and f"note/{note}") or patient or f"response/{key}"
-    return Built(body, patient and patient[8:], lane, micros(first.get("authored")), faults=tuple(faults))
+    at = micros(row.get("authored"))
+    return Built(body, patient and patient[8:], lane, at, faults=tuple(faults), places=tuple(places))
 
 
-def _head(row: Values, address: str | None, around: Around) -> dict[str, Any]:
+def head(row: Values, address: str | None, around: Around) -> dict[str, Any]:
     """All but the answers."""
     body: dict[str, Any] = {"resourceType": ROOT, "status": "completed"}
     if note := row.get("note_id"):
@@ -69,7 +77,7 @@ def _disagreements(rows: Sequence[Values]) -> list[Found]:
 # --- Questionnaire and question -------------------------------------------------------------------
 
 
-def _questionnaire(text: str | None, around: Around, faults: list[Found]) -> tuple[Any | None, str | None]:
+def named_questionnaire(text: str | None, around: Around, faults: list[Found]) -> tuple[Any | None, str | None]:
     """The questionnaire that a cell names, and its address. An unknown one keeps its name: the rules speak of it."""
     if text is None:
         return None, None
@@ -95,7 +103,7 @@ def _fault(rule: str, message: str, column: str) -> Found:
 
 
 @lru_cache(maxsize=256)
-def _link_ids(known: "Same") -> dict[str, list[str]]:
+def _links_by_code(known: "Same") -> dict[str, list[str]]:
     """The linkIds of a questionnaire's items by `code` and `system|code`."""
     found: dict[str, list[str]] = {}
     for link, item in known.questionnaire.questions.items():
@@ -119,11 +127,11 @@ class Same:
         return isinstance(other, Same) and other.questionnaire is self.questionnaire
 
 
-def _link_id(text: str, known: Any | None, faults: list[Found]) -> str:
+def link_id(text: str, known: Any | None, faults: list[Found]) -> str:
     """The linkId that a cell names: itself, or by the question's code. An unknown one stays: the rules speak of it."""
     if known is None or text in known.questions:
         return text
-    links = _link_ids(Same(known)).get(text, [])
+    links = _links_by_code(Same(known)).get(text, [])
     if len(links) > 1:
         faults.append(
             _fault("FEED-ANS-06", "several questions of the questionnaire have this code; name the linkId", "question")
@@ -144,7 +152,7 @@ def _items(rows: Sequence[Values], known: Any | None, faults: list[Found]) -> li
             some = "several of answer_code, answer_text and answer_number are" if given else "no answer column is"
             faults.append(_fault("FEED-ANS-10", f"{some} filled in a row of this response", "answer_code"))
         elif question is not None and given:
-            link = _link_id(question, known, faults)
+            link = link_id(question, known, faults)
             item = items.setdefault(link, {"linkId": link, "answer": []})
             item["answer"].append(_answer(given[0], row[given[0]], known.questions.get(link) if known else None))
     return list(items.values())
@@ -155,10 +163,10 @@ def _answer(name: str, text: str, question: Any | None) -> dict[str, Any]:
         return {"valueString": text}
     if name == "answer_number":
         return {"valueDecimal": Decimal(text)}
-    return {"valueCoding": _coding(text, question.options if question else ())}
+    return {"valueCoding": coding(text, question.options if question else ())}
 
 
-def _coding(text: str, options: Sequence[Any]) -> dict[str, Any]:
+def coding(text: str, options: Sequence[Any]) -> dict[str, Any]:
     """The option that a cell names by `code` or `system|code`. What is none keeps its code: the rules speak of it."""
     system, bar, code = text.rpartition("|")
     for option in options:
@@ -180,7 +188,7 @@ def whole(resource: dict[str, Any]) -> Values:
     return {"resource": resource | {"questionnaire": name}}
 
 
-def _whole(key: str | None, rows: Sequence[Values], around: Around) -> Built:
+def built_of_resource(key: str | None, rows: Sequence[Values], around: Around) -> Built:
     """A QuestionnaireResponse that came as a resource: as it is, but with the target's address of the questionnaire."""
     faults: list[Found] = []
     body = dict(next(row["resource"] for row in rows if "resource" in row))
@@ -189,7 +197,7 @@ def _whole(key: str | None, rows: Sequence[Values], around: Around) -> Built:
             _fault("LEDGER-13", "the key stands in this file more than once with different content", "response_id")
         )
     if isinstance(body.get("questionnaire"), str):
-        _, body["questionnaire"] = _questionnaire(body["questionnaire"], around, faults)
+        _, body["questionnaire"] = named_questionnaire(body["questionnaire"], around, faults)
     if body.get("questionnaire", "") is None:
         del body["questionnaire"]
     patient, encounter = id_of(body.get("subject")), id_of(body.get("encounter"))

@@ -1,11 +1,11 @@
 """Feed files as found in folders: read, checked, and matched to files by name."""
 
-import csv
 import hashlib
 import json
+import os
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from decimal import Decimal
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -13,10 +13,13 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from pipelines.feeds.kinds import KINDS
-from pipelines.feeds.paths import BadPath, parse_path
+from pipelines.feeds.crosswalks import BadCrosswalk, read_csv, read_database
+from pipelines.feeds.kinds import kind_of
+from pipelines.feeds.locate import line_of
+from pipelines.feeds.names import values_of, walk_all
 from pipelines.feeds.record import Kind
-from pipelines.feeds.schema import Crosswalk, FeedFile, Value
+from pipelines.feeds.rules import BadFeed, check_feed
+from pipelines.feeds.schema import Crosswalk, FeedFile
 
 BUILTIN = Path(__file__).parent / "builtin"
 CONTROL = ".control.json"
@@ -30,14 +33,15 @@ class FeedError(Exception):
 class Feed:
     """A feed: what its file says, and the crosswalks it names.
 
-    crosswalks: by declaration, from value to value. hash: of all that decides what a row becomes.
+    tables: the crosswalks from CSVs, by declaration, from value to value. hash: of all that decides what a row becomes.
     """
 
     file: FeedFile
     path: Path
     builtin: bool
-    crosswalks: Mapping[Crosswalk, Mapping[str, str]]
+    tables: Mapping[Crosswalk, Mapping[str, str]]
     hash: str
+    environ: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def name(self) -> str:
@@ -49,7 +53,7 @@ class Feed:
 
     @property
     def kind(self) -> Kind:
-        return KINDS[self.file.kind]
+        return kind_of(self.file)
 
     @property
     def resource(self) -> str:
@@ -68,6 +72,11 @@ class Feed:
     def max_rejects(self) -> int | Decimal | None:
         """How many rejects a file may have: a number of records, or (below 1) a share of them."""
         return self.file.max_rejects
+
+    def read_crosswalks(self) -> dict[Crosswalk, Mapping[str, str]]:
+        """All crosswalks, those from databases as they are now. Raises BadCrosswalk."""
+        queries = [walk for walk in _crosswalks(self.file) if walk.database]
+        return {**self.tables, **{walk: read_database(walk, self.environ) for walk in queries}}
 
     def format_of(self, file_name: str) -> str:
         """`csv` or `ndjson`: as the feed says, else by the file's name."""
@@ -120,124 +129,74 @@ def load_feeds(folders: Sequence[Path] = ()) -> Catalog:
     return Catalog((*by_name.values(), *(feed for feed in builtin if feed.name not in by_name)))
 
 
-def load_feed(path: Path, builtin: bool = False) -> Feed:
-    """One feed file. Raises FeedError with file and key."""
-    given = _parse(path)
+def load_feed(path: Path, builtin: bool = False, environ: Mapping[str, str] = os.environ) -> Feed:
+    """One feed file. Raises FeedError with file, key and line. environ: where databases of crosswalks are named."""
+    text = _text(path)
+    try:
+        given = tomllib.loads(text, parse_float=Decimal)
+    except tomllib.TOMLDecodeError as error:
+        raise FeedError(f"{path.name}: not TOML: {error}") from None
     given.setdefault("name", path.stem)
     given.setdefault("source", given["name"])
     try:
-        file = FeedFile.model_validate(given)
+        file = FeedFile.model_validate(_with_maps(given))
+        check_feed(file)
+        tables = {walk: read_csv(path.parent, walk) for walk in _crosswalks(file) if walk.file}
     except ValidationError as error:
-        raise FeedError(f"{path.name}: {_first_error(error)}") from None
-    _check_columns(path, file)
-    crosswalks = {walk: _read_crosswalk(path, walk) for walk in _crosswalks(file)}
-    return Feed(file, path, builtin, crosswalks, _hash(file, crosswalks))
+        raise FeedError(f"{path.name}: {_first_error(error, text)}") from None
+    except BadFeed as error:
+        raise FeedError(f"{path.name}: {error}{_at(text, error.path)}") from None
+    except BadCrosswalk as error:
+        raise FeedError(f"{path.name}: {error}") from None
+    return Feed(file, path, builtin, tables, _hash(file, tables), environ)
 
 
-def _parse(path: Path) -> dict[str, Any]:
+def _text(path: Path) -> str:
     try:
-        return tomllib.loads(path.read_bytes().decode("utf-8-sig"), parse_float=Decimal)
+        return path.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError:
         raise FeedError(f"{path.name}: a feed file is UTF-8") from None
-    except tomllib.TOMLDecodeError as error:
-        raise FeedError(f"{path.name}: not TOML: {error}") from None
     except OSError as error:
         raise FeedError(f"{path.name}: cannot be read: {error.strerror}") from None
 
 
-def _first_error(error: ValidationError) -> str:
-    found = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    place = ".".join(str(part) for part in found["loc"]) or "the file"
-    return f"{place}: {found['msg'].removeprefix('Value error, ')}"
-
-
-def _check_columns(path: Path, file: FeedFile) -> None:
-    """Only columns that the kind has, all that it requires, and no path that is none."""
-    kind = KINDS[file.kind]
-    for name in file.columns:
-        if name not in kind.by_name:
-            known = ", ".join(kind.by_name)
-            raise FeedError(f"{path.name}: columns.{name}: {file.kind} have no such column (they have {known})")
-    for column in kind.columns:
-        if column.required and column.name not in file.columns:
-            raise FeedError(f"{path.name}: columns.{column.name}: required for {file.kind}")
-    for place, name in _named_columns(file):
-        try:
-            parse_path(name)
-        except BadPath as error:
-            if file.format == "ndjson":
-                raise FeedError(f"{path.name}: {place}: {error}") from None
-    _check_each(path, file)
-
-
-def _check_each(path: Path, file: FeedFile) -> None:
-    """`each` reads an array of objects: comments have three parts, any other column takes their texts."""
-    for name, value in file.columns.items():
-        for part in walk(value):
-            if part.each is None:
-                continue
-            parts = {"text", "author_id", "time"} if name == "comments" else {"text"}
-            if part.column is None or "text" not in part.each or not part.each.keys() <= parts:
-                raise FeedError(
-                    f"{path.name}: columns.{name}.each: goes with column and has {', '.join(sorted(parts))}"
-                )
-    comments = file.columns.get("comments")
-    if comments and comments.each is None:
-        raise FeedError(f"{path.name}: columns.comments: each is expected: text, author_id and time of one comment")
-
-
-def _named_columns(file: FeedFile) -> Iterator[tuple[str, str]]:
-    for name in file.take:
-        yield f"take.{name}", name
-    for target, value in file.columns.items():
-        for found in walk(value):
-            yield from ((f"columns.{target}", name) for name in [found.column, *found.when] if name)
-
-
-def walk(value: Value) -> Iterator[Value]:
-    """A value and those it is made of, apart from the parts of `each`: those name columns of an array's objects."""
-    yield value
-    for part in [*(value.first or ()), *(value.join or ()), *(value.list_ or ())]:
-        yield from walk(part)
-
-
-def walk_all(value: Value) -> Iterator[Value]:
-    """`walk`, and the parts of `each`."""
-    for part in walk(value):
-        yield part
-        for inner in (part.each or {}).values():
-            yield from walk_all(inner)
-
-
-def _crosswalks(file: FeedFile) -> list[Crosswalk]:
-    found = (part.crosswalk for value in file.columns.values() for part in walk_all(value))
-    return list(dict.fromkeys(crosswalk for crosswalk in found if crosswalk))
-
-
-def _read_crosswalk(path: Path, crosswalk: Crosswalk) -> dict[str, str]:
-    """The CSV beside the feed file, from value to value."""
-    place = f"{path.name}: crosswalk {crosswalk.file}"
-    try:
-        with (path.parent / crosswalk.file).open(newline="", encoding="utf-8-sig") as file:
-            rows = csv.DictReader(file, strict=True)
-            if not {crosswalk.from_, crosswalk.to} <= set(rows.fieldnames or ()):
-                raise FeedError(f"{place}: no columns {crosswalk.from_} and {crosswalk.to}")
-            found: dict[str, str] = {}
-            for row in rows:
-                before, after = (row[crosswalk.from_] or "").strip(), (row[crosswalk.to] or "").strip()
-                if found.setdefault(before, after) != after:
-                    raise FeedError(f"{place}: line {rows.line_num}: a value that is translated in two ways")
-    except OSError as error:
-        raise FeedError(f"{place}: cannot be read: {error.strerror}") from None
-    except (csv.Error, UnicodeDecodeError):
-        raise FeedError(f"{place}: no CSV in UTF-8") from None
-    found.pop("", None)
+def _with_maps(given: Any, maps: Any = None, at: tuple[str, ...] = ()) -> Any:
+    """The same with each `values = "name"` replaced by the table `[maps.name]`."""
+    maps = given.get("maps") if not at else maps
+    if isinstance(given, list):
+        return [_with_maps(part, maps, (*at, str(place))) for place, part in enumerate(given)]
+    if not isinstance(given, dict):
+        return given
+    found = {name: _with_maps(part, maps, (*at, name)) for name, part in given.items()}
+    if isinstance(named := given.get("values"), str) and at:
+        if not isinstance(maps, dict) or named not in maps:
+            raise BadFeed((*at, "values"), f"there is no [maps.{named}]")
+        found["values"] = maps[named]
     return found
 
 
-def _hash(file: FeedFile, crosswalks: Mapping[Crosswalk, Mapping[str, str]]) -> str:
+def _first_error(error: ValidationError, text: str) -> str:
+    found = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    path = [part for part in found["loc"] if not (isinstance(part, str) and part.startswith("function-"))]
+    place = ".".join(str(part) for part in path) or "the file"
+    message = found["msg"].removeprefix("Value error, ")
+    return f"{place}: {message}{_at(text, path or message.partition(':')[0].split('.'))}"
+
+
+def _at(text: str, path: Sequence[object]) -> str:
+    line = line_of(text, path)
+    return f" (line {line})" if line else ""
+
+
+def _crosswalks(file: FeedFile) -> list[Crosswalk]:
+    found = (part.crosswalk for _, value in values_of(file) for part in walk_all(value))
+    return list(dict.fromkeys(crosswalk for crosswalk in found if crosswalk))
+
+
+def _hash(file: FeedFile, tables: Mapping[Crosswalk, Mapping[str, str]]) -> str:
+    """Of all that the feed file and the CSVs beside it say. What a database says is no part of the feed."""
     content = {
-        "feed": file.model_dump(mode="json", by_alias=True),
-        "crosswalks": [[walk.file, walk.from_, walk.to, sorted(rows.items())] for walk, rows in crosswalks.items()],
+        "feed": file.model_dump(mode="json", by_alias=True, exclude_defaults=True),
+        "crosswalks": [[walk.file, walk.from_, walk.to, sorted(rows.items())] for walk, rows in tables.items()],
     }
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

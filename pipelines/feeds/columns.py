@@ -8,11 +8,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 from decimal import Decimal, InvalidOperation
+from functools import partial
 from typing import Literal
 
 from fhir_service.interface.datatypes import CONTROLS, ID_PATTERN, instant_text, normal_time, parse_date
+from pipelines.feeds.numbers import PLAIN, Numbers
 
-Shape = Literal["key", "text", "code", "amount", "number", "time", "labels", "comments"]
+Shape = Literal["key", "text", "code", "amount", "number", "time", "labels", "comments", "answers"]
 MISSING = "the column is required and empty here"
 
 
@@ -46,22 +48,22 @@ class Column:
 
 @dataclass(frozen=True)
 class Conventions:
-    """How a feed writes times: the zone of those without an offset, and formats beside ISO 8601."""
+    """How a feed writes times and numbers: the zone of times without an offset, and formats beside ISO 8601."""
 
     zone: tzinfo
     dates: tuple[str, ...] = ()
+    numbers: Numbers = PLAIN
 
 
 Converter = Callable[[str], object]
 
 _ID = re.compile(ID_PATTERN)
-_PLAIN = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)", re.ASCII)
-_NUMBER = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,3})?", re.ASCII)
 _ISO_TIME = re.compile(
     r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d)(:\d\d)?(?:[.,](\d{1,9}))?\s?(Z|z|[+-]\d\d(?::?\d\d)?)?", re.ASCII
 )
 CENT = Decimal("0.01")
 LONGEST_AMOUNT = 25  # characters: within what decimals compute exactly
+LONGEST_NUMBER = 100
 
 
 def converter(column: Column, conventions: Conventions) -> Converter:
@@ -71,6 +73,10 @@ def converter(column: Column, conventions: Conventions) -> Converter:
         return lambda text: reference(text, types, bare)
     if column.shape == "time":
         return lambda text: time(text, conventions)
+    if column.shape == "amount":
+        return lambda text: amount(text, conventions.numbers)
+    if column.shape == "number":
+        return lambda text: number(text, conventions.numbers)
     return _CONVERTERS[column.shape]
 
 
@@ -118,36 +124,39 @@ def _wrong_type(kind: str, types: tuple[str, ...]) -> str:
     )
 
 
-def amount(text: str) -> object:
+def amount(text: str, numbers: Numbers = PLAIN) -> object:
     """Dollars as a plain decimal text, with two decimals where that is exact. What may be paid is a rule's matter."""
-    text = text.strip()
-    if not _PLAIN.fullmatch(text) or len(text) > LONGEST_AMOUNT:
-        return Fault(
-            "FEED-FILE-09", "no plain decimal amount (12.50); no currency sign, thousands or exponent is taken"
-        )
-    value = Decimal(text)
+    plain = numbers.amount(text)
+    if plain is None or len(plain) > LONGEST_AMOUNT:
+        return Fault("FEED-FILE-09", _no_amount(numbers))
+    value = Decimal(plain)
     cents = value.quantize(CENT)
     return f"{cents if cents == value else value:f}"
 
 
-def number(text: str) -> object:
+def _no_amount(numbers: Numbers) -> str:
+    if numbers == PLAIN:
+        return "no plain decimal amount (12.50); no currency sign, thousands or exponent is taken"
+    signs = f", with {' or '.join(numbers.currency)} or without" if numbers.currency else "; no currency sign is taken"
+    return f"no amount as the feed file says they are written ({numbers.example}{signs})"
+
+
+def number(text: str, numbers: Numbers = PLAIN) -> object:
     """A decimal as JSON writes it, digit for digit."""
-    text = text.strip()
-    if not _NUMBER.fullmatch(text) or len(text) > 100:
+    plain = numbers.number(text)
+    if plain is None or len(plain) > LONGEST_NUMBER:
         return Fault("FEED-FILE-09", "no decimal number")
-    return str(Decimal(text))
+    return str(Decimal(plain))
 
 
 def time(text: str, conventions: Conventions) -> object:
     """A date as it is; a datetime as the same instant in UTC."""
     text = text.strip()
-    try:
-        return _iso_time(text, conventions.zone)
-    except (ValueError, OverflowError):
-        pass
-    for form in conventions.dates:
+    readers: list[Callable[[str, tzinfo], str | Fault]] = [_iso_time]
+    readers += [partial(_formatted_time, form) for form in conventions.dates]
+    for read in readers:
         try:
-            return _formatted_time(text, form, conventions.zone)
+            return read(text, conventions.zone)
         except (ValueError, OverflowError):
             continue
     return Fault(
@@ -155,7 +164,7 @@ def time(text: str, conventions: Conventions) -> object:
     )
 
 
-def _iso_time(text: str, zone: tzinfo) -> str:
+def _iso_time(text: str, zone: tzinfo) -> str | Fault:
     if len(text) == 10:
         return parse_date(text).isoformat()
     match = _ISO_TIME.fullmatch(text)
@@ -167,21 +176,26 @@ def _iso_time(text: str, zone: tzinfo) -> str:
     return _instant(datetime.fromisoformat(f"{day}T{minute}{second or ':00'}{micros}{offset}"), zone)
 
 
-def _formatted_time(text: str, form: str, zone: tzinfo) -> str:
+def _formatted_time(form: str, text: str, zone: tzinfo) -> str | Fault:
     found = datetime.strptime(text, form)  # noqa: DTZ007 - made aware in the feed's zone
     if any(part in form for part in ("%H", "%I", "%X", "%c")):
         return _instant(found, zone)
     return found.date().isoformat()
 
 
-def _instant(found: datetime, zone: tzinfo) -> str:
-    """In UTC. A local time that the clock skipped does not exist; of one that came twice, the first is meant."""
+def _instant(found: datetime, zone: tzinfo) -> str | Fault:
+    """In UTC. A local time that the clock skips, or shows twice, is a fault: nobody can say which moment is meant."""
     if found.tzinfo is None:
-        local = found.replace(tzinfo=zone)
-        if local.astimezone(UTC).astimezone(zone).replace(tzinfo=None) != found:
-            raise ValueError
-        found = local
+        found = found.replace(tzinfo=zone)
+        first, second = found.utcoffset(), found.replace(fold=1).utcoffset()
+        if first is not None and second is not None and first != second:
+            what = _SKIPPED if first < second else _TWICE
+            return Fault("FEED-FILE-09", what.format(zone=zone))
     return instant_text(found)
+
+
+_SKIPPED = "a local time that does not exist: the clocks of {zone} skip it when they are put forward"
+_TWICE = "a local time that comes twice: the clocks of {zone} are put back over it; with its offset it is clear"
 
 
 def labels(found: object) -> object:
@@ -226,6 +240,4 @@ _CONVERTERS: dict[str, Converter] = {
     "key": key,
     "text": plain_text,
     "code": code,
-    "amount": amount,
-    "number": number,
 }

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from fhir_service.interface.datatypes import Malformed, parse_json
+from pipelines.feeds.dialect import dialect
 from pipelines.feeds.schema import FeedFile
 
 REJECT_ID, REASONS, TEXT = "_reject_id", "_reasons", "_text"
@@ -25,13 +26,13 @@ ID = re.compile(r"\b[0-9a-f]{16}\b")
 _GZIP = b"\x1f\x8b"
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _LEAD = re.compile(r'\{"_reject_id":"[^"]*","_reasons":')
-_ID_ELEMENT = re.compile(r'"_reject_id"\s*:\s*"([0-9a-f]{16})"')
+_ID_ELEMENT = re.compile(r'"_reject_id"\s*:\s*"([0-9a-f ]{16,})"')
 
 
-def id_of(found: Any) -> str | None:
-    """A reject's id, as far as a cell holds one."""
+def ids_of(found: Any) -> str | None:
+    """The ids of rejects in a cell, apart by spaces; None where something else is in it."""
     text = found.strip() if isinstance(found, str) else ""
-    return text if ID.fullmatch(text) else None
+    return text if text and ID.findall(text) == text.split() else None
 
 
 # --- CSV ------------------------------------------------------------------------------------------
@@ -42,7 +43,7 @@ class Columns:
 
     def __init__(self, header: Sequence[str], feed: FeedFile) -> None:
         self.places = {name: place for place, name in enumerate(header) if name in MARKS}
-        self._dialect = {"delimiter": feed.delimiter, "quotechar": feed.quote}
+        self._dialect = dialect(feed)
         leading = sorted(self.places.values()) == list(range(len(self.places)))
         self._lead = _leading_fields(len(self.places), feed) if leading else None
 
@@ -50,9 +51,9 @@ class Columns:
         return REJECT_ID in self.places
 
     def off(self, cells: list[str], raw: str) -> tuple[str | None, list[str], str]:
-        """The reject's id, and the row's own fields and text."""
+        """The ids of rejects, and the row's own fields and text."""
         place = self.places[REJECT_ID]
-        answered = id_of(cells[place]) if place < len(cells) else None
+        answered = ids_of(cells[place]) if place < len(cells) else None
         own = [cell for place, cell in enumerate(cells) if place not in self.places.values()]
         cut = self._lead.match(raw) if self._lead else None
         return answered, own, raw[cut.end() :] if cut else self._written(own, raw)
@@ -62,7 +63,7 @@ class Columns:
         cut = self._lead.match(raw) if self._lead else None
         if cut is None:
             return None, raw
-        return id_of(cut[1 + self.places[REJECT_ID]].strip(self._dialect["quotechar"])), raw[cut.end() :]
+        return ids_of(cut[1 + self.places[REJECT_ID]].strip(self._dialect["quotechar"] or " ")), raw[cut.end() :]
 
     def _written(self, cells: list[str], raw: str) -> str:
         return csv_text(cells, self._dialect) + (re.search(r"[\r\n]*\Z", raw) or [""])[0]
@@ -70,29 +71,33 @@ class Columns:
 
 def _leading_fields(number: int, feed: FeedFile) -> re.Pattern[str]:
     quote, delimiter = re.escape(feed.quote), re.escape(feed.delimiter)
-    field = rf"({quote}(?:[^{quote}]|{quote}{quote})*{quote}|[^{quote}{delimiter}\r\n]*){delimiter}"
+    quoted = rf"{quote}(?:[^{quote}]|{quote}{quote})*{quote}|" if quote else ""
+    field = rf"({quoted}[^{quote}{delimiter}\r\n]*){delimiter}"
     return re.compile(field * number)
 
 
-def csv_text(cells: Sequence[str], dialect: dict[str, str]) -> str:
-    """Fields as one CSV row, without an end of line."""
+def csv_text(cells: Sequence[str], written: dict[str, Any]) -> str:
+    """Fields as one CSV row, without an end of line. Where nothing is quoted, a delimiter within becomes a space."""
+    if written["quotechar"] is None:
+        special = "\r\n" + written["delimiter"] + (written["escapechar"] or "")
+        cells = [cell.translate(dict.fromkeys(map(ord, special), " ")) for cell in cells]
     text = io.StringIO()
-    csv.writer(text, lineterminator="", **dialect).writerow(cells)  # type: ignore[arg-type]
+    csv.writer(text, lineterminator="", **written).writerow(cells)
     return text.getvalue()
 
 
 def csv_lead(cells: Sequence[str], feed: FeedFile) -> str:
     """Fields to be put before a row."""
-    return csv_text(cells, {"delimiter": feed.delimiter, "quotechar": feed.quote}) + feed.delimiter
+    return csv_text(cells, dialect(feed)) + feed.delimiter
 
 
 # --- NDJSON ---------------------------------------------------------------------------------------
 
 
-def marked_line(text: str, reject_id: str, reasons: Sequence[Any]) -> str:
+def marked_line(text: str, reject_ids: str, reasons: Sequence[Any]) -> str:
     """A line with the marks in it. What is no JSON object stands whole in `_text`, so that the line is one."""
     text = text.strip()
-    lead = f'{{"_reject_id":{json.dumps(reject_id)},"_reasons":{_compact(reasons)}'
+    lead = f'{{"_reject_id":{json.dumps(reject_ids)},"_reasons":{_compact(reasons)}'
     own = _object(text)
     if own is None or TEXT in own or own.keys() & set(MARKS):
         return f'{lead},"_text":{json.dumps(text)}}}'
@@ -100,14 +105,14 @@ def marked_line(text: str, reject_id: str, reasons: Sequence[Any]) -> str:
 
 
 def unmarked_line(text: str) -> tuple[str | None, str]:
-    """The reject's id, and the line without the marks."""
+    """The ids of rejects, and the line without the marks."""
     if REJECT_ID not in text:
         return None, text
     own = _object(text)
     if own is None:
         found = _ID_ELEMENT.search(text)
-        return found and found[1], text
-    answered = id_of(own.pop(REJECT_ID, None))
+        return ids_of(found and found[1]), text
+    answered = ids_of(own.pop(REJECT_ID, None))
     own.pop(REASONS, None)
     if isinstance(own.get(TEXT), str):
         return answered, own[TEXT] + "\n"

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
-from pipelines.feeds.columns import Column, cents, micros, resource_micros
-from pipelines.feeds.record import Around, Built, Kind, Values, id_of, refer
+from pipelines.feeds.columns import Column, Fault, cents, micros, resource_micros
+from pipelines.feeds.record import Around, Built, Found, Kind, Values, id_of, refer
 
 COLUMNS = (
     Column("payment_id", "key", "FEED-PAY-01", "PaymentNotice.identifier", required=True),
@@ -13,6 +13,12 @@ COLUMNS = (
     Column("amount", "amount", "FEED-PAY-03", "PaymentNotice.amount", required=True, stand_in="1.00"),
     Column("paid_on", "time", "FEED-PAY-04", "PaymentNotice.created", required=True, stand_in="2000-01-01"),
     Column("claim_id", ("Claim",), "FEED-PAY-05", "PaymentNotice.extension"),
+)
+
+REFUND = Found(
+    Fault("PAY-25", "a refund: the amount is below zero, and the interface takes payments only; enter it in the chart"),
+    "PaymentNotice.amount",
+    "amount",
 )
 
 
@@ -32,7 +38,9 @@ def build(key: str | None, rows: Sequence[Values], around: Around) -> Built:
         body["amount"] = {"value": Decimal(amount), "currency": "USD"}
     body["payment"] = {}
     body["recipient"] = {}
-    return Built(body, patient and patient[8:], patient or f"payment/{key}", micros(row.get("paid_on")), cents(amount))
+    faults = (REFUND,) if amount and amount.startswith("-") and Decimal(amount) else ()
+    at = micros(row.get("paid_on"))
+    return Built(body, patient and patient[8:], patient or f"payment/{key}", at, cents(amount), faults)
 
 
 def _whole(key: str | None, row: Values, around: Around) -> Built:
@@ -44,7 +52,8 @@ def _whole(key: str | None, row: Values, around: Around) -> Built:
         body["created"] = around.created
     patient = id_of(body.get("request"))
     lane = f"Patient/{patient}" if patient else f"payment/{key}"
-    return Built(body, patient, lane, None if row.get("at") is None else int(row["at"]), _cents(value))
+    faults = (REFUND,) if isinstance(value, Decimal) and value < 0 else ()
+    return Built(body, patient, lane, None if row.get("at") is None else int(row["at"]), _cents(value), faults)
 
 
 def whole(resource: dict[str, Any]) -> Values:

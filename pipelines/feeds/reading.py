@@ -3,26 +3,24 @@
 A row that cannot be told what it is becomes a `BadRow`; a file whose rows cannot be told apart is `Unreadable`.
 """
 
-import codecs
 import csv
-import gzip
-import io
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self, TextIO
+from typing import Any, Self
 
 from fhir_service.interface.datatypes import Malformed, parse_json
 from pipelines.batch import Unreadable
 from pipelines.feeds.columns import Fault
-from pipelines.feeds.marks import Columns, unmarked_line
+from pipelines.feeds.dialect import dialect
+from pipelines.feeds.marks import REJECT_ID, Columns, unmarked_line
+from pipelines.feeds.names import named_columns, position
+from pipelines.feeds.opening import DAMAGED, GZIP_DAMAGED, NAME_THE_ENCODING, open_text
 from pipelines.feeds.schema import FeedFile
 
 CHUNK = 5_000
 CHUNK_SIZE = 16 << 20
 LONGEST_LINE = 2 << 20
-GZIP = b"\x1f\x8b"
 csv.field_size_limit(LONGEST_LINE)
 
 
@@ -71,7 +69,7 @@ class Counted:
 class Reader:
     """A file, read once from its beginning. header: the names of a CSV's columns, None for NDJSON.
 
-    header_text: the header's own lines. answers: by line, the id of the reject that a row says it answers; the marks
+    header_text: the header's own lines. answers: by line, the ids of the rejects that a row says it answers; the marks
     that say so are in none of the above.
     """
 
@@ -83,19 +81,18 @@ class Reader:
         self._taken: list[str] = []
         self._form = form
         self.header: list[str] | None = None
+        self._width: int | None = None
         self.header_text = ""
         self._marks = Columns((), feed)
         self.answers: dict[int, str] = {}
 
     def __enter__(self) -> Self:
-        self._file = _open(self._path, self.name, self.feed)
+        self._file = open_text(self._path, self.name, self.feed)
         self._lines = self._physical_lines()
-        self._csv = csv.reader(
-            self._lines, strict=True, delimiter=self.feed.delimiter, quotechar=self.feed.quote, doublequote=True
-        )
+        self._csv = csv.reader(self._lines, strict=True, **dialect(self.feed))
         try:
             if self._form == "csv":
-                self.header = self._read_header()
+                self._begin()
         except BaseException:
             self._file.close()
             raise
@@ -103,6 +100,11 @@ class Reader:
 
     def __exit__(self, *_: object) -> None:
         self._file.close()
+
+    @property
+    def width(self) -> int:
+        """How many fields a row has; where there is no header, as far as is known yet."""
+        return self._width or len(self.header or ())
 
     def chunks(self) -> Iterator[Chunk]:
         """The rows, some thousand at a time."""
@@ -124,12 +126,14 @@ class Reader:
                 if len(line) >= limit:
                     raise Unreadable(f"{self.name}: line {self.counted.lines + 1} is longer than 2 MiB; {_NOT_ROWS}")
                 self.counted.lines += 1
+                if self.counted.lines == 1:
+                    line = line.removeprefix("\ufeff")
                 taken.append(line)
                 yield line
-        except _DAMAGED:
-            raise Unreadable(f"{self.name}: {_GZIP_DAMAGED}") from None
-        except UnicodeDecodeError:
-            raise Unreadable(f"{self.name}: not text in {self.feed.encoding}; {_NAME_THE_ENCODING}") from None
+        except DAMAGED:
+            raise Unreadable(f"{self.name}: {GZIP_DAMAGED}") from None
+        except UnicodeError:
+            raise Unreadable(f"{self.name}: not text in {self.feed.encoding}; {NAME_THE_ENCODING}") from None
 
     def _take(self) -> tuple[int, int, str]:
         """First line, number of lines and text of what was read since the last time."""
@@ -141,21 +145,51 @@ class Reader:
 
     # --- CSV --------------------------------------------------------------------------------------
 
-    def _read_header(self) -> list[str]:
+    def _begin(self) -> None:
+        """To the first row. Corrected rejects have their header on the first line, whatever their feed says."""
+        marked = self.feed.header != 1 and self._first_line_is_marked()
+        if self.feed.header or marked:
+            self.header = self._read_header(0 if marked else self.feed.header - 1)
+            self._width = len(self.header)
+        if not self.feed.header:
+            self.header = self._positions()
+
+    def _first_line_is_marked(self) -> bool:
+        try:
+            return REJECT_ID in self._file.readline(LONGEST_LINE)
+        except (*DAMAGED, UnicodeError):
+            return False
+        finally:
+            self._file.seek(0)
+
+    def _positions(self) -> list[str]:
+        """What stands for a header where there is none: as many columns as the feed names."""
+        most = max((position(name) or 0 for name in named_columns(self.feed)), default=0)
+        return [f"#{place}" for place in range(1, most + 1)]
+
+    def _read_header(self, skip: int) -> list[str]:
+        """The names of the columns, on the first line with something on it after those to skip."""
+        for _ in range(skip):
+            next(self._lines, None)
+        before = self._take()[1]
         try:
             for cells in self._csv:
                 _, lines, raw = self._take()
                 if not cells:
                     self.counted.blank += lines
                     continue
-                self.counted.header = lines
+                self.counted.header = before + lines
                 if _unreadable(raw):
                     raise Unreadable(
-                        f"{self.name}: the header is not text in {self.feed.encoding}; {_NAME_THE_ENCODING}"
+                        f"{self.name}: the header is not text in {self.feed.encoding}; {NAME_THE_ENCODING}"
                     )
                 return self._own_header([cell.strip() for cell in cells], raw)
         except csv.Error:
-            raise Unreadable(f"{self.name}: the first line is no CSV header; {_NOT_ROWS}") from None
+            raise Unreadable(
+                f"{self.name}: the {'first line' if not skip else 'header'} is no CSV header; {_NOT_ROWS}"
+            ) from None
+        if before:
+            raise Unreadable(f"{self.name}: nothing on line {skip + 1} or after it, where the header should be")
         raise Unreadable(f"{self.name}: the file is empty; export it again")
 
     def _own_header(self, names: list[str], raw: str) -> list[str]:
@@ -169,9 +203,9 @@ class Reader:
         self._answering(line, answered)
         return cells, raw
 
-    def _answering(self, line: int, reject_id: str | None) -> None:
-        if reject_id:
-            self.answers[line] = reject_id
+    def _answering(self, line: int, reject_ids: str | None) -> None:
+        if reject_ids:
+            self.answers[line] = reject_ids
 
     def _csv_rows(self, chunk: Chunk) -> Iterator[None]:
         while True:
@@ -194,20 +228,30 @@ class Reader:
 
     def _good_rows(self, chunk: Chunk) -> Iterator[None]:
         """Rows up to the next one that is wrongly quoted."""
-        width = len(self.header or ())
+        width, least = self._width, len(self.header or ())
         for found in self._csv:
             line, lines, raw = self._take()
             if not found:
                 self.counted.blank += lines
                 continue
             cells, raw = self._own(line, found, raw) if self._marks else (found, raw)
+            if width is None and len(cells) >= least:
+                self._width = width = len(cells)
             if len(cells) != width:
-                chunk.bad.append(BadRow(line, lines, raw, _ragged(len(cells), width), cells))
+                chunk.bad.append(BadRow(line, lines, raw, self._ragged(len(cells), width), cells))
             elif fault := _unreadable(raw):
                 chunk.bad.append(BadRow(line, lines, raw, fault, cells))
             else:
                 chunk.add(cells, line, lines, raw)
             yield
+
+    def _ragged(self, fields: int, width: int | None) -> Fault:
+        if width is None:
+            return Fault("FEED-FILE-02", f"{fields} fields where the feed names column {len(self.header or ())}")
+        where = "the header has" if self.feed.header else "the first row has"
+        sign = _SIGNS.get(self.feed.delimiter, f"'{self.feed.delimiter}'")
+        quotes = f"; a {sign} inside a field needs quotes" if self.feed.quote else ""
+        return Fault("FEED-FILE-02", f"{fields} fields where {where} {width}{quotes}")
 
     # --- NDJSON -----------------------------------------------------------------------------------
 
@@ -242,17 +286,13 @@ class Reader:
             raise Unreadable(f"{self.name}: the file is empty; export it again")
 
 
-_DAMAGED = (EOFError, gzip.BadGzipFile, zlib.error)
-_GZIP_DAMAGED = "the gzip data is cut off or damaged; export the file again"
 _NOT_ROWS = "check that it is the export it is named for"
-_NAME_THE_ENCODING = 'export it as UTF-8, or name its encoding in the feed file (encoding = "windows-1252")'
 _BAD_QUOTING = Fault(
     "FEED-FILE-02", "wrong quoting: a quote inside a field is doubled, and a closing quote ends the field"
 )
 
 
-def _ragged(fields: int, width: int) -> Fault:
-    return Fault("FEED-FILE-02", f"{fields} fields where the header has {width}; a comma inside a field needs quotes")
+_SIGNS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
 
 
 def _unreadable(raw: str) -> Fault | None:
@@ -264,47 +304,10 @@ def _unreadable(raw: str) -> Fault | None:
     try:
         raw.encode()
     except UnicodeEncodeError:
-        return Fault("FEED-FILE-02", f"bytes that are not in the file's encoding; {_NAME_THE_ENCODING}")
+        return Fault("FEED-FILE-02", f"bytes that are not in the file's encoding; {NAME_THE_ENCODING}")
     return None
 
 
 def printable(raw: str) -> str:
     """A row's text as Parquet can hold it."""
     return raw if raw.isascii() else raw.encode("utf-8", "backslashreplace").decode()
-
-
-# --- Opening --------------------------------------------------------------------------------------
-
-_BOMS = {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
-
-
-def _open(path: Path, name: str, feed: FeedFile) -> TextIO:
-    """The file as text, unpacked when it is gzip. Raises Unreadable for what is surely no text."""
-    encoding = codecs.lookup(feed.encoding).name
-    try:
-        with path.open("rb") as file:
-            packed = file.read(2) == GZIP
-        with gzip.open(path) if packed else path.open("rb") as file:
-            _surely_text(file.read(4096), name, encoding)
-        stream: Any = gzip.open(path) if packed else path.open("rb")  # noqa: SIM115 - the reader closes it
-    except _DAMAGED:
-        raise Unreadable(f"{name}: {_GZIP_DAMAGED}") from None
-    except OSError as error:
-        raise Unreadable(f"{name}: cannot be read: {error.strerror}") from None
-    if encoding == "utf-8":
-        encoding = "utf-8-sig"
-    errors = "strict" if encoding.startswith(("utf-16", "utf-32")) else "surrogateescape"
-    return io.TextIOWrapper(stream, encoding, errors, newline="")
-
-
-def _surely_text(start: bytes, name: str, encoding: str) -> None:
-    if not start:
-        raise Unreadable(f"{name}: the file is empty; export it again")
-    if encoding.startswith(("utf-16", "utf-32")):
-        return
-    if start[:2] in _BOMS:
-        raise Unreadable(f'{name}: the file is UTF-16; export it as UTF-8, or say encoding = "utf-16" in the feed file')
-    if start.startswith((b"PK\x03\x04", b"%PDF", b"\xd0\xcf\x11\xe0")):
-        raise Unreadable(f"{name}: the file is a workbook, an archive or a PDF; export it as CSV")
-    if start.count(0) * 10 > len(start):
-        raise Unreadable(f"{name}: the file is binary or in another encoding; {_NAME_THE_ENCODING}")

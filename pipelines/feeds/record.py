@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from fhir_service.interface.site import Site
 from pipelines.feeds.columns import Column, Fault
+from pipelines.feeds.numbers import PLAIN, Numbers
 
 Values = dict[str, Any]
 
@@ -22,7 +23,8 @@ class Built(NamedTuple):
     """A record as the interface takes it, with what the ledger keeps of it.
 
     body: the FHIR resource, numbers as Decimal. lane: records of one lane are sent one after another.
-    at: microseconds since 1970 in UTC. cents: the amount of a payment.
+    at: microseconds since 1970 in UTC. cents: the amount of a payment. places: where items of the body, in their order,
+    come from, as `Found.column` would name it.
     """
 
     body: dict[str, Any]
@@ -31,6 +33,7 @@ class Built(NamedTuple):
     at: int | None = None
     cents: int | None = None
     faults: tuple[Found, ...] = ()
+    places: tuple[str, ...] = ()
 
 
 class Around(NamedTuple):
@@ -39,6 +42,7 @@ class Around(NamedTuple):
     site: Site
     questionnaires: Any
     created: str
+    numbers: Numbers = PLAIN
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,12 @@
 """What a feed file (TOML) may say, as pydantic models. `mapping.py` does what it says, `docs/feeds.md` explains it."""
 
+import re
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Annotated, Any, Literal, Self
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, field_validator, model_validator
 
 Kind = Literal["payments", "answers", "tasks"]
 Policy = Literal["skip", "reject", "update", "supersede"]
@@ -15,6 +17,32 @@ POLICIES: dict[str, tuple[Policy, ...]] = {
     "answers": ("skip", "reject", "supersede"),
     "tasks": ("skip", "reject", "update"),
 }
+
+
+def is_position(given: object) -> bool:
+    """Whether a feed file names a column by its number."""
+    return isinstance(given, int) and not isinstance(given, bool) and given > 0
+
+
+def known_encoding(name: str) -> str:
+    """The name of an encoding, when it is one of text."""
+    try:
+        "".encode(name)
+        odd = name.lower().replace("-", "_") in ("idna", "punycode", "undefined", "unicode_escape", "utf_7")
+    except (LookupError, ValueError):
+        odd = True
+    if odd or "escape" in name:
+        raise ValueError("no encoding that Python knows (utf-8, utf-16, windows-1252, ...)")
+    return name
+
+
+def is_date_format(form: str) -> bool:
+    """Whether `strptime` can read a whole date by this format: year, month and day."""
+    try:
+        datetime.strptime(datetime(2001, 2, 3, 4, 5, 6, tzinfo=UTC).strftime(form), form)  # noqa: DTZ007 - only tried
+    except (ValueError, re.error):
+        return False
+    return all(re.search(f"%[{letters}]", form) for letters in ("Yyxc", "mbBjxc", "djxc"))
 
 
 class Part(BaseModel):
@@ -50,17 +78,43 @@ class Test(Part):
 
 
 class Crosswalk(Part):
-    """A CSV beside the feed file that translates values: column `from` to column `to`."""
+    """What translates values: a CSV beside the feed file, or a query on a database; column `from` to column `to`.
 
-    file: str
-    from_: str = Field(alias="from")
-    to: str
+    database: the name of the environment variable that holds its SQLAlchemy URL. Of a query, the first two columns are
+    taken when none are named.
+    """
+
+    file: str | None = None
+    encoding: str = "utf-8"
+    delimiter: str = Field(",", min_length=1, max_length=1)
+    database: str | None = Field(None, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")
+    query: str | None = None
+    from_: str | None = Field(None, alias="from")
+    to: str | None = None
+
+    @field_validator("encoding")
+    @classmethod
+    def _known_encoding(cls, name: str) -> str:
+        return known_encoding(name)
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> Self:
+        if (self.file is None) == (self.database is None) or (self.database is None) != (self.query is None):
+            raise ValueError("file, or database and query, are expected")
+        if (self.from_ is None) != (self.to is None) or (self.file and self.from_ is None):
+            raise ValueError("from and to are expected: the columns that it translates between")
+        return self
+
+    @property
+    def name(self) -> str:
+        """What a message calls it."""
+        return self.file or self.database or ""
 
 
 class Value(Part):
     """Where a value comes from (one of `column`, `first`, `join`, `list`, `constant`) and what is done to it."""
 
-    column: str | None = None
+    column: Annotated[str, BeforeValidator(lambda given: f"#{given}" if is_position(given) else given)] | None = None
     first: tuple["Value", ...] | None = None
     join: tuple["Value", ...] | None = None
     list_: tuple["Value", ...] | None = Field(None, alias="list")
@@ -73,16 +127,18 @@ class Value(Part):
     crosswalk: Crosswalk | None = None
     before: str = ""
     scale: Decimal | None = None
+    split: str = ""
+    by: Literal["code", "display"] = "code"
     each: dict[str, "Value"] | None = None
 
     @model_validator(mode="before")
     @classmethod
     def _short(cls, given: Any) -> Any:
-        """`"AMOUNT"` stands for `{ column = "AMOUNT" }`."""
-        if isinstance(given, str):
+        """`"AMOUNT"` stands for `{ column = "AMOUNT" }`, 3 for `{ column = "#3" }`."""
+        if isinstance(given, str) or is_position(given):
             return {"column": given}
         if not isinstance(given, dict):
-            raise ValueError("a column's name or a table is expected")  # noqa: TRY004 - pydantic wants it
+            raise ValueError("a column's name, its position (1 is the first) or a table is expected")  # noqa: TRY004 - pydantic wants it
         return given
 
     @model_validator(mode="after")
@@ -95,6 +151,31 @@ class Value(Part):
         return self
 
 
+class Comment(Part):
+    """A comment of a task, made of columns of its own. Where `text` is empty there is none."""
+
+    text: Value
+    author_id: Value | None = None
+    time: Value | None = None
+
+    @property
+    def parts(self) -> dict[str, Value]:
+        found = {"text": self.text, "author_id": self.author_id, "time": self.time}
+        return {name: value for name, value in found.items() if value}
+
+
+class Trailer(Part):
+    """The last row of a file, told by `when`: how many rows came before it, and the sum of their amounts."""
+
+    when: dict[str, Test] = Field(min_length=1)
+    rows: Value | None = None
+    amount: Value | None = None
+
+    @property
+    def totals(self) -> dict[str, Value]:
+        return {name: value for name, value in (("rows", self.rows), ("amount", self.amount)) if value}
+
+
 class FeedFile(Part):
     """A whole feed file."""
 
@@ -104,24 +185,53 @@ class FeedFile(Part):
     files: tuple[str, ...] = Field(min_length=1)
     format: Literal["csv", "ndjson"] | None = None
     encoding: str = "utf-8"
-    delimiter: str = Field(",", min_length=1, max_length=1)
-    quote: str = Field('"', min_length=1, max_length=1)
+    delimiter: str = Field(",", pattern=r"^[^\r\n\x00]$")
+    quote: str = Field('"', pattern=r"^[^\r\n\x00]?$")
+    escape: str = Field("", pattern=r"^[^\r\n\x00]?$")
+    skip_spaces: bool = False
+    header: Annotated[int, Field(ge=0, le=1000)] = 1
+    empty: tuple[str, ...] = ()
     timezone: str = "UTC"
     dates: tuple[str, ...] = ()
+    decimal: Literal[".", ","] = "."
+    thousands: Literal["", ".", ",", " ", "'"] = ""
+    currency: tuple[str, ...] = ()
     resources: bool = False
+    one_row_per: Literal["comment"] | None = None
     changed: Policy = "reject"
     max_rejects: Annotated[int | Decimal, Field(ge=0)] | None = None
     take: dict[str, Test] = {}
-    columns: dict[str, Value]
+    trailer: Trailer | None = None
+    maps: dict[str, dict[str, str]] = {}
+    columns: dict[str, Value] = {}
+    questions: dict[str, Value] = {}
+    comments: tuple[Comment, ...] = ()
+
+    @field_validator("currency", "empty", "dates", "files", mode="before")
+    @classmethod
+    def _short_list(cls, given: Any) -> Any:
+        """`"$"` stands for `["$"]`."""
+        return [given] if isinstance(given, str) else given
 
     @field_validator("encoding")
     @classmethod
     def _known_encoding(cls, name: str) -> str:
-        try:
-            "".encode(name)
-        except LookupError:
-            raise ValueError("no encoding that Python knows (utf-8, utf-16, windows-1252, ...)") from None
-        return name
+        return known_encoding(name)
+
+    @field_validator("dates")
+    @classmethod
+    def _known_dates(cls, forms: tuple[str, ...]) -> tuple[str, ...]:
+        for form in forms:
+            if not is_date_format(form):
+                raise ValueError(f"'{form}' is no format of a date (such as %d.%m.%Y %H:%M)")
+        return forms
+
+    @field_validator("currency")
+    @classmethod
+    def _known_currency(cls, signs: tuple[str, ...]) -> tuple[str, ...]:
+        if any(not sign.strip() or re.search(r"[\d.,()+\-]", sign) for sign in signs):
+            raise ValueError("a sign or code is expected ($, USD, US$)")
+        return signs
 
     @field_validator("timezone")
     @classmethod
@@ -136,4 +246,27 @@ class FeedFile(Part):
     def _policy_fits(self) -> Self:
         if self.changed not in POLICIES[self.kind]:
             raise ValueError(f"changed: {self.kind} take one of {', '.join(POLICIES[self.kind])}")
+        return self
+
+    @model_validator(mode="after")
+    def _signs_differ(self) -> Self:
+        signs = [sign for sign in (self.delimiter, self.quote, self.escape) if sign]
+        if len(set(signs)) < len(signs):
+            raise ValueError("delimiter, quote and escape: three different characters are expected")
+        if self.thousands == self.decimal:
+            raise ValueError('thousands: not the decimal sign; for 1.234,50 say decimal = "," and thousands = "."')
+        return self
+
+    @model_validator(mode="after")
+    def _sections_fit(self) -> Self:
+        """What only one kind of record has."""
+        for section, kind in (("questions", "answers"), ("comments", "tasks"), ("one_row_per", "tasks")):
+            if getattr(self, section) and self.kind != kind:
+                raise ValueError(f"{section}: goes with kind = '{kind}'")
+        if self.comments and "comments" in self.columns:
+            raise ValueError("comments: either [[comments]] or columns.comments")
+        if self.comments and self.one_row_per:
+            raise ValueError("one_row_per: a comment of each row is made of columns.comment, not of [[comments]]")
+        if self.trailer and self.trailer.amount and self.kind != "payments":
+            raise ValueError("trailer.amount: goes with kind = 'payments'")
         return self

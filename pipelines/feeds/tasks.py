@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from pipelines.feeds.columns import Column, micros, resource_micros
-from pipelines.feeds.record import Around, Built, Kind, Values, id_of, refer
+from pipelines.feeds.columns import Column, Fault, micros, resource_micros
+from pipelines.feeds.record import Around, Built, Found, Kind, Values, id_of, refer
 
 COLUMNS = (
     Column("task_id", "key", "FEED-TASK-01", "Task.identifier", required=True),
@@ -29,8 +29,28 @@ COLUMNS = (
 def build(key: str | None, rows: Sequence[Values], around: Around) -> Built:
     """The Task of a row. What could not be mapped is left out."""
     (row,) = rows
-    if "resource" in row:
-        return _whole(key, row)
+    return _whole(key, row) if "resource" in row else _task(key, row, _notes(row), around)
+
+
+def build_of_rows(key: str | None, rows: Sequence[Values], around: Around) -> Built:
+    """The Task of rows that share a key: each row has a comment of its own, all else is the same in all of them."""
+    first = rows[0]
+    if "resource" in first and len(rows) == 1:
+        return _whole(key, first)
+    differing = [column for column in COLUMNS[1:] if any(_differ(row, first, column.name) for row in rows[1:])]
+    faults = [Found(DISAGREE, column.element, column.name) for column in differing]
+    notes = [note for row in rows for note in _notes(row)]
+    return _task(key, first, notes, around)._replace(faults=tuple(faults))
+
+
+DISAGREE = Fault("LEDGER-13", "the rows of this task do not agree on it")
+
+
+def _differ(row: Values, first: Values, name: str) -> bool:
+    return not name.startswith("comment") and row.get(name) != first.get(name)
+
+
+def _task(key: str | None, row: Values, notes: list[dict[str, Any]], around: Around) -> Built:
     get = row.get
     body: dict[str, Any] = {"resourceType": "Task", "intent": "unknown"}
     if group := get("group_id"):
@@ -42,7 +62,7 @@ def build(key: str | None, rows: Sequence[Values], around: Around) -> Built:
     body.update({element: refer(target) for element, target in named.items() if target is not None})
     if due := get("due"):
         body["restriction"] = {"period": {"end": due}}
-    if notes := _notes(row):
+    if notes:
         body["note"] = notes
     if labels := get("labels"):
         body["input"] = [{"type": {"text": "label"}, "valueString": label} for label in labels]
@@ -77,3 +97,4 @@ def _whole(key: str | None, row: Values) -> Built:
 
 
 TASKS = Kind("tasks", "Task", "task_id", COLUMNS, build)
+TASKS_BY_COMMENT = Kind("tasks", "Task", "task_id", COLUMNS, build_of_rows, grouped=True, member="Task.note")

@@ -1,5 +1,6 @@
 """Each record's body, built and checked: accepted, skipped as a repeat, or rejected with every reason."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -11,7 +12,7 @@ from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.vocabulary import Problem, check
 from pipelines import spill
 from pipelines.feeds.catalog import Feed
-from pipelines.feeds.mapping import source_label
+from pipelines.feeds.names import source_label
 from pipelines.feeds.record import Around, Built, Found, Values
 from pipelines.validation.content import dump, sha
 from pipelines.validation.grouping import Row, records, repeated
@@ -30,7 +31,7 @@ def check_records(
     answers: Mapping[int, str],
     only: Mapping[int, Sequence[str]] | None = None,
 ) -> None:
-    """answers: by line, the reject that a row answers. only: the lines that the records wanted begin on, and theirs."""
+    """answers: by line, the rejects that rows answer. only: the lines that the records wanted begin on, and theirs."""
     folder = found.folder
     answered: list[tuple[int, str]] = []
     lines = 0
@@ -49,7 +50,7 @@ def check_records(
                 lines += sum(row.lines for row in rows)
                 answered.extend((first, reject_id) for reject_id in only[first])
             elif answers:
-                answered.extend((first, answers[row.line]) for row in rows if row.line in answers)
+                answered.extend((first, name) for row in rows for name in answers.get(row.line, "").split())
             checker.take(rows)
             if done % spill.BATCH == 0:
                 progress(done)
@@ -59,6 +60,9 @@ def check_records(
         with spill.Writer(folder / "answers.parquet", ANSWERS) as out:
             for row in dict.fromkeys(answered):
                 out.add(*row)
+
+
+_ITEM = re.compile(r"\w+\.item\[(\d+)\]")
 
 
 class Checker:
@@ -82,6 +86,9 @@ class Checker:
         self.check = partial(check, RESOURCES[feed.resource], site=around.site, lookup=around.questionnaires)
         self.names = [column.name for column in self.kind.columns[1:]]
         self.labels = {name: source_label(value) for name, value in feed.file.columns.items()}
+        self.labels |= {f"questions.{name}": source_label(value) for name, value in feed.file.questions.items()}
+        if feed.file.comments:
+            self.labels["comments"] = ", ".join(source_label(comment.text) for comment in feed.file.comments)
         self.mapped = [column for column in self.kind.columns if column.name in self.labels]
 
     def take(self, rows: list[Row]) -> None:
@@ -122,7 +129,7 @@ class Checker:
     def _differs(self, row: Row) -> Reason:
         message = f"the key stands in this file more than once, first on line {row.first_line}, with different content"
         key = self.kind.columns[0]
-        return Reason("map", "LEDGER-13", key.element, self.labels[key.name], message)
+        return Reason("map", "LEDGER-13", key.element, self.labels.get(key.name), message)
 
     def _stand_in(self, values: list[Values]) -> set[str]:
         """Fills in what is required and missing, so that the rules can speak of the rest."""
@@ -142,17 +149,19 @@ class Checker:
             if hidden and problem.expression.startswith(hidden):
                 continue
             if problem.given or self.strict:
-                yield self._reason(problem)
+                yield self._reason(problem, built)
             else:
                 self.found.warnings[problem.rule] += 1
 
-    def _reason(self, problem: Problem) -> Reason:
+    def _reason(self, problem: Problem, built: Built) -> Reason:
         retryable = problem.rule.startswith(RETRYABLE)
-        column = self._column(problem.expression)
+        column = self._column(problem.expression, built.places)
         return Reason("rule", problem.rule, problem.expression, column, problem.message or problem.text, retryable)
 
-    def _column(self, expression: str) -> str | None:
+    def _column(self, expression: str, places: Sequence[str]) -> str | None:
         """The source column that an element came from."""
+        if places and (item := _ITEM.match(expression)):
+            return self.labels.get(places[int(item[1])])
         near = [column for column in self.mapped if expression.startswith(column.element)]
         exact = [column for column in near if column.tail and column.tail in expression]
         return next((self.labels[column.name] for column in exact or near), None)

@@ -12,11 +12,13 @@ from pipelines.feeds.catalog import Feed
 from pipelines.feeds.columns import MISSING, Fault, key, micros
 from pipelines.feeds.mapping import Mapper, path_heads, unnamed_columns
 from pipelines.feeds.marks import marked_form
+from pipelines.feeds.names import place_of
 from pipelines.feeds.reading import BadRow, Chunk, Reader, printable
 from pipelines.feeds.record import Found, Kind, Values
 from pipelines.validation.content import dump, sha
 from pipelines.validation.outcome import Validated
 from pipelines.validation.tables import MAPPED
+from pipelines.validation.trailer import Trailers
 
 
 def form_of(received: Received, feed: Feed) -> str:
@@ -24,16 +26,18 @@ def form_of(received: Received, feed: Feed) -> str:
     return marked_form(received.path_in_batch) or feed.format_of(received.file_name)
 
 
-def map_file(received: Received, feed: Feed, to: Path, found: Validated) -> Mapping[int, str]:
+def map_file(received: Received, feed: Feed, to: Path, found: Validated) -> tuple[Mapping[int, str], Trailers]:
     """The file's rows as `MAPPED`: what each says, under its key, or what is wrong with it.
 
-    Gives, by line, the rejects that rows say they answer.
+    Gives, by line, the rejects that rows say they answer; and the trailers, to be asked when all amounts are known.
     """
     form = form_of(received, feed)
     with Reader(received.path_in_batch, received.file_name, feed.file, form) as reader, spill.Writer(to, MAPPED) as out:
         mapper = Mapper(feed, reader.header, received.file_name)
         heads: set[str] = set()
+        trailers = Trailers(mapper, reader.header)
         for chunk in reader.chunks():
+            trailers.take(chunk, found)
             found.rows += len(chunk.rows) + len(chunk.bad)
             _write_bad(chunk.bad, feed, reader.header, out)
             if reader.header is None:
@@ -42,7 +46,7 @@ def map_file(received: Received, feed: Feed, to: Path, found: Validated) -> Mapp
     counted = reader.counted
     found.header, found.lines, found.not_taken = counted.header, counted.lines, found.not_taken + counted.blank
     found.unnamed_columns = _unnamed(feed, reader.header, heads)
-    return reader.answers
+    return reader.answers, trailers
 
 
 def _more_heads(heads: set[str], chunk: Chunk) -> set[str]:
@@ -58,8 +62,8 @@ def _unnamed(feed: Feed, header: list[str] | None, heads: set[str]) -> list[str]
 
 def _write_bad(bad: Sequence[BadRow], feed: Feed, header: list[str] | None, out: spill.Writer) -> None:
     """Rows that could not be read. Of answers the key is kept, so that no response goes on without one of its rows."""
-    value = feed.file.columns[feed.kind.key].column
-    place = header.index(value) if header and value in header else None
+    value = feed.file.columns.get(feed.kind.key)
+    place = place_of(value.column, header) if value and value.column and header else None
     for row in bad:
         key = None
         if feed.kind.grouped and row.cells and place is not None and place < len(row.cells):
@@ -72,17 +76,17 @@ def _write_bad(bad: Sequence[BadRow], feed: Feed, header: list[str] | None, out:
 
 
 def _write_chunk(chunk: Chunk, mapper: Mapper, out: spill.Writer, found: Validated) -> None:
-    resources = [mapper.feed.file.resources and "resourceType" in row for row in chunk.rows]
-    if mapper.feed.file.resources and any(resources):
-        for wanted, write in ((True, _write_resources), (False, _write_rows)):
-            part = [place for place, is_resource in enumerate(resources) if is_resource == wanted]
-            write(_pick(chunk, part), mapper, out)
-        return
     taken = mapper.taken(mapper.rows(chunk.rows))
     if taken is not None and not taken.all():
         found.not_taken += sum(lines for lines, wanted in zip(chunk.lines, taken, strict=True) if not wanted)
         chunk = _pick(chunk, [int(place) for place in taken.nonzero()[0]])
-    _write_rows(chunk, mapper, out)
+    resources = [mapper.feed.file.resources and "resourceType" in row for row in chunk.rows]
+    if not any(resources):
+        _write_rows(chunk, mapper, out)
+        return
+    for wanted, write in ((True, _write_resources), (False, _write_rows)):
+        part = [place for place, is_resource in enumerate(resources) if is_resource == wanted]
+        write(_pick(chunk, part), mapper, out)
 
 
 def _pick(chunk: Chunk, places: Sequence[int]) -> Chunk:
@@ -94,6 +98,13 @@ def _write_rows(chunk: Chunk, mapper: Mapper, out: spill.Writer) -> None:
     if not chunk.rows:
         return
     kind = mapper.feed.kind
+    if not mapper.feed.file.columns:
+        fault = dump(
+            [("map", "FEED-FILE-05", kind.resource, None, f"no FHIR resource: this feed takes {kind.resource}")]
+        )
+        nothing, every = [None] * len(chunk.rows), [fault] * len(chunk.rows)
+        out.add_columns(chunk.line, chunk.lines, nothing, nothing, nothing, [*map(sha, chunk.raw)], every, chunk.raw)
+        return
     mapped = mapper.map(mapper.rows(chunk.rows))
     absent = [None] * len(chunk.rows)
     columns = [mapped.columns.get(column.name, absent) for column in kind.columns[1:]]

@@ -1,0 +1,40 @@
+"""Where in a TOML text a key stands. TOML's reader does not tell, and an error that names the line is mended sooner."""
+
+import re
+from collections.abc import Sequence
+
+_TABLE = re.compile(r"\s*(\[\[?)\s*(.+?)\s*\]\]?\s*(?:#.*)?$")
+_NAME = r"""(?:[A-Za-z0-9_\-]+|"(?:[^"\\]|\\.)*"|'[^']*')"""
+_PART = re.compile(_NAME)
+_KEY = re.compile(rf"\s*({_NAME}(?:\s*\.\s*{_NAME})*)\s*=")
+
+
+def line_of(text: str, path: Sequence[object]) -> int | None:
+    """The line of the key that a path leads to, or of the nearest one above it that is written down."""
+    wanted = [str(part) for part in path]
+    best, found = 0, None
+    for line, key in _keys(text):
+        if key == wanted[: len(key)] and len(key) > best:
+            best, found = len(key), line
+    return found
+
+
+def _keys(text: str) -> list[tuple[int, list[str]]]:
+    """Tables and keys with their lines. An entry of an array of tables has its number behind its name."""
+    found: list[tuple[int, list[str]]] = []
+    numbers: dict[str, int] = {}
+    table: list[str] = []
+    for line, content in enumerate(text.splitlines(), 1):
+        if head := _TABLE.match(content):
+            table = _parts(head[2])
+            if head[1] == "[[":
+                numbers[head[2]] = numbers.get(head[2], -1) + 1
+                table.append(str(numbers[head[2]]))
+            found.append((line, table))
+        elif key := _KEY.match(content):
+            found.append((line, table + _parts(key[1])))
+    return found
+
+
+def _parts(text: str) -> list[str]:
+    return [part[1:-1] if part[0] in "\"'" else part for part in _PART.findall(text)]

@@ -1,0 +1,89 @@
+"""How an export writes numbers and amounts: decimal sign, thousands, currency, and the ways to write a minus."""
+
+import re
+from dataclasses import dataclass
+from decimal import Context, Decimal
+from functools import cached_property
+
+_SPACE = r"[\s\u00a0\u2009\u202f]*"
+_SIGN = r"[+\-\u2212]"
+_THOUSANDS = {" ": r"[ \u00a0\u2009\u202f]", "'": "['\u2019]"}
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """decimal: `.` or `,`. thousands: what stands between groups of three digits. currency: signs that may stand by."""
+
+    decimal: str = "."
+    thousands: str = ""
+    currency: tuple[str, ...] = ()
+
+    def amount(self, text: str) -> str | None:
+        """`-1234.50` of `(1,234.50)`, `-$1,234.50`, `1,234.50-`; None of what is no amount."""
+        found = self._amount.fullmatch(text.strip())
+        if not found or bool(found["open"]) != bool(found["close"]) or (found["before"] and found["after"]):
+            return None
+        signs = [sign for sign in found.group("s1", "s2", "s3", "s4", "open") if sign]
+        if len(signs) > 1:
+            return None
+        return ("-" if signs and signs[0] != "+" else "") + self._plain(found["number"])
+
+    def number(self, text: str) -> str | None:
+        """A number without currency, its sign in front; None of what is none. An exponent stays."""
+        found = self._number.fullmatch(text.strip())
+        return found["sign"] + self._plain(found["number"]) + (found["exponent"] or "") if found else None
+
+    def scaled(self, text: str, scale: Decimal) -> str:
+        """The number times the scale, written as it was; what is no number is left as it is."""
+        plain = self.number(text) or self.amount(text)
+        value = Decimal(plain) if plain and len(plain) <= _LONGEST else None
+        if value is None or abs(value.adjusted()) >= _LONGEST:
+            return text
+        return self.written(_EXACT.multiply(value, scale))
+
+    def written(self, value: Decimal) -> str:
+        """A number as the export would write it, without thousands."""
+        return f"{value:f}".replace(".", self.decimal)
+
+    @property
+    def example(self) -> str:
+        """What an amount looks like."""
+        return f"1{self.thousands}234{self.decimal}50"
+
+    def _plain(self, text: str) -> str:
+        whole, _, rest = text.partition(self.decimal)
+        if self.thousands:
+            whole = re.sub(r"\D", "", whole, flags=re.ASCII)
+        return f"{whole or '0'}.{rest}" if rest else whole
+
+    @cached_property
+    def _digits(self) -> str:
+        between = _THOUSANDS.get(self.thousands, re.escape(self.thousands))
+        whole = rf"\d{{1,3}}(?:{between}\d{{3}})+|\d+" if self.thousands else r"\d+"
+        point = re.escape(self.decimal)
+        return rf"(?P<number>(?:{whole})(?:{point}\d*)?|{point}\d+)"
+
+    @cached_property
+    def _amount(self) -> re.Pattern[str]:
+        signs = "|".join(re.escape(sign) for sign in sorted(self.currency, key=len, reverse=True)) or r"(?!)"
+        parts = [
+            r"(?P<open>\()?",
+            rf"(?P<s1>{_SIGN})?",
+            rf"(?P<before>{signs})?",
+            rf"(?P<s2>{_SIGN})?",
+            self._digits,
+            rf"(?P<s3>{_SIGN})?",
+            rf"(?P<after>{signs})?",
+            rf"(?P<s4>{_SIGN})?",
+            r"(?P<close>\))?",
+        ]
+        return re.compile(_SPACE.join(parts), re.ASCII)
+
+    @cached_property
+    def _number(self) -> re.Pattern[str]:
+        return re.compile(rf"(?P<sign>[+-]?){self._digits}(?P<exponent>[eE][+-]?\d{{1,3}})?", re.ASCII)
+
+
+_LONGEST = 60
+_EXACT = Context(prec=1000)
+PLAIN = Numbers()

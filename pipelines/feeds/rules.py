@@ -1,0 +1,92 @@
+"""What a feed file must hold beyond its shape: columns that its kind has, all it requires, values that make sense."""
+
+from collections.abc import Iterator
+
+from pipelines.feeds.kinds import kind_of
+from pipelines.feeds.names import named_places, position, values_of, walk
+from pipelines.feeds.paths import BadPath, parse_path
+from pipelines.feeds.schema import FeedFile, Value
+
+LISTS = ("columns.labels", "questions.")
+
+
+class BadFeed(Exception):
+    """Something wrong in a feed file: the keys that lead to it, and a sentence."""
+
+    def __init__(self, path: tuple[str, ...], message: str) -> None:
+        super().__init__(f"{'.'.join(path)}: {message}")
+        self.path = path
+
+
+def check_feed(file: FeedFile) -> None:
+    """Raises BadFeed for the first thing that is wrong."""
+    for problem in _problems(file):
+        raise problem
+
+
+def _problems(file: FeedFile) -> Iterator[BadFeed]:
+    yield from _columns(file)
+    yield from _names(file)
+    for place, value in values_of(file):
+        yield from _value(place, value)
+    yield from _comments(file)
+
+
+def _columns(file: FeedFile) -> Iterator[BadFeed]:
+    """Only columns that the kind has, and all that it requires; none where only whole resources come."""
+    kind = kind_of(file)
+    known = [column.name for column in kind.columns if column.shape != "answers"]
+    for name in file.columns:
+        if name not in known:
+            yield BadFeed(("columns", name), f"{file.kind} have no such column (they have {', '.join(known)})")
+    if file.columns or not file.resources:
+        for column in kind.columns:
+            if column.required and column.name not in file.columns:
+                yield BadFeed(("columns", column.name), f"required for {file.kind}")
+    elif file.format == "csv":
+        yield BadFeed(("resources",), "whole resources come as NDJSON; a CSV has columns")
+
+
+def _names(file: FeedFile) -> Iterator[BadFeed]:
+    """Columns that can be there: no path that is none, and positions where there is no header."""
+    for place, name, _ in named_places(file):
+        if file.format == "ndjson":
+            try:
+                parse_path(name)
+            except BadPath as error:
+                yield BadFeed(_path(place), str(error))
+        elif not file.header and position(name) is None:
+            yield BadFeed(_path(place), 'without a header (header = 0) a column is its position: 3, or "#3"')
+
+
+def _value(place: str, value: Value) -> Iterator[BadFeed]:
+    """`list` and `split` make several values, which only labels and questions take; `by` is a question's."""
+    for part in walk(value):
+        if part.split and (part is not value or not place.startswith(LISTS) or part.column is None):
+            yield BadFeed(_path(place), "split goes with a column of labels or of a question")
+        if part.list_ and (part is not value or not place.startswith(LISTS)):
+            yield BadFeed(_path(place), "list goes with labels and questions")
+        if part.by != "code" and (part is not value or not place.startswith("questions.")):
+            yield BadFeed(_path(place), "by goes with questions")
+
+
+def _comments(file: FeedFile) -> Iterator[BadFeed]:
+    """`each` reads an array of objects: comments have three parts, any other column takes their texts."""
+    for place, value in values_of(file):
+        for part in walk(value):
+            if part.each is None:
+                continue
+            parts = {"text", "author_id", "time"} if place == "columns.comments" else {"text"}
+            if part.column is None or "text" not in part.each or not part.each.keys() <= parts:
+                yield BadFeed((*_path(place), "each"), f"goes with column and has {', '.join(sorted(parts))}")
+    comments = file.columns.get("comments")
+    if comments and comments.each is None:
+        yield BadFeed(("columns", "comments"), "each is expected: text, author_id and time of one comment")
+
+
+def _path(place: str) -> tuple[str, ...]:
+    """The keys of a place such as `columns.amount` or `questions.g.1`."""
+    section, _, name = place.partition(".")
+    if section == "comments":
+        return (section, *name.split("."))
+    return (section, name)

@@ -1,0 +1,49 @@
+"""Questionnaires looked over before answers are checked against them: what is ambiguous is counted as a warning."""
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from pipelines.snapshot import Snapshot
+
+AMBIGUOUS_OPTION = "QR-CREATE-01"
+REPEATED_QUESTION = "QNR-RULE-03"
+SEVERAL_ACTIVE = "FEED-ANS-03"
+
+
+def ambiguities(questionnaire: Any) -> Iterator[str]:
+    """The rule that each ambiguity breaks: a question's options with one code, a code of several questions."""
+    codes: Counter[tuple[str | None, str | None]] = Counter()
+    for item in questionnaire.questions.values():
+        yield from (AMBIGUOUS_OPTION for number in item.option_counts.values() if number > 1)
+        codes.update({(coding.system, coding.code) for coding in item.code if item.kind})
+    yield from (REPEATED_QUESTION for number in codes.values() if number > 1)
+
+
+class Inspected:
+    """A snapshot that looks a questionnaire over when it is first asked for, and counts what it finds."""
+
+    def __init__(self, snapshot: Snapshot, warnings: Counter[str]) -> None:
+        self._snapshot = snapshot
+        self._warnings = warnings
+        self._seen: set[str] = set()
+
+    def questionnaire(self, questionnaire_id: str) -> Any | None:
+        """As `Snapshot.questionnaire`."""
+        return self._inspected(self._snapshot.questionnaire(questionnaire_id))
+
+    def find(self, text: str) -> Any | None:
+        """As `Snapshot.find`. Raises LookupError when several active ones have this name or code."""
+        try:
+            return self._inspected(self._snapshot.find(text))
+        except LookupError:
+            if text not in self._seen:
+                self._seen.add(text)
+                self._warnings[SEVERAL_ACTIVE] += 1
+            raise
+
+    def _inspected(self, found: Any | None) -> Any | None:
+        if found is not None and found.id not in self._seen:
+            self._seen.add(found.id)
+            self._warnings.update(ambiguities(found))
+        return found

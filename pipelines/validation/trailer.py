@@ -1,0 +1,77 @@
+"""Trailer rows: the last row of a file, with how many rows came before it and the sum of their amounts."""
+
+from collections.abc import Iterator, Sequence
+from decimal import Decimal
+from typing import Any
+
+from pipelines.feeds.columns import cents
+from pipelines.feeds.mapping import Mapper
+from pipelines.feeds.reading import Chunk
+from pipelines.feeds.schema import Trailer, Value
+from pipelines.validation.outcome import Validated
+
+
+class Trailers:
+    """Takes the trailer rows of a file out of its chunks, and compares what the last of them says."""
+
+    def __init__(self, mapper: Mapper, header: Sequence[str] | None) -> None:
+        self._says: Trailer | None = mapper.feed.file.trailer
+        self._mapper = mapper
+        self._width = None if header is None else len(header)
+        self._line: int | None = None
+        self._last_row = 0
+        self._totals: dict[str, Any] = {}
+
+    def take(self, chunk: Chunk, found: Validated) -> None:
+        """Takes them out and counts them as lines not taken. A trailer may have fewer fields than a row, or more."""
+        if self._says is None:
+            return
+        for place in reversed(self._places(chunk.rows)):
+            self._note(chunk.rows[place], chunk.line[place])
+            found.not_taken += chunk.lines[place]
+            for held in (chunk.rows, chunk.line, chunk.lines, chunk.raw):
+                del held[place]
+        ragged = [row for row in chunk.bad if row.cells]
+        for place in reversed(self._places([self._padded(row.cells or []) for row in ragged])):
+            row = ragged[place]
+            self._note(self._padded(row.cells or []), row.line)
+            found.not_taken += row.lines
+            chunk.bad.remove(row)
+        self._last_row = max([self._last_row, *chunk.line, *(row.line for row in chunk.bad)])
+
+    def _places(self, rows: Sequence[Any]) -> list[int]:
+        if not rows or self._says is None:
+            return []
+        return [int(place) for place in self._mapper.holds(self._mapper.rows(rows), self._says.when).nonzero()[0]]
+
+    def _padded(self, cells: list[str]) -> list[str]:
+        return (cells + [""] * (self._width or 0))[: max(self._width or 0, len(cells))]
+
+    def _note(self, row: Any, line: int) -> None:
+        """What a trailer says, of the one that stands last."""
+        if self._says and line > (self._line or 0):
+            self._line = line
+            self._totals = {name: self._amount(value, row) for name, value in self._says.totals.items()}
+
+    def _amount(self, value: Value, row: Any) -> object:
+        return self._mapper.amounts(value, self._mapper.rows([row]))[0]
+
+    def mismatch(self, found: Validated) -> str | None:
+        """The difference between the file and its trailer, as a sentence."""
+        return next(self._mismatches(found), None) if self._says else None
+
+    def _mismatches(self, found: Validated) -> Iterator[str]:
+        if self._line is None:
+            yield "the file has no trailer row, with which its feed says it ends; it may have been cut off"
+            return
+        at = f"the trailer on line {self._line}"
+        if self._last_row > self._line:
+            yield f"{at} is followed by further rows; check that it is one export"
+        rows, amount = self._totals.get("rows"), self._totals.get("amount")
+        for name in self._totals:
+            if not isinstance(self._totals[name], str):
+                yield f"{at} does not say {name} as its feed expects"
+        if isinstance(rows, str) and Decimal(rows) != found.rows:
+            yield f"{at} says {Decimal(rows).normalize():f} rows, the file has {found.rows}"
+        if isinstance(amount, str) and cents(amount) != found.amount_received:
+            yield f"{at} says an amount of {amount}, the file has {Decimal(found.amount_received).scaleb(-2)}"
