@@ -22,9 +22,9 @@ import httpx
 import orjson
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE))
+sys.path.insert(0, str(HERE.parent))
 
-from run import environment, keep_to  # noqa: E402 - beside this file
+from bench.run import environment, keep_to  # noqa: E402 - the project's own folder is not on a script's path
 
 CLIENTS = (1, 8, 32, 128)
 PATIENTS = 1000
@@ -150,26 +150,27 @@ def figures(taken: list[float], seconds: float) -> Row:
 
 
 def creates(url: str, headers: dict[str, str], seconds: float) -> Iterator[Row]:
-    base = 10**9
-    for clients in CLIENTS:
-        bodies = lambda n, base=base: ("POST", "/Task", orjson.dumps(task(base + n)))  # noqa: E731
-        yield {"what": f"create, {clients} clients"} | figures(
-            asyncio.run(hammer(url, headers, clients, seconds, bodies)), seconds
-        )
-        base += 10**8
+    for turn, clients in enumerate(CLIENTS, 10):
+
+        def make(n: int, base: int = turn * 10**8) -> tuple[str, str, bytes]:
+            return "POST", "/Task", orjson.dumps(task(base + n))
+
+        taken = asyncio.run(hammer(url, headers, clients, seconds, make))
+        yield {"what": f"create, {clients} clients"} | figures(taken, seconds)
 
 
 def searches(url: str, headers: dict[str, str], size: int, seconds: float, an_id: str) -> Iterator[Row]:
-    read = asyncio.run(hammer(url, headers, 1, seconds, lambda _: ("GET", f"/Task/{an_id}", b"")))
-    yield {"what": f"read by id, {size:,} tasks"} | figures(read, seconds)
-    for name, query in SEARCHES.items():
-        path = f"/Task?{query.replace(' ', '%20')}"
-        first = asyncio.run(hammer(url, headers, 1, seconds, lambda _, path=path: ("GET", path, b"")))
-        yield {"what": f"first page, {name}, {size:,} tasks"} | figures(first, seconds)
-    deep = f"/Task?_offset={size * 2 // 5}"
-    yield {"what": f"page at {size * 2 // 5:,}, {size:,} tasks"} | figures(
-        asyncio.run(hammer(url, headers, 1, seconds, lambda _: ("GET", deep, b""))), seconds
-    )
+    deep = size * 2 // 5
+    paths = {"read by id": f"/Task/{an_id}"}
+    paths |= {f"first page, {name}": f"/Task?{query.replace(' ', '%20')}" for name, query in SEARCHES.items()}
+    paths |= {f"page at {deep:,}": f"/Task?_offset={deep}"}
+    for what, path in paths.items():
+
+        def make(_: int, path: str = path) -> tuple[str, str, bytes]:
+            return "GET", path, b""
+
+        taken = asyncio.run(hammer(url, headers, 1, seconds, make))
+        yield {"what": f"{what}, {size:,} tasks"} | figures(taken, seconds)
 
 
 def fill(url: str, headers: dict[str, str], start: int, end: int) -> str:

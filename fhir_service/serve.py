@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import logging
 import os
 import secrets
@@ -49,10 +50,18 @@ def serve(settings: Settings, until_stdin_closes: bool = False) -> None:
         listening = listening or stack.enter_context(_listen(settings))
         secret = secrets.token_urlsafe(32)
         app = create_app(service, routes(service, secret))
+        _collect_rarely()
         server = _Server(app, lambda: stack.enter_context(_ready(settings, secret)))
         if until_stdin_closes:
             threading.Thread(target=_watch_stdin, args=[server.stop], name="stdin", daemon=True).start()
         server.run([listening])
+
+
+def _collect_rarely() -> None:
+    """What is there now stays; bodies make many objects and no cycles, so that looking for cycles is mostly wasted."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000, 50, 100)
 
 
 @contextlib.contextmanager

@@ -11,7 +11,8 @@ from fhir_service.interactions.effects import EFFECTS
 from fhir_service.interactions.search import literal, split
 from fhir_service.interface.datatypes import CONTROLS, dump_json, id_of
 from fhir_service.interface.outcomes import INVALID, MULTIPLE_MATCHES, FhirError
-from fhir_service.interface.resources.questionnaire_response import QuestionnaireResponse, note_id_of, questionnaire_id
+from fhir_service.interface.resources.questionnaire_response import note_id_of
+from fhir_service.interface.resources.response_model import QuestionnaireResponse, questionnaire_id
 from fhir_service.interface.site import Site
 from fhir_service.interface.vocabulary import Moment, Problem, Resource, rule_problems, shape
 from fhir_service.store.view import Needs

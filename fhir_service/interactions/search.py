@@ -15,7 +15,7 @@ from fhir_service.interactions.read import patient_column
 from fhir_service.interface.datatypes import CONTROLS, ID_PATTERN, search_period
 from fhir_service.interface.outcomes import INVALID, FhirError
 from fhir_service.interface.registry import RESOURCES
-from fhir_service.interface.resources.questionnaire_response import questionnaire_id
+from fhir_service.interface.resources.response_model import questionnaire_id
 from fhir_service.interface.site import Site
 from fhir_service.interface.vocabulary import Param, Resource
 from fhir_service.store.expressions import contains, equal, starts

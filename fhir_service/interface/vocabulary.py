@@ -271,14 +271,27 @@ _NOTHING: dict[type, str] = {
 _MAY_BE_EMPTY = ("payment", "recipient")
 
 
-def _holds_nothing(value: Any) -> bool:
-    """Whether something at any depth is null or empty: the quick question before `_nothings` says where."""
-    if isinstance(value, dict):
-        return any(
-            _holds_nothing(part) if part else _is_nothing(part) and (part != {} or name not in _MAY_BE_EMPTY)
-            for name, part in value.items()
-        )
-    return isinstance(value, list) and any(_holds_nothing(part) if part else _is_nothing(part) for part in value)
+def _holds_nothing(body: Any) -> bool:
+    """Whether something at any depth is null or empty: the quick question before `_nothings` says where.
+
+    A loop over a growing list: this is asked of every body, and generators take three times as long.
+    """
+    holders = [body] if type(body) in _HOLDERS else []
+    for holder in holders:
+        for part in holder.values() if type(holder) is dict else holder:
+            if type(part) in _HOLDERS and part:
+                holders.append(part)
+            elif _is_nothing(part) and (part != {} or not _may_be_empty(holder, part)):
+                return True
+    return False
+
+
+_HOLDERS = (dict, list)
+
+
+def _may_be_empty(holder: Any, part: dict[str, Any]) -> bool:
+    """Whether this empty object is one of the unused objects of a PaymentNotice."""
+    return type(holder) is dict and any(holder.get(name) is part for name in _MAY_BE_EMPTY)
 
 
 def _is_nothing(value: Any) -> bool:

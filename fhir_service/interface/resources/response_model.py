@@ -1,0 +1,98 @@
+"""The body of a QuestionnaireResponse: its field table, and the items of every depth with their places."""
+
+import re
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Annotated, Literal, NamedTuple
+
+from pydantic import Field
+
+from fhir_service.interface.datatypes import (
+    ID_PATTERN,
+    AuthorReference,
+    Coding,
+    Element,
+    EncounterReference,
+    Id,
+    Identifier,
+    Meta,
+    Number,
+    PatientReference,
+    Text,
+    Time,
+    Uri,
+)
+from fhir_service.interface.site import Site
+
+ROOT = "QuestionnaireResponse"
+
+
+class Extension(Element):
+    url: Uri
+    valueId: Id | None = None
+    valueString: Text | None = None
+
+
+class Answer(Element):
+    valueString: Text | None = None
+    valueCoding: Coding | None = None
+    valueDecimal: Number | None = None
+    item: Annotated[list["Item"], Field(min_length=1)] | None = None
+
+
+class Item(Element):
+    linkId: Text
+    text: Text | None = None
+    answer: Annotated[list[Answer], Field(min_length=1)] | None = None
+    item: Annotated[list["Item"], Field(min_length=1)] | None = None
+
+
+class QuestionnaireResponse(Element):
+    """The field table of QuestionnaireResponse as a body of create."""
+
+    resourceType: Literal["QuestionnaireResponse"]
+    id: Id | None = None
+    meta: Meta | None = None
+    identifier: Identifier | None = None
+    extension: Annotated[list[Extension], Field(min_length=1)] | None = None
+    questionnaire: Uri
+    status: Text
+    subject: PatientReference
+    encounter: EncounterReference | None = None
+    authored: Time | None = None
+    author: AuthorReference | None = None
+    item: Annotated[list[Item], Field(min_length=1)] | None = None
+
+    @cached_property
+    def placed(self) -> "list[Placed]":
+        """Every item of the payload with its FHIRPath, in payload order, nested ones after the item that holds them."""
+        return list(_placed(self.item, ROOT))
+
+
+class Placed(NamedTuple):
+    """An item of the payload with its FHIRPath."""
+
+    path: str
+    item: Item
+
+
+def _placed(items: list[Item] | None, path: str) -> Iterator[Placed]:
+    for index, item in enumerate(items or ()):
+        at = f"{path}.item[{index}]"
+        yield Placed(at, item)
+        for number, answer in enumerate(item.answer or ()):
+            if answer.item:
+                yield from _placed(answer.item, f"{at}.answer[{number}]")
+        if item.item:
+            yield from _placed(item.item, at)
+
+
+_ADDRESS = re.compile(rf"/Questionnaire/({ID_PATTERN})\Z")
+
+
+def questionnaire_id(address: str, site: Site) -> str | None:
+    """The id in `{base_url}/Questionnaire/<id>`; None for any other address."""
+    if not address.startswith(f"{site.base_url}/Questionnaire/"):
+        return None
+    match = _ADDRESS.match(address[len(site.base_url) :])
+    return match[1] if match else None
