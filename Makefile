@@ -43,8 +43,9 @@ check: $(VENV)/.installed ## formatting, lint, types, import rules, SQL
 	$(BIN)/lint-imports
 	$(BIN)/sqlfluff lint --disable-progress-bar sql
 
-bench: $(VENV)/.installed ## run the benchmarks, write bench/results.json
+bench: $(VENV)/.installed ## run the benchmarks, write bench/results.json and bench/service.json
 	$(BIN)/python bench/run.py
+	$(BIN)/python bench/service.py
 
 up: $(VENV)/.installed ## service, Dagster's web pages and daemon, until Ctrl-C
 	@$(BIN)/chartferry --home "$(HOME_DIR)" $(if $(FEEDS),--feeds "$(FEEDS)") up
