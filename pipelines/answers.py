@@ -1,10 +1,38 @@
-"""Which rejects the records of a run answer (`answers.parquet` of the validate stage), and which of them are done."""
+"""Which rejects a file answers: the feed it therefore goes to, and of a run's records which of them are done.
 
+`answers.parquet` of the validate stage holds the answers of a run.
+"""
+
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
 import pyarrow.parquet as pq
+
+from pipelines.feeds.catalog import Catalog, Feed, FeedError
+from pipelines.feeds.marks import ids_in, marked_form
+from pipelines.ledger import Ledger
+from pipelines.ledger_rejects import feeds_answered
+
+
+def feed_of(path: Path, catalog: Catalog, ledger: Ledger | None) -> Feed | None:
+    """The feed that takes a file: that of the rejects it answers, else the one its name says. Raises FeedError."""
+    names = _feeds_answered(path, ledger) if ledger and marked_form(path) else set()
+    if len(names) > 1:
+        raise FeedError(f"{path.name}: answers rejects of the feeds {' and '.join(sorted(names))}; a file has one feed")
+    for name in names:
+        if feed := catalog.named(name):
+            return feed
+        raise FeedError(f"{path.name}: answers rejects of the feed {name}, which no feed file describes")
+    return catalog.match(path.name)
+
+
+def _feeds_answered(path: Path, ledger: Ledger) -> set[str]:
+    try:
+        return feeds_answered(ledger, ids_in(path))
+    except (OSError, EOFError, zlib.error):
+        return set()
 
 
 def answers_of(folder: Path) -> dict[int, list[str]]:

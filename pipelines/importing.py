@@ -14,8 +14,8 @@ from pipelines.summary import Summary
 
 def import_paths(session: Session, paths: Sequence[Path], dry_run: bool = False) -> Summary:
     """Imports what did not end before (without paths) and the files of the paths, and publishes once at the end."""
-    summary = _summary(session)
-    files, summary.unmatched = find_files(paths or [session.home / "inbox"], session.catalog)
+    summary = summary_of(session)
+    files, summary.unmatched = find_files(paths or [session.home / "inbox"], session.catalog, session.ledger)
     left = [] if paths or dry_run else unfinished(session)
     for waiting in [*left, *files]:
         result = try_file(session, waiting) if dry_run else _import(session, waiting, summary)
@@ -26,20 +26,20 @@ def import_paths(session: Session, paths: Sequence[Path], dry_run: bool = False)
             summary.error = result.message
             return summary
     if not dry_run:
-        _publish(session, summary)
+        publish_into(session, summary)
     return summary
 
 
 def publish_only(session: Session) -> Summary:
     """Sweeps and publishes. Raises `TargetUnusable`, and `LedgerError` for tables that are not what they must be."""
-    summary = _summary(session)
-    _publish(session, summary)
+    summary = summary_of(session)
+    publish_into(session, summary)
     if summary.error:
         raise TargetUnusable(summary.error)
     return summary
 
 
-def _summary(session: Session) -> Summary:
+def summary_of(session: Session) -> Summary:
     return Summary(session.connection.label, session.target, session.other_targets)
 
 
@@ -51,7 +51,7 @@ def _import(session: Session, waiting: Waiting, summary: Summary) -> Result | No
         return None
 
 
-def _publish(session: Session, summary: Summary) -> None:
+def publish_into(session: Session, summary: Summary) -> None:
     try:
         published = publish_reports(session)
     except (TargetUnusable, PublicationError) as error:

@@ -141,23 +141,25 @@ def settle_resubmitted(ledger: "Ledger", target: str) -> None:
             connection.execute(update(t.reject).where(*where).values(**values))
 
 
-def _row_states(connection: Connection, target: str, standing: Standing) -> Iterator[str]:
+def _row_states(connection: Connection, target: str, at: Standing) -> Iterator[str]:
     for table in (t.record, t.repeat):
         c = table.c
-        where = (c.target == target, c.batch_id == standing.batch_id, c.line == standing.line)
+        where = (c.target == target, c.batch_id == at.batch_id, c.line == at.line)
         yield from connection.execute(select(c.state).where(*where)).scalars()
 
 
 # -- which are open
 
 
-def open_rejects(ledger: "Ledger", target: str, batch_id: str | None = None) -> list[Standing]:
-    """The open rejects of a target, or those that stand or stood in one batch, by batch and line.
+def standing(
+    ledger: "Ledger", target: str, batch_id: str | None = None, states: Sequence[str] = ("open",)
+) -> list[Standing]:
+    """The open rejects of a target, or those that stand or first stood in one batch, by batch and line.
 
     A reject stands on several lines where a later file answers it with several records.
     """
     with ledger.engine.connect() as connection:
-        found = _standing(connection, target, ("open",))
+        found = _standing(connection, target, states)
         return sorted(
             (each for each in found if batch_id in (None, each.batch_id, each.first_batch_id)),
             key=lambda each: (each.batch_id, each.line, each.reject_id),
@@ -199,26 +201,39 @@ def reasons_of(ledger: "Ledger", ids: Iterable[str]) -> dict[str, list[Reason]]:
     return found
 
 
-def batches_answered(ledger: "Ledger", ids: Iterable[str]) -> set[tuple[str, str]]:
-    """Which batches these rejects came with first: (target, batch), for the ids that there are."""
-    reject = t.reject.c
+def feeds_answered(ledger: "Ledger", ids: Iterable[str]) -> set[str]:
+    """The feeds whose rejects have these ids; what is no reject's id is passed over."""
+    reject, batch = t.reject.c, t.batch.c
+    same = and_(batch.target == reject.target, batch.batch_id == reject.batch_id)
+    query = select(batch.feed).join(t.reject, same).distinct()
     with ledger.engine.connect() as connection:
-        return {
-            (target, batch)
-            for some in _parts(ids)
-            for target, batch in connection.execute(
-                select(reject.target, reject.batch_id).where(reject.reject_id.in_(some)).distinct()
-            )
-        }
+        parts = (connection.execute(query.where(reject.reject_id.in_(some))).scalars() for some in _parts(ids))
+        return {name for names in parts for name in names}
 
 
-def counts_by_batch(ledger: "Ledger", state: str = "open") -> dict[tuple[str, str], int]:
-    """How many rejects of a state there are, by target and batch."""
+def open_by_batch(ledger: "Ledger") -> dict[tuple[str, str], int]:
+    """How many rejects are not done with, by target and the batch that they came with."""
     reject = t.reject.c
-    query = select(reject.target, reject.batch_id, func.count()).where(reject.state == state)
+    query = select(reject.target, reject.batch_id, func.count()).where(reject.state.in_(OPEN))
     with ledger.engine.connect() as connection:
         rows = connection.execute(query.group_by(reject.target, reject.batch_id))
         return {(target, batch): int(number) for target, batch, number in rows}
+
+
+def open_in_batch(ledger: "Ledger", target: str, batch_id: str) -> list[dict[str, Any]]:
+    """The rejects of a batch that are not done with, by line: id, line, stage, state, attempts and rules."""
+    reject = t.reject.c
+    query = select(reject.reject_id, reject.line, reject.stage, reject.state, reject.attempts)
+    query = query.where(reject.target == target, reject.batch_id == batch_id, reject.state.in_(OPEN))
+    with ledger.engine.connect() as connection:
+        found = [dict(row._mapping) for row in connection.execute(query.order_by(reject.line, reject.reject_id))]
+    reasons = reasons_of(ledger, [row["reject_id"] for row in found])
+    return [row | {"rules": [reason.rule_id for reason in reasons.get(row["reject_id"], ())]} for row in found]
+
+
+def targets_with_rejects(ledger: "Ledger") -> list[str]:
+    with ledger.engine.connect() as connection:
+        return list(connection.execute(select(t.reject.c.target).distinct().order_by(t.reject.c.target)).scalars())
 
 
 # -- discards

@@ -7,7 +7,7 @@ import hashlib
 import json
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -39,7 +39,10 @@ ENDED = ("finished", "failed", "stopped")
 
 @dataclass(frozen=True)
 class Run:
-    """One run of one batch. before: the batch's state before it, None when it is new."""
+    """One run of one batch. before: the batch's state before it, None when it is new.
+
+    only: of a run over some of the records, the lines they begin on and the rejects they answer.
+    """
 
     received: Received
     feed: Feed
@@ -47,6 +50,7 @@ class Run:
     folder: Path
     before: str | None
     began: float
+    only: Mapping[int, Sequence[str]] | None = None
 
 
 @dataclass
@@ -87,7 +91,11 @@ def import_file(session: Session, waiting: Waiting) -> Result:
 
 def run_batch(session: Session, received: Received, feed: Feed) -> Result:
     """A received file through validate and load. Raises `LedgerError` and `LeaseLost` only."""
-    run = begin(session, received, feed)
+    return run_through(session, begin(session, received, feed))
+
+
+def run_through(session: Session, run: Run) -> Result:
+    """A run through validate and load, to its end."""
     try:
         validated = validate_run(session, run)
     except Unreadable as error:
@@ -95,7 +103,7 @@ def run_batch(session: Session, received: Received, feed: Feed) -> Result:
     except TargetUnusable as error:
         return end_without_load(session, run, Validated(run.folder), "running", str(error))
     if validated.stop:
-        return end_without_load(session, run, validated, "stopped", f"{received.file_name}: {validated.stop}")
+        return end_without_load(session, run, validated, "stopped", f"{run.received.file_name}: {validated.stop}")
     return end(session, run, validated, load_run(session, run, validated))
 
 
@@ -155,6 +163,7 @@ def validate_run(session: Session, run: Run) -> Validated:
         run.folder,
         strict=session.strict,
         progress=advance,
+        only=run.only,
     )
     progress.advance(validated.records - done)
     progress.end()
@@ -272,9 +281,10 @@ def _close(session: Session, run: Run, result: Result) -> None:
     before = ledger.batch(target, batch_id) if run.before == "finished" else None
     state = "finished" if before else result.state
     counts: Mapping[str, int] = before or result.counts
-    if state == "finished":
+    if state == "finished" and (before or run.only is None):
         counts = _first_outcomes(ledger, target, batch_id, counts)
-    ledger.finish_batch(target, batch_id, state, counts)
+    if before or run.only is None:
+        ledger.finish_batch(target, batch_id, state, counts)
     write_manifest(session, run, result)
 
 

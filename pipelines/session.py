@@ -10,11 +10,13 @@ from pathlib import Path
 
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.vocabulary import check
+from pipelines.answers import feed_of
 from pipelines.batch import Received
 from pipelines.client import NotDone, NotSent, Refused, TargetUnusable, Unknown
 from pipelines.connections import Connection, connect
 from pipelines.feeds.catalog import Catalog, Feed, is_control, load_feeds
 from pipelines.ledger import Ledger
+from pipelines.orchestration.instance import prepare_dagster_home
 from pipelines.progress import Progress
 from pipelines.report import SweepIncomplete
 from pipelines.snapshot import Snapshot
@@ -90,6 +92,11 @@ def open_ledger(home: Path, environ: Mapping[str, str]) -> Ledger:
     return Ledger.open(environ.get("CHARTFERRY_LEDGER") or home / "ledger.db")
 
 
+def has_ledger(home: Path, environ: Mapping[str, str]) -> bool:
+    """Whether there is a ledger to look into, without making one."""
+    return bool(environ.get("CHARTFERRY_LEDGER")) or (home / "ledger.db").exists()
+
+
 def prepare_home(home: Path) -> None:
     """The state folder and its parts, for the owner only; what a killed run left half made goes."""
     os.umask(0o077)
@@ -97,6 +104,7 @@ def prepare_home(home: Path) -> None:
     home.chmod(0o700)
     for name in FOLDERS:
         (home / name).mkdir(exist_ok=True)
+    prepare_dagster_home(home)
 
 
 def feed_folders_of(home: Path, environ: Mapping[str, str], named: Sequence[Path] = ()) -> list[Path]:
@@ -108,15 +116,20 @@ def feed_folders_of(home: Path, environ: Mapping[str, str], named: Sequence[Path
 # -- which files
 
 
-def find_files(paths: Sequence[Path], catalog: Catalog) -> tuple[list[Waiting], list[Path]]:
-    """The files to import, feed by feed in the order of their names, and those that no feed takes. Raises FeedError."""
+def find_files(
+    paths: Sequence[Path], catalog: Catalog, ledger: Ledger | None = None
+) -> tuple[list[Waiting], list[Path]]:
+    """The files to import, feed by feed in the order of their names, and those that no feed takes. Raises FeedError.
+
+    With a ledger, files that answer its rejects go to their feed whatever their name.
+    """
     files = [file for path in paths for file in (sorted(path.iterdir()) if path.is_dir() else [path])]
     matched: dict[Path, Waiting] = {}
     unmatched: list[Path] = []
     for file in files:
         if file.is_dir() or file.name.startswith(".") or is_control(file.name):
             continue
-        if feed := catalog.match(file.name):
+        if feed := feed_of(file, catalog, ledger):
             matched[file] = Waiting(file, feed)
         else:
             unmatched.append(file)

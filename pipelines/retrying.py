@@ -1,0 +1,82 @@
+"""`rejects retry`: open rejects through the stages again, under today's feed, rules, questionnaires and target.
+
+Each batch gets one more run, over the records of its open rejects alone.
+"""
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from pipelines.batch import Received
+from pipelines.exits import ALL_LOADED, UNREADABLE
+from pipelines.feeds.catalog import Feed
+from pipelines.importing import publish_into, summary_of
+from pipelines.ledger_rejects import OPEN, settle_resubmitted, standing
+from pipelines.ledger_tables import LedgerError
+from pipelines.pipeline import Result, begin, run_through
+from pipelines.rejects import Left, Lines, OutOfReach, lines_by_batch, source_of
+from pipelines.session import Session
+from pipelines.summary import Summary
+
+STOPPED = "the batch was stopped, and nothing of it may be sent: import its file again"
+
+
+@dataclass
+class Retried:
+    """What was tried, as an import's summary, and what could not be."""
+
+    summary: Summary
+    left: list[Left]
+
+    @property
+    def exit_code(self) -> int:
+        return max(self.summary.exit_code, UNREADABLE if self.left else ALL_LOADED)
+
+    def as_json(self) -> dict[str, Any]:
+        left = [asdict(each) for each in self.left]
+        return {**self.summary.as_json(), "left": left, "exit_code": self.exit_code}
+
+    def lines(self) -> Iterator[str]:
+        if self.summary.results or self.summary.error:
+            yield from self.summary.lines()
+        else:
+            yield f"target: {self.summary.target}"
+            yield "nothing to retry" if self.left else "no open rejects"
+        yield from (each.line("cannot be tried again") for each in self.left)
+
+
+def retry(session: Session, batch_id: str | None = None) -> Retried:
+    """Tries the open rejects of the target, or of one batch, and publishes. What was created meanwhile is closed."""
+    summary, left = summary_of(session), list[Left]()
+    settle_resubmitted(session.ledger, session.target)
+    wanted = lines_by_batch(standing(session.ledger, session.target, batch_id, OPEN))
+    order = [row["batch_id"] for row in session.ledger.batches(session.target) if row["batch_id"] in wanted]
+    for name in order:
+        try:
+            received, feed = _source(session, name)
+        except OutOfReach as error:
+            left.append(Left(name, len({each for ids in wanted[name].values() for each in ids}), str(error)))
+            continue
+        try:
+            result = _retry_batch(session, received, feed, wanted[name])
+        except LedgerError as error:
+            summary.error = str(error)
+            break
+        summary.results.append(result)
+        if result.unusable:
+            summary.error = result.message
+            break
+    if summary.results and not summary.error:
+        publish_into(session, summary)
+    return Retried(summary, left)
+
+
+def _source(session: Session, batch_id: str) -> tuple[Received, Feed]:
+    row = session.ledger.batch(session.target, batch_id)
+    if row and row["state"] == "stopped":
+        raise OutOfReach(STOPPED)
+    return source_of(session.home, session.ledger, session.catalog, session.target, batch_id)
+
+
+def _retry_batch(session: Session, received: Received, feed: Feed, lines: Lines) -> Result:
+    return run_through(session, replace(begin(session, received, feed), only=lines))

@@ -1,0 +1,14 @@
+"""Who runs a command: the name that a decision by hand is recorded with."""
+
+import os
+import pwd
+
+
+def user_name() -> str:
+    """The account of this process as the system knows it (no variable can change it), and who called `sudo`."""
+    try:
+        name = pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        name = str(os.getuid())
+    caller = os.environ.get("SUDO_USER")
+    return f"{name} ({caller})" if caller else name
