@@ -43,17 +43,17 @@ def build(key: str | None, rows: Sequence[Values], around: Around) -> Built:
     places: list[str] = []
     for name, by, text in row.get("answers") or ():
         link = link_id(name, known, faults)
-        if link not in items:
-            items[link] = {"linkId": link, "answer": []}
-            places.append(f"questions.{name}")
         found = _answer(text, by, known.questions.get(link) if known else None, around.numbers)
         if isinstance(found, Fault):
             faults.append(Found(found, ITEM, f"questions.{name}"))
-        else:
-            items[link]["answer"].append(found)
+            continue
+        if link not in items:
+            items[link] = {"linkId": link, "answer": []}
+            places.append(f"questions.{name}")
+        items[link]["answer"].append(found)
     if items:
         body["item"] = list(items.values())
-    elif not row.get("faulty"):
+    elif not faults and not row.get("faulty"):
         faults.append(Found(NO_ANSWER, ITEM, "answers"))
     return built(key, row, body, faults, places)
 
