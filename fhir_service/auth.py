@@ -199,7 +199,7 @@ class Auth:
             .join(CLIENT, CLIENT.c.id == TOKEN.c.client)
             .where(TOKEN.c.hash == digest, CLIENT.c.revoked_at.is_(None))
         )
-        with self._store.read() as connection:
+        with self._store.read(several=False) as connection:
             row = connection.execute(query).first()
         if row is None or not compare_digest(row.hash, digest):
             return None
@@ -276,7 +276,7 @@ class Auth:
         query = select(CLIENT.c.secret_hash, CLIENT.c.scope).where(
             CLIENT.c.id == client_id, CLIENT.c.revoked_at.is_(None)
         )
-        with self._store.read() as connection:
+        with self._store.read(several=False) as connection:
             row = connection.execute(query).first()
         if not compare_digest(row.secret_hash if row else _NOBODY, hashed(secret)) or row is None:
             raise TokenError("invalid_client", "the client is unknown or its secret is wrong", 401)
@@ -374,6 +374,7 @@ async def read_form(request: Request, limit: int = _LARGEST_FORM) -> dict[str, s
 async def token_response(request: Request, auth: Auth) -> Response:
     """Answers `POST /auth/token`."""
     authorization = request.headers.get("authorization")
+    headers = {"cache-control": "no-store", "pragma": "no-cache"}
     try:
         async with asyncio.timeout(FORM_SECONDS):
             form = await read_form(request)
@@ -381,11 +382,11 @@ async def token_response(request: Request, auth: Auth) -> Response:
         status, body = error.status, error.body
     except TimeoutError:
         status, body = 400, TokenError("invalid_request", "the form did not arrive in time").body
+        headers["connection"] = "close"
     except ClientDisconnect:
         return Response(status_code=400)
     else:
         status, body = await run_in_threadpool(auth.token, form, authorization)
-    headers = {"cache-control": "no-store", "pragma": "no-cache"}
     if status == 401:
         headers["www-authenticate"] = "Bearer" if authorization is None else 'Bearer, Basic realm="fhir-service"'
     return JSONResponse(body, status, headers)

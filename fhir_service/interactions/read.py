@@ -30,7 +30,7 @@ def read(store: Store, resource: Resource, resource_id: str) -> Found:
     table = BODIES[resource.name]
     query = select(table.c.body, table.c.version, table.c.updated_at, patient_column(resource).label("patient"))
     query = query.where(table.c.id == resource_id)
-    with store.read() as connection:
+    with store.read(several=False) as connection:
         row = connection.execute(query).first()
     if row is None:
         raise unknown_resource(resource.name, resource_id)

@@ -26,8 +26,8 @@ class Dialect(Protocol):
     def open(self, create: bool) -> Engine:
         """An engine on the database, made when missing. Raises StoreBusy, FileNotFoundError or OSError."""
 
-    def reader(self, engine: Engine) -> Engine:
-        """The same connections for reading: all statements of a transaction see one state of the store."""
+    def reader(self, engine: Engine, several: bool) -> Engine:
+        """The same connections for reading: one statement, or several that see one state of the store."""
 
     def has_store(self, connection: Connection) -> bool:
         """Whether the database holds a store. What follows in the transaction, no other process does at once."""
@@ -113,7 +113,7 @@ class DuckDb:
             raise _opening_failed(str(self._path), str(error.orig)) from None
         return engine
 
-    def reader(self, engine: Engine) -> Engine:
+    def reader(self, engine: Engine, several: bool) -> Engine:  # noqa: ARG002 - one transaction costs nothing here
         return engine
 
     def has_store(self, connection: Connection) -> bool:

@@ -71,8 +71,9 @@ class PostgreSql:
         password = str(self._url.password or "")
         return lines[0].replace(password, "***") if password else lines[0]
 
-    def reader(self, engine: Engine) -> Engine:
-        return engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+    def reader(self, engine: Engine, several: bool) -> Engine:
+        level = "REPEATABLE READ" if several else "AUTOCOMMIT"
+        return engine.execution_options(isolation_level=level, postgresql_readonly=several)
 
     def has_store(self, connection: Connection) -> bool:
         connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_MAKING})")

@@ -23,7 +23,7 @@ class Store:
     def __init__(self, dialect: Dialect, engine: Engine, create: bool = True) -> None:
         self.dialect = dialect
         self.engine = engine
-        self._reader = dialect.reader(engine)
+        self._readers = {several: dialect.reader(engine, several) for several in (True, False)}
         facts = _prepared(dialect, engine, create)
         self.id = facts["id"]
         self.signing_key = bytes.fromhex(facts["signing_key"])
@@ -44,13 +44,14 @@ class Store:
             raise
 
     @contextmanager
-    def read(self) -> Iterator[Connection]:
-        """A connection for reading, from any thread: it sees what is committed, and all of it at one moment.
+    def read(self, several: bool = True) -> Iterator[Connection]:
+        """A connection for reading, from any thread: it sees what is committed.
 
-        Raises the outcome of a service that is not available when the database is not.
+        All statements see one moment; who makes only one may say so, which is cheaper. Raises the outcome of a
+        service that is not available when the database is not.
         """
         try:
-            with self._reader.connect() as connection:
+            with self._readers[several].connect() as connection:
                 yield connection
         except Exception as error:
             if self.dialect.passing(error):
