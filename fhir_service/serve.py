@@ -26,6 +26,8 @@ from fhir_service.settings import Settings
 
 # Seconds for what is under way when the end is asked for. A client that sends no more does not hold the service.
 GRACE = 60
+# Seconds for a request's head to arrive, from the connection or its first byte on.
+HEAD_SECONDS = 30.0
 # Bytes of request line and headers together.
 LARGEST_HEAD = 64 << 10
 
@@ -101,6 +103,15 @@ class _Protocol(HttpToolsProtocol):
     """uvicorn's HTTP, with a bound on a request's head; what is no HTTP is answered as the interface answers."""
 
     _head: int | None = 0
+    _patience: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._await_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._head_is_here()
+        super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
@@ -111,11 +122,26 @@ class _Protocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         self._head = 0
+        self._await_head()
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
         self._head = None
+        self._head_is_here()
         super().on_headers_complete()
+
+    def _await_head(self) -> None:
+        if self._patience is None:
+            self._patience = self.loop.call_later(HEAD_SECONDS, self._give_up)
+
+    def _head_is_here(self) -> None:
+        if self._patience:
+            self._patience.cancel()
+            self._patience = None
+
+    def _give_up(self) -> None:
+        if not self.transport.is_closing():
+            self.send_400_response("the head of the request did not arrive in time")
 
     def send_400_response(self, msg: str) -> None:
         body = dump_json(outcome_of(FhirError(INVALID, msg)))

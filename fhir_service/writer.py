@@ -176,11 +176,18 @@ class Writer:
         work.future.set_result(value)
 
     def _write(self, group: list[_Waiting]) -> None:
-        group = [waiting for waiting in group if waiting.future.set_running_or_notify_cancel()]
+        self._write_group([waiting for waiting in group if waiting.future.set_running_or_notify_cancel()])
+
+    def _write_group(self, group: list[_Waiting]) -> None:
         entries = [entry for waiting in group for entry in waiting.entries]
         try:
             results = self._patiently(lambda: self._commit(entries))
         except Exception as error:  # noqa: BLE001 - the thread goes on, the requests are answered
+            if len(group) > 1 and not isinstance(error, CommitFailed) and not self._store.dialect.passing(error):
+                # What fails for one request's sake is not the others' matter.
+                for waiting in group:
+                    self._write_group([waiting])
+                return
             # The class only: exception texts may hold values.
             log.error("a batch was not stored: %s", type(error).__name__)  # noqa: TRY400
             # Only what failed before the commit is surely not stored; a failing commit leaves it unknown.

@@ -52,7 +52,7 @@ def running(
         service = Service.open(Settings(**options), clock=clock, new_id=new_id)  # type: ignore[arg-type]
         if world:
             load([world], service.writer, service.store, service.clock, service.new_id, service.site)
-        config = uvicorn.Config(create_app(service), http=_Protocol, log_level="error", lifespan="off")
+        config = uvicorn.Config(create_app(service), http=_Protocol, ws="none", log_level="error", lifespan="off")
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]})
         thread.start()

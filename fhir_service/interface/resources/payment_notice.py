@@ -105,7 +105,7 @@ def amount_is_positive(notice: PaymentNotice, _: Site) -> Found:
 def amount_is_in_cents(notice: PaymentNotice, _: Site) -> Found:
     """At most two decimals, counted on the value."""
     value = notice.amount.value
-    if abs(value) <= MOST and value != value.quantize(Decimal("0.01")):
+    if -MOST <= value <= MOST and value != value.quantize(Decimal("0.01")):
         yield "PaymentNotice.amount.value", "the amount has more than two decimals"
 
 
@@ -152,7 +152,8 @@ def claim_is_the_patients(notice: PaymentNotice, world: World) -> Found:
 @rule("PAY-CREATE-04", BUSINESS_RULE, needs="state", given=True)
 def balance_stays_positive(notice: PaymentNotice, world: World) -> Found:
     """An ordinary payment is at most the balance owed."""
-    if not notice.extension and notice.amount.value * 100 > world.known.balance(id_of(notice.request.reference)):
+    owed = Decimal(world.known.balance(id_of(notice.request.reference))).scaleb(-2)
+    if not notice.extension and notice.amount.value > owed:
         yield "PaymentNotice.amount.value", "the payment is above the balance owed"
 
 
