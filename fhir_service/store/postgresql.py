@@ -80,12 +80,12 @@ class PostgreSql:
         return connection.exec_driver_sql("SELECT to_regclass('store') IS NOT NULL").scalar() is True
 
     def prepare(self, connection: Connection) -> None:
-        """The collation for text in any case, of whatever this server offers."""
+        """The collation for text in any case, of whatever this server offers; letter by letter where it can."""
         version = connection.exec_driver_sql("SHOW server_version_num").scalar_one()
         kinds = [
             *(["(provider = builtin, locale = 'C.UTF-8')"] if int(version) >= 170000 else []),
-            "(provider = icu, locale = 'und')",
             "(provider = libc, locale = 'C.UTF-8')",
+            "(provider = icu, locale = 'und')",
             'FROM "default"',
         ]
         for kind in kinds:
