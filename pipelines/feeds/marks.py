@@ -82,8 +82,8 @@ def csv_text(cells: Sequence[str], written: dict[str, Any]) -> str:
         special = "\r\n" + written["delimiter"] + (written["escapechar"] or "")
         cells = [cell.translate(dict.fromkeys(map(ord, special), " ")) for cell in cells]
     text = io.StringIO()
-    csv.writer(text, lineterminator="", **written).writerow(cells)
-    return text.getvalue()
+    csv.writer(text, lineterminator="\r\n", **written).writerow(cells)  # without \r\n, neither would be quoted
+    return text.getvalue().removesuffix("\r\n")
 
 
 def csv_lead(cells: Sequence[str], feed: FeedFile) -> str:
