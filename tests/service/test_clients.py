@@ -104,7 +104,7 @@ def test_fhirpy_updates_and_validates(fhirpy):
 
 
 def test_fhirpy_follows_the_pages_in_order_to_the_last(fhirpy):
-    """COMMON-04: each row once, in the order asked for."""
+    """Each row once, in the order asked for."""
     label = f"{uuid.uuid4().hex} é&=+%|"
     for day in range(1, 8):
         period = {"restriction": {"period": {"end": f"2030-01-0{day}"}}}

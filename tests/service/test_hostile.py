@@ -171,7 +171,7 @@ def test_half_a_surrogate_is_no_text(service):
 
 
 def test_a_response_may_be_as_deep_as_a_body_and_no_deeper(service):
-    """QR-ITEM-09, QR-ITEM-10: nested answers are refused for what they answer, or for their depth; never with a 500."""
+    """Nested answers are refused for what they answer, or for their depth; never with a 500."""
     item = {"linkId": "deepest", "answer": [{"valueString": "x"}]}
     for depth in range(60):
         item = {"linkId": f"i{depth}", "answer": [{"valueString": "x", "item": [item]}]}
@@ -319,7 +319,7 @@ def test_every_element_with_a_value_of_every_shape(service, kind):
     ],
 )
 def test_an_odd_entry_does_not_keep_the_others_from_being_stored(service, entry):
-    """EXTRA-01: refused as a whole, or one entry of it, but never with a 500."""
+    """EXTRA-BATCH-02, EXTRA-BATCH-06: refused as a whole, or one entry of it, but never with a 500."""
     good = {"request": {"method": "POST", "url": "Task"}, "resource": TASK}
     bundle = {"resourceType": "Bundle", "type": "batch", "entry": [good, entry, good]}
     response = service.client.post("/", json=bundle)
@@ -376,7 +376,7 @@ def test_a_hostile_text_is_a_text(service, text):
 
 @pytest.mark.parametrize("text", REFUSED, ids=ascii)
 def test_a_control_character_is_refused_everywhere(service, text):
-    """COMMON-46, DEC-H16: in bodies, queries, forms, paths and conditions; also what a store uses inside."""
+    """COMMON-46: in bodies, queries, forms, paths and conditions; also what a store uses inside."""
     bodies = [
         TASK | {"description": text},
         TASK | {"id": text},
@@ -541,7 +541,7 @@ BROKEN = {
 
 @pytest.mark.parametrize("name", BROKEN)
 def test_what_is_no_http_is_a_bad_request(service, monkeypatch, name):
-    """ERR-400-01, EXTRA-OPS-08: in JSON, like every error; the connection is closed, and others go on."""
+    """ERR-400-01, COMMON-48: in JSON, like every error; the connection is closed, and others go on."""
     monkeypatch.setattr(serve, "HEAD_SECONDS", 1.0)
     received = exchanged(service.url, BROKEN[name](service))
     # Who sends on and on may find the connection closed before the answer can be read.
@@ -589,7 +589,7 @@ def test_a_second_request_cannot_hide_in_the_first(service):
 
 
 def test_a_large_body_is_refused_by_its_announcement(service):
-    """DEC-H13, EXTRA-OPS-08: before any of it is sent."""
+    """LIMIT-09: before any of it is sent."""
     for length in (1024 * 1024 + 1, 10**15):
         lines = ("content-type: application/json", f"content-length: {length}", "expect: 100-continue")
         received = exchanged(service.url, get(service, *lines, start="POST /Task HTTP/1.1"))
@@ -598,7 +598,7 @@ def test_a_large_body_is_refused_by_its_announcement(service):
 
 
 def test_the_largest_body_is_taken(service):
-    """DEC-H13: one byte more is not."""
+    """LIMIT-06: one byte more is not."""
     raw = TEXT.encode().ljust(1024 * 1024)
     assert post(service, "/Task", raw).status_code == 201
     response = post(service, "/Task", raw + b" ")
@@ -606,7 +606,7 @@ def test_the_largest_body_is_taken(service):
 
 
 def test_a_stranger_sends_no_body(service):
-    """AUTH-04: who has no token is refused before the body comes."""
+    """LIMIT-09: who has no token is refused before the body comes."""
     lines = (
         "POST /Task HTTP/1.1",
         "host: x",
@@ -618,7 +618,7 @@ def test_a_stranger_sends_no_body(service):
 
 
 def test_a_body_that_does_not_come_is_not_waited_for(service, monkeypatch):
-    """EXTRA-OPS-08: the connection is answered and closed; whoever sends byte by byte has no more time than others."""
+    """The connection is answered and closed; whoever sends byte by byte has no more time than others."""
     monkeypatch.setattr(exchange, "BODY_SECONDS", 0.5)
     head = request_of(service, "content-type: application/json", "content-length: 500", start="POST /Task HTTP/1.1")
     for parts in ([head], [head, *[b" "] * 20]):
@@ -636,7 +636,7 @@ def test_a_form_that_does_not_come_is_not_waited_for(service, monkeypatch):
 
 @pytest.mark.parametrize("parts", [[], [b"GET /Ta"], [b"GET /Task HTTP/1.1\r\nhost: x\r\n", *[b"x-a: b\r\n"] * 20]])
 def test_a_head_that_does_not_come_is_not_waited_for(service, monkeypatch, parts):
-    """EXTRA-OPS-08: also on a connection over which nothing is ever said."""
+    """Also on a connection over which nothing is ever said."""
     monkeypatch.setattr(serve, "HEAD_SECONDS", 0.5)
     began = time.monotonic()
     received = exchanged(service.url, *parts)
@@ -645,7 +645,7 @@ def test_a_head_that_does_not_come_is_not_waited_for(service, monkeypatch, parts
 
 
 def test_who_goes_away_in_the_middle_leaves_nothing_behind(service):
-    """COMMON-41: half a request is no request."""
+    """Half a request is no request."""
     before = service.client.get("/Task?_count=0").json()["total"]
     lines = "content-type: application/json", f"content-length: {len(TEXT)}"
     head = request_of(service, *lines, start="POST /Task HTTP/1.1")
@@ -658,7 +658,7 @@ def test_who_goes_away_in_the_middle_leaves_nothing_behind(service):
 
 
 def test_what_fails_for_one_request_does_not_fail_for_those_beside_it(service, monkeypatch):
-    """EXTRA-OPS-08: requests that are stored together are apart when one of them meets a fault of ours."""
+    """Requests that are stored together are apart when one of them meets a fault of ours."""
     act = create.Create.act
 
     def faulty(entry, desk):
@@ -715,7 +715,7 @@ def storm(client, number):
 @pytest.mark.long
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is read from /proc")
 def test_memory_does_not_grow_with_what_is_refused(tmp_path):
-    """EXTRA-OPS-08: after the first rounds, more of the same takes no more."""
+    """After the first rounds, more of the same takes no more."""
     home = tmp_path / "home"
     store = home / "service.duckdb"
     assert commands.load(home, WORLD).returncode == 0
