@@ -19,6 +19,7 @@ import dagster as dg
 from pipelines.batch import Unreadable
 from pipelines.checks import AFTER_LOAD, AFTER_VALIDATE, LoadedBatch, Statement
 from pipelines.feeds.catalog import Feed
+from pipelines.feeds.marks import marked_form
 from pipelines.ledger_tables import LedgerError
 from pipelines.orchestration import metadata
 from pipelines.orchestration.handover import hand_over, newest
@@ -212,7 +213,7 @@ WHAT = {
 
 
 def _receive_all(feed: Feed, home: Path, batch_ids: Sequence[str]) -> Outcome:
-    outcome, waiting = Outcome(), _waiting(feed, home / "inbox", set(batch_ids))
+    outcome, waiting = Outcome(), waiting_files(feed, home / "inbox", set(batch_ids))
     for batch_id in batch_ids:
         try:
             path = waiting.get(batch_id)
@@ -229,11 +230,13 @@ def _receive_all(feed: Feed, home: Path, batch_ids: Sequence[str]) -> Outcome:
     return outcome
 
 
-def _waiting(feed: Feed, inbox: Path, batch_ids: set[str]) -> dict[str, Path]:
+def waiting_files(feed: Feed, inbox: Path, batch_ids: set[str]) -> dict[str, Path]:
     """Where in the inbox the files of these batches are."""
     found: dict[str, Path] = {}
     for path in sorted(inbox.iterdir()) if inbox.is_dir() else ():
-        if len(found) < len(batch_ids) and path.is_file() and not path.name.startswith(".") and feed.takes(path.name):
+        if len(found) == len(batch_ids) or not path.is_file() or path.name.startswith("."):
+            continue
+        if feed.takes(path.name) or marked_form(path):
             try:
                 batch_id = batch_id_of(feed, path)
             except OSError:

@@ -8,15 +8,19 @@ import json
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import dagster as dg
 
+from pipelines.answers import feed_of
 from pipelines.feeds.catalog import Catalog, Feed, FeedError, is_control
+from pipelines.ledger import Ledger
 from pipelines.orchestration.imports import batch_id_of, batches_of, plain
 from pipelines.orchestration.instance import BATCH_TAG
+from pipelines.session import has_ledger, open_ledger
 
 if TYPE_CHECKING:
     from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
@@ -49,14 +53,23 @@ class Look:
     unmatched: tuple[str, ...] = ()
 
 
-def look(inbox: Path, catalog: Catalog, before: Mapping[str, Seen], seconds: float = SECONDS_OF_HASHING) -> Look:
-    """Compares the inbox with the look before. Hashing ends after `seconds`; what is left is taken up by the next."""
+def look(
+    inbox: Path,
+    catalog: Catalog,
+    before: Mapping[str, Seen],
+    seconds: float = SECONDS_OF_HASHING,
+    ledger: Ledger | None = None,
+) -> Look:
+    """Compares the inbox with the look before. Hashing ends after `seconds`; what is left is taken up by the next.
+
+    With a ledger, files that answer its rejects go to their feed whatever their name.
+    """
     until = time.monotonic() + seconds
     seen: dict[str, Seen] = {}
     ready: dict[str, dict[str, Seen]] = {}
     growing, unmatched = 0, []
     for path, now in _files(inbox):
-        feed = _feed(catalog, path.name)
+        feed = _feed(path, catalog, ledger)
         if feed is None:
             unmatched.append(path.name)
             continue
@@ -85,9 +98,9 @@ def _files(inbox: Path) -> Iterator[tuple[Path, Seen]]:
             yield path, Seen(about.st_size, (about.st_ctime_ns, about.st_mtime_ns))
 
 
-def _feed(catalog: Catalog, file_name: str) -> Feed | None:
+def _feed(path: Path, catalog: Catalog, ledger: Ledger | None) -> Feed | None:
     try:
-        return catalog.match(file_name)
+        return feed_of(path, catalog, ledger)
     except FeedError:
         return None
 
@@ -137,7 +150,8 @@ def inbox_sensor(home: Path, catalog: Catalog, jobs: Sequence["UnresolvedAssetJo
     def inbox(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         if not (home / "inbox").is_dir():
             return dg.SkipReason("There is no inbox yet.")
-        found = look(home / "inbox", catalog, from_cursor(context.cursor))
+        with _ledger(home) as ledger:
+            found = look(home / "inbox", catalog, from_cursor(context.cursor), ledger=ledger)
         for name in found.unmatched:
             context.log.warning("no feed takes a file of the name %s, or two do", name)
         requests, additions = [], []
@@ -158,6 +172,16 @@ def inbox_sensor(home: Path, catalog: Catalog, jobs: Sequence["UnresolvedAssetJo
         )
 
     return inbox
+
+
+@contextmanager
+def _ledger(home: Path) -> Iterator[Ledger | None]:
+    """The ledger, where there is one."""
+    if not has_ledger(home, os.environ):
+        yield None
+        return
+    with closing(open_ledger(home, os.environ)) as ledger:
+        yield ledger
 
 
 def _request(feed: Feed, batch_ids: Sequence[str], key: str) -> dg.RunRequest:

@@ -2,6 +2,7 @@
 
 import json
 import os
+from contextlib import closing
 from pathlib import Path
 
 import dagster as dg
@@ -9,7 +10,9 @@ import pytest
 
 from pipelines.definitions import build_definitions
 from pipelines.feeds.catalog import load_feeds
-from pipelines.orchestration.imports import batch_id_of
+from pipelines.ledger import Ledger
+from pipelines.ledger_rows import Reject
+from pipelines.orchestration.imports import batch_id_of, waiting_files
 from pipelines.orchestration.inbox import from_cursor, look, stretches, to_cursor
 
 ROWS = "payment_id,patient_id,amount,paid_on\nA1,p1,10.00,2026-01-05\n"
@@ -134,3 +137,19 @@ def test_a_cursor_is_read_as_it_was_written(inbox: Path) -> None:
 
 def test_a_run_takes_only_batches_that_follow_each_other() -> None:
     assert stretches(["c", "d", "a", "f"], ["a", "b", "c", "d", "e", "f"]) == [["c", "d"], ["a"], ["f"]]
+
+
+def test_corrected_rejects_go_to_their_feed_whatever_their_name(inbox: Path) -> None:
+    """CLI-CMD-05"""
+    with closing(Ledger.open(inbox.parent / "ledger.db")) as ledger:
+        ledger.start_batch("t", "payments-a", feed="payments")
+        reject = Reject(2, 1, "A1", "rule", None, None, None, [])
+        [name] = ledger.reject("t", "default", "PaymentNotice", "payments-a", [reject])
+    sensor = Sensor(inbox.parent)
+    path = put(inbox, "Book1.txt", f"_reject_id,{ROWS.replace('A1', f'{name},A1')}")
+    assert sensor.tick() == []
+    [request] = sensor.tick()
+    payments = load_feeds().named("payments")
+    assert payments
+    assert request.partition_key == batch_id_of(payments, path)
+    assert waiting_files(payments, inbox, {str(request.partition_key)}) == {str(request.partition_key): path}
