@@ -44,7 +44,7 @@ def _explained(error: Exception) -> Exception:
     """The failure that says it in one line; the error itself when it is a fault of ours."""
     from fhir_service.interface.outcomes import UNAVAILABLE, FhirError
     from fhir_service.store.dialects import StoreBusy
-    from fhir_service.store.store import StoreVersion
+    from fhir_service.store.migrations import StoreVersion
     from fhir_service.writer import CommitFailed
 
     if isinstance(error, StoreBusy):
@@ -179,6 +179,14 @@ def check(store: str | None) -> None:
     click.echo(f"{wrong or 'nothing'} wrong, {notices} notices")
     if wrong:
         raise SystemExit(DAMAGED)
+
+
+@main.command()
+@_store
+@click.argument("to", metavar="FILE")
+def copy(store: str | None, to: str) -> None:
+    """Copy an embedded store, also while a service writes to it. The copy is a store of its own."""
+    click.echo(_perform(store, "copy", {"to": str(Path(to).absolute())})["copy"])
 
 
 @main.command()

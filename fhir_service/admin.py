@@ -18,6 +18,7 @@ from fhir_service.door import HEADER, Arguments, CommandError, Result
 from fhir_service.interface.outcomes import AUTHENTICATION, NOT_SUPPORTED, FhirError
 from fhir_service.service import Service
 from fhir_service.settings import Settings
+from fhir_service.store.dialects import DuckDb
 
 # --- What can be done to a store ------------------------------------------------------------------
 
@@ -78,6 +79,20 @@ def _check(service: Service, _: Arguments) -> Result:
     return {"findings": [asdict(finding) for finding in checks.check_store(service.store, service.site)]}
 
 
+def _copy(service: Service, arguments: Arguments) -> Result:
+    """A consistent copy of an embedded store, also while the service writes."""
+    target, dialect = Path(arguments["to"]), service.store.dialect
+    if not isinstance(dialect, DuckDb):
+        raise CommandError("a store in a database server is copied by the server's own backup")
+    if target.exists():
+        raise CommandError(f"{target} exists: name a file that does not")
+    try:
+        service.writer.transact(lambda _: dialect.copy(target))
+    except OSError as error:
+        raise CommandError(f"{target} cannot be written: {error.strerror}") from None
+    return {"copy": str(target)}
+
+
 def _shown(value: Any) -> Any:
     return value.isoformat() if hasattr(value, "isoformat") else value
 
@@ -88,6 +103,7 @@ OPERATIONS: dict[str, Callable[[Service, Arguments], Result]] = {
     "client-list": _client_list,
     "client-revoke": _client_revoke,
     "check": _check,
+    "copy": _copy,
 }
 
 

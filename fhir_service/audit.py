@@ -42,7 +42,7 @@ class Audit:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        self._file: int | None = None
         self._lock = threading.Lock()
 
     def write(
@@ -53,10 +53,17 @@ class Audit:
         lines = b"".join(orjson.dumps(_record(one, status) | about) + b"\n" for one in touches)
         if lines:
             with self._lock:
-                os.write(self._file, lines)
+                os.write(self._opened(), lines)
+
+    def _opened(self) -> int:
+        """The file, made with the first line: a command that touches no data leaves none behind."""
+        if self._file is None:
+            self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        return self._file
 
     def close(self) -> None:
-        os.close(self._file)
+        if self._file is not None:
+            os.close(self._file)
 
 
 def _record(one: Touch, status: int) -> dict[str, Any]:

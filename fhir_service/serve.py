@@ -52,18 +52,25 @@ def serve(settings: Settings, until_stdin_closes: bool = False) -> None:
         listening = listening or stack.enter_context(_listen(settings))
         secret = secrets.token_urlsafe(32)
         app = create_app(service, routes(service, secret))
-        _collect_rarely()
+        stack.enter_context(_collecting_rarely())
         server = _Server(app, lambda: stack.enter_context(_ready(settings, secret)))
         if until_stdin_closes:
             threading.Thread(target=_watch_stdin, args=[server.stop], name="stdin", daemon=True).start()
         server.run([listening])
 
 
-def _collect_rarely() -> None:
+@contextlib.contextmanager
+def _collecting_rarely() -> Iterator[None]:
     """What is there now stays; bodies make many objects and no cycles, so that looking for cycles is mostly wasted."""
+    before = gc.get_threshold()
     gc.collect()
     gc.freeze()
     gc.set_threshold(100_000, 50, 100)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+        gc.unfreeze()
 
 
 @contextlib.contextmanager

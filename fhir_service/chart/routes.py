@@ -149,7 +149,7 @@ class Chart:
             token = await run_in_threadpool(self._sessions.sign_in, form)
         except Refused as refused:
             return self._entrance(wanted, str(refused), 403)
-        request.scope["caller"] = self._service.auth.caller(f"Bearer {token}")
+        request.scope["caller"] = await run_in_threadpool(self._service.auth.caller, f"Bearer {token}")
         response = self._see(wanted)
         self._sessions.keep(response, token)
         return response

@@ -97,6 +97,14 @@ class DuckDb:
         self._path.chmod(0o600)
         return engine
 
+    def copy(self, target: Path) -> None:
+        """Copies the file and its log, which is consistent while nothing writes: call it in the writer's thread."""
+        for suffix in ("", ".wal"):
+            source = self._path.with_name(self._path.name + suffix)
+            if source.exists():
+                shutil.copyfile(source, target.with_name(target.name + suffix))
+        target.chmod(0o600)
+
     def _engine(self) -> Engine:
         engine = create_engine(
             f"duckdb:///{self._path}",

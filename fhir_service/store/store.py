@@ -10,11 +10,8 @@ from sqlalchemy.exc import DBAPIError
 
 from fhir_service.interface.outcomes import UNAVAILABLE, FhirError
 from fhir_service.store.dialects import Dialect, dialect_of
+from fhir_service.store.migrations import migrate
 from fhir_service.store.tables import BODIES, SCHEMA_VERSION, STORE, metadata
-
-
-class StoreVersion(Exception):
-    """The store was made by another version of this software."""
 
 
 class Store:
@@ -69,7 +66,7 @@ class Store:
 
 
 def _prepared(dialect: Dialect, engine: Engine, create: bool) -> dict[str, str]:
-    """Makes the tables of a new store, checks the version of an old one; what the store says of itself."""
+    """Makes the tables of a new store, migrates those of an old one; what the store says of itself."""
     with engine.begin() as connection:
         if not dialect.has_store(connection):
             if not create:
@@ -79,11 +76,7 @@ def _prepared(dialect: Dialect, engine: Engine, create: bool) -> dict[str, str]:
             dialect.complete(connection)
             _say(connection, {"id": str(uuid.uuid4()), "schema_version": str(SCHEMA_VERSION)})
         found: dict[str, str] = {row.name: row.value for row in connection.execute(select(STORE))}
-        if found["schema_version"] != str(SCHEMA_VERSION):
-            raise StoreVersion(
-                f"the store has schema version {found['schema_version']}, this software knows {SCHEMA_VERSION}: "
-                "open it with the version of Chartferry that made it"
-            )
+        migrate(connection, int(found["schema_version"]))
         if "signing_key" not in found:
             found |= _say(connection, {"signing_key": secrets.token_hex(32)})
     return found

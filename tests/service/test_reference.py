@@ -306,12 +306,12 @@ def test_a_refused_record_is_named_by_file_line_type_and_id_and_the_rest_goes_on
         (
             '{"resourceType":"Patient","id":"p1","x":1e99999999999999999999}',
             "",
-            "the text holds a number that cannot be read",
+            "a number is beyond what can be computed with",
         ),
         (
             '{"resourceType":"Patient","id":"p1","contained":' + '[{"a":' * 200 + "1" + "}]" * 200 + "}",
-            "Patient",
-            "the record is nested too deeply",
+            "",
+            "the text is nested too deeply",
         ),
         ('{"a":' * 50000, "", "the text is nested too deeply"),
     ],

@@ -1,11 +1,93 @@
-"""The store's tables and the schema file that shows them."""
+"""The store: the schema file that shows its tables, older and newer versions, and copies while it is written to."""
 
+import threading
 from pathlib import Path
 
+import pytest
+from click.testing import CliRunner
+from sqlalchemy import Connection, text, update
+
+from fhir_service.__main__ import main
+from fhir_service.checks import check_store
+from fhir_service.service import Service
+from fhir_service.settings import Settings
 from fhir_service.store.ddl import ddl
+from fhir_service.store.migrations import StoreVersion, migrate
+from fhir_service.store.store import Store
+from fhir_service.store.tables import STORE
+from tests.conftest import Running
+from tests.service.test_writer import task, total
 
 SCHEMA = Path(__file__).parents[2] / "sql" / "service" / "schema.sql"
 
 
 def test_the_schema_file_shows_the_tables_as_they_are_created() -> None:
     assert SCHEMA.read_text() == ddl()
+
+
+def _set_version(store: Store, version: int) -> None:
+    with store.engine.begin() as connection:
+        connection.execute(update(STORE).where(STORE.c.name == "schema_version").values(value=str(version)))
+
+
+@pytest.mark.parametrize("version", [0, 99])
+def test_a_store_of_a_version_that_cannot_be_followed_is_refused(tmp_path: Path, version: int) -> None:
+    path = str(tmp_path / "s.duckdb")
+    store = Store.open(path)
+    _set_version(store, version)
+    store.close()
+    with pytest.raises(StoreVersion, match=f"schema version {version}, .*of Chartferry"):
+        Store.open(path)
+    done = CliRunner().invoke(main, ["check", "--store", path])
+    assert (done.exit_code, done.output.count("\n")) == (1, 1)
+
+
+def test_an_older_store_is_brought_to_the_present_in_one_transaction(tmp_path: Path) -> None:
+    store = Store.open(str(tmp_path / "s.duckdb"))
+
+    def add(connection: Connection) -> None:
+        connection.execute(text("CREATE TABLE further (id TEXT)"))
+
+    def fail(_: Connection) -> None:
+        raise RuntimeError("planted")
+
+    with pytest.raises(RuntimeError), store.engine.begin() as connection:
+        migrate(connection, 1, {1: add, 2: fail}, goal=3)
+    with store.engine.begin() as connection:
+        assert not connection.execute(text("SELECT 1 FROM duckdb_tables() WHERE table_name = 'further'")).all()
+        migrate(connection, 1, {1: add, 2: lambda _: None}, goal=3)
+        assert connection.execute(text("SELECT value FROM store WHERE name = 'schema_version'")).scalar() == "3"
+        assert connection.execute(text("SELECT count(*) FROM further")).scalar() == 0
+    store.close()
+
+
+def test_a_copy_made_while_the_service_writes_is_a_whole_store(fresh_service: Running, tmp_path: Path) -> None:
+    """The copy holds what was acknowledged before it, is clean, and lives on its own."""
+    from fhir_service.admin import OPERATIONS
+
+    client = fresh_service.client
+    for n in range(20):
+        client.post("/Task", json=task(n))
+    stop = threading.Event()
+
+    def write() -> None:
+        n = 100
+        while not stop.is_set():
+            client.post("/Task", json=task(n))
+            n += 1
+
+    writing = threading.Thread(target=write)
+    writing.start()
+    target = tmp_path / "copies" / "copy.duckdb"
+    target.parent.mkdir()
+    OPERATIONS["copy"](fresh_service.service, {"to": str(target)})
+    stop.set()
+    writing.join()
+    copy = Service.open(Settings(store=str(target)), create=False)
+    try:
+        with copy.store.read() as connection:
+            copied = connection.execute(text("SELECT count(*) FROM task")).scalar_one()
+        assert 20 <= copied <= total(client, "/Task?_count=0")
+        assert [finding for finding in check_store(copy.store, copy.site) if not finding.notice] == []
+    finally:
+        copy.close()
