@@ -135,7 +135,7 @@ def _in_february(month: Month, before: list[Record]) -> Iterator[Record]:
         yield record(a, 0, month.day(5), "map", "an amount that is no decimal", amount=text)
     yield record(a, 0, month.day(5), "map", "no `amount`", amount="")
     yield record(b, 0, month.day(6), "rule", "an amount of zero")
-    yield record(b, -3_500, month.day(6), "rule", "a negative amount (a refund)")
+    yield record(b, -3_500, month.day(6), "map", "a negative amount (a refund)")
     yield record(b, 0, month.day(6), "rule", "an amount with three decimals", amount="10.005")
     yield record(b, 1_000_000_000, month.day(6), "rule", "an amount above the limit")
     for raw in (f"P02-9001,{c},1,250.00,{month.day(8)},", f"P02-9002,{c},40.00"):
