@@ -5,6 +5,7 @@ from pathlib import Path
 
 from pipelines.client import TargetUnusable
 from pipelines.dry_run import try_file
+from pipelines.ledger_rejects import settle_resubmitted
 from pipelines.ledger_tables import LedgerError
 from pipelines.pipeline import Result, import_file, publish_reports
 from pipelines.publish import PublicationError
@@ -26,6 +27,7 @@ def import_paths(session: Session, paths: Sequence[Path], dry_run: bool = False)
             summary.error = result.message
             return summary
     if not dry_run:
+        settle_resubmitted(session.ledger, session.target)
         publish_into(session, summary)
     return summary
 

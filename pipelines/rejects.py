@@ -44,7 +44,11 @@ class Left:
     why: str
 
     def line(self, what: str) -> str:
-        return f"{self.batch_id}: {self.rejects:,} rejects {what}: {self.why}"
+        return f"{self.batch_id}: {_counted(self.rejects)} {what}: {self.why}"
+
+
+def _counted(number: int) -> str:
+    return f"{number:,} {'reject' if number == 1 else 'rejects'}"
 
 
 @dataclass
@@ -62,7 +66,7 @@ class Exported:
         if not self.files and not self.left:
             yield "no open rejects"
         for path, number in self.files.items():
-            yield f"{path}: {number:,} rejects"
+            yield f"{path}: {_counted(number)}"
         if self.files:
             yield "correct the rows and put the files into the inbox, under any name: _reject_id says what they answer"
         yield from (each.line("cannot be exported") for each in self.left)

@@ -178,7 +178,7 @@ def test_what_was_purged_cannot_be_exported_and_is_said(practice):
     (practice.home / "batches" / batch / "source" / "payments.csv").unlink()
     code, said, _ = practice.run("rejects", "export")
     assert code == 4
-    assert said.startswith(f"{batch}: 1 rejects cannot be exported: its source rows are no longer kept (purged)")
+    assert said.startswith(f"{batch}: 1 reject cannot be exported: its source rows are no longer kept (purged)")
     code, said, _ = practice.run("rejects", "retry")
     assert code == 4
     assert "cannot be tried again: its source rows are no longer kept" in said
@@ -519,7 +519,7 @@ ROW = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rows=st.lists(ROW, min_size=1, max_size=8), cut=st.integers(0, 4))
 def test_rejects_imported_as_they_were_exported_are_the_same_rejects_and_nothing_new(rows, cut, tmp_path_factory):
     """CLI-CMD-04, CLI-CMD-05, LEDGER-01: whatever the rows hold."""

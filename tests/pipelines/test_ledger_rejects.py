@@ -1,0 +1,114 @@
+"""Rejects in the ledger: what answers them, where they stand, what settles them. On both databases."""
+
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+
+from pipelines.ledger import Intent, Ledger, Outcome, Reason, Reject
+from pipelines.ledger_rejects import (
+    Standing,
+    discard,
+    feeds_answered,
+    open_by_batch,
+    open_in_batch,
+    reasons_of,
+    resubmit,
+    settle_resubmitted,
+    standing,
+    targets_with_rejects,
+)
+
+TARGET = "urn:uuid:t"
+OF = ("default", "PaymentNotice")
+WRONG = Reason("PAY-1", None, "amount", "wrong", False)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def ledger(request, tmp_path) -> Iterator[Ledger]:
+    if request.param == "sqlite":
+        with closing(Ledger.open(tmp_path / "ledger.db")) as opened:
+            yield opened
+        return
+    with request.getfixturevalue("postgres").database() as url, closing(Ledger.open(url)) as opened:
+        yield opened
+
+
+def reject(line, key, *answers, reasons=(WRONG,)):
+    return Reject(line, 1, key, "rule", None, None, None, reasons, answers)
+
+
+def states(ledger):
+    rows = ledger.tables()["reject"].to_pylist()
+    return {row["source_key"]: (row["state"], row["attempts"], row["closed_by_batch"]) for row in rows}
+
+
+def test_a_reject_stands_where_it_was_seen_last_and_its_reasons_add_up(ledger):
+    """LEDGER-07, CLI-CMD-05"""
+    for batch in "ab":
+        ledger.start_batch(TARGET, batch, feed="payments")
+    one, two = ledger.reject(TARGET, *OF, "a", [reject(2, "k1"), reject(3, None)])
+    other = WRONG._replace(rule_id="PAY-2")
+    again = [reject(2, "k1", one, two), reject(5, "k5", one, reasons=[other]), reject(6, "k6", "f" * 16)]
+    assert ledger.reject(TARGET, *OF, "b", again)[:2] == [one, two]
+    assert states(ledger) == {"k1": ("open", 2, None), None: ("open", 2, None), "k6": ("open", 1, None)}
+    found = {(each.reject_id, each.batch_id, each.line) for each in standing(ledger, TARGET, "a")}
+    assert found == {(one, "b", 2), (two, "b", 2), (one, "b", 5)}
+    assert [reason.rule_id for reason in reasons_of(ledger, [one])[one]] == ["PAY-1", "PAY-2"]
+    assert feeds_answered(ledger, [one, "0" * 16]) == {"payments"}
+    assert open_by_batch(ledger) == {(TARGET, "a"): 2, (TARGET, "b"): 1}
+    assert [(row["line"], row["rules"]) for row in open_in_batch(ledger, TARGET, "a")] == [
+        (2, ["PAY-1", "PAY-2"]),
+        (3, ["PAY-1"]),
+    ]
+    assert targets_with_rejects(ledger) == [TARGET]
+
+
+def test_only_open_rejects_of_the_same_source_are_answered(ledger):
+    """CLI-CMD-05: a closed one stays closed, and a record that is wrong then is a reject of its own."""
+    [name] = ledger.reject(TARGET, *OF, "a", [reject(2, "k1")])
+    ledger.close_rejects(TARGET, *OF, ["k1"], batch_id="a")
+    [own] = ledger.reject(TARGET, *OF, "b", [reject(2, "k2", name)])
+    assert own != name
+    [elsewhere] = ledger.reject(TARGET, "other", "PaymentNotice", "c", [reject(2, "k3", own)])
+    assert elsewhere not in (own, name)
+    resubmit(ledger, TARGET, "other", "PaymentNotice", "c", {2: [own]})
+    assert states(ledger) == {"k1": ("closed", 1, "a"), "k2": ("open", 1, None), "k3": ("open", 1, None)}
+
+
+@pytest.mark.parametrize(
+    ("outcome", "state"),
+    [
+        ("created", ("closed", 1, "b")),
+        ("refused", ("open", 1, None)),
+        ("in_doubt", ("resubmitted", 1, None)),
+        ("planned", ("resubmitted", 1, None)),
+    ],
+)
+def test_what_was_resubmitted_is_settled_by_what_came_of_its_record(ledger, outcome, state):
+    """LEDGER-07"""
+    [name] = ledger.reject(TARGET, *OF, "a", [reject(2, "k1")])
+    for _ in range(2):
+        resubmit(ledger, TARGET, *OF, "b", {7: [name]})
+    assert standing(ledger, TARGET) == []
+    assert standing(ledger, TARGET, None, ["resubmitted"]) == [Standing(name, "b", 7, "a", *OF)]
+    settle_resubmitted(ledger, TARGET)
+    assert states(ledger)["k1"] == ("resubmitted", 1, None)
+    with ledger.lease(TARGET) as lease:
+        ledger.intend(lease, *OF, [Intent("k9", 1, "b", 7, "h", "f")])
+    ledger.settle(TARGET, *OF, [Outcome("k9", 1, outcome)])
+    settle_resubmitted(ledger, TARGET)
+    assert states(ledger)["k1"] == state
+
+
+def test_discards_are_all_or_none_and_recorded_once(ledger):
+    """CLI-CMD-07, CLI-CMD-19"""
+    names = ledger.reject(TARGET, *OF, "a", [reject(2, "k1"), reject(3, "k2")])
+    assert discard(ledger, [*names, "nobody"], "ann", "why") == {"nobody": "unknown"}
+    assert ledger.decisions() == []
+    for _ in range(2):
+        assert discard(ledger, names, "ann", "why") == {}
+    assert states(ledger) == {"k1": ("discarded", 1, None), "k2": ("discarded", 1, None)}
+    told = {(row["user"], row["command"], row["subject"], row["why"]) for row in ledger.decisions(TARGET)}
+    assert told == {("ann", "rejects discard", name, "why") for name in names}
+    assert len(ledger.decisions()) == 2
