@@ -7,7 +7,6 @@ to the row and the cent. The data is not part of this project: the tests are ski
 import csv
 import gzip
 import json
-import os
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,9 +19,10 @@ import duckdb
 import pytest
 
 from tests.commands import load, resources, run, serving
+from tests.realdata import MISSING, REALDATA
 
 ROOT = Path(__file__).parents[1]
-PRACTICE = Path(os.environ.get("CHARTFERRY_REALDATA") or ROOT.parent / "shared" / "realdata" / "practice")
+PRACTICE = REALDATA / "practice"
 REFERENCE, INBOX = PRACTICE / "reference", PRACTICE / "inbox"
 SET_ASIDE = 3
 LIMIT = Decimal("9999999.99")
@@ -31,7 +31,7 @@ COPAYMENT = "/fhir/copayment-claims"
 
 pytestmark = pytest.mark.skipif(
     not (REFERENCE.is_dir() and INBOX.is_dir()),
-    reason="the practice's files are not here: CHARTFERRY_REALDATA names their folder (with reference/ and inbox/)",
+    reason=MISSING,
 )
 
 

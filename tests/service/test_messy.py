@@ -1,13 +1,11 @@
 """Public sets of messy JSON and naughty strings, sent whole: what is taken is read back unchanged, the rest refused.
 
-The sets are not part of the repository: CHARTFERRY_REALDATA names their folder, or one within; else they lie beside it.
+The sets are not part of the repository: see `tests/realdata.py`.
 """
 
 import json
-import os
 import re
 import uuid
-from pathlib import Path
 from urllib.parse import quote
 
 import httpx
@@ -15,12 +13,9 @@ import pytest
 
 from fhir_service.interface.datatypes import CONTROLS, ID_PATTERN, Malformed, parse_json
 from fhir_service.interface.registry import RESOURCES
+from tests.realdata import MISSING, REALDATA
 
-BESIDE = Path(__file__).parents[3] / "shared" / "realdata"
-NAMED = Path(os.environ.get("CHARTFERRY_REALDATA") or BESIDE)
-FOLDER = NAMED if (NAMED / "messy_json").is_dir() else NAMED.parent
-SUITE, NAUGHTY = FOLDER / "messy_json" / "JSONTestSuite", FOLDER / "messy_text" / "blns" / "blns.json"
-MISSING = "the folder of public data sets is not here; CHARTFERRY_REALDATA names it"
+SUITE, NAUGHTY = REALDATA / "messy_json" / "JSONTestSuite", REALDATA / "messy_text" / "blns" / "blns.json"
 
 needs_suite = pytest.mark.skipif(not SUITE.is_dir(), reason=MISSING)
 needs_strings = pytest.mark.skipif(not NAUGHTY.is_file(), reason=MISSING)
