@@ -346,7 +346,7 @@ def own(home, monkeypatch):
 
 
 def test_without_a_target_the_bundled_service_is_started_and_ends_with_the_command(own, chartferry, capsys):
-    """CLI-GLOBAL-03, STATE-HOME-06"""
+    """CLI-GLOBAL-03, STATE-HOME-06, AUTH-22"""
     put(own, rows=2)
     code, out, _ = chartferry("import")
     assert code == 3  # its patients are not loaded

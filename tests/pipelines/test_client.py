@@ -2,6 +2,7 @@
 
 import socket
 
+import httpx
 import pytest
 
 from pipelines.client import (
@@ -198,3 +199,12 @@ def test_pauses_grow_are_jittered_and_bounded():
 
 def test_credentials_never_show_in_a_repr():
     assert "hidden" not in repr(Credentials(token="hidden", client_id="c", client_secret="hidden"))
+
+
+@pytest.mark.parametrize("body", [b"null", b""])
+def test_an_empty_body_of_a_create_counts_like_null(body):
+    """COMMON-16"""
+    answer = httpx.Response(201, headers={"location": "http://127.0.0.1:1/Task/t1"}, content=body)
+    client = FhirClient("http://127.0.0.1:1", Credentials(token="t"), transport=httpx.MockTransport(lambda _: answer))
+    assert client.create("Task", "{}").resource_id == "t1"
+    client.close()

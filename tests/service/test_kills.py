@@ -15,7 +15,7 @@ from fhir_service.checks import check_store
 from fhir_service.service import Service
 from fhir_service.settings import Settings
 from tests.conftest import WORLD
-from tests.service.test_writer import payment, task
+from tests.service.test_writer import entry, payment, task
 
 PHASES = ("waiting", "rules", "append", "commit", "committed", "answering")
 CLIENTS = 6
@@ -74,6 +74,28 @@ def killed_under_load(store: Path, headers: dict[str, str], phase: str, number: 
 @pytest.mark.parametrize("phase", PHASES)
 def test_what_was_acknowledged_survives_a_kill(tmp_path: Path, phase: str) -> None:
     survives(tmp_path, phase, random.Random(phase).randint(3, 25))
+
+
+@pytest.mark.parametrize(("phase", "stored"), [("rules", 0), ("append", 0), ("commit", 0), ("committed", 40)])
+def test_a_batch_is_there_whole_or_not_at_all(tmp_path: Path, phase: str, stored: int) -> None:
+    """EXTRA-BATCH-05: one durable commit for all entries of a bundle."""
+    store = tmp_path / "service.duckdb"
+    headers = prepared(store)
+    number = "20" if phase == "rules" else "1"
+    command = [sys.executable, "-m", "tests.service.dying", phase, number, str(store)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as service:
+        assert service.stdout is not None
+        url = service.stdout.readline().split()[-1]
+        bundle = {"resourceType": "Bundle", "type": "batch", "entry": [entry(task(n)) for n in range(40)]}
+        with pytest.raises(httpx.HTTPError):
+            httpx.post(f"{url}/", json=bundle, headers=headers, timeout=20)
+        assert service.wait(20) == -9
+    reopened = Service.open(Settings(store=str(store)))
+    try:
+        assert len(_stored(reopened)) == stored
+        assert [finding for finding in check_store(reopened.store, reopened.site) if not finding.notice] == []
+    finally:
+        reopened.close()
 
 
 @pytest.mark.long
