@@ -18,11 +18,13 @@ from pipelines.connections import BadTarget
 from pipelines.exits import ALL_LOADED, INTERNAL, INTERRUPTED, UNREADABLE, UNUSABLE
 from pipelines.feeds.catalog import FeedError
 from pipelines.ledger_tables import LedgerError
+from pipelines.pace import BadPace
 from pipelines.progress import Progress, progress_on
 
 FAILURES: dict[type[BaseException], tuple[int, Callable[[Any], str]]] = {
     FeedError: (UNREADABLE, str),
     BadTarget: (UNUSABLE, str),
+    BadPace: (UNUSABLE, str),
     TargetUnusable: (UNUSABLE, str),
     LedgerError: (UNUSABLE, str),
     SQLAlchemyError: (UNUSABLE, lambda error: f"the ledger could not be read or written ({type(error).__name__})"),

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from ipaddress import ip_address
 from typing import Any, NamedTuple
@@ -142,11 +142,14 @@ class FhirClient:
         patience: Patience = Patience(),
         clock: Callable[[], float] = time.monotonic,
         transport: httpx.BaseTransport | None = None,
+        before_each: Callable[[], None] = lambda: None,
     ) -> None:
         self.base_url = base_url.rstrip("/")
         self.patience = patience
         self._credentials = credentials
         self._clock = clock
+        self._before_each = before_each
+        self._heard: tuple[datetime, float] | None = None
         self._http = httpx.Client(
             timeout=httpx.Timeout(timeout, connect=10.0, pool=timeout),
             limits=httpx.Limits(keepalive_expiry=IDLE_SECONDS),
@@ -179,10 +182,34 @@ class FhirClient:
         except (NotSent, NotDone) as error:
             raise TargetUnusable(f"{self.base_url} gave no access token ({error})") from None
 
+    def server_time(self) -> datetime | None:
+        """What the target's clock shows now, at least, by the `date` of its last answer; None when it sends none."""
+        if self._heard is None:
+            return None
+        said, at = self._heard
+        return said + timedelta(seconds=self._clock() - at)
+
+    def wait_until_it_answers(self, resource_type: str) -> None:
+        """Returns once the target answers a search of one resource; raises `TargetUnusable` when patience ends."""
+        self.patience.wait(self.patience.first)
+        try:
+            self.get(f"/{resource_type}?_count=1")
+        except (NotSent, NotDone, Refused, Unknown) as error:
+            raise TargetUnusable(f"the target could not be used: it answers no search ({error})") from None
+
     def read(self, resource_type: str, resource_id: str) -> dict[str, Any] | None:
         """One resource, None when there is none; raises as `get` does."""
+        found = self.read_as_of(resource_type, resource_id)
+        return found[0] if found else None
+
+    def read_as_of(self, resource_type: str, resource_id: str) -> tuple[dict[str, Any], str | None] | None:
+        """The same with the HTTP-date it is as of: `last-modified`, else the answer's `date`."""
         answer = self._patiently(f"{self.base_url}/{resource_type}/{resource_id}")
-        return None if answer.status_code == 404 else _body(answer)
+        if answer.status_code in (404, 410):
+            if first_issue(_object(answer)) is None:
+                raise Unknown(f"HTTP {answer.status_code}")
+            return None
+        return _body(answer), answer.headers.get("last-modified") or answer.headers.get("date")
 
     def get(self, path: str) -> dict[str, Any]:
         """The object at a path or link (`/Task?...`); raises `NotSent`, `NotDone`, `Refused` or `Unknown`."""
@@ -207,6 +234,14 @@ class FhirClient:
     def create(self, resource_type: str, body: str | bytes) -> Reply:
         """One POST. Gives the reply of a resource made; raises `Refused`, `NotDone`, `NotSent`, `Unknown`."""
         return _settled(_reply(self._send("POST", f"{self.base_url}/{resource_type}", JSON_BODY, body)))
+
+    def update(self, resource_type: str, resource_id: str, body: str | bytes, unmodified_since: str | None) -> int:
+        """One PUT; gives the status of one that was done. Raises as `create` does (412: it was changed meanwhile)."""
+        headers = {**JSON_BODY, **({"if-unmodified-since": unmodified_since} if unmodified_since else {})}
+        answer = self._send("PUT", f"{self.base_url}/{resource_type}/{resource_id}", headers, body)
+        if answer.status_code not in (200, 201, 204):
+            _settled(_reply(answer))
+        return answer.status_code
 
     def batch(self, bundle: bytes, entries: int) -> list[Reply]:
         """One batch Bundle of that many entries, in order. An answer that misses entries is `Unknown` as a whole."""
@@ -249,12 +284,16 @@ class FhirClient:
         return answer
 
     def _once(self, method: str, url: str, headers: dict[str, str], body: str | bytes | None) -> httpx.Response:
+        self._before_each()
         try:
-            return self._http.request(method, url, headers=headers, content=body)
+            answer = self._http.request(method, url, headers=headers, content=body)
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
             raise NotSent(type(error).__name__) from None
         except httpx.HTTPError as error:
             raise Unknown(type(error).__name__) from None
+        if said := _http_date(answer.headers.get("date", "")):
+            self._heard = said, self._clock()
+        return answer
 
     # -- the token
 
@@ -375,9 +414,15 @@ def _retry_after(answer: httpx.Response) -> float | None:
     value = answer.headers.get("retry-after", "")
     if value.isdigit():
         return float(value)
+    asked = _http_date(value)
+    return max(0.0, (asked - datetime.now(UTC)).total_seconds()) if asked else None
+
+
+def _http_date(value: str) -> datetime | None:
     try:
-        return max(0.0, (parsedate_to_datetime(value) - datetime.now(UTC)).total_seconds()) if value else None
-    except (ValueError, TypeError):
+        found = parsedate_to_datetime(value) if value else None
+        return found.astimezone(UTC) if found else None
+    except (ValueError, TypeError, OverflowError):
         return None
 
 

@@ -3,7 +3,9 @@
 Payments: patient, amount, claim. Responses: patient, questionnaire, answers. Tasks: patient and description.
 """
 
+import hashlib
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
@@ -19,9 +21,32 @@ def same_content(resource_type: str, ours: Body, theirs: Body) -> bool:
         return False
 
 
+def fingerprint(resource_type: str, body: Body) -> str | None:
+    """The same as a short name: equal for equal content; None for elements of the wrong shape."""
+    try:
+        drawn = repr((CONTENT[resource_type](body), _when(resource_type, body)))
+    except (TypeError, ValueError, KeyError, AttributeError, InvalidOperation):
+        return None
+    return hashlib.sha256(drawn.encode()).hexdigest()[:32]
+
+
+def moment(value: Any) -> datetime | None:
+    """A date or datetime as an instant, a date being its first; None for anything else."""
+    try:
+        found = datetime.fromisoformat(value)
+    except (TypeError, ValueError):
+        return None
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
+def _when(resource_type: str, body: Body) -> datetime | None:
+    """The record's own time, where the target keeps it: a payment's `created` is the target's."""
+    return moment(body.get(OWN_TIME.get(resource_type, "")))
+
+
 def _payment(body: Body) -> Any:
     claims = {_reference(part["valueReference"]) for part in _copayment(body) if "valueReference" in part}
-    return _reference(body["request"]), Decimal(str(body["amount"]["value"])), claims
+    return _reference(body["request"]), Decimal(str(body["amount"]["value"])).normalize(), sorted(claims)
 
 
 def _copayment(body: Body) -> Iterator[Body]:
@@ -59,6 +84,7 @@ def _reference(element: Body) -> str:
     return str(element["reference"])
 
 
+OWN_TIME = {"QuestionnaireResponse": "authored", "Task": "authoredOn"}
 CONTENT: dict[str, Callable[[Body], Any]] = {
     "PaymentNotice": _payment,
     "QuestionnaireResponse": _response,

@@ -20,6 +20,7 @@ import httpx
 
 from fhir_service.interface.site import Site
 from pipelines.client import Capabilities, Credentials, FhirClient, TargetUnusable, is_loopback
+from pipelines.pace import limiter_of, pace_of
 from pipelines.storage import write_whole
 
 SERVICE = (sys.executable, "-m", "fhir_service")
@@ -84,7 +85,7 @@ def connect(
 def _connected(
     base_url: str, credentials: Credentials, environ: Mapping[str, str], bundled: bool
 ) -> Iterator[Connection]:
-    client = FhirClient(base_url, credentials)
+    client = FhirClient(base_url, credentials, before_each=limiter_of(pace_of(environ)))
     try:
         capabilities = client.capabilities()
         vendor = environ.get("FHIR_SERVICE_VENDOR") or Site.vendor

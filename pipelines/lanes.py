@@ -1,18 +1,20 @@
 """Sending rows to a target with the bare interface: one POST a row, lanes side by side, one after another within one.
 
-An outcome that is not known stays so: the row is in doubt, its lane stops, and nothing is sent again by itself.
+An outcome that is not known stays so: the row is in doubt, its lane stops, nothing is sent again by itself. Before the
+first row of a patient, what the patient has there is noted: it tells later what a request in doubt can have made.
 """
 
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from itertools import islice
-from typing import NamedTuple, Protocol
+from typing import Any, Protocol
 
-from pipelines.client import FhirClient, NotDone, NotSent, Refused, Reply, Unknown
-from pipelines.sending import TOO_LARGE, Result, Row, dated
+from pipelines.client import FhirClient, NotDone, NotSent, Refused, Reply, TargetUnusable, Unknown
+from pipelines.ledger_rows import Sighting
+from pipelines.pace import AT_ONCE, Circuit
+from pipelines.sending import TOO_LARGE, Posted, Result, Row, dated
 
-AT_ONCE = 8
 ROWS_AHEAD = 2_000
 
 
@@ -21,40 +23,52 @@ class Book(Protocol):
 
     resource: str
     stopped: set[str]
+    noted: set[str]
 
     def rows_to_send(self) -> Iterator[Row]: ...
-    def intend(self, rows: Sequence[Row]) -> None: ...
+    def moment(self) -> str: ...
+    def look(self, row: Row) -> Sighting: ...
+    def intend(self, rows: Sequence[Row], sightings: Sequence[Sighting] = ()) -> None: ...
     def settle(self, results: Sequence[tuple[Row, Result]]) -> None: ...
 
 
-class Posted(NamedTuple):
-    """The result of one row, and why nothing more can be sent, if so."""
-
-    result: Result
-    unusable: str | None = None
-
-
-def send_by_lanes(book: Book, client: FhirClient, at_once: int = AT_ONCE) -> str | None:
+def send_by_lanes(book: Book, client: FhirClient, at_once: int = AT_ONCE, circuit: Circuit | None = None) -> str | None:
     """Sends the book's rows; gives the sentence that ended it early, else None."""
-    with ThreadPoolExecutor(at_once, "lane") as pool:
-        return _Lanes(book, client, pool, at_once).run()
+    with ThreadPoolExecutor(at_once, "lane") as pool, ThreadPoolExecutor(at_once, "look") as looking:
+        return _Lanes(book, client, pool, looking, at_once, circuit or Circuit()).run()
 
 
 class _Lanes:
-    """ready: rows whose turn it is. queues: for each lane at work, the rows behind its first."""
+    """ready: rows whose turn it is. queues: for each lane at work, the rows behind its first.
 
-    def __init__(self, book: Book, client: FhirClient, pool: ThreadPoolExecutor, at_once: int) -> None:
-        self.book, self.client, self.pool, self.at_once = book, client, pool, at_once
+    waiting: by patient, rows whose turn it is once the patient's resources are noted.
+    """
+
+    def __init__(
+        self,
+        book: Book,
+        client: FhirClient,
+        pool: ThreadPoolExecutor,
+        looking: ThreadPoolExecutor,
+        at_once: int,
+        circuit: Circuit,
+    ) -> None:
+        self.book, self.client, self.pool, self.looking = book, client, pool, looking
+        self.at_once, self.circuit = at_once, circuit
         self.rows = book.rows_to_send()
         self.ready: deque[Row] = deque()
+        self.waiting: dict[str, list[Row]] = {}
+        self.to_look: deque[Row] = deque()
         self.queues: dict[str, deque[Row]] = {}
         self.ahead = 0
         self.under_way: dict[Future[Posted], Row] = {}
+        self.looks: dict[Future[Sighting], Row] = {}
+        self.sightings: list[Sighting] = []
         self.unusable: str | None = None
 
     def run(self) -> str | None:
         try:
-            while self._start() or self.under_way:
+            while self._start() or self.under_way or self.looks:
                 self._finish()
         finally:
             while self.under_way:
@@ -62,15 +76,38 @@ class _Lanes:
         return self.unusable
 
     def _start(self) -> bool:
-        """Sends what may go now; whether anything went."""
-        if self.unusable:
+        """Sends what may go now; whether anything went, or the target was waited for."""
+        if self.unusable or (self.circuit.open and self.under_way):
             return False
+        if self.circuit.open:
+            return self._ask_whether_it_is_back()
         self._look_ahead()
-        rows = [self.ready.popleft() for _ in range(min(len(self.ready), self.at_once - len(self.under_way)))]
-        self.book.intend(rows)
+        for _ in range(min(len(self.to_look), self.at_once - len(self.looks))):
+            row = self.to_look.popleft()
+            self.looks[self.looking.submit(self.book.look, row)] = row
+        free = (1 if self.circuit.trying else self.at_once) - len(self.under_way)
+        rows = [self.ready.popleft() for _ in range(max(0, min(len(self.ready), free)))]
+        if not rows:
+            return False
+        rows = [row if row.intended else row._replace(first_attempt_at=self.book.moment()) for row in rows]
+        sightings, self.sightings = self.sightings, []
+        self.book.intend(rows, sightings)
         for row in rows:
             self.under_way[self.pool.submit(post, self.client, self.book.resource, row)] = row
-        return bool(rows)
+        return True
+
+    def _ask_whether_it_is_back(self) -> bool:
+        """After failures in a row: waits until the target answers reads, then sends one row at a time."""
+        if self.circuit.given_up:
+            self.unusable = "the target could not be used: no clear answer, again and again"
+            return False
+        try:
+            self.client.wait_until_it_answers(self.book.resource)
+        except TargetUnusable as error:
+            self.unusable = str(error)
+            return False
+        self.circuit.half_open()
+        return True
 
     def _look_ahead(self) -> None:
         for row in islice(self.rows, ROWS_AHEAD - self.ahead):
@@ -81,24 +118,47 @@ class _Lanes:
                 self.queues[row.lane].append(row)
             else:
                 self.queues[row.lane] = deque()
-                self.ready.append(row)
+                self._its_turn(row)
+
+    def _its_turn(self, row: Row) -> None:
+        patient = row.patient_id
+        if patient is None or patient in self.book.noted:
+            self.ready.append(row)
+        elif patient in self.waiting:
+            self.waiting[patient].append(row)
+        else:
+            self.waiting[patient] = [row]
+            self.to_look.append(row)
 
     def _finish(self) -> None:
         """Writes down what has come of requests, and lets the next of their lanes go."""
-        done = wait(self.under_way, return_when=FIRST_COMPLETED).done
-        settled = [(self.under_way.pop(future), future.result()) for future in done]
-        self.book.settle([(row, posted.result) for row, posted in settled])
+        if not self.under_way and not self.looks:
+            return
+        pending: list[Future[Any]] = [*self.under_way, *self.looks]
+        done = wait(pending, return_when=FIRST_COMPLETED).done
+        self._looked([future for future in self.looks if future in done])
+        settled = [(self.under_way.pop(posted), posted.result()) for posted in list(self.under_way) if posted in done]
+        if settled:
+            self.book.settle([(row, posted.result) for row, posted in settled])
         for row, posted in settled:
             self.unusable = self.unusable or posted.unusable
+            self.circuit.note(posted.result.state != "in_doubt")
             self.ahead -= 1
             self._next(row.lane)
+
+    def _looked(self, done: Sequence[Future[Sighting]]) -> None:
+        for future in done:
+            patient = self.looks.pop(future).patient_id or ""
+            self.sightings.append(future.result())
+            self.book.noted.add(patient)
+            self.ready.extend(self.waiting.pop(patient))
 
     def _next(self, lane: str) -> None:
         queue = self.queues.pop(lane)
         if lane in self.book.stopped:
             self.ahead -= len(queue)
         elif queue:
-            self.ready.append(queue.popleft())
+            self._its_turn(queue.popleft())
             self.queues[lane] = queue
 
 
@@ -121,7 +181,8 @@ def post(client: FhirClient, resource_type: str, row: Row) -> Posted:
             problem, asked = f"HTTP {error.reply.status}", error.reply.retry_after
         pause = next(pauses, None)
         if pause is None:
-            return Posted(Result("planned"), f"the target could not be used: {problem}, {tries} times")
+            state = "in_doubt" if row.intended else "planned"
+            return Posted(Result(state), f"the target could not be used: {problem}, {tries} times")
         client.patience.wait(pause, asked)
 
 

@@ -122,7 +122,7 @@ class Lease:
                     self.in_doubt = connection.execute(
                         update(t.record)
                         .where(t.record.c.target == self.target, t.record.c.state == "sending")
-                        .values(state="in_doubt")
+                        .values(state="in_doubt", finished_at=utc_text(self._clock()))
                     ).rowcount
                 return holder
         except IntegrityError:  # another loader was first, between our look and our insert

@@ -16,8 +16,9 @@ from sqlalchemy import Connection, Engine, Table, and_, case, func, select, upda
 
 from pipelines import ledger_tables as t
 from pipelines.lease import Clock, Holder, Lease, LeaseLost, utc_text
+from pipelines.ledger_former import first_outcomes
 from pipelines.ledger_rejects import named_rejects
-from pipelines.ledger_rows import Intent, KnownRecord, Outcome, Reason, Reject, Repeat, reject_id
+from pipelines.ledger_rows import Intent, KnownRecord, Outcome, Reason, Reject, Repeat, Sighting, reject_id
 from pipelines.ledger_snapshot import Snapshot
 from pipelines.ledger_tables import AMOUNTS, COUNTS, LINE_COUNTS, OUTCOMES, ROW_STATES, LedgerError
 
@@ -54,6 +55,9 @@ INTEND = """
 INSERT INTO record (target, source, resource_type, key, generation, batch_id, line, content_hash, feed_hash, state,
   patient_id, source_at, amount_cents, attempts, first_attempt_at)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 'sending', ?, ?, ?, 1, ?)"""
+NOTE_SIGHTING = """
+INSERT INTO sighting (target, resource_type, patient_id, noted_at, ahead_us, ids) VALUES (?, ?, ?, ?, ?, ?)
+ON CONFLICT DO NOTHING"""
 KEEP_APPEARANCE = """
 INSERT INTO repeat (target, batch_id, line, source, resource_type, key, state, resource_id, patient_id, source_at,
   amount_cents, attempts, http_status, finished_at)
@@ -68,6 +72,7 @@ UPDATE record SET
   batch_id = CASE WHEN state IN ('planned', 'in_doubt') THEN batch_id ELSE ? END,
   line = CASE WHEN state IN ('planned', 'in_doubt') THEN line ELSE ? END,
   content_hash = ?, feed_hash = ?, patient_id = ?, source_at = ?, amount_cents = ?,
+  first_attempt_at = COALESCE(?, first_attempt_at),
   state = 'sending', attempts = attempts + 1, http_status = NULL, finished_at = NULL
 WHERE target = ? AND source = ? AND resource_type = ? AND key = ? AND generation = ? AND state <> 'sending'"""
 SETTLE = """
@@ -150,25 +155,37 @@ class Ledger:
 
     def resource_ids(self, target: str, resource_type: str, patient_id: str | None) -> set[str]:
         """Ids of the patient's resources that the ledger knows: none of them may be adopted again."""
-        query = select(t.record.c.resource_id).where(
-            t.record.c.target == target,
-            t.record.c.resource_type == resource_type,
-            t.record.c.patient_id == patient_id,
-            t.record.c.resource_id.is_not(None),
-        )
+        found: set[str] = set()
         with self.engine.connect() as connection:
-            return set(connection.execute(query).scalars())
+            for table in (t.record, t.former):
+                query = select(table.c.resource_id).where(
+                    table.c.target == target,
+                    table.c.resource_type == resource_type,
+                    table.c.patient_id == patient_id,
+                    table.c.resource_id.is_not(None),
+                )
+                found.update(connection.execute(query).scalars())
+        return found
 
-    def intend(self, lease: Lease, source: str, resource_type: str, intents: Iterable[Intent]) -> None:
+    def intend(
+        self,
+        lease: Lease,
+        source: str,
+        resource_type: str,
+        intents: Iterable[Intent],
+        sightings: Iterable[Sighting] = (),
+    ) -> None:
         """Writes down, durably, that these new records are being sent. Commit comes before the request.
 
         Raises `LeaseLost` when the lease is another's by now, and the database's IntegrityError when a record is known.
+        sightings: what was at the target before, of patients whose records are sent from now on.
         """
         now = self.now()
-        rows = [(lease.target, source, resource_type, *intent, now) for intent in intents]
+        rows = [(lease.target, source, resource_type, *i[:-1], i.first_attempt_at or now) for i in intents]
         with self._writing.begin() as connection:
             self._check(connection, lease)
             self._many(connection, INTEND, rows)
+            self._many(connection, NOTE_SIGHTING, [(lease.target, resource_type, *sighting) for sighting in sightings])
 
     def intend_again(self, lease: Lease, source: str, resource_type: str, intents: Iterable[Intent]) -> None:
         """The same for known records of the same generation: another attempt, or a PUT.
@@ -315,13 +332,14 @@ class Ledger:
         return self._dicts(query)
 
     def row_counts(self, target: str, batch_id: str) -> dict[str, tuple[int, int]]:
-        """Rows of the batch and their cents by state, repeats included."""
+        """Rows of the batch and their cents by first outcome, whatever became of them since; repeats included."""
         counts: dict[str, tuple[int, int]] = {}
+        repeat = t.repeat.c
+        of_repeats = select(repeat.state, func.count(), func.coalesce(func.sum(repeat.amount_cents), 0)).where(
+            repeat.target == target, repeat.batch_id == batch_id
+        )
         with self.engine.connect() as connection:
-            for table in (t.record, t.repeat):
-                c = table.c
-                query = select(c.state, func.count(), func.coalesce(func.sum(c.amount_cents), 0))
-                query = query.where(c.target == target, c.batch_id == batch_id).group_by(c.state)
+            for query in (first_outcomes(connection, target, batch_id), of_repeats.group_by(repeat.state)):
                 for state, rows, cents in connection.execute(query):
                     before = counts.get(state, (0, 0))
                     counts[state] = (before[0] + rows, before[1] + int(cents))
@@ -364,6 +382,21 @@ class Ledger:
         """Every table of the ledger as Arrow."""
         with self.snapshot() as snapshot:
             return {name: snapshot.reader(name).read_all() for name in t.metadata.tables}
+
+    # -- for the modules beside this one (`ledger_*.py`)
+
+    @contextmanager
+    def changing(self) -> Iterator[Connection]:
+        """A transaction that writes."""
+        with self._writing.begin() as connection:
+            yield connection
+
+    @contextmanager
+    def writing(self, lease: Lease) -> Iterator[Callable[[str, list[tuple[Any, ...]]], int]]:
+        """The same under a lease, for statements with `?` and their rows. Raises `LeaseLost`."""
+        with self._writing.begin() as connection:
+            self._check(connection, lease)
+            yield lambda statement, rows: self._many(connection, statement, rows)
 
     # -- within
 

@@ -6,7 +6,10 @@ from typing import NamedTuple
 
 
 class Intent(NamedTuple):
-    """One record about to be sent. `source_at` is UTC text as `utc_text` makes it."""
+    """One record about to be sent. Times are UTC text as `utc_text` makes it.
+
+    first_attempt_at: None for now, or, of a known record, for the one it has.
+    """
 
     key: str
     generation: int
@@ -17,6 +20,7 @@ class Intent(NamedTuple):
     patient_id: str | None = None
     source_at: str | None = None
     amount_cents: int | None = None
+    first_attempt_at: str | None = None
 
 
 class Outcome(NamedTuple):
@@ -58,6 +62,18 @@ class Repeat(NamedTuple):
     patient_id: str | None = None
     source_at: str | None = None
     amount_cents: int | None = None
+
+
+class Sighting(NamedTuple):
+    """What a bare target had of a patient at a moment (UTC text): ids with blanks between, None where not readable.
+
+    ahead_us: by how many microseconds at least its clock is ahead of ours; None when it shows none.
+    """
+
+    patient_id: str
+    noted_at: str
+    ahead_us: int | None
+    ids: str | None
 
 
 class Reason(NamedTuple):

@@ -6,6 +6,7 @@ fixed width (`2026-11-21T08:47:16.000000Z`), which sorts and compares alike in e
 
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 from sqlalchemy import BigInteger, Column, Engine, Index, Integer, MetaData, Table, Text, create_engine, event, text
 from sqlalchemy.engine import Connection, make_url
@@ -78,28 +79,32 @@ run = Table(
     *_counts(),
 )
 
-record = Table(
-    "record",
-    metadata,
-    _text("target", primary_key=True),
-    _text("source", primary_key=True),
-    _text("resource_type", primary_key=True),
-    _text("key", primary_key=True),
-    Column("generation", Integer, primary_key=True, autoincrement=False),
-    _text("batch_id", nullable=False),
-    Column("line", BigInteger, nullable=False),
-    _text("content_hash", nullable=False),
-    _text("feed_hash", nullable=False),
-    _text("state", nullable=False),
-    _text("resource_id"),
-    _text("patient_id"),
-    _text("source_at"),
-    _cents(),
-    Column("attempts", Integer, nullable=False),
-    Column("http_status", Integer),
-    _text("first_attempt_at"),
-    _text("finished_at"),
-)
+
+def _record(*more: str) -> list[Column[Any]]:
+    """The columns of a record. `more`: what its primary key has besides."""
+    return [
+        _text("target", primary_key=True),
+        _text("source", primary_key=True),
+        _text("resource_type", primary_key=True),
+        _text("key", primary_key=True),
+        *(Column(name, Integer, primary_key=True, autoincrement=False) for name in more),
+        _text("batch_id", nullable=False),
+        Column("line", BigInteger, nullable=False),
+        _text("content_hash", nullable=False),
+        _text("feed_hash", nullable=False),
+        _text("state", nullable=False),
+        _text("resource_id"),
+        _text("patient_id"),
+        _text("source_at"),
+        _cents(),
+        Column("attempts", Integer, nullable=False),
+        Column("http_status", Integer),
+        _text("first_attempt_at"),
+        _text("finished_at"),
+    ]
+
+
+record = Table("record", metadata, *_record("generation"))
 Index("record_by_batch", record.c.target, record.c.batch_id, record.c.line)
 _SENDING = text("state = 'sending'")
 Index("record_sending", record.c.target, sqlite_where=_SENDING, postgresql_where=_SENDING)
@@ -175,6 +180,32 @@ publication = Table(
     Column("batches", BigInteger, nullable=False),
     _text("software_version"),
 )
+
+former = Table(
+    "former",
+    metadata,
+    *_record("version"),
+    Column("generation", Integer, nullable=False),
+    _text("fate", nullable=False),
+    _text("kept_at", nullable=False),
+)
+"""What a record was before it was changed, superseded or taken back, oldest version first.
+
+fate: of the resource it had: `kept` (the same one was updated), `standing` (to be taken back), `withdrawn`, or `gone`.
+"""
+
+sighting = Table(
+    "sighting",
+    metadata,
+    _text("target", primary_key=True),
+    _text("resource_type", primary_key=True),
+    _text("patient_id", primary_key=True),
+    _text("noted_at", primary_key=True),
+    Column("ahead_us", BigInteger),
+    _text("ids"),
+)
+"""What was at a target with the bare interface before anything was sent: how far (microseconds) its clock is ahead of
+ours at least, and the ids of the patient's resources, with blanks between; empty where they could not be read."""
 
 decision = Table(
     "decision",

@@ -197,7 +197,8 @@ REASON = "rule_id expression column message retryable".split()
 def load_run(session: Session, run: Run, validated: Validated) -> Loaded:
     """The load stage, under the target's lease."""
     batch_id, progress = run.received.batch_id, session.progress
-    batch = Batch(session.target, batch_id, run.feed, run.folder, run.before not in ENDED)
+    resuming = run.before not in ENDED
+    batch = Batch(session.target, batch_id, run.feed, run.folder, resuming, session.pace, session.remap)
     with session.ledger.lease(session.target, _teller(progress)) as lease:
         progress.stage("load", batch_id, validated.accepted - validated.skipped)
         loaded = load(

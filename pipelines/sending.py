@@ -42,7 +42,8 @@ class Row(NamedTuple):
     """An accepted record on its way.
 
     known: the ledger has a record of it. intended: an earlier intent of ours may have reached the target. elsewhere:
-    that record stays with the batch and line that it came with first.
+    that record stays with the batch and line that it came with first. change: it takes the place of an earlier
+    version: `first` while that stands in the ledger yet, then `again`.
     """
 
     line: int
@@ -59,6 +60,7 @@ class Row(NamedTuple):
     known: bool = False
     intended: bool = False
     elsewhere: bool = False
+    change: str = ""
 
 
 class Result(NamedTuple):
@@ -68,6 +70,13 @@ class Result(NamedTuple):
     resource_id: str | None = None
     status: int | None = None
     outcome: dict[str, Any] | None = None
+
+
+class Posted(NamedTuple):
+    """The result of one row, and why nothing more can be sent, if so."""
+
+    result: Result
+    unusable: str | None = None
 
 
 @dataclass(slots=True)

@@ -17,6 +17,7 @@ from pipelines.connections import Connection, connect
 from pipelines.feeds.catalog import Catalog, Feed, is_control, load_feeds
 from pipelines.ledger import Ledger
 from pipelines.orchestration.instance import prepare_dagster_home
+from pipelines.pace import USUAL, Pace, pace_of
 from pipelines.progress import Progress
 from pipelines.report import SweepIncomplete
 from pipelines.snapshot import Snapshot
@@ -44,10 +45,12 @@ class Session:
         connection: Connection,
         progress: Progress | None = None,
         strict: bool = False,
+        pace: Pace = USUAL,
     ) -> None:
         self.home, self.catalog, self.ledger, self.connection = home, catalog, ledger, connection
         self.progress = progress or Progress()
         self.strict = strict or connection.ours
+        self.pace, self.remap = pace, False
         self.other_targets = ledger.note_target(connection.id, connection.base_url)
 
     @property
@@ -76,14 +79,16 @@ def open_session(
     strict: bool = False,
     progress: Progress | None = None,
 ) -> Iterator[Session]:
-    """A session at the target of the environment. Raises FeedError, BadTarget, TargetUnusable, LedgerError."""
+    """A session at the target of the environment. Raises FeedError, BadTarget, BadPace, TargetUnusable,
+    LedgerError."""
     progress = progress or Progress()
+    pace = pace_of(environ)
     prepare_home(home)
     catalog = load_feeds(feed_folders_of(home, environ, feed_folders))
     with connect(home, environ, insecure, progress.say) as connection:
         ledger = open_ledger(home, environ)
         try:
-            yield Session(home, catalog, ledger, connection, progress, strict)
+            yield Session(home, catalog, ledger, connection, progress, strict, pace)
         finally:
             ledger.close()
 

@@ -9,9 +9,11 @@ import uuid
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import parse_qs, unquote, urlencode, urlsplit
 
+SEARCHED = {"request": ["request"], "patient": ["for", "subject"], "owner": ["owner"]}
 BATCHED = ("Task", "PaymentNotice", "QuestionnaireResponse")
 
 
@@ -36,10 +38,24 @@ class FakeTarget:
         self.lanes_doubled = 0
         self.lanes_at_work: Counter[str] = Counter()
         self.hold = 0.0
+        self.puts, self.put_faults = 0, []
         self.url = ""
 
     def of(self, kind):
         return [body for body in self.stored.values() if body["resourceType"] == kind]
+
+    def found(self, kind, query):
+        """What a search finds: by patient, owner or identifier."""
+        entries = self.of(kind)
+        for name, values in query.items():
+            if name in SEARCHED:
+                entries = [
+                    b for b in entries for element in SEARCHED[name] if b.get(element, {}).get("reference") in values
+                ]
+            if name == "identifier":
+                named = [found for key, (_, found) in self.identified.items() if key in values]
+                entries = [b for b in entries if b["id"] in named]
+        return entries
 
     def create(self, body, condition=None):
         """(status, location, outcome) of a create."""
@@ -53,6 +69,8 @@ class FakeTarget:
                 return 422, None, outcome("business-rule", diagnostics="the balance would be negative")
             made = str(uuid.uuid4())
             self.stored[made] = {**body, "id": made}
+            if body["resourceType"] == "PaymentNotice":
+                self.stored[made]["created"] = datetime.now(UTC).isoformat()
             if condition:
                 self.identified[key] = (body["resourceType"], made)
             return 201, f"{self.url}/{body['resourceType']}/{made}", None
@@ -98,11 +116,13 @@ class Handler(BaseHTTPRequestHandler):
         if found:
             body = target.stored.get(found)
             return self.answer(200, body) if body else self.answer(404, outcome("not-found"))
-        query, entries = parse_qs(path.query), target.of(kind)
+        query = parse_qs(path.query)
+        entries = target.found(kind, query)
         count, offset = int(query["_count"][0]), int(query.get("_offset", ["0"])[0])
         links = [{"relation": "self", "url": self.path}]
         if offset + count < len(entries):
-            links.append({"relation": "next", "url": f"/{kind}?_count={count}&_offset={offset + count}"})
+            more = {**query, "_offset": [str(offset + count)]}
+            links.append({"relation": "next", "url": f"/{kind}?{urlencode(more, doseq=True)}"})
         page = [{"resource": body} for body in entries[offset : offset + count]]
         bundle = {"resourceType": "Bundle", "type": "searchset", "total": len(entries), "link": links}
         return self.answer(200, bundle | ({"entry": page} if page else {}))
@@ -120,6 +140,33 @@ class Handler(BaseHTTPRequestHandler):
         body = json.loads(content)
         fault = target.faults.pop(0) if target.faults else ""
         return getattr(self, "fault_" + fault)(body) if fault else self.write(body)
+
+    def do_PUT(self):
+        content, target = self.rfile.read(int(self.headers["content-length"])), self.target
+        if not self.allowed():
+            return None
+        target.puts += 1
+        body = json.loads(content)
+        fault = target.put_faults.pop(0) if target.put_faults else ""
+        found = urlsplit(self.path).path.rpartition("/")[2]
+        if fault == "conflict":
+            return self.answer(412, outcome("conflict", "Resource updated since If-Unmodified-Since date"))
+        if fault == "refused":
+            return self.answer(422, outcome("business-rule"))
+        if fault == "lost_before":
+            return self.hang_up()
+        if found not in target.stored:
+            return self.answer(404, outcome("not-found"))
+        with target.lock:
+            before = target.stored[found]
+            if body["resourceType"] == "QuestionnaireResponse":
+                after = {**before, "status": body["status"]}
+            else:
+                after = {**body, "id": found, "note": [*before.get("note", ()), *body.get("note", ())]}
+                kept = ("extension", "authoredOn", "identifier")
+                after |= {name: before[name] for name in kept if name in before and name not in body}
+            target.stored[found] = after
+        return self.hang_up() if fault == "lost_after" else self.answer(200, None)
 
     def write(self, body, cut=0, missing=0, silent=False):
         if body["resourceType"] == "Bundle":

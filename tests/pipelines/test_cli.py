@@ -190,13 +190,13 @@ def test_control_totals_that_differ_stop_the_file_before_anything_is_sent(chartf
 def test_rows_in_doubt_end_in_5_and_the_next_import_settles_nothing_by_itself(chartferry, home, target):
     """CLI-IMPORT-07, LEDGER-05: towards the bare interface."""
     target.additions = False
-    target.faults = ["lost_after"]
+    target.faults = ["lost_before"]
     put(home, rows=1)
     code, found = summary(chartferry)
     assert (code, found["totals"]["in_doubt"]) == (5, 1)
     code, found = summary(chartferry)
     assert (code, found["totals"]["in_doubt"]) == (5, 1)
-    assert len(target.of("PaymentNotice")) == 1
+    assert target.of("PaymentNotice") == []
     assert target.writes == 1
 
 
@@ -420,10 +420,9 @@ def test_a_killed_importer_loses_and_doubles_nothing(home, target, chartferry, a
         assert code == 0
         assert totals["created"] + totals["unchanged"] == stored == 2000
     else:
-        assert code == 5
+        assert code in (0, 5)  # in doubt stays what the target never got
         assert totals["in_doubt"] <= 2  # two patients, two lanes
-        sent = totals["created"] + totals["unchanged"]
-        assert sent <= stored <= sent + totals["in_doubt"]
+        assert totals["created"] + totals["unchanged"] + totals["adopted"] == stored
 
 
 def test_a_fault_of_the_program_shows_class_and_place_only(chartferry, home, monkeypatch):

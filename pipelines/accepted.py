@@ -1,0 +1,49 @@
+"""Reading what the validate stage accepted, as the rows that a load sends."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from pipelines.sending import Row
+
+ROWS_A_LOOK = 2_000
+ACCEPTED = "line lines key lane content_hash patient_id source_at amount_cents body".split()
+
+
+def accepted_rows(path: Path, now: str) -> Iterator[list[Row]]:
+    """The rows of `accepted.parquet` as the validate stage ordered them, some at a time. `now`: UTC text."""
+    for part in pq.ParquetFile(path).iter_batches(ROWS_A_LOOK, columns=ACCEPTED):
+        yield as_rows(part, now)
+
+
+def as_rows(part: pa.RecordBatch, now: str) -> list[Row]:
+    columns = {name: part.column(name) for name in ACCEPTED}
+    at = utc_texts(columns["source_at"])
+    line, lines, key, lane, content_hash, patient_id, _, cents, body = (c.to_pylist() for c in columns.values())
+    return [
+        Row._make((*row, now, 1, False, False, False, ""))
+        for row in zip(line, lines, key, lane, content_hash, patient_id, at, cents, body, strict=True)
+    ]
+
+
+def utc_texts(column: pa.Array) -> list[str | None]:
+    """Timestamps as the ledger's text of fixed width."""
+    texts = pc.cast(pc.cast(column, pa.timestamp("us", "UTC")), pa.string())
+    return pc.replace_substring(texts, " ", "T").to_pylist()  # type: ignore[no-any-return]
+
+
+def rows_of(path: Path, wanted: Mapping[str, str]) -> dict[str, Row]:
+    """By key, the rows of these keys that have these content hashes."""
+    found: dict[str, Row] = {}
+    file = pq.ParquetFile(path)
+    keys = pa.array(list(wanted), pa.string())
+    for part in file.iter_batches(ROWS_A_LOOK, columns=ACCEPTED):
+        if not pc.any(pc.is_in(part.column("key"), keys)).as_py():
+            continue
+        for row in as_rows(part, ""):
+            if wanted.get(row.key) == row.content_hash:
+                found[row.key] = row
+    return found

@@ -1,0 +1,413 @@
+"""The ledger's side of a load: what each row is to the ledger, its intent, its result, and the counts.
+
+How rows travel is not here: senders take rows from the book and bring their results back.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+from pipelines.accepted import ROWS_A_LOOK, accepted_rows, utc_texts
+from pipelines.answers import Answers
+from pipelines.client import FhirClient
+from pipelines.doubts import Settled, settle_doubts
+from pipelines.feeds.catalog import Feed
+from pipelines.lease import Lease
+from pipelines.ledger import Ledger, utc_text
+from pipelines.ledger_former import intend_change, restore, standing
+from pipelines.ledger_rejects import resubmit
+from pipelines.ledger_rows import Intent, KnownRecord, Outcome, Reason, Reject, Repeat, Sighting
+from pipelines.ledger_tables import LANDED
+from pipelines.pace import USUAL, Pace
+from pipelines.policies import update_tasks
+from pipelines.progress import Progress
+from pipelines.sending import Result, Row
+from pipelines.settling import ahead, ids_before
+
+KEYS_A_CLOSING = 20_000
+SKIPPED = "line key patient_id source_at amount_cents".split()
+UNDECIDED = ("planned", "sending", "in_doubt")
+SURELY_NOT_THERE = ("planned", "refused")
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One run of a batch. folder: `run-<n>/`, where the stages hand over. resuming: it has not finished before.
+
+    remap: rows that changed only because the feed did follow its policy too.
+    """
+
+    target: str
+    batch_id: str
+    feed: Feed
+    folder: Path
+    resuming: bool
+    pace: Pace = USUAL
+    remap: bool = False
+
+
+@dataclass
+class Loaded:
+    """What a load came to: rows by state (`rejected`: other content under a known key) and the same in cents.
+
+    `reasons`: how often a rule or an outcome's code set a row aside.
+    `unusable` says why the load ended early; rows without an outcome are then left for the next run.
+    """
+
+    counts: Counter[str] = field(default_factory=Counter)
+    cents: Counter[str] = field(default_factory=Counter)
+    reasons: Counter[str] = field(default_factory=Counter)
+    unusable: str | None = None
+
+    def add(self, state: str, amount_cents: int | None) -> None:
+        self.counts[state] += 1
+        self.cents[state] += amount_cents or 0
+
+    def move(self, before: str, now: str, amount_cents: int | None) -> None:
+        """A row that was counted is in another state by now."""
+        self.counts[before] -= 1
+        self.cents[before] -= amount_cents or 0
+        self.counts, self.cents = +self.counts, +self.cents
+        self.add(now, amount_cents)
+
+
+class Book:
+    """The ledger's side of one load: what each row is to the ledger, its intent, its result, and the counts."""
+
+    def __init__(
+        self, batch: Batch, client: FhirClient, ledger: Ledger, lease: Lease, progress: Progress, safe: bool
+    ) -> None:
+        self.batch, self.client, self.ledger = batch, client, ledger
+        self.lease, self.progress, self.safe = lease, progress, safe
+        self.source, self.resource = batch.feed.source, batch.feed.resource
+        self.loaded = Loaded()
+        self.stopped: set[str] = set()
+        self.noted: set[str] = set()
+        self.resend: set[str] = set()
+        self.superseded: list[str] = []
+        self._second_look: set[str] | None = None
+        self._refused: set[str] = set()
+        self.answers = Answers.of(batch.folder)
+        self._landed: list[str] = []
+
+    # -- before sending
+
+    def rows_to_send(self) -> Iterator[Row]:
+        """The accepted rows that are to be sent, in order; what the ledger knows of the others is noted on the way."""
+        for rows in accepted_rows(self.batch.folder / "accepted.parquet", self.ledger.now()):
+            yield from self._to_send(rows)
+
+    def _to_send(self, rows: list[Row]) -> list[Row]:
+        known = self.ledger.known(self.batch.target, self.source, self.resource, [row.key for row in rows])
+        if self._second_look is not None:
+            return self._held_up(rows, known, self._second_look)
+        if not known:
+            return rows
+        sending: list[Row] = []
+        repeats: list[Repeat] = []
+        changed: list[Row] = []
+        updates: list[tuple[Row, KnownRecord]] = []
+        for row in rows:
+            record = known.get(row.key)
+            match self._verdict(row, record):
+                case "send" if record is None:
+                    sending.append(row)
+                case "send" if record is not None:
+                    sending.append(self._again(row, record))
+                case "supersede" if record is not None:
+                    sending.append(self._in_its_place(row, record))
+                case "update" if record is not None:
+                    updates.append((row, record))
+                case "changed":
+                    changed.append(row)
+                case state if record is not None:
+                    self._keep(row, state)
+                    if state not in UNDECIDED and not self._own(row, record):
+                        repeats.append(_repeat(row, state, record.resource_id))
+        self._note(repeats)
+        self._reject_changed(changed)
+        update_tasks(self, updates)
+        return sending
+
+    def _held_up(self, rows: list[Row], known: dict[str, KnownRecord], lanes: Collection[str]) -> list[Row]:
+        """A second look at a file: the rows that a doubt, settled by now, held up. All others have been counted."""
+        left: list[Row] = []
+        for row in rows:
+            record = known.get(row.key)
+            if row.lane in lanes and row.key not in self._refused:
+                match self._verdict(row, record):
+                    case "send":
+                        left.append(row if record is None else self._again(row, record))
+                    case "supersede" if record is not None:
+                        left.append(self._in_its_place(row, record))
+        return left
+
+    def _verdict(self, row: Row, record: KnownRecord | None) -> str:
+        """`send`, `supersede`, `update`, `changed`, or the state that the row has without being sent."""
+        if record is None:
+            return "send"
+        if record.state in UNDECIDED and record.resource_id is not None:
+            return "update"
+        if record.state in SURELY_NOT_THERE:
+            return "send"
+        same = record.content_hash == row.content_hash
+        if record.state in LANDED:
+            return "unchanged" if same or self._only_the_feed_changed(row, record) else self._policy(record)
+        if not same:
+            return "in_doubt" if self._own(row, record) else "changed"
+        return "send" if self.safe or row.key in self.resend else "in_doubt"
+
+    def _only_the_feed_changed(self, row: Row, record: KnownRecord) -> bool:
+        return not self.batch.remap and self._own(row, record) and record.feed_hash != self.batch.feed.hash
+
+    def _policy(self, record: KnownRecord) -> str:
+        """What the feed says of other content under a known key."""
+        there = record.state != "undone" and record.resource_id is not None
+        match self.batch.feed.changed, self.resource:
+            case "skip", _:
+                return "skipped"
+            case "update", "Task" if there:
+                return "update"
+            case "supersede", "QuestionnaireResponse" if there:
+                return "supersede"
+        return "changed"
+
+    def _own(self, row: Row, record: KnownRecord) -> bool:
+        return record.batch_id == self.batch.batch_id and record.line == row.line
+
+    def _again(self, row: Row, record: KnownRecord) -> Row:
+        """A known record as a row to send: with its generation and its first moment."""
+        doubtful = record.state not in SURELY_NOT_THERE
+        stays = doubtful or record.state == "planned"
+        return row._replace(
+            generation=record.generation,
+            first_attempt_at=record.first_attempt_at or row.first_attempt_at,
+            known=True,
+            intended=doubtful,
+            elsewhere=stays and not self._own(row, record),
+            change="again" if record.generation > 1 and self._supersedes(record.key) else "",
+        )
+
+    def _in_its_place(self, row: Row, record: KnownRecord) -> Row:
+        """A response that takes the place of the one that is known: of the next generation."""
+        return row._replace(generation=record.generation + 1, known=True, change="first")
+
+    def _supersedes(self, key: str) -> bool:
+        """Whether an earlier version still stands, to be taken back once this one is there."""
+        return bool(standing(self.ledger, self.batch.target, self.source, self.resource, [key]))
+
+    def _keep(self, row: Row, state: str) -> None:
+        self.loaded.add(state, row.amount_cents)
+        self.progress.advance(1)
+        if state == "in_doubt":
+            self.stopped.add(row.lane)
+        if state in LANDED:
+            self.answers.landed(row.line)
+            if self.batch.resuming:
+                self._landed.append(row.key)
+                self._close_in_parts()
+
+    def _reject_changed(self, rows: list[Row]) -> None:
+        reason = Reason("LEDGER-08", None, None, "the key is known with other content", False)
+        for row in rows:
+            self.loaded.add("rejected", row.amount_cents)
+        self._reject([self._rejected(row, "rule", reason) for row in rows])
+        self.progress.advance(len(rows))
+
+    def note_answers(self) -> None:
+        """Writes down that records of this load are on their way to answer rejects."""
+        if answers := self.answers.to_come():
+            of = (self.batch.target, self.source, self.resource, self.batch.batch_id)
+            resubmit(self.ledger, *of, answers)
+
+    def note_skipped(self) -> None:
+        """Equal repeats within the file: they count once, and say which line they repeat."""
+        path = self.batch.folder / "skipped.parquet"
+        if path.exists():
+            for part in pq.ParquetFile(path).iter_batches(ROWS_A_LOOK, columns=SKIPPED):
+                line, key, patient_id, _, cents = (part.column(name).to_pylist() for name in SKIPPED)
+                at = utc_texts(part.column("source_at"))
+                rows = zip(line, key, patient_id, at, cents, strict=True)
+                self._note([Repeat(line, key, "skipped", None, *rest) for line, key, *rest in rows])
+                for amount in cents:
+                    self.loaded.add("skipped", amount)
+
+    # -- around sending
+
+    def moment(self) -> str:
+        return self.ledger.now()
+
+    def look(self, row: Row) -> Sighting:
+        """What the row's patient has at the target now. From any thread."""
+        ids = ids_before(self.client, self.resource, row)
+        now = datetime.now(UTC)
+        return Sighting(row.patient_id or "", utc_text(now), ahead(self.client, now), ids)
+
+    def intend(self, rows: Sequence[Row], sightings: Sequence[Sighting] = ()) -> None:
+        """Commits that these rows are being sent. Raises `LeaseLost`."""
+        new = [self._intent(row) for row in rows if not row.known]
+        known = [self._intent(row) for row in rows if row.known and row.change != "first"]
+        changes = [(row.generation - 1, self._intent(row)) for row in rows if row.change == "first"]
+        if new or sightings:
+            self.ledger.intend(self.lease, self.source, self.resource, new, sightings)
+        if known:
+            self.ledger.intend_again(self.lease, self.source, self.resource, known)
+        if changes:
+            intend_change(self.ledger, self.lease, self.source, self.resource, changes)
+
+    def intend_updates(self, updates: Sequence[tuple[Row, KnownRecord]]) -> list[Row]:
+        """The same for rows whose resource is to be changed; gives them as rows of a change."""
+        rows = [
+            row._replace(
+                generation=record.generation,
+                known=True,
+                intended=record.state in UNDECIDED,
+                change="again" if record.state in UNDECIDED else "first",
+            )
+            for row, record in updates
+        ]
+        changes = [(row.generation, self._intent(row)) for row in rows if row.change == "first"]
+        if changes:
+            intend_change(self.ledger, self.lease, self.source, self.resource, changes)
+        if known := [self._intent(row) for row in rows if row.change == "again"]:
+            self.ledger.intend_again(self.lease, self.source, self.resource, known)
+        return rows
+
+    def hold_back(self, rows: Iterable[Row]) -> None:
+        """Takes intents back: these rows were not sent in this run, and keep what was known of them before."""
+        self.settle([(row, Result("in_doubt" if row.intended else "planned")) for row in rows])
+
+    def settle(self, results: Sequence[tuple[Row, Result]]) -> None:
+        """Writes down what came of rows, sets the refused ones aside, and counts."""
+        if not results:
+            return
+        results = [(row, _of_a_change(r) if row.change else r) for row, r in results]
+        back = {row.key for row, r in results if row.change and r.state == "refused"}
+        of = (self.batch.target, self.source, self.resource)
+        self.ledger.settle(
+            *of,
+            [
+                Outcome(row.key, row.generation, r.state, r.resource_id, r.status)
+                for row, r in results
+                if row.key not in back
+            ],
+        )
+        if back:
+            restore(self.ledger, *of, back)
+            self._note([_repeat(row, "refused", None) for row, _ in results if row.key in back])
+        self._reject([self._rejected(row, "load", _reason(r)) for row, r in results if r.state == "refused"])
+        known_now = [(row, r) for row, r in results if row.elsewhere and r.state not in UNDECIDED and not row.change]
+        self._note([_repeat(row, _elsewhere(r.state), r.resource_id) for row, r in known_now])
+        for row, result in results:
+            self.loaded.add(result.state, row.amount_cents)
+            if result.state == "in_doubt":
+                self.stopped.add(row.lane)
+            elif result.state == "refused":
+                self._refused.add(row.key)
+            elif result.state in LANDED:
+                self._has_landed(row, result.state)
+        self.progress.advance(len(results))
+        self._close_in_parts()
+
+    def _has_landed(self, row: Row, state: str) -> None:
+        self._landed.append(row.key)
+        self.answers.landed(row.line)
+        if state == "superseded":
+            self.superseded.append(row.key)
+
+    # -- rows in doubt at a target that cannot be asked by key
+
+    def settle_doubts(self) -> Settled:
+        """Looks this batch's rows in doubt up and adopts those found; what surely is not there may be in `resend`."""
+        settled = settle_doubts(
+            self.ledger,
+            self.client,
+            self.batch.target,
+            (self.source, self.resource, self.batch.batch_id),
+            self.batch.folder / "accepted.parquet",
+            safe=self.safe,
+            settling_seconds=self.batch.pace.settling_seconds,
+        )
+        self.resend = {row.key for row in settled.resend}
+        return settled
+
+    def settle_doubts_again(self) -> bool:
+        """The same after rows were sent; whether lanes that had stopped can go on: they are then looked at again."""
+        settled = self.settle_doubts()
+        for row, state in settled.adopted:
+            self.loaded.move("in_doubt", state, row.amount_cents)
+            self._has_landed(row, state)
+        self._second_look = {row.lane for row, _ in settled.adopted} - {row.lane for row, _ in settled.left}
+        self.stopped -= self._second_look
+        return bool(self._second_look)
+
+    def _close_in_parts(self) -> None:
+        if len(self._landed) >= KEYS_A_CLOSING:
+            self.close_answered()
+
+    def close_answered(self, ids: Collection[str] = ()) -> None:
+        """Closes the rejects that rows of this load have answered: by key, and those of these ids."""
+        if self._landed or ids:
+            target, batch_id = self.batch.target, self.batch.batch_id
+            self.ledger.close_rejects(target, self.source, self.resource, self._landed, batch_id=batch_id, ids=ids)
+            self._landed = []
+
+    def _intent(self, row: Row) -> Intent:
+        return Intent(
+            row.key,
+            row.generation,
+            self.batch.batch_id,
+            row.line,
+            row.content_hash,
+            self.batch.feed.hash,
+            row.patient_id,
+            row.source_at,
+            row.amount_cents,
+            None if row.intended else row.first_attempt_at,
+        )
+
+    def _rejected(self, row: Row, stage: str, reason: Reason) -> Reject:
+        self.answers.still_wrong(row.line)
+        about = (row.patient_id, row.source_at, row.amount_cents)
+        return Reject(row.line, row.lines, row.key, stage, *about, [reason], self.answers.of_line(row.line))
+
+    def _note(self, repeats: list[Repeat]) -> None:
+        if repeats:
+            self.ledger.note_repeats(self.batch.target, self.source, self.resource, self.batch.batch_id, repeats)
+
+    def _reject(self, rejects: list[Reject]) -> None:
+        if rejects:
+            self.loaded.reasons.update(reason.rule_id for reject in rejects for reason in reject.reasons)
+            self.ledger.reject(self.batch.target, self.source, self.resource, self.batch.batch_id, rejects)
+
+
+def _repeat(row: Row, state: str, resource_id: str | None) -> Repeat:
+    return Repeat(row.line, row.key, state, resource_id, row.patient_id, row.source_at, row.amount_cents)
+
+
+def _of_a_change(result: Result) -> Result:
+    """What is made in the place of an earlier version supersedes it."""
+    return result._replace(state="superseded") if result.state in ("created", "adopted") else result
+
+
+def _elsewhere(state: str) -> str:
+    """What a row is whose record stands in another batch, once that record has this state."""
+    return "unchanged" if state in LANDED else state
+
+
+def _reason(result: Result) -> Reason:
+    """A refusal in the target's own words: its code as the rule, its text and diagnostics as the sentence."""
+    issue = result.outcome or {}
+    words = [str(issue[name]) for name in ("text", "diagnostics") if issue.get(name)]
+    expression = issue.get("expression")
+    return Reason(
+        str(issue.get("code") or f"HTTP-{result.status}"),
+        str(expression) if expression else None,
+        None,
+        ": ".join(words) or f"the target refused it (HTTP {result.status})",
+        result.status == 422,
+    )

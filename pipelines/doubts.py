@@ -1,0 +1,88 @@
+"""Settling rows in doubt: looked up at the target, those found adopted in the ledger, the others told apart.
+
+Used by the load of a batch and by `chartferry doubts resolve`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+from pipelines.accepted import rows_of
+from pipelines.client import FhirClient
+from pipelines.ledger import Ledger
+from pipelines.ledger_doubts import Doubtful, doubtful, known_resources, sightings
+from pipelines.ledger_former import standing
+from pipelines.ledger_rows import Outcome
+from pipelines.sending import Identity, Row
+from pipelines.settling import ABSENT, FOUND, Doubt, Finding, due, look_up
+
+
+@dataclass
+class Settled:
+    """adopted: rows with the state that they have now. resend: rows that may go again by themselves. left: the rest,
+    with why."""
+
+    adopted: list[tuple[Row, str]] = field(default_factory=list)
+    resend: list[Row] = field(default_factory=list)
+    left: list[tuple[Row, str]] = field(default_factory=list)
+
+
+def settle_doubts(
+    ledger: Ledger,
+    client: FhirClient,
+    target: str,
+    of: tuple[str, str, str],
+    accepted: Path,
+    *,
+    safe: bool,
+    settling_seconds: float,
+) -> Settled:
+    """Settles what can be told of the doubts `of` a source, resource type and batch, whose rows are in `accepted`.
+
+    Rows that were to change a resource (which the ledger knows) are settled by reading it when they are sent again.
+    """
+    source, resource_type, batch_id = of
+    records = [r for r in doubtful(ledger, target, batch_id) if r[:2] == (source, resource_type) and not r.resource_id]
+    settled = Settled()
+    if not records:
+        return settled
+    doubts = as_doubts(ledger, target, resource_type, records, accepted)
+    ours = known_resources(ledger, target, resource_type, {doubt.row.patient_id for doubt in doubts})
+    findings = look_up(client, Identity(source, resource_type), doubts, ours, safe)
+    now = datetime.now(UTC)
+    for doubt in doubts:
+        finding = findings[doubt.row.key]
+        if finding.state == FOUND:
+            settled.adopted.append((doubt.row, _adopt(ledger, target, source, resource_type, doubt.row, finding)))
+        elif finding.state == ABSENT and due(doubt, resource_type, now, settling_seconds):
+            settled.resend.append(doubt.row)
+        else:
+            settled.left.append((doubt.row, finding.why or "the target does not have it"))
+    return settled
+
+
+def as_doubts(
+    ledger: Ledger, target: str, resource_type: str, records: Sequence[Doubtful], accepted: Path
+) -> list[Doubt]:
+    """Records in doubt with their rows and what was known before; those whose row is not in the file are left out."""
+    rows = rows_of(accepted, {record.key: record.content_hash for record in records})
+    seen = sightings(ledger, target, resource_type, records)
+    return [
+        Doubt(
+            rows[record.key]._replace(
+                generation=record.generation, first_attempt_at=record.first_attempt_at or "", known=True, intended=True
+            ),
+            record.asked_at,
+            *seen[record.key],
+        )
+        for record in records
+        if record.key in rows
+    ]
+
+
+def _adopt(ledger: Ledger, target: str, source: str, resource_type: str, row: Row, finding: Finding) -> str:
+    replaces = row.generation > 1 and standing(ledger, target, source, resource_type, [row.key])
+    state = "superseded" if replaces else "adopted"
+    ledger.settle(target, source, resource_type, [Outcome(row.key, row.generation, state, finding.resource_id, None)])
+    return state

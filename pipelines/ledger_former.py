@@ -1,0 +1,210 @@
+"""What records were before: kept when one is updated, superseded or taken back, restored when that was refused.
+
+`record` holds each key once, in its newest generation; its earlier versions are here, each with its resource.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from sqlalchemy import Connection, Select, and_, delete, func, select, update
+
+from pipelines import ledger_tables as t
+from pipelines.ledger_rows import Intent
+from pipelines.ledger_tables import LedgerError
+
+if TYPE_CHECKING:
+    from pipelines.lease import Lease
+    from pipelines.ledger import Ledger
+
+UNDECIDED = ("planned", "sending", "in_doubt")
+KEYS_A_QUERY = 400
+COLUMNS = [column.name for column in t.record.columns]
+OF_KEY = "target = ? AND source = ? AND resource_type = ? AND key = ?"
+KEEP = f"""
+INSERT INTO former ({", ".join(COLUMNS)}, version, fate, kept_at)
+SELECT {", ".join(COLUMNS)}, (SELECT COALESCE(MAX(version), 0) + 1 FROM former WHERE {OF_KEY}),
+  CAST(? AS TEXT), CAST(? AS TEXT)
+FROM record WHERE {OF_KEY} AND generation = ?"""
+KEEP_APPEARANCE = f"""
+INSERT INTO repeat (target, batch_id, line, source, resource_type, key, state, resource_id, patient_id, source_at,
+  amount_cents, attempts, http_status, finished_at)
+SELECT target, batch_id, line, source, resource_type, key, state, resource_id, patient_id, source_at,
+  amount_cents, attempts, http_status, finished_at
+FROM record WHERE {OF_KEY} AND generation = ? AND NOT (batch_id = ? AND line = ?)
+ON CONFLICT DO NOTHING"""
+CHANGE = f"""
+UPDATE record SET generation = ?, batch_id = ?, line = ?, content_hash = ?, feed_hash = ?, patient_id = ?,
+  source_at = ?, amount_cents = ?, first_attempt_at = ?, state = 'sending', attempts = attempts + 1,
+  resource_id = CASE WHEN generation = ? THEN resource_id END, http_status = NULL, finished_at = NULL
+WHERE {OF_KEY} AND generation = ?"""
+RAISE = f"""
+UPDATE record SET generation = generation + 1, state = 'planned', resource_id = NULL, http_status = NULL,
+  finished_at = NULL, first_attempt_at = NULL
+WHERE {OF_KEY} AND generation = ?"""
+
+
+class Former(NamedTuple):
+    """An earlier version of a record, and the fate of the resource it had."""
+
+    source: str
+    resource_type: str
+    key: str
+    version: int
+    generation: int
+    batch_id: str
+    line: int
+    state: str
+    resource_id: str | None
+    patient_id: str | None
+    fate: str
+
+
+def first_outcomes(connection: Connection, target: str, batch_id: str) -> Select[Any]:
+    """Rows of the batch's records and their cents by the first outcome that each had there."""
+    record, former = t.record.c, t.former.c
+    changed = select(former.key).where(former.target == target, former.batch_id == batch_id).limit(1)
+    if connection.execute(changed).first() is None:
+        plain = select(record.state, func.count(), func.coalesce(func.sum(record.amount_cents), 0))
+        return plain.where(record.target == target, record.batch_id == batch_id).group_by(record.state)
+    first = (
+        select(former.state)
+        .where(
+            *(former[name] == record[name] for name in "target source resource_type key batch_id line".split()),
+            former.state.not_in(UNDECIDED),
+        )
+        .order_by(former.version)
+        .limit(1)
+        .scalar_subquery()
+    )
+    state = func.coalesce(first, record.state).label("outcome")
+    rows = select(state, record.amount_cents).where(record.target == target, record.batch_id == batch_id).subquery()
+    return select(rows.c.outcome, func.count(), func.coalesce(func.sum(rows.c.amount_cents), 0)).group_by(
+        rows.c.outcome
+    )
+
+
+# -- changing what is known
+
+
+def intend_change(
+    ledger: "Ledger", lease: "Lease", source: str, resource_type: str, changes: Sequence[tuple[int, Intent]]
+) -> None:
+    """Commits that known records are being changed, as `(known generation, intent)`, and keeps what they were.
+
+    An intent of the same generation keeps the resource (a PUT); one of the next gets another (the old one stands until
+    the new one is there). The records move to the batch and line of the intents. Raises `LeaseLost`.
+    """
+    now, of = ledger.now(), (lease.target, source, resource_type)
+    with ledger.writing(lease) as write:
+        for known, i in changes:
+            fate = "kept" if known == i.generation else "standing"
+            write(KEEP, [(*of, i.key, fate, now, *of, i.key, known)])
+            write(KEEP_APPEARANCE, [(*of, i.key, known, i.batch_id, i.line)])
+            values = (i.generation, *i[2:-1], i.first_attempt_at or now)
+            write(CHANGE, [(*values, i.generation, *of, i.key, known)])
+
+
+def raise_generation(
+    ledger: "Ledger", lease: "Lease", rows: Iterable[tuple[str, str, str, int]], fate: str | None
+) -> int:
+    """Makes records `(source, resource type, key, generation)` planned anew, under the next generation; how many.
+
+    fate: of the resource that each had, which the ledger keeps knowing; None where there is none to keep.
+    """
+    now, number = ledger.now(), 0
+    with ledger.writing(lease) as write:
+        for source, resource_type, key, generation in rows:
+            of = (lease.target, source, resource_type, key)
+            if fate is not None:
+                write(KEEP, [(*of, fate, now, *of, generation)])
+            number += write(RAISE, [(*of, generation)])
+    return number
+
+
+def restore(ledger: "Ledger", target: str, source: str, resource_type: str, keys: Iterable[str]) -> None:
+    """Makes records what they were before a change that the target refused."""
+    former, record, repeat = t.former.c, t.record.c, t.repeat.c
+    with ledger.changing() as connection:
+        for key in keys:
+            this = (former.target == target, former.source == source, former.resource_type == resource_type)
+            query = select(t.former).where(*this, former.key == key).order_by(former.version.desc()).limit(1)
+            before = connection.execute(query).one_or_none()
+            if before is None:
+                raise LedgerError("the ledger has nothing that the record was before")
+            values = {name: before._mapping[name] for name in COLUMNS}
+            of = (record.target == target, record.source == source, record.resource_type == resource_type)
+            connection.execute(update(t.record).where(*of, record.key == key).values(values))
+            at = (repeat.target == target, repeat.batch_id == before.batch_id, repeat.line == before.line)
+            connection.execute(delete(t.repeat).where(*at))
+            connection.execute(delete(t.former).where(*this, former.key == key, former.version == before.version))
+
+
+# -- taking resources back
+
+
+def intend_withdrawal(ledger: "Ledger", lease: "Lease", rows: Iterable[tuple[str, str, str, int]]) -> None:
+    """Commits that the resources of these records are being taken back."""
+    now = ledger.now()
+    with ledger.writing(lease) as write:
+        for source, resource_type, key, generation in rows:
+            of = (lease.target, source, resource_type, key)
+            write(KEEP, [(*of, "standing", now, *of, generation)])
+
+
+def standing(
+    ledger: "Ledger", target: str, source: str, resource_type: str, keys: Iterable[str] | None = None
+) -> list[Former]:
+    """Earlier versions whose resource is still to be taken back, of these keys or of all."""
+    former = t.former.c
+    query = select(*(former[name] for name in Former._fields)).where(
+        former.target == target,
+        former.source == source,
+        former.resource_type == resource_type,
+        former.fate == "standing",
+    )
+    with ledger.engine.connect() as connection:
+        if keys is None:
+            return [Former._make(row) for row in connection.execute(query.order_by(former.key, former.version))]
+        names, found = sorted(keys), []
+        for start in range(0, len(names), KEYS_A_QUERY):
+            some = query.where(former.key.in_(names[start : start + KEYS_A_QUERY]))
+            found += [Former._make(row) for row in connection.execute(some)]
+        return found
+
+
+def withdrawn(ledger: "Ledger", target: str, versions: Iterable[Former], fate: str = "withdrawn") -> None:
+    """Notes that the resources of these versions have been taken back."""
+    with ledger.changing() as connection:
+        for version in versions:
+            connection.execute(_fate(target, version, fate))
+
+
+def undone(ledger: "Ledger", target: str, versions: Iterable[Former]) -> None:
+    """The same, and the records themselves are undone."""
+    record = t.record.c
+    with ledger.changing() as connection:
+        for version in versions:
+            connection.execute(_fate(target, version, "withdrawn"))
+            this = and_(
+                record.target == target,
+                record.source == version.source,
+                record.resource_type == version.resource_type,
+                record.key == version.key,
+                record.generation == version.generation,
+            )
+            connection.execute(update(t.record).where(this).values(state="undone", finished_at=ledger.now()))
+
+
+def _fate(target: str, version: Former, fate: str) -> Any:
+    former = t.former.c
+    return (
+        update(t.former)
+        .where(
+            former.target == target,
+            former.source == version.source,
+            former.resource_type == version.resource_type,
+            former.key == version.key,
+            former.version == version.version,
+        )
+        .values(fate=fate)
+    )

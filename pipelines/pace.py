@@ -1,0 +1,112 @@
+"""How kindly a target is treated: requests at once and per second, the settling time, and a circuit that stops sending.
+
+Set by `CHARTFERRY_AT_ONCE`, `CHARTFERRY_REQUESTS_PER_SECOND` and `CHARTFERRY_SETTLING_SECONDS`.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+AT_ONCE = 8
+SETTLING_SECONDS = 900.0
+FAILURES_IN_A_ROW = 5
+OPENINGS = 3
+
+
+class BadPace(ValueError):
+    """A setting that is no number in its bounds: one line that names it."""
+
+
+@dataclass(frozen=True)
+class Pace:
+    """at_once: requests under way at the bare interface. settling_seconds: after which an outcome that is not known
+    counts as settled: more than the target's longest request. per_second: of all requests; None for no limit."""
+
+    at_once: int = AT_ONCE
+    settling_seconds: float = SETTLING_SECONDS
+    per_second: float | None = None
+
+
+USUAL = Pace()
+
+
+def pace_of(environ: Mapping[str, str]) -> Pace:
+    """The pace that the environment asks for. Raises `BadPace`."""
+    at_once = _number(environ, "CHARTFERRY_AT_ONCE", 1, 64)
+    settling = _number(environ, "CHARTFERRY_SETTLING_SECONDS", 0, 86_400)
+    per_second = _number(environ, "CHARTFERRY_REQUESTS_PER_SECOND", 0.01, 1e6)
+    return Pace(
+        AT_ONCE if at_once is None else int(at_once), SETTLING_SECONDS if settling is None else settling, per_second
+    )
+
+
+def _number(environ: Mapping[str, str], name: str, least: float, most: float) -> float | None:
+    text = environ.get(name)
+    if not text:
+        return None
+    try:
+        found = float(text)
+    except ValueError:
+        found = float("nan")
+    if not least <= found <= most:
+        raise BadPace(f"{name} is not a number from {least:g} to {most:g}")
+    return found
+
+
+class Limiter:
+    """Called before each request: waits until its turn, so that no second sees more than `per_second` of them."""
+
+    def __init__(
+        self,
+        per_second: float,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._apart, self._clock, self._sleep = 1 / per_second, clock, sleep
+        self._lock = threading.Lock()
+        self._next = 0.0
+
+    def __call__(self) -> None:
+        with self._lock:
+            now = self._clock()
+            turn = max(now, self._next)
+            self._next = turn + self._apart
+        if turn > now:
+            self._sleep(turn - now)
+
+
+def limiter_of(pace: Pace) -> Callable[[], None]:
+    """What is to be called before each request."""
+    return Limiter(pace.per_second) if pace.per_second else lambda: None
+
+
+class Circuit:
+    """Opens after failures in a row, so that a target in trouble does not turn every row into one in doubt.
+
+    Open: nothing may be sent until `half_open` is told that the target answers again. Then one request at a time, and
+    a success closes it. After some openings without a success between, `given_up`.
+    """
+
+    def __init__(self, failures: int = FAILURES_IN_A_ROW, openings: int = OPENINGS) -> None:
+        self._failures, self._openings = failures, openings
+        self._in_a_row = self._opened = 0
+        self.open = self.trying = False
+
+    @property
+    def given_up(self) -> bool:
+        return self.open and self._opened > self._openings
+
+    def note(self, succeeded: bool) -> None:
+        """What came of one request."""
+        if succeeded:
+            self._in_a_row = self._opened = 0
+            self.open = self.trying = False
+            return
+        self._in_a_row += 1
+        if not self.open and (self.trying or self._in_a_row >= self._failures):
+            self.open, self.trying = True, False
+            self._opened += 1
+
+    def half_open(self) -> None:
+        self.open, self.trying = False, True

@@ -1,0 +1,211 @@
+"""Rows in doubt at a target with the bare interface: what is adopted, sent again, or left to a person."""
+
+import json
+
+import pytest
+
+from pipelines.doubts import settle_doubts
+from tests.pipelines.fake_target import FakeTarget, serving
+from tests.pipelines.test_load import TARGET, Work, payment
+
+QUESTIONNAIRE = "http://target/Questionnaire/q1"
+
+
+def task(number, patient="p1", text=None, key=None, authored=None, **more):
+    body = {"resourceType": "Task", "status": "requested", "intent": "unknown", "description": text or f"call {number}"}
+    body |= {"for": {"reference": f"Patient/{patient}"}, "requester": {"reference": "Practitioner/a"}}
+    body |= {"authoredOn": authored} if authored else {}
+    return row(number, key or f"k{number}", patient, body | more)
+
+
+def response(number, patient="p1", text="yes", key=None, authored=None):
+    answer = {"linkId": "1", "answer": [{"valueString": text}]}
+    body = {"resourceType": "QuestionnaireResponse", "status": "completed", "questionnaire": QUESTIONNAIRE}
+    body |= {"subject": {"reference": f"Patient/{patient}"}, "item": [answer]} | (
+        {"authored": authored} if authored else {}
+    )
+    return row(number, key or f"k{number}", patient, body)
+
+
+def row(number, key, patient, body):
+    text = json.dumps(body, separators=(",", ":"))
+    return (number + 1, 1, key, patient, number, f"hash {text}", patient, None, None, text)
+
+
+@pytest.fixture
+def bare(tmp_path):
+    with serving(FakeTarget(additions=False)) as target:
+        work = Work(tmp_path, target)
+        yield work
+        work.close()
+
+
+@pytest.mark.parametrize("fault", ["lost_after", "truncated"])
+def test_a_payment_without_an_answer_that_is_found_alone_is_adopted_and_its_lane_goes_on(bare, fault):
+    """LEDGER-05, LEDGER-06"""
+    bare.target.faults = ["", fault]
+    loaded = bare.run([payment(number, cents=100 * number) for number in range(1, 6)])
+    assert loaded.counts == {"created": 4, "adopted": 1}
+    assert loaded.cents["adopted"] + loaded.cents["created"] == 1500
+    sent = [body["amount"]["value"] for body in bare.target.stored.values()]
+    assert sent == [1, 2, 3, 4, 5]
+    bare.agree()
+    assert bare.table("sighting") == []
+
+
+def test_a_payment_that_is_not_found_is_never_sent_again_by_itself(bare):
+    """LEDGER-05, EXTRA-05"""
+    bare.target.faults = ["lost_before"]
+    rows = [payment(1), payment(2)]
+    for _ in range(3):
+        assert bare.run(rows, settling=0).counts == {"in_doubt": 1}
+    assert bare.target.writes == 1
+    assert bare.states() == {"k1": "in_doubt"}
+
+
+@pytest.mark.parametrize("later", [False, True])
+def test_a_payment_that_arrives_late_is_adopted_by_the_next_run(bare, later):
+    """LEDGER-05: a request that a gateway held."""
+    bare.target.faults = ["lost_before"]
+    rows = [payment(1), payment(2)]
+    bare.run(rows)
+    if later:
+        bare.target.create(json.loads(rows[0][-1]))
+    loaded = bare.run(rows)
+    assert loaded.counts == ({"unchanged": 1, "created": 1} if later else {"in_doubt": 1})
+    if later:
+        assert bare.states() == {"k1": "adopted", "k2": "created"}
+        bare.agree()
+
+
+def test_an_equal_payment_that_was_there_before_is_not_adopted(bare):
+    """LEDGER-06"""
+    bare.target.create(json.loads(payment(1)[-1]))
+    bare.target.faults = ["lost_before"]
+    assert bare.run([payment(1)]).counts == {"in_doubt": 1}
+    assert bare.run([payment(1)], settling=0).counts == {"in_doubt": 1}
+
+
+def test_an_equal_payment_that_the_ledger_knows_is_not_adopted(bare):
+    """LEDGER-06"""
+    bare.target.faults = ["", "lost_before"]
+    assert bare.run([payment(1), payment(2)]).counts == {"created": 1, "in_doubt": 1}
+
+
+def test_an_equal_payment_of_somebody_else_made_meanwhile_leaves_it_to_a_person(bare):
+    """LEDGER-06: two match, so neither is taken."""
+    bare.target.faults = ["lost_after"]
+    bare.target.refuse = lambda body: False
+    original = bare.target.create
+
+    def twice(body, condition=None):
+        original(body, condition)
+        return original(body, condition)
+
+    bare.target.create = twice
+    assert bare.run([payment(1)]).counts == {"in_doubt": 1}
+    assert bare.states() == {"k1": "in_doubt"}
+
+
+def test_one_payment_settles_one_of_two_equal_rows_in_doubt(bare):
+    """LEDGER-06: the rows are alike to the cent, so the sums are right whichever it was."""
+    rows = [payment(1), payment(2)]
+    for number, each in enumerate(rows):
+        bare.target.faults = ["lost_before"]
+        bare.run([each], f"payments-{number}")
+    bare.target.create(json.loads(rows[0][-1]))
+    for number, each in enumerate(rows):
+        bare.run([each], f"payments-{number}")
+    assert sorted(bare.states().values()) == ["adopted", "in_doubt"]
+    bare.agree()
+
+
+@pytest.mark.parametrize(("make", "feed"), [(task, "tasks"), (response, "answers")])
+def test_tasks_and_responses_are_sent_again_after_the_settling_time(bare, make, feed):
+    """LEDGER-05"""
+    bare.follow(feed)
+    bare.target.faults = ["lost_before"]
+    assert bare.run([make(1), make(2)]).counts == {"in_doubt": 1}
+    assert bare.run([make(1), make(2)]).counts == {"in_doubt": 1}
+    assert bare.run([make(1), make(2)], settling=0).counts == {"created": 2}
+    bare.agree()
+    assert {record["attempts"] for record in bare.table("record") if record["key"] == "k1"} == {2}
+
+
+@pytest.mark.parametrize(("make", "feed"), [(task, "tasks"), (response, "answers")])
+@pytest.mark.parametrize("authored", [None, "2026-01-02T03:04:05+01:00"])
+def test_tasks_and_responses_that_arrived_are_adopted(bare, make, feed, authored):
+    """LEDGER-06"""
+    bare.follow(feed)
+    bare.target.create(json.loads(make(1, authored="2026-01-02T02:04:05Z")[-1]))
+    theirs = set(bare.target.stored)
+    bare.target.faults = ["lost_after"]
+    loaded = bare.run([make(1, authored=authored), make(2)])
+    assert loaded.counts == {"adopted": 1, "created": 1}
+    known = {record["resource_id"] for record in bare.table("record")}
+    assert known == set(bare.target.stored) - theirs
+
+
+def test_what_was_there_is_noted_once_for_each_patient_before_anything_is_sent(bare):
+    """LEDGER-06"""
+    theirs = [bare.target.create(json.loads(payment(0, f"p{n}")[-1]))[1].rpartition("/")[2] for n in range(3)]
+    bare.target.faults = ["lost_before"] * 3
+    bare.run([payment(number, f"p{number % 3}") for number in range(9)])
+    noted = {row["patient_id"]: row["ids"] for row in bare.table("sighting")}
+    assert noted == {f"p{n}": theirs[n] for n in range(3)}
+
+
+def test_a_target_that_gives_no_clear_answers_stops_the_run_before_every_row_is_in_doubt(bare):
+    bare.target.faults = ["error"] * 500
+    rows = [payment(number, f"p{number}") for number in range(200)]
+    loaded = bare.run(rows)
+    assert loaded.unusable == "the target could not be used: no clear answer, again and again"
+    assert loaded.counts["in_doubt"] < 20
+    bare.target.faults = []
+    assert bare.run(rows).counts["created"] > 180
+
+
+def test_a_target_that_comes_back_is_used_again_in_the_same_run(bare):
+    bare.target.faults = ["error"] * 6
+    loaded = bare.run([payment(number, f"p{number}") for number in range(60)])
+    assert loaded.unusable is None
+    assert loaded.counts["in_doubt"] == 6
+    assert loaded.counts["created"] == 54
+
+
+def test_a_killed_run_leaves_what_was_under_way_in_doubt_and_the_next_one_finds_it(bare, monkeypatch):
+    """LEDGER-01, LEDGER-10"""
+
+    class Killed(BaseException):
+        pass
+
+    def killed(*_):
+        raise Killed
+
+    rows = [payment(number, f"p{number % 4}", 100 + number) for number in range(40)]
+    with monkeypatch.context() as patched:
+        patched.setattr("pipelines.book.Book.settle", killed)
+        with pytest.raises(Killed):
+            bare.run(rows)
+    there = len(bare.target.stored)
+    assert 1 <= there <= 4
+    loaded = bare.run(rows)
+    assert loaded.counts == {"unchanged": there, "created": 40 - there}
+    assert list(bare.states().values()).count("adopted") == there
+    bare.agree()
+
+
+def test_settling_by_identifier_tells_what_is_there(tmp_path):
+    """CLI-CMD-08"""
+    with serving(FakeTarget()) as target:
+        work = Work(tmp_path, target)
+        target.faults = ["lost_after", "error", "error", "error"]
+        work.run([payment(1)])
+        assert work.states() == {"k1": "in_doubt"}
+        of = ("default", "PaymentNotice", "payments-1")
+        settled = settle_doubts(
+            work.ledger, work.client, TARGET, of, tmp_path / "run-1" / "accepted.parquet", safe=True, settling_seconds=0
+        )
+        assert [(row.key, state) for row, state in settled.adopted] == [("k1", "adopted")]
+        work.agree()
+        work.close()
