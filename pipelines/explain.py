@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from pipelines.feeds.catalog import Feed
-from pipelines.feeds.describe import describe, taken
+from pipelines.feeds.describe import describe, taken, trailer
 
 
 def feed_lines(feed: Feed) -> Iterable[str]:
@@ -12,8 +12,28 @@ def feed_lines(feed: Feed) -> Iterable[str]:
     form = file.format or "csv or ndjson, by the file's name"
     yield f"{feed.name}: {file.kind} to {feed.resource}, source {feed.source}{' (built in)' if feed.builtin else ''}"
     yield f"  files {', '.join(file.files)}; {form}; {file.encoding}; takes {taken(feed)}"
+    if end := trailer(feed):
+        yield f"  ends with {end}"
+    if written := _written(feed):
+        yield f"  written with {written}"
     yield f"  times in {file.timezone}; changed content under a known key: {file.changed}"
     rows = [(f"  {name}", f"from {origin}", f"becomes {element}") for name, element, origin in describe(feed)]
     widths = [max((len(row[at]) for row in rows), default=0) for at in range(2)]
     for first, second, third in rows:
         yield f"{first.ljust(widths[0])}  {second.ljust(widths[1])}  {third}"
+
+
+def _written(feed: Feed) -> str:
+    """How rows and numbers are written, as far as that is out of the ordinary."""
+    file = feed.file
+    said = {
+        "delimiter": file.delimiter if file.delimiter != "," else "",
+        "quote": file.quote if file.quote != '"' else "",
+        "escape": file.escape,
+        "decimal": file.decimal if file.decimal != "." else "",
+        "thousands": file.thousands,
+        "currency": " ".join(file.currency),
+        "dates": ", ".join(file.dates),
+        "header": f"on line {file.header}" if file.header > 1 else "" if file.header else "none",
+    }
+    return "; ".join(f"{name} {text!r}" if len(text) == 1 else f"{name} {text}" for name, text in said.items() if text)

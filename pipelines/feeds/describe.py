@@ -12,11 +12,25 @@ def describe(feed: Feed) -> Iterator[tuple[str, str, str]]:
         value = feed.file.columns.get(column.name)
         if value:
             yield column.name, column.element, origin(value)
+    for name, value in feed.file.questions.items():
+        yield f"question {name}", "QuestionnaireResponse.item", origin(value)
+    for comment in feed.file.comments:
+        parts = (f"{name} from {origin(value)}" for name, value in comment.parts.items())
+        yield "comment", "Task.note", "; ".join(parts)
 
 
 def taken(feed: Feed) -> str:
     """Which rows the feed takes."""
     return _conditions(feed.file.take) if feed.file.take else "every row"
+
+
+def trailer(feed: Feed) -> str | None:
+    """How the feed's files end."""
+    says = feed.file.trailer
+    if says is None:
+        return None
+    totals = " and ".join(f"{name} from {origin(value)}" for name, value in says.totals.items())
+    return f"a row with {_conditions(says.when)}" + (f", that says {totals}" if totals else "")
 
 
 def origin(value: Value) -> str:
@@ -26,9 +40,14 @@ def origin(value: Value) -> str:
         text += f", {len(value.values)} values mapped"
         text += f", all others to {value.otherwise}" if value.otherwise is not None else ""
     if value.crosswalk:
-        text += f", by crosswalk {value.crosswalk.file} ({value.crosswalk.from_} to {value.crosswalk.to})"
+        walk = value.crosswalk
+        text += f", by crosswalk {walk.name}" + (f" ({walk.from_} to {walk.to})" if walk.from_ else "")
     if value.scale is not None:
         text += f", times {value.scale}"
+    if value.split:
+        text += f", split at '{value.split}'"
+    if value.by == "display":
+        text += ", by what the option displays"
     if value.before:
         text += f", after '{value.before}'"
     return text + (f", only when {_conditions(value.when)}" if value.when else "")

@@ -1,0 +1,82 @@
+"""What the first rows of an export become by a feed: for the terminal of the person who writes the feed."""
+
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from fhir_service.interface.registry import RESOURCES
+from fhir_service.interface.site import Site
+from fhir_service.interface.vocabulary import Needs, check
+from pipelines.feeds.catalog import Feed
+from pipelines.feeds.mapping import Mapper
+from pipelines.feeds.reading import Chunk, Reader
+from pipelines.feeds.record import Around
+
+OF_ITSELF: tuple[Needs, ...] = ("payload",)
+
+
+def sample_lines(feed: Feed, path: Path, rows: int) -> Iterator[str]:
+    """The first rows, line by line: taken or not, each value, each problem. Raises Unreadable."""
+    with Reader(path, path.name, feed.file, feed.format_of(path.name)) as reader:
+        mapper = Mapper(feed, reader.header, path.name)
+        shown = 0
+        for chunk in reader.chunks():
+            for line, lines in sorted(_chunk(mapper, chunk, rows - shown)):
+                yield f"{path.name}: line {line}: {lines[0]}"
+                yield from (f"  {text}" for text in lines[1:])
+                shown += 1
+            if shown >= rows:
+                return
+        if not shown:
+            yield f"{path.name}: no rows"
+
+
+def _chunk(mapper: Mapper, chunk: Chunk, most: int) -> list[tuple[int, list[str]]]:
+    found = [(row.line, [f"rejected: {row.fault.message}"]) for row in chunk.bad]
+    rows = chunk.rows[:most]
+    taken = mapper.taken(mapper.rows(rows)) if rows else None
+    wanted = []
+    for place, row in enumerate(rows):
+        if taken is not None and not taken[place]:
+            found.append((chunk.line[place], ["not taken"]))
+        elif mapper.feed.file.resources and "resourceType" in row:
+            found.append((chunk.line[place], [f"taken, a whole resource ({row['resourceType']})"]))
+        else:
+            wanted.append(place)
+    if wanted:
+        found += _mapped(mapper, [rows[place] for place in wanted], [chunk.line[place] for place in wanted])
+    return list(islice(sorted(found), most))
+
+
+def _mapped(mapper: Mapper, rows: list[Any], lines: list[int]) -> Iterator[tuple[int, list[str]]]:
+    columns, faults = mapper.map(mapper.rows(rows))
+    width = max(map(len, columns), default=0)
+    for place, line in enumerate(lines):
+        values = {name: cells[place] for name, cells in columns.items()}
+        shown = [f"{name.ljust(width)}  {_shown(cells[place])}" for name, cells in columns.items()]
+        wrong = [f"problem in {found.column}: {found.fault.message}" for found in faults.get(place, ())]
+        wrong = wrong or list(_broken(mapper.feed, values))
+        yield line, ["rejected" if wrong else "taken", *shown, *wrong]
+
+
+def _broken(feed: Feed, values: dict[str, Any]) -> Iterator[str]:
+    """What the rules say of a record that needs no questionnaire: only a target knows those."""
+    if feed.kind.grouped or feed.file.kind == "answers":
+        return
+    row = {column.name: None for column in feed.kind.columns} | values
+    built = feed.kind.build(values[feed.kind.key], [row], Around(Site(), None, "2000-01-01"))
+    yield from (f"problem in {found.column}: {found.fault.message}" for found in built.faults)
+    if not built.faults:
+        problems = check(RESOURCES[feed.resource], built.body, Site(), needs=OF_ITSELF).problems
+        yield from (f"problem in {problem.expression}: {problem.message or problem.text}" for problem in problems)
+
+
+def _shown(cell: Any) -> str:
+    if cell is None:
+        return "-"
+    if isinstance(cell, list):
+        return "; ".join(_shown(part) for part in cell)
+    if isinstance(cell, tuple):
+        return " / ".join(_shown(part) for part in cell)
+    return str(cell).replace("\n", "\\n")

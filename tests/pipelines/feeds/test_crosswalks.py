@@ -1,0 +1,84 @@
+"""Crosswalks from a database: read when a file is mapped, and clear when they cannot be."""
+
+import sqlite3
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from fhir_service.interface.site import Site
+from pipelines.batch import Received, Unreadable
+from pipelines.feeds.catalog import FeedError, load_feed
+from pipelines.snapshot import Snapshot
+from pipelines.validate import Validated, validate
+
+FEED = """
+name = "till"
+kind = "payments"
+files = ["till*.csv"]
+[columns]
+payment_id = "id"
+patient_id = { column = "card", crosswalk = { database = "CARDS_URL", query = "QUERY" } }
+amount = "sum"
+paid_on = "on"
+"""
+ROWS = "id,card,sum,on\n1,A,1.00,2024-05-01\n2,B,1.00,2024-05-01\n3,C,1.00,2024-05-01\n"
+QUERY = "select card, patient from cards where card <> ':x'"
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    with sqlite3.connect(tmp_path / "cards.db") as database:
+        database.execute("create table cards (card text, patient text)")
+        database.executemany("insert into cards values (?, ?)", [("A", "p1"), ("B", " p2 "), ("D", None)])
+    database.close()
+    return f"sqlite:///{tmp_path / 'cards.db'}"
+
+
+def validated(folder: Path, environ: dict[str, str], query: str = QUERY) -> Validated:
+    (folder / "till.toml").write_text(FEED.replace("QUERY", query))
+    (folder / "till.csv").write_text(ROWS)
+    feed = load_feed(folder / "till.toml", environ=environ)
+    received = Received("b", "0" * 64, folder / "till.csv", "till.csv", 0, datetime(2024, 6, 1, tzinfo=UTC))
+    return validate(received, feed, Snapshot(), Site(), folder / "run")
+
+
+def test_a_query_on_a_database_translates_ids(url: str, tmp_path: Path) -> None:
+    """FEED-FILE-06."""
+    found = validated(tmp_path, {"CARDS_URL": url})
+    accepted = pq.read_table(found.folder / "accepted.parquet")
+    assert accepted["patient_id"].to_pylist() == ["p1", "p2"]
+    reasons = pq.read_table(found.folder / "rejects.parquet")["reasons"].to_pylist()
+    assert [reason["message"] for reason in reasons[0]] == ["no entry in the crosswalk CARDS_URL"]
+
+
+@pytest.mark.parametrize(
+    ("environ", "query", "sentence"),
+    [
+        ({}, QUERY, "the environment variable CARDS_URL holds no database URL"),
+        ({"CARDS_URL": "nothing://x"}, QUERY, "the query could not be run (NoSuchModuleError)"),
+        (None, "select secret from nowhere", "the query could not be run (OperationalError)"),
+        (None, "select card from cards", "the query gives one column; two are expected"),
+        (None, "select 'A', patient from cards", "line 2: a value that is translated in two ways"),
+    ],
+)
+def test_a_crosswalk_that_cannot_be_read_fails_the_file_with_one_sentence(
+    environ: dict[str, str] | None, query: str, sentence: str, url: str, tmp_path: Path
+) -> None:
+    """FEED-FILE-06."""
+    with pytest.raises(Unreadable) as error:
+        validated(tmp_path, {"CARDS_URL": url} if environ is None else environ, query)
+    assert str(error.value) == f"till.csv: till.toml: crosswalk CARDS_URL: {sentence}"
+
+
+@pytest.mark.parametrize(
+    "declared",
+    ['{ file = "a.csv" }', '{ database = "A" }', '{ file = "a.csv", database = "A", query = "q" }', "{ from = 'a' }"],
+)
+def test_a_crosswalk_is_a_file_or_a_query(declared: str, tmp_path: Path) -> None:
+    """FEED-FILE-06."""
+    text = FEED.replace('{ database = "CARDS_URL", query = "QUERY" }', declared)
+    (tmp_path / "till.toml").write_text(text)
+    with pytest.raises(FeedError, match=r"^till\.toml: columns\.patient_id\.crosswalk: .* expected.* \(line 7\)$"):
+        load_feed(tmp_path / "till.toml")

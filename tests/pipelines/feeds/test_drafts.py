@@ -1,0 +1,133 @@
+"""`feeds new` and `feeds check --sample`: drafts that say what to decide, rows shown as what they become."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from pipelines.batch import Unreadable
+from pipelines.cli import run
+from pipelines.feeds.catalog import load_feed
+from pipelines.feeds.draft import draft
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+GERMAN = """Kassenbuch der Praxis
+Beleg;Patient;Betrag;Gebucht am;Text
+B-1;Meier-77;1.234,50 €;02.05.2024 08:30;Größe
+B-2;Schulz-78;12,50 €;13.05.2024 09:00;"a; b"
+B-3;Meier-77;7,00 €;14.05.2024 10:15;
+B-4;Braun-79;7,00 €;15.05.2024 10:15;
+"""
+
+
+def written(folder: Path, name: str, content: str | bytes) -> Path:
+    path = folder / name
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
+
+
+def test_a_draft_holds_what_can_be_seen_and_loads_as_a_feed(tmp_path: Path) -> None:
+    """FEED-FILE-08."""
+    text = draft(written(tmp_path, "kasse_05.csv", GERMAN.encode("cp1252")))
+    found = tomllib.loads(text)
+    assert found == {
+        "name": "kasse",
+        "source": "kasse",
+        "kind": "payments",
+        "files": ["kasse*.csv"],
+        "encoding": "windows-1252",
+        "delimiter": ";",
+        "header": 2,
+        "timezone": "UTC",
+        "dates": ["%d.%m.%Y %H:%M"],
+        "decimal": ",",
+        "thousands": ".",
+        "currency": ["€"],
+        "columns": {"payment_id": "Beleg", "patient_id": "Patient", "amount": "Betrag", "paid_on": "Gebucht am"},
+    }
+    assert load_feed(written(tmp_path, "kasse.toml", text)).name == "kasse"
+    assert 'Not used: "Text"' in text
+
+
+def test_no_value_of_a_row_is_in_a_draft(tmp_path: Path) -> None:
+    """FEED-FILE-08."""
+    without_header = "\n".join(GERMAN.splitlines()[2:]) + "\n"
+    for name, text in (("a.csv", GERMAN), ("b.csv", without_header), ("c.csv", "Meier\nSchulz\n")):
+        shown = draft(written(tmp_path, name, text))
+        assert not re.search("Meier|Schulz|Braun|B-1|Größe|234", shown), shown
+    assert tomllib.loads(draft(tmp_path / "b.csv"))["header"] == 0
+
+
+def test_a_date_that_can_be_read_in_two_ways_is_to_be_decided(tmp_path: Path) -> None:
+    """FEED-FILE-08."""
+    text = draft(
+        written(tmp_path, "payments.csv", "id,patient,amount,paid on\n1,a,1.00,05/02/2024\n2,b,1.00,06/02/2024\n")
+    )
+    assert 'dates = ["%m/%d/%Y"]  # DECIDE: the sample fits %d/%m/%Y too' in text
+
+
+@pytest.mark.parametrize("case", sorted(folder.name for folder in GOLDEN.iterdir() if (folder / "input").is_dir()))
+def test_every_golden_export_has_a_draft_that_is_toml(case: str) -> None:
+    """FEED-FILE-08."""
+    for file in (GOLDEN / case / "input").iterdir():
+        if file.suffix != ".toml":
+            assert tomllib.loads(draft(file))["kind"] in ("payments", "answers", "tasks")
+
+
+def test_a_file_that_is_no_text_has_no_draft(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """FEED-FILE-08."""
+    path = written(tmp_path, "payments.xlsx", b"PK\x03\x04" + bytes(100))
+    with pytest.raises(Unreadable):
+        draft(path)
+    assert run(["feeds", "new", str(path)]) == 4
+    assert capsys.readouterr().err == "chartferry: payments.xlsx: no text; export it as CSV or NDJSON\n"
+
+
+def test_the_draft_is_printed_and_its_kind_can_be_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """FEED-FILE-08."""
+    path = written(tmp_path, "mood.csv", "form;patient;Q1;Q2\n1;p1;0;1\n2;p2;1;2\n")
+    assert run(["feeds", "new", "--kind", "answers", str(path)]) == 0
+    shown = capsys.readouterr().out
+    assert '# "..." = "Q1"  # DECIDE' in shown
+    assert "# questionnaire = " in shown
+
+
+def test_the_first_rows_of_a_sample_are_shown_as_what_they_become(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """FEED-FILE-08."""
+    folder = GOLDEN / "no_header" / "input"
+    assert (
+        run(["feeds", "check", str(folder / "bank.toml"), "--sample", str(folder / "bank_1.txt"), "--rows", "6"]) == 0
+    )
+    shown = capsys.readouterr().out
+    assert "bank_1.txt: line 1: taken\n  payment_id  17-1\n  patient_id  Patient/p1\n  amount      1250.00\n" in shown
+    assert "bank_1.txt: line 3: not taken\n" in shown
+    assert "bank_1.txt: line 6: rejected: 5 fields where the first row has 7\n" in shown
+    assert "  problem in #5: no date or datetime" in shown
+
+
+def test_a_sample_shows_refunds_and_answers(capsys: pytest.CaptureFixture[str]) -> None:
+    """FEED-FILE-08, FEED-FILE-09."""
+    folder = GOLDEN / "windows_1252_decimal_comma" / "input"
+    assert run(["feeds", "check", str(folder / "kasse.toml"), "--sample", str(folder / "Kassenbuch_05.csv")]) == 0
+    shown = capsys.readouterr().out
+    assert "problem in amount: a refund" in shown
+    assert "ends with a row with Beleg starts with Summe, that says rows from Patient and amount from Betrag" in shown
+    folder = GOLDEN / "wide_answers" / "input"
+    assert (
+        run(["feeds", "check", str(folder / "mood.toml"), "--sample", str(folder / "mood_1.csv"), "--rows", "1"]) == 0
+    )
+    assert "g.2 / display / Stress" in capsys.readouterr().out
+
+
+def test_a_sample_that_no_feed_takes_or_that_cannot_be_read_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """FEED-FILE-10."""
+    home = ["--home", str(tmp_path / "home"), "feeds", "check", "--sample"]
+    assert run([*home, str(written(tmp_path, "other.csv", "a\n1\n"))]) == 4
+    assert "other.csv: no feed takes a file of this name" in capsys.readouterr().err
+    assert run([*home, str(written(tmp_path, "payments.csv", "a\n1\n"))]) == 4
+    assert "payments.csv: the header lacks payment_id" in capsys.readouterr().err

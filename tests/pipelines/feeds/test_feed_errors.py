@@ -1,0 +1,92 @@
+"""What is wrong in a feed file is told with file, key and line."""
+
+from pathlib import Path
+
+import pytest
+
+from pipelines.feeds.catalog import FeedError, load_feed
+from pipelines.feeds.locate import line_of
+
+FEED = """name = "till"
+kind = "payments"
+files = "till*.csv"
+dates = ["%d.%m.%Y"]
+
+[take]
+"Type of row" = "P"
+
+[columns]
+payment_id = "ID"
+patient_id = { column = "PATIENT" }
+amount = "AMOUNT"
+
+[columns.paid_on]
+first = ["DATE", "DAY"]
+"""
+
+
+def load(folder: Path, text: str) -> None:
+    (folder / "till.toml").write_text(text)
+    load_feed(folder / "till.toml")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (('"AMOUNT"', '{ column = "A", scael = 1 }'), "columns.amount.scael: Extra inputs are not permitted (line 12)"),
+        (('"AMOUNT"', '{ column = "A", split = ";" }'), "columns.amount: split goes with a column of labels or of a"),
+        (('"AMOUNT"', '{ list = ["A"] }'), "columns.amount: list goes with labels and questions (line 12)"),
+        (('"AMOUNT"', '{ column = "A", by = "display" }'), "columns.amount: by goes with questions (line 12)"),
+        (('"AMOUNT"', '{ column = "A", values = "x" }'), "columns.amount.values: there is no [maps.x] (line 12)"),
+        (('"AMOUNT"', "0"), "columns.amount: a column's name, its position (1 is the first) or a table is expected"),
+        (('"AMOUNT"', "true"), "columns.amount: a column's name, its position (1 is the first) or a table is"),
+        (('["DATE", "DAY"]', '["DATE", 1.5]'), "columns.paid_on.first.1: a column's name, its position"),
+        (("[take]", "[taek]"), "taek: Extra inputs are not permitted (line 6)"),
+        (('"P"', "[1]"), "take.Type of row.is.0: Input should be a valid string (line 7)"),
+        (('"%d.%m.%Y"', '"%d.%m"'), "dates: '%d.%m' is no format of a date (such as %d.%m.%Y %H:%M) (line 4)"),
+        (('"%d.%m.%Y"', '"%Q"'), "dates: '%Q' is no format of a date"),
+        (("[take]", 'decimal = ";"\n[take]'), "decimal: Input should be '.' or ',' (line 6)"),
+        (("[take]", 'thousands = "."\n[take]'), "the file: thousands: not the decimal sign"),
+        (("[take]", 'currency = "1"\n[take]'), "currency: a sign or code is expected ($, USD, US$) (line 6)"),
+        (("[take]", 'delimiter = "\\""\n[take]'), "the file: delimiter, quote and escape: three different characters"),
+        (("[take]", "header = 0\n[take]"), "take.Type of row: without a header (header = 0) a column is its position"),
+        (("[take]", "[questions]\na = 1\n[take]"), "the file: questions: goes with kind = 'answers' (line 6)"),
+        (("[take]", '[trailer]\nrows = "N"\n[take]'), "trailer.when: Field required (line 6)"),
+        (("[take]", 'encoding = "idna"\n[take]'), "encoding: no encoding that Python knows"),
+        (("[take]", 'format = "csv"\nresources = true\n[take]'), None),
+    ],
+)
+def test_an_error_names_file_key_and_line(change: tuple[str, str], message: str | None, tmp_path: Path) -> None:
+    """FEED-FILE-08."""
+    assert change[0] in FEED
+    text = FEED.replace(*change)
+    if message is None:
+        load(tmp_path, text)
+        return
+    with pytest.raises(FeedError) as error:
+        load(tmp_path, text)
+    assert str(error.value).startswith(f"till.toml: {message}")
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("path", "line"),
+    [
+        (("kind",), 2),
+        (("take", "Type of row"), 7),
+        (("columns", "patient_id", "column"), 11),
+        (("columns", "paid_on", "first", 1), 15),
+        (("columns", "claim_id"), 9),
+        (("nowhere",), None),
+    ],
+)
+def test_a_key_is_found_on_its_line(path: tuple[object, ...], line: int | None) -> None:
+    """FEED-FILE-08."""
+    assert line_of(FEED, path) == line
+
+
+def test_an_entry_of_an_array_of_tables_is_found_by_its_number() -> None:
+    """FEED-FILE-08."""
+    text = "[[comments]]\ntext = 1\n\n[[comments]]\ntext = 2\n'odd key'.x = 3\n"
+    assert [line_of(text, ("comments", number, "text")) for number in (0, 1)] == [2, 5]
+    assert line_of(text, ("comments", 1, "odd key", "x")) == 6

@@ -1,0 +1,45 @@
+"""Questionnaires are looked over before answers are checked against them."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+from fhir_service.interface.resources.questionnaire import Questionnaire
+from fhir_service.interface.site import Site
+from pipelines.batch import Received
+from pipelines.feeds.catalog import load_feeds
+from pipelines.snapshot import Snapshot
+from pipelines.validate import validate
+
+LOINC = "http://loinc.org"
+
+
+def option(code: str) -> dict:
+    return {"valueCoding": {"system": LOINC, "code": code, "display": code}}
+
+
+def questionnaire(id: str, name: str, *codes: str) -> Questionnaire:
+    items = [
+        {"linkId": link, "type": "choice", "code": [{"system": LOINC, "code": "q"}], "answerOption": map(option, codes)}
+        for link in ("a", "b")
+    ]
+    body = {"id": id, "name": name, "status": "active", "code": [{"system": LOINC, "code": name}]}
+    return Questionnaire.model_validate(
+        body | {"item": [{**item, "answerOption": list(item["answerOption"])} for item in items]}
+    )
+
+
+def test_ambiguities_of_the_questionnaires_in_use_are_counted_as_warnings(tmp_path: Path) -> None:
+    """QR-CREATE-01, QNR-RULE-03, FEED-ANS-03."""
+    snapshot = Snapshot.of(
+        [questionnaire("odd", "odd", "x", "x", "y"), questionnaire("idle", "idle", "x", "x")]
+        + [questionnaire(id, "twin", "x") for id in ("twin-1", "twin-2")]
+    )
+    file = tmp_path / "answers.csv"
+    head = "response_id,patient_id,questionnaire,question,answer_code"
+    file.write_text(f"{head}\n1,p1,odd,a,y\n2,p1,odd,b,x\n3,p1,twin,a,x\n4,p1,twin,a,x\n")
+    feed = load_feeds().match(file.name)
+    assert feed
+    received = Received("b", "0" * 64, file, file.name, 0, datetime(2024, 6, 1, tzinfo=UTC))
+    found = validate(received, feed, snapshot, Site(), tmp_path / "run")
+    assert (found.accepted, found.rejected) == (1, 3)
+    assert dict(found.warnings) == {"QR-CREATE-01": 2, "QNR-RULE-03": 1, "FEED-ANS-03": 1}
