@@ -10,7 +10,7 @@ from datetime import datetime
 from itertools import islice
 from typing import Any
 
-from sqlalchemy import Connection, Row, Table, select, text, tuple_
+from sqlalchemy import Connection, Row, Table, null, select, text, tuple_
 
 from fhir_service.billing import Charge, allocate, in_order
 from fhir_service.interface.datatypes import Malformed, parse_json
@@ -28,6 +28,7 @@ from fhir_service.store.tables import (
     CHARGE,
     RECORD,
     SIDES,
+    digest,
     index_values,
     repeating,
     side_values,
@@ -304,9 +305,11 @@ def _stored_sides(connection: Connection, resource: Resource, seqs: Sequence[int
     found: dict[tuple[str, int], list[Any]] = {}
     for param in repeating(resource):
         table = SIDES[resource.name, param.name]
-        query = select(table.c.seq, table.c.system, table.c.code).where(table.c.seq.between(seqs[0], seqs[-1]))
-        for seq, system, code in connection.execute(query):
-            found.setdefault((param.name, seq), []).append((system, code))
+        digests = table.c.digest if "digest" in table.c else null()
+        query = select(table.c.seq, table.c.system, table.c.code, digests.label("digest"))
+        for seq, system, code, digested in connection.execute(query.where(table.c.seq.between(seqs[0], seqs[-1]))):
+            wrong = digested is not None and digested != digest(code or "")
+            found.setdefault((param.name, seq), []).append((system, code, "digest") if wrong else (system, code))
     return found
 
 

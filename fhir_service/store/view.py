@@ -26,6 +26,7 @@ from fhir_service.store.tables import (
     NOTE,
     RECORD,
     SIDES,
+    digest,
     index_values,
     side_values,
 )
@@ -212,8 +213,10 @@ class Changes:
 
     def _add_sides(self, name: str, seq: int, stored: dict[str, Any]) -> None:
         for param, codes in side_values(RESOURCES[name], stored).items():
+            side = SIDES[name, param]
             for system, code in codes:
-                self.add(SIDES[name, param], {"seq": seq, "system": system, "code": code})
+                row = {"seq": seq, "system": system, "code": code}
+                self.add(side, row | {"digest": digest(code or "")} if "digest" in side.c else row)
 
     def replace_resource(self, name: str, old: Current, stored: dict[str, Any], new: Current) -> None:
         """A new version of a resource; the old one goes to the history."""

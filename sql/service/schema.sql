@@ -98,10 +98,9 @@ CREATE TABLE payment_notice (
 CREATE TABLE payment_notice_identifier (
     seq BIGINT NOT NULL,
     system TEXT,
-    code TEXT
+    code TEXT,
+    digest BIGINT NOT NULL
 );
-
-CREATE INDEX payment_notice_identifier_code ON payment_notice_identifier (code);
 
 CREATE TABLE questionnaire (
     seq BIGINT NOT NULL,
@@ -145,10 +144,9 @@ CREATE TABLE questionnaire_response (
 CREATE TABLE questionnaire_response_identifier (
     seq BIGINT NOT NULL,
     system TEXT,
-    code TEXT
+    code TEXT,
+    digest BIGINT NOT NULL
 );
-
-CREATE INDEX questionnaire_response_identifier_code ON questionnaire_response_identifier (code);
 
 CREATE TABLE record (
     reference TEXT NOT NULL,
@@ -188,10 +186,9 @@ CREATE TABLE task (
 CREATE TABLE task_identifier (
     seq BIGINT NOT NULL,
     system TEXT,
-    code TEXT
+    code TEXT,
+    digest BIGINT NOT NULL
 );
-
-CREATE INDEX task_identifier_code ON task_identifier (code);
 
 CREATE TABLE task_label (
     seq BIGINT NOT NULL,

@@ -185,6 +185,7 @@ DAMAGE = {
     ),
     "a label that is gone": ("DELETE FROM task_label WHERE code = 'urgent'", "index", "Task/"),
     "a label twice": ("INSERT INTO task_label SELECT * FROM task_label", "index", "Task/"),
+    "a digest that is not the identifier's": ("UPDATE task_identifier SET digest = 0", "index", "Task/"),
     "an identifier of another system": ("UPDATE task_identifier SET system = 'urn:other'", "index", "Task/"),
     "a code of no report": (
         "INSERT INTO diagnostic_report_code VALUES (987654, 's', 'c')",
