@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 from decimal import Decimal, InvalidOperation
-from functools import partial
+from functools import lru_cache, partial
 from typing import Literal
 
 from fhir_service.interface.datatypes import CONTROLS, ID_PATTERN, instant_text, normal_time, parse_date
@@ -218,6 +218,7 @@ def cents(text: str | None) -> int | None:
     return int(value) if value == value.to_integral_value() and abs(value) < 10**15 else None
 
 
+@lru_cache(maxsize=4096)
 def micros(text: str | None) -> int | None:
     """Microseconds since 1970 of a converted time; a date counts as its midnight in UTC."""
     if text is None:

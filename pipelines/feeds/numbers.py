@@ -20,6 +20,8 @@ class Numbers:
 
     def amount(self, text: str) -> str | None:
         """`-1234.50` of `(1,234.50)`, `-$1,234.50`, `1,234.50-`; None of what is no amount."""
+        if self.decimal == "." and _SIMPLE.fullmatch(text):
+            return text
         found = self._amount.fullmatch(text.strip())
         if not found or bool(found["open"]) != bool(found["close"]) or (found["before"] and found["after"]):
             return None
@@ -84,6 +86,7 @@ class Numbers:
         return re.compile(rf"(?P<sign>[+-]?){self._digits}(?P<exponent>[eE][+-]?\d{{1,3}})?", re.ASCII)
 
 
+_SIMPLE = re.compile(r"\d{1,9}\.\d\d", re.ASCII)
 _LONGEST = 60
 _EXACT = Context(prec=1000)
 PLAIN = Numbers()
