@@ -1,7 +1,6 @@
 """The ledger's tables as Arrow, all as of one moment: what publishing reads."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import closing
 from typing import Any
 
 import pyarrow as pa
@@ -26,11 +25,13 @@ class Snapshot:
         return pa.RecordBatchReader.from_batches(schema, self._chunks(schema, select(*chosen)))
 
     def _chunks(self, schema: pa.Schema, query: Any) -> Iterator[pa.RecordBatch]:
-        with closing(self._connection.connection.cursor()) as cursor:
-            cursor.execute(str(query.compile(self._connection.engine)))
-            while rows := cursor.fetchmany(ROWS_A_CHUNK):
-                columns = zip(zip(*rows, strict=True), schema, strict=True)
-                yield pa.record_batch([pa.array(c, f.type) for c, f in columns], schema=schema)
+        cursor = self._connection.connection.cursor()
+        cursor.execute(str(query.compile(self._connection.engine)))
+        while rows := cursor.fetchmany(ROWS_A_CHUNK):
+            columns = zip(zip(*rows, strict=True), schema, strict=True)
+            yield pa.record_batch([pa.array(c, f.type) for c, f in columns], schema=schema)
+        # Not in a `finally`: a reader that was given up may be collected after its connection has ended.
+        cursor.close()
 
 
 def _arrow_type(column: Column[Any]) -> pa.DataType:
