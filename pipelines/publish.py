@@ -1,8 +1,10 @@
 """Builds the published tables from the ledger and the sweep, checks them, and puts them in place in one step.
 
-Analysts open `<home>/published/reports.duckdb` and `parquet/*.parquet`: always a whole publication, the old or the new.
+Analysts open `<home>/published/reports.duckdb`, `parquet/*.parquet` and `report.html`: always a whole publication, the
+old or the new.
 """
 
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import suppress
@@ -13,10 +15,12 @@ from os import getpid
 from pathlib import Path
 
 import duckdb
+from jinja2 import TemplateError
 
 from pipelines.ledger import OUTCOMES, Ledger, Snapshot, utc_text
+from pipelines.page import page_of
 from pipelines.report import Sweep, held
-from pipelines.report_tables import ReportTable, report_tables, swept_report_select
+from pipelines.report_tables import BrokenTable, ReportTable, report_tables, staging_selects
 from pipelines.storage import locked, replace_whole, session
 
 READ_ONLY = 0o444
@@ -48,7 +52,8 @@ MACROS = (
 )
 
 
-NO_SWEEP = "SELECT NULL::VARCHAR AS report_id, NULL::JSON AS body, 0 AS changes, now() AS gone_at WHERE false"
+NO_SWEEP = """SELECT NULL::VARCHAR AS report_id, NULL::JSON AS body, now() AS first_seen_at, now() AS changed_at,
+    0 AS changes, now() AS gone_at WHERE false"""
 
 
 class PublicationError(Exception):
@@ -57,9 +62,10 @@ class PublicationError(Exception):
 
 @dataclass(frozen=True)
 class Publication:
-    """What was published: the file, when (UTC), and the rows of every table."""
+    """What was published: the file, the page beside it, when (UTC), and the rows of every table."""
 
     path: Path
+    page: Path
     published_at: datetime
     target: str
     rows: dict[str, int]
@@ -78,12 +84,17 @@ def publish(home: Path, ledger: Ledger, sweep: Sweep) -> Publication:
     with locked(folder / ".lock"), held(home, sweep.target) as last:
         _remove_leftovers(folder)
         build = folder / f".reports.{getpid()}.duckdb"
+        final, page = folder / "reports.duckdb", folder / "report.html"
         published_at = ledger.now()
         try:
             rows = _build(build, ledger, last, published_at)
-            _put_in_place(build, folder / "reports.duckdb", published_at)
+            _put_in_place(build, final, published_at)
             for part in sorted(folder.glob("parquet/*.part")):
                 replace_whole(part, part.with_suffix(""), READ_ONLY)
+            _remove_former(folder / "parquet", set(rows))
+            replace_whole(build.with_suffix(".html"), page, READ_ONLY)
+        except BrokenTable as error:
+            raise PublicationError(f"not published: {error}") from None
         except duckdb.Error as error:  # its text may hold values
             raise PublicationError(f"the tables could not be built ({type(error).__name__})") from None
         finally:
@@ -96,7 +107,7 @@ def publish(home: Path, ledger: Ledger, sweep: Sweep) -> Publication:
             batches=rows["import_batch"],
             software_version=version("chartferry"),
         )
-    return Publication(folder / "reports.duckdb", datetime.fromisoformat(published_at), last.target, rows)
+    return Publication(final, page, datetime.fromisoformat(published_at), last.target, rows)
 
 
 def _remove_leftovers(folder: Path) -> None:
@@ -105,8 +116,16 @@ def _remove_leftovers(folder: Path) -> None:
         shutil.rmtree(left) if left.is_dir() else left.unlink()
 
 
+def _remove_former(parquet: Path, tables: set[str]) -> None:
+    """Parquet files of ours whose table is no longer published; what others put there stays."""
+    for path in parquet.glob("*.parquet"):
+        if path.stem not in tables and path.stat().st_mode & 0o777 == READ_ONLY:
+            path.unlink()
+
+
 def _build(build: Path, ledger: Ledger, sweep: Sweep, published_at: str) -> dict[str, int]:
-    """Makes the DuckDB file at `build`, and the Parquet files as `*.part`; gives the rows of every table."""
+    """Makes the DuckDB file at `build`, the page beside it, and the Parquet files as `*.part`; gives the rows of every
+    table."""
     tables = report_tables()
     with session(build.with_suffix(".spill"), build) as db:
         db.begin()
@@ -117,18 +136,55 @@ def _build(build: Path, ledger: Ledger, sweep: Sweep, published_at: str) -> dict
         _stage_sweep(db, sweep)
         _stage_publication(db, sweep, published_at)
         for table in tables:
-            db.execute(f'CREATE TABLE main."{table.name}" AS {table.select}')
+            _make(db, table)
             _comment(db, table)
         _check(db, tables, sweep)
         for table in tables:
             part = build.parent / "parquet" / f"{table.name}.parquet.part"
             db.table(f"main.{table.name}").write_parquet(str(part), compression="zstd")
         rows = {table.name: _count(db, f'SELECT count(*) FROM main."{table.name}"') for table in tables}
+        _write_page(db, build.with_suffix(".html"))
         db.commit()
         db.execute("CHECKPOINT")
     if build.with_name(f"{build.name}.wal").exists():
         raise PublicationError("the new file was not closed whole: a .wal is left")
     return rows
+
+
+def _write_page(db: duckdb.DuckDBPyConnection, path: Path) -> None:
+    try:
+        path.write_text(page_of(db), encoding="utf-8")
+    except (duckdb.Error, TemplateError) as error:  # its text may hold values
+        raise PublicationError(f"not published: report.html could not be made ({type(error).__name__})") from None
+
+
+FAULTS_OF_THE_TEXT = (duckdb.ParserException, duckdb.CatalogException, duckdb.BinderException)
+"""What DuckDB says of these tells of the SQL and not of the rows."""
+
+
+def _make(db: duckdb.DuckDBPyConnection, table: ReportTable) -> None:
+    """Builds the table. Raises `BrokenTable` with the file, and where and why as far as that tells no data."""
+    try:
+        db.execute(f'CREATE TABLE main."{table.name}" AS {table.select}')
+    except FAULTS_OF_THE_TEXT as error:
+        line = re.search(r"^LINE (\d+):", str(error), re.MULTILINE)
+        place = f" line {line[1]}" if line else ""
+        raise BrokenTable(f"{table.name}.sql{place}: {str(error).splitlines()[0]}") from None
+    except duckdb.Error as error:
+        raise BrokenTable(f"{table.name}.sql could not be built ({type(error).__name__})") from None
+    given = _columns(db, table.name)
+    if given != [(column.name, column.type) for column in table.columns]:
+        told = ", ".join(" ".join(column) for column in given)
+        raise BrokenTable(f"{table.name}.sql declares other columns than it gives: {told}")
+
+
+def _columns(db: duckdb.DuckDBPyConnection, table: str) -> list[tuple[str, str]]:
+    """Names and types, as headers write them."""
+    return db.execute(
+        "SELECT column_name, replace(data_type, ' WITH TIME ZONE', 'TZ') FROM duckdb_columns() "
+        "WHERE schema_name = 'main' AND NOT internal AND table_name = ? ORDER BY column_index",
+        [table],
+    ).fetchall()
 
 
 def _stage_ledger(db: duckdb.DuckDBPyConnection, snapshot: Snapshot) -> None:
@@ -153,7 +209,8 @@ def _as_published(column: str) -> str:
 def _stage_sweep(db: duckdb.DuckDBPyConnection, sweep: Sweep) -> None:
     reports = db.read_parquet(str(sweep.path)) if sweep.path.exists() else db.sql(NO_SWEEP)
     db.register("sweep", reports)
-    db.execute(f"CREATE TEMP TABLE swept_report AS {swept_report_select()}")
+    for name, select in staging_selects().items():
+        db.execute(f"CREATE TEMP TABLE {name} AS {select}")
     db.unregister("sweep")
 
 
@@ -220,14 +277,15 @@ def _check(db: duckdb.DuckDBPyConnection, tables: list[ReportTable], sweep: Swee
         raise PublicationError(f"not published, because these are not true: {'; '.join(failed)}")
 
 
-def _false_of(db: duckdb.DuckDBPyConnection, table: ReportTable) -> Iterator[str]:
-    found = db.execute(
-        "SELECT column_name, replace(data_type, ' WITH TIME ZONE', 'TZ') FROM duckdb_columns() "
-        "WHERE schema_name = 'main' AND NOT internal AND table_name = ? ORDER BY column_index",
-        [table.name],
-    ).fetchall()
-    if found != [(column.name, column.type) for column in table.columns]:
-        yield f"{table.name} has the columns that its file declares"
+def _false_of(db: duckdb.DuckDBPyConnection, table: ReportTable) -> list[str]:
+    """The statements of the table's header that are not true. Raises `BrokenTable`."""
+    try:
+        return list(_doubles_and_lost(db, table))
+    except FAULTS_OF_THE_TEXT:
+        raise BrokenTable(f"{table.name}.sql: its key or references name what is not there") from None
+
+
+def _doubles_and_lost(db: duckdb.DuckDBPyConnection, table: ReportTable) -> Iterator[str]:
     key = ", ".join(f'"{name}"' for name in table.key)
     if key and _count(
         db, f'SELECT count(*) FROM (FROM main."{table.name}" SELECT 1 GROUP BY {key} HAVING count(*) > 1)'

@@ -7,7 +7,7 @@ The header is the one place for comments, keys and references; the build, its ch
 import re
 import sys
 from dataclasses import dataclass
-from graphlib import TopologicalSorter
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,6 +15,10 @@ _HEADER = re.compile(r"-- (table|inputs|key|references|column)\b:? *(.*)")
 DICTIONARY_STARTS = (
     "<!-- From here on: written from sql/reports by `python -m pipelines.report_tables docs/analysts.md`. -->"
 )
+
+
+class BrokenTable(Exception):
+    """A file under `sql/reports` cannot be used: one sentence that names the file."""
 
 
 class ColumnOf(NamedTuple):
@@ -45,27 +49,39 @@ def sql_folder() -> Path:
 
 
 def report_tables(folder: Path | None = None) -> list[ReportTable]:
-    """All tables, each after the ones it reads."""
+    """All tables, each after the ones it reads. Raises `BrokenTable`."""
     tables = {t.name: t for t in map(_parse, sorted((folder or sql_folder()).glob("*.sql")))}
     order = TopologicalSorter({t.name: [i for i in t.inputs if i in tables] for t in tables.values()})
-    return [tables[name] for name in order.static_order()]
+    try:
+        return [tables[name] for name in order.static_order()]
+    except CycleError as error:
+        raise BrokenTable(
+            f"tables that read each other: {', '.join(f'{name}.sql' for name in error.args[1])}"
+        ) from None
 
 
-def swept_report_select() -> str:
-    """The SELECT that makes `swept_report` of the relation `sweep`."""
-    return (sql_folder() / "staging" / "swept_report.sql").read_text()
+def staging_selects() -> dict[str, str]:
+    """The SELECTs that make the inputs `swept_report` and `gone_report` of the relation `sweep`, by name."""
+    return {path.stem: path.read_text() for path in sorted((sql_folder() / "staging").glob("*.sql"))}
 
 
 def _parse(path: Path) -> ReportTable:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise BrokenTable(f"{path.name} cannot be read ({type(error).__name__})") from None
     found: dict[str, list[str]] = {}
-    for line in _header(path.read_text()):
+    for line in _header(text):
         match = _HEADER.fullmatch(line)
         if match is None:
-            raise ValueError(f"{path.name}: not a line of a header: {line}")
+            raise BrokenTable(f"{path.name}: not a line of a header: {line}")
         found.setdefault(match[1], []).append(match[2])
+    for part in ("table", "column"):
+        if part not in found:
+            raise BrokenTable(f"{path.name} has no header line `-- {part}`")
     name, comment = _split(found["table"][0], ": ")
     if name != path.stem:
-        raise ValueError(f"{path.name} declares the table {name}")
+        raise BrokenTable(f"{path.name} declares the table {name}")
     return ReportTable(
         name=name,
         comment=comment,
@@ -73,7 +89,7 @@ def _parse(path: Path) -> ReportTable:
         key=_names(found.get("key")),
         references=tuple(_split(each, " ") for line in found.get("references", ()) for each in line.split(", ")),
         columns=tuple(_column(line) for line in found["column"]),
-        select=path.read_text(),
+        select=text,
     )
 
 
@@ -83,7 +99,7 @@ def _header(text: str) -> list[str]:
     for line in text.splitlines():
         if not line.startswith("--"):
             break
-        if line.startswith("--   "):
+        if line.startswith("--   ") and lines:
             lines[-1] += " " + line[2:].strip()
         else:
             lines.append(line)

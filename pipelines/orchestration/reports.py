@@ -166,6 +166,7 @@ def _of_publication(done: Publication, swept: Sweep) -> metadata.Metadata:
         "rejects": done.rows["reject"],
         "swept_at": dg.MetadataValue.timestamp(swept.finished_at),
         "file": dg.MetadataValue.path(str(done.path)),
+        "page": dg.MetadataValue.path(str(done.page)),
         "rows_by_table": metadata.table(columns, sorted(done.rows.items())),
     }
 

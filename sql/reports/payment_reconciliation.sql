@@ -1,6 +1,6 @@
 -- table payment_reconciliation: Payments per patient and day, from file to the target of this publication, to the cent.
 --   A payment that comes again unchanged counts once, a rejected one that was corrected counts as its correction.
--- inputs: import_row, ledger_reject, this_publication
+-- inputs: payment
 -- key: patient_id, paid_on
 -- column patient_id VARCHAR: Id of the patient; empty where a rejected record names none.
 -- column paid_on DATE: UTC day of the payment in its source; empty where a rejected record has none.
@@ -8,64 +8,15 @@
 -- column created DECIMAL(12,2): Sum of the amounts now at the target, adopted ones included, US dollars.
 -- column refused DECIMAL(12,2): Sum of the amounts rejected by a rule or refused by the target, US dollars.
 -- column difference DECIMAL(12,2): received less created less refused: what is under way or in doubt, US dollars.
-WITH loaded AS (
-    SELECT
-        target,
-        batch_id,
-        line,
-        resource_type,
-        patient_id,
-        source_at,
-        amount,
-        CASE WHEN state IN ('created', 'adopted') THEN 'created' ELSE 'open' END AS fate
-    FROM import_row
-    WHERE state NOT IN ('unchanged', 'skipped', 'refused')
-),
-
-set_aside AS (
-    SELECT
-        target,
-        batch_id,
-        line,
-        resource_type,
-        patient_id,
-        source_at,
-        amount,
-        'refused' AS fate
-    FROM ledger_reject
-    WHERE
-        state <> 'closed'
-        AND NOT EXISTS (
-            SELECT 1
-            FROM loaded
-            WHERE
-                loaded.target = ledger_reject.target
-                AND loaded.batch_id = ledger_reject.batch_id
-                AND loaded.line = ledger_reject.line
-        )
-),
-
-payment AS (
-    SELECT *
-    FROM loaded
-    UNION ALL
-    SELECT *
-    FROM set_aside
-),
-
-patient_day AS (
+WITH patient_day AS (
     SELECT
         patient_id,
-        source_at::DATE AS paid_on,
+        paid_on,
         sum(amount) AS received,
         coalesce(sum(amount) FILTER (WHERE fate = 'created'), 0) AS created,
         coalesce(sum(amount) FILTER (WHERE fate = 'refused'), 0) AS refused
     FROM payment
-    WHERE
-        target IN (SELECT target FROM this_publication)
-        AND resource_type = 'PaymentNotice'
-        AND amount IS NOT NULL
-    GROUP BY ALL
+    GROUP BY patient_id, paid_on
 )
 
 SELECT

@@ -1,11 +1,13 @@
 -- Makes swept_report, which the report tables read, of the sweep's Parquet (relation sweep: report_id, body, changes,
--- gone_at).
+-- first_seen_at, changed_at, gone_at).
 -- The one place where bodies are read as JSON: an element of another shape than the interface's becomes empty.
 -- Names are in lower case here, as DuckDB does not tell the cases apart.
 WITH shaped AS (
     SELECT
         report_id,
         changes,
+        first_seen_at,
+        changed_at,
         json_transform(body, '{
             "status": "VARCHAR",
             "category": [{"coding": [{"system": "VARCHAR", "code": "VARCHAR", "display": "VARCHAR"}]}],
@@ -25,6 +27,8 @@ WITH shaped AS (
 SELECT
     report_id,
     changes,
+    first_seen_at,
+    changed_at,
     report.status,
     flatten(list_transform(coalesce(report.category, []), LAMBDA each: coalesce(each.coding, []))) AS categories,
     coalesce(report.code.coding, []) AS codes,

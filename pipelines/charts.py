@@ -1,0 +1,159 @@
+"""Bar charts as plain geometry: where each bar, mark and word of an SVG goes. Knows no data and draws nothing itself.
+
+The template of the page draws them; beside each stands a table, so that a chart never says anything alone.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+from math import ceil, floor, log10
+
+WIDTH = 760.0
+TOP, BOTTOM = 12.0, 34.0
+LEFT_OF_COLUMNS, LEFT_OF_ROWS, RIGHT = 64.0, 236.0, 72.0
+COLUMNS_HEIGHT, ROW_HEIGHT = 260.0, 26.0
+LABEL_LETTERS = 34
+LABELS_THAT_FIT = 13
+
+Told = Callable[[float], str]
+
+
+@dataclass(frozen=True)
+class Series:
+    """One colour of a chart: its name and a value per label, none below zero."""
+
+    name: str
+    values: Sequence[float]
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A rectangle; `series` is the number of its colour, `says` what it stands for."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    series: int
+    says: str
+
+
+@dataclass(frozen=True)
+class Word:
+    """A text at a point; `end` is where on it the point lies: start, middle or end."""
+
+    x: float
+    y: float
+    text: str
+    end: str = "middle"
+
+
+@dataclass(frozen=True)
+class Line:
+    x1: float
+    y1: float
+    x2: float
+    y2: float
+
+
+@dataclass(frozen=True)
+class Chart:
+    """What the template draws. `marks`: short strokes over the bars, explained by the last entry of the legend."""
+
+    width: float
+    height: float
+    bars: Sequence[Bar]
+    words: Sequence[Word]
+    grid: Sequence[Line]
+    legend: Sequence[str]
+    marks: Sequence[Line] = ()
+    mark: str = ""
+
+
+def columns(labels: Sequence[str], series: Sequence[Series], told: Told, stacked: bool = True) -> Chart:
+    """Upright bars: one column per label, the series on top of one another or side by side."""
+    top = _highest(labels, series, stacked)
+    ticks = _ticks(top)
+    plot = WIDTH - LEFT_OF_COLUMNS - 8
+    scale = (COLUMNS_HEIGHT - TOP - BOTTOM) / ticks[-1]
+    floor_at = COLUMNS_HEIGHT - BOTTOM
+    step = plot / max(len(labels), 1)
+    bar = min(step * 0.72, 56.0) / (1 if stacked else len(series))
+    bars = []
+    for place, label in enumerate(labels):
+        x, y = LEFT_OF_COLUMNS + step * (place + 0.5) - (bar if stacked else bar * len(series)) / 2, floor_at
+        for number, each in enumerate(series):
+            height = each.values[place] * scale
+            if height:
+                bars.append(Bar(x, y - height, bar, height, number, _said(label, each.name, told(each.values[place]))))
+            x, y = (x, y - height) if stacked else (x + bar, y)
+    every = ceil(len(labels) / LABELS_THAT_FIT) or 1
+    words = [
+        Word(LEFT_OF_COLUMNS + step * (place + 0.5), floor_at + 18, label)
+        for place, label in enumerate(labels)
+        if (len(labels) - 1 - place) % every == 0
+    ]
+    words += [Word(LEFT_OF_COLUMNS - 8, floor_at - tick * scale + 4, told(tick), "end") for tick in ticks]
+    grid = [Line(LEFT_OF_COLUMNS, floor_at - tick * scale, WIDTH - 8, floor_at - tick * scale) for tick in ticks]
+    return Chart(WIDTH, COLUMNS_HEIGHT, bars, words, grid, [each.name for each in series])
+
+
+def rows(
+    labels: Sequence[str],
+    series: Sequence[Series],
+    told: Told,
+    shares: bool = False,
+    mark: Series | None = None,
+) -> Chart:
+    """Lying bars: one row per label, the series one after another; of `shares`, every row is as long as all others.
+
+    `mark`: a value per row that a stroke shows on the same scale.
+    """
+    totals = [sum(each.values[place] for each in series) for place in range(len(labels))]
+    top = 1.0 if shares else max([_highest(labels, series, stacked=True), *(mark.values if mark else ())])
+    ticks = [0.0, 0.25, 0.5, 0.75, 1.0] if shares else _ticks(top)
+    height = TOP + ROW_HEIGHT * len(labels) + BOTTOM
+    scale = (WIDTH - LEFT_OF_ROWS - RIGHT) / ticks[-1]
+    bars, marks, words = [], [], []
+    for place, label in enumerate(labels):
+        x, y = LEFT_OF_ROWS, TOP + ROW_HEIGHT * place + 4
+        for number, each in enumerate(series):
+            width = each.values[place] / ((totals[place] or 1) if shares else 1) * scale
+            if width:
+                bars.append(Bar(x, y, width, ROW_HEIGHT - 8, number, _said(label, each.name, told(each.values[place]))))
+            x += width
+        at = LEFT_OF_ROWS + mark.values[place] * scale if mark else x
+        if mark:
+            marks.append(Line(at, y - 2, at, y + ROW_HEIGHT - 6))
+        words.append(Word(LEFT_OF_ROWS - 10, y + 13, shortened(label), "end"))
+        end = told(totals[place]) if shares else told(mark.values[place] if mark else totals[place])
+        words.append(Word(max(x, at) + 8, y + 13, end, "start"))
+    floor_at = height - BOTTOM
+    name = (lambda tick: f"{tick:.0%}") if shares else told
+    words += [Word(LEFT_OF_ROWS + tick * scale, floor_at + 20, name(tick)) for tick in ticks]
+    grid = [Line(LEFT_OF_ROWS + tick * scale, TOP, LEFT_OF_ROWS + tick * scale, floor_at) for tick in ticks]
+    legend = [each.name for each in series]
+    return Chart(WIDTH, height, bars, words, grid, legend, marks, mark.name if mark else "")
+
+
+def shortened(label: str, letters: int = LABEL_LETTERS) -> str:
+    return label if len(label) <= letters else f"{label[: letters - 1]}…"
+
+
+def _said(label: str, name: str, value: str) -> str:
+    return f"{label}, {name}: {value}"
+
+
+def _highest(labels: Sequence[str], series: Sequence[Series], stacked: bool) -> float:
+    together = sum if stacked else max
+    return max((float(together(each.values[place] for each in series)) for place in range(len(labels))), default=0.0)
+
+
+def _ticks(top: float) -> list[float]:
+    """From 0 up to the first round number that is not below `top`, in four to six steps of 1, 2 or 5."""
+    if top <= 0:
+        return [0.0, 1.0]
+    size = 10.0 ** floor(log10(top / 5))
+    step = size * next(each for each in (1, 2, 5, 10) if each * size * 5 >= top)
+    whole = list(takewhile(lambda tick: tick < top, (step * count for count in range(8))))
+    return [*whole, step * len(whole)]

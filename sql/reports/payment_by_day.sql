@@ -1,0 +1,19 @@
+-- table payment_by_day: Payments per day, source and fate, counted as in payment.
+-- inputs: payment
+-- key: paid_on, source, fate
+-- column paid_on DATE: UTC day of the payments in their source; empty for rejected records without one.
+-- column source VARCHAR: System that made the keys.
+-- column fate VARCHAR: created, refused or open.
+-- column payments BIGINT: Number of payments.
+-- column patients BIGINT: Number of different patients among them.
+-- column amount DECIMAL(12,2): Sum of the amounts, US dollars.
+SELECT
+    paid_on,
+    source,
+    fate,
+    count(*) AS payments,
+    count(DISTINCT patient_id) AS patients,
+    sum(amount)::DECIMAL(12, 2) AS amount
+FROM payment
+GROUP BY paid_on, source, fate
+ORDER BY paid_on, source, fate

@@ -1,0 +1,23 @@
+-- table record_by_month: Records per month of their own time, source, resource and state, for the target of this
+--   publication. Each record counts once, however often it came; rejected and refused ones are in reject.
+-- inputs: import_row, this_publication
+-- key: month, source, resource_type, state
+-- column month DATE: First day of the UTC month of source_at; empty for records without a time of their own.
+-- column source VARCHAR: System that made the keys.
+-- column resource_type VARCHAR: FHIR resource that the records become.
+-- column state VARCHAR: What became of them, as in import_row.
+-- column records BIGINT: Number of records.
+-- column patients BIGINT: Number of different patients among them.
+SELECT
+    date_trunc('month', source_at)::DATE AS month,
+    source,
+    resource_type,
+    state,
+    count(*) AS records,
+    count(DISTINCT patient_id) AS patients
+FROM import_row
+WHERE
+    target IN (SELECT target FROM this_publication)
+    AND state NOT IN ('unchanged', 'skipped', 'refused')
+GROUP BY ALL
+ORDER BY ALL

@@ -1,0 +1,31 @@
+-- table reject_by_rule: Rejects per rule that they break and stage. A reject that breaks several rules counts for each.
+-- inputs: reject, reject_reason
+-- key: rule_id, stage
+-- column rule_id VARCHAR: Rule that the records break, as in the list of requirements.
+-- column stage VARCHAR: Where they were set aside: parse, map, rule or load.
+-- column rejects BIGINT: Number of rejects, in whatever state.
+-- column still_open BIGINT: Of these, the ones nobody has settled: open.
+-- column retryable BIGINT: Of the open ones, those that another try may help without a correction.
+-- column first_seen_at TIMESTAMPTZ: When the first of them was set aside, UTC.
+-- column last_seen_at TIMESTAMPTZ: When the last of them was set aside, UTC.
+WITH broken AS (
+    SELECT
+        rule_id,
+        reject_id,
+        bool_or(retryable) AS is_retryable
+    FROM reject_reason
+    GROUP BY rule_id, reject_id
+)
+
+SELECT
+    broken.rule_id,
+    reject.stage,
+    count(*) AS rejects,
+    count(*) FILTER (WHERE reject.state = 'open') AS still_open,
+    count(*) FILTER (WHERE reject.state = 'open' AND broken.is_retryable) AS retryable,
+    min(reject.first_seen_at) AS first_seen_at,
+    max(reject.last_seen_at) AS last_seen_at
+FROM broken
+INNER JOIN reject ON broken.reject_id = reject.reject_id
+GROUP BY broken.rule_id, reject.stage
+ORDER BY broken.rule_id, reject.stage

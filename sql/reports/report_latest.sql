@@ -1,0 +1,41 @@
+-- table report_latest: The latest report per patient and first code, without entered-in-error.
+-- inputs: diagnostic_report
+-- key: patient_id, code_system, code, uncoded_name
+-- column patient_id VARCHAR: Id of the patient.
+-- column code_system VARCHAR: System of the code.
+-- column code VARCHAR: First code of the report.
+-- column uncoded_name VARCHAR: Plain-text name of reports without a code, which are told apart by it; else empty.
+-- column report_id VARCHAR: Id of the report with the latest effective_at; of several, the one issued last.
+-- column code_display VARCHAR: Display of the code in that report.
+-- column category_code VARCHAR: First category code of that report.
+-- column effective_at TIMESTAMPTZ: Clinically relevant time of that report, UTC.
+-- column issued_at TIMESTAMPTZ: When it was made, UTC.
+-- column result_count BIGINT: Number of its observations.
+-- column reports BIGINT: Number of reports of this code that the patient has, this one included.
+WITH named AS (
+    SELECT
+        *,
+        CASE WHEN code IS NULL THEN code_text END AS uncoded_name
+    FROM diagnostic_report
+    WHERE status <> 'entered-in-error' AND patient_id IS NOT NULL
+)
+
+SELECT
+    patient_id,
+    code_system,
+    code,
+    uncoded_name,
+    report_id,
+    code_display,
+    category_code,
+    effective_at,
+    issued_at,
+    result_count,
+    count(*) OVER (PARTITION BY patient_id, code_system, code, uncoded_name) AS reports
+FROM named
+QUALIFY
+    row_number() OVER (
+        PARTITION BY patient_id, code_system, code, uncoded_name
+        ORDER BY effective_at DESC NULLS LAST, issued_at DESC NULLS LAST, report_id DESC
+    ) = 1
+ORDER BY patient_id, code_system, code, uncoded_name

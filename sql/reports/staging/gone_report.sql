@@ -1,0 +1,10 @@
+-- Makes gone_report of the sweep's Parquet (relation sweep): the reports that the target no longer has.
+SELECT
+    report_id,
+    body ->> '$.status' AS status,
+    body ->> '$.category[0].coding[0].code' AS category_code,
+    first_seen_at,
+    changed_at,
+    gone_at
+FROM sweep
+WHERE gone_at IS NOT NULL

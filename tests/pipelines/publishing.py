@@ -1,0 +1,147 @@
+"""A home with reports and payments of every fate, for the tests of what is published."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from pipelines.ledger import Intent, Ledger, Outcome, Reason, Reject, Repeat, utc_text
+from pipelines.publish import Publication, publish
+from pipelines.report import sweep
+
+TARGET = "urn:uuid:5f0c7c5e-0000-4000-8000-000000000001"
+OF = ("default", "PaymentNotice")
+BATCH = "payments-0123456789ab"
+START = datetime(2026, 3, 1, 12, tzinfo=UTC)
+LAB = {"system": "http://terminology.hl7.org/CodeSystem/v2-0074", "code": "LAB", "display": "Laboratory"}
+RAD = {"system": "http://loinc.org", "code": "LP29684-5", "display": "Radiology"}
+CBC = {"system": "http://loinc.org", "code": "58410-2", "display": "CBC panel"}
+CBC_LOCAL = {"system": "http://example.com", "code": "CBC"}
+
+
+def report(name: str, **fields: Any) -> dict[str, Any]:
+    return {
+        "resourceType": "DiagnosticReport",
+        "id": name,
+        "text": {"status": "generated", "div": "<div>PLANTED-TEXT</div>"},
+        "status": "final",
+        "category": [{"coding": [LAB]}],
+        "code": {"coding": [CBC], "text": "Complete blood count"},
+        "subject": {"reference": "Patient/p1", "type": "Patient"},
+        **fields,
+    }
+
+
+def practitioners(*names: str) -> list[dict[str, str]]:
+    return [{"reference": f"Practitioner/{name}", "type": "Practitioner"} for name in names]
+
+
+REPORTS = [
+    report(
+        "r1",
+        category=[{"coding": [LAB, {"code": "X"}]}, {"coding": [RAD]}],
+        code={"coding": [CBC, CBC_LOCAL], "text": "Complete blood count"},
+        encounter={"reference": "Encounter/e1", "type": "Encounter"},
+        effectiveDateTime="2026-01-31T23:30:00-02:00",
+        issued="2026-02-01T03:30:00+00:00",
+        performer=practitioners("d1", "d2"),
+        result=[{"reference": "Observation/o1"}, {"reference": "Observation/o2"}],
+        presentedForm=[{"contentType": "text/plain", "url": "http://x/DiagnosticReport/r1/files/presentedForm/0"}],
+    ),
+    report(
+        "r2",
+        effectiveDateTime="2026-01-10T10:00:00.5Z",
+        issued="2026-01-10T20:00:00.500+00:00",
+        performer=practitioners("d1"),
+    ),
+    report("r3", effectiveDateTime="2026-01-05", issued="2026-01-06T00:00:00+00:00", performer=practitioners("d1")),
+    report("r4", effectiveDateTime="2026-01-10T10:00:00Z", issued="2026-01-10T08:00:00Z"),
+    report(
+        "r5",
+        status="entered-in-error",
+        effectiveDateTime="2026-01-01T00:00:00Z",
+        issued="2026-01-11T00:00:00Z",
+        performer=practitioners("d3"),
+    ),
+    report("r6", category=[{"coding": [RAD]}], code={"text": "No coding"}, subject={"reference": "Patient/p2"}),
+]
+
+
+class Target:
+    def __init__(self, reports: list[dict[str, Any]]) -> None:
+        self.reports = reports
+
+    def pages(self, resource_type: str) -> Iterator[dict[str, Any]]:
+        yield {"total": len(self.reports), "entry": [{"resource": each} for each in self.reports]}
+
+
+class World:
+    """A home with a ledger, and a clock that moves a minute with each look."""
+
+    def __init__(self, home: Path) -> None:
+        self.home, self.time, self.reports = home, START, list(REPORTS)
+        self.ledger = Ledger.open(home / "ledger.db", self.clock)
+
+    def clock(self) -> datetime:
+        self.time += timedelta(minutes=1)
+        return self.time
+
+    def publish(self) -> Publication:
+        return publish(self.home, self.ledger, sweep(Target(self.reports), self.home, TARGET, self.clock))
+
+    def run(self, batch: str, counts: dict[str, int], target: str = TARGET) -> None:
+        state = "finished"
+        new = self.ledger.start_batch(
+            target, batch, feed="payments", source="default", resource_type="PaymentNotice", file_name="payments.csv"
+        )
+        run = self.ledger.start_run(target, batch, feed_hash="f1", rules_version="1")
+        self.ledger.finish_run(target, batch, run, state=state, counts=counts)
+        if new:
+            self.ledger.finish_batch(target, batch, state, counts)
+
+    def rows(self, query: str) -> list[tuple[Any, ...]]:
+        with duckdb.connect(self.home / "published" / "reports.duckdb", read_only=True) as db:
+            db.execute("SET TimeZone = 'UTC'")
+            return db.execute(query).fetchall()
+
+
+def payment(key: str, line: int, cents: int, patient: str = "p1", batch: str = BATCH, day: int = 1) -> Intent:
+    return Intent(key, 1, batch, line, f"h-{key}", "f1", patient, utc_text(datetime(2026, 2, day, tzinfo=UTC)), cents)
+
+
+def import_payments(world: World) -> None:
+    """Two batches: six payments of every fate and a reject; then a file that repeats one and corrects two."""
+    ledger, paid = world.ledger, utc_text(datetime(2026, 2, 1, tzinfo=UTC))
+    six = [payment(f"k{n}", n, 1000 + n, "p2" if n == 6 else "p1", day=2 if n == 7 else 1) for n in range(2, 8)]
+    with ledger.lease(TARGET) as lease:
+        ledger.intend(lease, *OF, six)
+        fates: list[tuple[str, str | None, int | None]] = [
+            ("created", "id-2", 201),
+            ("adopted", "id-3", 200),
+            ("refused", None, 422),
+        ]
+        fates += [("in_doubt", None, None), ("created", "id-6", 201), ("refused", None, 422)]
+        ledger.settle(TARGET, *OF, [Outcome(i.key, 1, *fate) for i, fate in zip(six, fates, strict=True)])
+        refusal = [Reason("PAY-9", "PaymentNotice.amount", None, "Unprocessable entity", True)]
+        bad = [Reason("PAY-2", "PaymentNotice.amount.value", "amount", "more than two decimals", False)]
+        bad.append(Reason("FEED-1", None, "paid_on", "not a date", False))
+        rejects = [
+            Reject(i.line, 1, i.key, "load", i.patient_id, i.source_at, i.amount_cents, refusal)
+            for i in (six[2], six[5])
+        ]
+        rejects.append(Reject(8, 1, "k8", "rule", "p1", paid, 500, bad))
+        ledger.reject(TARGET, *OF, BATCH, rejects)
+        counts = {"header": 1, "lines": 9, "not_taken": 1, "records": 7, "accepted": 6, "rejected": 1, "created": 2}
+        counts |= {"adopted": 1, "refused": 2, "in_doubt": 1, "amount_received": 6527 + 500, "amount_accepted": 6527}
+        world.run(BATCH, counts | {"amount_created": 1002 + 1006})
+
+        second = "payments-ffffffffffff"
+        ledger.note_repeats(TARGET, *OF, second, [Repeat(2, "k2", "unchanged", "id-2", "p1", paid, 1002)])
+        ledger.intend_again(lease, *OF, [payment("k4", 3, 904, batch=second)])
+        ledger.intend(lease, *OF, [payment("k8", 4, 490, batch=second)])
+        ledger.settle(TARGET, *OF, [Outcome("k4", 1, "created", "id-4", 201), Outcome("k8", 1, "created", "id-8", 201)])
+        ledger.close_rejects(TARGET, *OF, ["k2", "k4", "k8"], batch_id=second)
+        counts = {"header": 1, "lines": 4, "records": 3, "accepted": 3, "created": 2, "unchanged": 1}
+        world.run(second, counts | {"amount_received": 2396, "amount_accepted": 2396, "amount_created": 1394})

@@ -1,0 +1,213 @@
+"""The page `report.html`: self-contained, told in tables as well as charts, and without a word of any patient."""
+
+import re
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from pipelines.charts import Series, columns, rows
+from pipelines.publish import PublicationError
+from tests.pipelines.publishing import CBC, LAB, TARGET, World, import_payments, report
+
+ADDRESS_ATTRIBUTES = {"href", "src", "srcset", "action", "data", "poster", "xlink:href"}
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    made = World(tmp_path)
+    yield made
+    made.ledger.close()
+
+
+class Page(HTMLParser):
+    """What a page names, and its tables as text."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.addresses: list[str] = []
+        self.tags: list[str] = []
+        self.tables: dict[str, list[list[str]]] = {}
+        self._rows: list[list[str]] = []
+        self._in = ""
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.addresses += [value or "" for name, value in attrs if name in ADDRESS_ATTRIBUTES]
+        if tag in ("caption", "th", "td"):
+            self._in = tag
+            if tag == "caption":
+                self._rows = []
+            else:
+                self._rows[-1].append("")
+        elif tag == "tr":
+            self._rows.append([])
+
+    def handle_data(self, data: str) -> None:
+        if self._in == "caption":
+            self.tables[data] = self._rows
+        elif self._in:
+            self._rows[-1][-1] += data
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == self._in:
+            self._in = ""
+
+    def table(self, starts: str) -> list[list[str]]:
+        return next(table for caption, table in self.tables.items() if caption.startswith(starts))
+
+
+def page(world: World) -> tuple[str, Page]:
+    html = world.publish().page.read_text(encoding="utf-8")
+    return html, Page(html)
+
+
+def test_the_page_shows_the_figures_of_the_tables(world: World) -> None:
+    """STATE-HOME-04"""
+    import_payments(world)
+    _, shown = page(world)
+    assert shown.table("Reports by month") == [
+        ["Month", "Laboratory", "Radiology", "All"],
+        ["2026-01", "3", "0", "3"],
+        ["2026-02", "1", "0", "1"],
+        ["2026-03", "0", "0", "0"],
+        ["Without a date", "0", "1", "1"],
+        ["Total", "4", "1", "5"],
+    ]
+    assert shown.table("Turnaround")[1:] == [["CBC panel", "LAB", "4", "6.0", "9.2", "10.0", "1"]]
+    assert [[row[0], *row[3:]] for row in shown.table("Imports")[1:]] == [
+        ["payments-ffffffffffff", "3", "2", "1", "0", "0", "0"],
+        ["payments-0123456789ab", "7", "3", "0", "1", "2", "1"],
+        ["Total", "10", "5", "1", "1", "2", "1"],
+    ]
+    assert shown.table("Rejects")[1:] == [
+        ["PAY-9", "load", "1", "1", "2"],
+        ["FEED-1", "rule", "0", "1", "1"],
+        ["PAY-2", "rule", "0", "1", "1"],
+    ]
+    assert shown.table("Money")[1:] == [
+        ["2026-02", "$64.17", "$44.05", "$10.07", "$10.05"],
+        ["2026-03", "$0.00", "$0.00", "$0.00", "$0.00"],
+        ["Total", "$64.17", "$44.05", "$10.07", "$10.05"],
+    ]
+
+
+def test_the_page_loads_nothing_from_elsewhere(world: World) -> None:
+    """STATE-HOME-04"""
+    import_payments(world)
+    html, shown = page(world)
+    assert all(address.startswith("#") or address == "data:," for address in shown.addresses)
+    assert not {"script", "img", "iframe", "object", "embed", "form"} & set(shown.tags)
+    assert not re.search(r"url\(|@import|https?://", html)
+    assert "default-src 'none'" in html
+
+
+def test_a_chart_is_described_and_a_table_stands_under_it(world: World) -> None:
+    import_payments(world)
+    html, shown = page(world)
+    charts = re.findall(r'<svg role="img".*?</svg>', html, re.DOTALL)
+    assert len(charts) == len(shown.tables) == 5
+    for chart in charts:
+        drawn = ET.fromstring(chart)  # noqa: S314 - our own
+        named = {each.get("id"): each.text for each in drawn if each.get("id")}
+        assert all(named[name] for name in drawn.attrib["aria-labelledby"].split())
+        assert drawn.findall("rect")
+    assert shown.tags.count("caption") == shown.tags.count("figure") == 5
+    assert '<html lang="en">' in html
+
+
+def test_nothing_of_a_patient_is_on_the_page(world: World) -> None:
+    """STATE-HOME-04, REPORT-25"""
+    import_payments(world)
+    html, _ = page(world)
+    names = {
+        row[0] for row in world.rows("SELECT patient_id FROM import_row UNION SELECT patient_id FROM report_latest")
+    }
+    keys = {
+        row[0] for row in world.rows("SELECT source_key FROM import_row UNION SELECT report_id FROM diagnostic_report")
+    }
+    words = set(re.findall(r"[\w-]+", re.sub(r"<style>.*?</style>", "", html, flags=re.DOTALL)))
+    assert names
+    assert not words & (names | keys | {"PLANTED-TEXT"})
+    assert "payments.csv" not in html
+
+
+def test_what_the_target_calls_things_is_text_and_never_markup(world: World) -> None:
+    evil = "</title><script>alert(1)</script>\"'<b>&"
+    world.reports = [
+        report("r1", category=[{"coding": [{**LAB, "display": evil}]}], code={"coding": [{**CBC, "display": evil}]})
+        | {"effectiveDateTime": "2026-01-01T00:00:00Z", "issued": "2026-01-02T00:00:00Z"}
+    ]
+    html, shown = page(world)
+    assert "script" not in shown.tags
+    assert "b" not in Page(re.sub(r"<dd>.*?</dd>", "", html)).tags
+    assert shown.table("Reports by month")[0][1] == evil
+    assert shown.table("Turnaround")[1][0] == evil
+
+
+def test_a_home_without_anything_still_has_a_page(world: World) -> None:
+    world.reports = []
+    html, shown = page(world)
+    assert html.count("Nothing to show yet.") == 5
+    assert not shown.tables
+
+
+def test_odd_months_are_counted_and_do_not_stretch_the_chart(world: World) -> None:
+    times = ["0999-01-01", "1960-05-01", "2026-02-01T00:00:00Z", "2999-01-01", "9999-12-31T23:59:59Z", None]
+    world.reports = [report(f"r{n}", **({"effectiveDateTime": time} if time else {})) for n, time in enumerate(times)]
+    _, shown = page(world)
+    assert [row[0::2] for row in shown.table("Reports by month")[1:]] == [
+        ["Earlier", "2"],
+        ["2026-02", "1"],
+        ["2026-03", "0"],
+        ["Later", "2"],
+        ["Without a date", "1"],
+        ["Total", "6"],
+    ]
+
+
+def test_the_page_is_replaced_whole_and_read_only(world: World) -> None:
+    """STATE-HOME-04"""
+    first = world.publish().page
+    with first.open(encoding="utf-8") as open_page:
+        before = open_page.read()
+        world.reports = []
+        world.publish()
+        open_page.seek(0)
+        assert open_page.read() == before
+    assert first.read_text(encoding="utf-8") != before
+    assert first.stat().st_mode & 0o777 == 0o444
+    assert first == world.home / "published" / "report.html"
+    assert TARGET in before
+
+
+def test_a_page_that_cannot_be_made_leaves_the_last_publication(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = world.publish()
+    world.reports.append(report("r7"))
+    monkeypatch.setattr("pipelines.page.TILES", "SELECT secret FROM payment")
+    with pytest.raises(PublicationError, match=r"^not published: report.html could not be made \(\w+\)$"):
+        world.publish()
+    assert world.rows("SELECT max(published_at) FROM publication") == [(before.published_at,)]
+
+
+def test_bars_are_as_long_as_their_values() -> None:
+    stacked = columns(["a", "b"], [Series("x", [1, 2]), Series("y", [3, 0])], str)
+    assert [round(bar.height / stacked.bars[0].height, 6) for bar in stacked.bars] == [1, 3, 2]
+    assert stacked.bars[1].y + stacked.bars[1].height == pytest.approx(stacked.bars[0].y)
+    beside = columns(["a"], [Series("x", [2]), Series("y", [4])], str, stacked=False)
+    assert beside.bars[0].y + beside.bars[0].height == pytest.approx(beside.bars[1].y + beside.bars[1].height)
+    assert beside.bars[1].x == pytest.approx(beside.bars[0].x + beside.bars[0].width)
+    shares = rows(["a", "b"], [Series("x", [1, 300]), Series("y", [3, 100])], str, shares=True)
+    lengths = [bar.width for bar in shares.bars]
+    assert lengths[0] + lengths[1] == pytest.approx(lengths[2] + lengths[3])
+    assert lengths[1] == pytest.approx(lengths[2])
+
+
+@pytest.mark.parametrize("top", [0, 0.003, 1, 7, 99, 100, 101, 123_456_789.12])
+def test_every_bar_ends_within_the_scale(top: float) -> None:
+    chart = columns(["a"], [Series("x", [top])], str)
+    assert all(bar.y >= 0 and bar.height <= chart.height for bar in chart.bars)
+    assert 2 <= len(chart.grid) <= 8

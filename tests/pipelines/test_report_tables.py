@@ -1,0 +1,198 @@
+"""What `sql/reports` says becomes tables without other change; a broken file leaves the last publication as it is."""
+
+import re
+import shutil
+from collections.abc import Iterator
+from datetime import date, timedelta
+from decimal import Decimal
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from pipelines.publish import PublicationError
+from pipelines.report_tables import report_tables, sql_folder, with_dictionary
+from tests.pipelines.publishing import RAD, World, import_payments, report
+
+ANALYSTS = Path(__file__).parents[2] / "docs" / "analysts.md"
+HEADER = "-- table mine: Reports | of mine.\n-- inputs: diagnostic_report\n-- key: report_id\n"
+COLUMN = "-- column report_id VARCHAR: Id of the report.\n"
+SELECT = "SELECT report_id\nFROM diagnostic_report\n"
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    made = World(tmp_path)
+    yield made
+    made.ledger.close()
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of sql/reports that the publication reads."""
+    copy = tmp_path / "sql"
+    shutil.copytree(sql_folder(), copy)
+    monkeypatch.setattr("pipelines.report_tables.sql_folder", lambda: copy)
+    return copy
+
+
+def test_a_new_file_becomes_a_table_a_parquet_file_and_a_row_of_the_documentation(world: World, folder: Path) -> None:
+    """REPORT-01, REPORT-03"""
+    (folder / "mine.sql").write_text(HEADER + COLUMN + SELECT)
+    done = world.publish()
+    assert done.rows["mine"] == 6
+    assert world.rows("SELECT comment FROM duckdb_tables() WHERE table_name = 'mine'") == [("Reports | of mine.",)]
+    assert world.rows("SELECT comment FROM duckdb_columns() WHERE table_name = 'mine'") == [("Id of the report.",)]
+    assert duckdb.read_parquet(str(done.path.parent / "parquet" / "mine.parquet")).shape == (6, 1)
+    documented = with_dictionary(ANALYSTS.read_text(), report_tables())
+    assert "### mine\n\nReports | of mine.\n\nKey: `report_id`.\n" in documented
+    assert documented.count("| `report_id` | VARCHAR | Id of the report. |") > ANALYSTS.read_text().count(
+        "| `report_id` | VARCHAR | Id of the report. |"
+    )
+
+
+def test_a_table_whose_file_is_gone_is_gone_as_parquet_too(world: World, folder: Path) -> None:
+    (folder / "mine.sql").write_text(HEADER + COLUMN + SELECT)
+    parquet = world.publish().path.parent / "parquet"
+    own = parquet / "of-an-analyst.parquet"
+    own.write_bytes(b"mine")
+    (folder / "mine.sql").unlink()
+    world.publish()
+    assert not (parquet / "mine.parquet").exists()
+    assert own.exists()
+
+
+BROKEN: dict[str, tuple[str | bytes, str]] = {
+    "no header": (SELECT, "mine.sql has no header line `-- table`"),
+    "no columns": (HEADER + SELECT, "mine.sql has no header line `-- column`"),
+    "another name": ((HEADER + COLUMN).replace("mine:", "yours:") + SELECT, "mine.sql declares the table yours"),
+    "a stray line": ("-- hello\n" + HEADER + COLUMN + SELECT, "mine.sql: not a line of a header: -- hello"),
+    "bytes": (b"\xff\xfe\x00", "mine.sql cannot be read (UnicodeDecodeError)"),
+    "itself": (HEADER.replace("diagnostic_report", "mine") + COLUMN + SELECT, "tables that read each other: "),
+    "no SQL": (HEADER + COLUMN + "SELEC report_id\n", "mine.sql line 5: Parser Error: syntax error"),
+    "no such column": (
+        HEADER + COLUMN + "SELECT\n    nothing\nFROM diagnostic_report",
+        "mine.sql line 6: Binder Error",
+    ),
+    "no such table": (HEADER + COLUMN + "SELECT report_id\nFROM nowhere", "mine.sql line 6: Catalog Error"),
+    "a value": (
+        HEADER + COLUMN + "SELECT code_text::INT FROM diagnostic_report WHERE code_text <> ''",
+        "mine.sql could not be built (ConversionException)",
+    ),
+    "a key twice": (
+        (HEADER + COLUMN + SELECT).replace("SELECT report_id", "SELECT 'x' AS report_id"),
+        'these are not true: mine has one row per "report_id"',
+    ),
+    "other columns": (HEADER + COLUMN + "SELECT 1 AS x", "mine.sql declares other columns than it gives: x INTEGER"),
+    "another key": (
+        (HEADER + COLUMN + SELECT).replace("key: report_id", "key: reprot_id"),
+        "mine.sql: its key or references name what is not there",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_file_leaves_the_last_publication_and_says_which_file_and_why(
+    world: World, folder: Path, name: str
+) -> None:
+    """REPORT-04, REPORT-25"""
+    published = world.publish().path.parent
+    before = {path: path.read_bytes() for path in published.rglob("*") if path.is_file()}
+    text, why = BROKEN[name]
+    (folder / "mine.sql").write_bytes(text if isinstance(text, bytes) else text.encode())
+    world.reports.append(report("r7"))
+    with pytest.raises(PublicationError) as caught:
+        world.publish()
+    assert why in str(caught.value)
+    assert "Complete blood count" not in str(caught.value)
+    assert caught.value.__cause__ is None
+    assert {path: path.read_bytes() for path in published.rglob("*") if path.is_file()} == before
+    (folder / "mine.sql").unlink()
+    assert world.publish().rows["diagnostic_report"] == 7
+
+
+def test_the_worked_queries_run_as_they_stand(world: World) -> None:
+    import_payments(world)
+    world.publish()
+    queries = re.findall(r"```sql\n(.*?)```", ANALYSTS.read_text(), re.DOTALL)
+    assert len(queries) == 10
+    answers = [world.rows(query.replace("'PAY-1'", "'k4'")) for query in queries]
+    assert answers[6] == [
+        ("created", 5, Decimal("44.05")),
+        ("open", 1, Decimal("10.05")),
+        ("refused", 1, Decimal("10.07")),
+    ]
+    assert [row[1] for row in answers[8]] == ["refused", "created"]
+    assert [row[2] for row in answers[9]] == ["PAY-9"]
+    empty = [number for number, rows in enumerate(answers) if not rows]
+    assert empty == [3, 5], "of these there are none here: patients long not seen, corrections"
+
+
+def test_the_latest_report_per_patient_and_code_leaves_out_what_is_entered_in_error(world: World) -> None:
+    world.reports += [
+        report("r7", code={"text": "No coding"}, subject={"reference": "Patient/p2"}, effectiveDateTime="2026-01-01"),
+        report("r8", code={"text": "Another"}, category=[{"coding": [RAD]}], subject={"reference": "Patient/p2"}),
+    ]
+    world.publish()
+    assert world.rows("SELECT patient_id, code, uncoded_name, report_id, reports FROM report_latest") == [
+        ("p1", "58410-2", None, "r1", 4),
+        ("p2", None, "Another", "r8", 1),
+        ("p2", None, "No coding", "r7", 2),
+    ]
+
+
+def test_changes_of_reports_show_on_the_day_of_the_sweep_that_found_them(world: World) -> None:
+    """REPORT-21"""
+    world.publish()
+    world.time += timedelta(days=1)
+    world.reports[0] = {**world.reports[0], "issued": "2026-02-01T04:30:00+00:00"}
+    world.reports[1] = {**world.reports[1], "status": "entered-in-error"}
+    del world.reports[2]
+    world.publish()
+    first, second = date(2026, 3, 1), date(2026, 3, 2)
+    assert world.rows("FROM report_change_by_day") == [
+        (first, "LAB", 5, 0, 0, 0),
+        (first, "LP29684-5", 1, 0, 0, 0),
+        (second, "LAB", 0, 2, 1, 1),
+    ]
+
+
+def test_payments_count_once_and_by_day(world: World) -> None:
+    """REPORT-18, REPORT-24"""
+    import_payments(world)
+    world.publish()
+    assert world.rows("SELECT source_key, amount, fate, resource_id FROM payment ORDER BY source_key") == [
+        ("k2", Decimal("10.02"), "created", "id-2"),
+        ("k3", Decimal("10.03"), "created", "id-3"),
+        ("k4", Decimal("9.04"), "created", "id-4"),
+        ("k5", Decimal("10.05"), "open", None),
+        ("k6", Decimal("10.06"), "created", "id-6"),
+        ("k7", Decimal("10.07"), "refused", None),
+        ("k8", Decimal("4.90"), "created", "id-8"),
+    ]
+    assert world.rows("FROM payment_by_day") == [
+        (date(2026, 2, 1), "default", "created", 5, 2, Decimal("44.05")),
+        (date(2026, 2, 1), "default", "open", 1, 1, Decimal("10.05")),
+        (date(2026, 2, 2), "default", "refused", 1, 1, Decimal("10.07")),
+    ]
+    assert world.rows("FROM record_by_month") == [
+        (date(2026, 2, 1), "default", "PaymentNotice", "adopted", 1, 1),
+        (date(2026, 2, 1), "default", "PaymentNotice", "created", 4, 2),
+        (date(2026, 2, 1), "default", "PaymentNotice", "in_doubt", 1, 1),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("days", "age"), [(0, "under 1 day"), (1, "1 to 6 days"), (8, "7 to 29 days"), (400, "30 days or more")]
+)
+def test_open_rejects_are_counted_by_age_and_rule(world: World, days: int, age: str) -> None:
+    """REPORT-16"""
+    import_payments(world)
+    world.time += timedelta(days=days)
+    world.publish()
+    assert world.rows("SELECT feed, stage, age, rejects FROM reject_by_age") == [("payments", "load", age, 1)]
+    assert world.rows("SELECT rule_id, stage, rejects, still_open, retryable FROM reject_by_rule") == [
+        ("FEED-1", "rule", 1, 0, 0),
+        ("PAY-2", "rule", 1, 0, 0),
+        ("PAY-9", "load", 2, 1, 1),
+    ]
