@@ -1,6 +1,6 @@
 """Reading what the validate stage accepted, as the rows that a load sends."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import pyarrow as pa
@@ -33,6 +33,20 @@ def utc_texts(column: pa.Array) -> list[str | None]:
     """Timestamps as the ledger's text of fixed width."""
     texts = pc.cast(pc.cast(column, pa.timestamp("us", "UTC")), pa.string())
     return pc.replace_substring(texts, " ", "T").to_pylist()  # type: ignore[no-any-return]
+
+
+def accepted_files(batch: Path) -> list[Path]:
+    """What the runs of a batch accepted, the newest first."""
+    return sorted(batch.glob("run-*/accepted.parquet"), key=lambda path: path.stat().st_mtime, reverse=True)
+
+
+def rows_in(paths: Iterable[Path], wanted: Mapping[str, str]) -> dict[str, Row]:
+    """By key, the rows of these keys that have these content hashes, from the first file that has each."""
+    found: dict[str, Row] = {}
+    for path in paths:
+        left = {key: content for key, content in wanted.items() if key not in found}
+        found |= rows_of(path, left) if left else {}
+    return found
 
 
 def rows_of(path: Path, wanted: Mapping[str, str]) -> dict[str, Row]:

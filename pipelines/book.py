@@ -328,7 +328,7 @@ class Book:
             self.client,
             self.batch.target,
             (self.source, self.resource, self.batch.batch_id),
-            self.batch.folder / "accepted.parquet",
+            [self.batch.folder / "accepted.parquet"],
             safe=self.safe,
             settling_seconds=self.batch.pace.settling_seconds,
         )

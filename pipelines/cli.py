@@ -4,11 +4,12 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 from sqlalchemy.exc import SQLAlchemyError
@@ -17,15 +18,19 @@ from pipelines.client import TargetUnusable
 from pipelines.connections import BadTarget
 from pipelines.exits import ALL_LOADED, INTERNAL, INTERRUPTED, UNREADABLE, UNUSABLE
 from pipelines.feeds.catalog import Feed, FeedError
-from pipelines.ledger_tables import LedgerError
+from pipelines.ledger_tables import LedgerError, NotPossible
 from pipelines.pace import BadPace
 from pipelines.progress import Progress, progress_on
+
+if TYPE_CHECKING:
+    from pipelines.session import Session
 
 FAILURES: dict[type[BaseException], tuple[int, Callable[[Any], str]]] = {
     FeedError: (UNREADABLE, str),
     BadTarget: (UNUSABLE, str),
     BadPace: (UNUSABLE, str),
     TargetUnusable: (UNUSABLE, str),
+    NotPossible: (UNREADABLE, str),
     LedgerError: (UNUSABLE, str),
     SQLAlchemyError: (UNUSABLE, lambda error: f"the ledger could not be read or written ({type(error).__name__})"),
     OSError: (UNUSABLE, lambda error: f"{error.strerror or type(error).__name__}: {error.filename or 'a file'}"),
@@ -111,15 +116,28 @@ def with_target(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.argument("paths", type=click.Path(path_type=Path), nargs=-1)
 @click.option("--dry-run", is_flag=True, help="Apply every rule, send nothing but reads, keep nothing.")
 @click.option("--strict", is_flag=True, help="Decided rules reject too, at a target that is not a service of ours.")
+@click.option("--again", metavar="BATCH", help="Load a batch anew that was taken back, or what is gone of it.")
+@click.option("--remap", is_flag=True, help="Apply the feed's policy to rows that changed only because the feed did.")
 @with_target
 @click.pass_obj
 def import_(
-    options: Options, paths: tuple[Path, ...], dry_run: bool, strict: bool, insecure: bool, as_json: bool
+    options: Options,
+    paths: tuple[Path, ...],
+    dry_run: bool,
+    strict: bool,
+    again: str | None,
+    remap: bool,
+    insecure: bool,
+    as_json: bool,
 ) -> int:
     """Receives, validates and loads files or folders (default: the inbox), then publishes the tables."""
-    from pipelines.importing import import_paths
+    from pipelines.importing import import_again, import_paths, import_remapped
     from pipelines.session import open_session
 
+    if again and (paths or dry_run or remap):
+        raise click.UsageError("--again takes a batch alone")
+    if remap and dry_run:
+        raise click.UsageError("--remap has no dry run")
     for path in paths:
         if not path.exists():
             click.echo(f"chartferry: {path}: there is no such file or folder", err=True)
@@ -128,7 +146,10 @@ def import_(
         showing_progress() as progress,
         open_session(options.home, os.environ, options.feeds, insecure, strict, progress) as session,
     ):
-        summary = import_paths(session, paths, dry_run)
+        if again:
+            summary = import_again(session, again)
+        else:
+            summary = import_remapped(session, paths) if remap else import_paths(session, paths, dry_run)
     click.echo(json.dumps(summary.as_json(), indent=1) if as_json else "\n".join(summary.lines()))
     return summary.exit_code
 
@@ -187,6 +208,106 @@ def up(options: Options, port: int | None, web_port: int | None) -> int:
         click.echo(f"chartferry: {error}", err=True)
         return UNUSABLE
     return ALL_LOADED
+
+
+@cli.command()
+@click.argument("batch", required=False)
+@click.option("--adopt", is_flag=True, help="Rebuild what a lost ledger does not know, from what the target has.")
+@with_target
+@click.pass_obj
+def verify(options: Options, batch: str | None, adopt: bool, insecure: bool, as_json: bool) -> int:
+    """Reads the target and proves that ledger and target agree, to the row and the cent."""
+    from pipelines.verify import adopt_lost, verify_target
+
+    work = adopt_lost if adopt else partial(verify_target, batch_id=batch)
+    return _answer(options, insecure, as_json, work)
+
+
+@cli.group()
+def doubts() -> None:
+    """Rows of which nobody knows yet whether the target has them."""
+
+
+@doubts.command("resolve")
+@click.option("--batch", "-b", help="Only those of this batch.")
+@with_target
+@click.pass_obj
+def doubts_resolve(options: Options, batch: str | None, insecure: bool, as_json: bool) -> int:
+    """Looks rows in doubt up at the target again, and settles those that can be told. Sends nothing."""
+    from pipelines.decisions import resolve
+
+    return _answer(options, insecure, as_json, lambda session: resolve(session, batch))
+
+
+@doubts.command("accept")
+@click.argument("name", metavar="ID")
+@click.option("--resource", required=True, help="The id of the resource that the row made.")
+@with_target
+@click.pass_obj
+def doubts_accept(options: Options, name: str, resource: str, insecure: bool, as_json: bool) -> int:
+    """Settles a row in doubt by hand: this resource is what it made. On the record, with your name."""
+    from pipelines.decisions import Said, accept
+
+    return _answer(options, insecure, as_json, lambda session: Said(accept(session, name, resource)))
+
+
+@doubts.command("resend")
+@click.argument("name", metavar="ID")
+@with_target
+@click.pass_obj
+def doubts_resend(options: Options, name: str, insecure: bool, as_json: bool) -> int:
+    """Lets the next import send a row in doubt again: you have made sure that the target does not have it."""
+    from pipelines.decisions import Said, resend
+
+    return _answer(options, insecure, as_json, lambda session: Said(resend(session, name)))
+
+
+@cli.command()
+@click.argument("batch")
+@click.option("--dry-run", is_flag=True, help="List it, and change nothing.")
+@with_target
+@click.pass_obj
+def undo(options: Options, batch: str, dry_run: bool, insecure: bool, as_json: bool) -> int:
+    """Takes a batch back where the interface allows: responses and tasks. Lists payments, which cannot be."""
+    from pipelines.decisions import undo as undo_batch
+
+    return _answer(options, insecure, as_json, lambda session: undo_batch(session, batch, dry_run))
+
+
+@cli.command()
+@click.argument("batch")
+@click.pass_obj
+def purge(options: Options, batch: str) -> int:
+    """Removes a finished batch's source rows, which hold patient data. Ledger and counts stay."""
+    from pipelines.decisions import purge_in
+
+    click.echo(purge_in(options.home, os.environ, batch))
+    return ALL_LOADED
+
+
+class Answer(Protocol):
+    """What a command found or did."""
+
+    @property
+    def exit_code(self) -> int: ...
+    def as_json(self) -> dict[str, Any]: ...
+    def lines(self) -> Iterable[str]: ...
+
+
+def _answer(options: Options, insecure: bool, as_json: bool, work: Callable[["Session"], Answer]) -> int:
+    """Does something at the target of the environment and prints what came of it."""
+    from pipelines.session import open_session
+
+    with (
+        showing_progress() as progress,
+        open_session(options.home, os.environ, options.feeds, insecure, progress=progress) as session,
+    ):
+        done, label = work(session), session.connection.label
+    if as_json:
+        click.echo(json.dumps({"target": label, **done.as_json()}, indent=1))
+    else:
+        click.echo("\n".join([f"target: {label}", *done.lines()]))
+    return done.exit_code
 
 
 @cli.group()

@@ -21,10 +21,13 @@ def same_content(resource_type: str, ours: Body, theirs: Body) -> bool:
         return False
 
 
-def fingerprint(resource_type: str, body: Body) -> str | None:
-    """The same as a short name: equal for equal content; None for elements of the wrong shape."""
+def fingerprint(resource_type: str, body: Body, timed: bool = True) -> str | None:
+    """The same as a short name: equal for equal content; None for elements of the wrong shape.
+
+    timed: with the record's own time, where the target keeps it (it has its own for a payment).
+    """
     try:
-        drawn = repr((CONTENT[resource_type](body), _when(resource_type, body)))
+        drawn = repr((CONTENT[resource_type](body), _when(resource_type, body) if timed else None))
     except (TypeError, ValueError, KeyError, AttributeError, InvalidOperation):
         return None
     return hashlib.sha256(drawn.encode()).hexdigest()[:32]
@@ -40,7 +43,6 @@ def moment(value: Any) -> datetime | None:
 
 
 def _when(resource_type: str, body: Body) -> datetime | None:
-    """The record's own time, where the target keeps it: a payment's `created` is the target's."""
     return moment(body.get(OWN_TIME.get(resource_type, "")))
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from pipelines.accepted import rows_of
+from pipelines.accepted import rows_in
 from pipelines.client import FhirClient
 from pipelines.ledger import Ledger
 from pipelines.ledger_doubts import Doubtful, doubtful, known_resources, sightings
@@ -33,7 +33,7 @@ def settle_doubts(
     client: FhirClient,
     target: str,
     of: tuple[str, str, str],
-    accepted: Path,
+    accepted: Sequence[Path],
     *,
     safe: bool,
     settling_seconds: float,
@@ -63,10 +63,10 @@ def settle_doubts(
 
 
 def as_doubts(
-    ledger: Ledger, target: str, resource_type: str, records: Sequence[Doubtful], accepted: Path
+    ledger: Ledger, target: str, resource_type: str, records: Sequence[Doubtful], accepted: Sequence[Path]
 ) -> list[Doubt]:
     """Records in doubt with their rows and what was known before; those whose row is not in the file are left out."""
-    rows = rows_of(accepted, {record.key: record.content_hash for record in records})
+    rows = rows_in(accepted, {record.key: record.content_hash for record in records})
     seen = sightings(ledger, target, resource_type, records)
     return [
         Doubt(

@@ -4,12 +4,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pipelines.client import TargetUnusable
+from pipelines.decisions import plan_again, read_by, retain
 from pipelines.dry_run import try_file
 from pipelines.ledger_rejects import settle_resubmitted
-from pipelines.ledger_tables import LedgerError
+from pipelines.ledger_tables import LedgerError, NotPossible
 from pipelines.pipeline import Result, import_file, publish_reports
 from pipelines.publish import PublicationError
-from pipelines.session import Session, Waiting, find_files, unfinished
+from pipelines.session import Session, Waiting, find_files, received_batches, unfinished
 from pipelines.summary import Summary
 
 
@@ -18,7 +19,35 @@ def import_paths(session: Session, paths: Sequence[Path], dry_run: bool = False)
     summary = summary_of(session)
     files, summary.unmatched = find_files(paths or [session.home / "inbox"], session.catalog, session.ledger)
     left = [] if paths or dry_run else unfinished(session)
-    for waiting in [*left, *files]:
+    return _import_all(session, summary, [*left, *files], dry_run)
+
+
+def import_again(session: Session, batch_id: str) -> Summary:
+    """Loads what was taken back of a batch, or is gone from the target. Raises `NotPossible`, `TargetUnusable`."""
+    found = received_batches(session, [batch_id])
+    if not found:
+        raise NotPossible(f"{batch_id}: its source rows are not here: import its file once more, then try again")
+    plan_again(session, batch_id)
+    return _import_all(session, summary_of(session), found)
+
+
+def import_remapped(session: Session, paths: Sequence[Path]) -> Summary:
+    """Imports files, or the batches that an earlier version of their feed read, by today's feed and its policy."""
+    session.remap = True
+    if paths:
+        return import_paths(session, paths)
+    names = [row["batch_id"] for row in session.ledger.batches(session.target) if row["state"] != "failed"]
+    old = [w for w in received_batches(session, names) if read_by(session, _name(w)) - {w.feed.hash}]
+    return _import_all(session, summary_of(session), old)
+
+
+def _name(waiting: Waiting) -> str:
+    assert waiting.received is not None  # noqa: S101 - these come from their batches
+    return waiting.received.batch_id
+
+
+def _import_all(session: Session, summary: Summary, files: Sequence[Waiting], dry_run: bool = False) -> Summary:
+    for waiting in files:
         result = try_file(session, waiting) if dry_run else _import(session, waiting, summary)
         if result is None:
             return summary
@@ -29,6 +58,7 @@ def import_paths(session: Session, paths: Sequence[Path], dry_run: bool = False)
     if not dry_run:
         settle_resubmitted(session.ledger, session.target)
         publish_into(session, summary)
+        retain(session)
     return summary
 
 

@@ -222,6 +222,10 @@ class LedgerError(Exception):
     """The ledger cannot be used as asked: one sentence, without data of a record."""
 
 
+class NotPossible(LedgerError):
+    """What was asked for cannot be done: one sentence why. Nothing was changed."""
+
+
 def open_engine(url: str | Path) -> Engine:
     """An engine over the ledger at `url` (a SQLAlchemy URL, or an SQLite file's path), its tables made when missing.
 

@@ -1,6 +1,6 @@
 """How kindly a target is treated: requests at once and per second, the settling time, and a circuit that stops sending.
 
-Set by `CHARTFERRY_AT_ONCE`, `CHARTFERRY_REQUESTS_PER_SECOND` and `CHARTFERRY_SETTLING_SECONDS`.
+Settings of the environment: `CHARTFERRY_AT_ONCE`, `CHARTFERRY_REQUESTS_PER_SECOND` and `CHARTFERRY_SETTLING_SECONDS`.
 """
 
 import threading
@@ -39,6 +39,11 @@ def pace_of(environ: Mapping[str, str]) -> Pace:
     return Pace(
         AT_ONCE if at_once is None else int(at_once), SETTLING_SECONDS if settling is None else settling, per_second
     )
+
+
+def retention_of(environ: Mapping[str, str]) -> float | None:
+    """For how many days a finished batch's source rows are kept; None for ever. Raises `BadPace`."""
+    return _number(environ, "CHARTFERRY_RETENTION_DAYS", 0, 36_500)
 
 
 def _number(environ: Mapping[str, str], name: str, least: float, most: float) -> float | None:

@@ -21,7 +21,7 @@ from pipelines.answers import answers_of
 from pipelines.batch import Received, Unreadable
 from pipelines.client import TargetUnusable
 from pipelines.feeds.catalog import Feed
-from pipelines.lease import Holder
+from pipelines.lease import Holder, Lease
 from pipelines.ledger import Ledger
 from pipelines.ledger_rows import Reason, Reject
 from pipelines.ledger_tables import OUTCOMES
@@ -91,7 +91,23 @@ def import_file(session: Session, waiting: Waiting) -> Result:
 
 def run_batch(session: Session, received: Received, feed: Feed) -> Result:
     """A received file through validate and load. Raises `LedgerError` and `LeaseLost` only."""
+    if _was_loaded_by_a_lost_ledger(session, received, feed):
+        message = (
+            f"{received.batch_id}: it was loaded before, and the ledger does not know it: chartferry verify --adopt"
+        )
+        return Result(received.batch_id, None, feed.name, received.file_name, "failed", message=message)
     return run_through(session, begin(session, received, feed))
+
+
+def _was_loaded_by_a_lost_ledger(session: Session, received: Received, feed: Feed) -> bool:
+    """Whether sending could make second ones: runs of the batch are here, its ledger is not, the target has no keys."""
+    if session.connection.capabilities.safe_batches(feed.resource):
+        return False
+    folder = session.home / "batches" / received.batch_id
+    if not any(folder.glob("run-*")) or any(row["batch_id"] == received.batch_id for row in session.ledger.batches()):
+        return False
+    manifests = [json.loads(path.read_bytes()) for path in folder.glob("run-*/manifest.json")]
+    return len(manifests) < len(list(folder.glob("run-*"))) or any(m["target"] == session.target for m in manifests)
 
 
 def run_through(session: Session, run: Run) -> Result:
@@ -199,13 +215,18 @@ def load_run(session: Session, run: Run, validated: Validated) -> Loaded:
     batch_id, progress = run.received.batch_id, session.progress
     resuming = run.before not in ENDED
     batch = Batch(session.target, batch_id, run.feed, run.folder, resuming, session.pace, session.remap)
-    with session.ledger.lease(session.target, _teller(progress)) as lease:
+    with lease_of(session) as lease:
         progress.stage("load", batch_id, validated.accepted - validated.skipped)
         loaded = load(
             batch, session.connection.client, session.connection.capabilities, session.ledger, lease, progress
         )
         progress.end()
     return loaded
+
+
+def lease_of(session: Session) -> Lease:
+    """The target's lease, which says whom it waits for."""
+    return session.ledger.lease(session.target, _teller(session.progress))
 
 
 def _teller(progress: Progress) -> Any:
@@ -303,6 +324,23 @@ def _first_outcomes(ledger: Ledger, target: str, batch_id: str, counts: Mapping[
         "amount_accepted": sum(cents for _, cents in outcomes.values()),
         "amount_created": outcomes["created"][1],
     }
+
+
+def recount(ledger: Ledger, target: str, batch_id: str) -> None:
+    """The batch's counts after rows of it were settled outside a run; finished once nothing of it is open."""
+    before = ledger.batch(target, batch_id)
+    if before is None:
+        return
+    counts = _first_outcomes(ledger, target, batch_id, before)
+    if before["state"] == "finished":
+        left = any(record.state in ("planned", "sending") for record in ledger.unsettled(target, batch_id))
+        ledger.finish_batch(target, batch_id, "running" if left else "finished", counts)
+        return
+    whole = counts["accepted"] == before["accepted"] and not ledger.unsettled(target, batch_id)
+    kept = ("accepted", "rejected", "amount_accepted")
+    ledger.finish_batch(
+        target, batch_id, "finished" if whole else before["state"], {**counts, **{name: before[name] for name in kept}}
+    )
 
 
 def write_manifest(session: Session, run: Run, result: Result) -> None:

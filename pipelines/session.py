@@ -17,7 +17,7 @@ from pipelines.connections import Connection, connect
 from pipelines.feeds.catalog import Catalog, Feed, is_control, load_feeds
 from pipelines.ledger import Ledger
 from pipelines.orchestration.instance import prepare_dagster_home
-from pipelines.pace import USUAL, Pace, pace_of
+from pipelines.pace import USUAL, Pace, pace_of, retention_of
 from pipelines.progress import Progress
 from pipelines.report import SweepIncomplete
 from pipelines.snapshot import Snapshot
@@ -46,11 +46,12 @@ class Session:
         progress: Progress | None = None,
         strict: bool = False,
         pace: Pace = USUAL,
+        keep_days: float | None = None,
     ) -> None:
         self.home, self.catalog, self.ledger, self.connection = home, catalog, ledger, connection
         self.progress = progress or Progress()
         self.strict = strict or connection.ours
-        self.pace, self.remap = pace, False
+        self.pace, self.remap, self.keep_days = pace, False, keep_days
         self.other_targets = ledger.note_target(connection.id, connection.base_url)
 
     @property
@@ -82,13 +83,13 @@ def open_session(
     """A session at the target of the environment. Raises FeedError, BadTarget, BadPace, TargetUnusable,
     LedgerError."""
     progress = progress or Progress()
-    pace = pace_of(environ)
+    pace, keep_days = pace_of(environ), retention_of(environ)
     prepare_home(home)
     catalog = load_feeds(feed_folders_of(home, environ, feed_folders))
     with connect(home, environ, insecure, progress.say) as connection:
         ledger = open_ledger(home, environ)
         try:
-            yield Session(home, catalog, ledger, connection, progress, strict, pace)
+            yield Session(home, catalog, ledger, connection, progress, strict, pace, keep_days)
         finally:
             ledger.close()
 
@@ -155,6 +156,17 @@ def unfinished(session: Session) -> list[Waiting]:
             if feed := session.catalog.named(name):
                 found.append((received.received_at, Waiting(received.path_in_batch, feed, received)))
     return [waiting for _, waiting in sorted(found, key=lambda each: each[0])]
+
+
+def received_batches(session: Session, names: Sequence[str]) -> list[Waiting]:
+    """Batches of this target whose source is here, in the order named."""
+    found = []
+    for name in names:
+        row, received = session.ledger.batch(session.target, name), received_before(session.home / "batches" / name)
+        feed = session.catalog.named(row["feed"]) if row else None
+        if feed and received:
+            found.append(Waiting(received.path_in_batch, feed, received))
+    return found
 
 
 def received_before(folder: Path) -> Received | None:

@@ -1,0 +1,260 @@
+"""What people decide by hand, on the command line: doubts, undo, --again, --remap, purge; all on the record."""
+
+import json
+import os
+
+import pytest
+
+from pipelines.cli import run
+from pipelines.ledger import Ledger
+from pipelines.who import user_name
+from tests.pipelines.fake_target import FakeTarget, serving
+
+PAYMENTS = "payment_id,patient_id,amount,paid_on,claim_id\n"
+TASKS = "task_id,patient_id,description,status,requester_id\n"
+
+
+@pytest.fixture
+def target():
+    with serving(FakeTarget()) as target:
+        target.valid_tokens.add("fixed")
+        yield target
+
+
+@pytest.fixture
+def home(tmp_path, target, monkeypatch):
+    for name in [name for name in os.environ if name.startswith(("FHIR_", "CHARTFERRY_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("FHIR_BASE_URL", target.url)
+    monkeypatch.setenv("FHIR_TOKEN", "fixed")
+    monkeypatch.setattr("pipelines.load.LATE_SECONDS", 0)
+    home = tmp_path / "home"
+    (home / "inbox").mkdir(parents=True)
+    return home
+
+
+@pytest.fixture
+def chartferry(home, capsys):
+    def call(*arguments):
+        capsys.readouterr()
+        code = run(["--home", str(home), *arguments])
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return call
+
+
+@pytest.fixture
+def asked(chartferry):
+    def call(*arguments):
+        code, out, err = chartferry(*arguments, "--json")
+        assert err == "" or "{" in out, err
+        found = json.loads(out)
+        assert found["exit_code"] == code
+        return found
+
+    return call
+
+
+def put(home, name, text):
+    (home / "inbox" / name).write_text(text)
+
+
+def payments(home, *rows):
+    put(
+        home,
+        "payments.csv",
+        PAYMENTS + "".join(f"{key},{patient},{amount},2026-03-01,\n" for key, patient, amount in rows),
+    )
+
+
+def tasks(home, *keys, text="call"):
+    put(home, "tasks.csv", TASKS + "".join(f"{key},p1,{text} {key},requested,a\n" for key in keys))
+
+
+def decisions(home):
+    ledger = Ledger.open(home / "ledger.db")
+    try:
+        assert all(row["user"] == user_name() and row["at"] for row in ledger.decisions())
+        return [(row["command"], row["subject"], row["why"]) for row in ledger.decisions()]
+    finally:
+        ledger.close()
+
+
+def totals_close(found):
+    for batch in found["batches"]:
+        counts = batch["counts"]
+        outcomes = "created adopted unchanged updated superseded skipped refused in_doubt".split()
+        assert counts["records"] == counts["accepted"] + counts["rejected"]
+        assert counts["accepted"] == sum(counts[name] for name in outcomes) + batch["waiting"]
+
+
+# -- doubts
+
+
+@pytest.fixture
+def doubt(home, target, asked):
+    """A payment in doubt that the target never got, and one behind it: the batch's name."""
+    target.additions = False
+    target.faults = ["lost_before"]
+    payments(home, ("k1", "p1", "1.00"), ("k2", "p1", "2.00"))
+    found = asked("import")
+    totals_close(found)
+    assert (found["exit_code"], found["totals"]["in_doubt"], found["totals"]["waiting"]) == (5, 1, 1)
+    return found["batches"][0]["batch_id"]
+
+
+def test_resolve_looks_up_and_adopts_what_arrived_late(doubt, target, asked):
+    """CLI-CMD-08"""
+    found = asked("doubts", "resolve")
+    assert (found["exit_code"], found["left"]) == (5, {f"{doubt}:2": "the target does not have it"})
+    target.create({"resourceType": "PaymentNotice", "request": {"reference": "Patient/p1"}, "amount": {"value": 1.0}})
+    assert asked("doubts", "resolve", "--batch", "another")["adopted"] == {}
+    found = asked("doubts", "resolve")
+    assert (found["exit_code"], found["adopted"]) == (0, {f"{doubt}:2": "PaymentNotice"})
+    found = asked("import")
+    assert (found["exit_code"], found["totals"]["created"]) == (0, 1)
+    assert len(target.of("PaymentNotice")) == 2
+
+
+def test_accept_settles_a_doubt_as_the_resource_that_a_person_names(doubt, home, target, chartferry, asked):
+    """CLI-CMD-09, CLI-CMD-19"""
+    body = {"resourceType": "PaymentNotice", "request": {"reference": "Patient/p1"}, "amount": {"value": 9.0}}
+    other, right = (target.create({**body, "amount": {"value": value}})[1].rpartition("/")[2] for value in (9.0, 1.0))
+    for name, resource, said in (
+        (f"{doubt}:7", right, "no such row in doubt"),
+        (f"{doubt}:2", "none", "the target has no PaymentNotice/none"),
+        (f"{doubt}:2", other, "has other content"),
+    ):
+        code, _, err = chartferry("doubts", "accept", name, "--resource", resource)
+        assert code == 4
+        assert said in err
+        assert len(err.splitlines()) == 1
+    assert decisions(home) == []
+    assert asked("doubts", "accept", f"{doubt}:2", "--resource", f"PaymentNotice/{right}")["exit_code"] == 0
+    assert decisions(home) == [("doubts accept", f"{doubt}:2", f"PaymentNotice/{right}")]
+    assert asked("import")["totals"]["created"] == 1
+
+
+def test_resend_lets_the_next_import_send_it(doubt, home, target, asked):
+    """CLI-CMD-09, CLI-CMD-19"""
+    asked("doubts", "resend", f"{doubt}:2")
+    assert target.writes == 1
+    found = asked("import")
+    totals_close(found)
+    assert (found["exit_code"], found["totals"]["created"]) == (0, 2)
+    assert decisions(home) == [("doubts resend", f"{doubt}:2", None)]
+    assert [body["amount"]["value"] for body in target.of("PaymentNotice")] == [1.0, 2.0]
+
+
+# -- undo and again
+
+
+@pytest.mark.parametrize("additions", [True, False])
+def test_undo_takes_tasks_back_and_again_loads_them_anew(home, target, asked, chartferry, additions):
+    """CLI-CMD-10, CLI-CMD-11, CLI-CMD-18, CLI-CMD-19"""
+    target.additions = additions
+    tasks(home, "k1", "k2")
+    batch = asked("import")["batches"][0]["batch_id"]
+    assert len(asked("undo", batch, "--dry-run")["taken_back"]) == 2
+    assert target.puts == 0
+    target.put_faults = ["lost_after", "conflict"]
+    found = asked("undo", batch)
+    assert (found["exit_code"], sorted(found["taken_back"])) == (0, [f"{batch}:2", f"{batch}:3"])
+    assert {(body["status"], body["description"]) for body in target.of("Task")} == {
+        ("cancelled", "call k1"),
+        ("cancelled", "call k2"),
+    }
+    assert asked("undo", batch)["taken_back"] == {}
+    assert asked("import", str(next((home / "batches" / batch / "source").iterdir())))["totals"]["unchanged"] == 2
+    found = asked("import", "--again", batch)
+    totals_close(found)
+    assert found["totals"]["created"] == 2
+    assert [body["status"] for body in target.of("Task")] == ["cancelled"] * 2 + ["requested"] * 2
+    if additions:
+        values = [body["identifier"][0]["value"] for body in target.of("Task")]
+        assert values == ["k1", "k2", "k1~2", "k2~2"]
+    assert asked("verify")["differences"] == []
+    status = json.loads(chartferry("status", batch, "--json")[1])["batches"][0]
+    assert (status["state"], status["created"], status["accepted"]) == ("finished", 2, 2)
+    code, _, err = chartferry("import", "--again", batch)
+    assert code == 4
+    assert "nothing of it was taken back" in err
+    assert [each[:2] for each in decisions(home)] == [("undo", batch), ("undo", batch), ("import --again", batch)]
+
+
+def test_undo_lists_payments_as_not_to_be_taken_back(home, target, asked, chartferry):
+    """CLI-CMD-10"""
+    payments(home, ("k1", "p1", "1.00"))
+    batch = asked("import")["batches"][0]["batch_id"]
+    found = asked("undo", batch)
+    assert found["exit_code"] == 3
+    assert "the interface takes no payment back" in found["left"][f"{batch}:2"]
+    assert target.puts == 0
+    assert chartferry("undo", "none")[0] == 4
+
+
+def test_a_batch_that_is_undone_keeps_its_counts_and_is_published(home, asked):
+    """CLI-CMD-10"""
+    tasks(home, "k1")
+    batch = asked("import")["batches"][0]["batch_id"]
+    asked("undo", batch)
+    assert asked("import")["error"] is None
+
+
+def test_remap_applies_the_policy_to_rows_that_the_feed_changed(home, target, asked):
+    """CLI-CMD-18"""
+    feed = 'kind = "tasks"\nfiles = ["list*.csv"]\nchanged = "update"\n[columns]\n'
+    columns = 'task_id = "id"\ndescription = "what"\nstatus = "state"\nrequester_id = "by"\n'
+    (home / "feeds").mkdir()
+    (home / "feeds" / "list.toml").write_text(feed + columns)
+    put(home, "list.csv", "id,what,more,state,by\nk1,call,ring,requested,a\n")
+    assert asked("import")["totals"]["created"] == 1
+    (home / "feeds" / "list.toml").write_text(feed + columns.replace('"what"', '"more"'))
+    batch = next((home / "batches").glob("list-*"))
+    assert asked("import", str(next((batch / "source").iterdir())))["totals"]["unchanged"] == 1
+    found = asked("import", "--remap")
+    assert found["totals"]["updated"] == 1
+    assert [body["description"] for body in target.of("Task")] == ["ring"]
+    assert asked("import", "--remap")["batches"] == []
+
+
+# -- purge
+
+
+def test_purge_removes_source_rows_and_keeps_ledger_and_counts(home, chartferry, asked):
+    """CLI-CMD-16, CLI-CMD-19"""
+    payments(home, ("k1", "p1", "1.00"))
+    batch = asked("import")["batches"][0]["batch_id"]
+    before = chartferry("status", batch)[1]
+    assert chartferry("purge", batch) == (0, f"{batch}: its source rows are removed\n", "")
+    left = sorted(path.name for path in (home / "batches" / batch).rglob("*") if path.is_file())
+    assert left == ["manifest.json", "sha256"]
+    assert chartferry("status", batch)[1] == before
+    assert decisions(home) == [("purge", batch, None)]
+    assert asked("import")["exit_code"] == 0
+    assert chartferry("purge", "none")[0] == 4
+
+
+def test_purge_refuses_a_batch_that_is_not_finished_or_has_open_rejects(home, target, chartferry, asked, doubt):
+    """CLI-CMD-16"""
+    code, _, err = chartferry("purge", doubt)
+    assert code == 4
+    assert "not finished" in err
+    target.additions = True
+    payments(home, ("k9", "p1", "abc"))
+    batch = next(b["batch_id"] for b in asked("import")["batches"] if b["batch_id"] != doubt)
+    code, _, err = chartferry("purge", batch)
+    assert code == 4
+    assert "1 of its rejects are open" in err
+
+
+def test_old_batches_are_purged_when_a_retention_is_set(home, asked, monkeypatch):
+    payments(home, ("k1", "p1", "1.00"))
+    batch = asked("import")["batches"][0]["batch_id"]
+    monkeypatch.setenv("CHARTFERRY_RETENTION_DAYS", "1")
+    asked("import")
+    assert (home / "batches" / batch / "source").exists()
+    monkeypatch.setenv("CHARTFERRY_RETENTION_DAYS", "0")
+    asked("import")
+    assert not (home / "batches" / batch / "source").exists()
