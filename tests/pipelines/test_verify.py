@@ -1,0 +1,158 @@
+"""`verify`: each thing that ledger and target can disagree on is planted and named; a lost ledger is rebuilt."""
+
+import json
+
+import pytest
+
+from tests.pipelines.test_decisions import asked, chartferry, home, payments, put, target, tasks
+
+__all__ = ["asked", "chartferry", "home", "target"]
+
+ANSWERS = "response_id,patient_id,questionnaire,authored,author,encounter_id,note_id,question,answer_code,answer_text\n"
+QUESTIONS = {
+    "resourceType": "Questionnaire",
+    "id": "q1",
+    "name": "q",
+    "status": "active",
+    "code": [{"system": "http://loinc.org", "code": "1"}],
+    "item": [{"linkId": "1", "type": "text", "text": "?", "repeats": False}],
+}
+
+
+@pytest.fixture(params=[True, False], ids=["with additions", "bare"])
+def batch(request, home, target, asked):
+    """Three payments of two patients, two of them alike, at the target: the batch's name."""
+    target.additions = request.param
+    payments(home, ("k1", "p1", "1.00"), ("k2", "p1", "1.00"), ("k3", "p2", "2.50"))
+    return asked("import")["batches"][0]["batch_id"]
+
+
+def named(found):
+    return sorted((each["kind"], each["row"], each["resource_id"]) for each in found["differences"])
+
+
+def only(target, cents):
+    return next(body for body in target.of("PaymentNotice") if body["amount"]["value"] == cents / 100)
+
+
+def test_ledger_and_target_agree_to_the_row_and_the_cent(batch, asked, chartferry):
+    """CLI-CMD-17"""
+    found = asked("verify")
+    assert (found["exit_code"], found["differences"]) == (0, [])
+    assert (found["rows"], found["ledger_cents"], found["target_cents"]) == ({"PaymentNotice": 3}, 450, 450)
+    code, out, _ = chartferry("verify", batch)
+    assert code == 0
+    assert "ledger and target agree" in out
+    assert "payments: 4.50 in the ledger, 4.50 at the target" in out
+
+
+def test_rows_lost_by_a_restore_are_named_and_loaded_again(batch, target, asked):
+    """CLI-CMD-17, CLI-CMD-18: yesterday's store."""
+    lost = only(target, 250)
+    del target.stored[lost["id"]]
+    target.identified = {key: found for key, found in target.identified.items() if found[1] != lost["id"]}
+    found = asked("verify")
+    assert (found["exit_code"], named(found)) == (3, [("gone", f"{batch}:4", lost["id"])])
+    assert (found["ledger_cents"], found["target_cents"]) == (450, 200)
+    assert asked("import", "--again", batch)["totals"]["created"] == 1
+    assert asked("verify")["differences"] == []
+    assert len(target.of("PaymentNotice")) == 3
+
+
+def test_late_doubles_are_named(batch, target, asked):
+    """CLI-CMD-17"""
+    double = target.create({key: value for key, value in only(target, 250).items() if key != "identifier"})
+    found = asked("verify", batch)
+    assert (found["exit_code"], named(found)) == (3, [("double", f"{batch}:4", double[1].rpartition("/")[2])])
+    assert asked("verify", "another")["differences"] == []
+
+
+def test_an_equal_payment_from_before_is_no_double(batch, target, asked):
+    made = target.create(dict(only(target, 250)))[1].rpartition("/")[2]
+    target.stored[made] |= {"created": "2020-01-01T00:00:00+00:00", "identifier": []}
+    found = asked("verify")
+    assert (found["exit_code"], found["others"]) == (0, {"PaymentNotice": 1})
+
+
+def test_content_that_differs_is_named(batch, target, asked):
+    """CLI-CMD-17"""
+    other = only(target, 250)
+    other["amount"] = {"value": 2.51, "currency": "USD"}
+    assert named(asked("verify")) == [("differs", f"{batch}:4", other["id"])]
+
+
+def test_rows_in_doubt_are_named(home, target, asked):
+    target.additions = False
+    target.faults = ["lost_before"]
+    payments(home, ("k1", "p1", "1.00"))
+    name = asked("import")["batches"][0]["batch_id"]
+    found = asked("verify")
+    assert (found["exit_code"], named(found)) == (5, [("in doubt", f"{name}:2", None)])
+
+
+def test_a_lost_ledger_is_rebuilt_and_nothing_is_sent_again(batch, home, target, asked, chartferry):
+    """CLI-CMD-17, LEDGER-01"""
+    put(home, "tasks.csv", "task_id,patient_id,description,status,requester_id\nt1,p1,call,requested,a\n")
+    asked("import")
+    before = dict(target.stored)
+    payments(home, ("k4", "p2", "2.50"))
+    for name in ("ledger.db", "ledger.db-wal", "ledger.db-shm"):
+        (home / name).unlink(missing_ok=True)
+    if not target.additions:
+        code, out, _ = chartferry("import", str(next((home / "batches" / batch / "source").iterdir())))
+        assert code == 4
+        assert "verify --adopt" in out
+        assert target.stored == before
+    found = asked("verify", "--adopt")
+    assert (found["exit_code"], found["left"]) == (0, {})
+    assert sum(each["adopted"] for each in found["batches"].values()) == 4
+    assert asked("verify")["differences"] == []
+    assert target.stored == before
+    assert asked("import")["totals"]["created"] == 1
+    assert len(target.stored) == len(before) + 1
+    assert asked("verify", "--adopt")["batches"] == {}
+
+
+def test_what_the_target_does_not_have_waits_for_the_next_import(batch, home, target, asked):
+    """CLI-CMD-17"""
+    lost = only(target, 100)
+    del target.stored[lost["id"]]
+    target.identified = {key: found for key, found in target.identified.items() if found[1] != lost["id"]}
+    for name in ("ledger.db", "ledger.db-wal", "ledger.db-shm"):
+        (home / name).unlink(missing_ok=True)
+    found = asked("verify", "--adopt")
+    assert found["batches"] == {batch: {"adopted": 2, "waiting": 1}}
+    assert asked("import")["totals"]["created"] == 1
+    assert asked("verify")["differences"] == []
+
+
+def test_superseded_and_taken_back_responses_agree(home, target, asked):
+    """CLI-CMD-17, LEDGER-08"""
+    target.stored["q1"] = QUESTIONS
+    (home / "feeds").mkdir()
+    columns = "response_id patient_id questionnaire question answer_text".split()
+    text = 'kind = "answers"\nfiles = ["forms*.csv"]\nchanged = "supersede"\n[columns]\n'
+    (home / "feeds" / "forms.toml").write_text(text + "".join(f'{name} = "{name}"\n' for name in columns))
+    for number, said in enumerate(("yes", "no")):
+        put(home, f"forms-{number}.csv", ",".join(columns) + f"\nr1,p1,q1,1,{said}\nr2,p1,q1,1,same\n")
+        totals = asked("import")["totals"]
+    assert (totals["superseded"], totals["unchanged"]) == (1, 1)
+    assert asked("verify")["differences"] == []
+    old = next(body for body in target.of("QuestionnaireResponse") if body["status"] == "entered-in-error")
+    old["status"] = "completed"
+    assert [(kind, resource) for kind, _, resource in named(asked("verify"))] == [("not taken back", old["id"])]
+
+
+def test_a_task_that_was_changed_in_the_chart_is_told_and_no_failure(home, target, asked):
+    tasks(home, "k1")
+    asked("import")
+    target.of("Task")[0]["description"] = "done by phone"
+    found = asked("verify")
+    assert (found["exit_code"], [each["kind"] for each in found["differences"]]) == (0, ["changed"])
+
+
+def test_differences_show_no_patient_data(batch, target, chartferry):
+    target.create(dict(only(target, 250)))
+    for arguments in (["verify"], ["verify", "--json"]):
+        out = json.dumps(chartferry(*arguments)[1])
+        assert "Patient/" not in out
