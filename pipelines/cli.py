@@ -155,6 +155,36 @@ def import_(
 
 
 @cli.command()
+@click.argument("paths", type=click.Path(path_type=Path), nargs=-1)
+@click.option("--reference", type=click.Path(path_type=Path, exists=True), help="Reference data for a new store.")
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Where the report goes.")
+@click.option("--against", type=click.Path(path_type=Path, dir_okay=False), help="An earlier report to compare with.")
+@click.option("--json", "as_json", is_flag=True, help="Print the report.")
+@click.pass_obj
+def rehearse(
+    options: Options,
+    paths: tuple[Path, ...],
+    reference: Path | None,
+    out: Path | None,
+    against: Path | None,
+    as_json: bool,
+) -> int:
+    """Imports into a throw-away copy of the bundled store (or a new one) and tells what would come of every row."""
+    from pipelines.batch import Unreadable
+    from pipelines.rehearsal import Wanted, rehearse
+
+    wanted = Wanted(options.home, options.feeds, paths, reference, out, against)
+    try:
+        with showing_progress() as progress:
+            done = rehearse(wanted, os.environ, progress)
+    except Unreadable as error:
+        click.echo(f"chartferry: {error}", err=True)
+        return UNREADABLE
+    click.echo(done.path.read_text(encoding="utf-8") if as_json else "\n".join(done.lines()), nl=not as_json)
+    return done.exit_code
+
+
+@cli.command()
 @click.argument("batch", required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print it as one JSON document.")
 @click.pass_obj

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +25,8 @@ from pipelines.storage import write_whole
 
 SERVICE = (sys.executable, "-m", "fhir_service")
 STORE = "service.duckdb"
+LOCK = ".service.lock"
+SOME_REFUSED = 3
 STARTS_WITHIN_SECONDS = 60.0
 ENDS_WITHIN_SECONDS = 30.0
 LISTENING = "listening on "
@@ -158,7 +160,7 @@ class _Turn:
 
 @contextmanager
 def _turn(home: Path, say: Say) -> Iterator[_Turn]:
-    file = os.open(home / ".service.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    file = os.open(home / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     turn = _Turn(file)
     try:
         try:
@@ -249,6 +251,26 @@ def _last_line(log: Path, began: int) -> str:
     return lines[-1] if lines else "it said nothing"
 
 
+# -- throw-away stores, for a rehearsal
+
+
+def copy_store(home: Path, to: Path, environ: Mapping[str, str], say: Say = lambda _: None) -> None:
+    """A consistent copy of the home's store, through the service that has it open. Raises `TargetUnusable`."""
+    store = home / STORE
+    starts_elsewhere = not _running(store) and (home / LOCK).exists()
+    with _turn(home, say) if starts_elsewhere else nullcontext():
+        done = _command(environ, "copy", "--store", str(store), str(to))
+    if done.returncode:
+        raise TargetUnusable(f"the store could not be copied: {_said(done)}")
+
+
+def load_store(store: Path, reference: Path, refused: Path, environ: Mapping[str, str]) -> None:
+    """A new store with this reference data; what is refused of it goes to `refused`. Raises `TargetUnusable`."""
+    done = _command(environ, "load", "--store", str(store), "--refused", str(refused), str(reference))
+    if done.returncode not in (0, SOME_REFUSED):
+        raise TargetUnusable(f"the reference data could not be loaded: {_said(done)}")
+
+
 # -- the importer's client of the bundled service
 
 
@@ -275,11 +297,20 @@ def _admits(base_url: str, credentials: Credentials) -> bool:
 
 
 def _add_client(store: Path, environ: Mapping[str, str]) -> bytes:
-    command = [*SERVICE, "client", "add", "--store", str(store), "--name", "importer"]
-    done = subprocess.run(  # noqa: S603 - a command of our own, no shell
-        command, capture_output=True, env=dict(environ), check=False, stdin=subprocess.DEVNULL
-    )
+    done = _command(environ, "client", "add", "--store", str(store), "--name", "importer")
     if done.returncode:
-        lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
-        raise TargetUnusable(f"no client could be made at the bundled service: {lines[-1] if lines else ''}")
+        raise TargetUnusable(f"no client could be made at the bundled service: {_said(done)}")
     return done.stdout
+
+
+def _command(environ: Mapping[str, str], *arguments: str) -> subprocess.CompletedProcess[bytes]:
+    """One of the service's own commands, to its end."""
+    return subprocess.run(  # noqa: S603 - a command of our own, no shell
+        [*SERVICE, *arguments], capture_output=True, env=dict(environ), check=False, stdin=subprocess.DEVNULL
+    )
+
+
+def _said(done: subprocess.CompletedProcess[bytes]) -> str:
+    """The last line of what a command complained of."""
+    lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
+    return lines[-1].removeprefix("Error: ") if lines else "it said nothing"

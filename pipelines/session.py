@@ -21,6 +21,7 @@ from pipelines.pace import USUAL, Pace, pace_of, retention_of
 from pipelines.progress import Progress
 from pipelines.report import SweepIncomplete
 from pipelines.snapshot import Snapshot
+from pipelines.throwaway import remove_leftovers
 
 FOLDERS = ("inbox", "feeds", "batches")
 
@@ -108,6 +109,7 @@ def prepare_home(home: Path) -> None:
     os.umask(0o077)
     home.mkdir(parents=True, exist_ok=True)
     home.chmod(0o700)
+    remove_leftovers(home)
     for name in FOLDERS:
         (home / name).mkdir(exist_ok=True)
     prepare_dagster_home(home)

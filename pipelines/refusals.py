@@ -1,0 +1,108 @@
+"""Which rule of the interface a refusal comes from, and whether a rule is given or a decision of ours.
+
+An outcome carries no rule id. The rules are the same here, so each is asked what it would say of the refused body, and
+the one that says what the target said is it.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from fhir_service.interface.datatypes import parse_json
+from fhir_service.interface.registry import RESOURCES
+from fhir_service.interface.site import Site
+from fhir_service.interface.vocabulary import Lookup, Note, Problem, World, shape
+
+GIVEN, DECIDED, IMPORTER, UNKNOWN = "interface", "decision", "importer", "unknown"
+OF_THE_IMPORTER = ("FEED-", "LEDGER-")
+DATED = {"Task": "authoredOn", "QuestionnaireResponse": "authored", "PaymentNotice": "created"}
+ANYTHING = "\N{REPLACEMENT CHARACTER}"
+"""Stands in a rule's text for what only the target knows."""
+NOTHING_OWED = -(10**15)
+
+
+def basis(resource_type: str, rule_id: str) -> str:
+    """What a rule rests on: `interface` (given), `decision` (ours), `importer` (file, feed, ledger), or `unknown`."""
+    if rule_id.startswith(OF_THE_IMPORTER):
+        return IMPORTER
+    for rule in RESOURCES[resource_type].rules:
+        if rule.id == rule_id:
+            return GIVEN if rule.given else DECIDED
+    # What the shape of a body breaks has no rule of its own: all of it is a decision (COMMON-35 and those beside it).
+    return DECIDED if rule_id.startswith("COMMON-") else UNKNOWN
+
+
+def rests_on_decisions(bases: Iterable[str]) -> bool | None:
+    """Whether an outcome would be another without our decisions; None when that cannot be told."""
+    found = set(bases)
+    if not found or found & {GIVEN, IMPORTER}:
+        return False
+    return None if UNKNOWN in found else True
+
+
+def rule_behind(
+    resource_type: str, body: str, site: Site, lookup: Lookup, expression: str | None, said: str
+) -> Problem | None:
+    """The problem that a refusal is about; None when no rule says so.
+
+    body: as it was validated. said: the outcome's text and diagnostics, as `<text>: <diagnostics>`.
+    """
+    resource = RESOURCES[resource_type]
+    parsed = parse_json(body)
+    if isinstance(parsed, dict):
+        parsed.setdefault(DATED[resource_type], "2000-01-01T00:00:00Z")
+    model, problems = shape(resource.model, parsed, resource.name)
+    found: Iterable[Problem] = _problems(resource_type, model, site, lookup) if model else problems
+    for problem in found:
+        words = f"{problem.message or problem.outcome.text}: {problem.text}"
+        pattern = re.escape(words).replace(re.escape(ANYTHING), r"\S+")
+        if problem.expression == expression and re.fullmatch(pattern, said):
+            return problem
+    return None
+
+
+def _problems(resource_type: str, model: Any, site: Site, lookup: Lookup) -> Iterator[Problem]:
+    for state in ("cancelled", "deleted"):
+        for exists in (False, True):
+            world = World(site, _Worst(lookup, exists, state), {})
+            for rule in RESOURCES[resource_type].rules:
+                yield from rule.problems(model, site if rule.needs == "payload" else world)
+
+
+@dataclass
+class _SomeNote:
+    id: str
+    patient: str
+    encounter: str | None
+    state: str
+
+
+@dataclass
+class _Worst:
+    """A target of which the worst is thought: records are missing, or belong to others, and nobody owes anything."""
+
+    lookup: Lookup
+    all_exist: bool
+    note_state: str
+
+    def questionnaire(self, questionnaire_id: str) -> Any | None:
+        return self.lookup.questionnaire(questionnaire_id)
+
+    def exists(self, reference: str) -> bool:  # noqa: ARG002 - the same of all
+        return self.all_exist
+
+    def patient_of(self, reference: str) -> str | None:  # noqa: ARG002
+        return ANYTHING
+
+    def display(self, reference: str) -> str | None:  # noqa: ARG002
+        return None
+
+    def note_of(self, encounter_id: str) -> Note | None:
+        return _SomeNote(ANYTHING, ANYTHING, encounter_id, self.note_state)
+
+    def note(self, note_id: str) -> Note | None:
+        return _SomeNote(note_id, ANYTHING, None, self.note_state) if self.all_exist else None
+
+    def balance(self, patient_id: str) -> int:  # noqa: ARG002
+        return NOTHING_OWED

@@ -1,0 +1,304 @@
+"""The report of a rehearsal: every row's outcome, balances, what rests on decisions, what changed since an earlier one.
+
+Ids, keys, codes, lines and cents only; no text of a record.
+"""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Self
+
+import orjson
+
+from fhir_service.interface.site import Site
+from pipelines import spill
+from pipelines.batch import Unreadable
+from pipelines.feeds.catalog import Feed
+from pipelines.pipeline import Result, rules_version, software_version
+from pipelines.refusals import basis, rests_on_decisions, rule_behind
+from pipelines.snapshot import Snapshot
+from pipelines.storage import replace_whole, session
+from pipelines.summary import Summary, dollars
+
+SHOWN = 20
+MONEY = "PaymentNotice"
+FHIR_ID = re.compile(r"[A-Za-z0-9\-.]{1,64}")
+WITHOUT_WORD = {"finished": "unchanged", "stopped": "not sent", "failed": "not sent"}
+"""What an accepted row is of which the ledger was told nothing, by the state of its file: else `planned`."""
+
+ROWS = """
+WITH event AS (SELECT * FROM read_parquet($events)),
+by_line AS (
+  SELECT line, arg_max(state, n) AS state, arg_max(reasons, n) AS reasons
+  FROM event WHERE line IS NOT NULL GROUP BY line
+),
+by_key AS (
+  SELECT key, arg_max(state, n) AS state, arg_max(http_status, n) AS http_status
+  FROM event WHERE line IS NULL GROUP BY key
+)
+SELECT a.line, a.lines, a.key, coalesce(l.state, k.state, $otherwise) AS state, a.patient_id, a.amount_cents,
+  NULL AS first_line, k.http_status, l.reasons, CASE WHEN l.state = 'refused' THEN a.body END AS body
+FROM read_parquet($accepted) a LEFT JOIN by_line l ON l.line = a.line LEFT JOIN by_key k ON k.key = a.key
+UNION ALL
+SELECT line, lines, key, 'skipped', patient_id, amount_cents, first_line, NULL, NULL, NULL FROM read_parquet($skipped)
+UNION ALL
+SELECT r.line, r.lines, r.key, 'rejected', r.patient_id, r.amount_cents, NULL, NULL, l.reasons, NULL
+FROM read_parquet($rejects) r LEFT JOIN by_line l ON l.line = r.line
+ORDER BY 1"""
+ROW = "line lines key state patient cents first_line http_status reasons body".split()
+
+
+@dataclass(frozen=True)
+class File:
+    """A file that was rehearsed. events: what the ledger was told; snapshot: the questionnaires, where rows were
+    refused."""
+
+    result: Result
+    feed: Feed
+    events: Path
+    site: Site
+    snapshot: Snapshot | None
+
+
+@dataclass
+class Rehearsed:
+    """What a rehearsal came to, for the end of the command. Balances in cents: (before, after) by patient.
+
+    aside: the first rows that would be set aside, of as many as `set_aside` says. changed: None without an earlier one.
+    """
+
+    path: Path
+    summary: Summary
+    decided: Counter[str]
+    aside: Sequence[Mapping[str, Any]]
+    set_aside: int
+    balances: Mapping[str, tuple[int, int]]
+    changed: Sequence[Mapping[str, Any]] | None
+
+    @property
+    def exit_code(self) -> int:
+        return self.summary.exit_code
+
+    def lines(self) -> Iterable[str]:
+        """The rehearsal for people."""
+        yield from self.summary.lines()
+        yield from _first(self.aside, self.set_aside, "set aside", _aside)
+        if self.decided:
+            rules = ", ".join(f"{rule} ({number:,})" for rule, number in sorted(self.decided.items()))
+            yield f"rests on decisions of ours, which another target may not share: {rules}"
+        if self.balances:
+            before, after = (sum(pair[at] for pair in self.balances.values()) for at in (0, 1))
+            yield f"balances of {len(self.balances):,} patients: $ {dollars(before)} before, {dollars(after)} after"
+            owed = [{"patient": name, "pair": pair} for name, pair in self.balances.items() if len(set(pair)) > 1]
+            yield from _first(owed, len(owed), "patients", _balance)
+        if self.changed is not None:
+            yield f"against the earlier rehearsal: {len(self.changed):,} rows have another outcome"
+            yield from _first(self.changed, len(self.changed), "changed", _changed)
+        yield f"report: {self.path}"
+
+
+def _first(
+    found: Sequence[Mapping[str, Any]], total: int, what: str, line: Callable[[Mapping[str, Any]], str]
+) -> Iterator[str]:
+    for one in found[:SHOWN]:
+        yield f"  {line(one)}"
+    if total > SHOWN:
+        yield f"  and {total - SHOWN:,} more {what}: see the report"
+
+
+def _aside(row: Mapping[str, Any]) -> str:
+    return f"{row['file']} line {row['line']}, {row['key'] or 'no key'}: {_told(row)}"
+
+
+def _told(row: Mapping[str, Any] | None) -> str:
+    if row is None:
+        return "not there"
+    marks = {rule["rule"]: ", a decision" if rule["basis"] == "decision" else "" for rule in row["rules"]}
+    names = "; ".join(f"{rule}{mark}" for rule, mark in marks.items())
+    return f"{row['state']} ({names})" if names else str(row["state"])
+
+
+def _balance(one: Mapping[str, Any]) -> str:
+    return f"{one['patient']}: {dollars(one['pair'][0])} to {dollars(one['pair'][1])}"
+
+
+def _changed(one: Mapping[str, Any]) -> str:
+    where = f"{one['file']} line {one['line']}, {one['key'] or 'no key'}"
+    return f"{where}: {_told(one['before'])}, now {_told(one['now'])}"
+
+
+# -- an earlier rehearsal
+
+Name = tuple[str, str, str, int]
+Told = tuple[str, tuple[tuple[str, str], ...]]
+
+
+@dataclass
+class Earlier:
+    """Outcomes of an earlier rehearsal, by source, resource, key (else file and line) and appearance."""
+
+    path: Path
+    rows: dict[Name, tuple[Told, str, int]] = field(default_factory=dict)
+    _seen: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Raises `Unreadable` for what is no report of a rehearsal."""
+        try:
+            report = orjson.loads(path.read_bytes())
+            of = {each["file"]: (each["source"], each["resource"]) for each in report["files"]}
+            found = cls(path)
+            for row in report["rows"]:
+                found.rows[found.name_of(row, *of[row["file"]])] = (_outcome(row), row["file"], row["line"])
+        except (OSError, ValueError, KeyError, TypeError):
+            raise Unreadable(f"{path}: this is no report of a rehearsal") from None
+        found._seen.clear()
+        return found
+
+    def name_of(self, row: Mapping[str, Any], source: str, resource: str) -> Name:
+        name = row["key"] if row["key"] is not None else f"\0{row['file']}\0{row['line']}"
+        self._seen[source, resource, name] += 1
+        return source, resource, name, self._seen[source, resource, name]
+
+    def change(self, row: Mapping[str, Any], source: str, resource: str) -> dict[str, Any] | None:
+        """How the row's outcome differs from what it was; None when it does not."""
+        before = self.rows.pop(self.name_of(row, source, resource), None)
+        now = _outcome(row)
+        if before and before[0] == now:
+            return None
+        where = {name: row[name] for name in ("file", "line", "key")}
+        return {**where, "before": _as_json(before[0]) if before else None, "now": _as_json(now)}
+
+    def gone(self) -> Iterator[dict[str, Any]]:
+        """Rows of the earlier rehearsal that did not come again."""
+        for (_, _, name, _), (told, file, line) in self.rows.items():
+            key = None if name.startswith("\0") else name
+            yield {"file": file, "line": line, "key": key, "before": _as_json(told), "now": None}
+
+
+def _outcome(row: Mapping[str, Any]) -> Told:
+    return row["state"], tuple(sorted({(rule["rule"], rule["basis"]) for rule in row["rules"]}))
+
+
+def _as_json(told: Told) -> dict[str, Any]:
+    return {"state": told[0], "rules": [{"rule": rule, "basis": kind} for rule, kind in told[1]]}
+
+
+# -- the report
+
+
+def accounts(store: Path, folder: Path) -> dict[str, int]:
+    """Cents owed by patient in a store that is ours alone: charges less payments."""
+    with session(folder / ".spill", store) as connection:
+        return dict(connection.execute("SELECT patient, charged - paid FROM account").fetchall())
+
+
+def write_report(
+    path: Path,
+    folder: Path,
+    summary: Summary,
+    files: Sequence[File],
+    owed: tuple[Mapping[str, int], Mapping[str, int]],
+    earlier: Earlier | None,
+) -> Rehearsed:
+    """Writes the report in one step, rows last, one a line. folder: the rehearsal's home."""
+    decided: Counter[str] = Counter()
+    aside: list[dict[str, Any]] = []
+    set_aside = 0
+    changed: list[dict[str, Any]] = []
+    patients: dict[str, None] = {}
+    rows = folder / "rows.json"
+    with rows.open("w", encoding="utf-8") as out:
+        for file in files:
+            for row in _rows(folder, file):
+                out.write(("," if out.tell() else "") + "\n" + json.dumps(row))
+                if row["rests_on_decision"]:
+                    decided.update({rule["rule"] for rule in row["rules"]})
+                if row["rules"]:
+                    set_aside += 1
+                    aside += [row] if set_aside <= SHOWN else []
+                if row["patient"] and file.feed.resource == MONEY:
+                    patients[row["patient"]] = None
+                if earlier and (change := earlier.change(row, file.feed.source, file.feed.resource)):
+                    changed.append(change)
+    if earlier:
+        changed.extend(earlier.gone())
+    balances = {name: (owed[0].get(name, 0), owed[1].get(name, 0)) for name in sorted(patients)}
+    head = {
+        "rehearsed_at": datetime.now(UTC).isoformat(timespec="milliseconds"),
+        "software_version": software_version(),
+        "rules_version": rules_version(),
+        "target": summary.target,
+        "target_id": summary.target_id,
+        "files": [_file(file) for file in files],
+        "totals": summary.as_json()["totals"],
+        "unmatched": [str(each) for each in summary.unmatched],
+        "error": summary.error,
+        "exit_code": summary.exit_code,
+        "decisions": dict(decided),
+        "balances": [{"patient": p, "before_cents": b, "after_cents": a} for p, (b, a) in balances.items()],
+        "against": str(earlier.path) if earlier else None,
+        "changed": changed if earlier else None,
+    }
+    _write(path, head, rows)
+    return Rehearsed(path, summary, decided, aside, set_aside, balances, changed if earlier else None)
+
+
+def _file(file: File) -> dict[str, Any]:
+    return {"source": file.feed.source, "resource": file.feed.resource, **asdict(file.result)}
+
+
+def _write(path: Path, head: Mapping[str, Any], rows: Path) -> None:
+    part = path.with_name(f"{path.name}.part")
+    part.unlink(missing_ok=True)
+    part.touch(0o600)
+    try:
+        with part.open("w", encoding="utf-8") as out, rows.open(encoding="utf-8") as lines:
+            out.write(json.dumps(head, indent=1)[:-2] + ',\n "rows": [')
+            out.writelines(lines)
+            out.write("\n ]\n}\n")
+        replace_whole(part, path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _rows(folder: Path, file: File) -> Iterator[dict[str, Any]]:
+    """Every record of a file by its first line, with what came of it and why."""
+    result = file.result
+    run = folder / "batches" / str(result.batch_id) / f"run-{result.run}"
+    if not (run / "skipped.parquet").exists():
+        return
+    names = ("accepted", "skipped", "rejects")
+    with spill.sorter(run / ".spill") as database:
+        found = database.execute(
+            ROWS,
+            {name: str(run / f"{name}.parquet") for name in names}
+            | {"events": str(file.events), "otherwise": WITHOUT_WORD.get(result.state, "planned")},
+        )
+        while part := found.fetchmany(spill.BATCH):
+            for values in part:
+                yield _row(file, dict(zip(ROW, values, strict=True)))
+
+
+def _row(file: File, row: dict[str, Any]) -> dict[str, Any]:
+    reasons, body = orjson.loads(row.pop("reasons") or "[]"), row.pop("body")
+    rules = [_rule(file, body, *reason[:4]) for reason in reasons]
+    if row["patient"] and not FHIR_ID.fullmatch(row["patient"]):
+        row["patient"] = None  # whatever stands in that column, it is no id
+    decision = rests_on_decisions(rule["basis"] for rule in rules)
+    return {"file": file.result.file, **row, "rules": rules, "rests_on_decision": decision}
+
+
+def _rule(
+    file: File, body: str | None, rule_id: str, expression: str | None, column: str | None, said: str
+) -> dict[str, Any]:
+    """A reason in codes: its rule, also behind a refusal, and what that rests on."""
+    resource, found = file.feed.resource, {"rule": rule_id}
+    if body is not None:
+        problem = rule_behind(resource, body, file.site, file.snapshot or Snapshot(), expression, said)
+        found = {"rule": problem.rule if problem else rule_id, "code": rule_id}
+    return {**found, "basis": basis(resource, found["rule"]), "expression": expression, "column": column}

@@ -1,0 +1,78 @@
+"""Folders under a home that end with the command that made them, and what a killed one left of its own."""
+
+import fcntl
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+PREFIX = ".rehearsal-"
+HELD = ".held"
+TRIES = 100
+PAUSE_SECONDS = 0.1
+
+
+@contextmanager
+def throwaway_folder(home: Path) -> Iterator[Path]:
+    """A folder for the owner only, under the home, where copies of patient data may lie. It is gone at the end."""
+    with _one_at_a_time(home):
+        _remove_leftovers(home)
+        folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=home))
+        held = os.open(folder / HELD, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(held, fcntl.LOCK_EX)
+    try:
+        yield folder
+    finally:
+        _remove(folder)
+        os.close(held)
+
+
+def remove_leftovers(home: Path) -> None:
+    """Removes the folders whose process has ended without removing them."""
+    if any(home.glob(f"{PREFIX}*")):
+        with _one_at_a_time(home):
+            _remove_leftovers(home)
+
+
+def _remove_leftovers(home: Path) -> None:
+    for folder in home.glob(f"{PREFIX}*"):
+        if not _is_held(folder):
+            _remove(folder)
+
+
+def _remove(folder: Path) -> None:
+    """A service that is just ending may still write into the folder: tried again for a moment."""
+    for _ in range(TRIES):
+        shutil.rmtree(folder, ignore_errors=True)
+        if not folder.exists():
+            return
+        time.sleep(PAUSE_SECONDS)
+
+
+def _is_held(folder: Path) -> bool:
+    """Whether the process that made the folder still runs: its lock ends with it."""
+    try:
+        held = os.open(folder / HELD, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(held)
+    return False
+
+
+@contextmanager
+def _one_at_a_time(home: Path) -> Iterator[None]:
+    """A lock on the home's folder itself: it leaves no file."""
+    descriptor = os.open(home, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
