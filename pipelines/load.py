@@ -5,6 +5,7 @@ How rows travel is in `sending.py` (bundles) and `lanes.py` (one request a row);
 
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from zlib import crc32
 
 from pipelines.book import Batch, Book, Loaded
 from pipelines.client import Capabilities, FhirClient
@@ -18,12 +19,14 @@ from pipelines.progress import Progress
 from pipelines.sending import BundleSender, Identity, Row, Sent
 
 ROWS_A_BUNDLE = 500
+LINES = 2
+"""How many bundles are under way at once: the target reads one while it stores the other."""
 CHARACTERS_A_BUNDLE = 8_000_000
 READERS = 8
 LATE_SECONDS = 2.0
 """After which a request without an answer is looked for once more, before its run ends."""
 
-__all__ = ["Batch", "Book", "Loaded", "bundles", "load"]
+__all__ = ["Batch", "Book", "Loaded", "dealt", "load"]
 
 
 def load(
@@ -59,32 +62,35 @@ def _send_singly(book: Book, client: FhirClient) -> None:
 
 
 def _send_bundles(book: Book, client: FhirClient) -> None:
-    """One bundle under way, while the next is encoded and intended and the one before is written down."""
-    with ThreadPoolExecutor(1, "bundle") as line, ThreadPoolExecutor(READERS, "read back") as readers:
+    """A bundle under way on each line, while the next is encoded and intended and the one before is written down."""
+    with ThreadPoolExecutor(LINES, "bundle") as lines, ThreadPoolExecutor(READERS, "read back") as readers:
         sender = BundleSender(client, Identity(book.source, book.resource), readers.map)
-        under_way: tuple[list[Row], Future[Sent]] | None = None
+        under_way: dict[int, tuple[list[Row], Future[Sent]]] = {}
         intended: list[Row] = []
         try:
-            for bundle in bundles(book.rows_to_send()):
+            for line, bundle in dealt(book.rows_to_send()):
                 book.intend(bundle)
                 intended = bundle
-                before, under_way = under_way, None
-                sent = before[1].result() if before else Sent()
-                stopped = _lanes_in_doubt(before[0], sent) if before else set()
+                before, sent = _ended(under_way.pop(line, None))
+                stopped = book.stopped | _lanes_in_doubt(before, sent)
                 if not sent.unusable:
-                    intended = [row for row in bundle if row.lane not in stopped]
-                    under_way = (intended, line.submit(sender.send, intended))
+                    going = [row for row in bundle if row.lane not in stopped]
+                    under_way[line] = (going, lines.submit(sender.send, going))
                     intended = [row for row in bundle if row.lane in stopped]
-                if before:
-                    _settle(book, before[0], sent)
+                _settle(book, before, sent)
                 book.hold_back(intended)
                 intended = []
                 if sent.unusable:
                     return
         finally:
-            if under_way:
-                _settle(book, under_way[0], under_way[1].result())
+            for rows, future in under_way.values():
+                _settle(book, rows, future.result())
             book.hold_back(intended)
+
+
+def _ended(bundle: tuple[list[Row], Future[Sent]] | None) -> tuple[list[Row], Sent]:
+    """The rows of a bundle that was under way, and what came of them."""
+    return (bundle[0], bundle[1].result()) if bundle else ([], Sent())
 
 
 def _settle(book: Book, rows: Sequence[Row], sent: Sent) -> None:
@@ -96,15 +102,16 @@ def _lanes_in_doubt(rows: Sequence[Row], sent: Sent) -> set[str]:
     return {rows[at].lane for at, result in sent.results.items() if result.state == "in_doubt"}
 
 
-def bundles(rows: Iterable[Row]) -> Iterator[list[Row]]:
-    """Rows in bundles, bounded in number and in size."""
-    bundle: list[Row] = []
-    size = 0
+def dealt(rows: Iterable[Row]) -> Iterator[tuple[int, list[Row]]]:
+    """Rows in bundles, bounded in number and in size, with the line on which each travels: a lane keeps to its line."""
+    waiting: list[list[Row]] = [[] for _ in range(LINES)]
+    sizes = [0] * LINES
     for row in rows:
-        if len(bundle) == ROWS_A_BUNDLE or (bundle and size + len(row.body) > CHARACTERS_A_BUNDLE):
-            yield bundle
-            bundle, size = [], 0
-        bundle.append(row)
-        size += len(row.body)
-    if bundle:
-        yield bundle
+        line = crc32(row.lane.encode()) % LINES
+        if len(waiting[line]) == ROWS_A_BUNDLE or sizes[line] + len(row.body) > CHARACTERS_A_BUNDLE:
+            if waiting[line]:
+                yield line, waiting[line]
+            waiting[line], sizes[line] = [], 0
+        waiting[line].append(row)
+        sizes[line] += len(row.body)
+    yield from ((line, bundle) for line, bundle in enumerate(waiting) if bundle)
