@@ -204,7 +204,13 @@ def test_settling_by_identifier_tells_what_is_there(tmp_path):
         assert work.states() == {"k1": "in_doubt"}
         of = ("default", "PaymentNotice", "payments-1")
         settled = settle_doubts(
-            work.ledger, work.client, TARGET, of, [tmp_path / "run-1" / "accepted.parquet"], safe=True, settling_seconds=0
+            work.ledger,
+            work.client,
+            TARGET,
+            of,
+            [tmp_path / "run-1" / "accepted.parquet"],
+            safe=True,
+            settling_seconds=0,
         )
         assert [(row.key, state) for row, state in settled.adopted] == [("k1", "adopted")]
         work.agree()
