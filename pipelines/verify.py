@@ -193,12 +193,19 @@ QUERIES: dict[str, str] = {
     "double": f"""
         SELECT arg_min(ours.batch_id, ours.line), min(ours.line), there.id FROM there
         ANTI JOIN {KNOWN} AS known ON known.resource_id = there.id
-        JOIN content ON content.timed = there.timed OR (content.content = there.content AND there.system IS NOT NULL)
+        JOIN content ON content.timed = there.timed
         JOIN ours ON ours.key = content.key AND ours.content_hash = content.content_hash
-        WHERE ours.state NOT IN ('in_doubt', 'sending', 'planned') AND $batch IN ('', ours.batch_id)
-            AND there.status <> 'entered-in-error'
+        WHERE there.system IS NULL AND there.status <> 'entered-in-error' AND $batch IN ('', ours.batch_id)
+            AND ours.state NOT IN ('in_doubt', 'sending', 'planned')
             AND ($kind <> 'PaymentNotice' OR there.made::TIMESTAMPTZ >= ours.first_attempt_at::TIMESTAMPTZ - {SLACK})
-            AND (there.system IS NULL OR there.system = 'urn:chartferry:' || ours.source || ':' || $kind)
+        GROUP BY there.id
+        UNION ALL
+        SELECT min(ours.batch_id), min(ours.line), there.id FROM there
+        ANTI JOIN {KNOWN} AS known ON known.resource_id = there.id
+        JOIN ours ON there.system = 'urn:chartferry:' || ours.source || ':' || $kind
+            AND regexp_replace(there.value, '~[0-9]+$', '') = ours.key
+        WHERE there.status <> 'entered-in-error' AND $batch IN ('', ours.batch_id)
+            AND ours.state NOT IN ('in_doubt', 'sending', 'planned')
         GROUP BY there.id""",
     "unknown": f"""
         SELECT NULL, NULL, there.id FROM there ANTI JOIN {KNOWN} AS known ON known.resource_id = there.id

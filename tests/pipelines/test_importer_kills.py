@@ -1,0 +1,174 @@
+"""SIGKILL of the importer at random moments, against the real service: store, ledger and source agree in the end.
+
+Seeded; each run kills the importer some times, lets it end, and compares. Here few runs, more of them marked `long`.
+"""
+
+import json
+import multiprocessing
+import os
+import random
+import signal
+import time
+from collections import Counter
+from decimal import Decimal
+
+import pytest
+
+from pipelines.cli import run
+from pipelines.ledger import Ledger
+from tests.conftest import running
+
+PATIENTS = 4
+PAYMENTS = 120
+TASKS = 80
+CHILDREN = multiprocessing.get_context("forkserver")
+PRELOADED = ["pipelines.cli", "pipelines.importing", "pipelines.connections", "tests.pipelines.test_importer_kills"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def preloaded():
+    CHILDREN.set_forkserver_preload(PRELOADED)
+
+
+@pytest.fixture(params=[False, True], ids=["with additions", "bare"])
+def service(request, tmp_path):
+    folder = tmp_path / "service"
+    folder.mkdir()
+    world = folder / "world"
+    world.mkdir()
+    people = [{"resourceType": "Patient", "id": f"p{n}", "name": [{"family": "A"}]} for n in range(PATIENTS)]
+    claims = [claim(n) for n in range(PATIENTS)]
+    staff = [{"resourceType": "Practitioner", "id": "a", "name": [{"family": "B"}]}]
+    for name, bodies in (("patient", people), ("claim", claims), ("practitioner", staff)):
+        (world / f"{name}.ndjson").write_text("".join(json.dumps(body) + "\n" for body in bodies))
+    with running(folder, world=world, interface_only=request.param) as found:
+        yield found
+
+
+def claim(number):
+    return {
+        "resourceType": "Claim",
+        "id": f"c{number}",
+        "status": "active",
+        "type": {"coding": [{"code": "professional"}]},
+        "use": "claim",
+        "provider": {"reference": "Practitioner/a"},
+        "priority": {"coding": [{"code": "normal"}]},
+        "insurance": [{"sequence": 1, "focal": True, "coverage": {"display": "none"}}],
+        "patient": {"reference": f"Patient/p{number}"},
+        "created": "2026-01-01",
+        "total": {"value": 1_000_000, "currency": "USD"},
+    }
+
+
+def an_import(home, environ):
+    os.environ.update(environ)
+    with open(os.devnull, "w") as nothing:  # noqa: PTH123 - a device
+        os.dup2(nothing.fileno(), 1)
+        os.dup2(nothing.fileno(), 2)
+    os._exit(run(["--home", str(home), "import"]))
+
+
+def source(home, name, chosen):
+    """Payments and tasks of this run: equal ones among them, and what they come to by patient."""
+    home.mkdir()
+    (home / "inbox").mkdir()
+    paid = [
+        (f"{name}-{n}", f"p{chosen.randrange(PATIENTS)}", chosen.choice([100, 100, 250, 999])) for n in range(PAYMENTS)
+    ]
+    lines = [f"{key},{patient},{cents / 100:.2f},2026-02-01," for key, patient, cents in paid]
+    (home / "inbox" / "payments.csv").write_text(
+        "\n".join(["payment_id,patient_id,amount,paid_on,claim_id", *lines, ""])
+    )
+    lines = [f"{name}-{n},p{n % PATIENTS},{name} call {n},requested,a" for n in range(TASKS)]
+    (home / "inbox" / "tasks.csv").write_text(
+        "\n".join(["task_id,patient_id,description,status,requester_id", *lines, ""])
+    )
+    return Counter((patient, cents) for _, patient, cents in paid)
+
+
+def everything(client, kind):
+    page = client.get(f"/{kind}", params={"_count": 100}).json()
+    found = list(page.get("entry", []))
+    while following := next((link["url"] for link in page["link"] if link["relation"] == "next"), None):
+        page = client.get(following).json()
+        found += page.get("entry", [])
+    return [entry["resource"] for entry in found]
+
+
+def killed_and_ended(service, home, monkeypatch, capsys, seed, kills):
+    """One run: the importer killed `kills` times at random moments, then left to its end."""
+    chosen = random.Random(seed)
+    credentials = service.service.auth.add_client(f"importer {home.name} {seed}")
+    environ = {
+        "FHIR_BASE_URL": service.url,
+        "FHIR_CLIENT_ID": credentials["client_id"],
+        "FHIR_CLIENT_SECRET": credentials["client_secret"],
+        "CHARTFERRY_SETTLING_SECONDS": "0",
+    }
+    for name in [name for name in os.environ if name.startswith(("FHIR_", "CHARTFERRY_"))]:
+        monkeypatch.delenv(name)
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    wanted = source(home, f"s{seed}", chosen)
+    for _ in range(kills):
+        child = CHILDREN.Process(target=an_import, args=(home, environ))
+        child.start()
+        ends = time.monotonic() + 20
+        while child.is_alive() and not (home / "ledger.db").exists() and time.monotonic() < ends:
+            time.sleep(0.005)
+        child.join(chosen.uniform(0.0, 1.0))
+        if child.is_alive():
+            os.kill(child.pid, signal.SIGKILL)
+        child.join()
+    code = run(["--home", str(home), "import"])
+    for _ in range(5):  # payments that the target never got: somebody looks, and lets them go again
+        if code != 5:
+            break
+        ledger = Ledger.open(home / "ledger.db")
+        doubts = [row for batch in ledger.batches() for row in ledger.unsettled(batch["target"], batch["batch_id"])]
+        ledger.close()
+        for row in doubts:
+            if row.state == "in_doubt":
+                assert run(["--home", str(home), "doubts", "resend", f"{row.batch_id}:{row.line}"]) == 0
+        code = run(["--home", str(home), "import"])
+    assert code == 0, capsys.readouterr()
+    check(service, home, wanted, capsys)
+
+
+def check(service, home, wanted, capsys):
+    """Resources in the store = ledger = source, to the row and the cent."""
+    ledger = Ledger.open(home / "ledger.db")
+    records = ledger.tables()["record"].to_pylist()
+    batches = ledger.batches()
+    ledger.close()
+    paid = everything(service.client, "PaymentNotice")
+    made = Counter((b["request"]["reference"][8:], int(Decimal(str(b["amount"]["value"])) * 100)) for b in paid)
+    assert made == wanted
+    tasks = everything(service.client, "Task")
+    assert len({b["description"] for b in tasks}) == len(tasks) == TASKS
+    assert {record["resource_id"] for record in records} == {body["id"] for body in [*paid, *tasks]}
+    assert len(records) == PAYMENTS + TASKS
+    assert {record["state"] for record in records} <= {"created", "adopted"}
+    for batch in batches:
+        outcomes = ("created", "adopted", "unchanged", "updated", "superseded", "skipped", "refused", "in_doubt")
+        assert batch["state"] == "finished"
+        assert batch["records"] == batch["accepted"] == sum(batch[name] for name in outcomes)
+    capsys.readouterr()
+    assert run(["--home", str(home), "verify", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["differences"] == []
+    assert found["ledger_cents"] == found["target_cents"] == sum(cents * n for (_, cents), n in wanted.items())
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_killed_importer_leaves_store_ledger_and_source_in_agreement(service, tmp_path, monkeypatch, capsys, seed):
+    """LEDGER-01, LEDGER-05, EXTRA-05"""
+    killed_and_ended(service, tmp_path / "home", monkeypatch, capsys, seed, kills=1 + seed % 3)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(100, 140))
+def test_the_same_at_many_more_moments(service, tmp_path, monkeypatch, capsys, seed):
+    """LEDGER-01, LEDGER-05, EXTRA-05"""
+    killed_and_ended(service, tmp_path / "home", monkeypatch, capsys, seed, kills=1 + seed % 5)
