@@ -5,8 +5,17 @@ import time
 from typing import TextIO
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    ProgressColumn,
+    Task,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
 from rich.progress import Progress as Bars
+from rich.text import Text
 
 SECONDS_A_LINE = 5.0
 
@@ -55,14 +64,39 @@ class PlainProgress(Progress):
             self._name = ""
 
     def _count(self) -> str:
-        return f"{self._rows:,} of {self._total:,} rows" if self._total else f"{self._rows:,} rows"
+        a_second = self._rows / max(time.monotonic() - self._began, 0.001)
+        if not self._total:
+            return f"{self._rows:,} rows, {a_second:,.0f} a second"
+        left = f", {time_left((self._total - self._rows) / a_second)} left" if self._rows else ""
+        return f"{self._rows:,} of {self._total:,} rows, {a_second:,.0f} a second{left}"
+
+
+def time_left(seconds: float) -> str:
+    """A duration as `4 s`, `3 min 20 s`, `2 h 5 min`."""
+    minutes, rest = divmod(max(0, round(seconds)), 60)
+    if minutes >= 60:
+        return f"{minutes // 60} h {minutes % 60} min"
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
+class RateColumn(ProgressColumn):
+    """Rows a second, of late."""
+
+    def render(self, task: Task) -> Text:
+        return Text(f"{task.speed:,.0f}/s" if task.speed else "")
 
 
 class BarProgress(Progress):
     """One bar per stage."""
 
     def __init__(self, console: Console) -> None:
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            RateColumn(),
+            TimeRemainingColumn(),
+        )
         self._bars = Bars(*columns, console=console)
         self._bars.start()
         self._task: TaskID | None = None

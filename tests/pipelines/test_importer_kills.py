@@ -7,7 +7,6 @@ import json
 import multiprocessing
 import os
 import random
-import signal
 import time
 from collections import Counter
 from decimal import Decimal
@@ -118,8 +117,7 @@ def killed_and_ended(service, home, monkeypatch, capsys, seed, kills):
         while child.is_alive() and not (home / "ledger.db").exists() and time.monotonic() < ends:
             time.sleep(0.005)
         child.join(chosen.uniform(0.0, 1.0))
-        if child.is_alive():
-            os.kill(child.pid, signal.SIGKILL)
+        child.kill()
         child.join()
     code = run(["--home", str(home), "import"])
     for _ in range(5):  # payments that the target never got: somebody looks, and lets them go again

@@ -1,0 +1,93 @@
+"""Kindness to the target: requests a second, the circuit, settings of the environment, progress with rate and time."""
+
+import io
+
+import pytest
+
+from pipelines.pace import BadPace, Circuit, Limiter, Pace, pace_of, retention_of
+from pipelines.progress import PlainProgress, time_left
+from tests.pipelines.fake_target import FakeTarget, serving
+from tests.pipelines.test_load import Work, payment
+
+
+def test_a_limiter_lets_no_more_through_than_it_may():
+    now = [100.0]
+    slept: list[float] = []
+
+    def sleep(seconds):
+        slept.append(seconds)
+        now[0] += seconds
+
+    limiter = Limiter(4, lambda: now[0], sleep)
+    for _ in range(9):
+        limiter()
+    assert now[0] == 102.0
+    now[0] += 60
+    limiter()
+    assert sum(slept) == 2.0
+
+
+def test_the_circuit_opens_after_failures_in_a_row_and_closes_with_a_success():
+    circuit = Circuit(failures=3, openings=2)
+    seen = []
+    for succeeded in (False, False, True, False, False, False):
+        circuit.note(succeeded)
+        seen.append(circuit.open)
+    assert seen == [False, False, False, False, False, True]
+    circuit.half_open()
+    states = [(circuit.open, circuit.trying)]
+    circuit.note(True)
+    states.append((circuit.open, circuit.trying))
+    assert states == [(False, True), (False, False)]
+
+
+def test_the_circuit_gives_up_after_some_openings():
+    circuit = Circuit(failures=1, openings=2)
+    for given_up in (False, False, True):
+        circuit.note(False)
+        assert circuit.given_up is given_up
+        circuit.half_open()
+
+
+def test_the_environment_sets_the_pace():
+    assert pace_of({}) == Pace(8, 900.0, None)
+    environ = {
+        "CHARTFERRY_AT_ONCE": "3",
+        "CHARTFERRY_SETTLING_SECONDS": "1.5",
+        "CHARTFERRY_REQUESTS_PER_SECOND": "20",
+    }
+    assert pace_of(environ) == Pace(3, 1.5, 20.0)
+    assert (retention_of({}), retention_of({"CHARTFERRY_RETENTION_DAYS": "30"})) == (None, 30.0)
+
+
+@pytest.mark.parametrize("value", ["0", "65", "many", "nan", "-1"])
+def test_a_setting_that_is_no_number_in_its_bounds_is_named(value):
+    with pytest.raises(BadPace, match="CHARTFERRY_AT_ONCE is not a number from 1 to 64"):
+        pace_of({"CHARTFERRY_AT_ONCE": value})
+
+
+def test_no_more_requests_are_under_way_than_asked_for(tmp_path, monkeypatch):
+    monkeypatch.setattr("tests.pipelines.test_load.Pace", lambda **more: Pace(at_once=2, **more))
+    with serving(FakeTarget(additions=False)) as target:
+        target.hold = 0.01
+        work = Work(tmp_path, target)
+        assert work.run([payment(number, f"p{number}") for number in range(20)]).counts == {"created": 20}
+        assert target.most_at_work == 2
+        work.close()
+
+
+def test_plain_progress_says_rate_and_time_left(monkeypatch):
+    """CLI-IMPORT-02"""
+    now = [0.0]
+    monkeypatch.setattr("pipelines.progress.time.monotonic", lambda: now[0])
+    out = io.StringIO()
+    progress = PlainProgress(out)
+    progress.stage("load", "payments-1", 1000)
+    now[0] = 5.0
+    progress.advance(100)
+    assert out.getvalue() == "payments-1: load 100 of 1,000 rows, 20 a second, 45 s left\n"
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(4.4, "4 s"), (200, "3 min 20 s"), (7500, "2 h 5 min")])
+def test_time_left_is_for_people(seconds, text):
+    assert time_left(seconds) == text
