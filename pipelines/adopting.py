@@ -62,7 +62,7 @@ def lost_batches(session: Session) -> Iterator[Waiting]:
 def adopt_batch(session: Session, waiting: Waiting, pools: MutableMapping[str, Pool]) -> dict[str, int] | str:
     """Counts `adopted` and `waiting`, or why the batch cannot be read. Raises `TargetUnusable`."""
     assert waiting.received is not None  # noqa: S101 - these come from their batches
-    run = begin(session, waiting.received, waiting.feed)
+    run = begin(session, waiting.received, waiting.feed, adopting=True)
     try:
         validated = validate_run(session, run)
     except (Unreadable, TargetUnusable) as error:

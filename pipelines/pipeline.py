@@ -24,7 +24,7 @@ from pipelines.feeds.catalog import Feed
 from pipelines.lease import Holder, Lease
 from pipelines.ledger import Ledger
 from pipelines.ledger_rows import Reason, Reject
-from pipelines.ledger_tables import OUTCOMES
+from pipelines.ledger_tables import OUTCOMES, NotPossible
 from pipelines.load import Batch, Loaded, load
 from pipelines.progress import Progress
 from pipelines.publish import Publication, publish
@@ -91,12 +91,11 @@ def import_file(session: Session, waiting: Waiting) -> Result:
 
 def run_batch(session: Session, received: Received, feed: Feed) -> Result:
     """A received file through validate and load. Raises `LedgerError` and `LeaseLost` only."""
-    if _was_loaded_by_a_lost_ledger(session, received, feed):
-        message = (
-            f"{received.batch_id}: it was loaded before, and the ledger does not know it: chartferry verify --adopt"
-        )
-        return Result(received.batch_id, None, feed.name, received.file_name, "failed", message=message)
-    return run_through(session, begin(session, received, feed))
+    try:
+        run = begin(session, received, feed)
+    except NotPossible as error:
+        return Result(received.batch_id, None, feed.name, received.file_name, "failed", message=str(error))
+    return run_through(session, run)
 
 
 def _was_loaded_by_a_lost_ledger(session: Session, received: Received, feed: Feed) -> bool:
@@ -123,9 +122,16 @@ def run_through(session: Session, run: Run) -> Result:
     return end(session, run, validated, load_run(session, run, validated))
 
 
-def begin(session: Session, received: Received, feed: Feed) -> Run:
-    """Notes batch and run in the ledger and makes the run's folder."""
+def begin(session: Session, received: Received, feed: Feed, adopting: bool = False) -> Run:
+    """Notes batch and run in the ledger and makes the run's folder.
+
+    Raises `NotPossible` when sending could make second ones, since the ledger of its runs is lost; not while adopting.
+    """
     target, batch_id = session.target, received.batch_id
+    if not adopting and _was_loaded_by_a_lost_ledger(session, received, feed):
+        raise NotPossible(
+            f"{batch_id}: it was loaded before, and the ledger does not know it: chartferry verify --adopt"
+        )
     known = session.ledger.batch(target, batch_id)
     if known is None:
         session.ledger.start_batch(
