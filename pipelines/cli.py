@@ -345,6 +345,16 @@ def rejects() -> None:
     """Records that were set aside: give them back with their reasons, try them again, or leave it at that."""
 
 
+def _no_such_batch(options: Options, batch: str | None) -> bool:
+    """Whether a batch is named that this home does not know; says so."""
+    from pipelines.status import batch_status
+
+    missing = batch is not None and batch_status(options.home, os.environ, batch) is None
+    if missing:
+        click.echo(f"chartferry: {batch}: no such batch", err=True)
+    return missing
+
+
 @rejects.command("export")
 @click.option("--batch", "-b", help="Only those of this batch.")
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="Where to; else each batch's own folder.")
@@ -354,6 +364,8 @@ def rejects_export(options: Options, batch: str | None, out: Path | None, insecu
     """Writes open rejects whole, as they came, with _reject_id and _reasons: one file per batch, to be corrected."""
     from pipelines.rejects import export_home
 
+    if _no_such_batch(options, batch):
+        return UNREADABLE
     done = export_home(options.home, os.environ, options.feeds, insecure, batch, out)
     click.echo(json.dumps(done.as_json(), indent=1) if as_json else "\n".join(done.lines()))
     return UNREADABLE if done.left else ALL_LOADED
@@ -369,6 +381,8 @@ def rejects_retry(options: Options, batch: str | None, strict: bool, insecure: b
     from pipelines.retrying import retry
     from pipelines.session import open_session
 
+    if _no_such_batch(options, batch):
+        return UNREADABLE
     with (
         showing_progress() as progress,
         open_session(options.home, os.environ, options.feeds, insecure, strict, progress) as session,

@@ -176,11 +176,23 @@ class FhirClient:
         return _capabilities(_object(answer) or {}) if answer.status_code == 200 else Capabilities()
 
     def check_access(self) -> None:
-        """Raises `TargetUnusable` when no token can be had."""
+        """Raises `TargetUnusable` when no token can be had, it is not taken, or what answers speaks no FHIR.
+
+        One small read, before anything of a patient goes there.
+        """
         try:
             self._bearer()
         except (NotSent, NotDone) as error:
             raise TargetUnusable(f"{self.base_url} gave no access token ({error})") from None
+        try:
+            answer = self._send("GET", f"{self.base_url}/Questionnaire?_count=1", JSON)
+        except (NotSent, NotDone, Unknown):
+            return
+        if answer.status_code == 401:
+            raise TargetUnusable(f"{self.base_url} does not take the access token (HTTP 401)")
+        spoken = (_object(answer) or {}).get("resourceType")
+        if answer.status_code not in TRY_AGAIN and spoken not in ("Bundle", "OperationOutcome"):
+            raise TargetUnusable(f"{self.base_url} does not answer as a FHIR server: is FHIR_BASE_URL right?")
 
     def server_time(self) -> datetime | None:
         """What the target's clock shows now, at least, by the `date` of its last answer; None when it sends none."""

@@ -137,6 +137,9 @@ def find_files(
     for file in files:
         if file.is_dir() or file.name.startswith(".") or is_control(file.name):
             continue
+        if file.exists() and not file.is_file():
+            unmatched.append(file)  # a pipe, a socket, a device: nothing that can be read to its end
+            continue
         if feed := feed_of(file, catalog, ledger):
             matched[file] = Waiting(file, feed)
         else:

@@ -63,9 +63,11 @@ class Summary:
         for result in self.results:
             yield from _notes(result)
         for path in self.unmatched:
-            yield f"{path}: no feed takes a file of this name; left where it is (see: chartferry feeds check)"
+            yield f"{path}: {_why_left(path)}"
         if self.published:
-            yield f"published: {self.published}"
+            folder, home = self.published.parent, self.published.parent.parent
+            yield f"published: {self.published}, {folder / 'parquet'} and {folder / 'report.html'}"
+            yield f"kept: {home / 'batches'}: each file, and what became of it"
         if self.error:
             yield f"error: {self.error}"
 
@@ -104,6 +106,12 @@ def _codes(result: Result) -> Iterable[int]:
 
 def _cells(counts: Mapping[str, int], shown: Sequence[str], money: Sequence[str]) -> list[str]:
     return [f"{counts.get(name, 0):,}" for name in shown] + [dollars(counts.get(name, 0)) for name in money]
+
+
+def _why_left(path: Path) -> str:
+    if path.exists() and not path.is_file():
+        return "not a regular file; left where it is"
+    return "no feed takes a file of this name; left where it is (see: chartferry feeds check)"
 
 
 def _notes(result: Result) -> Iterable[str]:

@@ -173,7 +173,7 @@ def _of_publication(done: Publication, swept: Sweep) -> metadata.Metadata:
 
 def _tables_agree(done: Publication, swept: Sweep) -> dg.AssetCheckResult:
     query = f"""
-        SELECT count(*), count_if(state = 'finished'
+        SELECT count(*), count(*) FILTER (WHERE state = 'finished'
             AND (records <> accepted + rejected OR accepted <> {" + ".join(OUTCOMES)})) FROM import_batch"""
     with duckdb.connect(str(done.path), read_only=True) as db:
         [(batches, open_batches)] = db.execute(query).fetchall()
