@@ -1,7 +1,7 @@
 """Create, for every resource that can be created: the checks of the body, and the entry that the writer carries out."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -71,15 +71,18 @@ class Create:
     site: Site
     size: int
     condition: Identifier | None = None
+    named: tuple[str, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.named = tuple(self.resource.named(self.model, self.site))
 
     @property
     def patients(self) -> tuple[str, ...]:
         """The id of the patient whom the body names."""
-        named = self.resource.named(self.model, self.site)
-        return tuple(id_of(target) for target in named if target.startswith("Patient/"))[:1]
+        return tuple(id_of(target) for target in self.named if target.startswith("Patient/"))[:1]
 
     def ask(self, needs: Needs) -> None:
-        needs.records.update(self.resource.named(self.model, self.site))
+        needs.records.update(self.named)
         if self.condition:
             needs.identifiers[self.resource.name].add(self.condition[1])
         if self.resource.name == "PaymentNotice":

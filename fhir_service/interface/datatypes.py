@@ -7,6 +7,7 @@ import json
 import re
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal, InvalidOperation
+from functools import lru_cache
 from typing import Annotated, Any, Literal, NoReturn, Self
 
 import orjson
@@ -110,6 +111,7 @@ def parse_date(text: str) -> date:
     return date.fromisoformat(text)
 
 
+@lru_cache(maxsize=64)
 def instant_text(instant: datetime) -> str:
     """An instant as responses show it: UTC with `+00:00`."""
     return instant.astimezone(UTC).isoformat()
