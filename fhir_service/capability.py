@@ -20,6 +20,8 @@ _PARAM_TYPES = {
     "exact": "string",
     "uri": "uri",
 }
+_HISTORY = ("history-instance", "history-type")
+_VALIDATE = {"name": "validate", "definition": "http://hl7.org/fhir/OperationDefinition/Resource-validate"}
 _OAUTH_URIS = "http://fhir-registry.smarthealthit.org/StructureDefinition/oauth-uris"
 _SECURITY = "http://terminology.hl7.org/CodeSystem/restful-security-service"
 
@@ -57,18 +59,20 @@ def _security(settings: Settings) -> dict[str, Any]:
 
 
 def _resource(resource: Resource, additions: bool) -> dict[str, Any]:
+    added = additions and "create" in resource.interactions
+    interactions = [*(_INTERACTIONS[name] for name in resource.interactions), *(_HISTORY if added else ())]
     shown: dict[str, Any] = {
         "type": resource.name,
-        "interaction": [{"code": _INTERACTIONS[name]} for name in resource.interactions],
+        "interaction": [{"code": code} for code in interactions],
         "versioning": "versioned",
         "readHistory": False,
         "updateCreate": False,
-        "conditionalCreate": additions and "create" in resource.interactions,
+        "conditionalCreate": added,
         "conditionalUpdate": False,
         "conditionalDelete": "not-supported",
         "searchParam": [_param(param) for param in resource.params if additions or param.name != "identifier"],
     }
-    return shown
+    return shown | {"operation": [_VALIDATE]} if added else shown
 
 
 def _param(param: Param) -> dict[str, str]:

@@ -519,7 +519,8 @@ def test_the_capability_statement_names_the_interface_and_the_additions():
         "QuestionnaireResponse",
     ]
     codes = [interaction["code"] for interaction in shown["Task"]["interaction"]]
-    assert codes == ["create", "read", "update", "search-type"]
+    assert codes == ["create", "read", "update", "search-type", "history-instance", "history-type"]
+    assert [name for name in shown if "operation" in shown[name]] == ["Task", "PaymentNotice", "QuestionnaireResponse"]
     params = {param["name"]: param["type"] for param in shown["Task"]["searchParam"]}
     assert (params["identifier"], params["due"], params["owner"]) == ("token", "date", "reference")
 
@@ -529,7 +530,8 @@ def test_the_bare_interface_advertises_no_additions():
     statement = capability_statement(Settings("s", interface_only=True), "an-id", "1.2.3")
     rest = statement["rest"][0]
     assert "interaction" not in rest
-    assert not any(resource["conditionalCreate"] for resource in rest["resource"])
+    assert not any(resource["conditionalCreate"] or "operation" in resource for resource in rest["resource"])
+    assert "history" not in json.dumps(rest["resource"]).replace("readHistory", "")
     assert "identifier" not in {param["name"] for resource in rest["resource"] for param in resource["searchParam"]}
 
 
