@@ -127,3 +127,14 @@ def counted_ids() -> Callable[[], str]:
 
 
 FROZEN = datetime(2026, 3, 1, 12, 30, 15, 123456, tzinfo=UTC)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """The coverage of the requirements, below the tests' own figures."""
+    from tests.spec.test_coverage import named, of_areas, uncovered
+
+    wanted, left = of_areas(), uncovered()
+    terminalreporter.write_line(
+        f"requirements of the interface: {len(wanted & named())} of {len(wanted)} named by a case or a test, "
+        f"{len(left)} left out with a reason ({', '.join(left)})"
+    )
