@@ -1,9 +1,8 @@
 """Messy files of the world, each as an export: records, rejects, or one clear sentence. Never a traceback or a hang.
 
-`CHARTFERRY_REALDATA` names the folder that holds them; without it these tests are skipped.
+Where they lie, and that the tests are skipped without them, is said in `tests/realdata.py`.
 """
 
-import os
 import time
 import tomllib
 from collections import Counter
@@ -21,12 +20,12 @@ from pipelines.feeds.draft import draft
 from pipelines.receive import receive
 from pipelines.snapshot import Snapshot
 from pipelines.validate import Validated, validate
+from tests.realdata import MISSING, REALDATA
 
-REALDATA = Path(os.environ.get("CHARTFERRY_REALDATA", "/nowhere"))
 SETS = ("messy_csv", "messy_json", "messy_text", "synthea_csv", "practice/inbox", "tasks_payments")
 NOW = datetime(2024, 6, 1, tzinfo=UTC)
 LONGEST = 30.0
-pytestmark = pytest.mark.skipif(not REALDATA.is_dir(), reason="CHARTFERRY_REALDATA names no folder with messy files")
+pytestmark = pytest.mark.skipif(not REALDATA.is_dir(), reason=MISSING)
 
 ANY_CSV = """
 kind = "payments"
