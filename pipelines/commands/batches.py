@@ -1,0 +1,101 @@
+"""`status`, `verify`, `doubts`, `undo`, `purge`: what became of batches, and what people decide about them."""
+
+import json
+import os
+from functools import partial
+
+import click
+
+from pipelines.commands.common import Options, at_target, with_target
+from pipelines.exits import ALL_LOADED, UNREADABLE
+
+
+@click.command()
+@click.argument("batch", required=False)
+@click.option("--json", "as_json", is_flag=True, help="Print it as one JSON document.")
+@click.pass_obj
+def status(options: Options, batch: str | None, as_json: bool) -> int:
+    """Batches with their counts, or one with its runs, its rows in doubt and its manifest."""
+    from pipelines.status import batch_status, status_lines
+
+    found = batch_status(options.home, os.environ, batch)
+    if found is None:
+        click.echo(f"chartferry: {batch or options.home}: {'no such batch' if batch else 'no ledger here'}", err=True)
+        return UNREADABLE
+    click.echo(json.dumps(found, indent=1) if as_json else "\n".join(status_lines(found)))
+    return ALL_LOADED
+
+
+@click.command()
+@click.argument("batch", required=False)
+@click.option("--adopt", is_flag=True, help="Rebuild what a lost ledger does not know, from what the target has.")
+@with_target
+@click.pass_obj
+def verify(options: Options, batch: str | None, adopt: bool, insecure: bool, as_json: bool) -> int:
+    """Reads the target and proves that ledger and target agree, to the row and the cent."""
+    from pipelines.verify import adopt_lost, verify_target
+
+    work = adopt_lost if adopt else partial(verify_target, batch_id=batch)
+    return at_target(options, insecure, as_json, work)
+
+
+@click.group()
+def doubts() -> None:
+    """Rows of which nobody knows yet whether the target has them."""
+
+
+@doubts.command("resolve")
+@click.option("--batch", "-b", help="Only those of this batch.")
+@with_target
+@click.pass_obj
+def doubts_resolve(options: Options, batch: str | None, insecure: bool, as_json: bool) -> int:
+    """Looks rows in doubt up at the target again, and settles those that can be told. Sends nothing."""
+    from pipelines.decisions import resolve
+
+    return at_target(options, insecure, as_json, lambda session: resolve(session, batch))
+
+
+@doubts.command("accept")
+@click.argument("name", metavar="ID")
+@click.option("--resource", required=True, help="The id of the resource that the row made.")
+@with_target
+@click.pass_obj
+def doubts_accept(options: Options, name: str, resource: str, insecure: bool, as_json: bool) -> int:
+    """Settles a row in doubt by hand: this resource is what it made. On the record, with your name."""
+    from pipelines.decisions import Said, accept
+
+    return at_target(options, insecure, as_json, lambda session: Said(accept(session, name, resource)))
+
+
+@doubts.command("resend")
+@click.argument("name", metavar="ID")
+@with_target
+@click.pass_obj
+def doubts_resend(options: Options, name: str, insecure: bool, as_json: bool) -> int:
+    """Lets the next import send a row in doubt again: you have made sure that the target does not have it."""
+    from pipelines.decisions import Said, resend
+
+    return at_target(options, insecure, as_json, lambda session: Said(resend(session, name)))
+
+
+@click.command()
+@click.argument("batch")
+@click.option("--dry-run", is_flag=True, help="List it, and change nothing.")
+@with_target
+@click.pass_obj
+def undo(options: Options, batch: str, dry_run: bool, insecure: bool, as_json: bool) -> int:
+    """Takes a batch back where the interface allows: responses and tasks. Lists payments, which cannot be."""
+    from pipelines.decisions import undo as undo_batch
+
+    return at_target(options, insecure, as_json, lambda session: undo_batch(session, batch, dry_run))
+
+
+@click.command()
+@click.argument("batch")
+@click.pass_obj
+def purge(options: Options, batch: str) -> int:
+    """Removes a finished batch's source rows, which hold patient data. Ledger and counts stay."""
+    from pipelines.decisions import purge_in
+
+    click.echo(purge_in(options.home, os.environ, batch))
+    return ALL_LOADED

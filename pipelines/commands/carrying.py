@@ -1,0 +1,121 @@
+"""`import`, `rehearse`, `reports`, `up`: what carries data."""
+
+import json
+import os
+from pathlib import Path
+
+import click
+
+from pipelines.commands.common import Options, print_answer, showing_progress, with_target
+from pipelines.exits import ALL_LOADED, UNREADABLE, UNUSABLE
+
+
+@click.command("import")
+@click.argument("paths", type=click.Path(path_type=Path), nargs=-1)
+@click.option("--dry-run", is_flag=True, help="Apply every rule, send nothing but reads, keep nothing.")
+@click.option("--strict", is_flag=True, help="Decided rules reject too, at a target that is not a service of ours.")
+@click.option("--again", metavar="BATCH", help="Load a batch anew that was taken back, or what is gone of it.")
+@click.option("--remap", is_flag=True, help="Apply the feed's policy to rows that changed only because the feed did.")
+@with_target
+@click.pass_obj
+def import_(
+    options: Options,
+    paths: tuple[Path, ...],
+    dry_run: bool,
+    strict: bool,
+    again: str | None,
+    remap: bool,
+    insecure: bool,
+    as_json: bool,
+) -> int:
+    """Receives, validates and loads files or folders (default: the inbox), then publishes the tables."""
+    from pipelines.importing import import_again, import_paths, import_remapped
+    from pipelines.session import open_session
+
+    if again and (paths or dry_run or remap):
+        raise click.UsageError("--again takes a batch alone")
+    if remap and dry_run:
+        raise click.UsageError("--remap has no dry run")
+    for path in paths:
+        if not path.exists():
+            click.echo(f"chartferry: {path}: there is no such file or folder", err=True)
+            return UNREADABLE
+    with (
+        showing_progress() as progress,
+        open_session(options.home, os.environ, options.feeds, insecure, strict, progress) as session,
+    ):
+        if again:
+            summary = import_again(session, again)
+        else:
+            summary = import_remapped(session, paths) if remap else import_paths(session, paths, dry_run)
+    return print_answer(summary, as_json)
+
+
+@click.command()
+@click.argument("paths", type=click.Path(path_type=Path), nargs=-1)
+@click.option("--reference", type=click.Path(path_type=Path, exists=True), help="Reference data for a new store.")
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Where the report goes.")
+@click.option("--against", type=click.Path(path_type=Path, dir_okay=False), help="An earlier report to compare with.")
+@click.option("--json", "as_json", is_flag=True, help="Print the report.")
+@click.pass_obj
+def rehearse(
+    options: Options,
+    paths: tuple[Path, ...],
+    reference: Path | None,
+    out: Path | None,
+    against: Path | None,
+    as_json: bool,
+) -> int:
+    """Imports into a throw-away copy of the bundled store (or a new one) and tells what would come of every row."""
+    from pipelines.batch import Unreadable
+    from pipelines.rehearsal import Wanted, rehearse
+
+    wanted = Wanted(options.home, options.feeds, paths, reference, out, against)
+    try:
+        with showing_progress() as progress:
+            done = rehearse(wanted, os.environ, progress)
+    except Unreadable as error:
+        click.echo(f"chartferry: {error}", err=True)
+        return UNREADABLE
+    click.echo(done.path.read_text(encoding="utf-8") if as_json else "\n".join(done.lines()), nl=not as_json)
+    return done.exit_code
+
+
+@click.command()
+@with_target
+@click.pass_obj
+def reports(options: Options, insecure: bool, as_json: bool) -> int:
+    """Sweeps the diagnostic reports, builds and publishes the tables."""
+    from pipelines.importing import publish_only
+    from pipelines.session import open_session
+
+    with (
+        showing_progress() as progress,
+        open_session(options.home, os.environ, options.feeds, insecure, progress=progress) as session,
+    ):
+        summary = publish_only(session)
+    if as_json:
+        click.echo(json.dumps(summary.as_json(), indent=1))
+    else:
+        click.echo(f"target: {summary.target}")
+        click.echo("\n".join(f"{name}  {rows:,}" for name, rows in summary.tables.items()))
+        click.echo(f"published: {summary.published}")
+    return summary.exit_code
+
+
+@click.command()
+@click.option("--port", type=click.IntRange(0, 65535), envvar="CHARTFERRY_SERVICE_PORT", help="Of the service: 8400.")
+@click.option("--web-port", type=click.IntRange(0, 65535), envvar="CHARTFERRY_WEB_PORT", help="Of Dagster: 3000.")
+@click.pass_obj
+def up(options: Options, port: int | None, web_port: int | None) -> int:
+    """Runs the service, Dagster's web pages and its daemon on this machine, until Ctrl-C."""
+    from pipelines import up as running
+
+    ports = (running.SERVICE_PORT if port is None else port, running.WEB_PORT if web_port is None else web_port)
+    feeds = os.pathsep.join([*(str(path.resolve()) for path in options.feeds), os.environ.get("CHARTFERRY_FEEDS", "")])
+    try:
+        running.up(options.home, {**os.environ, "CHARTFERRY_FEEDS": feeds.strip(os.pathsep)}, *ports, click.echo)
+    except running.CannotStart as error:
+        click.echo(f"chartferry: {error}", err=True)
+        return UNUSABLE
+    return ALL_LOADED

@@ -1,0 +1,87 @@
+"""What commands share: the options before them, progress on a terminal, work at a target, answers as text or JSON."""
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import click
+
+from pipelines.progress import Progress, progress_on
+
+if TYPE_CHECKING:
+    from pipelines.session import Session
+
+
+@dataclass(frozen=True)
+class Options:
+    """What stands before the command."""
+
+    home: Path
+    feeds: tuple[Path, ...]
+
+
+class Answer(Protocol):
+    """What a command found or did."""
+
+    @property
+    def exit_code(self) -> int: ...
+    def as_json(self) -> dict[str, Any]: ...
+    def lines(self) -> Iterable[str]: ...
+
+
+target_options = (
+    click.option("--insecure", is_flag=True, help="Allow http:// to a target beyond this machine."),
+    click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON document."),
+)
+
+
+def with_target(command: Callable[..., Any]) -> Callable[..., Any]:
+    for option in target_options:
+        command = option(command)
+    return command
+
+
+@contextmanager
+def showing_progress() -> Iterator[Progress]:
+    progress = progress_on(sys.stderr)
+    try:
+        yield progress
+    finally:
+        progress.close()
+
+
+def print_answer(answer: Answer, as_json: bool) -> int:
+    """Prints what a command found or did; gives its exit code."""
+    click.echo(json.dumps(answer.as_json(), indent=1) if as_json else "\n".join(answer.lines()))
+    return answer.exit_code
+
+
+def at_target(options: Options, insecure: bool, as_json: bool, work: Callable[["Session"], Answer]) -> int:
+    """Does something at the target of the environment and prints what came of it."""
+    from pipelines.session import open_session
+
+    with (
+        showing_progress() as progress,
+        open_session(options.home, os.environ, options.feeds, insecure, progress=progress) as session,
+    ):
+        done, label = work(session), session.connection.label
+    if as_json:
+        click.echo(json.dumps({"target": label, **done.as_json()}, indent=1))
+    else:
+        click.echo("\n".join([f"target: {label}", *done.lines()]))
+    return done.exit_code
+
+
+def no_such_batch(options: Options, batch: str | None) -> bool:
+    """Whether a batch is named that this home does not know; says so."""
+    from pipelines.status import batch_status
+
+    missing = batch is not None and batch_status(options.home, os.environ, batch) is None
+    if missing:
+        click.echo(f"chartferry: {batch}: no such batch", err=True)
+    return missing

@@ -1,0 +1,75 @@
+"""`feeds`: feed files checked, shown on a sample, drafted."""
+
+import os
+from pathlib import Path
+
+import click
+
+from pipelines.commands.common import Options
+from pipelines.exits import ALL_LOADED, UNREADABLE
+from pipelines.feeds.catalog import Feed, FeedError
+
+
+@click.group()
+def feeds() -> None:
+    """Feed files: which exports are taken, and what each column becomes."""
+
+
+@feeds.command("check")
+@click.argument("files", type=click.Path(path_type=Path), nargs=-1)
+@click.option("--sample", type=click.Path(path_type=Path), help="An export: shows what its first rows become.")
+@click.option("--rows", type=click.IntRange(1, 1000), default=5, show_default=True, help="How many rows of the sample.")
+@click.pass_obj
+def feeds_check(options: Options, files: tuple[Path, ...], sample: Path | None, rows: int) -> int:
+    """Checks feed files (default: all that an import would use) and says what each column becomes."""
+    from pipelines.explain import feed_lines
+    from pipelines.feeds.catalog import load_feed, load_feeds
+    from pipelines.session import feed_folders_of
+
+    code, found = ALL_LOADED, []
+    if not files:
+        catalog = load_feeds(feed_folders_of(options.home, os.environ, options.feeds))
+        match = catalog.match(sample.name) if sample else None
+        found = list(catalog.feeds) if sample is None else [match] if match else []
+    for file in files:
+        try:
+            found.append(load_feed(file))
+        except FeedError as error:
+            click.echo(f"chartferry: {error}", err=True)
+            code = UNREADABLE
+    for feed in found:
+        click.echo("\n".join(feed_lines(feed)))
+    if sample is not None and not found and code == ALL_LOADED:
+        click.echo(f"chartferry: {sample.name}: no feed takes a file of this name", err=True)
+        return UNREADABLE
+    return max(code, *(_show_sample(feed, sample, rows) for feed in found)) if sample and found else code
+
+
+def _show_sample(feed: Feed, sample: Path, rows: int) -> int:
+    """The first rows of an export by a feed, on the terminal of the person who asks."""
+    from pipelines.batch import Unreadable
+    from pipelines.feeds.sample import sample_lines
+
+    try:
+        for line in sample_lines(feed, sample, rows):
+            click.echo(line)
+    except Unreadable as error:
+        click.echo(f"chartferry: {error}", err=True)
+        return UNREADABLE
+    return ALL_LOADED
+
+
+@feeds.command("new")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--kind", type=click.Choice(["payments", "answers", "tasks"]), help="What it holds; guessed by default.")
+def feeds_new(file: Path, kind: str | None) -> int:
+    """Drafts a feed file from an export, on standard output. No value of a row goes into it."""
+    from pipelines.batch import Unreadable
+    from pipelines.feeds.draft import draft
+
+    try:
+        click.echo(draft(file, kind), nl=False)
+    except Unreadable as error:
+        click.echo(f"chartferry: {error}", err=True)
+        return UNREADABLE
+    return ALL_LOADED

@@ -1,0 +1,69 @@
+"""`rejects`: records that were set aside, given back, tried again or left at that."""
+
+import json
+import os
+from pathlib import Path
+
+import click
+
+from pipelines.commands.common import Options, no_such_batch, print_answer, showing_progress, with_target
+from pipelines.exits import ALL_LOADED, UNREADABLE
+
+
+@click.group()
+def rejects() -> None:
+    """Records that were set aside: give them back with their reasons, try them again, or leave it at that."""
+
+
+@rejects.command("export")
+@click.option("--batch", "-b", help="Only those of this batch.")
+@click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="Where to; else each batch's own folder.")
+@with_target
+@click.pass_obj
+def rejects_export(options: Options, batch: str | None, out: Path | None, insecure: bool, as_json: bool) -> int:
+    """Writes open rejects whole, as they came, with _reject_id and _reasons: one file per batch, to be corrected."""
+    from pipelines.rejects import export_home
+
+    if no_such_batch(options, batch):
+        return UNREADABLE
+    done = export_home(options.home, os.environ, options.feeds, insecure, batch, out)
+    click.echo(json.dumps(done.as_json(), indent=1) if as_json else "\n".join(done.lines()))
+    return UNREADABLE if done.left else ALL_LOADED
+
+
+@rejects.command("retry")
+@click.option("--batch", "-b", help="Only those of this batch.")
+@click.option("--strict", is_flag=True, help="Decided rules reject too, at a target that is not a service of ours.")
+@with_target
+@click.pass_obj
+def rejects_retry(options: Options, batch: str | None, strict: bool, insecure: bool, as_json: bool) -> int:
+    """Tries open rejects again as they are: today's feeds, rules, questionnaires and target, refused rows included."""
+    from pipelines.retrying import retry
+    from pipelines.session import open_session
+
+    if no_such_batch(options, batch):
+        return UNREADABLE
+    with (
+        showing_progress() as progress,
+        open_session(options.home, os.environ, options.feeds, insecure, strict, progress) as session,
+    ):
+        tried = retry(session, batch)
+    return print_answer(tried, as_json)
+
+
+@rejects.command("discard")
+@click.argument("ids", metavar="ID...", nargs=-1, required=True)
+@click.option("--why", help="The reason, kept with your name and the time.")
+@click.pass_obj
+def rejects_discard(options: Options, ids: tuple[str, ...], why: str | None) -> int:
+    """Sets open rejects aside for good, on the record. Without a reason, or with an unknown ID, nothing is done."""
+    from pipelines.rejects import discard_in
+
+    if not (why or "").strip():
+        raise click.UsageError("say why (--why): nothing was discarded")
+    done, problems = discard_in(options.home, os.environ, ids, str(why).strip())
+    for problem in problems:
+        click.echo(f"chartferry: {problem}", err=True)
+    if done is not None:
+        click.echo(f"discarded: {done}")
+    return UNREADABLE if problems else ALL_LOADED
