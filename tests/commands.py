@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
 BIN = Path(sys.executable).parent
 MINUTES = 5
-OURS = ("FHIR_", "CHARTFERRY_")
+OURS = ("FHIR_", "CHARTFERRY_", "DAGSTER_")
+OUTCOMES = "created adopted unchanged updated superseded skipped refused in_doubt".split()
 
 
 def command(name: str, *arguments: object) -> list[str]:
@@ -25,6 +27,12 @@ def command(name: str, *arguments: object) -> list[str]:
 def environment(**more: str) -> dict[str, str]:
     """The environment of a user who has set nothing of ours."""
     return {name: value for name, value in os.environ.items() if not name.startswith(OURS)} | more
+
+
+def forget_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same for a command in this process."""
+    for name in [name for name in os.environ if name.startswith(OURS)]:
+        monkeypatch.delenv(name)
 
 
 def run(name: str, *arguments: object) -> subprocess.CompletedProcess[str]:
@@ -88,3 +96,11 @@ def resources(client: httpx.Client, kind: str) -> list[dict[str, Any]]:
 def totals(client: httpx.Client, *kinds: str) -> dict[str, int]:
     """How many resources of each type the service has."""
     return {kind: client.get(f"/{kind}", params={"_count": 1}).raise_for_status().json()["total"] for kind in kinds}
+
+
+def totals_close(summary: dict[str, Any]) -> None:
+    """Of each batch of an import: records = accepted + rejected, and accepted = the outcomes and what waits."""
+    for batch in summary["batches"]:
+        counts = batch["counts"]
+        assert counts["records"] == counts["accepted"] + counts["rejected"]
+        assert counts["accepted"] == sum(counts[name] for name in OUTCOMES) + batch["waiting"]

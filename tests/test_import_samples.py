@@ -14,14 +14,13 @@ from typing import Any, Self
 import duckdb
 import pytest
 
-from tests.commands import command, environment, home_with, load, resources, run, serving, totals
+from tests.commands import OUTCOMES, command, environment, home_with, load, resources, run, serving, totals
 
 SAMPLES = Path(__file__).parents[1] / "data" / "samples"
 EXPECTED: dict[str, dict[str, Any]] = json.loads((SAMPLES / "expected.json").read_text(encoding="utf-8"))
 FILES, REFERENCE = EXPECTED["files"], EXPECTED["reference"]
 SET_ASIDE, UNREADABLE = 3, 4
 LOADED = ("Task", "PaymentNotice", "QuestionnaireResponse")
-OUTCOMES = "created adopted unchanged updated superseded skipped refused in_doubt".split()
 
 ANALYST = """
 import duckdb, subprocess, sys

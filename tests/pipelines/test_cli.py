@@ -13,38 +13,9 @@ import pytest
 
 from pipelines.cli import run
 from pipelines.connections import bundled_service
-from tests.pipelines.fake_target import FakeTarget, serving
+from tests.commands import totals_close
 
 HEADER = "payment_id,patient_id,amount,paid_on,claim_id\n"
-
-
-@pytest.fixture
-def target():
-    with serving(FakeTarget()) as target:
-        target.valid_tokens.add("fixed")
-        yield target
-
-
-@pytest.fixture
-def home(tmp_path, target, monkeypatch):
-    for name in [name for name in os.environ if name.startswith(("FHIR_", "CHARTFERRY_"))]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("FHIR_BASE_URL", target.url)
-    monkeypatch.setenv("FHIR_TOKEN", "fixed")
-    home = tmp_path / "home"
-    (home / "inbox").mkdir(parents=True)
-    return home
-
-
-@pytest.fixture
-def chartferry(home, capsys):
-    def call(*arguments):
-        capsys.readouterr()
-        code = run(["--home", str(home), *arguments])
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return call
 
 
 def put(home, name="payments.csv", rows=3, first=1, text=None):
@@ -59,14 +30,6 @@ def summary(chartferry, *arguments):
     found = json.loads(out)
     assert found["exit_code"] == code
     return code, found
-
-
-def totals_close(found):
-    for batch in found["batches"]:
-        c = batch["counts"]
-        outcomes = "created adopted unchanged updated superseded skipped refused in_doubt".split()
-        assert c["records"] == c["accepted"] + c["rejected"]
-        assert c["accepted"] == sum(c[name] for name in outcomes) + batch["waiting"]
 
 
 def test_an_import_takes_the_inbox_to_the_target_and_the_tables(chartferry, home, target):

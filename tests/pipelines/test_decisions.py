@@ -1,59 +1,15 @@
 """What people decide by hand, on the command line: doubts, undo, --again, --remap, purge; all on the record."""
 
 import json
-import os
 
 import pytest
 
-from pipelines.cli import run
 from pipelines.ledger import Ledger
 from pipelines.who import user_name
-from tests.pipelines.fake_target import FakeTarget, serving
+from tests.commands import totals_close
 
 PAYMENTS = "payment_id,patient_id,amount,paid_on,claim_id\n"
 TASKS = "task_id,patient_id,description,status,requester_id\n"
-
-
-@pytest.fixture
-def target():
-    with serving(FakeTarget()) as target:
-        target.valid_tokens.add("fixed")
-        yield target
-
-
-@pytest.fixture
-def home(tmp_path, target, monkeypatch):
-    for name in [name for name in os.environ if name.startswith(("FHIR_", "CHARTFERRY_"))]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("FHIR_BASE_URL", target.url)
-    monkeypatch.setenv("FHIR_TOKEN", "fixed")
-    monkeypatch.setattr("pipelines.load.LATE_SECONDS", 0)
-    home = tmp_path / "home"
-    (home / "inbox").mkdir(parents=True)
-    return home
-
-
-@pytest.fixture
-def chartferry(home, capsys):
-    def call(*arguments):
-        capsys.readouterr()
-        code = run(["--home", str(home), *arguments])
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return call
-
-
-@pytest.fixture
-def asked(chartferry):
-    def call(*arguments):
-        code, out, err = chartferry(*arguments, "--json")
-        assert err == "" or "{" in out, err
-        found = json.loads(out)
-        assert found["exit_code"] == code
-        return found
-
-    return call
 
 
 def put(home, name, text):
@@ -79,14 +35,6 @@ def decisions(home):
         return [(row["command"], row["subject"], row["why"]) for row in ledger.decisions()]
     finally:
         ledger.close()
-
-
-def totals_close(found):
-    for batch in found["batches"]:
-        counts = batch["counts"]
-        outcomes = "created adopted unchanged updated superseded skipped refused in_doubt".split()
-        assert counts["records"] == counts["accepted"] + counts["rejected"]
-        assert counts["accepted"] == sum(counts[name] for name in outcomes) + batch["waiting"]
 
 
 # -- doubts

@@ -1,7 +1,6 @@
 """The definitions as Dagster loads them, and imports of the samples through them, against the bundled service."""
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -24,6 +23,7 @@ from pipelines.orchestration.instance import prepare_dagster_home
 from pipelines.pipeline import Result
 from pipelines.session import open_ledger
 from pipelines.validate import Validated
+from tests.commands import environment
 
 SAMPLES = Path(__file__).parents[2] / "data" / "samples"
 STAGES = ("received", "validated", "loaded")
@@ -87,8 +87,7 @@ def command(module: str, *arguments: str, environ: dict[str, str]) -> None:
 @pytest.fixture(scope="module")
 def practice(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Practice]:
     home = tmp_path_factory.mktemp("home")
-    environ = {name: value for name, value in os.environ.items() if not name.startswith(("FHIR_", "CHARTFERRY_"))}
-    environ["CHARTFERRY_HOME"] = str(home)
+    environ = environment(CHARTFERRY_HOME=str(home))
     command(
         "fhir_service", "load", "--store", str(home / "service.duckdb"), str(SAMPLES / "reference"), environ=environ
     )

@@ -15,6 +15,7 @@ import pytest
 
 from pipelines.cli import run
 from pipelines.ledger import Ledger
+from tests.commands import OUTCOMES, forget_settings, resources
 from tests.conftest import running
 
 PATIENTS = 4
@@ -86,15 +87,6 @@ def source(home, name, chosen):
     return Counter((patient, cents) for _, patient, cents in paid)
 
 
-def everything(client, kind):
-    page = client.get(f"/{kind}", params={"_count": 100}).json()
-    found = list(page.get("entry", []))
-    while following := next((link["url"] for link in page["link"] if link["relation"] == "next"), None):
-        page = client.get(following).json()
-        found += page.get("entry", [])
-    return [entry["resource"] for entry in found]
-
-
 def killed_and_ended(service, home, monkeypatch, capsys, seed, kills):
     """One run: the importer killed `kills` times at random moments, then left to its end."""
     chosen = random.Random(seed)
@@ -105,8 +97,7 @@ def killed_and_ended(service, home, monkeypatch, capsys, seed, kills):
         "FHIR_CLIENT_SECRET": credentials["client_secret"],
         "CHARTFERRY_SETTLING_SECONDS": "0",
     }
-    for name in [name for name in os.environ if name.startswith(("FHIR_", "CHARTFERRY_"))]:
-        monkeypatch.delenv(name)
+    forget_settings(monkeypatch)
     for name, value in environ.items():
         monkeypatch.setenv(name, value)
     wanted = source(home, f"s{seed}", chosen)
@@ -140,18 +131,17 @@ def check(service, home, wanted, capsys):
     records = ledger.tables()["record"].to_pylist()
     batches = ledger.batches()
     ledger.close()
-    paid = everything(service.client, "PaymentNotice")
+    paid = resources(service.client, "PaymentNotice")
     made = Counter((b["request"]["reference"][8:], int(Decimal(str(b["amount"]["value"])) * 100)) for b in paid)
     assert made == wanted
-    tasks = everything(service.client, "Task")
+    tasks = resources(service.client, "Task")
     assert len({b["description"] for b in tasks}) == len(tasks) == TASKS
     assert {record["resource_id"] for record in records} == {body["id"] for body in [*paid, *tasks]}
     assert len(records) == PAYMENTS + TASKS
     assert {record["state"] for record in records} <= {"created", "adopted"}
     for batch in batches:
-        outcomes = ("created", "adopted", "unchanged", "updated", "superseded", "skipped", "refused", "in_doubt")
         assert batch["state"] == "finished"
-        assert batch["records"] == batch["accepted"] == sum(batch[name] for name in outcomes)
+        assert batch["records"] == batch["accepted"] == sum(batch[name] for name in OUTCOMES)
     capsys.readouterr()
     assert run(["--home", str(home), "verify", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)

@@ -45,23 +45,11 @@ def loaded(tmp_path_factory):
 
 @pytest.fixture
 def home(tmp_path, loaded, monkeypatch):
-    for name in [name for name in os.environ if name.startswith(commands.OURS)]:
-        monkeypatch.delenv(name)
+    commands.forget_settings(monkeypatch)
     home = tmp_path / "home"
     shutil.copytree(loaded, home)
     (home / "inbox").mkdir()
     return home
-
-
-@pytest.fixture
-def chartferry(home, capsys):
-    def call(*arguments):
-        capsys.readouterr()
-        code = run(["--home", str(home), *map(str, arguments)])
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return call
 
 
 def put(home, text=ROWS, name="payments.csv"):

@@ -14,7 +14,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fhir_service.reference import load as load_reference
-from pipelines.cli import run
 from pipelines.feeds.catalog import load_feeds
 from pipelines.feeds.marks import Columns, csv_lead, csv_text, marked_line, unmarked_line
 from pipelines.pipeline import import_file
@@ -27,24 +26,6 @@ HEADER = "payment_id,patient_id,amount,paid_on,claim_id\n"
 EXPORTS = sorted(folder.name for folder in (HERE / "exports").iterdir() if (folder / "input").is_dir())
 
 
-@pytest.fixture
-def target():
-    with serving(FakeTarget()) as target:
-        target.valid_tokens.add("fixed")
-        yield target
-
-
-@pytest.fixture
-def home(tmp_path, target, monkeypatch):
-    for name in [name for name in os.environ if name.startswith(("FHIR_", "CHARTFERRY_"))]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("FHIR_BASE_URL", target.url)
-    monkeypatch.setenv("FHIR_TOKEN", "fixed")
-    home = tmp_path / "home"
-    (home / "inbox").mkdir(parents=True)
-    return home
-
-
 def built_in(name):
     feed = load_feeds().named(name)
     assert feed
@@ -54,15 +35,9 @@ def built_in(name):
 class Practice:
     """A home at work: files go in, commands are run, the ledger is looked into."""
 
-    def __init__(self, home, target, capsys):
-        self.home, self.target, self.capsys = home, target, capsys
+    def __init__(self, home, target, chartferry):
+        self.home, self.target, self.run = home, target, chartferry
         self.out = home.parent / "out"
-
-    def run(self, *arguments):
-        self.capsys.readouterr()
-        code = run(["--home", str(self.home), *map(str, arguments)])
-        said, wrong = self.capsys.readouterr()
-        return code, said, wrong
 
     def take(self, text, name="payments.csv"):
         path = self.home / "inbox" / name
@@ -96,8 +71,8 @@ class Practice:
 
 
 @pytest.fixture
-def practice(home, target, capsys):
-    return Practice(home, target, capsys)
+def practice(home, target, chartferry):
+    return Practice(home, target, chartferry)
 
 
 def one(files):
@@ -396,11 +371,11 @@ def test_rejects_of_a_stopped_batch_are_not_sent_behind_its_back(practice):
     assert (code, "the batch was stopped" in said) == (4, True)
 
 
-def test_the_bundled_rules_and_records_of_today_decide_a_retry(fresh_service, home, capsys, tmp_path, monkeypatch):
+def test_the_bundled_rules_and_records_of_today_decide_a_retry(fresh_service, home, chartferry, tmp_path, monkeypatch):
     """CLI-CMD-06: at a real service, whose reference data came later."""
     monkeypatch.setenv("FHIR_BASE_URL", fresh_service.url)
     monkeypatch.setenv("FHIR_TOKEN", fresh_service.headers["authorization"].removeprefix("Bearer "))
-    practice = Practice(home, None, capsys)
+    practice = Practice(home, None, chartferry)
     assert practice.take(HEADER + "k1,latecomer,1.00,2026-01-01,\n")[0] == 3
     assert "latecomer" in one(practice.export())
     service = fresh_service.service

@@ -16,22 +16,18 @@ import pytest
 
 from pipelines import up
 from pipelines.up import CannotStart, Child
+from tests.commands import environment
 
 START_SECONDS = 150
-
-
-def environment(home: Path) -> dict[str, str]:
-    named = {
-        name: value for name, value in os.environ.items() if not name.startswith(("FHIR_", "CHARTFERRY_", "DAGSTER"))
-    }
-    return {**named, "CHARTFERRY_HOME": str(home)}
 
 
 @contextmanager
 def running(home: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
     command = [sys.executable, "-m", "pipelines.cli", "up", *options]
     pipe = subprocess.PIPE
-    with subprocess.Popen(command, env=environment(home), stdout=pipe, stderr=pipe, text=True) as process:
+    with subprocess.Popen(
+        command, env=environment(CHARTFERRY_HOME=str(home)), stdout=pipe, stderr=pipe, text=True
+    ) as process:
         try:
             yield process
         finally:

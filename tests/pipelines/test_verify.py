@@ -4,9 +4,7 @@ import json
 
 import pytest
 
-from tests.pipelines.test_decisions import asked, chartferry, home, payments, put, target, tasks
-
-__all__ = ["asked", "chartferry", "home", "target"]
+from tests.pipelines.test_decisions import payments, put, tasks
 
 ANSWERS = "response_id,patient_id,questionnaire,authored,author,encounter_id,note_id,question,answer_code,answer_text\n"
 QUESTIONS = {
