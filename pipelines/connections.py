@@ -19,9 +19,12 @@ from pathlib import Path
 import httpx
 
 from fhir_service.interface.site import Site
-from pipelines.client import Capabilities, Credentials, FhirClient, TargetUnusable, is_loopback
+from pipelines.capabilities import Capabilities
+from pipelines.client import FhirClient, is_loopback
 from pipelines.pace import limiter_of, pace_of
+from pipelines.replies import TargetUnusable
 from pipelines.storage import write_whole
+from pipelines.tokens import Credentials
 
 SERVICE = (sys.executable, "-m", "fhir_service")
 STORE = "service.duckdb"

@@ -10,9 +10,10 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from itertools import islice
 from typing import Any, Protocol
 
-from pipelines.client import FhirClient, NotDone, NotSent, Refused, Reply, TargetUnusable, Unknown
+from pipelines.client import FhirClient
 from pipelines.ledger_rows import Sighting
 from pipelines.pace import AT_ONCE, Circuit
+from pipelines.replies import NotDone, NotSent, Refused, Reply, TargetUnusable, Unknown
 from pipelines.sending import TOO_LARGE, Posted, Result, Row, dated
 
 ROWS_AHEAD = 2_000

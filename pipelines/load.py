@@ -8,7 +8,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from zlib import crc32
 
 from pipelines.book import Batch, Book, Loaded
-from pipelines.client import Capabilities, FhirClient
+from pipelines.capabilities import Capabilities
+from pipelines.client import FhirClient
 from pipelines.lanes import send_by_lanes
 from pipelines.lease import Lease
 from pipelines.ledger import Ledger

@@ -1,17 +1,19 @@
-"""How kindly a target is treated: requests at once and per second, the settling time, and a circuit that stops sending.
+"""How kindly a target is treated: requests at once and per second, the settling time, pauses, and a circuit.
 
 Settings of the environment: `CHARTFERRY_AT_ONCE`, `CHARTFERRY_REQUESTS_PER_SECOND` and `CHARTFERRY_SETTLING_SECONDS`.
 """
 
+import random
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 AT_ONCE = 8
 SETTLING_SECONDS = 900.0
 FAILURES_IN_A_ROW = 5
 OPENINGS = 3
+LONGEST_WAIT_SECONDS = 300.0
 
 
 class BadPace(ValueError):
@@ -84,6 +86,29 @@ class Limiter:
 def limiter_of(pace: Pace) -> Callable[[], None]:
     """What is to be called before each request."""
     return Limiter(pace.per_second) if pace.per_second else lambda: None
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """Growing, jittered pauses (seconds) between attempts, bounded in number and length."""
+
+    attempts: int = 7
+    first: float = 0.5
+    longest: float = 30.0
+    sleep: Callable[[float], None] = time.sleep
+    random: Callable[[], float] = random.random
+
+    def pauses(self) -> Iterator[float]:
+        """One pause for each attempt but the last."""
+        for attempt in range(self.attempts - 1):
+            yield min(self.longest, self.first * 2**attempt) * (0.5 + self.random() / 2)
+
+    def wait(self, pause: float, at_least: float | None = None) -> None:
+        """Sleeps the pause, or what the target asked for (`retry-after`) when that is longer."""
+        self.sleep(min(max(pause, at_least or 0.0), LONGEST_WAIT_SECONDS))
+
+
+PATIENT = Patience()
 
 
 class Circuit:

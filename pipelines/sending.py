@@ -10,16 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from pipelines.client import (
-    FhirClient,
-    NotDone,
-    NotSent,
-    Refused,
-    Reply,
-    Unknown,
-    conditional_bundle,
-)
+from pipelines.client import FhirClient, conditional_bundle
 from pipelines.compare import same_content
+from pipelines.replies import NotDone, NotSent, Refused, Reply, Unknown
 
 PLAIN_KEY = re.compile(r"[A-Za-z0-9._~-]+")
 UNKNOWN_TRIES = 4

@@ -12,13 +12,13 @@ from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.vocabulary import check
 from pipelines.answers import feed_of
 from pipelines.batch import Received
-from pipelines.client import NotDone, NotSent, Refused, TargetUnusable, Unknown
 from pipelines.connections import Connection, connect
 from pipelines.feeds.catalog import Catalog, Feed, is_control, load_feeds
 from pipelines.ledger import Ledger
 from pipelines.orchestration.instance import prepare_dagster_home
 from pipelines.pace import USUAL, Pace, pace_of, retention_of
 from pipelines.progress import Progress
+from pipelines.replies import NotDone, NotSent, Refused, TargetUnusable, Unknown
 from pipelines.report import SweepIncomplete
 from pipelines.snapshot import Snapshot
 from pipelines.throwaway import remove_leftovers

@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from pipelines.client import FhirClient, NotDone, NotSent, Refused, Unknown
+from pipelines.client import FhirClient
 from pipelines.compare import fingerprint, moment, same_content
+from pipelines.replies import NotDone, NotSent, Refused, Unknown
 from pipelines.sending import Identity, Row, dated
 
 Body = dict[str, Any]

@@ -1,0 +1,177 @@
+"""What a target's answer says: a reply of one request or batch entry, and the exception of one that made nothing sure.
+
+A write ends in one of five ways: a reply, `Refused`, `NotDone`, `NotSent` or `Unknown`. No exception carries content.
+"""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+import httpx
+import orjson
+
+NOT_DONE = (401, 403, 413, 429)
+REFUSED = (400, 404, 405, 412, 422)
+
+
+class NotSent(Exception):
+    """No connection was made: the target surely saw nothing."""
+
+
+class Unknown(Exception):
+    """It is not known whether the target did what was asked: a lost, odd or redirected answer."""
+
+
+class TargetUnusable(Exception):
+    """The target cannot be used now; the sentence says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What the target said of one request or batch entry. `outcome` is the first issue of its OperationOutcome."""
+
+    status: int
+    location: str | None = None
+    outcome: dict[str, Any] | None = None
+    retry_after: float | None = None
+
+    @property
+    def resource_id(self) -> str | None:
+        """The id in the location: `<base>/<Type>/<id>` with or without `/_history/<n>`."""
+        if not self.location:
+            return None
+        before, slash, found = self.location.split("/_history/")[0].rstrip("/").rpartition("/")
+        return found if before and slash and found else None
+
+    @property
+    def kind(self) -> str:
+        """`created`, `existed`, `refused`, `not done` or `unknown`: what is known of the write (design, section 5)."""
+        if self.status in (200, 201) and self.resource_id:
+            return "created" if self.status == 201 else "existed"
+        if self.status in NOT_DONE or (self.status == 503 and self.outcome is not None):
+            return "not done"
+        return "refused" if self.status in REFUSED and self.outcome is not None else "unknown"
+
+
+NO_REPLY = Reply(0)
+
+
+class NotDone(Exception):
+    """The target surely did not do it, and may later: 401, 403, 413, 429, or a 503 with an OperationOutcome."""
+
+    def __init__(self, reply: Reply) -> None:
+        super().__init__(f"HTTP {reply.status}")
+        self.reply = reply
+
+
+class Refused(Exception):
+    """The target refused the request for what it is, with an OperationOutcome."""
+
+    def __init__(self, reply: Reply) -> None:
+        super().__init__(f"HTTP {reply.status}")
+        self.reply = reply
+
+
+def first_issue(body: Any) -> dict[str, Any] | None:
+    """The first issue of an OperationOutcome: `code`, `text`, `diagnostics`, `expression`; None for anything else."""
+    if not isinstance(body, dict) or body.get("resourceType") != "OperationOutcome":
+        return None
+    issues = body.get("issue")
+    first = issues[0] if isinstance(issues, list) and issues and isinstance(issues[0], dict) else {}
+    details = first.get("details")
+    expressions = first.get("expression")
+    return {
+        "code": first.get("code"),
+        "text": details.get("text") if isinstance(details, dict) else None,
+        "diagnostics": first.get("diagnostics"),
+        "expression": expressions[0] if isinstance(expressions, list) and expressions else None,
+    }
+
+
+def settled(reply: Reply) -> Reply:
+    """The reply of a write that was done, or the exception of one that was not, or may not have been."""
+    match reply.kind:
+        case "refused":
+            raise Refused(reply)
+        case "not done":
+            raise NotDone(reply)
+        case "unknown":
+            raise Unknown(f"HTTP {reply.status}")
+    return reply
+
+
+def body_of(answer: httpx.Response) -> dict[str, Any]:
+    """The object that a read was answered with; raises `Refused`, `NotDone` or `Unknown`."""
+    body = object_of(answer) if answer.status_code == 200 else None
+    if body is None and answer.status_code == 200:
+        raise Unknown("HTTP 200 without a JSON object")
+    if body is None:
+        raise Unknown(f"HTTP {settled(reply_of(answer)).status}")
+    return body
+
+
+def object_of(answer: httpx.Response) -> dict[str, Any] | None:
+    """The JSON object of an answer, whatever its status; None when it holds none."""
+    try:
+        body = orjson.loads(answer.content)
+    except orjson.JSONDecodeError:
+        return None
+    return body if isinstance(body, dict) else None
+
+
+def reply_of(answer: httpx.Response) -> Reply:
+    """An answer as a reply."""
+    outcome = None if answer.is_success else first_issue(object_of(answer))
+    return Reply(answer.status_code, answer.headers.get("location"), outcome, retry_after(answer))
+
+
+def replies_of(bundle: dict[str, Any] | None, entries: int) -> list[Reply]:
+    """The replies of a batch, one an entry; `Unknown` when they are not as many as were sent."""
+    answers = bundle.get("entry") if bundle else None
+    if bundle is None or bundle.get("type") != "batch-response" or not isinstance(answers, list):
+        raise Unknown("the answer is not a batch-response")
+    if len(answers) != entries:
+        raise Unknown(f"the answer has {len(answers)} of {entries} entries")
+    return [_entry(answer) for answer in answers]
+
+
+def _entry(answer: Any) -> Reply:
+    response = answer.get("response") if isinstance(answer, dict) else None
+    if not isinstance(response, dict):
+        return NO_REPLY
+    status, location = str(response.get("status", ""))[:3], response.get("location")
+    outcome = first_issue(response["outcome"]) if "outcome" in response else None
+    return Reply(
+        int(status) if status.isascii() and status.isdigit() else 0,
+        location if isinstance(location, str) else None,
+        outcome,
+    )
+
+
+def retry_after(answer: httpx.Response) -> float | None:
+    """Seconds that the target asks to be left alone for."""
+    value = answer.headers.get("retry-after", "")
+    if value.isascii() and value.isdigit():
+        return float(value)
+    asked = http_date(value)
+    return max(0.0, (asked - datetime.now(UTC)).total_seconds()) if asked else None
+
+
+def http_date(value: str) -> datetime | None:
+    """The moment of an HTTP-date; None for anything else."""
+    try:
+        found = parsedate_to_datetime(value) if value else None
+        return found.astimezone(UTC) if found else None
+    except (ValueError, TypeError, OverflowError):
+        return None
+
+
+def next_link(bundle: dict[str, Any]) -> str | None:
+    """Where the next page is; None on the last. Raises `Unknown`."""
+    links = bundle.get("link")
+    found = [link for link in links if isinstance(link, dict)] if isinstance(links, list) else []
+    url = next((link.get("url") for link in found if link.get("relation") == "next"), None)
+    if url is not None and not (isinstance(url, str) and url):
+        raise Unknown("the next link has no address")
+    return url
