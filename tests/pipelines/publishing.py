@@ -74,7 +74,8 @@ class Target:
         self.reports = reports
 
     def pages(self, resource_type: str) -> Iterator[dict[str, Any]]:
-        yield {"total": len(self.reports), "entry": [{"resource": each} for each in self.reports]}
+        entry = [{"resource": each} for each in self.reports]
+        yield {"resourceType": "Bundle", "type": "searchset", "total": len(self.reports), "entry": entry}
 
 
 class World:

@@ -125,7 +125,7 @@ def test_pages_that_disagree_with_the_total_are_read_again_and_then_fail(
 ) -> None:
     done = sweep(Target(report("a")), tmp_path, TARGET, clock)
     twice = Target(report("a"), report("b"), report("b"))
-    with pytest.raises(SweepIncomplete, match="counts 3 reports and its pages held 2"):
+    with pytest.raises(SweepIncomplete, match="counts 3 reports and its 2 pages held 2"):
         sweep(twice, tmp_path, TARGET, clock)
     assert twice.sweeps == 3
     assert kept(tmp_path, TARGET) == done

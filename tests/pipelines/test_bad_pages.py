@@ -1,0 +1,215 @@
+"""Sweeps of a target that answers badly: each case is what its pages are and what comes of it, over real HTTP.
+
+Whatever it answers, the reports kept before stay as they were, the message names the page, and the next sweep is whole.
+"""
+
+import json
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+from pipelines.client import Credentials, FhirClient, Patience, TargetUnusable
+from pipelines.report import Sweep, kept, sweep
+from pipelines.session import reading
+
+TARGET = "urn:uuid:5f0c7c5e-0000-4000-8000-000000000002"
+PATIENT_DATA = "Ada Marker"
+SECONDS = 0.3
+
+Page = dict[str, Any] | str | int
+
+
+def report(name: str, **fields: Any) -> dict[str, Any]:
+    text = {"status": "generated", "div": f"<div>{PATIENT_DATA}</div>"}
+    return {"resourceType": "DiagnosticReport", "id": name, "status": "final", "text": text, **fields}
+
+
+def page(*names: str, total: object = 4, next: object = None, **more: Any) -> dict[str, Any]:
+    """A page of these reports; `next`: the number of the page that its link leads to, or an address."""
+    url = f"/DiagnosticReport?page={next}" if isinstance(next, int) else next
+    links = [] if next is None else [{"relation": "next", "url": url}]
+    entry = [{"resource": report(name)} for name in names]
+    return {"resourceType": "Bundle", "type": "searchset", "total": total, "link": links, "entry": entry} | more
+
+
+def entries(*resources: object) -> dict[str, Any]:
+    return page(next=None, total=len(resources), entry=[{"resource": each} for each in resources])
+
+
+WHOLE = [page("a", "b", next=1), page("c", "d")]
+READS: dict[str, list[Page]] = {
+    "a page comes twice": [page("a", "b", next=1), page("a", "b", next=2), page("c", "d")],
+    "pages come out of order": [page("c", "d", next=1), page("b", "a")],
+    "pages overlap": [page("a", "b", next=1), page("b", "c", next=2), page("c", "d")],
+    "an empty page lies between": [page("a", "b", next=1), page(next=2), page("c", "d")],
+    "reports are added meanwhile": [page("a", "b", total=3, next=1), page("c", "d", total=4)],
+    "only the first page has a total": [WHOLE[0], {name: WHOLE[1][name] for name in ("resourceType", "entry")}],
+    "an outcome lies among the reports": [
+        page("a", "b", next=1),
+        page("c", "d", entry=[*WHOLE[1]["entry"], {"resource": {"resourceType": "OperationOutcome", "issue": []}}]),
+    ],
+    "links are absolute": [page("a", "b", next="{url}/DiagnosticReport?page=1"), WHOLE[1]],
+    "links are odd": [page("a", "b", "c", "d", link=["next", None, {}, {"url": 7}])],
+    "there are no links": [page("a", "b", "c", "d", link=None)],
+    "a 503 passes": [WHOLE[0], 503, WHOLE[1]],
+    "a cut connection passes": [WHOLE[0], "cut", WHOLE[1]],
+}
+"""What is read whole, with `a` to `d` as its reports. A fault stands before the page whose first request meets it."""
+
+FAILS: dict[str, tuple[list[Page], str]] = {
+    "the total is too high": (
+        [page("a", "b", total=5, next=1), page("c", "d", total=5)],
+        "the target counts 5 reports and its 2 pages held 4",
+    ),
+    "the total is too low": (
+        [page("a", "b", total=3, next=1), page("c", "d", total=3)],
+        "the target counts 3 reports and its 2 pages held 4",
+    ),
+    "it ends half-way": ([page("a", "b")], "the target counts 4 reports and its 1 pages held 2"),
+    "a report goes away meanwhile and hides another": (
+        [page("a", "b", next=1), page("d", total=3)],
+        "reports went away while its 2 pages were read",
+    ),
+    "the connection is cut": ([WHOLE[0], "always cut"], "page 2: RemoteProtocolError"),
+    "it stops answering": ([WHOLE[0], "always silent"], "page 2: ReadTimeout"),
+    "it breaks": ([WHOLE[0], "always 500"], "page 2: HTTP 500"),
+    "it forbids": ([WHOLE[0], "always 403"], "page 2: HTTP 403"),
+    "the links lead in a circle": (
+        [page("a", next=1), page("b", next=2), page("a", next=1)],
+        "page 4: the next links lead in a circle",
+    ),
+    "the links have no end": (
+        [page("a", next=1), *(page("a", next=n) for n in range(2, 40))],
+        "page 11: the 10 pages up to it brought nothing new, and still there is a next one",
+    ),
+    "a link leads elsewhere": (
+        [page("a", next="http://127.0.0.1:1/DiagnosticReport")],
+        "page 2: a link leads to another host",
+    ),
+    "a link leads to a look-alike": (
+        [page("a", next="{url}@127.0.0.1:1/DiagnosticReport")],
+        "page 2: a link leads to another host",
+    ),
+    "a link has no address": (
+        [page("a", link=[{"relation": "next", "url": 7}])],
+        "page 2: the next link has no address",
+    ),
+    "a page is no Bundle": (
+        [WHOLE[0], {"resourceType": "OperationOutcome", "issue": [{"diagnostics": PATIENT_DATA}]}],
+        "page 2: it is no Bundle",
+    ),
+    "a page is no JSON": ([WHOLE[0], "html"], "page 2: HTTP 200 without a JSON object"),
+    "a page is a list": ([WHOLE[0], "list"], "page 2: HTTP 200 without a JSON object"),
+    "the total is a text": ([page("a", total="4")], "page 1: its `total` is no number"),
+    "the total is missing": ([page("a", total=None)], "page 1: its `total` is no number"),
+    "entries are no list": ([page(entry={"resource": report("a")})], "page 1: its `entry` is no list"),
+    "an entry is empty": ([page(entry=[{"resource": report("a")}, {}])], "page 1: its entry 2 holds no resource"),
+    "a report has no id": (
+        [entries(report("a"), {"resourceType": "DiagnosticReport", "conclusion": PATIENT_DATA})],
+        "page 1: its entry 2 has no FHIR id",
+    ),
+    "a report's id is none": ([entries(report(PATIENT_DATA))], "page 1: its entry 1 has no FHIR id"),
+}
+
+
+class Handler(BaseHTTPRequestHandler):
+    pages: list[Page]
+    url = ""
+    sweeps = 0
+
+    def do_GET(self) -> None:
+        number = int(self.path.partition("page=")[2] or 0)
+        type(self).sweeps += number == 0
+        found = self.pages[number]
+        if isinstance(found, int) or found == "cut":  # a fault that passes
+            del self.pages[number]
+        match found:
+            case "cut" | "always cut":
+                self.connection.close()
+            case "always silent":
+                time.sleep(SECONDS * 2)
+                self.close_connection = True
+            case "always 500" | "always 403":
+                self.send(int(found[-3:]), b"{}")
+            case "html":
+                self.send(200, f"<html>{PATIENT_DATA}</html>".encode())
+            case "list":
+                self.send(200, b"[]")
+            case int():
+                self.send(found, b"")
+            case _:
+                self.send(200, json.dumps(found).replace("{url}", self.url).encode())
+
+    def send(self, status: int, content: bytes) -> None:
+        self.send_response(status)
+        self.send_header("content-length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def server() -> Iterator[type[Handler]]:
+    """A server whose `pages` a test sets."""
+    scripted: type[Handler] = type("Scripted", (Handler,), {"pages": [], "sweeps": 0})
+    with ThreadingHTTPServer(("127.0.0.1", 0), scripted) as http:
+        http.daemon_threads, http.handle_error = True, lambda *_: None  # type: ignore[method-assign]
+        scripted.url = f"http://127.0.0.1:{http.server_port}"
+        threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.01}).start()
+        yield scripted
+        http.shutdown()
+
+
+def sweep_of(server: type[Handler], pages: Sequence[Page], home: Path) -> Sweep:
+    server.pages = list(pages)
+    patience = Patience(attempts=2, sleep=lambda _: None)
+    timeout = SECONDS if "always silent" in pages else 60.0
+    client = FhirClient(server.url, Credentials(token="t"), timeout=timeout, patience=patience)
+    try:
+        with reading("DiagnosticReport"):
+            return sweep(client, home, TARGET)
+    finally:
+        client.close()
+
+
+def ids(done: Sweep) -> list[str]:
+    with duckdb.connect() as db:
+        return [name for (name,) in db.read_parquet(str(done.path)).order("report_id").project("report_id").fetchall()]
+
+
+@pytest.mark.parametrize("case", READS)
+def test_the_sweep_is_whole_although(case: str, server: type[Handler], tmp_path: Path) -> None:
+    """REPORT-06"""
+    done = sweep_of(server, READS[case], tmp_path)
+    assert (done.total, ids(done)) == (4, ["a", "b", "c", "d"])
+
+
+@pytest.mark.parametrize("case", FAILS)
+def test_the_sweep_fails_and_says_where_when(case: str, server: type[Handler], tmp_path: Path) -> None:
+    """REPORT-06, REPORT-25: what was kept stays, and the next sweep is whole."""
+    before = sweep_of(server, [page("a", "x", total=2)], tmp_path)
+    pages, why = FAILS[case]
+    with pytest.raises(TargetUnusable) as failure:
+        sweep_of(server, pages, tmp_path)
+    assert str(failure.value) == f"DiagnosticReport could not be read from the target ({why})"
+    assert failure.value.__suppress_context__
+    assert (kept(tmp_path, TARGET), ids(before)) == (before, ["a", "x"])
+    after = sweep_of(server, WHOLE, tmp_path)
+    assert (after.total, after.new, after.changed, after.gone) == (4, 3, 0, 1)
+
+
+def test_pages_that_disagree_with_the_total_are_read_three_times(server: type[Handler], tmp_path: Path) -> None:
+    """REPORT-06: what moved meanwhile may stand still the next time; what is no page is not asked for again."""
+    for total, times in ((2, 3), ("2", 1)):
+        server.sweeps = 0
+        with pytest.raises(TargetUnusable):
+            sweep_of(server, [page("a", total=total)], tmp_path)
+        assert server.sweeps == times
