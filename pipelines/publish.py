@@ -6,11 +6,12 @@ old or the new.
 
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from importlib.metadata import version
+from itertools import count as numbers
 from os import getpid
 from pathlib import Path
 
@@ -57,7 +58,14 @@ NO_SWEEP = """SELECT NULL::VARCHAR AS report_id, NULL::JSON AS body, now() AS fi
 
 
 class PublicationError(Exception):
-    """The tables are not what they must be; nothing was published. Names the checks that failed, without data."""
+    """The tables are not what they must be; nothing was published. Names the checks that failed, without data.
+
+    by_table: the statements about single tables that are not true.
+    """
+
+    def __init__(self, message: str, by_table: Mapping[str, Sequence[str]] | None = None) -> None:
+        super().__init__(message)
+        self.by_table = {name: list(untrue) for name, untrue in (by_table or {}).items() if untrue}
 
 
 @dataclass(frozen=True)
@@ -269,12 +277,13 @@ TOTALS: dict[str, str] = {
 
 def _check(db: duckdb.DuckDBPyConnection, tables: list[ReportTable], sweep: Sweep) -> None:
     """Raises `PublicationError` with every statement about the tables that is not true."""
-    failed = [name for table in tables for name in _false_of(db, table)]
+    by_table = {table.name: _false_of(db, table) for table in tables}
+    failed = [name for untrue in by_table.values() for name in untrue]
     failed += [name for name, query in TOTALS.items() if _count(db, query) != 0]
     if _count(db, "SELECT count(*) FROM diagnostic_report") != sweep.total:
         failed.append("diagnostic_report has as many rows as the target counts reports")
     if failed:
-        raise PublicationError(f"not published, because these are not true: {'; '.join(failed)}")
+        raise PublicationError(f"not published, because these are not true: {'; '.join(failed)}", by_table)
 
 
 def _false_of(db: duckdb.DuckDBPyConnection, table: ReportTable) -> list[str]:
@@ -305,7 +314,16 @@ def _put_in_place(build: Path, final: Path, published_at: str) -> None:
         part = final.with_name(".reports.previous")
         part.hardlink_to(final)
         part.replace(final.with_name("reports.previous.duckdb"))
-    foreign = final.with_name(f"{final.name}.wal")
-    with suppress(FileNotFoundError):
-        foreign.rename(final.with_name(f"reports.foreign-{published_at.replace(':', '')}.wal"))
+    _move_foreign_wal(final, published_at)
     replace_whole(build, final, READ_ONLY)
+    _move_foreign_wal(final, published_at)
+
+
+def _move_foreign_wal(final: Path, published_at: str) -> None:
+    """What one who opened the file for writing left behind: DuckDB would apply it to whatever has the name now."""
+    stamp = published_at.replace(":", "")
+    with suppress(FileNotFoundError):
+        for number in numbers(1):
+            aside = final.with_name(f"reports.foreign-{stamp}{f'-{number}' if number > 1 else ''}.wal")
+            if not aside.exists():
+                final.with_name(f"{final.name}.wal").rename(aside)

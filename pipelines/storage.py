@@ -10,6 +10,8 @@ from pathlib import Path
 import duckdb
 
 MEMORY_LIMIT = "160MB"
+READABLE_SINCE = "v1.0.0"
+"""Database files are written so that every DuckDB from this version on reads them."""
 
 
 def replace_whole(part: Path, final: Path, mode: int = 0o600) -> None:
@@ -50,6 +52,7 @@ def session(spill: Path, database: Path | None = None) -> Iterator[duckdb.DuckDB
         "memory_limit": MEMORY_LIMIT,
         "temp_directory": str(spill),
         "preserve_insertion_order": False,
+        "storage_compatibility_version": READABLE_SINCE,
     }
     try:
         with duckdb.connect(str(database or ":memory:"), config=config) as connection:
