@@ -37,10 +37,9 @@ def _refuse_constant(_: str) -> NoReturn:
     raise Malformed("NaN and infinities are not JSON")
 
 
-_DECODER = json.JSONDecoder(
-    object_pairs_hook=_object, parse_float=Decimal, parse_int=Decimal, parse_constant=_refuse_constant
-)
-
+_NUMBERS: dict[str, Any] = {"parse_float": Decimal, "parse_int": Decimal, "parse_constant": _refuse_constant}
+_QUICK = json.JSONDecoder(**_NUMBERS)
+_CAREFUL = json.JSONDecoder(**_NUMBERS, object_pairs_hook=_object)
 
 DEEPEST = 100
 """Levels of nesting in a body: far more than any form has, far fewer than what walks over bodies can bear."""
@@ -50,7 +49,8 @@ def parse_json(raw: bytes | str) -> Any:
     """The value of a JSON text, every number a Decimal. Refuses duplicate keys, NaN, deep nesting and bad UTF-8."""
     try:
         text = raw if isinstance(raw, str) else raw.decode("utf-8")
-        value = _DECODER.decode(text)
+        found = _quickly(text)
+        value = _CAREFUL.decode(text) if found is None else found
     except UnicodeDecodeError:
         raise Malformed("the text is not UTF-8") from None
     except json.JSONDecodeError as error:
@@ -59,9 +59,31 @@ def parse_json(raw: bytes | str) -> Any:
         raise Malformed("the text is nested too deeply") from None
     except InvalidOperation:
         raise Malformed("a number is beyond what can be computed with") from None
-    if text.count("[") + text.count("{") > DEEPEST and _too_deep(value):
+    if found is None and _too_deep(value):
         raise Malformed("the text is nested too deeply")
     return value
+
+
+_WRITTEN_LEVELS = 254
+"""What orjson writes, and not one more."""
+
+
+def _quickly(text: str) -> Any | None:
+    """The value of a text that surely repeats no key and is not too deep; None where a careful look is needed.
+
+    The value is written again, with as many levels around it as leave it those that it may have. A repeated key would
+    miss its quotation marks then, of which there are as many as in the text, unless one was escaped by its number.
+    Numbers are written as booleans, so that none needs a mark.
+    """
+    try:
+        value = _QUICK.decode(text)
+        wrapped = value
+        for _ in range(_WRITTEN_LEVELS - DEEPEST):
+            wrapped = [wrapped]
+        marks = orjson.dumps(wrapped, default=bool).count(b'"')
+    except (ValueError, TypeError, RecursionError, InvalidOperation):
+        return None
+    return value if marks == text.count('"') and "\\u0022" not in text else None
 
 
 def _too_deep(value: Any) -> bool:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fhir_service.interface import datatypes
 from fhir_service.interface.datatypes import (
     Malformed,
     dump_json,
@@ -84,6 +85,7 @@ def test_numbers_keep_every_digit_through_json(number: Decimal) -> None:
     "text",
     [
         '{"a":1,"a":2}',
+        '{"a":1,"a":"\\u0022\\u0022"}',
         '{"a":NaN}',
         '{"a":-Infinity}',
         "",
@@ -98,4 +100,35 @@ def test_numbers_keep_every_digit_through_json(number: Decimal) -> None:
 def test_what_is_not_json_as_the_interface_takes_it_is_refused(text: str) -> None:
     """COMMON-32, COMMON-33, COMMON-34."""
     with pytest.raises(Malformed):
+        parse_json(text)
+
+
+leaves = st.sampled_from(
+    ['"a"', '":"', '"\\""', '"\\u0022"', '"\\\\"', "1.50", "-0", "true", "null", "[]", "{}", '"]"', '"{"']
+)
+keys = st.sampled_from(['"a"', '"b"', '"\\u0061"', '"\\""', '"\\u0022"'])
+
+
+def _joined(parts: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    lists = st.lists(parts, max_size=3).map(lambda found: f"[{', '.join(found)}]")
+    pairs = st.lists(st.tuples(keys, parts).map(" : ".join), max_size=3)
+    return lists | pairs.map(lambda found: "{" + ",".join(found) + "}")
+
+
+@given(st.recursive(leaves, _joined, max_leaves=12))
+def test_the_quick_way_to_read_json_finds_what_the_careful_one_finds(text: str) -> None:
+    """COMMON-32, COMMON-33: whatever keys, quotation marks and brackets stand in keys and strings."""
+    try:
+        expected = datatypes._CAREFUL.decode(text)
+    except Malformed:
+        with pytest.raises(Malformed):
+            parse_json(text)
+    else:
+        assert parse_json(text) == expected
+
+
+@pytest.mark.parametrize("text", ['["]",' * 101 + '"x"' + "]" * 101, '["]",{"[":' * 51 + "1" + "}]" * 51])
+def test_brackets_in_strings_hide_no_depth(text: str) -> None:
+    """COMMON-32"""
+    with pytest.raises(Malformed, match="too deeply"):
         parse_json(text)
