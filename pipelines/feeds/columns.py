@@ -159,9 +159,8 @@ def time(text: str, conventions: Conventions) -> object:
             return read(text, conventions.zone)
         except (ValueError, OverflowError):
             continue
-    return Fault(
-        "FEED-FILE-09", "no date or datetime of ISO 8601, nor of the feed's dates, that exists in the calendar"
-    )
+    forms = " or ".join(["ISO 8601", *conventions.dates])
+    return Fault("FEED-FILE-09", f"no date or time that exists in the calendar, written as {forms}")
 
 
 def _iso_time(text: str, zone: tzinfo) -> str | Fault:

@@ -50,8 +50,10 @@ SIGNS: Mapping[str, tuple[str, ...]] = {
 
 
 class Seen(NamedTuple):
-    """A column of the export: how the feed file names it, and what its cells look like. dates: formats, those as good
-    together."""
+    """A column of the export: how the feed file names it, and what its cells look like.
+
+    dates: formats, those as good together. texts: how many different ones, where they are words and few.
+    """
 
     name: str
     label: str
@@ -60,6 +62,7 @@ class Seen(NamedTuple):
     numbers: Numbers | None
     distinct: bool
     filled: bool
+    texts: int
 
 
 def draft(path: Path, kind: str | None = None) -> str:
@@ -96,7 +99,9 @@ def _seen(name: str, label: str, cells: Sequence[str], rows: int) -> Seen:
     iso = most(cells, is_iso)
     dates = () if iso else tuple(date_formats(cells[:_LOOKED_AT]))
     numbers = None if iso or dates else numbers_of(cells)
-    return Seen(name, label, iso, dates, numbers, len(set(cells)) == len(cells) > 1, len(cells) == rows > 0)
+    number = len(set(cells))
+    texts = number if 1 < number <= _FEW and number < len(cells) and not (iso or dates or numbers) else 0
+    return Seen(name, label, iso, dates, numbers, number == len(cells) > 1, len(cells) == rows > 0, texts)
 
 
 _LOOKED_AT = 100
@@ -202,7 +207,7 @@ def _head(path: Path, kind: str, export: Export) -> Iterator[str]:
     first, *rest = path.name.removesuffix(".gz").split(".")
     stem = re.sub(r"[\d_\-]+$", "", first) or first
     name = re.sub(r"[^A-Za-z0-9_\-]+", "-", stem).strip("-_")[:40] or "feed"
-    yield "# Drafted from one export. Lines that say DECIDE want a look."
+    yield "# Drafted from one export. Lines that say DECIDE want a person."
     yield "# Then: chartferry feeds check THIS_FILE --sample EXPORT"
     yield f"name = {_text(name)}"
     yield f"source = {_text(name)}  # DECIDE: the system that made the keys; one name for all its exports"
@@ -243,20 +248,43 @@ def _forms(export: Export, kind: str, chosen: Mapping[str, Seen]) -> Iterator[st
 
 
 def _mapping(kind: str, chosen: Mapping[str, Seen], columns: Sequence[Seen], export: Export) -> Iterator[str]:
-    yield '# [take]  # DECIDE: are all rows wanted? Otherwise conditions, such as: TYPE = "PAYMENT"'
-    yield ""
+    spare = [seen for seen in columns if seen not in chosen.values()]
+    yield from _choice(spare)
+    yield from _trailer(export, chosen.get(KINDS[kind].key))
     yield "[columns]"
     wide = kind == "answers" and "question" not in chosen
     for column in KINDS[kind].columns:
         if column.shape == "comments" or (wide and (column.name == "question" or column.name.startswith("answer_"))):
             continue
         yield from _line(column, chosen.get(column.name), export)
-    spare = [seen for seen in columns if seen not in chosen.values()]
     if wide:
         yield "\n[questions]  # a column per question: its linkId or code = the column"
         yield from (f'# "..." = {_text(seen.name)}  # DECIDE' for seen in spare)
     elif spare:
         yield "\n# Not used: " + ", ".join(_text(seen.name) for seen in spare)
+
+
+def _choice(spare: Sequence[Seen]) -> Iterator[str]:
+    """How to take some of the rows, by a column that tells kinds of rows apart, where there is one."""
+    telling = next((seen for seen in spare if seen.texts and set(_words(seen.label)) & _TELLING), None)
+    which = f" {_text(telling.name)} has {telling.texts} different texts;" if telling else ""
+    yield f"# DECIDE: are all rows wanted?{which} otherwise say which are:"
+    yield "# [take]"
+    yield f'# {_text(telling.name) if telling else "TYPE"} = "..."'
+    yield ""
+
+
+_TELLING = set("type typ kind art status state method transaction category class direction vorgang".split())
+_FEW = 12
+
+
+def _trailer(export: Export, key: Seen | None) -> Iterator[str]:
+    if export.trailer:
+        yield "# DECIDE: the last row is unlike the others. If it is a total, say how it is told and what it counts:"
+        yield "# [trailer]"
+        yield f'# when = {{ {_text(key.name if key else "...")} = "..." }}'
+        yield '# rows = "..."  # the column with the number of rows; amount = "..." where it has the sum'
+        yield ""
 
 
 def _line(column: Column, seen: Seen | None, export: Export) -> Iterator[str]:
@@ -267,12 +295,9 @@ def _line(column: Column, seen: Seen | None, export: Export) -> Iterator[str]:
     source = _text(seen.name) if export.form == "ndjson" or not seen.name.startswith("#") else seen.name[1:]
     note = _NOTES.get(column.name, "")
     if isinstance(column.shape, tuple):
-        note = f"DECIDE: {' or '.join(column.shape)} ids of the chart? Otherwise a crosswalk (docs/feeds.md)"
-    if column.required or (seen.filled and export.form == "csv"):
-        value = source
-    else:
-        value = f"{{ column = {source}, optional = true }}" if export.form == "csv" else source
-    yield f"{column.name} = {value}" + (f"  # {note}" if note else "")
+        walk = f'{{ column = {source}, crosswalk = {{ file = "....csv", from = "...", to = "..." }} }}'
+        note = f"DECIDE: {' or '.join(column.shape)} ids of the chart? If not: {walk}"
+    yield f"{column.name} = {source}" + (f"  # {note}" if note else "")
 
 
 _HINTS = {

@@ -1,5 +1,7 @@
 """What the first rows of an export become by a feed: for the terminal of the person who writes the feed."""
 
+import re
+from collections import Counter
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -20,25 +22,29 @@ def sample_lines(feed: Feed, path: Path, rows: int) -> Iterator[str]:
     """The first rows, line by line: taken or not, each value, each problem. Raises Unreadable."""
     with Reader(path, path.name, feed.file, feed.format_of(path.name)) as reader:
         mapper = Mapper(feed, reader.header, path.name)
-        shown = 0
+        shown: Counter[str] = Counter()
         for chunk in reader.chunks():
-            for line, lines in sorted(_chunk(mapper, chunk, rows - shown)):
+            for line, lines in sorted(_chunk(mapper, chunk, rows - shown.total())):
                 yield f"{path.name}: line {line}: {lines[0]}"
                 yield from (f"  {text}" for text in lines[1:])
-                shown += 1
-            if shown >= rows:
-                return
-        if not shown:
-            yield f"{path.name}: no rows"
+                shown[re.split("[:,]", lines[0])[0]] += 1
+            if shown.total() >= rows:
+                break
+        counts = ", ".join(f"{number} {what}" for what, number in shown.items())
+        yield f"{path.name}: {f'of the first {shown.total()} rows {counts}' if shown else 'no rows'}"
 
 
 def _chunk(mapper: Mapper, chunk: Chunk, most: int) -> list[tuple[int, list[str]]]:
     found = [(row.line, [f"rejected: {row.fault.message}"]) for row in chunk.bad]
     rows = chunk.rows[:most]
     taken = mapper.taken(mapper.rows(rows)) if rows else None
+    trailer = mapper.feed.file.trailer
+    last = mapper.holds(mapper.rows(rows), trailer.when) if rows and trailer else [False] * len(rows)
     wanted = []
     for place, row in enumerate(rows):
-        if taken is not None and not taken[place]:
+        if last[place]:
+            found.append((chunk.line[place], ["trailer"]))
+        elif taken is not None and not taken[place]:
             found.append((chunk.line[place], ["not taken"]))
         elif mapper.feed.file.resources and "resourceType" in row:
             found.append((chunk.line[place], [f"taken, a whole resource ({row['resourceType']})"]))

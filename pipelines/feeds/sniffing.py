@@ -37,7 +37,10 @@ _MOST = 0.8
 
 @dataclass
 class Export:
-    """The beginning of an export. header: the line that it stands on, 0 for none. names: of its columns."""
+    """The beginning of an export. header: the line that it stands on, 0 for none. names: of its columns.
+
+    trailer: whether the file ends with a row unlike the others, which is not among the rows.
+    """
 
     form: str
     encoding: str
@@ -46,6 +49,7 @@ class Export:
     names: list[str] = field(default_factory=list)
     rows: list[list[str]] = field(default_factory=list)
     objects: list[dict[str, object]] = field(default_factory=list)
+    trailer: bool = False
 
     def column(self, place: int) -> list[str]:
         """The cells of a column that hold something."""
@@ -57,11 +61,14 @@ def look_at(path: Path) -> Export:
     start = _start(path)
     encoding, text = _decoded(path.name, start)
     lines = text.splitlines(keepends=True)
-    if len(start) >= HEAD:
-        lines = lines[:-1]
-    if objects := _objects(lines):
+    whole = len(start) < HEAD
+    if objects := _objects(lines if whole else lines[:-1]):
         return Export("ndjson", encoding, objects=objects)
-    return _table(path.name, encoding, lines)
+    export = _table(path.name, encoding, lines if whole else lines[:-1])
+    if whole and _ends_with_a_trailer(export.rows):
+        export.rows.pop()
+        export.trailer = True
+    return export
 
 
 def _start(path: Path) -> bytes:
@@ -152,6 +159,16 @@ def _agreement(rows: Sequence[tuple[int, list[str]]]) -> tuple[float, int]:
     width = _width(rows)
     share = sum(len(cells) == width for _, cells in rows) / len(rows)
     return (share if width > 1 else 0.0), width
+
+
+def _ends_with_a_trailer(rows: Sequence[Sequence[str]]) -> bool:
+    """Whether the last row leaves several columns empty, or out, that every other row fills."""
+    *others, last = rows if 3 < len(rows) < ROWS - 1 else ([], [])
+    if not others:
+        return False
+    width = Counter(map(len, others)).most_common(1)[0][0]
+    filled = [place for place in range(width) if all(place < len(row) and row[place].strip() for row in others)]
+    return sum(place >= len(last) or not last[place].strip() for place in filled) > 1
 
 
 def _is_header(names: Sequence[str], body: Sequence[Sequence[str]]) -> bool:

@@ -67,6 +67,17 @@ def test_a_date_that_can_be_read_in_two_ways_is_to_be_decided(tmp_path: Path) ->
     assert 'dates = ["%m/%d/%Y"]  # DECIDE: the sample fits %d/%m/%Y too' in text
 
 
+def test_a_draft_says_what_tells_rows_apart_and_that_a_total_ends_the_file(tmp_path: Path) -> None:
+    """FEED-FILE-08."""
+    rows = "".join(f"{n};p{n};{n}.50;2024-05-0{n};{'SALE' if n % 2 else 'VOID'}\n" for n in range(1, 6))
+    export = "Receipt;Patient;Amount;Date;Type\n" + rows
+    text = draft(written(tmp_path, "till.csv", export + "TOTAL;;15.00;;\n"))
+    assert 'are all rows wanted? "Type" has 2 different texts' in text
+    assert '# [trailer]\n# when = { "Receipt" = "..." }\n' in text
+    assert not re.search("SALE|VOID|TOTAL", text)
+    assert "trailer" not in draft(written(tmp_path, "till.csv", export))
+
+
 @pytest.mark.parametrize("case", sorted(folder.name for folder in GOLDEN.iterdir() if (folder / "input").is_dir()))
 def test_every_golden_export_has_a_draft_that_is_toml(case: str) -> None:
     """FEED-FILE-08."""
@@ -105,7 +116,7 @@ def test_the_first_rows_of_a_sample_are_shown_as_what_they_become(
     assert "bank_1.txt: line 1: taken\n  payment_id  17-1\n  patient_id  Patient/p1\n  amount      1250.00\n" in shown
     assert "bank_1.txt: line 3: not taken\n" in shown
     assert "bank_1.txt: line 6: rejected: 5 fields where the first row has 7\n" in shown
-    assert "  problem in #5: no date or datetime" in shown
+    assert "  problem in #5: no date or time" in shown
 
 
 def test_a_sample_shows_refunds_and_answers(capsys: pytest.CaptureFixture[str]) -> None:
