@@ -8,8 +8,6 @@ import multiprocessing
 import os
 import random
 import time
-from collections import Counter
-from decimal import Decimal
 
 import pytest
 
@@ -17,6 +15,7 @@ from pipelines.cli import run
 from pipelines.ledger import Ledger
 from tests.commands import OUTCOMES, forget_settings, resources
 from tests.conftest import running
+from tests.pipelines.payers import paid, payments, practice
 
 PATIENTS = 4
 PAYMENTS = 120
@@ -34,31 +33,8 @@ def preloaded():
 def service(request, tmp_path):
     folder = tmp_path / "service"
     folder.mkdir()
-    world = folder / "world"
-    world.mkdir()
-    people = [{"resourceType": "Patient", "id": f"p{n}", "name": [{"family": "A"}]} for n in range(PATIENTS)]
-    claims = [claim(n) for n in range(PATIENTS)]
-    staff = [{"resourceType": "Practitioner", "id": "a", "name": [{"family": "B"}]}]
-    for name, bodies in (("patient", people), ("claim", claims), ("practitioner", staff)):
-        (world / f"{name}.ndjson").write_text("".join(json.dumps(body) + "\n" for body in bodies))
-    with running(folder, world=world, interface_only=request.param) as found:
+    with running(folder, world=practice(folder / "world", PATIENTS), interface_only=request.param) as found:
         yield found
-
-
-def claim(number):
-    return {
-        "resourceType": "Claim",
-        "id": f"c{number}",
-        "status": "active",
-        "type": {"coding": [{"code": "professional"}]},
-        "use": "claim",
-        "provider": {"reference": "Practitioner/a"},
-        "priority": {"coding": [{"code": "normal"}]},
-        "insurance": [{"sequence": 1, "focal": True, "coverage": {"display": "none"}}],
-        "patient": {"reference": f"Patient/p{number}"},
-        "created": "2026-01-01",
-        "total": {"value": 1_000_000, "currency": "USD"},
-    }
 
 
 def an_import(home, environ):
@@ -73,18 +49,13 @@ def source(home, name, chosen):
     """Payments and tasks of this run: equal ones among them, and what they come to by patient."""
     home.mkdir()
     (home / "inbox").mkdir()
-    paid = [
-        (f"{name}-{n}", f"p{chosen.randrange(PATIENTS)}", chosen.choice([100, 100, 250, 999])) for n in range(PAYMENTS)
-    ]
-    lines = [f"{key},{patient},{cents / 100:.2f},2026-02-01," for key, patient, cents in paid]
-    (home / "inbox" / "payments.csv").write_text(
-        "\n".join(["payment_id,patient_id,amount,paid_on,claim_id", *lines, ""])
-    )
+    text, wanted = payments(name, PAYMENTS, PATIENTS, chosen)
+    (home / "inbox" / "payments.csv").write_text(text)
     lines = [f"{name}-{n},p{n % PATIENTS},{name} call {n},requested,a" for n in range(TASKS)]
     (home / "inbox" / "tasks.csv").write_text(
         "\n".join(["task_id,patient_id,description,status,requester_id", *lines, ""])
     )
-    return Counter((patient, cents) for _, patient, cents in paid)
+    return wanted
 
 
 def killed_and_ended(service, home, monkeypatch, capsys, seed, kills):
@@ -131,12 +102,11 @@ def check(service, home, wanted, capsys):
     records = ledger.tables()["record"].to_pylist()
     batches = ledger.batches()
     ledger.close()
-    paid = resources(service.client, "PaymentNotice")
-    made = Counter((b["request"]["reference"][8:], int(Decimal(str(b["amount"]["value"])) * 100)) for b in paid)
-    assert made == wanted
+    notices = resources(service.client, "PaymentNotice")
+    assert paid(notices) == wanted
     tasks = resources(service.client, "Task")
     assert len({b["description"] for b in tasks}) == len(tasks) == TASKS
-    assert {record["resource_id"] for record in records} == {body["id"] for body in [*paid, *tasks]}
+    assert {record["resource_id"] for record in records} == {body["id"] for body in [*notices, *tasks]}
     assert len(records) == PAYMENTS + TASKS
     assert {record["state"] for record in records} <= {"created", "adopted"}
     for batch in batches:

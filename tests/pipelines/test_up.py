@@ -4,11 +4,8 @@ import os
 import re
 import signal
 import socket
-import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
@@ -16,65 +13,15 @@ import pytest
 
 from pipelines import up
 from pipelines.up import CannotStart, Child
-from tests.commands import environment
-
-START_SECONDS = 150
-
-
-@contextmanager
-def running(home: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, "-m", "pipelines.cli", "up", *options]
-    pipe = subprocess.PIPE
-    with subprocess.Popen(
-        command, env=environment(CHARTFERRY_HOME=str(home)), stdout=pipe, stderr=pipe, text=True
-    ) as process:
-        try:
-            yield process
-        finally:
-            if process.poll() is None:
-                process.kill()
-
-
-def addresses(process: subprocess.Popen[str]) -> dict[str, str]:
-    """What it prints, until it says how to end it."""
-    assert process.stdout
-    found: dict[str, str] = {}
-    for line in process.stdout:
-        name, *rest = line.split()
-        found[name] = rest[0] if rest else ""
-        if line.startswith("Ctrl-C"):
-            break
-    return found
-
-
-def processes_of(home: Path) -> list[int]:
-    """The processes that run in the home's environment."""
-    wanted, found = f"CHARTFERRY_HOME={home}".encode(), []
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            if wanted in (folder / "environ").read_bytes().split(b"\0"):
-                found.append(int(folder.name))
-        except OSError:
-            continue
-    return [pid for pid in found if pid != os.getpid()]
-
-
-def gone(home: Path, seconds: float) -> bool:
-    until = time.monotonic() + seconds
-    while processes_of(home):
-        if time.monotonic() > until:
-            return False
-        time.sleep(0.2)
-    return True
+from tests.standing import addresses, gone, processes_of, running_up
 
 
 @pytest.mark.long
-@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="reads the processes of Linux")
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_it_answers_at_its_addresses_and_leaves_no_process_behind(tmp_path: Path, ending: signal.Signals) -> None:
     """CLI-CMD-13, STATE-HOME-05: all three on loopback until interrupted; even a kill leaves nothing behind."""
     home = tmp_path / "home"
-    with running(home, "--port", "0", "--web-port", "0") as process:
+    with running_up(home, "--port", "0", "--web-port", "0") as process:
         found = addresses(process)
         assert httpx.get(f"{found['service']}/health", timeout=10).status_code == 200
         answer = httpx.post(
@@ -91,7 +38,7 @@ def test_it_answers_at_its_addresses_and_leaves_no_process_behind(tmp_path: Path
         process.send_signal(ending)
         code = process.wait(120)
     assert code == (-signal.SIGKILL if ending == signal.SIGKILL else 0)
-    assert gone(home, 60)
+    assert gone(home)
 
 
 def test_a_port_that_is_taken_is_one_clear_line(tmp_path: Path) -> None:
@@ -99,7 +46,7 @@ def test_a_port_that_is_taken_is_one_clear_line(tmp_path: Path) -> None:
         other.bind(("127.0.0.1", 0))
         other.listen()
         port = other.getsockname()[1]
-        with running(tmp_path / "home", "--port", "0", "--web-port", str(port)) as process:
+        with running_up(tmp_path / "home", "--port", "0", "--web-port", str(port)) as process:
             said, errors = process.communicate(timeout=60)
     assert process.returncode == 6
     assert said == ""
@@ -114,7 +61,7 @@ def test_what_does_not_start_says_its_last_words_and_nothing_stays(
     home = tmp_path / "home"
     home.mkdir()
     (home / "service.duckdb").write_bytes(b"no store" * 1000)
-    with running(home, "--port", "0", "--web-port", "0") as process:
+    with running_up(home, "--port", "0", "--web-port", "0") as process:
         _, errors = process.communicate(timeout=60)
     assert process.returncode == 6
     assert errors.startswith("chartferry: service did not start: ")

@@ -1,0 +1,167 @@
+"""`chartferry up` as a process of its own: its addresses and processes, and what its Dagster says of runs and files."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+
+from tests.commands import command, environment
+
+PATIENCE_SECONDS = 600
+"""Far more than anything takes: a test waits for what it wants to see, and fails when nothing moves any more."""
+
+PARTITIONS = """query ($asset: [String!]!) { assetNodeOrError(assetKey: {path: $asset}) { ... on AssetNode {
+    assetPartitionStatuses { ... on DefaultPartitionStatuses {
+        materializedPartitions failedPartitions materializingPartitions unmaterializedPartitions } } } } }"""
+RUNS = """{ runsOrError(limit: 100) { ... on Runs { results { runId status jobName tags { key value } } } } }"""
+EVENTS = """query ($run: ID!) { logsForRun(runId: $run) { ... on EventConnection { events {
+    ... on MessageEvent { message } } } } }"""
+CHILDREN = {"service": "fhir_service serve", "Dagster": "attended web", "daemon": "attended daemon"}
+UNDER_WAY = ("NOT_STARTED", "MANAGED", "QUEUED", "STARTING", "STARTED", "CANCELING")
+
+
+@dataclass
+class Standing:
+    """What is up: the process of the supervisor, and the addresses that it printed."""
+
+    home: Path
+    process: subprocess.Popen[str]
+    addresses: dict[str, str]
+
+    def ask(self, query: str, **variables: Any) -> dict[str, Any]:
+        """What Dagster answers. A web server that is being started anew is asked again."""
+
+        def answer() -> dict[str, Any] | None:
+            try:
+                body = {"query": query, "variables": variables}
+                said = httpx.post(f"{self.addresses['Dagster']}/graphql", json=body, timeout=120, trust_env=False)
+            except httpx.TransportError:
+                return None
+            assert "errors" not in said.json(), said.json()["errors"]
+            return dict(said.json()["data"])
+
+        found: dict[str, Any] = until(answer, "Dagster answers")
+        return found
+
+    def partitions(self, feed: str, stage: str = "loaded") -> dict[str, str]:
+        """State by partition: materialized, failed, materializing, unmaterialized."""
+        node = self.ask(PARTITIONS, asset=[feed, stage])["assetNodeOrError"]
+        found = node["assetPartitionStatuses"]
+        return {key: state.removesuffix("Partitions") for state, keys in found.items() for key in keys}
+
+    def runs(self) -> list[dict[str, Any]]:
+        """The runs, newest first; each with its tags as a dict."""
+        found = self.ask(RUNS)["runsOrError"]["results"]
+        return [run | {"tags": {tag["key"]: tag["value"] for tag in run["tags"]}} for run in found]
+
+    def nothing_under_way(self) -> bool:
+        return not any(run["status"] in UNDER_WAY for run in self.runs())
+
+    def messages(self, run_id: str) -> list[str]:
+        """The messages of a run's event log."""
+        events = self.ask(EVENTS, run=run_id)["logsForRun"]["events"]
+        return [event["message"] for event in events if "message" in event]
+
+    def child(self, name: str) -> psutil.Process | None:
+        """The process of this name that the supervisor runs now: service, Dagster or daemon."""
+        for child in psutil.Process(self.process.pid).children():
+            with gone_is_none():
+                if CHILDREN[name] in " ".join(child.cmdline()):
+                    return child
+        return None
+
+
+@contextmanager
+def gone_is_none() -> Iterator[None]:
+    """Processes end while one looks at them."""
+    try:
+        yield
+    except psutil.NoSuchProcess:
+        return
+
+
+def until(found: Callable[[], Any], what: str, seconds: float = PATIENCE_SECONDS, pause: float = 0.5) -> Any:
+    """Waits for something true, and gives it."""
+    ends = time.monotonic() + seconds
+    while not (value := found()):
+        assert time.monotonic() < ends, f"it never came: {what}"
+        time.sleep(pause)
+    return value
+
+
+@contextmanager
+def running_up(home: Path, *options: object, **environ: str) -> Iterator[subprocess.Popen[str]]:
+    """The supervisor over a home, as a process that ends with the test whatever happens."""
+    surroundings = environment(CHARTFERRY_HOME=str(home), **environ)
+    pipe = subprocess.PIPE
+    arguments = command("chartferry", "up", *options)
+    with subprocess.Popen(arguments, env=surroundings, stdout=pipe, stderr=pipe, text=True) as process:
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                process.kill()
+
+
+def addresses(process: subprocess.Popen[str]) -> dict[str, str]:
+    """What it prints, until it says how to end it."""
+    assert process.stdout
+    found: dict[str, str] = {}
+    for line in process.stdout:
+        name, *rest = line.split()
+        found[name] = rest[0] if rest else ""
+        if line.startswith("Ctrl-C"):
+            break
+    return found
+
+
+@contextmanager
+def standing(home: Path, **environ: str) -> Iterator[Standing]:
+    """Everything up over a home, on free ports; ended in good order, and no process of it is left."""
+    with running_up(home, "--port", 0, "--web-port", 0, **environ) as process:
+        found = addresses(process)
+        assert {"service", "Dagster"} <= set(found), process.stderr and process.stderr.read()
+        yield Standing(home, process, found)
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=PATIENCE_SECONDS)
+    assert process.returncode == 0
+    assert gone(home)
+
+
+def processes_of(home: Path) -> list[int]:
+    """The processes that run in the home's environment."""
+    found = []
+    for process in psutil.process_iter():
+        with gone_is_none():
+            try:
+                if process.environ().get("CHARTFERRY_HOME") == str(home) and process.pid != os.getpid():
+                    found.append(process.pid)
+            except psutil.AccessDenied:
+                continue
+    return found
+
+
+def gone(home: Path, seconds: float = 120) -> bool:
+    """Whether the last of them ends within so many seconds."""
+    until(lambda: not processes_of(home), f"the end of every process over {home}", seconds, 0.2)
+    return True
+
+
+@contextmanager
+def client_of(home: Path, url: str) -> Iterator[httpx.Client]:
+    """A client of a running service with the importer's own credentials."""
+    credentials = json.loads((home / "credentials.json").read_text(encoding="utf-8"))
+    form = {name: credentials[name] for name in ("client_id", "client_secret")}
+    token = httpx.post(f"{url}/auth/token", data=form | {"grant_type": "client_credentials"}).raise_for_status().json()
+    headers = {"authorization": f"Bearer {token['access_token']}"}
+    with httpx.Client(base_url=url, headers=headers, timeout=60) as client:
+        yield client
