@@ -3,13 +3,15 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
 
 BATCH = 5_000
 BATCH_SIZE = 16 << 20
@@ -23,6 +25,8 @@ class Writer:
         self._part = path.with_name(path.name + ".part")
         self._schema = schema
         self._rows: list[tuple[Any, ...]] = []
+        self._batches: list[pa.RecordBatch] = []
+        self._waiting = 0
         self._size = 0
         self.count = 0
 
@@ -53,17 +57,36 @@ class Writer:
         self._writer.write_batch(pa.record_batch(arrays, schema=self._schema))
         self.count += len(columns[0])
 
+    def add_batch(self, batch: pa.RecordBatch) -> None:
+        """Any number of rows at once, written with those that come before and after."""
+        self._batches.append(batch)
+        self._size += batch.nbytes
+        self.count += batch.num_rows
+        self._waiting += batch.num_rows
+        if self._waiting >= BATCH or self._size >= BATCH_SIZE:
+            self._flush()
+
     def _flush(self) -> None:
         if self._rows:
-            columns = zip(*self._rows, strict=True)
-            arrays = [pa.array(column, field.type) for column, field in zip(columns, self._schema, strict=True)]
-            self._writer.write_batch(pa.record_batch(arrays, schema=self._schema))
+            self._writer.write_batch(as_batch(self._rows, self._schema))
             self._rows.clear()
-            self._size = 0
+        if self._waiting:
+            self._writer.write_table(pa.Table.from_batches(self._batches))
+            self._batches.clear()
+        self._size = self._waiting = 0
 
 
-def sorter(spill: Path, memory: str = "128MB") -> duckdb.DuckDBPyConnection:
+def as_batch(rows: Sequence[Sequence[Any]], schema: pa.Schema) -> pa.RecordBatch:
+    """Rows as columns."""
+    columns = zip(*rows, strict=True) if rows else ((),) * len(schema)
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
+    return pa.record_batch(arrays, schema=schema)
+
+
+def sorter(spill: Path, memory: str = "128MB") -> "DuckDBPyConnection":
     """A DuckDB of its own that keeps to this much memory and spills into the folder."""
+    import duckdb  # a helper process that only checks chunks does without it
+
     spill.mkdir(mode=0o700, parents=True, exist_ok=True)
     return duckdb.connect(
         ":memory:",
@@ -71,7 +94,7 @@ def sorter(spill: Path, memory: str = "128MB") -> duckdb.DuckDBPyConnection:
     )
 
 
-def rows(database: duckdb.DuckDBPyConnection, query: str) -> Iterator[tuple[Any, ...]]:
+def rows(database: "DuckDBPyConnection", query: str) -> Iterator[tuple[Any, ...]]:
     """The rows of a query, streamed."""
     for batch in database.sql(query).to_arrow_reader(BATCH):
         yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)

@@ -14,10 +14,10 @@ from pipelines.feeds.catalog import Feed
 from pipelines.feeds.mapping import numbers_of
 from pipelines.feeds.record import Around
 from pipelines.snapshot import Snapshot
-from pipelines.validation.checking import check_records
-from pipelines.validation.inspection import Inspected
+from pipelines.validation.checking import Wanted, check_records
 from pipelines.validation.mapping import map_file
 from pipelines.validation.outcome import Validated
+from pipelines.validation.side_by_side import SideBySide, processes_for
 from pipelines.validation.tables import ACCEPTED, REJECTS, SKIPPED
 from pipelines.validation.totals import control_mismatch, over_limit
 
@@ -34,23 +34,24 @@ def validate(
     strict: bool = True,
     progress: Callable[[int], None] = lambda _: None,
     only: Mapping[int, Sequence[str]] | None = None,
+    processes: int | None = None,
 ) -> Validated:
     """Writes `accepted.parquet`, `rejects.parquet` and `skipped.parquet` into `folder` and counts.
 
     strict: whether a decided rule rejects (else it is counted as a warning). progress: told how many records are done.
     only: just the records that begin on these lines, each with the rejects that it answers.
+    processes: how many work on the file, this one included; None for as many as its size and the machine ask for.
     A file that answers rejects has `answers.parquet` too, and no limit of rejects: its rows were set aside before.
     Raises Unreadable when the rows of the file cannot be told apart.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     found = Validated(folder)
     mapped = folder / "mapped.parquet"
+    around = Around(site, snapshot, instant_text(received.received_at), numbers_of(feed.file))
     try:
-        answers, trailers = map_file(received, feed, mapped, found)
-        around = Around(
-            site, Inspected(snapshot, found.warnings), instant_text(received.received_at), numbers_of(feed.file)
-        )
-        check_records(mapped, feed, around, strict, found, progress, answers, only)
+        with SideBySide(processes_for(received.size) if processes is None else processes) as work:
+            answers, trailers = map_file(received, feed, mapped, found)
+            check_records(mapped, feed.file, around, strict, found, progress, work, Wanted(answers, only))
     finally:
         mapped.unlink(missing_ok=True)
         shutil.rmtree(folder / ".spill", ignore_errors=True)

@@ -1,95 +1,155 @@
-"""Each record's body, built and checked: accepted, skipped as a repeat, or rejected with every reason."""
+"""Each record's body, built and checked: accepted, skipped as a repeat, or rejected with every reason.
+
+Nothing is known here but the chunk at hand, so that chunks can be checked in any process; `check_records` writes them.
+"""
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from fhir_service.interface.datatypes import parse_json
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.vocabulary import Problem, check
 from pipelines import spill
-from pipelines.feeds.catalog import Feed
+from pipelines.feeds.kinds import kind_of
 from pipelines.feeds.names import source_label
-from pipelines.feeds.record import Around, Built, Found, Values
+from pipelines.feeds.record import Around, Built, Found, Kind, Values
+from pipelines.feeds.schema import FeedFile
 from pipelines.validation.content import dump, sha
-from pipelines.validation.grouping import Row, records, repeated
-from pipelines.validation.outcome import Validated
+from pipelines.validation.grouping import Row, chunks, records, repeated
+from pipelines.validation.inspection import Inspected
+from pipelines.validation.outcome import Tally, Validated
 from pipelines.validation.reasons import RETRYABLE, Reason
+from pipelines.validation.scoring import INCOMPLETE, Scoring
+from pipelines.validation.side_by_side import SideBySide
 from pipelines.validation.tables import ACCEPTED, ANSWERS, REJECTS, SKIPPED
 
 
 def check_records(
     mapped: Path,
-    feed: Feed,
+    file: FeedFile,
     around: Around,
     strict: bool,
     found: Validated,
     progress: Callable[[int], None],
-    answers: Mapping[int, str],
-    only: Mapping[int, Sequence[str]] | None = None,
+    work: SideBySide,
+    wanted: "Wanted",
 ) -> None:
-    """answers: by line, the rejects that rows answer. only: the lines that the records wanted begin on, and theirs."""
-    folder = found.folder
-    answered: list[tuple[int, str]] = []
-    lines = 0
+    """Writes `accepted.parquet`, `rejects.parquet` and `skipped.parquet`, and `answers.parquet` where rows answer."""
+    folder, kind = found.folder, kind_of(file)
+    inspected: dict[str, Counter[str]] = {}
+    done = 0
     with (
         spill.sorter(folder / ".spill") as database,
         spill.Writer(folder / "accepted.parquet", ACCEPTED) as accepted,
         spill.Writer(folder / "rejects.parquet", REJECTS) as rejects,
         spill.Writer(folder / "skipped.parquet", SKIPPED) as skipped,
     ):
-        checker = Checker(feed, around, strict, found, accepted, rejects, skipped)
-        for done, rows in enumerate(records(database, mapped, feed.kind), 1):
-            first = rows[0].line
-            if only is not None:
-                if first not in only:
-                    continue
-                lines += sum(row.lines for row in rows)
-                answered.extend((first, reject_id) for reject_id in only[first])
-            elif answers:
-                answered.extend((first, name) for row in rows for name in answers.get(row.line, "").split())
-            checker.take(rows)
-            if done % spill.BATCH == 0:
-                progress(done)
-    if only is not None:
-        found.header, found.not_taken, found.lines = 0, 0, lines
-    if answered:
+        some = (wanted.of(chunk, kind) for chunk in chunks(database, mapped, kind))
+        for checked in work.over(partial(Checker, file, around, strict), some):
+            accepted.add_batch(_numbered(checked.accepted, accepted.count))
+            rejects.add_batch(checked.rejects)
+            skipped.add_batch(checked.skipped)
+            found.add(checked.tally)
+            inspected |= checked.inspected
+            done += checked.tally.accepted + checked.tally.rejected
+            progress(done)
+    found.warnings += sum(inspected.values(), Counter[str]())
+    if wanted.only is not None:
+        found.header, found.not_taken, found.lines = 0, 0, wanted.lines
+    if wanted.answered:
         with spill.Writer(folder / "answers.parquet", ANSWERS) as out:
-            for row in dict.fromkeys(answered):
+            for row in wanted.answered:
                 out.add(*row)
+
+
+def _numbered(accepted: pa.RecordBatch, before: int) -> pa.RecordBatch:
+    """With the places of the rows among all that are accepted."""
+    place = ACCEPTED.get_field_index("position")
+    return accepted.set_column(place, ACCEPTED.field(place), pc.add(accepted.column(place), before))
+
+
+class Wanted:
+    """Which records of a file are checked, and which rejects they answer.
+
+    answers: by line, the rejects that rows say they answer. only: the lines that the records wanted begin on, each with
+    the rejects that it answers; None for all records. lines: of the file, how many the wanted records have.
+    """
+
+    def __init__(self, answers: Mapping[int, str], only: Mapping[int, Sequence[str]] | None = None) -> None:
+        self.answers, self.only = answers, only
+        self.answered: dict[tuple[int, str], None] = {}
+        self.lines = 0
+
+    def of(self, chunk: pa.RecordBatch, kind: Kind) -> pa.RecordBatch:
+        """The rows of a chunk that are wanted; what they answer is noted."""
+        if self.only is None and not self.answers:
+            return chunk
+        line, begin = (chunk.column(name) for name in ("line", "first_line" if kind.grouped else "line"))
+        if self.only is not None:
+            chunk = chunk.filter(pc.is_in(begin, pa.array(self.only, pa.int64())))
+            self.lines += pc.sum(chunk.column("lines")).as_py() or 0
+            begins = chunk.column("first_line" if kind.grouped else "line").to_pylist()
+            self.answered.update(((first, name), None) for first in begins for name in self.only[first])
+        else:
+            rows = zip(line.to_pylist(), begin.to_pylist(), strict=True)
+            names = ((first, name) for row, first in rows for name in self.answers.get(row, "").split())
+            self.answered.update(dict.fromkeys(names))
+        return chunk
+
+
+class Checked(NamedTuple):
+    """What became of a chunk: rows of the three files (`position` counts within the chunk), and the counts."""
+
+    accepted: pa.RecordBatch
+    rejects: pa.RecordBatch
+    skipped: pa.RecordBatch
+    tally: Tally
+    inspected: Mapping[str, Counter[str]]
 
 
 _ITEM = re.compile(r"\w+\.item\[(\d+)\]")
 
 
 class Checker:
-    """Builds, checks and writes one record after another."""
+    """Builds and checks one record after another, a chunk at a time."""
 
-    def __init__(
-        self,
-        feed: Feed,
-        around: Around,
-        strict: bool,
-        found: Validated,
-        accepted: spill.Writer,
-        rejects: spill.Writer,
-        skipped: spill.Writer,
-    ) -> None:
-        self.kind = feed.kind
-        self.found = found
+    def __init__(self, file: FeedFile, around: Around, strict: bool) -> None:
+        self.kind = kind_of(file)
         self.strict = strict
-        self.around = around
-        self.accepted, self.rejects, self.skipped = accepted, rejects, skipped
-        self.check = partial(check, RESOURCES[feed.resource], site=around.site, lookup=around.questionnaires)
+        self.inspected = Inspected(around.questionnaires)
+        self.around = around._replace(questionnaires=self.inspected)
+        resource = RESOURCES[self.kind.resource]
+        self.check = partial(check, resource, site=around.site, lookup=self.inspected)
         self.names = [column.name for column in self.kind.columns[1:]]
-        self.labels = {name: source_label(value) for name, value in feed.file.columns.items()}
-        self.labels |= {f"questions.{name}": source_label(value) for name, value in feed.file.questions.items()}
-        if feed.file.comments:
-            self.labels["comments"] = ", ".join(source_label(comment.text) for comment in feed.file.comments)
+        self.labels = {name: source_label(value) for name, value in file.columns.items()}
+        self.labels |= {f"questions.{name}": source_label(value) for name, value in file.questions.items()}
+        if file.comments:
+            self.labels["comments"] = ", ".join(source_label(comment.text) for comment in file.comments)
         self.mapped = [column for column in self.kind.columns if column.name in self.labels]
+        self.scoring = Scoring(self.inspected, file.scored) if self.kind.resource == "QuestionnaireResponse" else None
+
+    def __call__(self, chunk: pa.RecordBatch) -> Checked:
+        self.tally = Tally()
+        self.accepted: list[tuple[Any, ...]] = []
+        self.rejects: list[tuple[Any, ...]] = []
+        self.skipped: list[tuple[Any, ...]] = []
+        for rows in records(chunk, self.kind):
+            self.take(rows)
+        return Checked(
+            spill.as_batch(self.accepted, ACCEPTED),
+            spill.as_batch(self.rejects, REJECTS),
+            spill.as_batch(self.skipped, SKIPPED),
+            self.tally,
+            dict(self.inspected.warnings),
+        )
 
     def take(self, rows: list[Row]) -> None:
         """A record: one row, or several of a grouped kind, which may stand in the file more than once as a whole."""
@@ -107,7 +167,7 @@ class Checker:
                 built = built._replace(patient_id=None)
             if "amount" in missing:
                 built = built._replace(cents=None)
-            self.found.amount_received += built.cents or 0
+            self.tally.amount_received += built.cents or 0
         if faults or built is None:
             self._reject([row for part in (rows, *repeats) for row in part], built, faults)
         elif first.first_line is not None and first.first_line != first.line:
@@ -151,7 +211,7 @@ class Checker:
             if problem.given or self.strict:
                 yield self._reason(problem, built)
             else:
-                self.found.warnings[problem.rule] += 1
+                self.tally.warnings[problem.rule] += 1
 
     def _reason(self, problem: Problem, built: Built) -> Reason:
         retryable = problem.rule.startswith(RETRYABLE)
@@ -170,45 +230,27 @@ class Checker:
         first = rows[0]
         content = first.hash if not self.kind.grouped else sha("".join(sorted(row.hash for row in rows)))
         lines = first.lines if len(rows) == 1 else sum(row.lines for row in rows)
-        self.found.accepted += 1
-        self.found.amount_accepted += built.cents or 0
-        body = dump(built.body)
-        self.accepted.add(
-            first.line,
-            lines,
-            first.key,
-            built.lane,
-            self.accepted.count,
-            content,
-            built.patient_id,
-            built.at,
-            built.cents,
-            body,
-            size=len(body),
-        )
+        self.tally.accepted += 1
+        self.tally.amount_accepted += built.cents or 0
+        if self.scoring and self.scoring.lacks_answers(built.body):
+            self.tally.warnings[INCOMPLETE] += 1
+        about = (content, built.patient_id, built.at, built.cents)
+        self.accepted.append((first.line, lines, first.key, built.lane, len(self.accepted), *about, dump(built.body)))
 
     def _skip(self, rows: list[Row], built: Built, first_line: int) -> None:
         lines = sum(row.lines for row in rows)
-        self.found.accepted += 1
-        self.found.skipped += 1
-        self.found.amount_accepted += built.cents or 0
-        self.found.amount_skipped += built.cents or 0
-        self.skipped.add(rows[0].line, lines, rows[0].key, first_line, built.patient_id, built.at, built.cents)
+        self.tally.accepted += 1
+        self.tally.skipped += 1
+        self.tally.amount_accepted += built.cents or 0
+        self.tally.amount_skipped += built.cents or 0
+        about = (built.patient_id, built.at, built.cents)
+        self.skipped.append((rows[0].line, lines, rows[0].key, first_line, *about))
 
     def _reject(self, rows: list[Row], built: Built | None, reasons: list[Reason]) -> None:
-        first = rows[0]
-        stages = {reason.stage for reason in reasons}
-        self.found.rejected += 1
-        self.found.reasons.update({reason.rule for reason in reasons})
-        record = "".join(row.raw for row in rows)
-        self.rejects.add(
-            first.line,
-            sum(row.lines for row in rows),
-            first.key,
-            next(stage for stage in ("parse", "map", "rule") if stage in stages),
-            built and built.patient_id,
-            built and built.cents,
-            record,
-            [reason.struct() for reason in reasons],
-            size=len(record),
-        )
+        first, stages = rows[0], {reason.stage for reason in reasons}
+        stage = next(stage for stage in ("parse", "map", "rule") if stage in stages)
+        self.tally.rejected += 1
+        self.tally.reasons.update({reason.rule for reason in reasons})
+        about = (built and built.patient_id, built and built.cents, "".join(row.raw for row in rows))
+        structs = [reason.struct() for reason in reasons]
+        self.rejects.append((first.line, sum(row.lines for row in rows), first.key, stage, *about, structs))

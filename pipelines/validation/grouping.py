@@ -6,8 +6,11 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pipelines import spill
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from pipelines.feeds.record import Kind
+from pipelines.spill import BATCH, BATCH_SIZE
 
 
 class Row(NamedTuple):
@@ -40,8 +43,38 @@ def _query(mapped: Path, kind: Kind) -> str:
     """
 
 
-def records(database: Any, mapped: Path, kind: Kind) -> Iterator[list[Row]]:
-    rows = map(Row._make, spill.rows(database, _query(mapped, kind)))
+def chunks(database: Any, mapped: Path, kind: Kind) -> Iterator[pa.RecordBatch]:
+    """The rows some thousand at a time, or fewer long ones; the rows of a record in one chunk."""
+    batches = database.sql(_query(mapped, kind)).to_arrow_reader(BATCH)
+    parts = (part for batch in batches for part in _bounded(batch))
+    return _whole_records(parts) if kind.grouped else parts
+
+
+def _bounded(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """A batch in parts of a bounded size."""
+    rows = max(1, batch.num_rows * BATCH_SIZE // max(batch.nbytes, 1))
+    return (batch.slice(start, rows) for start in range(0, batch.num_rows, rows))
+
+
+def _whole_records(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows, cut between records only."""
+    held: list[pa.RecordBatch] = []
+    for batch in batches:
+        begins = batch.column("first_line")
+        last = pc.index(begins, begins[-1]).as_py()
+        if last or (held and held[0].column("first_line")[0] != begins[0]):
+            held.append(batch.slice(0, last))
+            yield pa.concat_batches(held)
+            held = [batch.slice(last)]
+        else:
+            held.append(batch)
+    if held:
+        yield pa.concat_batches(held)
+
+
+def records(chunk: pa.RecordBatch, kind: Kind) -> Iterator[list[Row]]:
+    """The records of a chunk, each as its rows."""
+    rows = map(Row._make, zip(*(column.to_pylist() for column in chunk.columns), strict=True))
     if not kind.grouped:
         return ([row] for row in rows)
     return (list(group) for _, group in groupby(rows, key=itemgetter(7)))

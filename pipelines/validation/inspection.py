@@ -21,12 +21,14 @@ def ambiguities(questionnaire: Any) -> Iterator[str]:
 
 
 class Inspected:
-    """A snapshot that looks a questionnaire over when it is first asked for, and counts what it finds."""
+    """A snapshot that looks a questionnaire over when it is first asked for.
 
-    def __init__(self, snapshot: Snapshot, warnings: Counter[str]) -> None:
+    warnings: what it found, by the id of the questionnaire, or by the text that several answer to.
+    """
+
+    def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
-        self._warnings = warnings
-        self._seen: set[str] = set()
+        self.warnings: dict[str, Counter[str]] = {}
 
     def questionnaire(self, questionnaire_id: str) -> Any | None:
         """As `Snapshot.questionnaire`."""
@@ -37,13 +39,10 @@ class Inspected:
         try:
             return self._inspected(self._snapshot.find(text))
         except LookupError:
-            if text not in self._seen:
-                self._seen.add(text)
-                self._warnings[SEVERAL_ACTIVE] += 1
+            self.warnings.setdefault(text, Counter((SEVERAL_ACTIVE,)))
             raise
 
     def _inspected(self, found: Any | None) -> Any | None:
-        if found is not None and found.id not in self._seen:
-            self._seen.add(found.id)
-            self._warnings.update(ambiguities(found))
+        if found is not None and found.id not in self.warnings:
+            self.warnings[found.id] = Counter(ambiguities(found))
         return found

@@ -5,6 +5,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 
+@dataclass(slots=True)
+class Tally:
+    """What became of some records of a file, as `Validated` counts it."""
+
+    accepted: int = 0
+    rejected: int = 0
+    skipped: int = 0
+    amount_received: int = 0
+    amount_accepted: int = 0
+    amount_skipped: int = 0
+    reasons: Counter[str] = field(default_factory=Counter)
+    warnings: Counter[str] = field(default_factory=Counter)
+
+
 @dataclass
 class Validated:
     """What became of a file. Amounts in cents; `accepted` holds the equal repeats of `skipped` too.
@@ -30,6 +44,16 @@ class Validated:
     unnamed_columns: list[str] = field(default_factory=list)
     reasons: Counter[str] = field(default_factory=Counter)
     warnings: Counter[str] = field(default_factory=Counter)
+
+    def add(self, tally: Tally) -> None:
+        self.accepted += tally.accepted
+        self.rejected += tally.rejected
+        self.skipped += tally.skipped
+        self.amount_received += tally.amount_received
+        self.amount_accepted += tally.amount_accepted
+        self.amount_skipped += tally.amount_skipped
+        self.reasons += tally.reasons
+        self.warnings += tally.warnings
 
     @property
     def stop(self) -> str | None:

@@ -1,0 +1,132 @@
+"""Chunks worked on side by side, results in order: in this process, and for a large file in helper processes too.
+
+A helper ends when its input does, so that none outlives a killed parent. What a helper cannot do is done here, so that
+results and exceptions are those of one process.
+"""
+
+import os
+import pickle
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from typing import IO, Any, Self, TypeVar
+
+Chunk = TypeVar("Chunk")
+Result = TypeVar("Result")
+
+LARGE = 2 << 20
+"""Bytes of a file from which on helpers are worth their start."""
+MOST_PROCESSES = 4
+WAITING = 2
+"""Chunks that a helper has at most: the one it works on, and the next."""
+PROGRAM = "pipelines.validation.helper"
+BROKEN = (OSError, EOFError, pickle.UnpicklingError)
+
+
+def processes_for(size: int) -> int:
+    """In how many processes, this one included, the chunks of a file of so many bytes are worked on."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    cores = len(affinity(0)) if affinity else os.cpu_count() or 1
+    return min(cores, MOST_PROCESSES) if size >= LARGE else 1
+
+
+class SideBySide:
+    """`with SideBySide(processes) as work: work.over(make, chunks)`."""
+
+    def __init__(self, processes: int) -> None:
+        self._helpers: list[Helper] = []
+        with suppress(OSError):  # a system that starts no more processes
+            self._helpers.extend(Helper() for _ in range(processes - 1))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for helper in self._helpers:
+            helper.end()
+
+    def over(self, make: Callable[[], Callable[[Chunk], Result]], chunks: Iterable[Chunk]) -> Iterator[Result]:
+        """What the function that `make` gives makes of each chunk, in their order. make: can be pickled.
+
+        The function keeps nothing from one chunk to the next. A bounded number of chunks is held at a time.
+        """
+        do = make()
+        for helper in self._helpers:
+            helper.prepare(make)
+        held: deque[tuple[Chunk, Future[Result]]] = deque()
+        for chunk in chunks:
+            free = next((helper for helper in self._helpers if helper.free), None)
+            held.append((chunk, _done(do, chunk) if free is None else free.start(chunk)))
+            while held and (held[0][1].done() or len(held) > 2 * WAITING * len(self._helpers)):
+                yield _result(do, *held.popleft())
+        while held:
+            yield _result(do, *held.popleft())
+
+
+def _done(do: Callable[[Chunk], Result], chunk: Chunk) -> "Future[Result]":
+    future: Future[Result] = Future()
+    future.set_result(do(chunk))
+    return future
+
+
+def _result(do: Callable[[Chunk], Result], chunk: Chunk, future: "Future[Result]") -> Result:
+    """What a helper made of a chunk, or, where it could not, what this process does."""
+    try:
+        return future.result()
+    except BROKEN:
+        return do(chunk)
+
+
+def _pipes(process: "subprocess.Popen[bytes]") -> tuple[IO[bytes], IO[bytes]]:
+    if process.stdin is None or process.stdout is None:
+        raise BrokenPipeError
+    return process.stdin, process.stdout
+
+
+class Helper:
+    """A helper process, and the thread that talks to it."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(  # noqa: S603 - our own program
+            [sys.executable, "-m", PROGRAM],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        self._to, self._from = _pipes(self._process)
+        self._thread = ThreadPoolExecutor(1, "helper")
+        self._prepared: Future[Any] | None = None
+        self._waiting: list[Future[Any]] = []
+
+    @property
+    def free(self) -> bool:
+        """Whether it takes a chunk now: it has started and is not broken, and has few waiting."""
+        if self._prepared is None or not self._prepared.done() or self._prepared.exception():
+            return False
+        self._waiting = [future for future in self._waiting if not future.done() or future.exception()]
+        return len(self._waiting) < WAITING
+
+    def prepare(self, make: Callable[[], Callable[[Any], Any]]) -> None:
+        self._prepared = self._thread.submit(self._ask, make)
+
+    def start(self, chunk: Any) -> "Future[Any]":
+        future = self._thread.submit(self._ask, chunk)
+        self._waiting.append(future)
+        return future
+
+    def _ask(self, given: Any) -> Any:
+        pickle.dump(given, self._to, pickle.HIGHEST_PROTOCOL)
+        self._to.flush()
+        return pickle.load(self._from)  # noqa: S301 - from our own program
+
+    def end(self) -> None:
+        """Ends the process, whatever it is at."""
+        self._process.kill()
+        self._thread.shutdown(cancel_futures=True)
+        for pipe in (self._to, self._from):
+            with suppress(OSError):  # what it still held for a process that has ended
+                pipe.close()
+        self._process.wait()
