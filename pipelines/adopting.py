@@ -3,137 +3,255 @@
 By identifier where the target has ours, else by content; a resource is taken once. Nothing is sent.
 """
 
-from collections import defaultdict, deque
-from collections.abc import Iterator, MutableMapping
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
 
+import duckdb
 import orjson
 
 from pipelines.accepted import accepted_rows
-from pipelines.batch import Unreadable
-from pipelines.book import Batch, Book, Loaded
-from pipelines.client import TargetUnusable
-from pipelines.compare import OWN_TIME, fingerprint
-from pipelines.ledger_doubts import all_resources
-from pipelines.ledger_rows import Outcome
+from pipelines.batch import Received, Unreadable
+from pipelines.book import Batch, Book
+from pipelines.compare import OWN_TIME, fingerprints
+from pipelines.exits import ALL_LOADED, SET_ASIDE
+from pipelines.lease import Lease
+from pipelines.ledger_former import raise_generation
+from pipelines.ledger_rows import KnownRecord, Outcome, Repeat
+from pipelines.manifest import ledger_is_behind
 from pipelines.pipeline import begin, end, end_without_load, lease_of, validate_run
 from pipelines.sending import Identity, Row
-from pipelines.session import Session, Waiting, reading, unfinished
-from pipelines.settling import whole_search
+from pipelines.session import Session, Waiting, received_batches, unfinished
+from pipelines.staging import Filling, stage_ledger, stage_records_of, stage_target, workbench
 from pipelines.validation.outcome import Validated
 
-ENDED = "entered-in-error"
+OPEN = ("planned", "sending", "in_doubt")
+LIVE = ("created", "adopted", "updated", "superseded")
+ROWS = "n key identifier content dated"
+
+MATCH = """
+CREATE OR REPLACE TABLE match AS
+WITH named AS (
+  SELECT row.n, there.id, there.status, there.content = row.content AS same,
+    coalesce(try_cast(nullif(regexp_extract(there.value, '~([0-9]+)$', 1), '') AS INTEGER), 1) AS number,
+    there.value = row.key AS plain
+  FROM there JOIN row ON there.system = row.identifier
+    AND row.key IN (there.value, regexp_replace(there.value, '~[0-9]+$', ''))
+),
+newest AS (
+  SELECT n, id, status, CASE WHEN plain THEN 1 ELSE number END AS generation, same FROM named
+  QUALIFY row_number() OVER (PARTITION BY n ORDER BY CASE WHEN plain THEN 1 ELSE number END DESC) = 1
+),
+free AS (
+  SELECT id, content, timed FROM there
+  WHERE status <> 'entered-in-error' AND (system IS NULL OR system NOT LIKE 'urn:chartferry:%')
+),
+nameless AS (SELECT * FROM row ANTI JOIN named ON named.n = row.n),
+by_time AS (
+  SELECT a.n, b.id FROM (
+    SELECT n, dated, row_number() OVER (PARTITION BY dated ORDER BY n) AS place FROM nameless WHERE dated IS NOT NULL
+  ) AS a JOIN (
+    SELECT id, timed, row_number() OVER (PARTITION BY timed ORDER BY id) AS place FROM free
+  ) AS b ON a.dated = b.timed AND a.place = b.place
+),
+by_content AS (
+  SELECT a.n, b.id FROM (
+    SELECT n, content, row_number() OVER (PARTITION BY content ORDER BY n) AS place FROM nameless WHERE dated IS NULL
+  ) AS a JOIN (
+    SELECT id, content, row_number() OVER (PARTITION BY content ORDER BY id) AS place
+    FROM free ANTI JOIN by_time ON by_time.id = free.id
+  ) AS b ON a.content = b.content AND a.place = b.place
+)
+SELECT n, generation, id, CASE status WHEN 'entered-in-error' THEN 'undone' ELSE 'adopted' END AS state
+FROM newest WHERE same
+UNION ALL SELECT n, 1, id, 'adopted' FROM by_time
+UNION ALL SELECT n, 1, id, 'adopted' FROM by_content
+ORDER BY n"""
+"""Rows with the resource that each made. A row whose newest generation has other content is left: the next import
+meets it, and says so. One without a time of its own was given one by us, which is lost with the ledger."""
 
 
-class There(NamedTuple):
-    """A resource at the target that no record is."""
+class Match(NamedTuple):
+    """A row's resource at the target, the generation that made it, and what the row therefore is."""
 
-    id: str
-    status: str
-    content: str
+    generation: int
+    resource_id: str
+    state: str
 
 
 @dataclass
-class Pool:
-    """What a target has that no record is: by our identifier, and by content. taken: ids that a record has by now."""
+class Adopted:
+    """By batch: how many of its rows the target has, and how many it has not. left: batches that cannot be read."""
 
-    identified: dict[tuple[str, str], There] = field(default_factory=dict)
-    alike: dict[str, deque[There]] = field(default_factory=lambda: defaultdict(deque))
-    taken: set[str] = field(default_factory=set)
+    batches: dict[str, dict[str, int]] = field(default_factory=dict)
+    left: dict[str, str] = field(default_factory=dict)
 
-    def take(self, name: str) -> There | None:
-        """One of equal content, once."""
-        alike = self.alike.get(name, deque())
-        while alike:
-            found = alike.popleft()
-            if found.id not in self.taken:
-                self.taken.add(found.id)
-                return found
-        return None
+    @property
+    def exit_code(self) -> int:
+        return SET_ASIDE if self.left or any(each["waiting"] for each in self.batches.values()) else ALL_LOADED
 
+    def as_json(self) -> dict[str, Any]:
+        return {**asdict(self), "exit_code": self.exit_code}
 
-def lost_batches(session: Session) -> Iterator[Waiting]:
-    """Received batches that the ledger does not know at all, oldest first."""
-    known = {row["batch_id"] for row in session.ledger.batches()}
-    return (each for each in unfinished(session) if each.received and each.received.batch_id not in known)
+    def lines(self) -> Iterator[str]:
+        for name, counts in self.batches.items():
+            yield f"{name}: {counts['adopted']:,} rows adopted, {counts['waiting']:,} wait for the next import"
+        for name, why in self.left.items():
+            yield f"{name}: not adopted: {why}"
+        if not self.batches and not self.left:
+            yield "the ledger knows every batch of this home"
 
 
-def adopt_batch(session: Session, waiting: Waiting, pools: MutableMapping[str, Pool]) -> dict[str, int] | str:
-    """Counts `adopted` and `waiting`, or why the batch cannot be read. Raises `TargetUnusable`."""
+def adopt_lost(session: Session) -> Adopted:
+    """Rebuilds what the ledger lost: rows of batches that it does not know, or knows less of than their folders do.
+
+    The newest batch goes first: of a record that came several times it is the newest that the target has. Raises
+    `TargetUnusable`.
+    """
+    adopted, staged = Adopted(), set[str]()
+    with lease_of(session) as lease, workbench(session.home) as db:
+        stage_ledger(db, session)
+        for waiting in reversed(lost_batches(session)):
+            kind, name = waiting.feed.resource, _received(waiting).batch_id
+            if kind not in staged:
+                _stage_free(db, session, kind)
+                staged.add(kind)
+            try:
+                adopted.batches[name] = _adopt_batch(db, session, lease, waiting)
+            except Unreadable as error:
+                adopted.left[name] = str(error)
+    return adopted
+
+
+def lost_batches(session: Session) -> list[Waiting]:
+    """Received batches of which the ledger knows nothing, or lost runs, oldest first."""
+    here = [row["batch_id"] for row in session.ledger.batches(session.target)]
+    everywhere = {row["batch_id"] for row in session.ledger.batches()}
+    unknown = [each for each in unfinished(session) if _received(each).batch_id not in everywhere]
+    behind = [
+        each
+        for each in received_batches(session, here)
+        if ledger_is_behind(session.home, session.ledger, session.target, _received(each).batch_id)
+    ]
+    return sorted([*unknown, *behind], key=lambda each: _received(each).received_at)
+
+
+def _received(waiting: Waiting) -> Received:
     assert waiting.received is not None  # noqa: S101 - these come from their batches
-    run = begin(session, waiting.received, waiting.feed, adopting=True)
+    return waiting.received
+
+
+def _stage_free(db: duckdb.DuckDBPyConnection, session: Session, kind: str) -> None:
+    """Tables `there_of_<kind>`: the target's resources that the ledger does not know; `gone_of_<kind>`: the keys of
+    records whose resource the target does not have."""
+    stage_target(db, session, kind)
+    stage_records_of(db, kind)
+    states = ", ".join(f"'{state}'" for state in LIVE)
+    db.execute(
+        f"CREATE TABLE gone_of_{kind} AS SELECT source, key FROM ours"
+        f" ANTI JOIN there ON there.id = ours.resource_id WHERE state IN ({states})"
+    )
+    db.execute("DELETE FROM there WHERE id IN (SELECT resource_id FROM known)")
+    db.execute(f"CREATE TABLE there_of_{kind} AS FROM there")
+
+
+def _adopt_batch(db: duckdb.DuckDBPyConnection, session: Session, lease: Lease, waiting: Waiting) -> dict[str, int]:
+    """Counts `adopted` and `waiting`. Raises `Unreadable`; also `TargetUnusable`, and the batch stays lost."""
+    run = begin(session, _received(waiting), waiting.feed, adopting=True)
     try:
         validated = validate_run(session, run)
-    except (Unreadable, TargetUnusable) as error:
+    except Unreadable as error:
         end_without_load(session, run, Validated(run.folder), "failed", str(error))
-        return str(error)
-    kind = run.feed.resource
-    if kind not in pools:
-        pools[kind] = _pool(session, kind)
+        raise
+    kind, accepted = run.feed.resource, run.folder / "accepted.parquet"
     batch = Batch(session.target, run.received.batch_id, run.feed, run.folder, True, session.pace)
-    with lease_of(session) as lease:
-        safe = session.connection.capabilities.safe_batches(kind)
-        book = Book(batch, session.connection.client, session.ledger, lease, session.progress, safe)
-        book.note_skipped()
-        for rows in accepted_rows(run.folder / "accepted.parquet", session.ledger.now()):
-            _adopt(book, Identity(book.source, kind), rows, pools[kind])
-    loaded: Loaded = book.loaded
-    result = end(session, run, validated, loaded)
-    return {"adopted": loaded.counts["adopted"] + loaded.counts["undone"], "waiting": result.waiting}
+    safe = session.connection.capabilities.safe_batches(kind)
+    book = Book(batch, session.connection.client, session.ledger, lease, session.progress, safe)
+    db.execute(f"CREATE OR REPLACE TABLE there AS FROM there_of_{kind}")
+    _stage_rows(db, book, accepted)
+    db.execute(MATCH)
+    book.note_skipped()
+    _adopt_rows(db, book, accepted)
+    db.execute(f"DELETE FROM there_of_{kind} WHERE id IN (SELECT id FROM match)")
+    result = end(session, run, validated, book.loaded)
+    return {"adopted": book.loaded.counts["adopted"] + book.loaded.counts["undone"], "waiting": result.waiting}
 
 
-def _pool(session: Session, kind: str) -> Pool:
-    """The target's resources of a type, less those that the ledger knows."""
-    with reading(kind):
-        there = whole_search(session.connection.client, kind, {})
-    known = all_resources(session.ledger, session.target, kind)
-    pool = Pool()
-    for body in there:
-        if body["id"] in known:
-            continue
-        content = fingerprint(kind, body, timed=False) or ""
-        identifier = body.get("identifier")
-        first = (identifier[0] if isinstance(identifier, list) and identifier else identifier) or {}
-        found = There(str(body["id"]), str(body.get("status")), content)
-        if str(first.get("system", "")).startswith("urn:chartferry:"):
-            pool.identified[first["system"], str(first.get("value"))] = found
-        elif found.status != ENDED:
-            for name in {fingerprint(kind, body) or "", content}:
-                pool.alike[name].append(found)
-    return pool
+def _numbered(book: Book, accepted: Path) -> Iterator[tuple[int, list[Row], dict[str, KnownRecord]]]:
+    """Rows of the file some at a time, with the number of the first, and what the ledger knows of them."""
+    first = 0
+    for rows in accepted_rows(accepted, book.moment()):
+        yield first, rows, book.ledger.known(book.batch.target, book.source, book.resource, [row.key for row in rows])
+        first += len(rows)
 
 
-def _adopt(book: Book, identity: Identity, rows: list[Row], pool: Pool) -> None:
-    known = book.ledger.known(book.batch.target, book.source, book.resource, [row.key for row in rows])
-    found: list[tuple[Row, str, str]] = []
-    for row in rows:
-        if row.key in known:
-            book.loaded.add("unchanged", row.amount_cents)
-        elif match := _match(identity, row, pool):
-            generation, resource_id, state = match
-            found.append((row._replace(generation=generation), resource_id, state))
-    if not found:
-        return
-    book.intend([row for row, _, _ in found])
-    outcomes = [Outcome(row.key, row.generation, state, resource_id, None) for row, resource_id, state in found]
-    book.ledger.settle(book.batch.target, book.source, book.resource, outcomes)
-    for row, _, state in found:
-        book.loaded.add("adopted" if state == "undone" else state, row.amount_cents)
+def _stage_rows(db: duckdb.DuckDBPyConnection, book: Book, accepted: Path) -> None:
+    """Table `row`: the rows of which the ledger does not know what came of them."""
+    kind, own_time = book.resource, OWN_TIME.get(book.resource, "")
+    system = Identity(book.source, kind).system
+    with Filling(db, "row", ROWS) as table:
+        for first, rows, known in _numbered(book, accepted):
+            lost = _lost(db, book, rows, known)
+            for n, row in enumerate(rows, first):
+                if row.key not in known or row.key in lost:
+                    body = orjson.loads(row.body)
+                    content, timed = fingerprints(kind, body)
+                    table.add((n, row.key, system, content, timed if own_time in body else None))
 
 
-def _match(identity: Identity, row: Row, pool: Pool) -> tuple[int, str, str] | None:
-    """Generation, resource and state of the row, once; None when the target does not have it."""
-    body = orjson.loads(row.body)
-    content = fingerprint(identity.resource_type, body, timed=False) or ""
-    generation, newest = 1, None
-    while same := pool.identified.get((identity.system, identity.value(row.key, generation))):
-        newest, generation = same, generation + 1
-    if newest:
-        if newest.content != content:
-            return None  # the next import meets it, and says so
-        return generation - 1, newest.id, "undone" if newest.status == ENDED else "adopted"
-    # A row without a time of its own was given one by us, which is lost with the ledger.
-    dated = OWN_TIME.get(identity.resource_type, "") in body
-    alike = pool.take((fingerprint(identity.resource_type, body) or "") if dated else content)
-    return (1, alike.id, "adopted") if alike else None
+def _lost(db: duckdb.DuckDBPyConnection, book: Book, rows: Sequence[Row], known: Mapping[str, KnownRecord]) -> set[str]:
+    """Keys of known records of the same content that have no outcome, or whose resource the target does not have."""
+    same = {
+        row.key: known[row.key] for row in rows if row.key in known and known[row.key].content_hash == row.content_hash
+    }
+    if not same:
+        return set()
+    query = f"SELECT key FROM gone_of_{book.resource} WHERE source = $1 AND key IN (SELECT unnest($2))"
+    gone = {key for (key,) in db.execute(query, [book.source, list(same)]).fetchall()}
+    return gone | {key for key, record in same.items() if record.state in OPEN}
+
+
+def _adopt_rows(db: duckdb.DuckDBPyConnection, book: Book, accepted: Path) -> None:
+    for first, rows, known in _numbered(book, accepted):
+        found = db.execute("SELECT * FROM match WHERE n BETWEEN $1 AND $2", [first, first + len(rows) - 1]).fetchall()
+        matches = {n: Match(*rest) for n, *rest in found}
+        _settle(book, [(row, matches[n]) for n, row in enumerate(rows, first) if n in matches], known)
+        others = [row for n, row in enumerate(rows, first) if n not in matches and row.key in known]
+        _note_known(book, [(row, known[row.key]) for row in others])
+
+
+def _settle(book: Book, found: Sequence[tuple[Row, Match]], known: Mapping[str, KnownRecord]) -> None:
+    """Writes matched rows down as adopted, of the generation that made their resource."""
+    rows = [(_of_generation(book, row, match.generation, known.get(row.key)), match) for row, match in found]
+    if rows:
+        book.intend([row for row, _ in rows])
+        outcomes = [Outcome(row.key, row.generation, match.state, match.resource_id, None) for row, match in rows]
+        book.ledger.settle(book.batch.target, book.source, book.resource, outcomes)
+    for row, match in rows:
+        book.loaded.add("adopted" if match.state == "undone" else match.state, row.amount_cents)
+
+
+def _of_generation(book: Book, row: Row, generation: int, record: KnownRecord | None) -> Row:
+    """The row under this generation or a later one: a known record is raised to it, past a resource that is gone."""
+    if record is None:
+        return row._replace(generation=generation)
+    now, fate = record.generation, "gone" if record.state in LIVE else None
+    while fate or now < generation:
+        raise_generation(book.ledger, book.lease, [(book.source, book.resource, row.key, now)], fate)
+        now, fate = now + 1, None
+    return row._replace(known=True, generation=now)
+
+
+def _note_known(book: Book, rows: Sequence[tuple[Row, KnownRecord]]) -> None:
+    """Counts rows whose record the ledger has already: of a later batch, or of what it did not lose."""
+    repeats: list[Repeat] = []
+    for row, record in rows:
+        if record.state == "in_doubt":
+            book.loaded.add("in_doubt", row.amount_cents)
+        elif record.state not in OPEN:
+            state = "unchanged" if record.content_hash == row.content_hash else "skipped"
+            book.loaded.add(state, row.amount_cents)
+            about = (row.patient_id, row.source_at, row.amount_cents)
+            repeats.append(Repeat(row.line, row.key, state, record.resource_id, *about))
+    book.ledger.note_repeats(book.batch.target, book.source, book.resource, book.batch.batch_id, repeats)

@@ -26,11 +26,21 @@ def fingerprint(resource_type: str, body: Body, timed: bool = True) -> str | Non
 
     timed: with the record's own time, where the target keeps it (it has its own for a payment).
     """
+    return fingerprints(resource_type, body)[timed]
+
+
+def fingerprints(resource_type: str, body: Body) -> tuple[str | None, str | None]:
+    """Both names of a body: without the record's own time, and with it."""
     try:
-        drawn = repr((CONTENT[resource_type](body), _when(resource_type, body) if timed else None))
+        content, when = CONTENT[resource_type](body), _when(resource_type, body)
     except (TypeError, ValueError, KeyError, AttributeError, InvalidOperation):
-        return None
-    return hashlib.sha256(drawn.encode()).hexdigest()[:32]
+        return None, None
+    untimed = _short((content, None))
+    return untimed, untimed if when is None else _short((content, when))
+
+
+def _short(drawn: Any) -> str:
+    return hashlib.sha256(repr(drawn).encode()).hexdigest()[:32]
 
 
 def moment(value: Any) -> datetime | None:

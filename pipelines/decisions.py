@@ -77,8 +77,13 @@ class Resolved:
 
 
 def resolve(session: Session, batch_id: str | None = None) -> Resolved:
-    """Looks rows in doubt up, of the target or of one batch, and adopts those that can be told. Sends nothing."""
+    """Looks rows in doubt up, of the target or of one batch, and adopts those that can be told. Sends nothing.
+
+    Raises `NotPossible` for a batch that the ledger does not know.
+    """
     ledger, target, resolved = session.ledger, session.target, Resolved()
+    if batch_id is not None:
+        _known_batch(session, batch_id)
     with lease_of(session):
         found = doubtful(ledger, target, batch_id)
         for of in sorted({(doubt.source, doubt.resource_type, doubt.batch_id) for doubt in found}):

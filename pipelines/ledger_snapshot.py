@@ -1,5 +1,6 @@
 """The ledger's tables as Arrow, all as of one moment: what publishing reads."""
 
+import uuid
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -25,7 +26,8 @@ class Snapshot:
         return pa.RecordBatchReader.from_batches(schema, self._chunks(schema, select(*chosen)))
 
     def _chunks(self, schema: pa.Schema, query: Any) -> Iterator[pa.RecordBatch]:
-        cursor = self._connection.connection.cursor()
+        on_the_server = {"name": f"reader_{uuid.uuid4().hex}"} if self._connection.dialect.name == "postgresql" else {}
+        cursor = self._connection.connection.cursor(**on_the_server)
         cursor.execute(str(query.compile(self._connection.engine)))
         while rows := cursor.fetchmany(ROWS_A_CHUNK):
             columns = zip(zip(*rows, strict=True), schema, strict=True)

@@ -3,34 +3,33 @@
 Used by the command line and by Dagster: `import_file` does all; `begin`, `validate_run`, `load_run`, `end` a step each.
 """
 
-import hashlib
 import json
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 
-from fhir_service.interface.registry import RESOURCES
 from pipelines.answers import answers_of
 from pipelines.batch import Received, Unreadable
 from pipelines.client import TargetUnusable
 from pipelines.feeds.catalog import Feed
-from pipelines.lease import Holder, Lease
+from pipelines.lease import Holder, Lease, utc_text
 from pipelines.ledger import Ledger
 from pipelines.ledger_rows import Reason, Reject
 from pipelines.ledger_tables import OUTCOMES, NotPossible
 from pipelines.load import Batch, Loaded, load
+from pipelines.manifest import QUESTIONNAIRES, ledger_is_behind, rules_version, software_version, write_manifest
 from pipelines.progress import Progress
 from pipelines.publish import Publication, publish
 from pipelines.receive import receive
 from pipelines.report import RESOURCE, sweep
 from pipelines.session import Session, Waiting, reading
+from pipelines.storage import write_whole
 from pipelines.validate import Validated, validate
 
 ROWS_A_WRITE = 2_000
@@ -50,6 +49,7 @@ class Run:
     folder: Path
     before: str | None
     began: float
+    started_at: str
     only: Mapping[int, Sequence[str]] | None = None
 
 
@@ -98,17 +98,6 @@ def run_batch(session: Session, received: Received, feed: Feed) -> Result:
     return run_through(session, run)
 
 
-def _was_loaded_by_a_lost_ledger(session: Session, received: Received, feed: Feed) -> bool:
-    """Whether sending could make second ones: runs of the batch are here, its ledger is not, the target has no keys."""
-    if session.connection.capabilities.safe_batches(feed.resource):
-        return False
-    folder = session.home / "batches" / received.batch_id
-    if not any(folder.glob("run-*")) or any(row["batch_id"] == received.batch_id for row in session.ledger.batches()):
-        return False
-    manifests = [json.loads(path.read_bytes()) for path in folder.glob("run-*/manifest.json")]
-    return len(manifests) < len(list(folder.glob("run-*"))) or any(m["target"] == session.target for m in manifests)
-
-
 def run_through(session: Session, run: Run) -> Result:
     """A run through validate and load, to its end."""
     try:
@@ -128,9 +117,10 @@ def begin(session: Session, received: Received, feed: Feed, adopting: bool = Fal
     Raises `NotPossible` when sending could make second ones, since the ledger of its runs is lost; not while adopting.
     """
     target, batch_id = session.target, received.batch_id
-    if not adopting and _was_loaded_by_a_lost_ledger(session, received, feed):
+    safe = session.connection.capabilities.safe_batches(feed.resource)
+    if not (adopting or safe) and ledger_is_behind(session.home, session.ledger, target, batch_id):
         raise NotPossible(
-            f"{batch_id}: it was loaded before, and the ledger does not know it: chartferry verify --adopt"
+            f"{batch_id}: it was loaded before, and the ledger does not know that: chartferry verify --adopt"
         )
     known = session.ledger.batch(target, batch_id)
     if known is None:
@@ -151,7 +141,10 @@ def begin(session: Session, received: Received, feed: Feed, adopting: bool = Fal
         software_version=software_version(),
     )
     folder = _run_folder(session.home / "batches" / batch_id, number)
-    return Run(received, feed, number, folder, known["state"] if known else None, time.monotonic())
+    started_at = session.ledger.runs(target, batch_id)[-1]["started_at"]
+    run = Run(received, feed, number, folder, known["state"] if known else None, time.monotonic(), started_at)
+    write_manifest(session, run, _result(run, Validated(folder), {}, None, "running"), None)
+    return run
 
 
 def _run_folder(batch: Path, number: int) -> Path:
@@ -177,10 +170,13 @@ def validate_run(session: Session, run: Run) -> Validated:
         progress.advance(records - done)
         done = records
 
+    snapshot = session.snapshot_for(run.feed)
+    if snapshot.questionnaires:
+        write_whole(run.folder / QUESTIONNAIRES, json.dumps(snapshot.versions()).encode())
     validated = validate(
         run.received,
         run.feed,
-        session.snapshot_for(run.feed),
+        snapshot,
         session.connection.site,
         run.folder,
         strict=session.strict,
@@ -253,9 +249,9 @@ def end(session: Session, run: Run, validated: Validated, loaded: Loaded) -> Res
     """Closes run and batch in the ledger and writes the manifest."""
     counts = run_counts(validated, loaded)
     waiting = counts["accepted"] - sum(counts[name] for name in OUTCOMES)
-    result = _result(run, validated, counts, loaded.unusable)
+    state = "running" if waiting or counts["in_doubt"] else "finished"
+    result = _result(run, validated, counts, loaded.unusable, state)
     result.reasons = dict(Counter(result.reasons) + loaded.reasons)
-    result.state = "running" if waiting or counts["in_doubt"] else "finished"
     result.waiting, result.unusable = waiting, loaded.unusable is not None
     _close(session, run, result)
     return result
@@ -264,8 +260,8 @@ def end(session: Session, run: Run, validated: Validated, loaded: Loaded) -> Res
 def end_without_load(session: Session, run: Run, validated: Validated, state: str, message: str) -> Result:
     """The same for a file of which nothing was sent."""
     session.progress.end()
-    result = _result(run, validated, run_counts(validated, Loaded()), message)
-    result.state, result.unusable = state, state == "running"
+    result = _result(run, validated, run_counts(validated, Loaded()), message, state)
+    result.unusable = state == "running"
     _close(session, run, result)
     return result
 
@@ -287,13 +283,13 @@ def run_counts(validated: Validated, loaded: Loaded) -> dict[str, int]:
     }
 
 
-def _result(run: Run, validated: Validated, counts: dict[str, int], message: str | None) -> Result:
+def _result(run: Run, validated: Validated, counts: dict[str, int], message: str | None, state: str) -> Result:
     return Result(
         run.received.batch_id,
         run.number,
         run.feed.name,
         run.received.file_name,
-        "",
+        state,
         counts,
         seconds=round(time.monotonic() - run.began, 3),
         message=message,
@@ -313,7 +309,7 @@ def _close(session: Session, run: Run, result: Result) -> None:
         counts = _first_outcomes(ledger, target, batch_id, counts)
     if before or run.only is None:
         ledger.finish_batch(target, batch_id, state, counts)
-    write_manifest(session, run, result)
+    write_manifest(session, run, result, utc_text(datetime.now(UTC)))
 
 
 def _first_outcomes(ledger: Ledger, target: str, batch_id: str, counts: Mapping[str, int]) -> dict[str, int]:
@@ -349,27 +345,6 @@ def recount(ledger: Ledger, target: str, batch_id: str) -> None:
     )
 
 
-def write_manifest(session: Session, run: Run, result: Result) -> None:
-    """`manifest.json` of the run, in one step: what went in, by which rules, to where, and what came of it."""
-    manifest = {
-        **asdict(result),
-        "file_sha256": run.received.sha256,
-        "file_size": run.received.size,
-        "resource": run.feed.resource,
-        "source": run.feed.source,
-        "feed_hash": run.feed.hash,
-        "rules_version": rules_version(),
-        "software_version": software_version(),
-        "target": session.target,
-        "target_url": session.connection.base_url,
-        "ended_at": datetime.now(UTC).isoformat(timespec="milliseconds"),
-        "records_per_second": round(result.count("records") / result.seconds) if result.seconds else None,
-    }
-    part = run.folder / "manifest.json.part"
-    part.write_text(json.dumps(manifest, indent=1, sort_keys=True) + "\n", encoding="utf-8")
-    part.replace(run.folder / "manifest.json")
-
-
 # -- publishing
 
 
@@ -381,16 +356,3 @@ def publish_reports(session: Session) -> Publication:
     published = publish(session.home, session.ledger, swept)
     session.progress.end()
     return published
-
-
-def software_version() -> str:
-    try:
-        return version("chartferry")
-    except PackageNotFoundError:
-        return "0+source"
-
-
-def rules_version() -> str:
-    """A name for the set of rules in force: it changes when a rule is added, removed or changes its kind."""
-    rules = sorted(f"{rule.id} {rule.needs} {rule.given}" for r in RESOURCES.values() for rule in r.rules)
-    return hashlib.sha256("\n".join(rules).encode()).hexdigest()[:12]

@@ -18,7 +18,8 @@ from fhir_service.interface.site import Site
 from pipelines import spill
 from pipelines.batch import Unreadable
 from pipelines.feeds.catalog import Feed
-from pipelines.pipeline import Result, rules_version, software_version
+from pipelines.manifest import rules_version, software_version
+from pipelines.pipeline import Result
 from pipelines.refusals import basis, rests_on_decisions, rule_behind
 from pipelines.snapshot import Snapshot
 from pipelines.storage import replace_whole, session

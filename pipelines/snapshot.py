@@ -1,5 +1,6 @@
 """The questionnaires of a target as they were when a file was validated: what rules and the answers feed look up."""
 
+import hashlib
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Any
@@ -23,6 +24,11 @@ class Snapshot:
     def questionnaire(self, questionnaire_id: str) -> Any | None:
         """The questionnaire with this id, whatever its status."""
         return self.questionnaires.get(questionnaire_id)
+
+    def versions(self) -> dict[str, str]:
+        """A short name for the content of each, by id."""
+        bodies = ((name, each.model_dump_json().encode()) for name, each in sorted(self.questionnaires.items()))
+        return {name: hashlib.sha256(body).hexdigest()[:12] for name, body in bodies}
 
     def find(self, text: str) -> Any | None:
         """By id, else the active one by name, else by `system|code`. Raises Ambiguous."""

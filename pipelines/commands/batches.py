@@ -33,8 +33,11 @@ def status(options: Options, batch: str | None, as_json: bool) -> int:
 @click.pass_obj
 def verify(options: Options, batch: str | None, adopt: bool, insecure: bool, as_json: bool) -> int:
     """Reads the target and proves that ledger and target agree, to the row and the cent."""
-    from pipelines.verify import adopt_lost, verify_target
+    from pipelines.adopting import adopt_lost
+    from pipelines.verify import verify_target
 
+    if adopt and batch:
+        raise click.UsageError("--adopt takes no batch: it looks at all of this home")
     work = adopt_lost if adopt else partial(verify_target, batch_id=batch)
     return at_target(options, insecure, as_json, work)
 

@@ -15,7 +15,7 @@ from pipelines.storage import write_whole
 from pipelines.validate import Validated
 
 NEVER = datetime.min.replace(tzinfo=UTC)
-HANDED_OVER, MANIFEST = "validated.json", "manifest.json"
+HANDED_OVER, MANIFEST, SIGNED = "validated.json", "manifest.json", "dagster"
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,7 @@ def hand_over(session: Session, run: Run, validated: Validated) -> None:
     about = {
         "target": session.target,
         "run": run.number,
+        "started_at": run.started_at,
         "before": run.before,
         "feed_hash": run.feed.hash,
         "seconds": time.monotonic() - run.began,
@@ -43,11 +44,24 @@ def hand_over(session: Session, run: Run, validated: Validated) -> None:
     write_whole(run.folder / HANDED_OVER, json.dumps(about).encode())
 
 
+def sign(session: Session, run: Run) -> None:
+    """Marks a run of a batch as one of Dagster's, which shows on its pages by itself."""
+    write_whole(run.folder / SIGNED, session.target.encode())
+
+
+def is_signed(home: Path, target: str, batch_id: str, run: int) -> bool:
+    """Whether the run of this number was one of Dagster's."""
+    folder = home / "batches" / batch_id
+    found = [*folder.glob(f"run-{run}/{SIGNED}"), *folder.glob(f"run-{run}-*/{SIGNED}")]
+    return any(path.read_bytes() == target.encode() for path in found)
+
+
 def newest(session: Session, feed: Feed, batch_id: str) -> Newest:
     """The newest run of the batch at the session's target; empty when there is none, or the feed was changed since."""
     found: list[tuple[int, Path, dict[str, Any]]] = []
     for folder in (session.home / "batches" / batch_id).glob("run-*"):
-        about = _said(folder / MANIFEST) or _said(folder / HANDED_OVER)
+        manifest = _said(folder / MANIFEST)
+        about = manifest if manifest and manifest["ended_at"] else _said(folder / HANDED_OVER)
         if about and about["target"] == session.target:
             found.append((about["run"], folder, about))
     if not found:
@@ -59,7 +73,8 @@ def newest(session: Session, feed: Feed, batch_id: str) -> Newest:
     received = received_before(folder.parent)
     if received is None or about["feed_hash"] != feed.hash:
         return Newest()
-    run = Run(received, feed, about["run"], folder, about["before"], time.monotonic() - about["seconds"])
+    began = time.monotonic() - about["seconds"]
+    run = Run(received, feed, about["run"], folder, about["before"], began, about["started_at"])
     return Newest(at, run, _validated(folder, about["validated"]))
 
 

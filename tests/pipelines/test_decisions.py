@@ -16,10 +16,10 @@ def put(home, name, text):
     (home / "inbox" / name).write_text(text)
 
 
-def payments(home, *rows):
+def payments(home, *rows, name="payments.csv"):
     put(
         home,
-        "payments.csv",
+        name,
         PAYMENTS + "".join(f"{key},{patient},{amount},2026-03-01,\n" for key, patient, amount in rows),
     )
 
@@ -52,12 +52,13 @@ def doubt(home, target, asked):
     return found["batches"][0]["batch_id"]
 
 
-def test_resolve_looks_up_and_adopts_what_arrived_late(doubt, target, asked):
+def test_resolve_looks_up_and_adopts_what_arrived_late(doubt, target, asked, chartferry):
     """CLI-CMD-08"""
     found = asked("doubts", "resolve")
     assert (found["exit_code"], found["left"]) == (5, {f"{doubt}:2": "the target does not have it"})
     target.create({"resourceType": "PaymentNotice", "request": {"reference": "Patient/p1"}, "amount": {"value": 1.0}})
-    assert asked("doubts", "resolve", "--batch", "another")["adopted"] == {}
+    code, _, err = chartferry("doubts", "resolve", "--batch", "another")
+    assert (code, "another: no such batch" in err) == (4, True)
     found = asked("doubts", "resolve")
     assert (found["exit_code"], found["adopted"]) == (0, {f"{doubt}:2": "PaymentNotice"})
     found = asked("import")

@@ -1,9 +1,15 @@
 """`verify`: each thing that ledger and target can disagree on is planted and named; a lost ledger is rebuilt."""
 
 import json
+import shutil
+from contextlib import closing
 
 import pytest
+from sqlalchemy import select, update
 
+from pipelines.client import FhirClient, Refused, Reply
+from pipelines.ledger import Ledger
+from pipelines.ledger_tables import record
 from tests.pipelines.test_decisions import payments, put, tasks
 
 ANSWERS = "response_id,patient_id,questionnaire,authored,author,encounter_id,note_id,question,answer_code,answer_text\n"
@@ -47,8 +53,7 @@ def test_ledger_and_target_agree_to_the_row_and_the_cent(batch, asked, chartferr
 def test_rows_lost_by_a_restore_are_named_and_loaded_again(batch, target, asked):
     """CLI-CMD-17, CLI-CMD-18: yesterday's store."""
     lost = only(target, 250)
-    del target.stored[lost["id"]]
-    target.identified = {key: found for key, found in target.identified.items() if found[1] != lost["id"]}
+    lose(target, lost)
     found = asked("verify")
     assert (found["exit_code"], named(found)) == (3, [("gone", f"{batch}:4", lost["id"])])
     assert (found["ledger_cents"], found["target_cents"]) == (450, 200)
@@ -62,7 +67,48 @@ def test_late_doubles_are_named(batch, target, asked):
     double = target.create({key: value for key, value in only(target, 250).items() if key != "identifier"})
     found = asked("verify", batch)
     assert (found["exit_code"], named(found)) == (3, [("double", f"{batch}:4", double[1].rpartition("/")[2])])
-    assert asked("verify", "another")["differences"] == []
+
+
+def test_a_batch_that_is_not_known_is_no_batch_that_agrees(batch, chartferry):
+    """CLI-CMD-17"""
+    code, out, err = chartferry("verify", "another")
+    assert (code, out, err.splitlines()) == (4, "", ["chartferry: another: no such batch at this target"])
+
+
+def test_one_resource_of_two_rows_is_named(batch, home, asked):
+    """CLI-CMD-17"""
+    with closing(Ledger.open(home / "ledger.db")) as ledger, ledger.changing() as connection:
+        one = connection.execute(select(record.c.resource_id).where(record.c.key == "k1")).scalar_one()
+        connection.execute(update(record).where(record.c.key == "k2").values(resource_id=one))
+    found = asked("verify", batch)
+    assert ("shared", f"{batch}:2", one) in named(found)
+    assert found["exit_code"] == 3
+
+
+def test_pages_that_miss_some_of_what_the_target_counts_are_no_proof(batch, chartferry, monkeypatch):
+    """CLI-CMD-17"""
+    whole = FhirClient.pages
+
+    def pages(client, kind, params=None):
+        for bundle in whole(client, kind, params):
+            yield {**bundle, "entry": bundle.get("entry", [])[1:]}
+
+    monkeypatch.setattr(FhirClient, "pages", pages)
+    code, _, err = chartferry("verify")
+    assert code == 6
+    assert "PaymentNotice could not be read from the target (its pages hold 2 of 3)" in err
+
+
+def test_a_target_that_refuses_large_pages_is_read_in_its_own(batch, asked, monkeypatch):
+    whole = FhirClient.pages
+
+    def pages(client, kind, params=None):
+        if params:
+            raise Refused(Reply(400))
+        yield from whole(client, kind)
+
+    monkeypatch.setattr(FhirClient, "pages", pages)
+    assert asked("verify")["differences"] == []
 
 
 def test_an_equal_payment_from_before_is_no_double(batch, target, asked):
@@ -94,8 +140,7 @@ def test_a_lost_ledger_is_rebuilt_and_nothing_is_sent_again(batch, home, target,
     asked("import")
     before = dict(target.stored)
     payments(home, ("k4", "p2", "2.50"))
-    for name in ("ledger.db", "ledger.db-wal", "ledger.db-shm"):
-        (home / name).unlink(missing_ok=True)
+    lose_ledger(home)
     if not target.additions:
         code, out, _ = chartferry("import", str(next((home / "batches" / batch / "source").iterdir())))
         assert code == 4
@@ -114,18 +159,76 @@ def test_a_lost_ledger_is_rebuilt_and_nothing_is_sent_again(batch, home, target,
 def test_what_the_target_does_not_have_waits_for_the_next_import(batch, home, target, asked):
     """CLI-CMD-17"""
     lost = only(target, 100)
-    del target.stored[lost["id"]]
-    target.identified = {key: found for key, found in target.identified.items() if found[1] != lost["id"]}
-    for name in ("ledger.db", "ledger.db-wal", "ledger.db-shm"):
-        (home / name).unlink(missing_ok=True)
+    lose(target, lost)
+    lose_ledger(home)
     found = asked("verify", "--adopt")
     assert found["batches"] == {batch: {"adopted": 2, "waiting": 1}}
     assert asked("import")["totals"]["created"] == 1
     assert asked("verify")["differences"] == []
 
 
-def test_superseded_and_taken_back_responses_agree(home, target, asked):
+def lose_ledger(home):
+    for name in ("ledger.db", "ledger.db-wal", "ledger.db-shm"):
+        (home / name).unlink(missing_ok=True)
+
+
+def lose(target, body):
+    """As a restore of an older copy does: the resource is gone, and so is its identifier."""
+    del target.stored[body["id"]]
+    target.identified = {key: found for key, found in target.identified.items() if found[1] != body["id"]}
+
+
+def test_an_older_copy_of_the_ledger_sends_nothing_twice(batch, home, target, asked, chartferry):
+    """CLI-CMD-17, LEDGER-01: the ledger of yesterday knows the first of two runs of a batch, and of another none."""
+    lose(target, only(target, 250))
+    shutil.copy(home / "ledger.db", home / "yesterday.db")
+    asked("import", "--again", batch)
+    payments(home, ("k4", "p2", "2.50"), name="payments-b.csv")
+    assert asked("import")["totals"]["created"] == 1
+    before = dict(target.stored)
+    lose_ledger(home)
+    (home / "yesterday.db").rename(home / "ledger.db")
+    if not target.additions:
+        code, out, _ = chartferry("import", "--again", batch)
+        assert (code, "verify --adopt" in out) == (4, True)
+    found = asked("verify", "--adopt")
+    assert (found["exit_code"], sum(each["adopted"] for each in found["batches"].values())) == (0, 2)
+    assert asked("verify")["differences"] == []
+    assert asked("import")["totals"].get("created", 0) == 0
+    assert target.stored == before
+
+
+def test_both_lost_a_ledger_and_a_day_of_the_store_come_right_again(batch, home, target, asked):
+    """CLI-CMD-17, CLI-CMD-18: nothing is lost, and nothing is there twice."""
+    payments(home, ("k4", "p2", "9.00"), name="payments-b.csv")
+    asked("import")
+    lose(target, only(target, 900))
+    lose(target, only(target, 250))
+    lose_ledger(home)
+    found = asked("verify", "--adopt")
+    assert (found["exit_code"], sum(each["waiting"] for each in found["batches"].values())) == (3, 2)
+    assert asked("import")["totals"]["created"] == 2
+    assert asked("verify")["differences"] == []
+    assert sorted(body["amount"]["value"] for body in target.of("PaymentNotice")) == [1.0, 1.0, 2.5, 9.0]
+
+
+@pytest.mark.parametrize("additions", [True, False], ids=["with additions", "bare"])
+def test_of_a_record_that_was_superseded_the_newest_is_adopted_and_the_old_never_comes_back(
+    home, target, asked, additions
+):
     """CLI-CMD-17, LEDGER-08"""
+    target.additions = additions
+    supersede_one(home, target, asked)
+    before = dict(target.stored)
+    lose_ledger(home)
+    assert asked("verify", "--adopt")["exit_code"] == 0
+    assert asked("verify")["differences"] == []
+    assert asked("import")["totals"] == {}
+    assert target.stored == before
+
+
+def supersede_one(home, target, asked):
+    """Two files of responses; the second supersedes one of the first. Its totals."""
     target.stored["q1"] = QUESTIONS
     (home / "feeds").mkdir()
     columns = "response_id patient_id questionnaire question answer_text".split()
@@ -134,6 +237,12 @@ def test_superseded_and_taken_back_responses_agree(home, target, asked):
     for number, said in enumerate(("yes", "no")):
         put(home, f"forms-{number}.csv", ",".join(columns) + f"\nr1,p1,q1,1,{said}\nr2,p1,q1,1,same\n")
         totals = asked("import")["totals"]
+    return totals
+
+
+def test_superseded_and_taken_back_responses_agree(home, target, asked):
+    """CLI-CMD-17, LEDGER-08"""
+    totals = supersede_one(home, target, asked)
     assert (totals["superseded"], totals["unchanged"]) == (1, 1)
     assert asked("verify")["differences"] == []
     old = next(body for body in target.of("QuestionnaireResponse") if body["status"] == "entered-in-error")

@@ -1,0 +1,80 @@
+"""What a run leaves on record beside the ledger: `manifest.json` in its folder, from its beginning on."""
+
+import hashlib
+import json
+from dataclasses import asdict
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fhir_service.interface.registry import RESOURCES
+from pipelines.ledger import Ledger
+from pipelines.session import Session
+from pipelines.storage import write_whole
+
+if TYPE_CHECKING:
+    from pipelines.pipeline import Result, Run
+
+QUESTIONNAIRES = "questionnaires.json"
+
+
+def write_manifest(session: Session, run: "Run", result: "Result", ended_at: str | None) -> None:
+    """`manifest.json` of the run, in one step: what went in, by which rules, to where, and what came of it.
+
+    Counts whose names begin with `amount` are cents. A run that is under way, or was killed, has no `ended_at`.
+    """
+    manifest = {
+        **asdict(result),
+        "amounts_in": "cents",
+        "file_sha256": run.received.sha256,
+        "file_size": run.received.size,
+        "resource": run.feed.resource,
+        "source": run.feed.source,
+        "feed_hash": run.feed.hash,
+        "rules_version": rules_version(),
+        "questionnaires": _questionnaires(run.folder),
+        "software_version": software_version(),
+        "target": session.target,
+        "target_url": session.connection.base_url,
+        "started_at": run.started_at,
+        "ended_at": ended_at,
+        "records_per_second": round(result.count("records") / result.seconds) if result.seconds else None,
+    }
+    write_whole(run.folder / "manifest.json", (json.dumps(manifest, indent=1, sort_keys=True) + "\n").encode())
+
+
+def _questionnaires(folder: Path) -> dict[str, str]:
+    """Short names of the content of the questionnaires that a run's answers were checked by."""
+    path = folder / QUESTIONNAIRES
+    return dict(json.loads(path.read_bytes())) if path.exists() else {}
+
+
+def ledger_is_behind(home: Path, ledger: Ledger, target: str, batch_id: str) -> bool:
+    """Whether runs of the batch at this target are here that the ledger does not know: it is lost, or an older one.
+
+    A run of its own that ended later makes good for them.
+    """
+    folders = list((home / "batches" / batch_id).glob("run-*"))
+    manifests = [
+        json.loads(path.read_bytes()) for path in (each / "manifest.json" for each in folders) if path.exists()
+    ]
+    runs = ledger.runs(target, batch_id)
+    if not runs and len(manifests) < len(folders) and all(row["batch_id"] != batch_id for row in ledger.batches()):
+        return True
+    known = {run["started_at"] for run in runs}
+    ended = max((run["started_at"] for run in runs if run["finished_at"]), default="")
+    starts = (each.get("started_at", "") for each in manifests if each["target"] == target)
+    return any(start not in known and (start > ended or not ended) for start in starts)
+
+
+def software_version() -> str:
+    try:
+        return version("chartferry")
+    except PackageNotFoundError:
+        return "0+source"
+
+
+def rules_version() -> str:
+    """A name for the set of rules in force: it changes when a rule is added, removed or changes its kind."""
+    rules = sorted(f"{rule.id} {rule.needs} {rule.given}" for r in RESOURCES.values() for rule in r.rules)
+    return hashlib.sha256("\n".join(rules).encode()).hexdigest()[:12]
