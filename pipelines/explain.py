@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from pipelines.feeds.catalog import Feed
 from pipelines.feeds.describe import describe, taken, trailer
+from pipelines.validation.scoring import KNOWN
 
 
 def feed_lines(feed: Feed) -> Iterable[str]:
@@ -16,6 +17,9 @@ def feed_lines(feed: Feed) -> Iterable[str]:
         yield f"  ends with {end}"
     if written := _written(feed):
         yield f"  written with {written}"
+    if feed.kind.resource == "QuestionnaireResponse":
+        scored = list(KNOWN.values()) if file.scored is None else file.scored
+        yield f"  warns of responses without all answers to: {', '.join(scored) or 'nothing'}"
     yield f"  times in {file.timezone}; changed content under a known key: {file.changed}"
     rows = [(f"  {name}", f"from {origin}", f"becomes {element}") for name, element, origin in describe(feed)]
     widths = [max((len(row[at]) for row in rows), default=0) for at in range(2)]

@@ -8,6 +8,7 @@ from typing import Any
 
 from pipelines.exits import ALL_LOADED, IN_DOUBT, SET_ASIDE, UNREADABLE, UNUSABLE
 from pipelines.pipeline import Result
+from pipelines.validation.reasons import WARNINGS
 
 COUNTED = (
     "lines header not_taken records accepted rejected created adopted unchanged updated superseded skipped refused"
@@ -118,16 +119,23 @@ def _notes(result: Result) -> Iterable[str]:
     name = result.batch_id or result.file
     if result.message:
         yield f"{name}: {result.message}"
-    for what, counts in (("set aside", result.reasons), ("warnings", result.warnings)):
-        if counts:
-            ordered = sorted(counts.items(), key=lambda each: (-each[1], each[0]))
-            yield f"{name}: {what} by {', '.join(f'{rule} ({number:,})' for rule, number in ordered)}"
+    if result.reasons:
+        yield f"{name}: set aside by {_by_rule(result.reasons)}"
+    if result.warnings:
+        told = {f"{rule}, {WARNINGS[rule]}" if rule in WARNINGS else rule: n for rule, n in result.warnings.items()}
+        yield f"{name}: warnings by {_by_rule(told)}"
     if result.count("in_doubt"):
         yield f"{name}: {result.count('in_doubt'):,} rows in doubt: whether the target has them is not known"
     if result.waiting and result.state == "running":
         yield f"{name}: {result.waiting:,} rows wait for the next import"
     if result.unnamed_columns:
         yield f"{name}: columns that the feed does not name: {', '.join(result.unnamed_columns)}"
+
+
+def _by_rule(counts: Mapping[str, int]) -> str:
+    """Counts, the highest first."""
+    ordered = sorted(counts.items(), key=lambda each: (-each[1], each[0]))
+    return ", ".join(f"{rule} ({number:,})" for rule, number in ordered)
 
 
 def dollars(cents: int) -> str:

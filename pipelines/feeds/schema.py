@@ -200,6 +200,7 @@ class FeedFile(Part):
     one_row_per: Literal["comment"] | None = None
     changed: Policy = "reject"
     max_rejects: Annotated[int | Decimal, Field(ge=0)] | None = None
+    scored: tuple[str, ...] | None = None
     take: dict[str, Test] = {}
     trailer: Trailer | None = None
     maps: dict[str, dict[str, str]] = {}
@@ -207,7 +208,7 @@ class FeedFile(Part):
     questions: dict[str, Value] = {}
     comments: tuple[Comment, ...] = ()
 
-    @field_validator("currency", "empty", "dates", "files", mode="before")
+    @field_validator("currency", "empty", "dates", "files", "scored", mode="before")
     @classmethod
     def _short_list(cls, given: Any) -> Any:
         """`"$"` stands for `["$"]`."""
@@ -260,7 +261,8 @@ class FeedFile(Part):
     @model_validator(mode="after")
     def _sections_fit(self) -> Self:
         """What only one kind of record has."""
-        for section, kind in (("questions", "answers"), ("comments", "tasks"), ("one_row_per", "tasks")):
+        kinds = {"questions": "answers", "scored": "answers", "comments": "tasks", "one_row_per": "tasks"}
+        for section, kind in kinds.items():
             if getattr(self, section) and self.kind != kind:
                 raise ValueError(f"{section}: goes with kind = '{kind}'")
         if self.comments and "comments" in self.columns:

@@ -6,6 +6,14 @@ from pipelines.validation.tables import REASON
 
 RETRYABLE = ("QR-12", "QR-13", "QR-ITEM-", "QR-CREATE-", "FEED-ANS-03")
 
+WARNINGS = {
+    "QR-RULE-02": "answers that a score needs are missing",
+    "QR-CREATE-01": "options of one question with one code",
+    "QNR-RULE-03": "one code on several questions",
+    "FEED-ANS-03": "several active questionnaires with one name or code",
+}
+"""What a warning means, where it is not that of a rule which only a target of another make may see otherwise."""
+
 
 class Reason(NamedTuple):
     """Why a record is rejected. retryable: whether the target may think otherwise tomorrow."""

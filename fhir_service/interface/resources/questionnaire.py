@@ -47,6 +47,7 @@ class Item(_Shown):
     text: str | None = None
     type: str
     repeats: bool = False
+    enableWhen: list[dict[str, Any]] = []
     answerOption: list[Option] = []
     item: list["Item"] = []
 

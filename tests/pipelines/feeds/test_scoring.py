@@ -1,0 +1,121 @@
+"""Answers to a questionnaire with a score: each question counts, and what lacks one is told, not refused."""
+
+import json
+from collections import Counter
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from fhir_service.interface.resources.questionnaire import Questionnaire
+from fhir_service.interface.site import Site
+from pipelines.batch import Received
+from pipelines.cli import run
+from pipelines.feeds.catalog import load_feed, load_feeds
+from pipelines.snapshot import Snapshot
+from pipelines.validate import Validated, validate
+from pipelines.validation.scoring import INCOMPLETE
+
+LOINC = "http://loinc.org"
+OPTIONS = [{"valueCoding": {"system": LOINC, "code": code, "display": code}} for code in ("LA1", "LA2")]
+ROWS = "response_id,patient_id,questionnaire,question,answer_code,answer_text,answer_number\n"
+WHOLE = "1,p1,{0},a,LA1,,\n1,p1,{0},b,LA2,,\n"
+PART = "2,p1,{0},a,LA1,,\n2,p1,{0},words,,fine,\n"
+FEED = """
+kind = "answers"
+files = "form*.csv"
+SCORED
+[columns]
+response_id = "response_id"
+patient_id = "patient_id"
+questionnaire = "questionnaire"
+question = "question"
+answer_code = "answer_code"
+answer_text = "answer_text"
+"""
+
+
+def choice(link: str, **more: object) -> dict:
+    return {"linkId": link, "type": "choice", "code": [{"system": LOINC, "code": link}], "answerOption": OPTIONS} | more
+
+
+def questionnaire(id: str, code: str) -> Questionnaire:
+    """Two choices that everybody is asked, one in a group; a text, a number, and choices that depend on another."""
+    condition = {"question": "a", "operator": "=", "answerCoding": {"system": LOINC, "code": "LA2"}}
+    items = [
+        choice("a", item=[choice("a-why")]),
+        {"linkId": "group", "type": "group", "item": [choice("b")]},
+        choice("c", enableWhen=[condition]),
+        {"linkId": "words", "type": "text"},
+        {"linkId": "total", "type": "decimal"},
+    ]
+    codes = [{"system": LOINC, "code": code}]
+    return Questionnaire.model_validate({"id": id, "name": f"N-{id}", "status": "active", "code": codes, "item": items})
+
+
+SNAPSHOT = Snapshot.of([questionnaire("phq", "44249-1"), questionnaire("own", "own")])
+
+
+def validated(folder: Path, text: str, scored: str | None = None) -> Validated:
+    file = folder / ("answers.csv" if scored is None else "form.csv")
+    file.write_text(ROWS + text)
+    (folder / "form.toml").write_text(FEED.replace("SCORED", scored or ""))
+    feed = load_feeds().match(file.name) if scored is None else load_feed(folder / "form.toml")
+    assert feed
+    received = Received("b", "0" * 64, file, file.name, 0, datetime(2024, 6, 1, tzinfo=UTC))
+    return validate(received, feed, SNAPSHOT, Site(), folder / "run")
+
+
+@pytest.mark.parametrize(
+    ("scored", "named", "warned"),
+    [
+        (None, "phq", 1),
+        (None, "own", 0),
+        ("", "phq", 1),
+        ("scored = []", "phq", 0),
+        ('scored = "N-own"', "own", 1),
+        ('scored = ["http://loinc.org|own"]', "N-own", 1),
+        ('scored = ["N-own"]', "phq", 0),
+    ],
+)
+def test_a_response_without_all_answers_to_a_scored_questionnaire_is_accepted_with_a_warning(
+    scored: str | None, named: str, warned: int, tmp_path: Path
+) -> None:
+    """QR-RULE-02, QR-RULE-01: choices under a condition or another question, texts and numbers are not asked for."""
+    found = validated(tmp_path, (WHOLE + PART).format(named), scored)
+    assert (found.accepted, found.rejected) == (2, 0)
+    assert found.warnings == Counter({INCOMPLETE: warned} if warned else {})
+
+
+def test_a_rejected_response_is_not_warned_of(tmp_path: Path) -> None:
+    """QR-RULE-02."""
+    assert validated(tmp_path, "2,p1,phq,a,nonsense,,\n").warnings == Counter()
+
+
+def test_a_whole_resource_is_looked_at_as_well(tmp_path: Path) -> None:
+    """QR-RULE-02, FEED-FILE-05."""
+    answer = {"valueCoding": OPTIONS[0]["valueCoding"]}
+    body: dict[str, object] = {
+        "resourceType": "QuestionnaireResponse",
+        "id": "1",
+        "status": "completed",
+        "questionnaire": "phq",
+    }
+    body |= {"subject": {"reference": "Patient/p1"}, "item": [{"linkId": "a", "answer": [answer]}]}
+    (tmp_path / "answers.ndjson").write_text(json.dumps(body) + "\n")
+    received = Received(
+        "b", "0" * 64, tmp_path / "answers.ndjson", "answers.ndjson", 0, datetime(2024, 6, 1, tzinfo=UTC)
+    )
+    feed = load_feeds().match("answers.ndjson")
+    assert feed
+    found = validate(received, feed, SNAPSHOT, Site(), tmp_path / "run")
+    assert (found.accepted, found.warnings) == (1, Counter({INCOMPLETE: 1}))
+
+
+def test_a_feed_says_which_questionnaires_it_takes_for_scored(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """QR-RULE-02, CLI-CMD-14."""
+    (tmp_path / "form.toml").write_text(FEED.replace("SCORED", 'scored = ["N-own"]'))
+    assert run(["feeds", "check", str(tmp_path / "form.toml")]) == 0
+    assert "warns of responses without all answers to: N-own\n" in capsys.readouterr().out
