@@ -1,32 +1,16 @@
 """The chart in a real browser: permalinks, keyboard, cookies, what a page may load, contrast and narrow screens."""
 
-import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect
 
+from tests.browser.chromium import IN_A_BROWSER
 from tests.conftest import running
 from tests.service.test_chart import FULL, MARKUP, World
 
-NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-CHROMIUM = next(filter(None, map(shutil.which, NAMES)), None)
-pytestmark = [
-    pytest.mark.long,
-    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on the path (Debian: apt-get install chromium)"),
-]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    # Chromium refuses to run as root inside its sandbox, and containers run as root.
-    arguments = [] if os.geteuid() else ["--no-sandbox"]
-    with sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=CHROMIUM, args=arguments)
-        yield opened
-        opened.close()
+pytestmark = IN_A_BROWSER
 
 
 @pytest.fixture(scope="module")
