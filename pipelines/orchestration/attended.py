@@ -1,6 +1,7 @@
 """Runs a Dagster process that ends with the one that started it: `attended web ...` or `attended daemon run ...`.
 
 When standard input closes, however its other end ended, the process gets the signal that ends it in good order.
+A daemon first gives up the runs that an earlier one began and that ended with it, so that they are made again.
 """
 
 import os
@@ -18,7 +19,26 @@ def main(arguments: list[str]) -> None:
         from dagster_webserver.cli import main as command
     else:
         from dagster._daemon.cli import main as command
+
+        give_up_lost_runs()
     command()  # type: ignore[no-untyped-call,unused-ignore]
+
+
+def give_up_lost_runs() -> None:
+    """Fails what an ended daemon had under way; its retries see to the rest. Runs of other launchers are left alone.
+
+    Without it they would stay under way for ever, and hold up every later file of their feed.
+    """
+    import dagster as dg
+    from dagster._core.storage.tags import GRPC_INFO_TAG
+
+    status = dg.DagsterRunStatus
+    began = dg.RunsFilter(statuses=[status.STARTING, status.STARTED, status.CANCELING])
+    with dg.DagsterInstance.get() as instance:
+        for run in instance.get_runs(began):
+            if GRPC_INFO_TAG in run.tags:
+                tell = instance.report_run_canceled if run.status == status.CANCELING else instance.report_run_failed
+                tell(run, "Its process ended with the daemon that had started it.")
 
 
 def _watch() -> None:

@@ -8,10 +8,16 @@ import sys
 import time
 from pathlib import Path
 
+import dagster as dg
 import httpx
 import pytest
+from dagster._core.execution.retries import auto_reexecution_should_retry_run
+from dagster._core.storage.tags import GRPC_INFO_TAG
+from dagster._core.test_utils import create_run_for_test
 
 from pipelines import up
+from pipelines.orchestration.attended import give_up_lost_runs
+from pipelines.orchestration.instance import prepare_dagster_home
 from pipelines.up import CannotStart, Child
 from tests.standing import addresses, gone, processes_of, running_up
 
@@ -99,3 +105,25 @@ def test_a_child_that_ends_is_started_anew_and_one_that_does_so_always_is_given_
     with pytest.raises(CannotStart, match="toy ends again and again: no luck"):
         up._watch([toy], os.environ, -1, said.append)
     assert said == ["toy ended (no luck); starting it anew"] * 2
+
+
+def test_a_daemon_gives_up_what_one_before_it_had_under_way_so_that_it_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Runs that no daemon launched are left alone."""
+    monkeypatch.setenv("DAGSTER_HOME", str(prepare_dagster_home(tmp_path)))
+    launched, status = {GRPC_INFO_TAG: "{}"}, dg.DagsterRunStatus
+    with dg.DagsterInstance.get() as instance:
+        runs = [
+            create_run_for_test(instance, status=before, tags=tags)
+            for before, tags in (
+                (status.STARTED, launched),
+                (status.STARTING, launched),
+                (status.CANCELING, launched),
+                (status.STARTED, {}),
+            )
+        ]
+        give_up_lost_runs()
+        after = [found.status for run in runs if (found := instance.get_run_by_id(run.run_id))]
+        assert after == [status.FAILURE, status.FAILURE, status.CANCELED, status.STARTED]
+        assert auto_reexecution_should_retry_run(instance, instance.get_runs()[-1], None)
