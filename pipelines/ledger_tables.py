@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import BigInteger, Column, Engine, Index, Integer, MetaData, Table, Text, create_engine, event, text
-from sqlalchemy.engine import Connection, make_url
+from sqlalchemy.engine import Connection, ExceptionContext, make_url
 from sqlalchemy.exc import SQLAlchemyError
 
 SCHEMA_VERSION = 1
@@ -237,12 +237,26 @@ def open_engine(url: str | Path) -> Engine:
     if engine.dialect.name == "sqlite":
         event.listen(engine, "connect", _prepare_sqlite)
         event.listen(engine, "begin", _begin_sqlite)
+    else:
+        event.listen(engine, "handle_error", _hide_values)
     try:
         _create(engine)
     except SQLAlchemyError as error:
+        engine.dispose()
         shown = address.render_as_string(hide_password=True)
         raise LedgerError(f"the ledger {shown} cannot be opened ({type(error).__name__})") from None
+    except LedgerError:
+        engine.dispose()
+        raise
     return engine
+
+
+def _hide_values(context: ExceptionContext) -> None:
+    """A server names values of the row that it refuses; only its code for the error goes on."""
+    code = getattr(context.original_exception, "sqlstate", None)
+    for error in (context.original_exception, context.sqlalchemy_exception):
+        if error is not None:
+            error.args = (f"{type(context.original_exception).__name__} {code}",)
 
 
 def _connect_args(backend: str) -> dict[str, object]:

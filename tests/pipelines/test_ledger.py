@@ -46,9 +46,19 @@ def clock() -> Clock:
     return Clock()
 
 
+@pytest.fixture(params=["sqlite", "postgresql"])
+def address(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str | Path]:
+    """Where an empty ledger may be, on each database. STATE-HOME-02"""
+    if request.param == "sqlite":
+        yield tmp_path / "ledger.db"
+        return
+    with request.getfixturevalue("postgres").database() as url:
+        yield url
+
+
 @pytest.fixture
-def ledger(tmp_path: Path, clock: Clock) -> Iterator[Ledger]:
-    opened = Ledger.open(tmp_path / "ledger.db", clock)
+def ledger(address: str | Path, clock: Clock) -> Iterator[Ledger]:
+    opened = Ledger.open(address, clock)
     yield opened
     opened.close()
 
@@ -62,17 +72,18 @@ def states(ledger: Ledger, *keys: str) -> list[str]:
     return [known[key].state for key in keys]
 
 
-def test_an_intent_is_on_the_disk_before_its_outcome_is_known(ledger: Ledger, tmp_path: Path) -> None:
+def test_an_intent_is_on_the_disk_before_its_outcome_is_known(ledger: Ledger, address: str | Path) -> None:
     """LEDGER-01, LEDGER-04: `sending` is committed first, durably, and read by any other connection."""
     with ledger.lease(TARGET) as lease:
         ledger.intend(lease, *OF, [intent("k1"), intent("k2", 3)])
-        other = Ledger.open(tmp_path / "ledger.db")
+        other = Ledger.open(address)
         assert states(other, "k1", "k2") == ["sending", "sending"]
         other.close()
         ledger.settle(TARGET, *OF, [Outcome("k1", 1, "created", "id-1", 201), Outcome("k2", 1, "refused", None, 422)])
-    with ledger.engine.connect() as connection:
-        assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == 2
-        assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
+    if ledger.engine.dialect.name == "sqlite":
+        with ledger.engine.connect() as connection:
+            assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == 2
+            assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
     now = utc_text(NOON)
     assert ledger.known(TARGET, *OF, ["k1", "none"]) == {
         "k1": KnownRecord("k1", 1, "payments-a", 2, "h1", "f1", "created", "id-1", "p1", PAID, 1050, 1, 201, now)
@@ -258,11 +269,13 @@ def test_a_dead_process_of_this_machine_is_not_waited_for(ledger: Ledger, clock:
         pass
 
 
-def test_one_whose_lease_was_taken_over_can_intend_nothing_more(ledger: Ledger, tmp_path: Path, clock: Clock) -> None:
+def test_one_whose_lease_was_taken_over_can_intend_nothing_more(
+    ledger: Ledger, address: str | Path, clock: Clock
+) -> None:
     """LEDGER-10: asked of the ledger in the intent's own transaction, before any heartbeat tells."""
     with ledger.lease(TARGET) as lease:
         clock.pass_seconds(61)
-        other = Ledger.open(tmp_path / "ledger.db", clock)
+        other = Ledger.open(address, clock)
         with other.lease(TARGET):
             with pytest.raises(LeaseLost):
                 ledger.intend(lease, *OF, [intent("k1")])
@@ -288,11 +301,11 @@ def test_the_heartbeat_keeps_the_lease_and_notices_its_loss(ledger: Ledger, cloc
             lease.check()
 
 
-def test_a_ledger_from_a_newer_version_is_refused(ledger: Ledger, tmp_path: Path) -> None:
+def test_a_ledger_from_a_newer_version_is_refused(ledger: Ledger, address: str | Path) -> None:
     with ledger.engine.begin() as connection:
         connection.execute(t.schema_version.update().values(version=99))
     with pytest.raises(LedgerError, match="newer version"):
-        Ledger.open(tmp_path / "ledger.db")
+        Ledger.open(address)
 
 
 def test_a_file_that_is_no_ledger_is_named_in_one_sentence(tmp_path: Path) -> None:
