@@ -8,6 +8,9 @@ from pipelines.feeds.catalog import CONTROL, Feed
 from pipelines.validation.outcome import Validated
 
 
+REASONS_TOLD = 5
+
+
 def control_mismatch(received: Received, found: Validated) -> str | None:
     """The difference between the file and the totals that came with it, as a sentence."""
     control = received.path_in_batch.with_name(received.path_in_batch.name + CONTROL)
@@ -27,11 +30,13 @@ def control_mismatch(received: Received, found: Validated) -> str | None:
 
 
 def over_limit(feed: Feed, found: Validated) -> str | None:
-    """Whether more records were rejected than the feed allows, as a sentence."""
+    """Whether more records were rejected than the feed allows, as a sentence with the most frequent reasons."""
     limit = feed.max_rejects
     if limit is None:
         return None
     most = int(limit * found.records) if isinstance(limit, Decimal) and limit < 1 else int(limit)
     if found.rejected <= most:
         return None
-    return f"{found.rejected} of {found.records} records are rejected; the feed {feed.name} allows {most}"
+    reasons = ", ".join(f"{rule} ({times})" for rule, times in found.reasons.most_common(REASONS_TOLD))
+    allowed = f"the feed {feed.name} allows {most}"
+    return f"{found.rejected} of {found.records} records are rejected, {allowed}; most often for {reasons}"
