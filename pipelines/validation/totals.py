@@ -7,7 +7,6 @@ from pipelines.batch import Received
 from pipelines.feeds.catalog import CONTROL, Feed
 from pipelines.validation.outcome import Validated
 
-
 REASONS_TOLD = 5
 
 
