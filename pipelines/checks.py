@@ -7,7 +7,7 @@ and names of counts only. Blocking ones hold up the stages after theirs.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 import dagster as dg
 import pyarrow.compute as pc
@@ -66,19 +66,21 @@ class Statement(Generic[Facts]):
 
 
 def every_line_is_accounted_for(validated: Validated) -> Violations:
-    v, files = validated, _counted(validated.folder)
-    of_records = sum(lines for _, lines, _ in files.values())
+    v, files = validated, counted_in(validated.folder)
+    of_records = sum(each.lines for each in files.values())
     yield from _equal("lines", v.lines, "header + not taken + lines of records", v.header + v.not_taken + of_records)
     yield from _equal("records", v.records, "accepted + rejected", v.accepted + v.rejected)
     for count, name in ((v.accepted - v.skipped, "accepted"), (v.rejected, "rejects"), (v.skipped, "skipped")):
-        yield from _equal(f"{name} as counted", count, "rows of its file", files[name][0])
+        yield from _equal(f"{name} as counted", count, "rows of its file", files[name].rows)
 
 
 def every_cent_is_accounted_for(validated: Validated) -> Violations:
-    v, files = validated, _counted(validated.folder)
+    v, files = validated, counted_in(validated.folder)
     set_aside = v.amount_received - v.amount_accepted
-    yield from _equal("cents accepted", v.amount_accepted, "cents in files", files["accepted"][2] + files["skipped"][2])
-    yield from _equal("cents received less accepted", set_aside, "cents in the rejects", files["rejects"][2])
+    yield from _equal(
+        "cents accepted", v.amount_accepted, "cents in files", files["accepted"].cents + files["skipped"].cents
+    )
+    yield from _equal("cents received less accepted", set_aside, "cents in the rejects", files["rejects"].cents)
 
 
 def control_totals_agree(validated: Validated) -> Violations:
@@ -178,15 +180,23 @@ def _equal(one: str, number: int, other: str, same: int) -> Violations:
         yield f"{one} ({number:,}) is not {other} ({same:,})"
 
 
-def _counted(folder: Path) -> dict[str, tuple[int, int, int]]:
-    """Rows, physical lines and cents of the three files of a validated run."""
+class Sums(NamedTuple):
+    """Rows, physical lines and cents of a file of the validate stage."""
+
+    rows: int
+    lines: int
+    cents: int
+
+
+def counted_in(folder: Path) -> dict[str, Sums]:
+    """What the three files of a validated run hold."""
     return {name: _sums(folder / f"{name}.parquet") for name in ("accepted", "rejects", "skipped")}
 
 
-def _sums(path: Path) -> tuple[int, int, int]:
+def _sums(path: Path) -> Sums:
     rows = lines = cents = 0
     for part in pq.ParquetFile(path).iter_batches(50_000, columns=["lines", "amount_cents"]):
         rows += part.num_rows
         lines += pc.sum(part.column("lines")).as_py() or 0
         cents += pc.sum(part.column("amount_cents")).as_py() or 0
-    return rows, lines, cents
+    return Sums(rows, lines, cents)

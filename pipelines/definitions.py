@@ -10,6 +10,7 @@ from pathlib import Path
 import dagster as dg
 
 from pipelines.feeds.catalog import load_feeds
+from pipelines.orchestration.command_line import telling_sensor
 from pipelines.orchestration.imports import import_assets, import_job
 from pipelines.orchestration.inbox import inbox_sensor
 from pipelines.orchestration.reports import publishing_sensor, report_assets, report_schedule, reports_job
@@ -24,9 +25,13 @@ def build_definitions(environ: Mapping[str, str]) -> dg.Definitions:
     assets = [asset for feed in catalog.feeds for asset in import_assets(feed)]
     imports, refresh = [import_job(feed) for feed in catalog.feeds], reports_job()
     return dg.Definitions(
-        assets=[*assets, *report_assets(catalog.feeds)],
+        assets=[*assets, *report_assets(catalog.feeds, environ)],
         jobs=[*imports, refresh],
-        sensors=[inbox_sensor(home, catalog, imports), publishing_sensor()],
+        sensors=[
+            inbox_sensor(home, catalog, imports),
+            telling_sensor(home, environ, catalog, imports),
+            publishing_sensor(),
+        ],
         schedules=[report_schedule(refresh, environ)],
         resources={RESOURCE_KEY: workplace_resource(home, environ)},
         executor=dg.in_process_executor,

@@ -62,14 +62,7 @@ class Tile:
 
 def page_of(db: duckdb.DuckDBPyConnection) -> str:
     """The page of the published tables that `db` holds, as HTML."""
-    [(published_at, target, version, month)] = _rows(db, LAST_PUBLICATION)
-    figures = [
-        _volumes(db, month),
-        _turnaround(db),
-        _imports(db),
-        _rejects(db),
-        _money(db, month),
-    ]
+    [(published_at, target, version, _)] = _rows(db, LAST_PUBLICATION)
     style = (TEMPLATES / "report.css").read_text(encoding="utf-8")
     return (
         _templates()
@@ -81,9 +74,15 @@ def page_of(db: duckdb.DuckDBPyConnection) -> str:
             target=target,
             version=version,
             tiles=_tiles(db),
-            figures=figures,
+            figures=figures_of(db),
         )
     )
+
+
+def figures_of(db: duckdb.DuckDBPyConnection) -> list[Figure]:
+    """The charts of the published tables that `db` holds, each with its table."""
+    [(*_, month)] = _rows(db, LAST_PUBLICATION)
+    return [_volumes(db, month), _turnaround(db), _imports(db), _rejects(db), _money(db, month)]
 
 
 @cache

@@ -6,6 +6,7 @@ The header is the one place for comments, keys and references; the build, its ch
 
 import re
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -50,8 +51,28 @@ def sql_folder() -> Path:
 
 def report_tables(folder: Path | None = None) -> list[ReportTable]:
     """All tables, each after the ones it reads. Raises `BrokenTable`."""
-    tables = {t.name: t for t in map(_parse, sorted((folder or sql_folder()).glob("*.sql")))}
-    order = TopologicalSorter({t.name: [i for i in t.inputs if i in tables] for t in tables.values()})
+    return _in_order([_parse(path) for path in _files(folder)])
+
+
+def readable_tables(folder: Path | None = None) -> list[ReportTable]:
+    """The same without those that cannot be used; what is wrong with them, `report_tables` says."""
+    found = []
+    for path in _files(folder):
+        with suppress(BrokenTable):
+            found.append(_parse(path))
+    try:
+        return _in_order(found)
+    except BrokenTable:
+        return []
+
+
+def _files(folder: Path | None) -> list[Path]:
+    return sorted((folder or sql_folder()).glob("*.sql"))
+
+
+def _in_order(found: list[ReportTable]) -> list[ReportTable]:
+    tables = {table.name: table for table in found}
+    order = TopologicalSorter({t.name: [i for i in t.inputs if i in tables] for t in found})
     try:
         return [tables[name] for name in order.static_order()]
     except CycleError as error:

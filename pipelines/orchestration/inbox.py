@@ -18,8 +18,8 @@ import dagster as dg
 from pipelines.answers import feed_of
 from pipelines.feeds.catalog import Catalog, Feed, FeedError, is_control
 from pipelines.ledger import Ledger
-from pipelines.orchestration.imports import batch_id_of, batches_of, plain
-from pipelines.orchestration.instance import BATCH_TAG
+from pipelines.orchestration.requests import ask_for
+from pipelines.orchestration.stages import batch_id_of
 from pipelines.session import has_ledger, open_ledger
 
 if TYPE_CHECKING:
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
 SECONDS_BETWEEN_LOOKS = 30
 SECONDS_OF_HASHING = 20.0
-FILES_A_RUN = 200
-RANGE = ("dagster/asset_partition_range_start", "dagster/asset_partition_range_end")
 
 
 @dataclass(frozen=True)
@@ -114,22 +112,6 @@ def _hashed(feed: Feed, path: Path, now: Seen) -> str | None:
     return batch_id if (about.st_size, about.st_mtime_ns) == (now.size, now.changed[1]) else None
 
 
-def stretches(wanted: Sequence[str], known: Sequence[str]) -> list[list[str]]:
-    """The wanted batches in runs of partitions that follow each other, each of at most `FILES_A_RUN`.
-
-    known: all partitions in their order, the wanted among them. A run takes a range, and nothing that is not wanted.
-    """
-    place = {batch_id: number for number, batch_id in enumerate(known)}
-    found: list[list[str]] = []
-    for batch_id in wanted:
-        last = found[-1] if found else None
-        if last and len(last) < FILES_A_RUN and place[batch_id] == place[last[-1]] + 1:
-            last.append(batch_id)
-        else:
-            found.append([batch_id])
-    return found
-
-
 def to_cursor(seen: Mapping[str, Seen]) -> str:
     return json.dumps({name: [each.size, *each.changed, each.batch] for name, each in seen.items()})
 
@@ -157,13 +139,10 @@ def inbox_sensor(home: Path, catalog: Catalog, jobs: Sequence["UnresolvedAssetJo
         requests, additions = [], []
         for feed in catalog.feeds:
             files = found.ready.get(feed.name, {})
-            batches, known = batches_of(feed), context.instance.get_dynamic_partitions(batches_of(feed).name or "")
-            wanted = list(dict.fromkeys(seen.batch for seen in files.values() if seen.batch))
-            new = [batch_id for batch_id in wanted if batch_id not in set(known)]
-            if new:
-                additions.append(batches.build_add_request(new))
-            key = _run_key(files)
-            requests += [_request(feed, some, key) for some in stretches(wanted, [*known, *new])]
+            wanted = [seen.batch for seen in files.values() if seen.batch]
+            runs, new = ask_for(context.instance, feed, wanted, _run_key(files))
+            requests += runs
+            additions += new
         return dg.SensorResult(
             run_requests=requests,
             dynamic_partitions_requests=additions,
@@ -182,15 +161,6 @@ def _ledger(home: Path) -> Iterator[Ledger | None]:
         return
     with closing(open_ledger(home, os.environ)) as ledger:
         yield ledger
-
-
-def _request(feed: Feed, batch_ids: Sequence[str], key: str) -> dg.RunRequest:
-    run_key = f"{batch_ids[0]} {len(batch_ids)} {key}"
-    job, tags = f"import_{plain(feed.name)}", {BATCH_TAG: " ".join(batch_ids)}
-    if len(batch_ids) == 1:
-        return dg.RunRequest(run_key, job_name=job, tags=tags, partition_key=batch_ids[0])
-    ends = dict(zip(RANGE, (batch_ids[0], batch_ids[-1]), strict=True))
-    return dg.RunRequest(run_key, job_name=job, tags={**tags, **ends})
 
 
 def _run_key(files: Mapping[str, Seen]) -> str:

@@ -6,6 +6,8 @@ from pathlib import Path
 
 FEED_TAG = "chartferry/feed"
 BATCH_TAG = "chartferry/batch"
+TOLD_TAG = "chartferry/command_line"
+"""On runs that only show what the command line did; its value is the target."""
 LOAD_POOL = "load"
 
 DAGSTER_YAML = f"""\

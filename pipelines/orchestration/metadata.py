@@ -6,6 +6,7 @@ from typing import Any
 import dagster as dg
 
 from pipelines.batch import Received
+from pipelines.feeds.catalog import Feed
 from pipelines.ledger_tables import OUTCOMES
 from pipelines.pipeline import Result
 from pipelines.validate import Validated
@@ -74,6 +75,11 @@ def table(columns: Sequence[tuple[str, str, str]], rows: Sequence[Sequence[Any]]
 
 def schema(columns: Sequence[tuple[str, str, str]]) -> dg.TableSchema:
     return dg.TableSchema([dg.TableColumn(name, kind, description=what) for name, kind, what in columns])
+
+
+def is_money(feed: Feed) -> bool:
+    """Whether the feed's records have amounts."""
+    return feed.resource == "PaymentNotice"
 
 
 def _dollars(received: int, accepted: int, created: int | None, money: bool) -> Metadata:

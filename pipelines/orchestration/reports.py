@@ -1,27 +1,40 @@
 """The assets of the reports: the sweep of the target's diagnostic reports, and the tables that analysts open."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 import duckdb
+from dagster._utils.schedules import cron_string_iterator
 
 from pipelines.feeds.catalog import Feed
 from pipelines.ledger_tables import OUTCOMES
+from pipelines.manifest import software_version
 from pipelines.orchestration import metadata
-from pipelines.orchestration.imports import AGAIN, keys_of
+from pipelines.orchestration.names import AGAIN, keys_of
+from pipelines.orchestration.pictures import charts_of
+from pipelines.orchestration.tables import (
+    GROUP,
+    OWNERS,
+    PUBLISHED,
+    SWEEP,
+    table_checks,
+    table_specs,
+    told_of,
+    untrue_of,
+)
 from pipelines.orchestration.workplace import RESOURCE_KEY, place_of, told_without_data
-from pipelines.pipeline import software_version
-from pipelines.publish import Publication, publish
+from pipelines.publish import Publication, PublicationError, publish
 from pipelines.report import RESOURCE, SWEPT, Sweep, kept, sweep
+from pipelines.report_tables import ReportTable, readable_tables
 from pipelines.session import Session, reading
 
 if TYPE_CHECKING:
     from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
-GROUP = "reports"
-OWNERS = ["team:analytics"]
-SWEEP, PUBLISHED = dg.AssetKey([GROUP, "diagnostic_report_sweep"]), dg.AssetKey([GROUP, "published"])
 SCHEDULE = "CHARTFERRY_REPORTS_SCHEDULE"
 EVERY_HOUR = "0 * * * *"
 
@@ -40,7 +53,13 @@ TABLES_AGREE = dg.AssetCheckSpec(
 )
 
 
-def report_assets(feeds: Sequence[Feed]) -> list[dg.AssetsDefinition]:
+def report_assets(feeds: Sequence[Feed], environ: Mapping[str, str]) -> list[dg.AssetsDefinition]:
+    """The sweep; and the published file with every table of `sql/reports` in it, made by one step."""
+    tables, fresh = readable_tables(), freshness(environ)
+    return [_sweep(), _published(tables, [keys_of(feed)["loaded"] for feed in feeds], fresh)]
+
+
+def _sweep() -> dg.AssetsDefinition:
     @dg.asset(
         key=SWEEP,
         group_name=GROUP,
@@ -53,7 +72,11 @@ def report_assets(feeds: Sequence[Feed]) -> list[dg.AssetsDefinition]:
         check_specs=[TOTALS_AGREE],
         retry_policy=AGAIN,
         automation_condition=never_done(),
-        metadata={"dagster/column_schema": metadata.schema([(each.name, str(each.type), "") for each in SWEPT])},
+        metadata={
+            "dagster/column_schema": metadata.schema(
+                [(each.name, str(each.type), OF_SWEPT[each.name]) for each in SWEPT]
+            )
+        },
     )
     def diagnostic_report_sweep(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult[None]]:
         place = place_of(context)
@@ -61,40 +84,77 @@ def report_assets(feeds: Sequence[Feed]) -> list[dg.AssetsDefinition]:
             swept = swept_now(place.session(context.log))
             yield dg.MaterializeResult(metadata=_of_sweep(swept), check_results=[_pages_hold_the_total(swept)])
 
-    @dg.asset(
-        key=PUBLISHED,
-        deps=[SWEEP, *(keys_of(feed)["loaded"] for feed in feeds)],
+    return diagnostic_report_sweep
+
+
+OF_SWEPT = {
+    "report_id": "The report's id at the target.",
+    "content_hash": "Hash of what is kept of it.",
+    "body": "The report, without signed addresses.",
+}
+
+
+def _published(
+    tables: Sequence[ReportTable], loaded: Sequence[dg.AssetKey], fresh: dg.FreshnessPolicy
+) -> dg.AssetsDefinition:
+    whole = dg.AssetSpec(
+        PUBLISHED,
+        deps=[SWEEP, *loaded, *(dg.AssetKey([GROUP, table.name]) for table in tables)],
         group_name=GROUP,
         owners=OWNERS,
         kinds={"duckdb", "parquet"},
         code_version=software_version(),
-        description="`published/reports.duckdb` and its Parquet files: the reports, and the import's own record. "
-        "Built beside the old ones, checked, and put in their place in one step; after every import and on schedule.",
-        required_resource_keys={RESOURCE_KEY},
-        check_specs=[TABLES_AGREE],
-        retry_policy=AGAIN,
-        automation_condition=after_imports(),
+        description="`published/reports.duckdb`, its Parquet files and `report.html`: the reports, and the record of "
+        "the imports. Built beside the old ones, checked, and put in their place in one step; after every import and "
+        "on schedule.",
+        automation_condition=after_imports(tables),
+        freshness_policy=fresh,
+        metadata={"dagster/column_schema": metadata.schema([(t.name, "table", t.comment) for t in tables])},
     )
-    def published(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult[None]]:
+
+    @dg.multi_asset(
+        name="published",
+        specs=[*table_specs(tables, loaded, fresh), whole],
+        check_specs=[*table_checks(tables), TABLES_AGREE],
+        required_resource_keys={RESOURCE_KEY},
+        retry_policy=AGAIN,
+    )
+    def published(context: dg.AssetExecutionContext) -> Iterator[Any]:
         place = place_of(context)
         with told_without_data(place):
-            session = place.session(context.log)
+            session, began = place.session(context.log), datetime.now(UTC)
             swept = kept(session.home, session.target)
             if not swept.path.exists():
                 swept = swept_now(session)
-            done = publish(session.home, session.ledger, swept)
+            try:
+                done = publish(session.home, session.ledger, swept)
+            except PublicationError as error:
+                yield from untrue_of(tables, error)
+                raise
+            yield from told_of(tables, done)
+            seconds = (datetime.now(UTC) - began).total_seconds()
             yield dg.MaterializeResult(
-                metadata=_of_publication(done, swept), check_results=[_tables_agree(done, swept)]
+                asset_key=PUBLISHED,
+                metadata=_of_publication(done, swept, seconds),
+                check_results=[_tables_agree(done, swept)],
             )
 
-    return [diagnostic_report_sweep, published]
+    return published
 
 
-def after_imports() -> dg.AutomationCondition[Any]:
+def freshness(environ: Mapping[str, str]) -> dg.FreshnessPolicy:
+    """A publication is late when the schedule's longest gap and a half hour have passed, and overdue after two."""
+    ticks = cron_string_iterator(datetime.now(UTC).timestamp(), environ.get(SCHEDULE) or EVERY_HOUR, "UTC")
+    gap = max(after - before for before, after in pairwise(islice(ticks, 100)))
+    return dg.FreshnessPolicy.time_window(2 * gap + timedelta(hours=1), gap + timedelta(minutes=30))
+
+
+def after_imports(tables: Sequence[ReportTable]) -> dg.AutomationCondition[Any]:
     """True once after imports have ended and none is under way, however many files they had."""
-    condition = dg.AutomationCondition
-    news = condition.any_deps_updated().since(condition.newly_requested() | condition.newly_updated())
-    return (news & ~condition.any_deps_in_progress() & ~condition.in_progress()).with_label("imports have ended")
+    condition, own = dg.AutomationCondition, dg.AssetSelection.assets(*([GROUP, table.name] for table in tables))
+    news = condition.any_deps_updated().ignore(own).since(condition.newly_requested() | condition.newly_updated())
+    quiet = ~condition.any_deps_in_progress().ignore(own) & ~condition.in_progress()
+    return (news & quiet).with_label("imports have ended")
 
 
 def never_done() -> dg.AutomationCondition[Any]:
@@ -106,7 +166,9 @@ def never_done() -> dg.AutomationCondition[Any]:
 
 def reports_job() -> "UnresolvedAssetJobDefinition":
     return dg.define_asset_job(
-        "refresh_reports", selection=[SWEEP, PUBLISHED], description="Sweeps the reports and publishes the tables."
+        "refresh_reports",
+        selection=dg.AssetSelection.groups(GROUP),
+        description="Sweeps the reports and publishes the tables.",
     )
 
 
@@ -123,7 +185,7 @@ def report_schedule(job: "UnresolvedAssetJobDefinition", environ: Mapping[str, s
 def publishing_sensor() -> dg.AutomationConditionSensorDefinition:
     return dg.AutomationConditionSensorDefinition(
         "publish_after_imports",
-        target=dg.AssetSelection.assets(SWEEP, PUBLISHED),
+        target=dg.AssetSelection.groups(GROUP),
         default_status=dg.DefaultSensorStatus.RUNNING,
         minimum_interval_seconds=30,
         description="Publishes the tables once the waiting imports have ended; sweeps the reports the first time.",
@@ -155,7 +217,11 @@ def _pages_hold_the_total(swept: Sweep) -> dg.AssetCheckResult:
     )
 
 
-def _of_publication(done: Publication, swept: Sweep) -> metadata.Metadata:
+def _of_publication(done: Publication, swept: Sweep, seconds: float) -> metadata.Metadata:
+    """Counts, and the charts of the page as images; a chart that cannot be drawn holds up no publication."""
+    charts: metadata.Metadata = {}
+    with suppress(duckdb.Error):
+        charts.update(charts_of(done.path))
     columns = [("table", "string", "The table."), ("rows", "int", "Its rows.")]
     return {
         metadata.ROWS: sum(done.rows.values()),
@@ -164,10 +230,12 @@ def _of_publication(done: Publication, swept: Sweep) -> metadata.Metadata:
         "batches": done.rows["import_batch"],
         "records": done.rows["import_row"],
         "rejects": done.rows["reject"],
+        **metadata.pace(sum(done.rows.values()), seconds),
         "swept_at": dg.MetadataValue.timestamp(swept.finished_at),
         "file": dg.MetadataValue.path(str(done.path)),
         "page": dg.MetadataValue.path(str(done.page)),
         "rows_by_table": metadata.table(columns, sorted(done.rows.items())),
+        **charts,
     }
 
 
@@ -179,6 +247,8 @@ def _tables_agree(done: Publication, swept: Sweep) -> dg.AssetCheckResult:
         [(batches, open_batches)] = db.execute(query).fetchall()
         [(reports,)] = db.execute("SELECT count(*) FROM diagnostic_report").fetchall()
     return dg.AssetCheckResult(
+        asset_key=PUBLISHED,
+        check_name=TABLES_AGREE.name,
         passed=open_batches == 0 and reports == swept.total and batches == done.rows["import_batch"],
         metadata={"batches": batches, "batches_that_do_not_close": open_batches, "reports": reports},
     )

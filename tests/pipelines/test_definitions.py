@@ -1,117 +1,34 @@
 """The definitions as Dagster loads them, and imports of the samples through them, against the bundled service."""
 
+import base64
 import json
-import shutil
-import subprocess
-import sys
+import re
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import dagster as dg
 import duckdb
 import pytest
-from dagster._core.events import DagsterEventType
 
 from pipelines import checks
 from pipelines.definitions import build_definitions
-from pipelines.feeds.catalog import load_feeds
 from pipelines.orchestration import imports
-from pipelines.orchestration.imports import batch_id_of
 from pipelines.orchestration.instance import prepare_dagster_home
 from pipelines.pipeline import Result
-from pipelines.session import open_ledger
+from pipelines.report_tables import report_tables
 from pipelines.validate import Validated
-from tests.commands import environment
+from tests.pipelines.practice import SAMPLES, Practice, failures, materialized, practicing, verdicts
 
-SAMPLES = Path(__file__).parents[2] / "data" / "samples"
 STAGES = ("received", "validated", "loaded")
 BUILT_IN = ("answers", "payments", "tasks")
 
 
-@dataclass
-class Practice:
-    """A home whose service holds the samples' reference data, its environment, and a Dagster instance of its own."""
-
-    home: Path
-    environ: dict[str, str]
-    instance: dg.DagsterInstance
-
-    def put(self, name: str, text: str | None = None) -> str:
-        """Puts a sample, or a file of this text, into the inbox as a partition; gives its batch."""
-        path = self.home / "inbox" / name
-        path.parent.mkdir(exist_ok=True)
-        if text is None:
-            shutil.copy(SAMPLES / "inbox" / name, path)
-        else:
-            path.write_text(text)
-        feed = load_feeds().match(name)
-        assert feed
-        batch_id = batch_id_of(feed, path)
-        self.instance.add_dynamic_partitions(f"{feed.name} batches", [batch_id])
-        return batch_id
-
-    def run(self, job: str, *batch_ids: str) -> dg.ExecuteInProcessResult:
-        tags = {}
-        if len(batch_ids) > 1:
-            tags = {
-                "dagster/asset_partition_range_start": batch_ids[0],
-                "dagster/asset_partition_range_end": batch_ids[-1],
-            }
-        return (
-            build_definitions(self.environ)
-            .get_repository_def()
-            .get_job(job)
-            .execute_in_process(
-                instance=self.instance,
-                partition_key=batch_ids[0] if len(batch_ids) == 1 else None,
-                tags=tags,
-                raise_on_error=False,
-            )
-        )
-
-    def batch(self, batch_id: str) -> dict[str, object]:
-        ledger = open_ledger(self.home, self.environ)
-        try:
-            [row] = [row for row in ledger.batches() if row["batch_id"] == batch_id]
-            return row
-        finally:
-            ledger.close()
-
-
-def command(module: str, *arguments: str, environ: dict[str, str]) -> None:
-    subprocess.run([sys.executable, "-m", module, *arguments], env=environ, check=False, capture_output=True)
-
-
 @pytest.fixture(scope="module")
 def practice(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Practice]:
-    home = tmp_path_factory.mktemp("home")
-    environ = environment(CHARTFERRY_HOME=str(home))
-    command(
-        "fhir_service", "load", "--store", str(home / "service.duckdb"), str(SAMPLES / "reference"), environ=environ
-    )
-    with dg.DagsterInstance.ephemeral() as instance:
-        yield Practice(home, environ, instance)
-
-
-def materialized(result: dg.ExecuteInProcessResult) -> dict[tuple[str, str | None], dict[str, object]]:
-    """Metadata values by stage and partition."""
-    events = [event.materialization for event in result.all_events if event.is_step_materialization]
-    return {
-        (event.asset_key.path[-1], event.partition): {name: m.value for name, m in event.metadata.items()}
-        for event in events
-    }
-
-
-def verdicts(result: dg.ExecuteInProcessResult) -> dict[str, tuple[bool, str]]:
-    found = [e for e in result.all_events if e.event_type == DagsterEventType.ASSET_CHECK_EVALUATION]
-    datas = [e.asset_check_evaluation_data for e in found]
-    return {data.check_name: (data.passed, data.severity.value) for data in datas}
-
-
-def failures(result: dg.ExecuteInProcessResult) -> str:
-    return " ".join(str(e.step_failure_data.error) for e in result.all_events if e.is_step_failure)
+    with practicing(tmp_path_factory.mktemp("home")) as practice:
+        yield practice
 
 
 # -- the definitions
@@ -124,7 +41,8 @@ def test_the_definitions_load_without_a_warning_and_say_what_everything_is(tmp_p
         dg.Definitions.validate_loadable(definitions)
     graph = definitions.resolve_asset_graph()
     keys = {tuple(key.path) for key in graph.get_all_asset_keys()}
-    reports = {("reports", "diagnostic_report_sweep"), ("reports", "published")}
+    tables = {("reports", table.name) for table in report_tables()}
+    reports = {("reports", "diagnostic_report_sweep"), ("reports", "published"), *tables}
     assert keys == {(feed, stage) for feed in BUILT_IN for stage in STAGES} | reports
     for key in graph.get_all_asset_keys():
         node = graph.get(key)
@@ -133,6 +51,9 @@ def test_the_definitions_load_without_a_warning_and_say_what_everything_is(tmp_p
         assert node.owners
         assert node.kinds
         assert node.code_version
+        schema = node.metadata["dagster/column_schema"]
+        assert schema.columns
+        assert all(column.description for column in schema.columns), key
     repository = definitions.get_repository_def()
     assert repository.get_sensor_def("inbox").default_status == dg.DefaultSensorStatus.RUNNING
     assert repository.get_schedule_def("refresh_reports").default_status == dg.DefaultScheduleStatus.RUNNING
@@ -146,8 +67,11 @@ def test_lineage_reads_received_validated_loaded_published() -> None:
     assert parents["payments", "received"] == set()
     assert parents["payments", "validated"] == {("payments", "received")}
     assert parents["payments", "loaded"] == {("payments", "validated")}
-    loaded = {(feed, "loaded") for feed in BUILT_IN}
-    assert parents["reports", "published"] == {("reports", "diagnostic_report_sweep"), *loaded}
+    loaded, sweep = {(feed, "loaded") for feed in BUILT_IN}, {("reports", "diagnostic_report_sweep")}
+    assert parents["reports", "import_batch"] == loaded
+    assert parents["reports", "diagnostic_report"] == sweep
+    assert parents["reports", "report_turnaround"] == {("reports", "diagnostic_report")}
+    assert parents["reports", "published"] == {("reports", t.name) for t in report_tables()} | sweep | loaded
 
 
 def test_a_feed_of_the_user_becomes_assets_of_its_own(tmp_path: Path) -> None:
@@ -184,12 +108,13 @@ def test_the_tables_are_published_once_when_imports_have_ended(tmp_path: Path) -
     definitions = build_definitions({"CHARTFERRY_HOME": str(tmp_path)})
     loaded, published = dg.AssetKey(["payments", "loaded"]), dg.AssetKey(["reports", "published"])
     sweep = dg.AssetKey(["reports", "diagnostic_report_sweep"])
-    selected = dg.AssetSelection.assets(sweep, published)
+    selected = dg.AssetSelection.groups("reports")
+    tables = [dg.AssetKey(["reports", table.name]) for table in report_tables()]
     with dg.DagsterInstance.ephemeral() as instance:
         first = dg.evaluate_automation_conditions(definitions, instance, selected)
         assert (first.get_num_requested(sweep), first.get_num_requested(published)) == (1, 1)
-        instance.report_runless_asset_event(dg.AssetMaterialization(sweep))
-        instance.report_runless_asset_event(dg.AssetMaterialization(published))
+        for key in (sweep, *tables, published):
+            instance.report_runless_asset_event(dg.AssetMaterialization(key))
         second = dg.evaluate_automation_conditions(definitions, instance, selected, cursor=first.cursor)
         assert second.get_num_requested(sweep) == 0
         instance.add_dynamic_partitions("payments batches", ["payments-1", "payments-2"])
@@ -197,7 +122,9 @@ def test_the_tables_are_published_once_when_imports_have_ended(tmp_path: Path) -
             instance.report_runless_asset_event(dg.AssetMaterialization(loaded, partition=batch_id))
         third = dg.evaluate_automation_conditions(definitions, instance, selected, cursor=second.cursor)
         assert third.get_num_requested(published) == 1
-        instance.report_runless_asset_event(dg.AssetMaterialization(published))
+        assert {third.get_num_requested(key) for key in tables} == {1}
+        for key in (*tables, published):
+            instance.report_runless_asset_event(dg.AssetMaterialization(key))
         fourth = dg.evaluate_automation_conditions(definitions, instance, selected, cursor=third.cursor)
         assert fourth.get_num_requested(published) == 0
 
@@ -302,15 +229,24 @@ def test_the_tables_are_published_and_checked(
     assert found["published", None]["batches"] == batches
     assert verdicts(result) == {
         "the_pages_hold_what_the_total_says": (True, "ERROR"),
+        "keys_and_references_hold": (True, "ERROR"),
         "the_tables_agree_with_the_ledger": (True, "ERROR"),
     }
+    assert {table.name for table in report_tables()} <= {stage for stage, _ in found}
+    assert found["import_batch", None]["dagster/row_count"] == batches
+    charts = {name: said for name, said in found["published", None].items() if name.startswith("chart_")}
+    assert set(charts) == {f"chart_{name}" for name in ("volumes", "turnaround", "imports", "rejects", "money")}
+    for said in charts.values():
+        [image] = re.findall(r"!\[[^\]]+\]\(data:image/svg\+xml;base64,([^)]+)\)", str(said))
+        assert b"<script" not in base64.b64decode(image)
+        assert ET.fromstring(base64.b64decode(image)).tag == "{http://www.w3.org/2000/svg}svg"  # noqa: S314
 
 
 def test_a_fault_reaches_the_event_log_without_its_values(practice: Practice, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: object) -> None:
         raise ValueError("Anna Marker, born 1970-01-01")
 
-    monkeypatch.setattr(imports, "_receive_all", fails)
+    monkeypatch.setattr(imports, "receive_all", fails)
     batch_id = practice.put("answers-portal.ndjson")
     result = practice.run("import_answers", batch_id)
     assert not result.success

@@ -12,8 +12,9 @@ from pipelines.definitions import build_definitions
 from pipelines.feeds.catalog import load_feeds
 from pipelines.ledger import Ledger
 from pipelines.ledger_rows import Reject
-from pipelines.orchestration.imports import batch_id_of, waiting_files
-from pipelines.orchestration.inbox import from_cursor, look, stretches, to_cursor
+from pipelines.orchestration.inbox import from_cursor, look, to_cursor
+from pipelines.orchestration.requests import stretches
+from pipelines.orchestration.stages import batch_id_of, waiting_files
 
 ROWS = "payment_id,patient_id,amount,paid_on\nA1,p1,10.00,2026-01-05\n"
 

@@ -1,0 +1,88 @@
+"""What `chartferry` did outside Dagster shows on its pages: partitions with their states, in runs that only tell."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import dagster as dg
+import pytest
+from dagster._core.storage.partition_status_cache import get_and_update_asset_status_cache_value
+
+from pipelines.feeds.catalog import load_feeds
+from pipelines.orchestration import command_line
+from pipelines.orchestration.names import batches_of
+from tests.pipelines.practice import SAMPLES, Practice, failures, materialized, practicing
+
+
+@pytest.fixture(scope="module")
+def practice(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Practice]:
+    """A practice whose command line imported a good file and one that is not what its control totals say."""
+    with practicing(tmp_path_factory.mktemp("home")) as practice:
+        inbox = practice.home / "inbox"
+        shutil.copy(SAMPLES / "inbox" / "payments-2026-01.csv", inbox)
+        (inbox / "payments-wrong.csv").write_text("payment_id,patient_id,amount,paid_on\nW1,p,1.00,2026-01-05\n")
+        (inbox / "payments-wrong.csv.control.json").write_text('{"rows": 99}')
+        done = practice.command("import", "--json")
+        assert done.returncode == 4, done.stderr
+        yield practice
+
+
+def states(practice: Practice, stage: str) -> tuple[set[str], set[str]]:
+    """Partitions of payments that are materialized, and those that failed."""
+    feed = load_feeds().named("payments")
+    assert feed
+    key, batches = dg.AssetKey(["payments", stage]), batches_of(feed)
+    with dg._core.definitions.partitions.context.partition_loading_context(dynamic_partitions_store=practice.instance):
+        value = get_and_update_asset_status_cache_value(practice.instance, key, batches)
+        assert value
+        done = value.deserialize_materialized_partition_subsets(batches).get_partition_keys()
+        failed = value.deserialize_failed_partition_subsets(batches).get_partition_keys()
+    return set(done), set(failed)
+
+
+def test_batches_of_the_command_line_become_partitions_with_their_states(practice: Practice) -> None:
+    asked = practice.tick("command_line").run_requests or []
+    [good, wrong] = practice.instance.get_dynamic_partitions("payments batches")
+    before = practice.batch(good)
+    for request in asked:
+        result = practice.do(request)
+        assert not result.success
+        assert wrong in failures(result)
+        assert good not in failures(result)
+        found = materialized(result)["loaded", good]
+        assert (found["created"], found["state"]) == (before["created"], "finished")
+        assert found["set_aside_by_rule"]
+    assert practice.batch(good) == before
+    assert len(asked) == 1
+    assert states(practice, "received") == ({good, wrong}, set())
+    assert states(practice, "loaded") == ({good}, {wrong})
+    again = practice.tick("command_line")
+    assert not again.run_requests
+
+
+def test_runs_of_dagster_itself_are_not_told_again(practice: Practice) -> None:
+    practice.tick("command_line")
+    batch_id = practice.put("payments-2026-03.ndjson")
+    assert practice.run("import_payments", batch_id).success
+    assert not practice.tick("command_line").run_requests
+    done = practice.command("rejects", "retry", "--json")
+    assert done.returncode in (0, 3), done.stderr
+
+
+def test_a_ledger_with_more_runs_than_a_look_takes_is_told_bit_by_bit(
+    practice: Practice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command_line, "RUNS_A_LOOK", 1)
+    practice.cursors["command_line"] = None
+    told = [request.partition_key for _ in range(6) for request in practice.tick("command_line").run_requests or ()]
+    assert {each.split("-")[0] for each in told if each} == {"payments"}
+    assert len(set(told)) >= 2
+
+
+def test_no_ledger_is_no_failure(tmp_path: Path) -> None:
+    from pipelines.definitions import build_definitions
+
+    repository = build_definitions({"CHARTFERRY_HOME": str(tmp_path)}).get_repository_def()
+    with dg.DagsterInstance.ephemeral() as instance:
+        context = dg.build_sensor_context(instance=instance, repository_def=repository)
+        assert isinstance(repository.get_sensor_def("command_line")(context), dg.SkipReason)
