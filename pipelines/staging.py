@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from pipelines.accepted import accepted_files
 from pipelines.client import Refused, TargetUnusable
-from pipelines.compare import fingerprints
+from pipelines.compare import OWN_TIME, fingerprints
 from pipelines.session import Session, reading
 from pipelines.storage import session as tables
 from pipelines.throwaway import throwaway_folder
@@ -164,7 +164,7 @@ def _there(kind: str, body: dict[str, Any]) -> tuple[Any, ...]:
         str(body.get("id")),
         str(subject.get("reference", "")).rpartition("/")[2] or None,
         body.get("status"),
-        body.get("created"),
+        body.get(OWN_TIME.get(kind, "created")),
         first.get("system"),
         first.get("value"),
         *fingerprints(kind, body),

@@ -131,6 +131,9 @@ WITHOUT = "there.status IN ('entered-in-error', 'cancelled')"
 STRANGERS = "there ANTI JOIN known ON known.resource_id = there.id"
 OURS_BY_NAME = """ours ON there.system = 'urn:chartferry:' || ours.source || ':' || $kind
             AND ours.key IN (there.value, regexp_replace(there.value, '~[0-9]+$', ''))"""
+OF_THE_FIRST_ATTEMPT = """abs(epoch(TRY_CAST(there.made AS TIMESTAMPTZ))
+                - epoch(ours.first_attempt_at::TIMESTAMPTZ)) < 1"""
+"""A row without a time of its own is sent with that of its first attempt, which some targets keep to the second."""
 QUERIES: dict[str, str] = {
     "gone": f"""
         SELECT batch_id, line, resource_id FROM ours ANTI JOIN there ON there.id = ours.resource_id WHERE {LIVE}""",
@@ -160,6 +163,13 @@ QUERIES: dict[str, str] = {
         WHERE there.system IS NULL AND there.status <> 'entered-in-error'
             AND ours.state NOT IN ('in_doubt', 'sending', 'planned')
             AND ($kind <> 'PaymentNotice' OR there.made::TIMESTAMPTZ >= ours.first_attempt_at::TIMESTAMPTZ - {SLACK})
+        GROUP BY there.id
+        UNION ALL
+        SELECT arg_min(ours.batch_id, ours.line), min(ours.line), there.id FROM {STRANGERS}
+        JOIN content ON content.content = there.content AND content.timed = content.content
+        JOIN ours ON ours.key = content.key AND ours.content_hash = content.content_hash
+        WHERE there.system IS NULL AND $kind <> 'PaymentNotice' AND there.status <> 'entered-in-error'
+            AND ours.state NOT IN ('in_doubt', 'sending', 'planned') AND {OF_THE_FIRST_ATTEMPT}
         GROUP BY there.id
         UNION ALL
         SELECT arg_min(ours.batch_id, ours.line), min(ours.line), there.id FROM {STRANGERS} JOIN {OURS_BY_NAME}

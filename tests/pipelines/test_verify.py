@@ -69,6 +69,17 @@ def test_late_doubles_are_named(batch, target, asked):
     assert (found["exit_code"], named(found)) == (3, [("double", f"{batch}:4", double[1].rpartition("/")[2])])
 
 
+def test_a_late_double_of_a_row_without_a_time_is_known_by_that_of_its_first_attempt(home, target, asked):
+    """CLI-CMD-17: an equal task of another day is none."""
+    target.additions = False
+    tasks(home, "k1")
+    name = asked("import")["batches"][0]["batch_id"]
+    (task,) = target.of("Task")
+    target.create({**task, "authoredOn": "2020-01-01T00:00:00+00:00"})
+    double = target.create(dict(task))[1].rpartition("/")[2]
+    assert named(asked("verify")) == [("double", f"{name}:2", double)]
+
+
 def test_a_batch_that_is_not_known_is_no_batch_that_agrees(batch, chartferry):
     """CLI-CMD-17"""
     code, out, err = chartferry("verify", "another")
