@@ -1,0 +1,338 @@
+"""A marker stands in every name, free text and source-system id of a person; none may leave the places for them.
+
+Those places are the inbox, the batches, the stores and the published tables. Everywhere else is searched after imports
+by the command and by Dagster, of good rows and bad ones, with failures of every kind: logs, event logs, metrics,
+metadata, error texts, audit, the ledger, and all that is printed.
+"""
+
+import io
+import json
+import os
+import re
+from collections.abc import Callable, Iterator
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+
+import dagster as dg
+import duckdb
+import httpx
+import pytest
+from sqlalchemy.exc import IntegrityError
+
+from pipelines.cli import run as chartferry
+from pipelines.definitions import build_definitions
+from pipelines.feeds.catalog import load_feeds
+from pipelines.orchestration.instance import prepare_dagster_home
+from pipelines.orchestration.stages import batch_id_of
+from tests.commands import forget_settings, load, run, serving
+from tests.pipelines.fake_target import FakeTarget
+
+PLACES = re.compile(r"inbox/.*|batches/.*|published/(parquet/.*|reports\.[a-z]*\.?duckdb)|service\.duckdb(\.wal)?")
+"""Where under a home patient data may be."""
+MARK = re.compile(rb"[Qq]z[a-z]+[Zz]q")
+
+
+def mark(what: str) -> str:
+    return f"Qz{what}Zq"
+
+
+PATIENTS = [
+    {
+        "resourceType": "Patient",
+        "id": f"p{number}",
+        "name": [{"family": mark("family"), "given": [mark("given")], "text": mark("fullname")}],
+        "identifier": [{"system": "urn:mrn", "value": mark("identifier")}],
+        "birthDate": "1970-01-01",
+        "telecom": [{"system": "phone", "value": mark("phone")}],
+        "address": [{"line": [mark("street")]}],
+        "text": {"status": "generated", "div": f"<div xmlns='http://www.w3.org/1999/xhtml'>{mark('narrative')}</div>"},
+    }
+    for number in (1, 2)
+]
+REPORT = {
+    "resourceType": "DiagnosticReport",
+    "id": "r1",
+    "status": "final",
+    "category": [{"coding": [{"system": "http://loinc.org", "code": "LP29684-5"}]}],
+    "code": {"coding": [{"system": "http://loinc.org", "code": "58410-2"}]},
+    "subject": {"reference": "Patient/p1"},
+    "conclusion": mark("conclusion"),
+    "text": {"status": "generated", "div": f"<div xmlns='http://www.w3.org/1999/xhtml'>{mark('finding')}</div>"},
+}
+QUESTIONNAIRE = {
+    "resourceType": "Questionnaire",
+    "id": "q1",
+    "name": "intake",
+    "status": "active",
+    "code": [{"system": "http://loinc.org", "code": "55757-9"}],
+    "item": [
+        {"linkId": "story", "text": "Tell us", "type": "text"},
+        {
+            "linkId": "mood",
+            "text": "Mood?",
+            "type": "choice",
+            "answerOption": [{"valueCoding": {"system": "http://loinc.org", "code": "LA6568-5", "display": "Fine"}}],
+        },
+        {"linkId": "weight", "text": "Weight?", "type": "decimal"},
+    ],
+}
+REFERENCE = [
+    *PATIENTS,
+    {"resourceType": "Practitioner", "id": "d1"},
+    {"resourceType": "Claim", "id": "c1", "status": "active", "patient": {"reference": "Patient/p1"}}
+    | {"total": {"value": 50, "currency": "USD"}, "created": "2026-01-01"},
+    QUESTIONNAIRE,
+    REPORT,
+    {**REPORT, "id": "r2", "status": mark("status")},
+    {**PATIENTS[0], "id": f"not an id {mark('badid')}"},
+]
+
+CLINIC = """
+name = "clinic"
+source = "clinic"
+kind = "tasks"
+files = ["clinic*.csv"]
+[columns]
+task_id = "ID"
+patient_id = { column = "MRN", crosswalk = { file = "patients.csv", from = "MRN", to = "FHIR" } }
+description = "WHAT"
+status = { column = "DONE", values = { Y = "completed", N = "requested" } }
+requester_id = { column = "BY" }
+authored = { column = "WHEN", optional = true }
+"""
+CROSSWALK = f"MRN,NAME,FHIR\n{mark('mrn')},{mark('name')},p1\n"
+TASKS = "task_id,patient_id,description,status,requester_id,owner_id,due,labels,comment,comment_author_id,comment_time"
+ANSWERS = "response_id,patient_id,questionnaire,authored,author,question,answer_code,answer_text,answer_number"
+
+FILES: dict[str, str] = {
+    "clinic_1.csv": "ID,MRN,WHAT,DONE,BY,WHEN\n"
+    f"1,{mark('mrn')},{mark('described')},Y,d1,2026-01-01\n"
+    f"2,{mark('unmapped')},{mark('described')},Y,d1,\n"
+    f"3,{mark('mrn')},{mark('described')},{mark('shifted')},d1,\n"
+    f"4,{mark('mrn')},{mark('described')},N,{mark('nobody')} {mark('nobody')},\n"
+    f"5,{mark('mrn')},{mark('described')},N,d1,{mark('when')}\n"
+    f'6,{mark("mrn")},"{mark("quoted")} "open,N,d1,,\n'
+    f"7,{mark('ragged')}\n",
+    "tasks-1.csv": f"{TASKS}\n"
+    f"t1,p1,{mark('text')},requested,d1,d1,2026-05-01,{mark('label')},{mark('comment')},d1,2026-01-01T00:00:00Z\n"
+    f"t2,p1,{mark('text')},{mark('shifted')},d1,,,,,,\n"
+    f"t3,p1,{mark('text')}\x01,requested,d1,,,,,,\n"
+    f"t4,p1,{mark('text')},requested,d1,,{mark('due')},,{mark('comment')},{mark('author')} x,{mark('time')}\n"
+    f"t5,p1,{mark('twice')},requested,d1,,,,,,\nt5,p1,{mark('other')},requested,d1,,,,,,\n"
+    f"t6,Group/{mark('group')} x,{mark('text')},requested,d1,,,,,,\n"
+    f"t7,p404,{mark('text')},requested,d1,,,,,,\n",
+    "tasks-2.ndjson": json.dumps(
+        {"task_id": "n1", "patient_id": "p1", "description": mark("nd"), "status": "requested"}
+    )
+    + f'\n{{"task_id": "n2", "description": "{mark("cut")}\n'
+    + json.dumps({"task_id": "n3", "description": [mark("list")], "status": {mark("key"): mark("value")}})
+    + "\n",
+    "answers-1.csv": f"{ANSWERS}\n"
+    f"a1,p1,intake,2026-01-02,,story,,{mark('answer')},\n"
+    "a2,p1,intake,2026-01-02,,mood,no-such-code,,\n"
+    f"a3,p1,intake,2026-01-02,,weight,,,{mark('number')}\n"
+    f"a4,p1,no-such-form,2026-01-02,,story,,{mark('answer')},\n"
+    f"a5,p1,intake,2026-01-02,{mark('author')} y,story,,{mark('answer')},\n"
+    f"a6,p1,intake,2026-01-02,,{mark('question')},,{mark('answer')},\n"
+    f"a7,p1,intake,{mark('authored')},,story,,{mark('answer')},\n",
+    "payments-1.csv": "payment_id,patient_id,amount,paid_on,claim_id,memo\n"
+    f"y1,p1,10.00,2026-01-03,,{mark('memo')}\n"
+    f"y2,p1,9000.00,2026-01-03,,{mark('memo')}\n"
+    f"y3,p1,{mark('sum')},2026-01-03,,\n"
+    f"y4,{mark('who')} z,5.00,2026-01-03,,\n"
+    f"y5,p1,5.00,{mark('paidon')},,\n"
+    f"y6,p1,5.00,2026-01-03,{mark('claim')} z,\n",
+    "payments-2.csv": f"payment_id,patient_id,amount,paid_on\nz1,p1,1.00,2026-01-03\nz2,{mark('total')} z,1.00,x\n",
+    "payments-2.csv.control.json": '{"rows": 7, "amount": "1.00"}',
+    "payments-3.csv.gz": f"no gzip {mark('nogzip')}",
+    "tasks-3.csv": f"{mark('header')},{mark('column')}\n1,2\n",
+    "unmatched.csv": f"{mark('unmatched')}\n",
+}
+
+
+def lay_out(home: Path) -> Path:
+    """The inbox, the feed and its crosswalk in a home; gives a folder with the reference data."""
+    for name, text in FILES.items():
+        (home / "inbox").mkdir(parents=True, exist_ok=True)
+        (home / "inbox" / name).write_text(text, encoding="utf-8")
+    (home / "feeds").mkdir()
+    (home / "feeds" / "clinic.toml").write_text(CLINIC)
+    (home / "feeds" / "patients.csv").write_text(CROSSWALK)
+    reference = home.parent / "reference"
+    reference.mkdir()
+    lines = "\n".join(map(json.dumps, REFERENCE)) + f'\n{{"resourceType": "Patient", "x": "{mark("notjson")}\n'
+    (reference / "all.ndjson").write_text(lines)
+    return reference
+
+
+def found_in(content: bytes) -> set[str]:
+    return {each.decode() for each in MARK.findall(content)}
+
+
+def leaks(home: Path, *texts: str) -> dict[str, set[str]]:
+    """The markers outside their places: by file of the home, and under `said` those of the texts."""
+    files = [path for path in home.rglob("*") if path.is_file()]
+    names = {str(path.relative_to(home)): path for path in files}
+    outside = {
+        name: path for name, path in names.items() if not PLACES.fullmatch(name) and not name.startswith("feeds/")
+    }
+    assert outside, "the ledger at least is searched"
+    found = {name: found_in(path.read_bytes()) for name, path in outside.items()}
+    found["said"] = found_in("\n".join(texts).encode())
+    return {name: marks for name, marks in found.items() if marks}
+
+
+# -- by the command, into the bundled service
+
+
+Told = dict[str, str]
+"""What each command printed, by its words."""
+
+
+def tell(told: Told, *arguments: object, home: Path) -> None:
+    """Runs `chartferry` in this process and keeps what it prints."""
+    said = io.StringIO()
+    with redirect_stdout(said), redirect_stderr(said):
+        chartferry(["--home", str(home), *map(str, arguments)])
+    told[" ".join(map(str, arguments))] = said.getvalue()
+
+
+@pytest.fixture(scope="module")
+def imported(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Told]]:
+    """A home after every command that tells of its data, over one running service; and what each printed."""
+    home = tmp_path_factory.mktemp("privacy") / "home"
+    reference, told, store = lay_out(home), Told(), ("--store", home / "service.duckdb")
+    done = load(home, reference)
+    told["load"] = done.stdout + done.stderr
+    with pytest.MonkeyPatch.context() as patch:
+        forget_settings(patch)
+        tell(told, "status", home=home)
+        tell(told, "reports", home=home)
+        with serving(home) as client:
+            tell(told, "import", "--dry-run", home=home)
+            tell(told, "rehearse", home / "inbox", home=home)
+            tell(told, "import", home=home)
+            for batch in sorted(path.name for path in (home / "batches").glob("*-*")):
+                tell(told, "status", batch, home=home)
+            tell(told, "rejects", "export", "--out", home / "batches" / "export", home=home)
+            tell(told, "rejects", "retry", home=home)
+            for words in ("import --json", "status", "doubts", "verify", "feeds check"):
+                tell(told, *words.split(), home=home)
+            told["metrics"] = httpx.get(client.base_url.join("/metrics")).text
+            for command in ("audit", "check"):
+                done = run("fhir-service", command, *store)
+                told[command] = done.stdout + done.stderr
+            yield home, told
+
+
+def test_the_marked_rows_did_come_through_and_were_set_aside(imported: tuple[Path, Told]) -> None:
+    """The search below has something to find: good rows landed, bad ones and files were refused in many ways."""
+    home, told = imported
+    kept = b"".join(path.read_bytes() for path in home.glob("service.duckdb*"))
+    assert {mark("family"), mark("described"), mark("answer")} <= found_in(kept)
+    assert "payments-3.csv.gz" in told["import"]
+    assert "control" in told["import"]
+    with duckdb.connect(home / "published" / "reports.duckdb", read_only=True) as db:
+        states = dict(db.sql("SELECT state, count(*) FROM import_row GROUP BY 1").fetchall())
+        stages = dict(db.sql("SELECT stage, count(*) FROM reject GROUP BY 1").fetchall())
+    assert states.keys() >= {"created", "refused"}
+    assert stages.keys() == {"parse", "map", "rule", "load"}
+    assert told["metrics"]
+    assert "PaymentNotice" in told["audit"]
+
+
+def test_no_marker_is_printed(imported: tuple[Path, Told]) -> None:
+    """REPORT-25"""
+    assert {words: marks for words, text in imported[1].items() if (marks := found_in(text.encode()))} == {}
+
+
+def test_no_marker_lies_outside_the_places_of_patient_data(imported: tuple[Path, Told]) -> None:
+    """REPORT-25: not in the ledger, the audit, the page, the list of refused records or any log."""
+    assert leaks(imported[0]) == {}
+
+
+# -- by the command and by Dagster, into a target that loses answers, with faults in the middle of a stage
+
+CRASHES: dict[str, tuple[str, Callable[[str], Exception]]] = {
+    "receive": ("pipelines.pipeline.receive", OSError),
+    "validate": ("pipelines.pipeline.validate", ValueError),
+    "validate, deeper": ("pipelines.ledger.Ledger.reject", KeyError),
+    "load": ("pipelines.pipeline.load", RuntimeError),
+    "load, deeper": (
+        "pipelines.ledger.Ledger.settle",
+        lambda text: IntegrityError(text, {"key": text}, ValueError(text)),
+    ),
+    "publish": ("pipelines.publish.page_of", duckdb.ConversionException),
+}
+"""Where a fault of ours strikes, and the exception, whose text holds a value of a row."""
+
+
+def strike(patch: pytest.MonkeyPatch, where: str) -> None:
+    place, make = CRASHES[where]
+
+    def struck(*_: object, **__: object) -> None:
+        raise make(f"could not convert {mark('crash')}") from ValueError(mark("cause"))
+
+    patch.setattr(place, struck)
+
+
+ROWS = (
+    f"{TASKS}\n"
+    f"t1,p1,{mark('text')},requested,d1,d1,2026-05-01,{mark('label')},{mark('comment')},d1,2026-01-01T00:00:00Z\n"
+    f"t2,p1,{mark('text')},{mark('shifted')},d1,,,,,,\n"
+    f"t3,p1,{mark('refused')},requested,d1,,,,,,\n"
+    f"t4,p1,{mark('doubtful')},requested,d1,,,,,,\n"
+)
+
+
+def lay_snares(home: Path, target: FakeTarget) -> None:
+    """A file with a good, a rejected, a refused and a doubtful row, and one that cannot be read."""
+    (home / "inbox" / "tasks-1.csv").write_text(ROWS, encoding="utf-8")
+    (home / "inbox" / "tasks-2.csv.gz").write_bytes(f"no gzip {mark('nogzip')}".encode())
+    target.additions = False
+    target.faults = ["", "", "lost_after"]
+    target.refuse = lambda body: mark("refused") in str(body)
+
+
+@pytest.mark.parametrize("where", ["nowhere", *CRASHES])
+def test_a_failure_of_the_command_tells_no_value(
+    where: str, home: Path, target: FakeTarget, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """REPORT-25: one line with the class and the place of a fault, whatever its text holds."""
+    lay_snares(home, target)
+    with pytest.MonkeyPatch.context() as patch:
+        if where != "nowhere":
+            strike(patch, where)
+        code = chartferry(["--home", str(home), "import"])
+    assert code
+    chartferry(["--home", str(home), "import"])
+    chartferry(["--home", str(home), "doubts"])
+    assert target.stored, "the rows did travel"
+    assert leaks(home, *capfd.readouterr()) == {}
+
+
+@pytest.mark.parametrize(
+    "where", ["nowhere", *(pytest.param(each, marks=() if "deeper" in each else pytest.mark.long) for each in CRASHES)]
+)
+def test_a_failure_under_dagster_tells_no_value(
+    where: str, home: Path, target: FakeTarget, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """REPORT-25: neither its event log nor what it prints."""
+    lay_snares(home, target)
+    monkeypatch.setenv("DAGSTER_HOME", str(prepare_dagster_home(home)))
+    environ = {**os.environ, "CHARTFERRY_HOME": str(home)}
+    repository = build_definitions(environ).get_repository_def()
+    feed = next(feed for feed in load_feeds().feeds if feed.name == "tasks")
+    with dg.DagsterInstance.from_config(os.environ["DAGSTER_HOME"]) as instance, pytest.MonkeyPatch.context() as patch:
+        if where != "nowhere":
+            strike(patch, where)
+        for file in sorted((home / "inbox").iterdir()):
+            batch = batch_id_of(feed, file)
+            instance.add_dynamic_partitions("tasks batches", [batch])
+            job = repository.get_job("import_tasks")
+            job.execute_in_process(instance=instance, partition_key=batch, raise_on_error=False)
+        done = repository.get_job("refresh_reports").execute_in_process(instance=instance, raise_on_error=False)
+        assert done.success == (where != "publish")
+        assert instance.get_run_records()
+    assert list((home / "dagster").rglob("*.db"))
+    assert leaks(home, *capfd.readouterr()) == {}
