@@ -19,13 +19,29 @@ class Capabilities(NamedTuple):
 
 def capabilities_of(statement: dict[str, Any]) -> Capabilities:
     """What a CapabilityStatement says."""
-    rest: dict[str, Any] = next(iter(statement.get("rest") or ()), {})
-    about = statement.get("implementation") or {}
-    named = str(about.get("description") or "")
+    rest = next(iter(_objects(statement.get("rest"))), {})
+    about, software = _object(statement.get("implementation")), _object(statement.get("software"))
+    named = _text(about.get("description")) or ""
     return Capabilities(
-        batch=any(interaction.get("code") == "batch" for interaction in rest.get("interaction", ())),
-        conditional=frozenset(r["type"] for r in rest.get("resource", ()) if r.get("conditionalCreate") is True),
+        batch=any(interaction.get("code") == "batch" for interaction in _objects(rest.get("interaction"))),
+        conditional=frozenset(
+            str(resource.get("type"))
+            for resource in _objects(rest.get("resource"))
+            if resource.get("conditionalCreate") is True
+        ),
         store_id=named if named.startswith("urn:uuid:") else None,
-        url=about.get("url"),
-        software=(statement.get("software") or {}).get("version"),
+        url=_text(about.get("url")),
+        software=_text(software.get("version")),
     )
+
+
+def _objects(value: Any) -> list[dict[str, Any]]:
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
+def _object(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None

@@ -73,7 +73,7 @@ def _write(client: FhirClient, resource_type: str, resource_id: str, wanted: Wan
             except Unknown as error:
                 problem, unclear = f"no clear answer ({error})", True
             except NotSent as error:
-                problem = f"no connection ({error})"
+                problem, asked = str(error), error.retry_after
             except NotDone as error:
                 problem, asked = f"HTTP {error.reply.status}", error.reply.retry_after
         pause = next(pauses, None)

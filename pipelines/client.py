@@ -47,6 +47,8 @@ IDLE_SECONDS = 2.0
 PAGE = 100
 
 TRY_AGAIN = (408, 429, 500, 502, 503, 504)
+NO_STATEMENT = (401, 403, 404, 405, 406, 410, 501)
+"""What a target says that shows no CapabilityStatement."""
 JSON = {"accept": "application/json"}
 JSON_BODY = {**JSON, "content-type": "application/json"}
 
@@ -84,14 +86,33 @@ class FhirClient:
     # -- reads
 
     def capabilities(self) -> Capabilities:
-        """What `/metadata` says; a target that has none counts as the bare interface. Raises `TargetUnusable`."""
-        try:
-            answer = self._http.get(f"{self.base_url}/metadata", headers=JSON)
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise TargetUnusable(f"{self.base_url} does not answer ({type(error).__name__})") from None
+        """What `/metadata` says; a target that has none counts as the bare interface. Raises `TargetUnusable`.
+
+        An answer that leaves it open is no answer: a target taken for another would be sent everything again.
+        """
+        answer = self._metadata()
         if answer.is_redirect:
             raise TargetUnusable(f"{self.base_url} answers with a redirect: name the address it leads to")
-        return capabilities_of(object_of(answer) or {}) if answer.status_code == 200 else Capabilities()
+        if answer.status_code in NO_STATEMENT:
+            return Capabilities()
+        statement = object_of(answer) or {}
+        if answer.status_code != 200 or statement.get("resourceType") != "CapabilityStatement":
+            raise TargetUnusable(
+                f"{self.base_url} does not say what it is: /metadata answers HTTP {answer.status_code}"
+            )
+        return capabilities_of(statement)
+
+    def _metadata(self) -> httpx.Response:
+        """The answer of `/metadata`, asked for again after a pause while the target is busy or away."""
+        for pause in (*self.patience.pauses(), None):
+            try:
+                answer = self._http.get(f"{self.base_url}/metadata", headers=JSON)
+            except (httpx.HTTPError, httpx.InvalidURL) as error:
+                raise TargetUnusable(f"{self.base_url} does not answer ({type(error).__name__})") from None
+            if pause is None or answer.status_code not in TRY_AGAIN:
+                break
+            self.patience.wait(pause, retry_after(answer))
+        return answer
 
     def check_access(self) -> None:
         """Raises `TargetUnusable` when no token can be had, it is not taken, or what answers speaks no FHIR.
@@ -100,8 +121,8 @@ class FhirClient:
         """
         try:
             self._tokens.bearer()
-        except (NotSent, NotDone) as error:
-            raise TargetUnusable(f"{self.base_url} gave no access token ({error})") from None
+        except NotSent as error:
+            raise TargetUnusable(f"{self.base_url}: {error}") from None
         try:
             answer = self._send("GET", f"{self.base_url}/Questionnaire?_count=1", JSON)
         except (NotSent, NotDone, Unknown):
@@ -144,6 +165,21 @@ class FhirClient:
     def get(self, path: str) -> dict[str, Any]:
         """The object at a path or link (`/Task?...`); raises `NotSent`, `NotDone`, `Refused` or `Unknown`."""
         return body_of(self._patiently(self._absolute(path)))
+
+    def read_many(self, resource_type: str, resource_ids: Sequence[str]) -> dict[str, dict[str, Any]]:
+        """By id, those of at most `PAGE` resources that a search on `_id` finds; none where there is no such search.
+
+        Raises `NotSent`, `NotDone` or `Unknown`.
+        """
+        found: dict[str, dict[str, Any]] = {}
+        try:
+            for body in self.search_all(resource_type, {"_id": ",".join(resource_ids)}):
+                if body.get("id") not in resource_ids:  # a target that does not know the parameter gives everything
+                    break
+                found[body["id"]] = body
+        except Refused:
+            return {}
+        return found
 
     def pages(self, resource_type: str, params: dict[str, str] | None = None) -> Iterator[dict[str, Any]]:
         """The bundles of a search, by following `next` links only; raises `Unknown` when they lead in a circle."""
@@ -203,7 +239,9 @@ class FhirClient:
                 if answer.status_code not in TRY_AGAIN:
                     return answer
                 asked = retry_after(answer)
-            except (NotSent, NotDone, Unknown):
+            except NotSent as error:
+                asked = error.retry_after
+            except Unknown:
                 pass
             self.patience.wait(pause, asked)
         return self._send("GET", url, JSON)
@@ -222,7 +260,7 @@ class FhirClient:
         try:
             answer = self._http.request(method, url, headers=headers, content=body)
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
-            raise NotSent(type(error).__name__) from None
+            raise NotSent(f"no connection: {type(error).__name__}") from None
         except httpx.HTTPError as error:
             raise Unknown(type(error).__name__) from None
         if said := http_date(answer.headers.get("date", "")):

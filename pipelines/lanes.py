@@ -175,7 +175,7 @@ def post(client: FhirClient, resource_type: str, row: Row) -> Posted:
         except Unknown:
             return Posted(Result("in_doubt"))
         except NotSent as error:
-            problem = f"no connection ({error})"
+            problem, asked = str(error), error.retry_after
         except NotDone as error:
             if error.reply.status == TOO_LARGE:
                 return Posted(_refused(error.reply))

@@ -16,7 +16,11 @@ REFUSED = (400, 404, 405, 412, 422)
 
 
 class NotSent(Exception):
-    """No connection was made: the target surely saw nothing."""
+    """There was no connection, or no token to send with: the target surely saw nothing. The text says which."""
+
+    def __init__(self, why: str, retry_after: float | None = None) -> None:
+        super().__init__(why)
+        self.retry_after = retry_after
 
 
 class Unknown(Exception):

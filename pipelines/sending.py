@@ -5,15 +5,16 @@ Nothing here touches the ledger: rows come with their intents committed, and lea
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from pipelines.client import FhirClient, conditional_bundle
+from pipelines.client import PAGE, FhirClient, conditional_bundle
 from pipelines.compare import same_content
 from pipelines.replies import NotDone, NotSent, Refused, Reply, Unknown
 
+Bodies = dict[str, dict[str, Any] | None]
 PLAIN_KEY = re.compile(r"[A-Za-z0-9._~-]+")
 UNKNOWN_TRIES = 4
 """How often a bundle of unknown outcome is sent in all: conditional create makes every further one safe."""
@@ -115,15 +116,46 @@ def dated(resource_type: str, row: Row) -> str:
     return row.body if name in row.body else f'{row.body[:-1]},{name}"{row.first_attempt_at}"}}'
 
 
+class Sizes:
+    """What the target takes at once, in characters, as its answers have shown. For several threads."""
+
+    def __init__(self) -> None:
+        self._taken, self._too_large = 0, 0
+
+    def took(self, size: int) -> None:
+        self._taken = max(self._taken, size)
+
+    def found_too_large(self, size: int) -> None:
+        self._too_large = min(self._too_large or size, size)
+        self._taken = self._taken if self._taken < self._too_large else 0
+
+    def parts(self, places: Sequence[int], sizes: Sequence[int]) -> list[list[int]]:
+        """The places in bundles of a size that should be taken; all in one while none was too large."""
+        most = max(self._taken, self._too_large // 2) if self._too_large else sum(sizes)
+        parts: list[list[int]] = []
+        room = 0
+        for at in places:
+            if not parts or sizes[at] > room:
+                parts.append([])
+                room = most
+            parts[-1].append(at)
+            room -= sizes[at]
+        return parts
+
+
 class BundleSender:
-    """Sends bundles of rows one after another. `read_all` runs reads side by side (a thread pool's map)."""
+    """Sends bundles of rows. `read_all` runs reads side by side (a thread pool's map).
+
+    What was too large for the target (413) is remembered: later bundles go in parts that it takes.
+    """
 
     def __init__(self, client: FhirClient, identity: Identity, read_all: Callable[..., Any] = map) -> None:
         self._client, self._identity, self._read_all = client, identity, read_all
+        self._sizes = Sizes()
 
     def send(self, rows: Sequence[Row]) -> Sent:
         """Sends the rows, again and again within bounds until each is known. Raises nothing of the target's doing."""
-        return _Sending(self._client, self._identity, self._read_all, rows).run()
+        return _Sending(self._client, self._identity, self._read_all, self._sizes, rows).run()
 
 
 class Left(NamedTuple):
@@ -139,20 +171,27 @@ class _Sending:
     """One bundle's way to its results."""
 
     def __init__(
-        self, client: FhirClient, identity: Identity, read_all: Callable[..., Any], rows: Sequence[Row]
+        self, client: FhirClient, identity: Identity, read_all: Callable[..., Any], limits: Sizes, rows: Sequence[Row]
     ) -> None:
         self.client, self.identity, self.read_all, self.rows = client, identity, read_all, rows
+        self.limits = limits
         self.sent = Sent()
         self.unsure = {at for at, row in enumerate(rows) if row.intended}
         self.again: set[int] = set()
         self.entries = [(identity.body(row), identity.condition(row)) for row in rows]
+        self.sizes = [len(body) for body, _ in self.entries]
 
     def run(self) -> Sent:
-        self._part(list(range(len(self.rows))))
+        self._parts(self.limits.parts(range(len(self.rows)), self.sizes))
         if self.sent.unusable:
             for at in range(len(self.rows)):
                 self.sent.results.setdefault(at, Result("in_doubt" if at in self.unsure | self.again else "planned"))
         return self.sent
+
+    def _parts(self, parts: Iterable[list[int]]) -> None:
+        for places in parts:
+            if not self.sent.unusable:
+                self._part(places)
 
     def _part(self, places: list[int]) -> None:
         """Sends these rows until each has a result, or the target proves unusable."""
@@ -172,37 +211,41 @@ class _Sending:
     def _try(self, places: list[int], tries: int) -> Left:
         bundle = conditional_bundle(self.identity.resource_type, [self.entries[at] for at in places])
         try:
-            return self._take(places, self.client.batch(bundle, len(places)), tries)
+            replies = self.client.batch(bundle, len(places))
+            self.limits.took(self._size(places))
+            return self._take(places, replies, tries)
         except NotSent as error:
-            return Left(places, f"no connection ({error})")
+            return Left(places, str(error), error.retry_after)
         except (NotDone, Refused) as error:
             return self._whole(places, error.reply)
         except Unknown as error:
             self.again.update(places)
             return Left(places, f"no clear answer ({error})", unclear=True)
 
+    def _size(self, places: Iterable[int]) -> int:
+        return sum(self.sizes[at] for at in places)
+
     def _whole(self, places: list[int], reply: Reply) -> Left:
-        """A bundle that was refused as a whole goes in halves, so that one row answers for itself alone."""
+        """A bundle that was refused as a whole goes in parts, so that one row answers for itself alone."""
         if reply.kind == "not done" and reply.status != TOO_LARGE:
             return Left(places, f"HTTP {reply.status}", reply.retry_after)
+        if reply.status == TOO_LARGE:
+            self.limits.found_too_large(self._size(places))
         if reply.status not in OF_THE_CONTENT:
             self.sent.unusable = f"the target does not take batch bundles (HTTP {reply.status})"
         elif len(places) == 1:
             self.sent.results[places[0]] = Result("refused", None, reply.status, reply.outcome)
         else:
             middle = len(places) // 2
-            self._part(places[:middle])
-            if not self.sent.unusable:
-                self._part(places[middle:])
+            self._parts([places[:middle], places[middle:]])
         return Left([], "")
 
     def _take(self, places: list[int], replies: list[Reply], tries: int) -> Left:
         """Notes what the replies say; what is left is to be sent again."""
-        existed = [(at, reply) for at, reply in zip(places, replies, strict=True) if reply.kind == "existed"]
-        read = dict(zip([at for at, _ in existed], self.read_all(self._existing, existed), strict=True))
+        bodies = self._read([reply.resource_id or "" for reply in replies if reply.kind == "existed"])
         left: list[int] = []
         for at, reply in zip(places, replies, strict=True):
-            result = read[at] if at in read else settled(reply)
+            result = self._existing(at, reply, bodies) if reply.kind == "existed" else settled(reply)
             if result is None and reply.kind != "not done":
                 self.again.add(at)
                 result = Result("in_doubt", None, reply.status or None) if tries >= UNKNOWN_TRIES else None
@@ -212,14 +255,30 @@ class _Sending:
                 self.sent.results[at] = result
         return Left(left, f"{len(left)} entries without an outcome")
 
-    def _existing(self, found: tuple[int, Reply]) -> Result | None:
-        """A 200 answer, read back and compared; None when it could not be read, which is unknown."""
-        at, reply = found
-        kind, resource_id = self.identity.resource_type, reply.resource_id
+    def _read(self, ids: Sequence[str]) -> Bodies:
+        """Resources by id: None for one that is not there, nothing for one that could not be read."""
+        bodies: Bodies = {}
+        for found in self.read_all(self._read_some, [ids[at : at + PAGE] for at in range(0, len(ids), PAGE)]):
+            bodies |= found
+        return bodies
+
+    def _read_some(self, ids: Sequence[str]) -> Bodies:
+        """Those of one search together, what that does not give one by one."""
+        kind, found = self.identity.resource_type, Bodies()
         try:
-            body = self.client.read(kind, resource_id) if resource_id else None
+            found |= self.client.read_many(kind, ids)
+            for resource_id in (each for each in ids if each not in found):
+                found[resource_id] = self.client.read(kind, resource_id)
         except (NotSent, NotDone, Refused, Unknown):
+            return found
+        return found
+
+    def _existing(self, at: int, reply: Reply, bodies: Bodies) -> Result | None:
+        """A 200 answer, compared with what was read back; None when it could not be read, which is unknown."""
+        kind, resource_id = self.identity.resource_type, reply.resource_id or ""
+        if resource_id not in bodies:
             return None
+        body = bodies[resource_id]
         if body is None or not same_content(kind, json.loads(self.entries[at][0]), body):
             return Result("refused", None, reply.status, KEY_TAKEN)
         return Result("created" if at in self.unsure | self.again else "adopted", resource_id, reply.status)

@@ -1,14 +1,18 @@
 """Access tokens of a target: a fixed one, or client credentials, renewed before they end. For several threads."""
 
+import re
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import httpx
 
-from pipelines.replies import NotDone, NotSent, Reply, object_of, retry_after
+from pipelines.replies import NotSent, object_of, retry_after
 
 RENEW_BEFORE_SECONDS = 60.0
+USUAL_SECONDS = 300.0
+"""How long a token lasts that does not say so."""
+SENDABLE = re.compile(r"[!-~]+")
 
 
 @dataclass(frozen=True)
@@ -39,7 +43,7 @@ class Tokens:
                 self._token = None
 
     def bearer(self) -> str:
-        """The token, renewed before it ends. What goes wrong here is never unknown: no request has been sent."""
+        """The token, renewed before it ends. Raises `NotSent`: whatever goes wrong here, no request went out."""
         with self._lock:
             if self._token is None or self._clock() > self._token_ends:
                 self._token, seconds = self._new_token()
@@ -56,9 +60,9 @@ class Tokens:
         try:
             answer = self._http.post(url, data=form, headers={"accept": "application/json"})
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise NotSent(type(error).__name__) from None
-        body = object_of(answer)
-        if answer.status_code != 200 or body is None or not isinstance(body.get("access_token"), str):
-            raise NotDone(Reply(answer.status_code, retry_after=retry_after(answer)))
-        seconds = body.get("expires_in")
-        return body["access_token"], float(seconds) if isinstance(seconds, int | float) else 300.0
+            raise NotSent(f"no access token: {type(error).__name__}") from None
+        body = object_of(answer) or {}
+        token, seconds = body.get("access_token"), body.get("expires_in")
+        if answer.status_code != 200 or not isinstance(token, str) or not SENDABLE.fullmatch(token):
+            raise NotSent(f"no access token: HTTP {answer.status_code}", retry_after(answer))
+        return token, float(seconds) if isinstance(seconds, int | float) else USUAL_SECONDS

@@ -1,16 +1,17 @@
 """A small target on loopback that follows the interface, with or without batch and conditional create, and with faults.
 
-A fault is a name, taken by the next write: see `Handler.FAULTS`. What was stored is in `target.stored`.
+A fault is taken by the next write: a name (`Handler.fault_<name>`) or an answer. What was stored is in `target.stored`.
 """
 
 import json
 import threading
 import uuid
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, NamedTuple
 from urllib.parse import parse_qs, unquote, urlencode, urlsplit
 
 SEARCHED = {"request": ["request"], "patient": ["for", "subject"], "owner": ["owner"]}
@@ -23,6 +24,15 @@ def outcome(code, text="Unprocessable entity", diagnostics=None):
         "resourceType": "OperationOutcome",
         "issue": [issue | ({"diagnostics": diagnostics} if diagnostics else {})],
     }
+
+
+class Said(NamedTuple):
+    """A fault of the target's own words: an answer, to a write that it did or did not do."""
+
+    status: int
+    body: Any = None
+    headers: Sequence[tuple[str, str]] = ()
+    done: bool = False
 
 
 class FakeTarget:
@@ -38,7 +48,9 @@ class FakeTarget:
         self.lanes_doubled = 0
         self.lanes_at_work: Counter[str] = Counter()
         self.hold = 0.0
-        self.puts, self.put_faults = 0, []
+        self.puts, self.put_faults, self.token_faults = 0, [], []
+        self.heaviest = None
+        self.known_parameters = {"_id"}
         self.url = ""
 
     def of(self, kind):
@@ -52,6 +64,8 @@ class FakeTarget:
                 entries = [
                     b for b in entries for element in SEARCHED[name] if b.get(element, {}).get("reference") in values
                 ]
+            if name == "_id" and name in self.known_parameters:
+                entries = [b for b in entries if b["id"] in values[0].split(",")]
             if name == "identifier":
                 named = [found for key, (_, found) in self.identified.items() if key in values]
                 entries = [b for b in entries if b["id"] in named]
@@ -84,7 +98,7 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
     def answer(self, status, body=None, headers=(), cut=0):
-        content = json.dumps(body).encode()
+        content = body if isinstance(body, bytes) else json.dumps(body).encode()
         self.send_response(status)
         self.send_header("content-type", "application/json")
         self.send_header("content-length", str(len(content)))
@@ -130,6 +144,8 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self):
         content, target = self.rfile.read(int(self.headers["content-length"])), self.target
         if self.path == "/auth/token":
+            if target.token_faults:
+                return self.fault_said(None, target.token_faults.pop(0))
             target.tokens += 1
             token = f"token-{target.tokens}"
             target.valid_tokens.add(token)
@@ -139,6 +155,8 @@ class Handler(BaseHTTPRequestHandler):
         target.writes += 1
         body = json.loads(content)
         fault = target.faults.pop(0) if target.faults else ""
+        if isinstance(fault, Said):
+            return self.fault_said(body, fault)
         return getattr(self, "fault_" + fault)(body) if fault else self.write(body)
 
     def do_PUT(self):
@@ -190,7 +208,8 @@ class Handler(BaseHTTPRequestHandler):
     def batch(self, bundle, cut, missing, silent):
         target, entries = self.target, bundle["entry"]
         target.sizes.append(len(entries))
-        if target.limit and len(entries) > target.limit:
+        heavy = target.heaviest and len(json.dumps(bundle)) > target.heaviest
+        if heavy or (target.limit and len(entries) > target.limit):
             return self.answer(413, outcome("too-long", "Request body too large"))
         answers = []
         for entry in entries:
@@ -204,6 +223,11 @@ class Handler(BaseHTTPRequestHandler):
 
     def hang_up(self):
         self.close_connection = True
+
+    def fault_said(self, body, said):
+        if said.done:
+            self.write(body, silent=True)
+        self.answer(said.status, said.body, said.headers)
 
     def fault_lost_before(self, _):
         self.hang_up()

@@ -6,6 +6,7 @@ import httpx
 import pytest
 
 from pipelines.client import (
+    Capabilities,
     Credentials,
     FhirClient,
     NotDone,
@@ -182,6 +183,59 @@ def test_capabilities_are_read_from_metadata(client, target):
     assert (found.store_id, found.url, found.safe_batches("Task")) == ("urn:uuid:fake", target.url, True)
     target.additions = False
     assert client.capabilities().safe_batches("Task") is False
+
+
+STATEMENT = {
+    "resourceType": "CapabilityStatement",
+    "implementation": {"description": "urn:uuid:x"},
+    "rest": [{"interaction": [{"code": "batch"}], "resource": [{"type": "Task", "conditionalCreate": True}]}],
+}
+
+
+def told(*answers):
+    """The client of a target that answers so, one after another."""
+    left = list(answers)
+    transport = httpx.MockTransport(lambda _: left.pop(0) if len(left) > 1 else left[0])
+    patience = Patience(3, sleep=lambda _: None)
+    return FhirClient("http://127.0.0.1:1", Credentials(token="t"), patience=patience, transport=transport)
+
+
+@pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504])
+def test_a_target_that_is_busy_is_not_taken_for_another_one(status):
+    """LEDGER-01: without its id and what it offers, all would be sent to it again."""
+    client = told(httpx.Response(status), httpx.Response(status), httpx.Response(200, json=STATEMENT))
+    assert (client.capabilities().store_id, client.capabilities().safe_batches("Task")) == ("urn:uuid:x", True)
+    client.close()
+    client = told(httpx.Response(status))
+    with pytest.raises(TargetUnusable, match=f"does not say what it is: /metadata answers HTTP {status}"):
+        client.capabilities()
+    client.close()
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [httpx.Response(200, text="<html/>"), httpx.Response(200, json={}), httpx.Response(400), httpx.Response(204)],
+)
+def test_an_answer_that_leaves_open_what_a_target_is_counts_as_none(answer):
+    """LEDGER-01"""
+    client = told(answer)
+    with pytest.raises(TargetUnusable, match="does not say what it is"):
+        client.capabilities()
+    client.close()
+
+
+@pytest.mark.parametrize("status", [401, 403, 404, 405, 501])
+def test_a_target_without_a_statement_is_the_bare_interface(status):
+    client = told(httpx.Response(status))
+    assert client.capabilities() == Capabilities()
+    client.close()
+
+
+@pytest.mark.parametrize("odd", [{"rest": 5}, {"rest": [None]}, {"implementation": []}, {"rest": [{"resource": [1]}]}])
+def test_a_statement_of_odd_shapes_offers_nothing(odd):
+    client = told(httpx.Response(200, json={"resourceType": "CapabilityStatement", **odd}))
+    assert client.capabilities() == Capabilities()
+    client.close()
 
 
 def test_a_target_that_is_not_there_is_unusable():

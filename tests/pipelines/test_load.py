@@ -256,6 +256,20 @@ def test_an_existing_resource_with_the_same_content_is_adopted_and_with_other_co
     assert work.table("reject_reason")[0]["rule_id"] == "KEY-TAKEN"
 
 
+@pytest.mark.parametrize("searches", [True, False], ids=["with a search on _id", "without"])
+def test_what_a_lost_ledger_had_made_is_read_back_many_at_a_time(work, searches):
+    """LEDGER-15"""
+    rows = [payment(number) for number in range(220)]
+    work.run(rows)
+    work.ledger.close()
+    (work.home / "ledger.db").unlink()
+    work.ledger = Ledger.open(work.home / "ledger.db")
+    work.target.reads, work.target.known_parameters = 0, {"_id"} if searches else set()
+    assert work.run(rows).counts == {"adopted": 220}
+    assert (work.target.reads == 3) == searches
+    work.agree()
+
+
 @pytest.mark.parametrize("after", [False, True])
 def test_rows_left_sending_by_a_killed_run_are_settled_by_the_next(work, monkeypatch, after):
     """LEDGER-01, LEDGER-10: killed between the intent and the outcome, before or after the target did it."""
