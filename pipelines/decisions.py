@@ -1,14 +1,11 @@
-"""What people decide by hand: rows in doubt, batches taken back and loaded again, source rows removed.
+"""What people decide by hand: rows in doubt, batches taken back and loaded again.
 
 Each is done under the target's lease and stays on the record: the user, the moment, the command and what it was about.
 """
 
-import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import orjson
@@ -21,19 +18,16 @@ from pipelines.client import NotDone, NotSent, Refused, TargetUnusable, Unknown
 from pipelines.compare import same_content
 from pipelines.doubts import settle_doubts
 from pipelines.exits import ALL_LOADED, IN_DOUBT, SET_ASIDE, UNUSABLE
-from pipelines.lease import utc_text
-from pipelines.ledger import Lease, Ledger
+from pipelines.ledger import Lease
 from pipelines.ledger_doubts import Doubtful, doubtful, known_resources
 from pipelines.ledger_former import Former, intend_withdrawal, raise_generation, standing, undone
 from pipelines.ledger_rows import Outcome
 from pipelines.ledger_tables import NotPossible
 from pipelines.pipeline import lease_of, recount
-from pipelines.session import Session, has_ledger, open_ledger, reading
-from pipelines.who import user_name
+from pipelines.session import Session, reading
 
 ROWS_A_COMMIT = 64
 THERE = ("created", "adopted", "superseded", "updated")
-KEPT_FILES = ("sha256", "manifest.json")
 
 
 @dataclass(frozen=True)
@@ -128,7 +122,7 @@ def accept(session: Session, name: str, resource_id: str) -> str:
             raise NotPossible(f"{name}: its source row is not here any more, so nothing can be compared")
         if not same_content(kind, orjson.loads(row.body), body):
             raise NotPossible(f"{kind}/{resource_id} has other content than {name}")
-        _record(session, "doubts accept", [name], f"{kind}/{resource_id}")
+        session.decide("doubts accept", [name], f"{kind}/{resource_id}")
         replaces = standing(session.ledger, session.target, doubt.source, kind, [doubt.key])
         state = "superseded" if replaces else "adopted"
         outcome = Outcome(doubt.key, doubt.generation, state, resource_id, None)
@@ -144,7 +138,7 @@ def resend(session: Session, name: str) -> str:
         if session.connection.capabilities.safe_batches(doubt.resource_type) or doubt.resource_id:
             raise NotPossible(f"{name}: no need: the next import can send it again without making two")
         of = (doubt.source, doubt.resource_type, doubt.key, doubt.generation)
-        _record(session, "doubts resend", [name], None)
+        session.decide("doubts resend", [name])
         raise_generation(session.ledger, lease, [of], None)
         recount(session.ledger, session.target, doubt.batch_id)
     return f"{name}: the next import sends it again"
@@ -200,7 +194,7 @@ def undo(session: Session, batch_id: str, dry_run: bool) -> Undone:
         if dry_run:
             done.taken_back = {_name(r): f"{r['resource_type']}/{r['resource_id']}" for r in going}
             return done
-        _record(session, "undo", [batch_id], None)
+        session.decide("undo", [batch_id])
         for start in range(0, len(going), ROWS_A_COMMIT):
             _undo_some(session, lease, going[start : start + ROWS_A_COMMIT], done)
             if done.unusable:
@@ -264,7 +258,7 @@ def plan_again(session: Session, batch_id: str) -> int:
         gone = _gone(session, _records(session, batch_id, THERE))
         if not back and not gone:
             raise NotPossible(f"{batch_id}: nothing of it was taken back or is gone from the target")
-        _record(session, "import --again", [batch_id], None)
+        session.decide("import --again", [batch_id])
         session.ledger.finish_batch(session.target, batch_id, "running")
         number = raise_generation(session.ledger, lease, map(_of, back), None)
         number += raise_generation(session.ledger, lease, map(_of, gone), "gone")
@@ -294,86 +288,6 @@ def read_by(session: Session, batch_id: str) -> set[str]:
         return set(connection.execute(query).scalars())
 
 
-# -- source rows
-
-
-def purge(home: Path, ledger: Ledger, target: str, batch_id: str, user: str, why: str | None = None) -> None:
-    """Removes a finished batch's source rows; ledger, counts and manifests stay. Raises `NotPossible`."""
-    batch = ledger.batch(target, batch_id)
-    if batch is None:
-        raise NotPossible(f"{batch_id}: no such batch at this target")
-    others = [row for row in ledger.batches() if row["batch_id"] == batch_id and row["state"] == "running"]
-    if batch["state"] == "running" or others:
-        raise NotPossible(f"{batch_id}: it is not finished, and its rows are needed to finish it")
-    if number := _open_rejects(ledger, batch_id):
-        raise NotPossible(f"{batch_id}: {number:,} of its rejects are open: export and correct, or discard them first")
-    ledger.note_decisions(target, user, "purge", [batch_id], why)
-    remove_rows(home / "batches" / batch_id)
-
-
-def purge_in(home: Path, environ: Mapping[str, str], batch_id: str) -> str:
-    """The same for a home, without its target: at each target that has the batch."""
-    if not has_ledger(home, environ):
-        raise NotPossible(f"{home}: no ledger here")
-    ledger = open_ledger(home, environ)
-    try:
-        targets = [row["target"] for row in ledger.batches() if row["batch_id"] == batch_id]
-        if not targets:
-            raise NotPossible(f"{batch_id}: no such batch")
-        purge(home, ledger, targets[0], batch_id, user_name())
-    finally:
-        ledger.close()
-    return f"{batch_id}: its source rows are removed"
-
-
-def remove_rows(folder: Path) -> None:
-    """Leaves of a batch's folder only what holds no row: its hash and the manifests of its runs."""
-    for path in sorted(folder.iterdir()) if folder.is_dir() else []:
-        if path.is_dir() and path.name.startswith("run-"):
-            for part in path.iterdir():
-                _remove(part)
-        else:
-            _remove(path)
-
-
-def _remove(path: Path) -> None:
-    if path.name in KEPT_FILES:
-        return
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink()
-
-
-def purge_older(home: Path, ledger: Ledger, target: str, days: float, now: datetime) -> list[str]:
-    """The retention of source rows: purges finished batches that ended more than `days` ago; gives their names."""
-    before, done = utc_text(now - timedelta(days=days)), []
-    for batch in ledger.batches(target):
-        folder = home / "batches" / batch["batch_id"] / "source"
-        if batch["state"] == "running" or not folder.exists() or (batch["finished_at"] or "9") > before:
-            continue
-        try:
-            purge(home, ledger, target, batch["batch_id"], "retention", f"older than {days:g} days")
-        except NotPossible:
-            continue
-        done.append(str(batch["batch_id"]))
-    return done
-
-
-def retain(session: Session) -> None:
-    """Purges what is older than the home keeps."""
-    if session.keep_days is not None:
-        for name in purge_older(session.home, session.ledger, session.target, session.keep_days, datetime.now(UTC)):
-            session.progress.say(f"{name}: its source rows are removed: older than {session.keep_days:g} days")
-
-
-def _open_rejects(ledger: Ledger, batch_id: str) -> int:
-    reject = t.reject.c
-    query = select(reject.reject_id).where(reject.batch_id == batch_id, reject.state.in_(("open", "resubmitted")))
-    with ledger.engine.connect() as connection:
-        return len(connection.execute(query).all())
-
-
 # -- within
 
 
@@ -394,7 +308,3 @@ def _records(session: Session, batch_id: str, states: Iterable[str]) -> list[dic
 
 def _name(record: dict[str, Any]) -> str:
     return f"{record['batch_id']}:{record['line']}"
-
-
-def _record(session: Session, command: str, subjects: Sequence[str], why: str | None) -> None:
-    session.ledger.note_decisions(session.target, user_name(), command, subjects, why)

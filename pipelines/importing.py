@@ -4,12 +4,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pipelines.client import TargetUnusable
-from pipelines.decisions import plan_again, read_by, retain
+from pipelines.decisions import plan_again, read_by
 from pipelines.dry_run import try_file
 from pipelines.ledger_rejects import settle_resubmitted
 from pipelines.ledger_tables import LedgerError, NotPossible
 from pipelines.pipeline import Result, import_file, publish_reports
 from pipelines.publish import PublicationError
+from pipelines.retention import retain
 from pipelines.session import Session, Waiting, find_files, received_batches, unfinished
 from pipelines.summary import Summary
 

@@ -133,6 +133,8 @@ def begin(session: Session, received: Received, feed: Feed, adopting: bool = Fal
             file_name=received.file_name,
             file_sha256=received.sha256,
         )
+    if session.remap:
+        session.decide("import --remap", [batch_id])
     number = session.ledger.start_run(
         target,
         batch_id,

@@ -79,4 +79,5 @@ def _source(session: Session, batch_id: str) -> tuple[Received, Feed]:
 
 
 def _retry_batch(session: Session, received: Received, feed: Feed, lines: Lines) -> Result:
+    session.decide("rejects retry", [received.batch_id])
     return run_through(session, replace(begin(session, received, feed), only=lines))

@@ -1,7 +1,7 @@
 """What all batches of a run share: home, feeds, ledger and target; and which files there are to import."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -22,6 +22,7 @@ from pipelines.replies import NotDone, NotSent, Refused, TargetUnusable, Unknown
 from pipelines.report import SweepIncomplete
 from pipelines.snapshot import Snapshot
 from pipelines.throwaway import remove_leftovers
+from pipelines.who import user_name
 
 FOLDERS = ("inbox", "feeds", "batches")
 
@@ -52,12 +53,19 @@ class Session:
         self.home, self.catalog, self.ledger, self.connection = home, catalog, ledger, connection
         self.progress = progress or Progress()
         self.strict = strict or connection.ours
-        self.pace, self.remap, self.keep_days = pace, False, keep_days
+        self.pace, self.keep_days = pace, keep_days
+        self.remap = False
+        self.why: str | None = None
         self.other_targets = ledger.note_target(connection.id, connection.base_url)
 
     @property
     def target(self) -> str:
         return self.connection.id
+
+    def decide(self, command: str, subjects: Iterable[str], about: str | None = None) -> None:
+        """Puts a decision by hand on record: who, when, what it is about, and why where that was said."""
+        why = ": ".join(said for said in (about, self.why) if said) or None
+        self.ledger.note_decisions(self.target, user_name(), command, subjects, why)
 
     @cached_property
     def snapshot(self) -> Snapshot:

@@ -2,16 +2,19 @@
 
 import json
 from collections.abc import Iterable, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from pipelines.ledger import Ledger
 from pipelines.ledger_rejects import open_by_batch, open_in_batch
-from pipelines.ledger_tables import OUTCOMES
+from pipelines.ledger_tables import OUTCOMES, ROW_STATES
 from pipelines.session import has_ledger, open_ledger
 from pipelines.summary import aligned, dollars
 
 COUNTED = ("records", "accepted", "rejected", *OUTCOMES)
 SHOWN = (*COUNTED, "open_rejects")
+SHOWN_ROWS = 50
 
 
 def batch_status(home: Path, environ: Mapping[str, str], batch_id: str | None) -> dict[str, Any] | None:
@@ -29,6 +32,8 @@ def batch_status(home: Path, environ: Mapping[str, str], batch_id: str | None) -
         if not batches:
             return None
         for row in batches:
+            row["now"] = _now(ledger, row)
+            row["decisions"] = [each for each in ledger.decisions(row["target"]) if _is_about(each, row["batch_id"])]
             row["runs"] = ledger.runs(row["target"], row["batch_id"])
             unsettled = ledger.unsettled(row["target"], row["batch_id"])
             row["rejects"] = open_in_batch(ledger, row["target"], row["batch_id"])
@@ -37,6 +42,17 @@ def batch_status(home: Path, environ: Mapping[str, str], batch_id: str | None) -
         return {"batches": batches, "manifest": _manifest(home / "batches" / str(batch_id))}
     finally:
         ledger.close()
+
+
+def _now(ledger: Ledger, batch: dict[str, Any]) -> dict[str, int]:
+    """Of a batch that has not ended: how many of its rows are in which state at this moment."""
+    if batch["state"] != "running":
+        return {}
+    return {state: rows for state, (rows, _) in ledger.row_counts(batch["target"], batch["batch_id"]).items()}
+
+
+def _is_about(decision: dict[str, Any], batch_id: str) -> bool:
+    return batch_id in (decision["subject"], str(decision["subject"]).rpartition(":")[0])
 
 
 def _manifest(folder: Path) -> dict[str, Any] | None:
@@ -70,13 +86,36 @@ def _cells(row: dict[str, Any], shown: list[str]) -> list[str]:
 
 def _one(row: dict[str, Any]) -> Iterable[str]:
     for run in row.get("runs", ()):
-        counts = ", ".join(f"{run[name]:,} {name.replace('_', ' ')}" for name in COUNTED if run[name])
-        times = f"{run['started_at']} to {run['finished_at'] or 'now'}"
-        yield f"run {run['run']}: {run['state']}, {times}: {counts or 'no records'}"
+        yield f"run {run['run']}: {run['state']}, {_times(run)}: {_counted(run, COUNTED) or 'no records'}"
         if run["message"]:
             yield f"  {run['message']}"
-    for reject in row.get("rejects", ()):
-        said = f"reject {reject['reject_id']}: line {reject['line']}, {reject['state']}, attempts {reject['attempts']}"
-        yield f"{said}: {', '.join(dict.fromkeys(reject['rules']))}"
+    if row.get("now"):
+        yield f"rows at this moment: {_counted(row['now'], ROW_STATES)}"
+    if rejects := row.get("rejects", ()):
+        yield from _first(map(_reject, rejects), len(rejects), "rejects: chartferry rejects export has them all")
     for unsettled in row.get("unsettled", ()):
         yield f"line {unsettled['line']}: {unsettled['state'].replace('_', ' ')}, attempts {unsettled['attempts']}"
+    for each in row.get("decisions", ()):
+        why = f": {each['why']}" if each["why"] else ""
+        yield f"decision: {each['at']}, {each['user']}: {each['command']} {each['subject']}{why}"
+
+
+def _times(run: Mapping[str, Any]) -> str:
+    if run["finished_at"]:
+        return f"{run['started_at']} to {run['finished_at']}"
+    return f"since {run['started_at']}, not ended (at work, or stopped in the middle: the next import goes on with it)"
+
+
+def _counted(counts: Mapping[str, Any], names: Iterable[str]) -> str:
+    return ", ".join(f"{counts[name]:,} {name.replace('_', ' ')}" for name in names if counts.get(name))
+
+
+def _reject(reject: Mapping[str, Any]) -> str:
+    said = f"reject {reject['reject_id']}: line {reject['line']}, {reject['state']}, attempts {reject['attempts']}"
+    return f"{said}: {', '.join(dict.fromkeys(reject['rules']))}"
+
+
+def _first(lines: Iterable[str], total: int, rest: str) -> Iterable[str]:
+    yield from islice(lines, SHOWN_ROWS)
+    if total > SHOWN_ROWS:
+        yield f"and {total - SHOWN_ROWS:,} more {rest}"

@@ -6,7 +6,7 @@ from functools import partial
 
 import click
 
-from pipelines.commands.common import Options, at_target, with_target
+from pipelines.commands.common import Options, at_target, with_reason, with_target
 from pipelines.exits import ALL_LOADED, UNREADABLE
 
 
@@ -29,9 +29,10 @@ def status(options: Options, batch: str | None, as_json: bool) -> int:
 @click.command()
 @click.argument("batch", required=False)
 @click.option("--adopt", is_flag=True, help="Rebuild what a lost ledger does not know, from what the target has.")
+@with_reason
 @with_target
 @click.pass_obj
-def verify(options: Options, batch: str | None, adopt: bool, insecure: bool, as_json: bool) -> int:
+def verify(options: Options, batch: str | None, adopt: bool, why: str | None, insecure: bool, as_json: bool) -> int:
     """Reads the target and proves that ledger and target agree, to the row and the cent."""
     from pipelines.adopting import adopt_lost
     from pipelines.verify import verify_target
@@ -39,7 +40,7 @@ def verify(options: Options, batch: str | None, adopt: bool, insecure: bool, as_
     if adopt and batch:
         raise click.UsageError("--adopt takes no batch: it looks at all of this home")
     work = adopt_lost if adopt else partial(verify_target, batch_id=batch)
-    return at_target(options, insecure, as_json, work)
+    return at_target(options, insecure, as_json, work, why)
 
 
 @click.group()
@@ -61,44 +62,48 @@ def doubts_resolve(options: Options, batch: str | None, insecure: bool, as_json:
 @doubts.command("accept")
 @click.argument("name", metavar="ID")
 @click.option("--resource", required=True, help="The id of the resource that the row made.")
+@with_reason
 @with_target
 @click.pass_obj
-def doubts_accept(options: Options, name: str, resource: str, insecure: bool, as_json: bool) -> int:
+def doubts_accept(options: Options, name: str, resource: str, why: str | None, insecure: bool, as_json: bool) -> int:
     """Settles a row in doubt by hand: this resource is what it made. On the record, with your name."""
     from pipelines.decisions import Said, accept
 
-    return at_target(options, insecure, as_json, lambda session: Said(accept(session, name, resource)))
+    return at_target(options, insecure, as_json, lambda session: Said(accept(session, name, resource)), why)
 
 
 @doubts.command("resend")
 @click.argument("name", metavar="ID")
+@with_reason
 @with_target
 @click.pass_obj
-def doubts_resend(options: Options, name: str, insecure: bool, as_json: bool) -> int:
+def doubts_resend(options: Options, name: str, why: str | None, insecure: bool, as_json: bool) -> int:
     """Lets the next import send a row in doubt again: you have made sure that the target does not have it."""
     from pipelines.decisions import Said, resend
 
-    return at_target(options, insecure, as_json, lambda session: Said(resend(session, name)))
+    return at_target(options, insecure, as_json, lambda session: Said(resend(session, name)), why)
 
 
 @click.command()
 @click.argument("batch")
 @click.option("--dry-run", is_flag=True, help="List it, and change nothing.")
+@with_reason
 @with_target
 @click.pass_obj
-def undo(options: Options, batch: str, dry_run: bool, insecure: bool, as_json: bool) -> int:
+def undo(options: Options, batch: str, dry_run: bool, why: str | None, insecure: bool, as_json: bool) -> int:
     """Takes a batch back where the interface allows: responses and tasks. Lists payments, which cannot be."""
     from pipelines.decisions import undo as undo_batch
 
-    return at_target(options, insecure, as_json, lambda session: undo_batch(session, batch, dry_run))
+    return at_target(options, insecure, as_json, lambda session: undo_batch(session, batch, dry_run), why)
 
 
 @click.command()
 @click.argument("batch")
+@with_reason
 @click.pass_obj
-def purge(options: Options, batch: str) -> int:
+def purge(options: Options, batch: str, why: str | None) -> int:
     """Removes a finished batch's source rows, which hold patient data. Ledger and counts stay."""
-    from pipelines.decisions import purge_in
+    from pipelines.retention import purge_in
 
-    click.echo(purge_in(options.home, os.environ, batch))
+    click.echo(purge_in(options.home, os.environ, batch, why))
     return ALL_LOADED

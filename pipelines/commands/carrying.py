@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from pipelines.commands.common import Options, print_answer, showing_progress, with_target
+from pipelines.commands.common import Options, print_answer, showing_progress, with_reason, with_target
 from pipelines.exits import ALL_LOADED, UNREADABLE, UNUSABLE
 
 
@@ -16,6 +16,7 @@ from pipelines.exits import ALL_LOADED, UNREADABLE, UNUSABLE
 @click.option("--strict", is_flag=True, help="Decided rules reject too, at a target that is not a service of ours.")
 @click.option("--again", metavar="BATCH", help="Load a batch anew that was taken back, or what is gone of it.")
 @click.option("--remap", is_flag=True, help="Apply the feed's policy to rows that changed only because the feed did.")
+@with_reason
 @with_target
 @click.pass_obj
 def import_(
@@ -25,6 +26,7 @@ def import_(
     strict: bool,
     again: str | None,
     remap: bool,
+    why: str | None,
     insecure: bool,
     as_json: bool,
 ) -> int:
@@ -36,6 +38,8 @@ def import_(
         raise click.UsageError("--again takes a batch alone")
     if remap and dry_run:
         raise click.UsageError("--remap has no dry run")
+    if why and not (again or remap):
+        raise click.UsageError("--why goes with --again or --remap")
     for path in paths:
         if not path.exists():
             click.echo(f"chartferry: {path}: there is no such file or folder", err=True)
@@ -44,6 +48,7 @@ def import_(
         showing_progress() as progress,
         open_session(options.home, os.environ, options.feeds, insecure, strict, progress) as session,
     ):
+        session.why = why
         if again:
             summary = import_again(session, again)
         else:

@@ -40,6 +40,9 @@ target_options = (
 )
 
 
+with_reason = click.option("--why", help="The reason, kept on record with your name and the time.")
+
+
 def with_target(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in target_options:
         command = option(command)
@@ -61,14 +64,17 @@ def print_answer(answer: Answer, as_json: bool) -> int:
     return answer.exit_code
 
 
-def at_target(options: Options, insecure: bool, as_json: bool, work: Callable[["Session"], Answer]) -> int:
-    """Does something at the target of the environment and prints what came of it."""
+def at_target(
+    options: Options, insecure: bool, as_json: bool, work: Callable[["Session"], Answer], why: str | None = None
+) -> int:
+    """Does something at the target of the environment and prints what came of it. why: the reason, of a decision."""
     from pipelines.session import open_session
 
     with (
         showing_progress() as progress,
         open_session(options.home, os.environ, options.feeds, insecure, progress=progress) as session,
     ):
+        session.why = why
         done, label = work(session), session.connection.label
     if as_json:
         click.echo(json.dumps({"target": label, **done.as_json()}, indent=1))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from pipelines.commands.common import Options, no_such_batch, print_answer, showing_progress, with_target
+from pipelines.commands.common import Options, no_such_batch, print_answer, showing_progress, with_reason, with_target
 from pipelines.exits import ALL_LOADED, UNREADABLE
 
 
@@ -34,9 +34,12 @@ def rejects_export(options: Options, batch: str | None, out: Path | None, insecu
 @rejects.command("retry")
 @click.option("--batch", "-b", help="Only those of this batch.")
 @click.option("--strict", is_flag=True, help="Decided rules reject too, at a target that is not a service of ours.")
+@with_reason
 @with_target
 @click.pass_obj
-def rejects_retry(options: Options, batch: str | None, strict: bool, insecure: bool, as_json: bool) -> int:
+def rejects_retry(
+    options: Options, batch: str | None, strict: bool, why: str | None, insecure: bool, as_json: bool
+) -> int:
     """Tries open rejects again as they are: today's feeds, rules, questionnaires and target, refused rows included."""
     from pipelines.retrying import retry
     from pipelines.session import open_session
@@ -47,13 +50,14 @@ def rejects_retry(options: Options, batch: str | None, strict: bool, insecure: b
         showing_progress() as progress,
         open_session(options.home, os.environ, options.feeds, insecure, strict, progress) as session,
     ):
+        session.why = why
         tried = retry(session, batch)
     return print_answer(tried, as_json)
 
 
 @rejects.command("discard")
 @click.argument("ids", metavar="ID...", nargs=-1, required=True)
-@click.option("--why", help="The reason, kept with your name and the time.")
+@with_reason
 @click.pass_obj
 def rejects_discard(options: Options, ids: tuple[str, ...], why: str | None) -> int:
     """Sets open rejects aside for good, on the record. Without a reason, or with an unknown ID, nothing is done."""

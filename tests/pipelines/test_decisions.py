@@ -1,6 +1,7 @@
 """What people decide by hand, on the command line: doubts, undo, --again, --remap, purge; all on the record."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -166,6 +167,31 @@ def test_remap_applies_the_policy_to_rows_that_the_feed_changed(home, target, as
     assert found["totals"]["updated"] == 1
     assert [body["description"] for body in target.of("Task")] == ["ring"]
     assert asked("import", "--remap")["batches"] == []
+    assert decisions(home) == [("import --remap", batch.name, None)]
+
+
+def test_every_decision_by_hand_is_on_record_with_its_reason(home, target, asked, chartferry):
+    """CLI-CMD-19: and shown with its batch."""
+    tasks(home, "k1")
+    payments(home, ("k1", "p1", "x"), ("k2", "p1", "1.00"))
+    batches = {each["feed"]: each["batch_id"] for each in asked("import")["batches"]}
+    why = ("--why", "asked by the practice")
+    asked("undo", batches["tasks"], *why)
+    asked("import", "--again", batches["tasks"], *why)
+    asked("rejects", "retry", *why)
+    chartferry("rejects", "discard", "--why", "asked by the practice", *(open_rejects(chartferry, batches["payments"])))
+    chartferry("purge", batches["payments"], *why)
+    made = [("undo", "tasks"), ("import --again", "tasks"), ("rejects retry", "payments"), ("purge", "payments")]
+    found = [each for each in decisions(home) if each[0] != "rejects discard"]
+    assert found == [(command, batches[feed], "asked by the practice") for command, feed in made]
+    assert chartferry("import", *why)[0] == 2
+    shown = chartferry("status", batches["tasks"])[1]
+    assert f"{user_name()}: undo {batches['tasks']}: asked by the practice" in shown
+
+
+def open_rejects(chartferry, batch):
+    found = json.loads(chartferry("status", batch, "--json")[1])
+    return [each["reject_id"] for each in found["batches"][0]["rejects"]]
 
 
 # -- purge
@@ -179,7 +205,8 @@ def test_purge_removes_source_rows_and_keeps_ledger_and_counts(home, chartferry,
     assert chartferry("purge", batch) == (0, f"{batch}: its source rows are removed\n", "")
     left = sorted(path.name for path in (home / "batches" / batch).rglob("*") if path.is_file())
     assert left == ["manifest.json", "sha256"]
-    assert chartferry("status", batch)[1] == before
+    after = chartferry("status", batch)[1].splitlines()
+    assert [line for line in after if not line.startswith("decision:")] == before.splitlines()
     assert decisions(home) == [("purge", batch, None)]
     assert asked("import")["exit_code"] == 0
     assert chartferry("purge", "none")[0] == 4
@@ -198,6 +225,25 @@ def test_purge_refuses_a_batch_that_is_not_finished_or_has_open_rejects(home, ta
     assert "1 of its rejects are open" in err
 
 
+def test_a_file_that_was_corrected_in_vain_is_needed_for_its_reject(home, chartferry, asked, monkeypatch):
+    """CLI-CMD-16, CLI-CMD-04: the reject came with one batch and stands in another; only that one is needed."""
+    payments(home, ("k1", "p1", "wrong"))
+    first = asked("import")["batches"][0]["batch_id"]
+    [file] = json.loads(chartferry("rejects", "export", "--json")[1])["files"]
+    put(home, "payments-again.csv", Path(file["file"]).read_text().replace(",wrong,", ",xyz,"))
+    second = asked("import")["batches"][0]["batch_id"]
+    code, _, err = chartferry("purge", second)
+    assert (code, err) == (
+        4,
+        f"chartferry: {second}: 1 of its rejects are open: export and correct, or discard them first\n",
+    )
+    assert chartferry("purge", first)[0] == 0
+    assert "xyz" in Path(json.loads(chartferry("rejects", "export", "--json")[1])["files"][0]["file"]).read_text()
+    monkeypatch.setenv("CHARTFERRY_RETENTION_DAYS", "0")
+    _, _, err = chartferry("import")
+    assert f"older than 0 days, and kept: {second}: 1 of its rejects are open" in err
+
+
 def test_old_batches_are_purged_when_a_retention_is_set(home, asked, monkeypatch):
     payments(home, ("k1", "p1", "1.00"))
     batch = asked("import")["batches"][0]["batch_id"]
@@ -205,5 +251,8 @@ def test_old_batches_are_purged_when_a_retention_is_set(home, asked, monkeypatch
     asked("import")
     assert (home / "batches" / batch / "source").exists()
     monkeypatch.setenv("CHARTFERRY_RETENTION_DAYS", "0")
+    (home / "rehearsals").mkdir()
+    (home / "rehearsals" / "old.json").write_text("{}")
     asked("import")
     assert not (home / "batches" / batch / "source").exists()
+    assert not list((home / "rehearsals").iterdir())
