@@ -2,13 +2,15 @@
 # requirements.lock. Works with the make of Linux and of macOS (3.81); nothing here needs root.
 
 .DEFAULT_GOAL := help
-.PHONY: help import test test-all check bench up lock clean
+.PHONY: help import test test-all check bench bench-faults up lock clean
 .DELETE_ON_ERROR:
 
 HOME_DIR  ?= var
 INBOX     ?= data/samples/inbox
 REFERENCE ?= data/samples/reference
 FEEDS     ?=
+# Sizes of the benchmark of a million rows, such as --payments 100000 --tasks 100000 --responses 10000.
+MILLION   ?=
 # The first Python of 3.11 or newer on the path.
 PYTHON    ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$p" && break; done)
@@ -19,7 +21,7 @@ BIN  := $(VENV)/bin
 TESTS := $(BIN)/pytest -q -n 2 --dist loadfile
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo
 	@echo "  import takes INBOX=, REFERENCE=, FEEDS= and HOME_DIR= (now $(HOME_DIR)); PYTHON= names the Python of .venv"
 
@@ -43,9 +45,13 @@ check: $(VENV)/.installed ## formatting, lint, types, import rules, SQL
 	$(BIN)/lint-imports
 	$(BIN)/sqlfluff lint --disable-progress-bar sql
 
-bench: $(VENV)/.installed ## run the benchmarks, write bench/results.json and bench/service.json
+bench: $(VENV)/.installed ## run the benchmarks, write their results to bench/*.json
 	$(BIN)/python bench/run.py
 	$(BIN)/python bench/service.py
+	$(BIN)/python bench/million.py $(MILLION)
+
+bench-faults: $(VENV)/.installed ## 2,000 imports with something going wrong on the way, write bench/faults.json
+	$(BIN)/python bench/faults.py
 
 up: $(VENV)/.installed ## service, Dagster's web pages and daemon, until Ctrl-C
 	@$(BIN)/chartferry --home "$(HOME_DIR)" $(if $(FEEDS),--feeds "$(FEEDS)") up

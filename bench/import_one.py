@@ -1,7 +1,7 @@
 """Imports one file as `chartferry import` does, without publishing, and says what each stage took. For `bench/run.py`.
 
 usage: import_one.py HOME FILE [--profile FOLDER]
-The target is the service that runs over HOME. Prints one JSON document.
+The target is the service that runs over HOME, or the one that the environment names. Prints one JSON document.
 """
 
 import argparse
@@ -17,13 +17,48 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.pipeline import begin, end, load_run, validate_run
+from pipelines.progress import Progress
 from pipelines.receive import receive
 from pipelines.session import Session, open_session
+from pipelines.validation.side_by_side import processes_for
 
 
-def peak_bytes(used: resource.struct_rusage) -> int:
-    """The most memory that a process had in use; macOS counts bytes, others kilobytes."""
-    return used.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+def peak_bytes(helpers: int) -> int:
+    """The most memory that this process and its helpers had in use; macOS counts bytes, others kilobytes."""
+    own, of_helpers = (resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return (own + helpers * of_helpers) * (1 if sys.platform == "darwin" else 1024)
+
+
+def cpu_seconds() -> float:
+    """Of this process and of helpers that have ended."""
+    times = os.times()
+    return sum(times[:4])
+
+
+class Moments(Progress):
+    """When each part of the load was done: `(seconds, rows so far)`."""
+
+    def __init__(self) -> None:
+        self.load: list[tuple[float, int]] = []
+        self._loading = False
+
+    def stage(self, name: str, *_: object) -> None:
+        self._loading = name == "load"
+        if self._loading:
+            self.load.append((time.perf_counter(), 0))
+
+    def advance(self, rows: int) -> None:
+        if self._loading:
+            self.load.append((time.perf_counter(), self.load[-1][1] + rows))
+
+    def last_to_first(self) -> float | None:
+        """The rate of the last tenth of the rows, as a share of that of the first; None for few rows."""
+        rows = self.load[-1][1] if self.load else 0
+        if rows < 50_000:
+            return None
+        at = [next(moment for moment in self.load if moment[1] >= rows * part / 10) for part in (0, 1, 9, 10)]
+        first, last = ((b[1] - a[1]) / (b[0] - a[0]) for a, b in (at[:2], at[2:]))
+        return last / first
 
 
 class Stages:
@@ -39,9 +74,9 @@ class Stages:
             if self._profiles:
                 profile = stack.enter_context(cProfile.Profile())
                 stack.callback(profile.dump_stats, self._profiles / f"{name}.prof")
-            wall, cpu = time.perf_counter(), time.process_time()
+            wall, cpu = time.perf_counter(), cpu_seconds()
             yield
-            self.took[name] = {"seconds": time.perf_counter() - wall, "cpu": time.process_time() - cpu}
+            self.took[name] = {"seconds": time.perf_counter() - wall, "cpu": cpu_seconds() - cpu}
 
 
 def import_one(session: Session, path: Path, stages: Stages) -> dict[str, Any]:
@@ -64,11 +99,11 @@ def main() -> None:
     parser.add_argument("file", type=Path)
     parser.add_argument("--profile", type=Path, metavar="FOLDER", help="Write a profile of each stage there.")
     given = parser.parse_args()
-    stages = Stages(given.profile)
-    with open_session(given.home, os.environ) as session:
+    stages, moments = Stages(given.profile), Moments()
+    with open_session(given.home, os.environ, progress=moments) as session:
         result = import_one(session, given.file, stages)
-    peak = peak_bytes(resource.getrusage(resource.RUSAGE_SELF))
-    print(json.dumps({**result, "stages": stages.took, "peak_bytes": peak}))
+    peak = peak_bytes(processes_for(given.file.stat().st_size) - 1)
+    print(json.dumps({**result, "stages": stages.took, "peak_bytes": peak, "decay": moments.last_to_first()}))
 
 
 if __name__ == "__main__":

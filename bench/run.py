@@ -47,19 +47,22 @@ def keep_to(cores: int) -> int:
     return len(allowed)
 
 
-def python(*arguments: object) -> str:
-    """What a Python program of ours prints. Ends the benchmark when it fails."""
-    command = [sys.executable, *map(str, arguments)]
-    done = subprocess.run(command, cwd=HERE.parent, env=environment(), capture_output=True, text=True, check=False)
+def python(*arguments: object, **settings: str) -> str:
+    """What a Python program of ours prints, with these in its environment. Ends the benchmark when it fails."""
+    command, env = [sys.executable, *map(str, arguments)], environment() | settings
+    done = subprocess.run(command, cwd=HERE.parent, env=env, capture_output=True, text=True, check=False)
     if done.returncode:
         sys.exit(f"{' '.join(command[1:4])} failed:\n{done.stderr}")
     return done.stdout
 
 
 @contextmanager
-def serving(home: Path, used: Measured) -> Iterator[None]:
-    """The bundled service over a home. At its end `used` says what it took: CPU seconds since it was ready, memory."""
+def serving(home: Path, used: Measured, *options: str) -> Iterator[str]:
+    """The bundled service over a home; gives its address. At its end `used` says what it took: CPU seconds since it
+    was ready, memory.
+    """
     command = [sys.executable, "-m", "fhir_service", "serve", "--store", str(home / "service.duckdb"), "--port", "0"]
+    command += options
     with (
         (home / "service.log").open("w") as log,
         subprocess.Popen(
@@ -67,10 +70,10 @@ def serving(home: Path, used: Measured) -> Iterator[None]:
         ) as service,
     ):
         assert service.stdout is not None
-        service.stdout.readline()
+        address = service.stdout.readline().split()[-1]
         before = cpu_of(service.pid)
         try:
-            yield
+            yield address
         finally:
             service.terminate()
             _, status, spent = os.wait4(service.pid, 0)
@@ -169,9 +172,8 @@ COLUMNS: dict[str, Cell] = {
 ALSO: dict[str, Cell] = {"also": lambda m: f"{m['also']['per_second']:,.0f}"}
 
 
-def table(measured: Sequence[Measured]) -> str:
+def table(measured: Sequence[Measured], columns: dict[str, Cell]) -> str:
     """The results as lines of aligned columns."""
-    columns = COLUMNS | (ALSO if "also" in measured[0] else {})
     lines = [list(columns), *([cell(one) for cell in columns.values()] for one in measured)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return "\n".join(
@@ -214,7 +216,7 @@ def main() -> None:
         for one in measure(given, Path(folder)):
             measured.append(one)
             print(f"{one['kind']}: {one['whole']['per_second']:,.0f} a second", file=sys.stderr, flush=True)
-    print(table(measured))
+    print(table(measured, COLUMNS | (ALSO if given.also else {})))
     given.out.write_text(json.dumps({"about": where, "measured": measured}, indent=1) + "\n", encoding="utf-8")
     print(f"written to {given.out}")
 

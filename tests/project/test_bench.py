@@ -1,0 +1,43 @@
+"""What the benchmarks measure with: a slow line that loses nothing, and the rate of the last tenth of a load."""
+
+import socket
+import threading
+import time
+
+import pytest
+
+from bench.import_one import Moments
+from bench.latency import later
+
+
+def echo(server: socket.socket) -> None:
+    connection, _ = server.accept()
+    with connection:
+        while part := connection.recv(1 << 16):
+            connection.sendall(part)
+
+
+def test_a_slow_line_hands_on_all_that_is_said_later() -> None:
+    said = bytes(range(256)) * 2_000
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        threading.Thread(target=echo, args=(server,), daemon=True).start()
+        with later(server.getsockname()[1], 0.2) as port, socket.create_connection(("127.0.0.1", port)) as client:
+            began = time.monotonic()
+            client.sendall(said)
+            client.shutdown(socket.SHUT_WR)
+            heard = b"".join(iter(lambda: client.recv(1 << 16), b""))
+    assert heard == said
+    assert time.monotonic() - began >= 0.2
+
+
+def test_the_last_tenth_of_a_load_is_told_as_a_share_of_the_first() -> None:
+    moments = Moments()
+    moments.load = [(0.0, 0)] + [(1.0 + 0.1 * part, 10_000 * (part + 1)) for part in range(9)] + [(3.8, 100_000)]
+    assert moments.last_to_first() == pytest.approx(0.5)
+
+
+def test_a_short_load_tells_no_share() -> None:
+    moments = Moments()
+    assert moments.last_to_first() is None
+    moments.load = [(0.0, 0), (1.0, 500)]
+    assert moments.last_to_first() is None
