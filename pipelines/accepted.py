@@ -1,7 +1,8 @@
 """Reading what the validate stage accepted, as the rows that a load sends."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,13 +21,13 @@ def accepted_rows(path: Path, now: str) -> Iterator[list[Row]]:
 
 
 def as_rows(part: pa.RecordBatch, now: str) -> list[Row]:
-    columns = {name: part.column(name) for name in ACCEPTED}
-    at = utc_texts(columns["source_at"])
-    line, lines, key, lane, content_hash, patient_id, _, cents, body = (c.to_pylist() for c in columns.values())
-    return [
-        Row._make((*row, now, 1, False, False, False, ""))
-        for row in zip(line, lines, key, lane, content_hash, patient_id, at, cents, body, strict=True)
-    ]
+    return [Row(*row, now) for row in zip(*plain_columns(part, ACCEPTED), strict=True)]
+
+
+def plain_columns(part: pa.RecordBatch, names: Sequence[str]) -> list[list[Any]]:
+    """Columns as Python values; times as the ledger's text, which is also much sooner made than datetimes."""
+    columns = (part.column(name) for name in names)
+    return [utc_texts(c) if pa.types.is_timestamp(c.type) else c.to_pylist() for c in columns]
 
 
 def utc_texts(column: pa.Array) -> list[str | None]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from pipelines.accepted import ROWS_A_LOOK, accepted_rows, utc_texts
+from pipelines.accepted import ROWS_A_LOOK, accepted_rows, plain_columns
 from pipelines.answers import Answers
 from pipelines.client import FhirClient
 from pipelines.doubts import Settled, settle_doubts
@@ -229,12 +229,10 @@ class Book:
         path = self.batch.folder / "skipped.parquet"
         if path.exists():
             for part in pq.ParquetFile(path).iter_batches(ROWS_A_LOOK, columns=SKIPPED):
-                line, key, patient_id, _, cents = (part.column(name).to_pylist() for name in SKIPPED)
-                at = utc_texts(part.column("source_at"))
-                rows = zip(line, key, patient_id, at, cents, strict=True)
+                rows = list(zip(*plain_columns(part, SKIPPED), strict=True))
                 self._note([Repeat(line, key, "skipped", None, *rest) for line, key, *rest in rows])
-                for amount in cents:
-                    self.loaded.add("skipped", amount)
+                for *_, cents in rows:
+                    self.loaded.add("skipped", cents)
 
     # -- around sending
 
