@@ -70,6 +70,7 @@ def grants(scope: str) -> Mapping[str, frozenset[str]]:
     return found
 
 
+@lru_cache(maxsize=1024)
 def reach(scope: str, resource_type: str) -> frozenset[str]:
     """The letters that a list of scopes grants on a type; `*` as a type asks for what holds on every type."""
     granted = grants(scope)

@@ -5,8 +5,7 @@ Each entry is answered as the single request would be.
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from fhir_service.auth import Caller
 from fhir_service.interactions import create, update
@@ -21,8 +20,7 @@ _URL = re.compile(rf"/?(?P<type>[A-Za-z]+)(?:/(?P<id>{ID_PATTERN}))?\Z")
 _RESPONSE = b'{"resourceType":"Bundle","type":"batch-response","entry":['
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(NamedTuple):
     """One entry of a batch that is understood: what the writer shall do, or why it is not done."""
 
     entry: Entry | None
@@ -58,15 +56,14 @@ def _understand(entry: dict[str, Any], caller: Caller, site: Site, size: int) ->
     request, body = entry["request"], entry.get("resource")
     method, url = request.get("method"), request.get("url")
     match = _URL.match(url) if isinstance(url, str) else None
-    if not match or match["type"] not in RESOURCES:
+    name, resource_id = match.groups() if match else ("", None)
+    if name not in RESOURCES:
         raise FhirError(NOT_FOUND, "the url of the request names no resource of this service")
-    maker = _METHODS.get((method, bool(match["id"]))) if isinstance(method, str) else None
-    resource = RESOURCES[match["type"]]
-    interaction = {"POST": "create", "PUT": "update"}.get(str(method))
-    if maker is None or interaction not in resource.interactions:
+    interaction, maker = _METHODS.get((str(method), bool(resource_id)), ("", None))
+    if maker is None or interaction not in RESOURCES[name].interactions:
         raise FhirError(NOT_SUPPORTED)
-    caller.require(resource.name, interaction[0])
-    return maker(resource.name, match["id"], request, body, caller, site, size)
+    caller.require(name, interaction[0])
+    return maker(name, resource_id, request, body, caller, site, size)
 
 
 def _create(name: str, _: str, request: Any, body: Any, caller: Caller, site: Site, size: int) -> Entry:
@@ -87,7 +84,10 @@ def _update(name: str, resource_id: str, request: Any, body: Any, caller: Caller
     return update.Update(resource, resource_id, model, caller.client, site, size, preconditions)
 
 
-_METHODS: dict[tuple[str, bool], Callable[..., Entry]] = {("POST", False): _create, ("PUT", True): _update}
+_METHODS: dict[tuple[str, bool], tuple[str, Callable[..., Entry]]] = {
+    ("POST", False): ("create", _create),
+    ("PUT", True): ("update", _update),
+}
 
 
 def answer(requests: list[Request], results: list[Any], dump: Callable[[Any], bytes], site: Site) -> bytes:

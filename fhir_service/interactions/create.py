@@ -2,7 +2,7 @@
 
 import re
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import parse_qsl
 
 from pydantic import BaseModel
@@ -21,8 +21,7 @@ from fhir_service.writer import Desk
 Identifier = tuple[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class Created:
+class Created(NamedTuple):
     """The id of a resource, and whether it existed before (a conditional create that found it)."""
 
     id: str

@@ -111,6 +111,8 @@ _DATE = re.compile(r"\d{4}-\d\d-\d\d\Z", re.ASCII)
 _DATETIME = re.compile(
     r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d+))?(Z|[+-](?:0\d|1[0-3]):[0-5]\d|[+-]14:00)\Z", re.ASCII
 )
+# What only the look of the offset may change in.
+_IN_UTC = re.compile(r"(\d{4}-\d\d-\d\dT(?:[01]\d|2[0-3]):\d\d:\d\d(?:\.(?!000000)\d{6})?)(?:Z|\+00:00)\Z", re.ASCII)
 
 
 def parse_instant(text: str) -> datetime:
@@ -142,16 +144,26 @@ def instant_text(instant: datetime) -> str:
 def normal_time(text: str) -> str:
     """A date as it is; a datetime as the same instant in UTC. Raises ValueError for anything else."""
     if len(text) == 10:
-        return parse_date(text).isoformat()
+        parse_date(text)
+        return text
+    if plain := _IN_UTC.match(text):
+        datetime.fromisoformat(text)
+        return f"{plain[1]}+00:00"
     return instant_text(parse_instant(text))
+
+
+_DAY, _MICROSECOND = timedelta(days=1), timedelta(microseconds=1)
 
 
 def period_of(text: str) -> tuple[datetime, datetime]:
     """The half-open span [start, end) that a stored date or datetime covers: a day, or one microsecond."""
-    if len(text) <= 10:
+    if len(text) < 10:
         return _calendar_period(text)
     start = datetime.fromisoformat(text)
-    return start, _later(start, timedelta(microseconds=1))
+    if len(text) > 10:
+        return start, _later(start, _MICROSECOND)
+    start = start.replace(tzinfo=UTC)
+    return start, _later(start, _DAY)
 
 
 def _calendar_period(text: str) -> tuple[datetime, datetime]:
@@ -160,7 +172,7 @@ def _calendar_period(text: str) -> tuple[datetime, datetime]:
     year, month, day = (*parts, 1, 1)[:3]
     start = datetime(year, month, day, tzinfo=UTC)
     if len(parts) == 3:
-        return start, _later(start, timedelta(days=1))
+        return start, _later(start, _DAY)
     following = (year + 1, 1) if len(parts) == 1 or month == 12 else (year, month + 1)
     return start, _end_of_time() if following[0] > 9999 else datetime(*following, 1, tzinfo=UTC)
 
@@ -189,7 +201,7 @@ def search_period(text: str) -> tuple[datetime, datetime]:
         return start, _later(start, timedelta(minutes=1))
     start = parse_instant(text)
     fraction = "." in text
-    return start, _later(start, timedelta(microseconds=1) if fraction else timedelta(seconds=1))
+    return start, _later(start, _MICROSECOND if fraction else timedelta(seconds=1))
 
 
 # --- Types of elements ----------------------------------------------------------------------------

@@ -6,7 +6,7 @@ paths, `message` is the interface's own wording where it has one.
 """
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
@@ -92,8 +92,11 @@ class Rule:
 
     def problems(self, body: Any, world: Any) -> Iterator[Problem]:
         for found in self.function(body, world):
-            expression, text, *message = found
-            yield Problem(self.id, self.outcome, expression, text, message[0] if message else None, self.given)
+            yield self.problem(*found)
+
+    def problem(self, expression: str, text: str, message: str | None = None) -> Problem:
+        """What the function yielded, as a problem."""
+        return Problem(self.id, self.outcome, expression, text, message, self.given)
 
 
 def rule(
@@ -129,8 +132,7 @@ class Param:
         return self.name.replace("-", "_").replace(".", "_").lstrip("_")
 
 
-@dataclass(frozen=True, slots=True)
-class Moment:
+class Moment(NamedTuple):
     """What a stored resource takes from its making rather than from the body: its id, the time, the world it met."""
 
     id: str
@@ -164,7 +166,7 @@ class Resource:
     update_model: type[BaseModel] | None = None
     prepare: Callable[[Any, Moment], dict[str, Any]] = _not_offered
     merge: Callable[[dict[str, Any], Any, Moment], dict[str, Any]] = _not_offered
-    named: Callable[[Any, Site], Iterator[str]] = lambda _model, _site: iter(())
+    named: Callable[[Any, Site], Sequence[str]] = lambda _model, _site: ()
     order: Callable[[Problem], tuple[int, ...]] | None = None
     kept: Mapping[str, tuple[type, Callable[[dict[str, Any]], Any]]] = field(default_factory=dict)
 
@@ -182,11 +184,11 @@ class Resource:
         return found
 
     @cached_property
-    def ordered_rules(self) -> dict[Outcome, list[tuple[Rule, ...]]]:
-        """The rules by outcome, grouped by what they need (payload, reference, state), each in table order."""
+    def ordered_rules(self) -> dict[str, list[tuple[Needs, tuple[Rule, ...]]]]:
+        """The rules by code of outcome, grouped by what they need (payload, reference, state), each in table order."""
         return {
-            outcome: [
-                rules
+            outcome.code: [
+                (needs, rules)
                 for needs in EVERYTHING
                 if (rules := tuple(r for r in self.rules if r.outcome == outcome and r.needs == needs))
             ]
@@ -240,13 +242,12 @@ def rule_problems(
     outcome: Outcome = BUSINESS_RULE,
 ) -> Iterator[Problem]:
     """What the rules with this outcome find in a body of the right shape, in rule order."""
-    world = World(site, lookup, {})
-    for rules in resource.ordered_rules[outcome]:
-        if rules[0].needs not in needs or (lookup is None and rules[0].needs != "payload"):
+    world = None if lookup is None else World(site, lookup, {})
+    for needed, rules in resource.ordered_rules[outcome.code]:
+        if needed not in needs or (world is None and needed != "payload"):
             continue
-        found = [
-            problem for rule in rules for problem in rule.problems(parsed, site if rule.needs == "payload" else world)
-        ]
+        seen = site if needed == "payload" else world
+        found = [rule.problem(*found) for rule in rules for found in rule.function(parsed, seen)]
         yield from sorted(found, key=resource.order) if resource.order and len(found) > 1 else found
 
 
@@ -279,8 +280,9 @@ def _holds_nothing(body: Any) -> bool:
     holders = [body] if type(body) in _HOLDERS else []
     for holder in holders:
         for part in holder.values() if type(holder) is dict else holder:
-            if type(part) in _HOLDERS and part:
-                holders.append(part)
+            if part:
+                if type(part) is dict or type(part) is list:
+                    holders.append(part)
             elif _is_nothing(part) and (part != {} or not _may_be_empty(holder, part)):
                 return True
     return False

@@ -78,6 +78,10 @@ class StoreBusy(Exception):
         )
 
 
+_LARGEST_LOG = "128MB"
+"""What commits may leave in the log before it is worked into the file, which takes longer the larger the store is."""
+
+
 class DuckDb:
     """DuckDB in a file that this process owns. Rows go in through the appender."""
 
@@ -87,7 +91,12 @@ class DuckDb:
         self._path = path
         self._spill = path.parent / f".{path.name}.spill"
         threads = os.cpu_count() or 2
-        self._config = {"memory_limit": memory_limit, "temp_directory": str(self._spill), "threads": threads}
+        self._config = {
+            "memory_limit": memory_limit,
+            "temp_directory": str(self._spill),
+            "threads": threads,
+            "checkpoint_threshold": _LARGEST_LOG,
+        }
 
     def open(self, create: bool) -> Engine:
         if not self._path.exists():

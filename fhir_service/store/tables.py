@@ -5,8 +5,9 @@ side table per parameter that repeats, and the tables behind charts, balances, c
 Money is an integer of cents.
 """
 
+from collections.abc import Callable, Iterator
 from datetime import datetime
-from functools import cache
+from functools import cache, lru_cache
 from hashlib import blake2b
 from typing import Any
 
@@ -19,6 +20,8 @@ from fhir_service.interface.vocabulary import Param, Resource
 SCHEMA_VERSION = 1
 
 metadata = MetaData()
+
+Draw = Callable[[dict[str, Any]], Any]
 
 
 def _text(name: str, **options: Any) -> Column[str]:
@@ -77,6 +80,7 @@ def _side_table(resource: Resource, param: Param) -> Table:
     return table
 
 
+@lru_cache(maxsize=4096)
 def digest(code: str) -> int:
     """64 bits of a text. A set of them is looked up by one scan of numbers, which beats an index on texts."""
     return int.from_bytes(blake2b(code.encode(), digest_size=8).digest(), signed=True)
@@ -175,26 +179,36 @@ TOKEN = Table(
 def index_values(resource: Resource, stored: dict[str, Any]) -> dict[str, Any]:
     """The values of the parameter columns of a stored resource, and of those kept beside them."""
     values: dict[str, Any] = {}
-    for param, names in _drawn(resource.name):
-        drawn = param.values(stored)
-        if len(names) == 2:
-            values[names[0]], values[names[1]] = period_of(drawn) if drawn else (None, None)
+    for draw, name, end in _drawn(resource.name):
+        drawn = draw(stored)
+        if end:
+            values[name], values[end] = period_of(drawn) if drawn else (None, None)
         else:
-            values[names[0]] = drawn
+            values[name] = drawn
     for name, (_, draw) in resource.kept.items():
         values[name] = draw(stored)
     return values
 
 
 @cache
-def _drawn(name: str) -> list[tuple[Param, tuple[str, ...]]]:
-    """The parameters of a resource that have columns, with the names of these."""
-    return [(param, tuple(column.name for column in _columns(param))) for param in single(RESOURCES[name])]
+def _drawn(name: str) -> list[tuple[Draw, str, str | None]]:
+    """How the parameters of a resource that have columns are drawn, and the names of these: a date has two."""
+    return [
+        (param.values, first.name, rest[0].name if rest else None)
+        for param in single(RESOURCES[name])
+        for first, *rest in [_columns(param)]
+    ]
 
 
 @cache
 def _repeated(name: str) -> list[Param]:
     return repeating(RESOURCES[name])
+
+
+@cache
+def columns_of(table: Table) -> tuple[str, ...]:
+    """The names of a table's columns, in order."""
+    return tuple(table.c.keys())
 
 
 def side_values(resource: Resource, stored: dict[str, Any]) -> dict[str, list[tuple[str | None, str | None]]]:
@@ -204,3 +218,12 @@ def side_values(resource: Resource, stored: dict[str, Any]) -> dict[str, list[tu
         for param in _repeated(resource.name)
         if (drawn := param.values(stored))
     }
+
+
+def side_rows(resource: Resource, seq: int, stored: dict[str, Any]) -> Iterator[tuple[Table, tuple[Any, ...]]]:
+    """The rows of the side tables of a stored resource, each with its table."""
+    for name, codes in side_values(resource, stored).items():
+        table = SIDES[resource.name, name]
+        digested = "digest" in columns_of(table)
+        for system, code in codes:
+            yield table, (seq, system, code, digest(code or "")) if digested else (seq, system, code)

@@ -16,6 +16,7 @@ from fhir_service.interface.datatypes import parse_json
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.resources.questionnaire import Questionnaire
 from fhir_service.interface.site import Site
+from fhir_service.interface.vocabulary import Resource
 from fhir_service.store.dialects import Dialect, Row
 from fhir_service.store.tables import (
     ACCOUNT,
@@ -26,9 +27,9 @@ from fhir_service.store.tables import (
     NOTE,
     RECORD,
     SIDES,
-    digest,
+    columns_of,
     index_values,
-    side_values,
+    side_rows,
 )
 
 AUTOMATION = "Practitioner/automation"
@@ -198,25 +199,25 @@ class Changes:
 
     def add(self, table: Table, row: dict[str, Any]) -> None:
         """Adds a row; all rows of a table name the same columns."""
+        self._rows(table, row).append(tuple(row.values()))
+
+    def _rows(self, table: Table, columns: Iterable[str]) -> list[tuple[Any, ...]]:
+        """Where the rows of a table wait; the first one says which columns they have."""
         entry = self._added.get(table.name)
         if entry is None:
-            entry = self._added[table.name] = (table, tuple(row), [])
-        entry[2].append(tuple(row.values()))
+            entry = self._added[table.name] = (table, tuple(columns), [])
+        return entry[2]
 
     def add_resource(self, name: str, stored: dict[str, Any], body: str, client: str, now: datetime) -> None:
         """A new resource: its row and those of its side tables."""
-        resource = RESOURCES[name]
-        seq = self.next_seq()
-        row = {"seq": seq, "id": stored["id"], "version": 1, "updated_at": now, "client": client}
-        self.add(BODIES[name], row | index_values(resource, stored) | {"body": body})
-        self._add_sides(name, seq, stored)
+        resource, table, seq = RESOURCES[name], BODIES[name], self.next_seq()
+        head = (seq, stored["id"], 1, now, client)
+        self._rows(table, columns_of(table)).append((*head, *index_values(resource, stored).values(), body))
+        self._add_sides(resource, seq, stored)
 
-    def _add_sides(self, name: str, seq: int, stored: dict[str, Any]) -> None:
-        for param, codes in side_values(RESOURCES[name], stored).items():
-            side = SIDES[name, param]
-            for system, code in codes:
-                row = {"seq": seq, "system": system, "code": code}
-                self.add(side, row | {"digest": digest(code or "")} if "digest" in side.c else row)
+    def _add_sides(self, resource: Resource, seq: int, stored: dict[str, Any]) -> None:
+        for table, row in side_rows(resource, seq, stored):
+            self._rows(table, columns_of(table)).append(row)
 
     def replace_resource(self, name: str, old: Current, stored: dict[str, Any], new: Current) -> None:
         """A new version of a resource; the old one goes to the history."""
@@ -257,6 +258,6 @@ class Changes:
             if key[0] == name:
                 connection.execute(table.delete().where(table.c.seq.in_(seqs)))
         for seq, values in replaced.values():
-            self._add_sides(name, seq, values.pop("__stored"))
+            self._add_sides(RESOURCES[name], seq, values.pop("__stored"))
             rows.append(tuple(values.values()))
         dialect.change(connection, BODIES[name], rows, tuple(next(iter(replaced.values()))[1]))

@@ -12,6 +12,7 @@ from fhir_service.interface import datatypes
 from fhir_service.interface.datatypes import (
     Malformed,
     dump_json,
+    instant_text,
     normal_time,
     parse_instant,
     parse_json,
@@ -30,6 +31,15 @@ def test_a_datetime_is_shown_as_the_same_instant_in_utc(instant: datetime) -> No
     shown = normal_time(instant.isoformat())
     assert shown.endswith("+00:00")
     assert datetime.fromisoformat(shown) == instant
+
+
+@given(st.datetimes(FROM, TO, timezones=st.just(UTC)), st.integers(0, 999_999), st.integers(0, 7), st.booleans())
+def test_a_time_in_utc_is_read_as_any_other(instant: datetime, fraction: int, digits: int, letter: bool) -> None:
+    """COMMON-24, COMMON-30: the short way, with whatever fraction."""
+    text = instant.replace(microsecond=0, tzinfo=None).isoformat()
+    text += f".{fraction:06}"[: digits + 1] if digits else ""
+    text += "Z" if letter else "+00:00"
+    assert normal_time(text) == instant_text(parse_instant(text))
 
 
 @given(instants, st.text("0123456789", min_size=1, max_size=9))

@@ -14,8 +14,9 @@ def records_exist(rule_id: str, named: Callable[[Any], Iterator[tuple[str, str]]
 
     @rule(rule_id, BUSINESS_RULE, needs="state", given=False)
     def names_stored_records(body: Any, world: World) -> Found:
+        exists = world.known.exists
         for expression, target in named(body):
-            if not world.known.exists(target):
+            if not exists(target):
                 yield expression, f"{target} is not known"
 
     return names_stored_records
@@ -49,7 +50,9 @@ def extensions_are_listed(resource: str, listed: Callable[[Site], dict[str, str]
 
 def extension_value(body: Any, url: str, element: str) -> Any:
     """The value of the extension with this address, or None."""
-    return next((getattr(e, element) for e in body.extension or () if e.url == url), None)
+    if body.extension is None:
+        return None
+    return next((getattr(e, element) for e in body.extension if e.url == url), None)
 
 
 def reference_id(element: str) -> Callable[[dict[str, Any]], str | None]:

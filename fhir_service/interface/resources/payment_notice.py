@@ -65,7 +65,9 @@ class PaymentNotice(Element):
     @property
     def claims(self) -> list[str]:
         """The claims that a copayment names, as `Claim/id`."""
-        return [part.valueReference.reference for e in self.extension or () for part in e.extension or ()]
+        if self.extension is None:
+            return []
+        return [part.valueReference.reference for e in self.extension for part in e.extension or ()]
 
     @property
     def cents(self) -> int:
@@ -206,5 +208,5 @@ PAYMENT_NOTICE = Resource(
     ),
     prepare=prepare,
     kept={"cents": (int, lambda stored: int(stored["amount"]["value"] * 100)), "claim": (str, _claim)},
-    named=lambda notice, _: (target for _, target in (*_patient(notice), *_claims(notice))),
+    named=lambda notice, _: [notice.request.reference, *notice.claims[:1]],
 )

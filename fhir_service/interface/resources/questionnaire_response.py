@@ -1,12 +1,13 @@
 """QuestionnaireResponse: answers to a Questionnaire for a patient, recorded in a chart note."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from fhir_service.interface.datatypes import id_of, instant_text, reference
 from fhir_service.interface.outcomes import BUSINESS_RULE, INVALID
-from fhir_service.interface.resources.answer_rules import ANSWER_RULES, known_questionnaire
+from fhir_service.interface.resources import questionnaire
+from fhir_service.interface.resources.answer_rules import ANSWER_RULES, Sheet
 from fhir_service.interface.resources.common import (
     ID,
     IDENTIFIER,
@@ -28,6 +29,7 @@ from fhir_service.interface.vocabulary import Found, Moment, Note, Param, Proble
 
 AUTOMATION = "Practitioner/automation"
 STATUSES = ("completed", "entered-in-error")
+Questions = Mapping[str, questionnaire.Item]
 _VALUES = ("valueString", "valueCoding", "valueDecimal")
 
 # --- The shape, beyond what the model says --------------------------------------------------------
@@ -73,6 +75,8 @@ def status_is_completed(response: QuestionnaireResponse, _: Site) -> Found:
 @rule("QR-ITEM-03", BUSINESS_RULE, given=True)
 def link_ids_occur_once(response: QuestionnaireResponse, _: Site) -> Found:
     """A `linkId` occurs once in the whole payload."""
+    if len({item.linkId for _, item in response.placed}) == len(response.placed):
+        return
     seen = set()
     for at, item in response.placed:
         if item.linkId in seen:
@@ -165,8 +169,8 @@ def note_is_open(response: QuestionnaireResponse, world: World) -> Found:
 def prepare(response: QuestionnaireResponse, moment: Moment) -> dict[str, Any]:
     """A new response: in its note, a new data-import one when none is named; the automation user as default author."""
     note = _note(response, moment.state, moment.site)
-    known = known_questionnaire(response, World(moment.site, moment.state, {}))
-    texts = {link: item.text for link, item in known.questions.items()} if known else {}
+    known = Sheet(response, World(moment.site, moment.state, {})).known
+    questions = known.questions if known else {}
     encounter = response.encounter.reference if response.encounter else None
     if encounter is None and note and note.encounter:
         encounter = f"Encounter/{note.encounter}"
@@ -189,40 +193,39 @@ def prepare(response: QuestionnaireResponse, moment: Moment) -> dict[str, Any]:
             "encounter": reference(encounter) if encounter else None,
             "authored": response.authored or instant_text(moment.now),
             "author": reference(response.author.reference if response.author else AUTOMATION),
-            "item": _items(response.item, texts, moment.site),
+            "item": _items(response.item, questions, moment.site),
         }
     )
 
 
-def _items(items: list[Item] | None, texts: dict[str, str | None], site: Site) -> list[dict[str, Any]]:
-    return [
-        optional(
-            {
-                "linkId": item.linkId,
-                "text": texts.get(item.linkId),
-                "answer": [_answer(answer, texts, site) for answer in item.answer or ()],
-                "item": _items(item.item, texts, site) if item.item else None,
-            }
-        )
-        for item in items or ()
-    ]
+def _items(items: list[Item] | None, questions: Questions, site: Site) -> list[dict[str, Any]]:
+    """Items as they are stored, each with the text of its question. Most of a response is made here: no detours."""
+    shown = []
+    for item in items or ():
+        question = questions.get(item.linkId)
+        one: dict[str, Any] = {"linkId": item.linkId}
+        if question and question.text is not None:
+            one["text"] = question.text
+        if item.answer:
+            one["answer"] = [_answer(answer, questions, site) for answer in item.answer]
+        if item.item:
+            one["item"] = _items(item.item, questions, site)
+        shown.append(one)
+    return shown
 
 
-def _answer(answer: Answer, texts: dict[str, str | None], site: Site) -> dict[str, Any]:
-    coding = answer.valueCoding
-    return optional(
-        {
-            "valueString": answer.valueString,
-            "valueDecimal": answer.valueDecimal,
-            "valueCoding": coding
-            and {
-                "system": site.stored_systems.get(coding.system, coding.system),
-                "code": coding.code,
-                "display": coding.display,
-            },
-            "item": _items(answer.item, texts, site) if answer.item else None,
-        }
-    )
+def _answer(answer: Answer, questions: Questions, site: Site) -> dict[str, Any]:
+    shown: dict[str, Any] = {}
+    if answer.valueString is not None:
+        shown["valueString"] = answer.valueString
+    if answer.valueDecimal is not None:
+        shown["valueDecimal"] = answer.valueDecimal
+    if coding := answer.valueCoding:
+        system = site.stored_systems.get(coding.system, coding.system)
+        shown["valueCoding"] = {"system": system, "code": coding.code, "display": coding.display}
+    if answer.item:
+        shown["item"] = _items(answer.item, questions, site)
+    return shown
 
 
 def merge(stored: dict[str, Any], _update: Any, _moment: Moment) -> dict[str, Any]:
@@ -267,6 +270,6 @@ QUESTIONNAIRE_RESPONSE = Resource(
     prepare=prepare,
     merge=merge,
     kept={"note": (str, lambda stored: stored["extension"][0]["valueId"])},
-    named=lambda response, _: (target for _, target in _records(response)),
+    named=lambda response, _: [target for _, target in _records(response)],
     order=_order,
 )

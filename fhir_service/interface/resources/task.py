@@ -116,9 +116,11 @@ def _records(task: Task) -> Iterator[tuple[str, str]]:
     for index, extension in enumerate(task.extension or ()):
         if extension.valueReference:
             yield f"Task.extension[{index}].valueReference", extension.valueReference.reference
-    for name, found in (("for", task.for_), ("requester", task.requester), ("owner", task.owner)):
-        if found:
-            yield f"Task.{name}", found.reference
+    if task.for_:
+        yield "Task.for", task.for_.reference
+    yield "Task.requester", task.requester.reference
+    if task.owner:
+        yield "Task.owner", task.owner.reference
     for index, note in enumerate(task.note or ()):
         yield f"Task.note[{index}].authorReference", note.authorReference.reference
 
@@ -135,15 +137,19 @@ def _permalink(task_id: str) -> dict[str, Any]:
 
 
 def _notes(task: Task, moment: Moment) -> list[dict[str, Any]]:
+    if task.note is None:
+        return []
     now = instant_text(moment.now)
     return [
         {"text": n.text, "time": n.time or now, "authorReference": reference(n.authorReference.reference)}
-        for n in task.note or ()
+        for n in task.note
     ]
 
 
 def _labels(task: Task) -> list[dict[str, Any]]:
-    names = dict.fromkeys(entry.valueString for entry in task.input or ())
+    if task.input is None:
+        return []
+    names = dict.fromkeys(entry.valueString for entry in task.input)
     return [{"type": {"text": "label"}, "valueString": name} for name in names]
 
 
@@ -217,5 +223,5 @@ TASK = Resource(
     ),
     prepare=prepare,
     merge=merge,
-    named=lambda task, _: (target for _, target in _records(task)),
+    named=lambda task, _: [target for _, target in _records(task)],
 )
