@@ -17,24 +17,29 @@ Paid = Counter[tuple[str, int]]
 def practice(folder: Path, patients: int) -> Path:
     """Reference data of so many patients, each with a claim, and of one practitioner."""
     folder.mkdir()
-    people = [{"resourceType": "Patient", "id": f"p{n}", "name": [{"family": "A"}]} for n in range(patients)]
-    staff = [{"resourceType": "Practitioner", "id": "a", "name": [{"family": "B"}]}]
-    for name, bodies in (("patient", people), ("claim", map(claim, range(patients))), ("practitioner", staff)):
-        (folder / f"{name}.ndjson").write_text("".join(json.dumps(body) + "\n" for body in bodies))
+    ids = [f"p{number}" for number in range(patients)]
+    bodies = {
+        "patient": [{"resourceType": "Patient", "id": each, "name": [{"family": "A"}]} for each in ids],
+        "claim": [claim(each) for each in ids],
+        "practitioner": [{"resourceType": "Practitioner", "id": "a", "name": [{"family": "B"}]}],
+    }
+    for name, some in bodies.items():
+        (folder / f"{name}.ndjson").write_text("".join(json.dumps(body) + "\n" for body in some))
     return folder
 
 
-def claim(number: int) -> dict[str, Any]:
+def claim(patient: str) -> dict[str, Any]:
+    """A charge of a million dollars."""
     return {
         "resourceType": "Claim",
-        "id": f"c{number}",
+        "id": f"c-{patient}",
         "status": "active",
         "type": {"coding": [{"code": "professional"}]},
         "use": "claim",
         "provider": {"reference": "Practitioner/a"},
         "priority": {"coding": [{"code": "normal"}]},
         "insurance": [{"sequence": 1, "focal": True, "coverage": {"display": "none"}}],
-        "patient": {"reference": f"Patient/p{number}"},
+        "patient": {"reference": f"Patient/{patient}"},
         "created": "2026-01-01",
         "total": {"value": 1_000_000, "currency": "USD"},
     }
