@@ -61,6 +61,8 @@ _ID = re.compile(ID_PATTERN)
 _ISO_TIME = re.compile(
     r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d)(:\d\d)?(?:[.,](\d{1,9}))?\s?(Z|z|[+-]\d\d(?::?\d\d)?)?", re.ASCII
 )
+_NO_KEY = re.compile(f"{CONTROLS.pattern}|[\t\n\r]")
+_UNSEEN = " \t\n\r\v\f\u00a0\u200b\u200e\u200f\u2028\u2029\u202f\u2060\u3000\ufeff"
 CENT = Decimal("0.01")
 LONGEST_AMOUNT = 25  # characters: within what decimals compute exactly
 LONGEST_NUMBER = 100
@@ -81,9 +83,10 @@ def converter(column: Column, conventions: Conventions) -> Converter:
 
 
 def key(text: str) -> object:
-    text = text.strip()
-    if len(text) > 200 or CONTROLS.search(text):
-        return Fault("FEED-FILE-09", "a key has at most 200 characters and no control characters")
+    """Without spaces and unseen signs around it, which one system's exports have at times and at times not."""
+    text = text.strip(_UNSEEN)
+    if len(text) > 200 or _NO_KEY.search(text):
+        return Fault("FEED-FILE-09", "a key has at most 200 characters, and no tab, line break or control character")
     return text or None
 
 

@@ -10,6 +10,7 @@ from typing import Any, TextIO
 from pipelines.batch import Unreadable
 from pipelines.feeds.schema import FeedFile
 
+BEGINNING = 4096
 GZIP = b"\x1f\x8b"
 DAMAGED = (EOFError, gzip.BadGzipFile, zlib.error)
 GZIP_DAMAGED = "the gzip data is cut off or damaged; export the file again"
@@ -25,7 +26,7 @@ def open_text(path: Path, name: str, feed: FeedFile) -> TextIO:
         with path.open("rb") as file:
             packed = file.read(2) == GZIP
         with gzip.open(path) if packed else path.open("rb") as file:
-            start = file.read(4096)
+            start = file.read(BEGINNING)
         _surely_text(start, name, encoding)
         stream: Any = gzip.open(path) if packed else path.open("rb")  # noqa: SIM115 - the reader closes it
     except DAMAGED:
@@ -45,16 +46,52 @@ def _with_mark(start: bytes, encoding: str) -> str:
     return encoding
 
 
+def what_it_is(start: bytes) -> str | None:
+    """What a file is that is no text of rows, by how it begins, and what to do about it; None where that is unseen."""
+    if start[257:262] == b"ustar":
+        return _ARCHIVE
+    begins = start.lstrip()[:64].lower()
+    known = next((said for mark, said in _BEGINNINGS if start.startswith(mark)), None)
+    return known or next((said for mark, said in _TEXTS if begins.startswith(mark)), None)
+
+
+_ARCHIVE = "an archive; unpack it and put in the export itself"
+_PICTURE = "a picture; export the rows as CSV"
+_DATABASE = "a database or data file of another kind; export the rows as CSV"
+_BEGINNINGS = (
+    (b"PK\x03\x04", "a workbook (.xlsx, .ods) or a zip archive; export the sheet as CSV, or unpack the archive"),
+    (b"\xd0\xcf\x11\xe0", "a workbook or document of an older office program (.xls, .doc); export it as CSV"),
+    (b"%PDF", "a PDF; export the rows as CSV"),
+    (b"{\\rtf", "a document (RTF); export the rows as CSV"),
+    (GZIP, "packed twice by gzip; unpack it once"),
+    *((mark, _ARCHIVE) for mark in (b"BZh", b"\xfd7zXZ\0", b"\x28\xb5\x2f\xfd", b"7z\xbc\xaf\x27\x1c", b"Rar!")),
+    *((mark, _PICTURE) for mark in (b"\x89PNG", b"\xff\xd8\xff", b"GIF8")),
+    *((mark, _DATABASE) for mark in (b"PAR1", b"SQLite format 3\0", b"ARROW1", b"Obj\x01")),
+)
+_TEXTS = (
+    (b"<!doctype html", "a web page, perhaps that of a session that has ended; export the rows again"),
+    (b"<html", "a web page, perhaps that of a session that has ended; export the rows again"),
+    (b"<?xml", "XML; export the rows as CSV or NDJSON"),
+)
+_CONTROLS = bytes({*range(32)} - set(b"\t\n\v\f\r\x1a"))
+
+
 def _surely_text(start: bytes, name: str, encoding: str) -> None:
     if not start:
         raise Unreadable(f"{name}: the file is empty; export it again")
+    if said := what_it_is(start):
+        raise Unreadable(f"{name}: the file is {said}")
     if encoding.startswith(_WIDE):
         if encoding.startswith("utf-16") and start[:2] not in _BOMS and 0 not in start[:400]:
             raise Unreadable(f"{name}: the file is not UTF-16, as its feed says; {NAME_THE_ENCODING}")
         return
     if start[:2] in _BOMS:
         raise Unreadable(f'{name}: the file is UTF-16; export it as UTF-8, or say encoding = "utf-16" in the feed file')
-    if start.startswith((b"PK\x03\x04", b"%PDF", b"\xd0\xcf\x11\xe0")):
-        raise Unreadable(f"{name}: the file is a workbook, an archive or a PDF; export it as CSV")
-    if start.count(0) * 10 > len(start):
-        raise Unreadable(f"{name}: the file is binary or in another encoding; {NAME_THE_ENCODING}")
+    if is_binary(start):
+        packed = ", and no gzip data as its name says" if name.endswith(".gz") else ""
+        raise Unreadable(f"{name}: the file is binary{packed}, or in another encoding; {NAME_THE_ENCODING}")
+
+
+def is_binary(start: bytes) -> bool:
+    """Whether some of the bytes are of no text: control characters, as texts hold one here and there at most."""
+    return (len(start) - len(start.translate(None, _CONTROLS))) * 20 > len(start)

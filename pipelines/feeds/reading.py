@@ -4,6 +4,7 @@ A row that cannot be told what it is becomes a `BadRow`; a file whose rows canno
 """
 
 import csv
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +12,16 @@ from typing import Any, Self
 
 from fhir_service.interface.datatypes import Malformed, parse_json
 from pipelines.batch import Unreadable
+from pipelines.feeds.broken import (
+    BAD_QUOTING,
+    OUT_OF_RANGE,
+    SWALLOWED,
+    UNCLOSED,
+    lines_of,
+    ragged,
+    unfit,
+    unreadable,
+)
 from pipelines.feeds.columns import Fault
 from pipelines.feeds.dialect import dialect
 from pipelines.feeds.marks import REJECT_ID, Columns, unmarked_line
@@ -21,6 +32,7 @@ from pipelines.feeds.schema import FeedFile
 CHUNK = 5_000
 CHUNK_SIZE = 16 << 20
 LONGEST_LINE = 2 << 20
+MOST_READ_AGAIN = 32 * LONGEST_LINE
 csv.field_size_limit(LONGEST_LINE)
 
 
@@ -79,6 +91,8 @@ class Reader:
         self.counted = Counted()
         self._path = path
         self._taken: list[str] = []
+        self._again: deque[str] = deque()
+        self._read_again = 0
         self._form = form
         self.header: list[str] | None = None
         self._width: int | None = None
@@ -88,8 +102,7 @@ class Reader:
 
     def __enter__(self) -> Self:
         self._file = open_text(self._path, self.name, self.feed)
-        self._lines = self._physical_lines()
-        self._csv = csv.reader(self._lines, strict=True, **dialect(self.feed))
+        self._start()
         try:
             if self._form == "csv":
                 self._begin()
@@ -118,9 +131,18 @@ class Reader:
                 chunk.size = 0
         yield chunk
 
+    def _start(self) -> None:
+        """Readers that begin with the lines to be read again, if there are some."""
+        self._lines = self._physical_lines()
+        self._csv = csv.reader(self._lines, strict=True, **dialect(self.feed))
+
     def _physical_lines(self) -> Iterator[str]:
         """The file's lines, each also put aside in `_taken` until its row is whole."""
         readline, taken, limit = self._file.readline, self._taken, LONGEST_LINE
+        while self._again:
+            self.counted.lines += 1
+            taken.append(self._again.popleft())
+            yield taken[-1]
         try:
             while line := readline(limit):
                 if len(line) >= limit:
@@ -179,10 +201,8 @@ class Reader:
                     self.counted.blank += lines
                     continue
                 self.counted.header = before + lines
-                if _unreadable(raw):
-                    raise Unreadable(
-                        f"{self.name}: the header is not text in {self.feed.encoding}; {NAME_THE_ENCODING}"
-                    )
+                if fault := unreadable(raw):
+                    raise Unreadable(f"{self.name}: the header has {fault.message}")
                 return self._own_header([cell.strip() for cell in cells], raw)
         except csv.Error:
             raise Unreadable(
@@ -212,24 +232,60 @@ class Reader:
             try:
                 yield from self._good_rows(chunk)
             except csv.Error as error:
-                line, lines, raw = self._take()
-                if (lines > 1 and "unexpected end" in str(error)) or "field larger" in str(error):
-                    raise Unreadable(
-                        f"{self.name}: a quote ({self.feed.quote}) opened in the row of line {line} is never closed, "
-                        "so that the rows after it cannot be told apart; correct that row"
-                    ) from None
-                if self._marks:
-                    answered, raw = self._marks.off_text(raw)
-                    self._answering(line, answered)
-                chunk.bad.append(BadRow(line, lines, raw, _BAD_QUOTING))
+                chunk.bad.append(self._wrongly_quoted("field larger" in str(error)))
                 yield
             else:
                 return
+
+    def _wrongly_quoted(self, endless: bool) -> BadRow:
+        """The row that a quote breaks. Where it took in lines that are rows, it ends on its first line.
+
+        Raises Unreadable where it took in 2 MiB without a row, or this happens in row after row.
+        """
+        rest = self._taken[1:]
+        line = self.counted.lines - len(rest)
+        if any(self._like_a_row(text) for text in rest):
+            self._give_back(rest, line)
+            fault = UNCLOSED
+        elif endless:
+            raise Unreadable(self._never_closed(line))
+        else:
+            fault = lines_of(BAD_QUOTING, line, line + len(rest))
+        cells = next(csv.reader(self._taken, **dialect(self.feed)), [])[len(self._marks.places) : -1]
+        _, lines, raw = self._take()
+        if self._marks:
+            answered, raw = self._marks.off_text(raw)
+            self._answering(line, answered)
+        return BadRow(line, lines, raw, fault, cells or None)
+
+    def _like_a_row(self, text: str) -> bool:
+        """Whether a line is a row by itself: it has the fields of one."""
+        width = (self._width or len(self.header or ())) + len(self._marks.places)
+        return len(next(csv.reader([text], **dialect(self.feed)), [])) == width
+
+    def _give_back(self, rest: list[str], line: int) -> None:
+        """Lines that were read with the one before them, to be read by themselves."""
+        self._again.extendleft(reversed(rest))
+        self._read_again += sum(map(len, rest))
+        if self._read_again > MOST_READ_AGAIN:
+            raise Unreadable(self._never_closed(line))
+        del self._taken[1:]
+        self.counted.lines -= len(rest)
+        self._start()
+
+    def _never_closed(self, line: int) -> str:
+        return (
+            f"{self.name}: a quote ({self.feed.quote}) opened in the row of line {line} is never closed, "
+            "so that the rows after it cannot be told apart; correct that row"
+        )
 
     def _good_rows(self, chunk: Chunk) -> Iterator[None]:
         """Rows up to the next one that is wrongly quoted."""
         width, least = self._width, len(self.header or ())
         for found in self._csv:
+            swallowed = len(self._taken) > 1 and self._swallows(len(found))
+            if swallowed and len(found) != width:
+                raise csv.Error
             line, lines, raw = self._take()
             if not found:
                 self.counted.blank += lines
@@ -237,21 +293,28 @@ class Reader:
             cells, raw = self._own(line, found, raw) if self._marks else (found, raw)
             if width is None and len(cells) >= least:
                 self._width = width = len(cells)
-            if len(cells) != width:
-                chunk.bad.append(BadRow(line, lines, raw, self._ragged(len(cells), width), cells))
-            elif fault := _unreadable(raw):
-                chunk.bad.append(BadRow(line, lines, raw, fault, cells))
+            fits = len(cells) == width
+            fault = self._ragged(len(cells), width) if not fits else SWALLOWED if swallowed else unreadable(raw)
+            if fault:
+                chunk.bad.append(BadRow(line, lines, raw, lines_of(fault, line, line + lines - 1), cells))
             else:
                 chunk.add(cells, line, lines, raw)
             yield
 
+    def _swallows(self, fields: int) -> bool:
+        """Whether a row of several lines has one among them that is like a row: a quote may have taken it in.
+
+        Not in a file that answers rejects: somebody has looked at its rows.
+        """
+        if not fields or self._marks or (self._width or 0) < _TELLING:
+            return False
+        return any(self._like_a_row(text) for text in self._taken[1:])
+
     def _ragged(self, fields: int, width: int | None) -> Fault:
         if width is None:
             return Fault("FEED-FILE-02", f"{fields} fields where the feed names column {len(self.header or ())}")
-        where = "the header has" if self.feed.header else "the first row has"
-        sign = _SIGNS.get(self.feed.delimiter, f"'{self.feed.delimiter}'")
-        quotes = f"; a {sign} inside a field needs quotes" if self.feed.quote else ""
-        return Fault("FEED-FILE-02", f"{fields} fields where {where} {width}{quotes}")
+        like = "the header has" if self.feed.header else "the first row has"
+        return ragged(fields, width, self.feed.delimiter, like, bool(self.feed.quote))
 
     # --- NDJSON -----------------------------------------------------------------------------------
 
@@ -270,13 +333,12 @@ class Reader:
             answered, raw = unmarked_line(raw)
             self._answering(line, answered)
             try:
-                found = None if (fault := _unreadable(raw)) else parse_json(raw)
+                found = None if (fault := unreadable(raw)) else parse_json(raw)
             except ArithmeticError:
-                fault = Fault("FEED-FILE-04", "no JSON object: a number out of range")
+                fault = OUT_OF_RANGE
             except Malformed as error:
                 fault = Fault("FEED-FILE-04", f"no JSON object: {str(error).partition(' (')[0]}")
-            if fault is None and not isinstance(found, dict):
-                fault = Fault("FEED-FILE-04", "no JSON object: each line holds one object")
+            fault = fault or unfit(found, raw)
             if fault:
                 chunk.bad.append(BadRow(line, lines, raw, fault))
             else:
@@ -287,27 +349,5 @@ class Reader:
 
 
 _NOT_ROWS = "check that it is the export it is named for"
-_BAD_QUOTING = Fault(
-    "FEED-FILE-02", "wrong quoting: a quote inside a field is doubled, and a closing quote ends the field"
-)
-
-
-_SIGNS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
-
-
-def _unreadable(raw: str) -> Fault | None:
-    """What makes a row's text no text: a NUL, or bytes that the encoding does not know."""
-    if "\0" in raw:
-        return Fault("FEED-FILE-02", "a NUL character in the row")
-    if raw.isascii():
-        return None
-    try:
-        raw.encode()
-    except UnicodeEncodeError:
-        return Fault("FEED-FILE-02", f"bytes that are not in the file's encoding; {NAME_THE_ENCODING}")
-    return None
-
-
-def printable(raw: str) -> str:
-    """A row's text as Parquet can hold it."""
-    return raw if raw.isascii() else raw.encode("utf-8", "backslashreplace").decode()
+_TELLING = 4
+"""As many fields tell a row from a text with commas."""

@@ -17,7 +17,7 @@ from fhir_service.interface.datatypes import Malformed, parse_json
 from pipelines.batch import Unreadable
 from pipelines.feeds.columns import Conventions, Fault, time
 from pipelines.feeds.numbers import Numbers
-from pipelines.feeds.opening import DAMAGED, GZIP
+from pipelines.feeds.opening import BEGINNING, DAMAGED, GZIP, is_binary, what_it_is
 
 HEAD = 256 << 10
 ROWS = 300
@@ -89,8 +89,10 @@ def _decoded(name: str, start: bytes) -> tuple[str, str]:
         return "utf-16", start.decode("utf-16", "replace")
     if start[1::2].count(0) * 3 > len(start) > 10 * start[::2].count(0):
         return "utf-16", start.decode("utf-16-le", "replace")
-    if start.startswith((b"PK\x03\x04", b"%PDF", b"\xd0\xcf\x11\xe0")) or start.count(0) * 10 > len(start):
-        raise Unreadable(f"{name}: no text; export it as CSV or NDJSON")
+    if said := what_it_is(start):
+        raise Unreadable(f"{name}: the file is {said}")
+    if is_binary(start[:BEGINNING]):
+        raise Unreadable(f"{name}: the file is binary; export it as CSV or NDJSON")
     try:
         return "utf-8", codecs.getincrementaldecoder("utf-8")().decode(start).removeprefix("\ufeff")
     except UnicodeDecodeError:

@@ -8,12 +8,13 @@ import orjson
 
 from pipelines import spill
 from pipelines.batch import Received
+from pipelines.feeds.broken import printable
 from pipelines.feeds.catalog import Feed
 from pipelines.feeds.columns import MISSING, Fault, key, micros
 from pipelines.feeds.mapping import Mapper, path_heads, unnamed_columns
 from pipelines.feeds.marks import marked_form
 from pipelines.feeds.names import place_of
-from pipelines.feeds.reading import BadRow, Chunk, Reader, printable
+from pipelines.feeds.reading import BadRow, Chunk, Reader
 from pipelines.feeds.record import Found, Kind, Values
 from pipelines.validation.content import dump, sha
 from pipelines.validation.outcome import Validated

@@ -30,7 +30,7 @@ class Scoring:
     def lacks_answers(self, response: Mapping[str, Any]) -> bool:
         """Whether a question of a scored questionnaire is not answered. response: the body to be sent."""
         address = response.get("questionnaire")
-        needed = self._needed(address.rpartition("/")[2]) if isinstance(address, str) else None
+        needed = self._needed(address.rpartition("/")[2]) if isinstance(address, str) else frozenset()
         return bool(needed) and not needed <= set(_answered(response))
 
     def _needed_answers(self, questionnaire_id: str) -> frozenset[str]:

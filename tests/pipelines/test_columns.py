@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.feeds.columns import Conventions, Fault, amount, cents, micros, number, reference, time
+from pipelines.feeds.columns import Conventions, Fault, amount, cents, key, micros, number, reference, time
 
 BERLIN = Conventions(ZoneInfo("Europe/Berlin"), ("%d.%m.%Y %H:%M", "%d.%m.%Y"))
 
@@ -80,6 +80,21 @@ def test_an_id_is_taken_with_its_type_or_without(text: str, found: str | None) -
     """FEED-FILE-06."""
     shown = reference(text, ("Patient",))
     assert shown == found if found else isinstance(shown, Fault)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [(" k 1\u00a0", "k 1"), ("\ufeffk\u200b", "k"), ("\u05d0\u200e1\u200e", "\u05d0\u200e1"), ("e\u0301", "e\u0301")],
+)
+def test_a_key_is_the_same_with_unseen_signs_around_it_and_without(text: str, found: str) -> None:
+    """FEED-FILE-09, LEDGER-08: letters of any script and combining ones stay as they are."""
+    assert key(text) == found
+
+
+@pytest.mark.parametrize("text", ["a\tb", "a\nb", "a\0", "k" * 201])
+def test_what_holds_more_than_a_key_is_none(text: str) -> None:
+    """FEED-FILE-09."""
+    assert isinstance(key(text), Fault)
 
 
 def test_a_number_keeps_its_digits() -> None:

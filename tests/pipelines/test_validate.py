@@ -1,6 +1,8 @@
 """Validation beyond the golden folders: files whose rows cannot be told apart, totals, limits, hashes."""
 
 import gzip
+import random
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -39,12 +41,21 @@ UNREADABLE = {
     "only blank lines": (b"\n\n", "is empty"),
     "UTF-16": (HEADER.encode("utf-16"), "UTF-16"),
     "a workbook": (b"PK\x03\x04" + bytes(50), "workbook"),
-    "binary": (bytes(range(8)) * 2 + bytes(64), "binary"),
+    "binary": (bytes(range(8)) * 2 + b"text" * 16, "binary"),
     "another header": (b"id,who,what\n1,2,3\n", "lacks payment_id, patient_id, amount, paid_on"),
     "a semicolon CSV": (HEADER.replace(",", ";").encode(), "lacks payment_id"),
     "a column twice": (b"amount," + HEADER.encode(), "amount more than once"),
     "a header in another encoding": ("payment_id,pätient\n".encode("latin-1"), "encoding"),
-    "an open quote": (HEADER.encode() + b'a,p1,"1.00,2024-01-01,\nb,p1,1.00,2024-01-01,\n', "never closed"),
+    "an open quote over 2 MiB of text": (
+        HEADER.encode() + b'a,p1,"1.00\n' + (b"text" * 20 + b"\n") * 30_000,
+        "never closed",
+    ),
+    "packed twice": (gzip.compress(gzip.compress(HEADER.encode())), "packed twice by gzip; unpack it once"),
+    "another archive": (b"BZh91AY&SY" + bytes(range(60)), "an archive; unpack it"),
+    "a database": (b"SQLite format 3\0" + bytes(80), "a database or data file"),
+    "a web page": (b"\n<!DOCTYPE html><html><body>Session expired</body></html>\n", "a web page"),
+    "XML": (b'<?xml version="1.0"?>\n<rows/>\n', "the file is XML"),
+    "a NUL in the header": (HEADER.replace("amount", "am\0ount").encode(), "the header has a NUL character in it"),
     "an endless line": (HEADER.encode() + b"x" * (3 << 20), "longer than 2 MiB"),
     "cut gzip": (gzip.compress(HEADER.encode() * 10_000)[:-20], "gzip"),
     "damaged gzip": (b"\x1f\x8b\x08\x00" + b"x" * 40, "gzip"),
@@ -64,6 +75,16 @@ def test_a_file_whose_rows_cannot_be_told_apart_ends_with_one_sentence(case: str
     assert not list((tmp_path / "run-1").glob("*"))
 
 
+def test_bytes_named_gz_are_told_for_what_they_are(tmp_path: Path) -> None:
+    """FEED-FILE-01."""
+    for content, fragment in (
+        (random.Random(7).randbytes(5_000), "the file is binary, and no gzip data as its name says"),
+        (gzip.compress(b"PK\x03\x04" + bytes(60)), "the file is a workbook (.xlsx, .ods) or a zip archive"),
+    ):
+        with pytest.raises(Unreadable, match=re.escape(fragment)):
+            validated(content, tmp_path, "payments.csv.gz")
+
+
 @pytest.mark.parametrize(("content", "fragment"), [(b"", "is empty"), (b'[\n{"a": 1}\n]\n', "over several lines")])
 def test_ndjson_that_is_none_ends_with_one_sentence(content: bytes, fragment: str, tmp_path: Path) -> None:
     """FEED-FILE-04."""
@@ -80,6 +101,17 @@ def test_bytes_of_another_encoding_and_a_nul_reject_their_rows_alone(tmp_path: P
         (2, "parse", "a\\udce4"[:6]),
         (3, "parse", "b\0,p1,"),
     ]
+
+
+@pytest.mark.parametrize("escape", ["\\ud800", "\\uDFFF", "\\ud83d\\ud83d"])
+def test_half_of_a_character_rejects_its_row_alone(escape: str, tmp_path: Path) -> None:
+    """FEED-FILE-04, FEED-FILE-09."""
+    row = '{"payment_id": "%s", "patient_id": "p1", "amount": 1, "paid_on": "2024-01-01"}\n'
+    found = validated(row % escape + row % "\\ud83d\\ude00", tmp_path, "payments.ndjson")
+    assert [row["key"] for row in rows(found, "accepted")] == ["😀"]
+    (reject,) = rows(found, "rejects")
+    assert (reject["line"], reject["stage"]) == (1, "parse")
+    assert reject["reasons"][0]["message"].startswith("an escape that is half of a character")
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])

@@ -92,7 +92,7 @@ def test_a_file_that_is_no_text_has_no_draft(tmp_path: Path, capsys: pytest.Capt
     with pytest.raises(Unreadable):
         draft(path)
     assert run(["feeds", "new", str(path)]) == 4
-    assert capsys.readouterr().err == "chartferry: payments.xlsx: no text; export it as CSV or NDJSON\n"
+    assert capsys.readouterr().err.startswith("chartferry: payments.xlsx: the file is a workbook (.xlsx, .ods)")
 
 
 def test_the_draft_is_printed_and_its_kind_can_be_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,73 @@
+"""What is wrong with a row that cannot be read, and rows as texts that can be kept."""
+
+import re
+from typing import Any
+
+from pipelines.feeds.columns import Fault
+from pipelines.feeds.opening import NAME_THE_ENCODING
+
+BAD_QUOTING = Fault(
+    "FEED-FILE-02", "wrong quoting: a quote inside a field is doubled, and a closing quote ends the field"
+)
+UNCLOSED = Fault(
+    "FEED-FILE-02",
+    "wrong quoting: a quote that opens in this row is not closed in it; the rows after it were read by themselves",
+)
+SWALLOWED = Fault(
+    "FEED-FILE-02",
+    "a quote opens in the first of them, and one of the others is like a row of its own; close the quote, "
+    "or put the row in again as it is where that text is meant",
+)
+NO_OBJECT = Fault("FEED-FILE-04", "no JSON object: each line holds one object")
+OUT_OF_RANGE = Fault("FEED-FILE-04", "no JSON object: a number out of range")
+HALF_A_CHARACTER = Fault("FEED-FILE-04", "an escape that is half of a character (\\ud800 to \\udfff alone)")
+_SIGNS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
+_ESCAPED_HALF = re.compile(r"\\u[dD][89a-fA-F]")
+
+
+def lines_of(fault: Fault, first: int, last: int) -> Fault:
+    """The fault of a row, which names its lines where these are several."""
+    if first == last:
+        return fault
+    return Fault(fault.rule, f"lines {first} to {last} were read as one row: {fault.message}")
+
+
+def ragged(fields: int, width: int, delimiter: str, like: str, quoted: bool) -> Fault:
+    """A row with too many or too few fields. like: what has `width` of them."""
+    sign = _SIGNS.get(delimiter, f"'{delimiter}'")
+    quotes = f"; a {sign} inside a field needs quotes" if quoted else ""
+    return Fault("FEED-FILE-02", f"{fields} fields where {like} {width}{quotes}")
+
+
+def unreadable(raw: str) -> Fault | None:
+    """What makes a row's text no text: a NUL, or bytes that the encoding does not know."""
+    if "\0" in raw:
+        return Fault("FEED-FILE-02", "a NUL character in it")
+    if raw.isascii():
+        return None
+    try:
+        raw.encode()
+    except UnicodeEncodeError:
+        return Fault("FEED-FILE-02", f"bytes that are not in the file's encoding; {NAME_THE_ENCODING}")
+    return None
+
+
+def unfit(found: Any, raw: str) -> Fault | None:
+    """What makes a JSON value no row. raw: its text."""
+    if not isinstance(found, dict):
+        return NO_OBJECT
+    return HALF_A_CHARACTER if _ESCAPED_HALF.search(raw) and _half_a_character(found) else None
+
+
+def _half_a_character(found: Any) -> bool:
+    """Whether a text in it has half of a surrogate pair, which is no character."""
+    if isinstance(found, str):
+        return any("\ud800" <= sign <= "\udfff" for sign in found)
+    if isinstance(found, dict):
+        found = [*found, *found.values()]
+    return isinstance(found, list) and any(_half_a_character(part) for part in found)
+
+
+def printable(raw: str) -> str:
+    """A row's text as Parquet can hold it."""
+    return raw if raw.isascii() else raw.encode("utf-8", "backslashreplace").decode()
