@@ -5,12 +5,14 @@ import os
 import signal
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import httpx
 import psutil
 
@@ -21,7 +23,7 @@ PATIENCE_SECONDS = 600
 
 PARTITIONS = """query ($asset: [String!]!) { assetNodeOrError(assetKey: {path: $asset}) { ... on AssetNode {
     assetPartitionStatuses { ... on DefaultPartitionStatuses {
-        materializedPartitions failedPartitions materializingPartitions unmaterializedPartitions } } } } }"""
+        unmaterializedPartitions materializedPartitions failedPartitions materializingPartitions } } } } }"""
 RUNS = """{ runsOrError(limit: 100) { ... on Runs { results { runId status jobName tags { key value } } } } }"""
 EVENTS = """query ($run: ID!) { logsForRun(runId: $run) { ... on EventConnection { events {
     ... on MessageEvent { message } } } } }"""
@@ -53,7 +55,7 @@ class Standing:
         return found
 
     def partitions(self, feed: str, stage: str = "loaded") -> dict[str, str]:
-        """State by partition: materialized, failed, materializing, unmaterialized."""
+        """State by partition: unmaterialized, materialized, failed, materializing."""
         node = self.ask(PARTITIONS, asset=[feed, stage])["assetNodeOrError"]
         found = node["assetPartitionStatuses"]
         return {key: state.removesuffix("Partitions") for state, keys in found.items() for key in keys}
@@ -135,6 +137,12 @@ def standing(home: Path, **environ: str) -> Iterator[Standing]:
         process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 0
     assert gone(home)
+
+
+def published(home: Path) -> Counter[str]:
+    """The states of the batches that analysts see."""
+    with duckdb.connect(str(home / "published" / "reports.duckdb"), read_only=True) as tables:
+        return Counter(state for (state,) in tables.sql("SELECT state FROM import_batch").fetchall())
 
 
 def processes_of(home: Path) -> list[int]:

@@ -1,0 +1,130 @@
+"""What operators and analysts look at, in a real browser, over a real `chartferry up`: files go in and nobody clicks.
+
+States are awaited by asking Dagster; then its pages must show them.
+"""
+
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.browser.chromium import IN_A_BROWSER
+from tests.commands import load
+from tests.standing import Standing, published, standing, until
+
+pytestmark = IN_A_BROWSER
+
+SAMPLES = Path(__file__).parents[2] / "data" / "samples"
+PATIENCE = 120_000
+FRONT_DESK = """
+name = "front_desk"
+kind = "payments"
+source = "front_desk"
+files = ["desk*.csv"]
+max_rejects = 1
+[columns]
+payment_id = "Receipt"
+patient_id = "Patient"
+amount = "Paid"
+paid_on = "Day"
+"""
+TOO_MANY_BAD_ROWS = """Receipt,Patient,Paid,Day
+R-1,p001,12.50,2026-03-02
+R-2,p002,twelve,2026-03-02
+R-3,p003,20.00,the third of March
+R-4,p004,20.00,soon
+"""
+STAGES = ("received", "validated", "loaded")
+
+
+@pytest.fixture(scope="module")
+def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standing]:
+    """Everything up, with a good file and one with too many bad rows dropped into the inbox and run to their ends."""
+    home = tmp_path_factory.mktemp("operators") / "home"
+    load(home, SAMPLES / "reference")
+    for folder in ("inbox", "feeds"):
+        (home / folder).mkdir(mode=0o700)
+    (home / "feeds" / "front_desk.toml").write_text(FRONT_DESK)
+    with standing(home) as found:
+        for name in ("payments-2026-01.csv.control.json", "payments-2026-01.csv", "payments-2026-03.ndjson"):
+            shutil.copy(SAMPLES / "inbox" / name, home / "inbox")
+        (home / "inbox" / "desk-2026-03.csv").write_text(TOO_MANY_BAD_ROWS)
+        wanted = {"payments": ["materialized"] * 2, "front_desk": ["failed"]}
+        until(lambda: {feed: list(found.partitions(feed).values()) for feed in wanted} == wanted, "both ends", pause=2)
+        until(lambda: published(home).total() == 3 and found.nothing_under_way(), "the tables of it all", pause=2)
+        yield found
+
+
+@pytest.fixture
+def page(browser: Browser, up: Standing) -> Iterator[Page]:
+    context = browser.new_context(base_url=up.addresses["Dagster"], viewport={"width": 1400, "height": 1000})
+    context.set_default_timeout(PATIENCE)
+    expect.set_options(timeout=PATIENCE)
+    yield context.new_page()
+    context.close()
+
+
+def test_a_file_is_imported_by_the_sensor_and_its_partition_turns_green(page: Page, up: Standing) -> None:
+    """CLI-CMD-13, STATE-HOME-01."""
+    files = up.partitions("payments")
+    assert len(files) == 2
+    for stage in STAGES:
+        page.goto(f"/assets/payments/{stage}?view=partitions")
+        expect(page.get_by_text(re.compile(r"^Materialized \(2\)$"))).to_be_visible()
+        expect(page.get_by_text(re.compile(r"^Failed \(0\)$"))).to_be_visible()
+        for batch_id in files:
+            expect(page.get_by_text(batch_id).first).to_be_visible()
+    [run] = [run for run in up.runs() if run["jobName"] == "import_payments"]
+    assert run["tags"]["dagster/sensor_name"] == "inbox"
+    page.goto(f"/runs/{run['runId']}")
+    expect(page.get_by_text("Success").first).to_be_visible()
+
+
+def test_a_file_with_too_many_bad_rows_turns_red_and_the_check_says_why(page: Page, up: Standing) -> None:
+    [batch_id] = up.partitions("front_desk")
+    page.goto("/assets/front_desk/loaded?view=partitions")
+    expect(page.get_by_text(re.compile(r"^Failed \(1\)$"))).to_be_visible()
+    page.goto("/assets/front_desk/validated?view=checks&checkDetail=rejects_stay_within_the_limit")
+    expect(page.get_by_text("Failed").first).to_be_visible()
+    sentence = f"{batch_id}: 3 of 4 records are rejected, the feed front_desk allows 1; most often for "
+    expect(page.get_by_text(sentence).first).to_be_visible()
+    page.goto("/assets/front_desk/validated?view=events")
+    expect(page.get_by_text("rejects_by_rule").first).to_be_visible()
+
+
+def test_the_lineage_reads_from_receive_to_report(page: Page) -> None:
+    page.goto("/locations/pipelines.definitions/asset-groups/payments/lineage")
+    across = []
+    for name in (*STAGES, "published"):
+        found = page.get_by_text(name, exact=True).last
+        expect(found).to_be_visible()
+        box = found.bounding_box()
+        assert box
+        across.append(box["x"])
+    assert across == sorted(across)
+
+
+def test_an_asset_shows_its_counts_as_plots(page: Page) -> None:
+    page.goto("/assets/payments/loaded")
+    page.get_by_role("button", name="Plots").or_(page.get_by_text("Plots", exact=True)).first.click()
+    for name in ("created", "amount_created", "records_per_second"):
+        expect(page.get_by_text(name, exact=True).first).to_be_visible()
+    expect(page.locator("canvas").first).to_be_visible()
+
+
+def test_the_report_page_opens_from_the_disk_and_asks_nobody_for_anything(page: Page, up: Standing) -> None:
+    """STATE-HOME-04: one self-contained file, whose charts have their tables with them."""
+    asked: list[str] = []
+    told: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.on("console", lambda message: told.append(message.text))
+    address = (up.home / "published" / "report.html").as_uri()
+    page.goto(address)
+    expect(page.get_by_role("heading", level=1)).to_be_visible()
+    expect(page.get_by_role("img")).to_have_count(5)
+    expect(page.get_by_role("table")).to_have_count(5)
+    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    assert (asked, told) == ([address], [])
