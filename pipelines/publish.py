@@ -57,6 +57,21 @@ NO_SWEEP = """SELECT NULL::VARCHAR AS report_id, NULL::JSON AS body, now() AS fi
     0 AS changes, now() AS gone_at WHERE false"""
 
 
+OF_TARGET = """
+    SELECT batch_id FROM ledger_batch SEMI JOIN this_publication USING (target)
+    WHERE resource_type IN ('Task', 'QuestionnaireResponse') ORDER BY batch_id"""
+SENT = """
+    SELECT batch_id, line, run, resource_type, body
+    FROM (
+        SELECT line, body, parse_path(filename)[-2] AS run_name,
+            parse_path(filename)[-3] AS batch_id, regexp_extract(run_name, '[0-9]+')::BIGINT AS run
+        FROM read_parquet($1, filename = true)
+    )
+    JOIN ledger_batch USING (batch_id) SEMI JOIN this_publication USING (target)"""
+NOTHING_SENT = """SELECT NULL::VARCHAR AS batch_id, NULL::BIGINT AS line, NULL::BIGINT AS run,
+    NULL::VARCHAR AS resource_type, NULL::JSON AS body WHERE false"""
+
+
 class PublicationError(Exception):
     """The tables are not what they must be; nothing was published. Names the checks that failed, without data.
 
@@ -95,7 +110,7 @@ def publish(home: Path, ledger: Ledger, sweep: Sweep) -> Publication:
         final, page = folder / "reports.duckdb", folder / "report.html"
         published_at = ledger.now()
         try:
-            rows = _build(build, ledger, last, published_at)
+            rows = _build(build, ledger, last, published_at, home / "batches")
             _put_in_place(build, final, published_at)
             for part in sorted(folder.glob("parquet/*.part")):
                 replace_whole(part, part.with_suffix(""), READ_ONLY)
@@ -131,7 +146,7 @@ def _remove_former(parquet: Path, tables: set[str]) -> None:
             path.unlink()
 
 
-def _build(build: Path, ledger: Ledger, sweep: Sweep, published_at: str) -> dict[str, int]:
+def _build(build: Path, ledger: Ledger, sweep: Sweep, published_at: str, batches: Path) -> dict[str, int]:
     """Makes the DuckDB file at `build`, the page beside it, and the Parquet files as `*.part`; gives the rows of every
     table."""
     tables = report_tables()
@@ -141,8 +156,8 @@ def _build(build: Path, ledger: Ledger, sweep: Sweep, published_at: str) -> dict
             db.execute(macro)
         with ledger.snapshot() as snapshot:
             _stage_ledger(db, snapshot)
-        _stage_sweep(db, sweep)
         _stage_publication(db, sweep, published_at)
+        _stage_files(db, sweep, batches)
         for table in tables:
             _make(db, table)
             _comment(db, table)
@@ -214,12 +229,16 @@ def _as_published(column: str) -> str:
     return "retryable::BOOLEAN AS retryable" if column == "retryable" else column
 
 
-def _stage_sweep(db: duckdb.DuckDBPyConnection, sweep: Sweep) -> None:
-    reports = db.read_parquet(str(sweep.path)) if sweep.path.exists() else db.sql(NO_SWEEP)
-    db.register("sweep", reports)
+def _stage_files(db: duckdb.DuckDBPyConnection, sweep: Sweep, batches: Path) -> None:
+    """What the SQL reads of the swept reports, and of the records that the import made ready to send."""
+    db.register("sweep", db.read_parquet(str(sweep.path)) if sweep.path.exists() else db.sql(NO_SWEEP))
+    ids = [row[0] for row in db.execute(OF_TARGET).fetchall()]
+    files = [str(path) for name in ids for path in (batches / name).glob("run-*/accepted.parquet")]
+    db.register("sent", db.sql(SENT, params=[files]) if files else db.sql(NOTHING_SENT))
     for name, select in staging_selects().items():
         db.execute(f"CREATE TEMP TABLE {name} AS {select}")
     db.unregister("sweep")
+    db.unregister("sent")
 
 
 def _stage_publication(db: duckdb.DuckDBPyConnection, sweep: Sweep, published_at: str) -> None:

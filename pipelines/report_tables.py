@@ -82,7 +82,7 @@ def _in_order(found: list[ReportTable]) -> list[ReportTable]:
 
 
 def staging_selects() -> dict[str, str]:
-    """The SELECTs that make the inputs `swept_report` and `gone_report` of the relation `sweep`, by name."""
+    """The SELECTs that make further inputs of the relations `sweep` and `sent`, by name."""
     return {path.stem: path.read_text() for path in sorted((sql_folder() / "staging").glob("*.sql"))}
 
 

@@ -6,6 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from pipelines.ledger import Intent, Ledger, Outcome, Reason, Reject, Repeat, utc_text
 from pipelines.publish import Publication, publish
@@ -92,10 +95,11 @@ class World:
     def publish(self) -> Publication:
         return publish(self.home, self.ledger, sweep(Target(self.reports), self.home, TARGET, self.clock))
 
-    def run(self, batch: str, counts: dict[str, int], target: str = TARGET) -> None:
-        state = "finished"
+    def run(self, batch: str, counts: dict[str, int], target: str = TARGET, of: tuple[str, str] = OF) -> None:
+        state, (source, resource) = "finished", of
+        feed = batch.partition("-")[0]
         new = self.ledger.start_batch(
-            target, batch, feed="payments", source="default", resource_type="PaymentNotice", file_name="payments.csv"
+            target, batch, feed=feed, source=source, resource_type=resource, file_name=f"{feed}.csv"
         )
         run = self.ledger.start_run(target, batch, feed_hash="f1", rules_version="1")
         self.ledger.finish_run(target, batch, run, state=state, counts=counts)
@@ -146,3 +150,22 @@ def import_payments(world: World) -> None:
         ledger.close_rejects(TARGET, *OF, ["k2", "k4", "k8"], batch_id=second)
         counts = {"header": 1, "lines": 4, "records": 3, "accepted": 3, "created": 2, "unchanged": 1}
         world.run(second, counts | {"amount_received": 2396, "amount_accepted": 2396, "amount_created": 1394})
+
+
+def carry_over(world: World, resource: str, records: dict[str, tuple[datetime | None, dict[str, Any]]]) -> str:
+    """A finished batch whose records were all created, with the bodies that its run made ready: key, time, body."""
+    kind, of = "tasks" if resource == "Task" else "answers", ("default", resource)
+    batch = f"{kind}-0123456789ab"
+    lines = dict(enumerate(records, 2))
+    times = {key: at and utc_text(at) for key, (at, _) in records.items()}
+    intents = [Intent(key, 1, batch, line, f"h-{key}", "f1", "p1", times[key], None) for line, key in lines.items()]
+    with world.ledger.lease(TARGET) as lease:
+        world.ledger.intend(lease, *of, intents)
+        world.ledger.settle(TARGET, *of, [Outcome(key, 1, "created", f"id-{key}", 201) for key in records])
+    number = len(records)
+    world.run(batch, {"lines": number, "records": number, "accepted": number, "created": number}, of=of)
+    folder = world.home / "batches" / batch / "run-1"
+    folder.mkdir(parents=True)
+    bodies = [orjson.dumps({"resourceType": resource} | body).decode() for _, body in records.values()]
+    pq.write_table(pa.table({"line": list(lines), "body": bodies}), folder / "accepted.parquet")
+    return batch

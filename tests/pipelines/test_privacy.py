@@ -10,7 +10,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import dagster as dg
@@ -197,14 +197,31 @@ def tell(told: Told, *arguments: object, home: Path) -> None:
     told[" ".join(map(str, arguments))] = said.getvalue()
 
 
+@contextmanager
+def errors_to(log: Path) -> Iterator[None]:
+    """What processes started here write to stderr, such as the service's log, goes to the file."""
+    before = os.dup(2)
+    with log.open("wb") as file:
+        os.dup2(file.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(before, 2)
+            os.close(before)
+
+
 @pytest.fixture(scope="module")
 def imported(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Told]]:
-    """A home after every command that tells of its data, over one running service; and what each printed."""
+    """A home after every command that tells of its data, over one running service; and what each printed.
+
+    Nothing keeps files from others here but the commands themselves: the umask is 0.
+    """
+    before = os.umask(0)
     home = tmp_path_factory.mktemp("privacy") / "home"
     reference, told, store = lay_out(home), Told(), ("--store", home / "service.duckdb")
     done = load(home, reference)
     told["load"] = done.stdout + done.stderr
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, errors_to(home / "stderr.log"):
         forget_settings(patch)
         tell(told, "status", home=home)
         tell(told, "reports", home=home)
@@ -223,6 +240,7 @@ def imported(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, T
                 done = run("fhir-service", command, *store)
                 told[command] = done.stdout + done.stderr
             yield home, told
+    os.umask(before)
 
 
 def test_the_marked_rows_did_come_through_and_were_set_aside(imported: tuple[Path, Told]) -> None:
@@ -249,6 +267,17 @@ def test_no_marker_is_printed(imported: tuple[Path, Told]) -> None:
 def test_no_marker_lies_outside_the_places_of_patient_data(imported: tuple[Path, Told]) -> None:
     """REPORT-25: not in the ledger, the audit, the page, the list of refused records or any log."""
     assert leaks(imported[0]) == {}
+
+
+def test_only_the_owner_can_open_what_the_commands_made(imported: tuple[Path, Told]) -> None:
+    """STATE-HOME-01, STATE-HOME-06: the published files are read-only, and lie in folders of the owner's."""
+    home, _ = imported
+    (home / "stderr.log").chmod(0o600)  # this test's own
+    ours = [home, *(path for path in home.rglob("*") if path.relative_to(home).parts[0] not in ("inbox", "feeds"))]
+    modes = {str(path.relative_to(home)): path.stat().st_mode & 0o777 for path in ours}
+    published = {name for name in modes if re.fullmatch(r"published/(parquet/)?[\w.]+\.(duckdb|html|parquet)", name)}
+    assert {modes[name] for name in published} == {0o444}
+    assert {name: oct(mode) for name, mode in modes.items() if mode & 0o077 and name not in published} == {}
 
 
 # -- by the command and by Dagster, into a target that loses answers, with faults in the middle of a stage

@@ -3,16 +3,20 @@
 import re
 import shutil
 from collections.abc import Iterator
-from datetime import date, timedelta
+from datetime import date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import duckdb
+import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from pipelines.publish import PublicationError
 from pipelines.report_tables import report_tables, sql_folder, with_dictionary
-from tests.pipelines.publishing import RAD, World, import_payments, report
+from tests.pipelines.publishing import RAD, START, World, carry_over, import_payments, report
 
 ANALYSTS = Path(__file__).parents[2] / "docs" / "analysts.md"
 HEADER = "-- table mine: Reports | of mine.\n-- inputs: diagnostic_report\n-- key: report_id\n"
@@ -196,3 +200,100 @@ def test_open_rejects_are_counted_by_age_and_rule(world: World, days: int, age: 
         ("PAY-2", "rule", 1, 0, 0),
         ("PAY-9", "load", 2, 1, 1),
     ]
+
+
+GROUP = [{"url": "http://x/task-group", "valueReference": {"reference": "Group/g1"}}]
+
+
+def task(status: str = "requested", owner: str | None = None, due: str | None = None, **more: Any) -> dict[str, Any]:
+    who = {"owner": {"reference": f"Practitioner/{owner}"}} if owner else {}
+    when = {"restriction": {"period": {"end": due}}} if due else {}
+    return (
+        {"status": status, "requester": {"reference": "Practitioner/d9"}, "description": "SECRET"} | who | when | more
+    )
+
+
+def ago(days: int) -> datetime:
+    return START - timedelta(days=days)
+
+
+def test_open_tasks_are_counted_by_owner_and_age(world: World) -> None:
+    batch = carry_over(
+        world,
+        "Task",
+        {
+            "new": (ago(1), task(owner="d1", due="2026-02-01")),
+            "old": (ago(100), task(owner="d1", due="2026-12-01")),
+            "older": (ago(120), task(owner="d1")),
+            "team": (ago(10), task(extension=GROUP)),
+            "done": (ago(10), task("completed", owner="d1")),
+            "undated": (None, task(owner="d2")),
+            "odd": (ago(40), {"status": "requested", "owner": "d1", "restriction": [], "extension": {}}),
+        },
+    )
+    world.publish()
+    counted = "SELECT owner_id, group_id, age, tasks, overdue, patients FROM open_task_by_owner"
+    assert world.rows(counted) == [
+        ("d1", None, "under 7 days", 1, 1, 1),
+        ("d1", None, "90 days or more", 2, 0, 1),
+        ("d2", None, "under 7 days", 1, 0, 1),
+        (None, "g1", "7 to 29 days", 1, 0, 1),
+        (None, None, "30 to 89 days", 1, 0, 1),
+    ]
+    chosen = (
+        "SELECT source_key, batch_id, line, status, requester_id, due_at::DATE FROM task WHERE resource_id = 'id-new'"
+    )
+    assert world.rows(chosen) == [("new", batch, 2, "requested", "d9", date(2026, 2, 1))]
+    assert world.rows("SELECT count(*) FROM task") == [(7,)]
+
+
+def answered(link: str, *codes: str, **more: Any) -> dict[str, Any]:
+    return {"linkId": link, "answer": [{"valueCoding": {"system": "s", "code": code}} for code in codes]} | more
+
+
+def test_answers_are_counted_by_question_and_code_however_deep_they_lie(world: World) -> None:
+    of = {"questionnaire": "http://chart/Questionnaire/q1"}
+    free = {"linkId": "story", "answer": [{"valueString": "SECRET"}]}
+    deep = {"linkId": "group", "item": [answered("mood", "low", item=[]), free]}
+    carry_over(
+        world,
+        "QuestionnaireResponse",
+        {
+            "r1": (ago(3), of | {"item": [deep, answered("signs", "a", "b")]}),
+            "r2": (ago(2), of | {"item": [answered("mood", "low")]}),
+            "r3": (ago(1), of | {"item": [{"linkId": "mood"}]}),
+            "r4": (None, {"questionnaire": "http://chart/Questionnaire/q2", "item": {"linkId": "odd"}}),
+        },
+    )
+    world.publish()
+    assert world.rows("SELECT source_key, questionnaire_id, questions_answered FROM questionnaire_response") == [
+        ("r1", "q1", 3),
+        ("r2", "q1", 1),
+        ("r3", "q1", 0),
+        ("r4", "q2", 0),
+    ]
+    assert world.rows("FROM answer_by_question") == [
+        ("q1", "mood", 3, 2, pytest.approx(66.67, abs=0.01), 2),
+        ("q1", "signs", 3, 1, pytest.approx(33.33, abs=0.01), 2),
+        ("q1", "story", 3, 1, pytest.approx(33.33, abs=0.01), 1),
+    ]
+    assert world.rows("FROM answer_by_code") == [
+        ("q1", "mood", "s", "low", 2, 1),
+        ("q1", "signs", "s", "a", 1, 1),
+        ("q1", "signs", "s", "b", 1, 1),
+    ]
+
+
+def test_the_last_run_of_a_file_is_what_counts_and_a_purged_one_counts_no_more(world: World) -> None:
+    batch = carry_over(world, "Task", {"k1": (ago(1), task(owner="d1"))})
+    first, second = (world.home / "batches" / batch / name for name in ("run-1", "run-2"))
+    shutil.copytree(first, second)
+    body = orjson.dumps(task("completed", owner="d2")).decode()
+    pq.write_table(pa.table({"line": [2], "body": [body]}), second / "accepted.parquet")
+    world.publish()
+    assert world.rows("SELECT status, owner_id FROM task") == [("completed", "d2")]
+    for folder in (first, second):
+        (folder / "accepted.parquet").unlink()
+    world.publish()
+    assert world.rows("SELECT count(*) FROM task") == [(0,)]
+    assert world.rows("SELECT count(*) FROM import_row") == [(1,)]
