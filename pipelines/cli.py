@@ -15,6 +15,7 @@ from pipelines.commands.common import Options
 from pipelines.connections import BadTarget
 from pipelines.exits import INTERNAL, INTERRUPTED, UNREADABLE, UNUSABLE
 from pipelines.feeds.catalog import FeedError
+from pipelines.home import BadHome
 from pipelines.ledger_tables import LedgerError, NotPossible
 from pipelines.pace import BadPace
 
@@ -36,6 +37,7 @@ FAILURES: dict[type[BaseException], tuple[int, Callable[[Any], str]]] = {
     FeedError: (UNREADABLE, str),
     BadTarget: (UNUSABLE, str),
     BadPace: (UNUSABLE, str),
+    BadHome: (UNUSABLE, str),
     TargetUnusable: (UNUSABLE, str),
     NotPossible: (UNREADABLE, str),
     LedgerError: (UNUSABLE, str),

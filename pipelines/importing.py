@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pipelines.client import TargetUnusable
+from pipelines.connections import STORE
 from pipelines.decisions import plan_again, read_by
 from pipelines.dry_run import try_file
 from pipelines.ledger_rejects import settle_resubmitted
@@ -73,7 +74,8 @@ def publish_only(session: Session) -> Summary:
 
 
 def summary_of(session: Session) -> Summary:
-    return Summary(session.connection.label, session.target, session.other_targets)
+    store = session.home / STORE if session.connection.bundled else None
+    return Summary(session.connection.label, session.target, session.other_targets, store=store)
 
 
 def _import(session: Session, waiting: Waiting, summary: Summary) -> Result | None:

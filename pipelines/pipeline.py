@@ -20,8 +20,8 @@ from pipelines.client import TargetUnusable
 from pipelines.feeds.catalog import Feed
 from pipelines.lease import Holder, Lease, utc_text
 from pipelines.ledger import Ledger
-from pipelines.ledger_rows import Reason, Reject
-from pipelines.ledger_tables import OUTCOMES, NotPossible
+from pipelines.ledger_rows import Reason, Reject, SoFar
+from pipelines.ledger_tables import LINE_COUNTS, OUTCOMES, NotPossible
 from pipelines.load import Batch, Loaded, load
 from pipelines.manifest import QUESTIONNAIRES, ledger_is_behind, rules_version, software_version, write_manifest
 from pipelines.progress import Progress
@@ -218,14 +218,24 @@ def load_run(session: Session, run: Run, validated: Validated) -> Loaded:
     """The load stage, under the target's lease."""
     batch_id, progress = run.received.batch_id, session.progress
     resuming = run.before not in ENDED
-    batch = Batch(session.target, batch_id, run.feed, run.folder, resuming, session.pace, session.remap)
+    counts = run_counts(validated, Loaded())
+    session.ledger.count_run(session.target, SoFar(batch_id, run.number, counts))
+    batch = Batch(
+        session.target, batch_id, run.feed, run.folder, resuming, session.pace, session.remap, run.number, counts
+    )
     with lease_of(session) as lease:
         progress.stage("load", batch_id, validated.accepted - validated.skipped)
         loaded = load(
             batch, session.connection.client, session.connection.capabilities, session.ledger, lease, progress
         )
-        progress.end()
+        progress.end(_in_words(loaded), "stopped" if loaded.unusable else "done")
     return loaded
+
+
+def _in_words(loaded: Loaded) -> str:
+    """What a load came to: rows by outcome."""
+    counted = ((name, loaded.counts[name]) for name in (*OUTCOMES, "rejected"))
+    return ", ".join(f"{number:,} {name.replace('_', ' ')}" for name, number in counted if number) or "nothing to load"
 
 
 def lease_of(session: Session) -> Lease:
@@ -270,19 +280,8 @@ def end_without_load(session: Session, run: Run, validated: Validated, state: st
 
 def run_counts(validated: Validated, loaded: Loaded) -> dict[str, int]:
     """What the ledger counts of a run: lines, records, outcomes, and amounts in cents."""
-    changed, changed_cents = loaded.counts["rejected"], loaded.cents["rejected"]
-    return {
-        "header": validated.header,
-        "lines": validated.lines,
-        "not_taken": validated.not_taken,
-        "records": validated.records,
-        "accepted": validated.accepted - changed,
-        "rejected": validated.rejected + changed,
-        **{name: loaded.counts[name] for name in OUTCOMES},
-        "amount_received": validated.amount_received,
-        "amount_accepted": validated.amount_accepted - changed_cents,
-        "amount_created": loaded.cents["created"],
-    }
+    names = (*LINE_COUNTS, "amount_received", "amount_accepted")
+    return loaded.counts_with({name: getattr(validated, name) for name in names})
 
 
 def _result(run: Run, validated: Validated, counts: dict[str, int], message: str | None, state: str) -> Result:

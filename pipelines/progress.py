@@ -21,7 +21,8 @@ SECONDS_A_LINE = 5.0
 
 
 class Progress:
-    """Says nothing. `stage` begins one, `advance` counts rows, `end` ends it; `say` is a line of its own."""
+    """Says nothing. `stage` begins one, `advance` counts rows, `end` ends it and says what it came to, where that is
+    more than rows; `say` is a line of its own."""
 
     def say(self, text: str) -> None: ...
 
@@ -29,7 +30,7 @@ class Progress:
 
     def advance(self, rows: int) -> None: ...
 
-    def end(self) -> None: ...
+    def end(self, came_to: str = "", how: str = "done") -> None: ...
 
     def close(self) -> None: ...
 
@@ -56,11 +57,11 @@ class PlainProgress(Progress):
             self._said = time.monotonic()
             self.say(f"{self._name} {self._count()}")
 
-    def end(self) -> None:
+    def end(self, came_to: str = "", how: str = "done") -> None:
         if self._name:
             seconds = time.monotonic() - self._began
             rows = f", {self._rows:,} rows" if self._rows else ""
-            self.say(f"{self._name} done{rows} in {seconds:.1f} s")
+            self.say(f"{self._name} {how}{rows} in {seconds:.1f} s{came_to and ': '}{came_to}")
             self._name = ""
 
     def _count(self) -> str:
@@ -114,10 +115,12 @@ class BarProgress(Progress):
         if self._task is not None:
             self._bars.advance(self._task, rows)
 
-    def end(self) -> None:
+    def end(self, came_to: str = "", how: str = "done") -> None:
         if self._task is not None:
             self._bars.update(self._task, total=self._rows, completed=self._rows)
             self._task = None
+        if came_to:
+            self.say(f"{how}: {came_to}")
 
     def close(self) -> None:
         self._bars.stop()

@@ -14,6 +14,7 @@ from pipelines.answers import feed_of
 from pipelines.batch import Received
 from pipelines.connections import Connection, connect
 from pipelines.feeds.catalog import Catalog, Feed, is_control, load_feeds
+from pipelines.home import make_private
 from pipelines.ledger import Ledger
 from pipelines.orchestration.instance import prepare_dagster_home
 from pipelines.pace import USUAL, Pace, pace_of, retention_of
@@ -113,10 +114,9 @@ def has_ledger(home: Path, environ: Mapping[str, str]) -> bool:
 
 
 def prepare_home(home: Path) -> None:
-    """The state folder and its parts, for the owner only; what a killed run left half made goes."""
+    """The state folder and its parts, for the owner only; what a killed run left half made goes. Raises `BadHome`."""
     os.umask(0o077)
-    home.mkdir(parents=True, exist_ok=True)
-    home.chmod(0o700)
+    make_private(home)
     remove_leftovers(home)
     for name in FOLDERS:
         (home / name).mkdir(exist_ok=True)

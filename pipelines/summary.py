@@ -15,12 +15,13 @@ COUNTED = (
     " in_doubt"
 ).split()
 ALWAYS = ("records", "accepted", "rejected", "created", "unchanged")
+LANDED = ("created", "adopted", "unchanged", "updated", "superseded", "in_doubt", "waiting")
 AMOUNTS = ("amount_received", "amount_accepted", "amount_created")
 
 
 @dataclass
 class Summary:
-    """A run's results, the files that no feed takes, and what was published."""
+    """A run's results, the files that no feed takes, and what was published. store: of the bundled service."""
 
     target: str
     target_id: str
@@ -30,6 +31,7 @@ class Summary:
     published: Path | None = None
     tables: Mapping[str, int] = field(default_factory=dict)
     error: str | None = None
+    store: Path | None = None
 
     @property
     def exit_code(self) -> int:
@@ -65,12 +67,21 @@ class Summary:
             yield from _notes(result)
         for path in self.unmatched:
             yield f"{path}: {_why_left(path)}"
+        if self._took_nothing():
+            yield "note: nothing was taken. Does this target have the patients and questionnaires of these files?"
+            if self.store:
+                yield f"note: reference data comes first: fhir-service load --store {self.store} FOLDER"
         if self.published:
             folder, home = self.published.parent, self.published.parent.parent
             yield f"published: {self.published}, {folder / 'parquet'} and {folder / 'report.html'}"
             yield f"kept: {home / 'batches'}: each file, and what became of it"
         if self.error:
             yield f"error: {self.error}"
+
+    def _took_nothing(self) -> bool:
+        """Whether records were set aside and none landed, as when a target is empty, or another practice's."""
+        totals = self._totals()
+        return not self.error and totals["rejected"] + totals["refused"] > 0 and not any(totals[n] for n in LANDED)
 
     def _totals(self) -> Counter[str]:
         totals: Counter[str] = Counter()

@@ -41,6 +41,7 @@ def test_an_import_takes_the_inbox_to_the_target_and_the_tables(chartferry, home
     assert [body["amount"]["value"] for body in target.of("PaymentNotice")] == [1.5, 2.5, 3.5]
     assert list((home / "inbox").iterdir()) == []
     assert "load done, 3 rows" in err
+    assert "3 created" in err
     with duckdb.connect(str(home / "published/reports.duckdb"), read_only=True) as tables:
         assert tables.sql("select source_key, state, amount::varchar from import_row order by line").fetchall() == [
             ("k1", "created", "1.50"),
@@ -398,3 +399,45 @@ def test_a_fault_of_the_program_shows_class_and_place_only(chartferry, home, mon
     assert (code, out) == (1, "")
     assert "ValueError at importing.py:" in err
     assert "patient-name" not in err
+
+
+# -- the home
+
+
+def test_a_folder_that_holds_other_things_is_no_home_and_stays_as_it_is(home, tmp_path):
+    """STATE-HOME-01"""
+    other = tmp_path / "documents"
+    other.mkdir(mode=0o755)
+    (other / "letter.txt").write_text("a letter")
+    other.chmod(0o755)
+    assert run(["--home", str(other), "import"]) == 6
+    assert (stat.S_IMODE(other.stat().st_mode), [path.name for path in other.iterdir()]) == (0o755, ["letter.txt"])
+    other.chmod(0o700)
+    assert run(["--home", str(other), "import"]) == 0
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_home_that_cannot_be_written_is_one_line(tmp_path, capsys):
+    (tmp_path / "home").mkdir(mode=0o500)
+    assert run(["--home", str(tmp_path / "home"), "import"]) == 6
+    assert "cannot be written" in capsys.readouterr().err
+
+
+def test_a_home_of_another_user_is_one_line_and_left_alone(home, monkeypatch, capsys):
+    monkeypatch.setattr("pipelines.home.os.geteuid", lambda: 4321)
+    assert run(["--home", str(home), "import"]) == 6
+    err = capsys.readouterr().err
+    assert err.splitlines() == [
+        f"chartferry: {home}: belongs to another user: a home is one user's; name a folder of your own (--home)"
+    ]
+
+
+def test_where_nothing_was_taken_the_target_may_lack_its_reference_data(chartferry, home, target):
+    target.refuse = lambda body: True
+    put(home)
+    _, out, err = chartferry("import")
+    assert "note: nothing was taken. Does this target have the patients" in out
+    assert "3 refused" in err
+    target.refuse = lambda body: False
+    chartferry("rejects", "retry")
+    assert "nothing was taken" not in chartferry("import")[1]

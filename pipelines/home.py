@@ -1,0 +1,26 @@
+"""The state folder itself: whose it is, and that nobody else can open it."""
+
+import os
+from pathlib import Path
+
+OURS = {"inbox", "feeds", "batches", "published", "dagster", "reference", "ledger.db", "service.duckdb"}
+"""Any of these shows that a folder is a home."""
+
+
+class BadHome(Exception):
+    """The home cannot be one: one sentence with what to do."""
+
+
+def make_private(home: Path) -> None:
+    """Makes the home, or closes it to others where it is a home already: no folder that holds other things."""
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    about = home.stat()
+    if os.geteuid() not in (0, about.st_uid):
+        raise BadHome(f"{home}: belongs to another user: a home is one user's; name a folder of your own (--home)")
+    if not os.access(home, os.R_OK | os.W_OK | os.X_OK):
+        raise BadHome(f"{home}: cannot be written: name another folder (--home), or make it writable for its owner")
+    if about.st_mode & 0o077:
+        held = {path.name for path in home.iterdir()}
+        if held and not held & OURS:
+            raise BadHome(f"{home}: holds other things and is open to others: name a folder of its own (--home)")
+        home.chmod(0o700)
