@@ -21,7 +21,9 @@ def accepted_rows(path: Path, now: str) -> Iterator[list[Row]]:
 
 
 def as_rows(part: pa.RecordBatch, now: str) -> list[Row]:
-    return [Row(*row, now) for row in zip(*plain_columns(part, ACCEPTED), strict=True)]
+    return [
+        Row._make((*row, now, 1, False, False, False, "")) for row in zip(*plain_columns(part, ACCEPTED), strict=True)
+    ]
 
 
 def plain_columns(part: pa.RecordBatch, names: Sequence[str]) -> list[list[Any]]:

@@ -13,12 +13,13 @@ import orjson
 
 from pipelines.accepted import accepted_rows
 from pipelines.batch import Received, Unreadable
-from pipelines.book import Batch, Book
+from pipelines.book import Book
 from pipelines.compare import OWN_TIME, fingerprints
 from pipelines.exits import ALL_LOADED, SET_ASIDE
 from pipelines.lease import Lease
 from pipelines.ledger_former import raise_generation
 from pipelines.ledger_rows import KnownRecord, Outcome, Repeat
+from pipelines.loaded import Batch
 from pipelines.manifest import ledger_is_behind
 from pipelines.pipeline import begin, end, end_without_load, lease_of, validate_run
 from pipelines.sending import Identity, Row

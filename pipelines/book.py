@@ -3,11 +3,8 @@
 How rows travel is not here: senders take rows from the book and bring their results back.
 """
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pyarrow.parquet as pq
 
@@ -15,64 +12,21 @@ from pipelines.accepted import ROWS_A_LOOK, accepted_rows, plain_columns
 from pipelines.answers import Answers
 from pipelines.client import FhirClient
 from pipelines.doubts import Settled, settle_doubts
-from pipelines.feeds.catalog import Feed
 from pipelines.lease import Lease
 from pipelines.ledger import Ledger, utc_text
-from pipelines.ledger_former import intend_change, restore, standing
+from pipelines.ledger_former import intend_change, restore
 from pipelines.ledger_rejects import resubmit
-from pipelines.ledger_rows import Intent, KnownRecord, Outcome, Reason, Reject, Repeat, Sighting
+from pipelines.ledger_rows import Intent, KnownRecord, Outcome, Reason, Reject, Repeat, Sighting, SoFar
 from pipelines.ledger_tables import LANDED
-from pipelines.pace import USUAL, Pace
+from pipelines.loaded import Batch, Loaded
 from pipelines.policies import update_tasks
 from pipelines.progress import Progress
 from pipelines.sending import Result, Row
 from pipelines.settling import ahead, ids_before
+from pipelines.verdicts import UNDECIDED, Verdicts
 
 KEYS_A_CLOSING = 20_000
 SKIPPED = "line key patient_id source_at amount_cents".split()
-UNDECIDED = ("planned", "sending", "in_doubt")
-SURELY_NOT_THERE = ("planned", "refused")
-
-
-@dataclass(frozen=True)
-class Batch:
-    """One run of a batch. folder: `run-<n>/`, where the stages hand over. resuming: it has not finished before.
-
-    remap: rows that changed only because the feed did follow its policy too.
-    """
-
-    target: str
-    batch_id: str
-    feed: Feed
-    folder: Path
-    resuming: bool
-    pace: Pace = USUAL
-    remap: bool = False
-
-
-@dataclass
-class Loaded:
-    """What a load came to: rows by state (`rejected`: other content under a known key) and the same in cents.
-
-    `reasons`: how often a rule or an outcome's code set a row aside.
-    `unusable` says why the load ended early; rows without an outcome are then left for the next run.
-    """
-
-    counts: Counter[str] = field(default_factory=Counter)
-    cents: Counter[str] = field(default_factory=Counter)
-    reasons: Counter[str] = field(default_factory=Counter)
-    unusable: str | None = None
-
-    def add(self, state: str, amount_cents: int | None) -> None:
-        self.counts[state] += 1
-        self.cents[state] += amount_cents or 0
-
-    def move(self, before: str, now: str, amount_cents: int | None) -> None:
-        """A row that was counted is in another state by now."""
-        self.counts[before] -= 1
-        self.cents[before] -= amount_cents or 0
-        self.counts, self.cents = +self.counts, +self.cents
-        self.add(now, amount_cents)
 
 
 class Book:
@@ -83,11 +37,11 @@ class Book:
     ) -> None:
         self.batch, self.client, self.ledger = batch, client, ledger
         self.lease, self.progress, self.safe = lease, progress, safe
+        self.verdicts = Verdicts(batch, ledger, safe)
         self.source, self.resource = batch.feed.source, batch.feed.resource
         self.loaded = Loaded()
         self.stopped: set[str] = set()
         self.noted: set[str] = set()
-        self.resend: set[str] = set()
         self.superseded: list[str] = []
         self._second_look: set[str] | None = None
         self._refused: set[str] = set()
@@ -113,23 +67,25 @@ class Book:
         updates: list[tuple[Row, KnownRecord]] = []
         for row in rows:
             record = known.get(row.key)
-            match self._verdict(row, record):
+            match self.verdicts.of(row, record):
                 case "send" if record is None:
                     sending.append(row)
                 case "send" if record is not None:
-                    sending.append(self._again(row, record))
+                    sending.append(self.verdicts.again(row, record))
                 case "supersede" if record is not None:
-                    sending.append(self._in_its_place(row, record))
+                    sending.append(self.verdicts.in_its_place(row, record))
                 case "update" if record is not None:
                     updates.append((row, record))
                 case "changed":
                     changed.append(row)
                 case state if record is not None:
                     self._keep(row, state)
-                    if state not in UNDECIDED and not self._own(row, record):
+                    if state not in UNDECIDED and not self.verdicts.own(row, record):
                         repeats.append(_repeat(row, state, record.resource_id))
         self._note(repeats)
         self._reject_changed(changed)
+        if so_far := self._so_far():
+            self.ledger.count_run(self.batch.target, so_far)
         update_tasks(self, updates)
         return sending
 
@@ -139,66 +95,12 @@ class Book:
         for row in rows:
             record = known.get(row.key)
             if row.lane in lanes and row.key not in self._refused:
-                match self._verdict(row, record):
+                match self.verdicts.of(row, record):
                     case "send":
-                        left.append(row if record is None else self._again(row, record))
+                        left.append(row if record is None else self.verdicts.again(row, record))
                     case "supersede" if record is not None:
-                        left.append(self._in_its_place(row, record))
+                        left.append(self.verdicts.in_its_place(row, record))
         return left
-
-    def _verdict(self, row: Row, record: KnownRecord | None) -> str:
-        """`send`, `supersede`, `update`, `changed`, or the state that the row has without being sent."""
-        if record is None:
-            return "send"
-        if record.state in UNDECIDED and record.resource_id is not None:
-            return "update"
-        if record.state in SURELY_NOT_THERE:
-            return "send"
-        same = record.content_hash == row.content_hash
-        if record.state in LANDED:
-            return "unchanged" if same or self._only_the_feed_changed(row, record) else self._policy(record)
-        if not same:
-            return "in_doubt" if self._own(row, record) else "changed"
-        return "send" if self.safe or row.key in self.resend else "in_doubt"
-
-    def _only_the_feed_changed(self, row: Row, record: KnownRecord) -> bool:
-        return not self.batch.remap and self._own(row, record) and record.feed_hash != self.batch.feed.hash
-
-    def _policy(self, record: KnownRecord) -> str:
-        """What the feed says of other content under a known key."""
-        there = record.state != "undone" and record.resource_id is not None
-        match self.batch.feed.changed, self.resource:
-            case "skip", _:
-                return "skipped"
-            case "update", "Task" if there:
-                return "update"
-            case "supersede", "QuestionnaireResponse" if there:
-                return "supersede"
-        return "changed"
-
-    def _own(self, row: Row, record: KnownRecord) -> bool:
-        return record.batch_id == self.batch.batch_id and record.line == row.line
-
-    def _again(self, row: Row, record: KnownRecord) -> Row:
-        """A known record as a row to send: with its generation and its first moment."""
-        doubtful = record.state not in SURELY_NOT_THERE
-        stays = doubtful or record.state == "planned"
-        return row._replace(
-            generation=record.generation,
-            first_attempt_at=record.first_attempt_at or row.first_attempt_at,
-            known=True,
-            intended=doubtful,
-            elsewhere=stays and not self._own(row, record),
-            change="again" if record.generation > 1 and self._supersedes(record.key) else "",
-        )
-
-    def _in_its_place(self, row: Row, record: KnownRecord) -> Row:
-        """A response that takes the place of the one that is known: of the next generation."""
-        return row._replace(generation=record.generation + 1, known=True, change="first")
-
-    def _supersedes(self, key: str) -> bool:
-        """Whether an earlier version still stands, to be taken back once this one is there."""
-        return bool(standing(self.ledger, self.batch.target, self.source, self.resource, [key]))
 
     def _keep(self, row: Row, state: str) -> None:
         self.loaded.add(state, row.amount_cents)
@@ -284,22 +186,25 @@ class Book:
         if not results:
             return
         results = [(row, _of_a_change(r) if row.change else r) for row, r in results]
+        self._count(results)
         back = {row.key for row, r in results if row.change and r.state == "refused"}
         of = (self.batch.target, self.source, self.resource)
-        self.ledger.settle(
-            *of,
-            [
-                Outcome(row.key, row.generation, r.state, r.resource_id, r.status)
-                for row, r in results
-                if row.key not in back
-            ],
-        )
+        outcomes = [
+            Outcome(row.key, row.generation, r.state, r.resource_id, r.status)
+            for row, r in results
+            if row.key not in back
+        ]
+        self.ledger.settle(*of, outcomes, self._so_far())
         if back:
             restore(self.ledger, *of, back)
             self._note([_repeat(row, "refused", None) for row, _ in results if row.key in back])
         self._reject([self._rejected(row, "load", _reason(r)) for row, r in results if r.state == "refused"])
         known_now = [(row, r) for row, r in results if row.elsewhere and r.state not in UNDECIDED and not row.change]
         self._note([_repeat(row, _elsewhere(r.state), r.resource_id) for row, r in known_now])
+        self.progress.advance(len(results))
+        self._close_in_parts()
+
+    def _count(self, results: Sequence[tuple[Row, Result]]) -> None:
         for row, result in results:
             self.loaded.add(result.state, row.amount_cents)
             if result.state == "in_doubt":
@@ -308,8 +213,11 @@ class Book:
                 self._refused.add(row.key)
             elif result.state in LANDED:
                 self._has_landed(row, result.state)
-        self.progress.advance(len(results))
-        self._close_in_parts()
+
+    def _so_far(self) -> SoFar | None:
+        if self.batch.run is None:
+            return None
+        return SoFar(self.batch.batch_id, self.batch.run, self.loaded.counts_with(self.batch.validated))
 
     def _has_landed(self, row: Row, state: str) -> None:
         self._landed.append(row.key)
@@ -320,7 +228,7 @@ class Book:
     # -- rows in doubt at a target that cannot be asked by key
 
     def settle_doubts(self) -> Settled:
-        """Looks this batch's rows in doubt up and adopts those found; what surely is not there may be in `resend`."""
+        """Looks this batch's rows in doubt up and adopts those found; what surely is not there may be sent again."""
         settled = settle_doubts(
             self.ledger,
             self.client,
@@ -330,7 +238,7 @@ class Book:
             safe=self.safe,
             settling_seconds=self.batch.pace.settling_seconds,
         )
-        self.resend = {row.key for row in settled.resend}
+        self.verdicts.resend = {row.key for row in settled.resend}
         return settled
 
     def settle_doubts_again(self) -> bool:

@@ -3,15 +3,13 @@
 from collections import defaultdict
 from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from sqlalchemy import delete, select
 
 from pipelines import ledger_tables as t
+from pipelines.ledger_access import LedgerAccess
 from pipelines.ledger_rows import Sighting
-
-if TYPE_CHECKING:
-    from pipelines.ledger import Ledger
 
 PATIENTS_A_QUERY = 400
 UNDECIDED = ("planned", "sending", "in_doubt")
@@ -45,7 +43,7 @@ class Doubtful(NamedTuple):
         return datetime.fromisoformat(max(self.first_attempt_at or "", self.finished_at or "") or "1970-01-01T00:00Z")
 
 
-def doubtful(ledger: "Ledger", target: str, batch_id: str | None = None) -> list[Doubtful]:
+def doubtful(ledger: LedgerAccess, target: str, batch_id: str | None = None) -> list[Doubtful]:
     """Records in doubt, of the target or of one batch, in file order."""
     record = t.record.c
     query = select(*(record[name] for name in Doubtful._fields)).where(
@@ -58,7 +56,7 @@ def doubtful(ledger: "Ledger", target: str, batch_id: str | None = None) -> list
 
 
 def known_resources(
-    ledger: "Ledger", target: str, resource_type: str, patients: Collection[str | None]
+    ledger: LedgerAccess, target: str, resource_type: str, patients: Collection[str | None]
 ) -> dict[str | None, set[str]]:
     """By patient, the resources that the ledger knows, those taken back included."""
     found: dict[str | None, set[str]] = defaultdict(set)
@@ -80,7 +78,7 @@ def known_resources(
     return found
 
 
-def all_resources(ledger: "Ledger", target: str, resource_type: str) -> set[str]:
+def all_resources(ledger: LedgerAccess, target: str, resource_type: str) -> set[str]:
     """Every resource of a type that the ledger knows."""
     found: set[str] = set()
     with ledger.engine.connect() as connection:
@@ -93,7 +91,7 @@ def all_resources(ledger: "Ledger", target: str, resource_type: str) -> set[str]
 
 
 def sightings(
-    ledger: "Ledger", target: str, resource_type: str, doubts: Iterable[Doubtful]
+    ledger: LedgerAccess, target: str, resource_type: str, doubts: Iterable[Doubtful]
 ) -> dict[str, tuple[datetime | None, frozenset[str] | None]]:
     """By key: the earliest that the target can have made it by its own clock, and the ids that were there before."""
     sighting, found = t.sighting.c, {}
@@ -117,7 +115,7 @@ def _before(seen: Sighting, doubt: Doubtful) -> tuple[datetime | None, frozenset
     return datetime.fromisoformat(doubt.first_attempt_at) + timedelta(microseconds=seen.ahead_us), ids
 
 
-def forget_sightings(ledger: "Ledger", target: str, resource_type: str) -> None:
+def forget_sightings(ledger: LedgerAccess, target: str, resource_type: str) -> None:
     """Removes what was noted of patients, once no record of theirs is undecided."""
     record, sighting = t.record.c, t.sighting.c
     undecided = (
@@ -125,7 +123,7 @@ def forget_sightings(ledger: "Ledger", target: str, resource_type: str) -> None:
         .where(record.target == target, record.resource_type == resource_type, record.state.in_(UNDECIDED))
         .where(record.patient_id.is_not(None))
     )
-    with ledger.changing() as connection:
+    with ledger.transaction() as connection:
         connection.execute(
             delete(t.sighting).where(
                 sighting.target == target,

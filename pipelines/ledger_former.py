@@ -4,17 +4,15 @@
 """
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Select, and_, delete, func, select, update
 
 from pipelines import ledger_tables as t
+from pipelines.lease import Lease
+from pipelines.ledger_access import LedgerAccess
 from pipelines.ledger_rows import Intent
 from pipelines.ledger_tables import LedgerError
-
-if TYPE_CHECKING:
-    from pipelines.lease import Lease
-    from pipelines.ledger import Ledger
 
 UNDECIDED = ("planned", "sending", "in_doubt")
 KEYS_A_QUERY = 400
@@ -87,7 +85,7 @@ def first_outcomes(connection: Connection, target: str, batch_id: str) -> Select
 
 
 def intend_change(
-    ledger: "Ledger", lease: "Lease", source: str, resource_type: str, changes: Sequence[tuple[int, Intent]]
+    ledger: LedgerAccess, lease: Lease, source: str, resource_type: str, changes: Sequence[tuple[int, Intent]]
 ) -> None:
     """Commits that known records are being changed, as `(known generation, intent)`, and keeps what they were.
 
@@ -105,7 +103,7 @@ def intend_change(
 
 
 def raise_generation(
-    ledger: "Ledger", lease: "Lease", rows: Iterable[tuple[str, str, str, int]], fate: str | None
+    ledger: LedgerAccess, lease: Lease, rows: Iterable[tuple[str, str, str, int]], fate: str | None
 ) -> int:
     """Makes records `(source, resource type, key, generation)` planned anew, under the next generation; how many.
 
@@ -121,10 +119,10 @@ def raise_generation(
     return number
 
 
-def restore(ledger: "Ledger", target: str, source: str, resource_type: str, keys: Iterable[str]) -> None:
+def restore(ledger: LedgerAccess, target: str, source: str, resource_type: str, keys: Iterable[str]) -> None:
     """Makes records what they were before a change that the target refused."""
     former, record, repeat = t.former.c, t.record.c, t.repeat.c
-    with ledger.changing() as connection:
+    with ledger.transaction() as connection:
         for key in keys:
             this = (former.target == target, former.source == source, former.resource_type == resource_type)
             query = select(t.former).where(*this, former.key == key).order_by(former.version.desc()).limit(1)
@@ -142,7 +140,7 @@ def restore(ledger: "Ledger", target: str, source: str, resource_type: str, keys
 # -- taking resources back
 
 
-def intend_withdrawal(ledger: "Ledger", lease: "Lease", rows: Iterable[tuple[str, str, str, int]]) -> None:
+def intend_withdrawal(ledger: LedgerAccess, lease: Lease, rows: Iterable[tuple[str, str, str, int]]) -> None:
     """Commits that the resources of these records are being taken back."""
     now = ledger.now()
     with ledger.writing(lease) as write:
@@ -152,7 +150,7 @@ def intend_withdrawal(ledger: "Ledger", lease: "Lease", rows: Iterable[tuple[str
 
 
 def standing(
-    ledger: "Ledger", target: str, source: str, resource_type: str, keys: Iterable[str] | None = None
+    ledger: LedgerAccess, target: str, source: str, resource_type: str, keys: Iterable[str] | None = None
 ) -> list[Former]:
     """Earlier versions whose resource is still to be taken back, of these keys or of all."""
     former = t.former.c
@@ -172,17 +170,17 @@ def standing(
         return found
 
 
-def withdrawn(ledger: "Ledger", target: str, versions: Iterable[Former], fate: str = "withdrawn") -> None:
+def withdrawn(ledger: LedgerAccess, target: str, versions: Iterable[Former], fate: str = "withdrawn") -> None:
     """Notes that the resources of these versions have been taken back."""
-    with ledger.changing() as connection:
+    with ledger.transaction() as connection:
         for version in versions:
             connection.execute(_fate(target, version, fate))
 
 
-def undone(ledger: "Ledger", target: str, versions: Iterable[Former]) -> None:
+def undone(ledger: LedgerAccess, target: str, versions: Iterable[Former]) -> None:
     """The same, and the records themselves are undone."""
     record = t.record.c
-    with ledger.changing() as connection:
+    with ledger.transaction() as connection:
         for version in versions:
             connection.execute(_fate(target, version, "withdrawn"))
             this = and_(

@@ -4,17 +4,16 @@ A reject stays itself in whatever file its record comes again: `resubmission` sa
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, and_, func, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from pipelines import ledger_tables as t
+from pipelines.ledger_access import LedgerAccess
+from pipelines.ledger_batches import BatchLedger
 from pipelines.ledger_rows import Reason, Reject, reject_id
 from pipelines.ledger_tables import LANDED
-
-if TYPE_CHECKING:
-    from pipelines.ledger import Ledger
 
 OPEN = ("open", "resubmitted")
 IDS_A_QUERY = 400
@@ -58,7 +57,7 @@ def named_rejects(
 
 
 def resubmit(
-    ledger: "Ledger",
+    ledger: LedgerAccess,
     target: str,
     source: str,
     resource_type: str,
@@ -128,7 +127,7 @@ def _note(connection: Connection, target: str, batch_id: str, answers: Mapping[i
         connection.execute(INSERTS[connection.dialect.name](t.resubmission).on_conflict_do_nothing(), rows)
 
 
-def settle_resubmitted(ledger: "Ledger", target: str) -> None:
+def settle_resubmitted(ledger: LedgerAccess, target: str) -> None:
     """Closes the resubmitted rejects whose records have landed since, and opens those that were refused."""
     with ledger.transaction() as connection:
         for each in list(_standing(connection, target, ("resubmitted",))):
@@ -152,7 +151,7 @@ def _row_states(connection: Connection, target: str, at: Standing) -> Iterator[s
 
 
 def standing(
-    ledger: "Ledger", target: str, batch_id: str | None = None, states: Sequence[str] = ("open",)
+    ledger: LedgerAccess, target: str, batch_id: str | None = None, states: Sequence[str] = ("open",)
 ) -> list[Standing]:
     """The open rejects of a target, or those that stand or first stood in one batch, by batch and line.
 
@@ -188,7 +187,7 @@ def _standing(connection: Connection, target: str, states: Sequence[str]) -> Ite
         yield from (Standing(name, batch, line, first_batch, source, resource_type) for line in lines)
 
 
-def reasons_of(ledger: "Ledger", ids: Iterable[str]) -> dict[str, list[Reason]]:
+def reasons_of(ledger: LedgerAccess, ids: Iterable[str]) -> dict[str, list[Reason]]:
     """The reasons of rejects, in order, by id."""
     reason = t.reject_reason.c
     found: dict[str, list[Reason]] = {}
@@ -201,7 +200,7 @@ def reasons_of(ledger: "Ledger", ids: Iterable[str]) -> dict[str, list[Reason]]:
     return found
 
 
-def feeds_answered(ledger: "Ledger", ids: Iterable[str]) -> set[str]:
+def feeds_answered(ledger: LedgerAccess, ids: Iterable[str]) -> set[str]:
     """The feeds whose rejects have these ids; what is no reject's id is passed over."""
     reject, batch = t.reject.c, t.batch.c
     same = and_(batch.target == reject.target, batch.batch_id == reject.batch_id)
@@ -211,7 +210,7 @@ def feeds_answered(ledger: "Ledger", ids: Iterable[str]) -> set[str]:
         return {name for names in parts for name in names}
 
 
-def open_by_batch(ledger: "Ledger") -> dict[tuple[str, str], int]:
+def open_by_batch(ledger: LedgerAccess) -> dict[tuple[str, str], int]:
     """How many rejects are not done with, by target and the batch that they came with."""
     reject = t.reject.c
     query = select(reject.target, reject.batch_id, func.count()).where(reject.state.in_(OPEN))
@@ -220,7 +219,7 @@ def open_by_batch(ledger: "Ledger") -> dict[tuple[str, str], int]:
         return {(target, batch): int(number) for target, batch, number in rows}
 
 
-def open_in_batch(ledger: "Ledger", target: str, batch_id: str) -> list[dict[str, Any]]:
+def open_in_batch(ledger: LedgerAccess, target: str, batch_id: str) -> list[dict[str, Any]]:
     """The rejects of a batch that are not done with, by line: id, line, stage, state, attempts and rules."""
     reject = t.reject.c
     query = select(reject.reject_id, reject.line, reject.stage, reject.state, reject.attempts)
@@ -231,7 +230,7 @@ def open_in_batch(ledger: "Ledger", target: str, batch_id: str) -> list[dict[str
     return [row | {"rules": [reason.rule_id for reason in reasons.get(row["reject_id"], ())]} for row in found]
 
 
-def targets_with_rejects(ledger: "Ledger") -> list[str]:
+def targets_with_rejects(ledger: LedgerAccess) -> list[str]:
     with ledger.engine.connect() as connection:
         return list(connection.execute(select(t.reject.c.target).distinct().order_by(t.reject.c.target)).scalars())
 
@@ -239,7 +238,7 @@ def targets_with_rejects(ledger: "Ledger") -> list[str]:
 # -- discards
 
 
-def discard(ledger: "Ledger", ids: Sequence[str], user: str, why: str) -> dict[str, str]:
+def discard(ledger: BatchLedger, ids: Sequence[str], user: str, why: str) -> dict[str, str]:
     """Sets open rejects aside for good, with a decision each; all of them or, where one cannot be, none.
 
     Gives what stands in the way: the state by id, `unknown` where there is no such reject.

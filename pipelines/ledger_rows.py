@@ -1,7 +1,7 @@
 """The rows that the ledger takes and gives: plain tuples, so that a hundred thousand of them cost little."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 
@@ -31,6 +31,14 @@ class Outcome(NamedTuple):
     state: str
     resource_id: str | None = None
     http_status: int | None = None
+
+
+class SoFar(NamedTuple):
+    """What a run under way has come to: counts by the names of the run's columns."""
+
+    batch_id: str
+    run: int
+    counts: Mapping[str, int]
 
 
 class KnownRecord(NamedTuple):

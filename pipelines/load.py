@@ -7,13 +7,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from zlib import crc32
 
-from pipelines.book import Batch, Book, Loaded
+from pipelines.book import Book
 from pipelines.capabilities import Capabilities
 from pipelines.client import FhirClient
 from pipelines.lanes import send_by_lanes
 from pipelines.lease import Lease
 from pipelines.ledger import Ledger
 from pipelines.ledger_doubts import forget_sightings
+from pipelines.loaded import Batch, Loaded
 from pipelines.pace import Circuit
 from pipelines.policies import take_back_superseded
 from pipelines.progress import Progress

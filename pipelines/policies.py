@@ -5,21 +5,35 @@ The rows of a superseding response travel like any other; here the old one is ta
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from pipelines.changes import TAKEN_BACK, take_back, update
+from pipelines.client import FhirClient
+from pipelines.ledger import Ledger
 from pipelines.ledger_former import Former, standing, withdrawn
 from pipelines.ledger_rows import KnownRecord
 from pipelines.ledger_tables import LANDED
-from pipelines.sending import Posted, Row
-
-if TYPE_CHECKING:
-    from pipelines.book import Book
+from pipelines.loaded import Batch, Loaded
+from pipelines.sending import Posted, Result, Row
 
 UPDATES_A_COMMIT = 64
 
 
-def update_tasks(book: "Book", updates: Sequence[tuple[Row, KnownRecord]]) -> None:
+class Book(Protocol):
+    """What policies need of the load's book."""
+
+    batch: Batch
+    client: FhirClient
+    ledger: Ledger
+    loaded: Loaded
+    source: str
+    resource: str
+
+    def intend_updates(self, updates: Sequence[tuple[Row, KnownRecord]]) -> list[Row]: ...
+    def settle(self, results: Sequence[tuple[Row, Result]]) -> None: ...
+
+
+def update_tasks(book: Book, updates: Sequence[tuple[Row, KnownRecord]]) -> None:
     """Brings tasks to what their rows say, some side by side; no two are of one record."""
     if not updates:
         return
@@ -35,7 +49,7 @@ def update_tasks(book: "Book", updates: Sequence[tuple[Row, KnownRecord]]) -> No
             book.settle([(row, each.result) for row, each in zip(rows, posted, strict=True)])
 
 
-def take_back_superseded(book: "Book") -> None:
+def take_back_superseded(book: Book) -> None:
     """Takes back what has been superseded, in this run or in an earlier one that ended before it could."""
     if book.resource not in TAKEN_BACK or book.loaded.unusable:
         return

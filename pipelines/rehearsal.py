@@ -25,7 +25,7 @@ from pipelines.feeds.catalog import load_feeds
 from pipelines.lease import Clock
 from pipelines.ledger import Ledger
 from pipelines.ledger_rejects import settle_resubmitted
-from pipelines.ledger_rows import Outcome, Reject, Repeat
+from pipelines.ledger_rows import Outcome, Reject, Repeat, SoFar
 from pipelines.ledger_tables import LedgerError
 from pipelines.pipeline import import_file
 from pipelines.progress import Progress
@@ -187,9 +187,11 @@ class Watched(Ledger):
             if self._events:
                 self._events.add(self._events.count, line, key, state, status, why or None)
 
-    def settle(self, target: str, source: str, resource_type: str, outcomes: Iterable[Outcome]) -> None:
+    def settle(
+        self, target: str, source: str, resource_type: str, outcomes: Iterable[Outcome], so_far: SoFar | None = None
+    ) -> None:
         told = list(outcomes)
-        super().settle(target, source, resource_type, told)
+        super().settle(target, source, resource_type, told, so_far)
         for each in told:
             self._tell(None, each.key, each.state, each.http_status)
 

@@ -88,7 +88,7 @@ def test_a_batch_that_is_not_known_is_no_batch_that_agrees(batch, chartferry):
 
 def test_one_resource_of_two_rows_is_named(batch, home, asked):
     """CLI-CMD-17"""
-    with closing(Ledger.open(home / "ledger.db")) as ledger, ledger.changing() as connection:
+    with closing(Ledger.open(home / "ledger.db")) as ledger, ledger.transaction() as connection:
         one = connection.execute(select(record.c.resource_id).where(record.c.key == "k1")).scalar_one()
         connection.execute(update(record).where(record.c.key == "k2").values(resource_id=one))
     found = asked("verify", batch)

@@ -1,0 +1,98 @@
+"""How the ledger is opened, written and read: transactions, statements with `?`, whole tables. No table by itself.
+
+`Ledger` is this with the calls of `ledger_batches.py` and of its own; the modules beside it (`ledger_*.py`) take any.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import Any, Self
+
+import pyarrow as pa
+from sqlalchemy import Connection, Engine
+
+from pipelines import ledger_tables as t
+from pipelines.lease import Clock, Holder, Lease, LeaseLost, utc_text
+from pipelines.ledger_snapshot import Snapshot
+from pipelines.ledger_tables import LedgerError
+
+LOCKS_A_ROW = {"postgresql": " FOR SHARE"}
+Write = Callable[[str, list[tuple[Any, ...]]], int]
+
+
+class LedgerAccess:
+    """The database of a ledger. Safe to use from several threads and processes; every call is one transaction."""
+
+    def __init__(self, engine: Engine, clock: Clock):
+        self.engine = engine
+        self._writing = engine.execution_options(writes=True)
+        self._clock = clock
+        self._placeholder = "?" if engine.dialect.paramstyle == "qmark" else "%s"
+
+    @classmethod
+    def open(cls, url: str | Path, clock: Clock = lambda: datetime.now(UTC)) -> Self:
+        """Opens or makes the ledger; `LedgerError` when it is from a newer version or cannot be opened."""
+        return cls(t.open_engine(url), clock)
+
+    def close(self) -> None:
+        self.engine.dispose()
+
+    @contextmanager
+    def transaction(self) -> Iterator[Connection]:
+        """A transaction that writes, for what is kept beside the calls of this class."""
+        with self._writing.begin() as connection:
+            yield connection
+
+    def now(self) -> str:
+        return utc_text(self._clock())
+
+    def lease(self, target: str, waiting: Callable[[Holder], None] | None = None, **pace: float) -> Lease:
+        """`with ledger.lease(target, waiting) as lease:` the one loader of the target; see `Lease`."""
+        return Lease(self.engine, target, self._clock, waiting, **pace)
+
+    @contextmanager
+    def snapshot(self) -> Iterator[Snapshot]:
+        """The ledger as of one moment, however much others write meanwhile."""
+        level = {} if self.engine.dialect.name == "sqlite" else {"isolation_level": "REPEATABLE READ"}
+        with self.engine.connect().execution_options(**level) as connection, connection.begin():
+            yield Snapshot(connection)
+
+    def tables(self) -> dict[str, pa.Table]:
+        """Every table of the ledger as Arrow."""
+        with self.snapshot() as snapshot:
+            return {name: snapshot.reader(name).read_all() for name in t.metadata.tables}
+
+    @contextmanager
+    def writing(self, lease: Lease) -> Iterator[Write]:
+        """A transaction under a lease, for statements with `?` and their rows. Raises `LeaseLost`."""
+        with self._writing.begin() as connection:
+            self._check(connection, lease)
+            yield lambda statement, rows: self._many(connection, statement, rows)
+
+    # -- within
+
+    def _check(self, connection: Connection, lease: Lease) -> None:
+        lease.check()
+        lock = LOCKS_A_ROW.get(self.engine.dialect.name, "")
+        query = self._native(f"SELECT 1 FROM lease WHERE target = ? AND owner = ?{lock}")
+        if connection.exec_driver_sql(query, (lease.target, lease.owner)).one_or_none() is None:
+            raise LeaseLost(f"another loader took over the target {lease.target}")
+
+    def _native(self, statement: str) -> str:
+        return _with_placeholder(statement, self._placeholder)
+
+    def _many(self, connection: Connection, statement: str, rows: list[tuple[Any, ...]]) -> int:
+        """Rows as plain tuples to the driver: about ten times as fast as dicts through the compiler."""
+        return connection.exec_driver_sql(self._native(statement), rows).rowcount if rows else 0
+
+    def _many_exactly(self, connection: Connection, statement: str, rows: list[tuple[Any, ...]]) -> None:
+        changed = self._many(connection, statement, rows)
+        if changed != len(rows):
+            raise LedgerError(f"the ledger has {changed} of {len(rows)} records that were to be changed")
+
+
+@cache
+def _with_placeholder(statement: str, placeholder: str) -> str:
+    return statement.replace("?", placeholder)

@@ -1,0 +1,80 @@
+"""Counts of a run while it is under way: true at every moment at which it could be killed."""
+
+from functools import partial
+
+import pytest
+
+from pipelines.ledger_tables import COUNTS
+from pipelines.loaded import Batch, Loaded
+from tests.pipelines import test_load
+from tests.pipelines.fake_target import FakeTarget, serving
+from tests.pipelines.test_load import TARGET, Work, payment
+
+ROWS = 601
+VALIDATED = dict.fromkeys(COUNTS, 0) | {
+    "header": 1,
+    "lines": ROWS + 1,
+    "records": ROWS,
+    "accepted": ROWS,
+    "amount_received": 100 * ROWS,
+    "amount_accepted": 100 * ROWS,
+}
+
+
+@pytest.fixture(params=[True, False], ids=["with additions", "bare"])
+def work(request, tmp_path, monkeypatch):
+    monkeypatch.setattr(test_load, "Batch", partial(Batch, run=1, validated=VALIDATED))
+    with serving(FakeTarget(additions=request.param)) as target:
+        work = Work(tmp_path, target)
+        yield work
+        work.close()
+
+
+def run_of(work, batch_id):
+    (run,) = work.ledger.runs(TARGET, batch_id)
+    return run
+
+
+def test_a_run_killed_at_any_moment_has_counted_what_it_settled(work, monkeypatch):
+    """Whatever settles rows settles the counts of the run with them."""
+    work.ledger.start_batch(TARGET, "payments-1", feed="payments")
+    work.ledger.start_run(TARGET, "payments-1")
+    settle, seen = work.ledger.settle, []
+
+    def watched(*given, **more):
+        settle(*given, **more)
+        rows, cents = work.ledger.row_counts(TARGET, "payments-1").get("created", (0, 0))
+        run = run_of(work, "payments-1")
+        assert (run["created"], run["amount_created"], run["state"]) == (rows, cents, "running")
+        assert run["in_doubt"] == run["refused"] == 0
+        seen.append(rows)
+
+    monkeypatch.setattr(work.ledger, "settle", watched)
+    work.run([payment(number, patient=f"p{number % 100}") for number in range(ROWS)])
+    assert len(seen) > 1
+    assert seen == sorted(seen)
+    assert seen[-1] == ROWS
+
+
+def test_rows_that_are_known_already_are_counted_as_they_are_met(work):
+    rows = [payment(number, patient=f"p{number % 300}") for number in range(50)]
+    changed = payment(50, content="other")
+    for batch_id in ("payments-1", "payments-2"):
+        work.ledger.start_batch(TARGET, batch_id, feed="payments")
+        work.ledger.start_run(TARGET, batch_id)
+    work.run([*rows, payment(50)])
+    work.run([*rows, changed], batch_id="payments-2")
+    run = run_of(work, "payments-2")
+    assert (run["unchanged"], run["created"]) == (50, 0)
+    assert (run["accepted"], run["rejected"]) == (ROWS - 1, 1)
+
+
+def test_counts_of_a_load_close_with_those_before_it():
+    loaded = Loaded()
+    loaded.add("created", 250)
+    loaded.add("rejected", 100)
+    counts = loaded.counts_with(VALIDATED)
+    assert (counts["accepted"], counts["rejected"], counts["created"]) == (ROWS - 1, 1, 1)
+    assert counts["amount_accepted"] == 100 * ROWS - 100
+    assert counts["amount_created"] == 250
+    assert set(counts) == set(COUNTS)
