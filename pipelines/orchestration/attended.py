@@ -27,7 +27,7 @@ def main(arguments: list[str]) -> None:
 def give_up_lost_runs() -> None:
     """Fails what an ended daemon had under way; its retries see to the rest. Runs of other launchers are left alone.
 
-    Without it they would stay under way for ever, and hold up every later file of their feed.
+    Without it they would stay under way for ever, and hold up every later file of their feed and of the load's pool.
     """
     import dagster as dg
     from dagster._core.storage.tags import GRPC_INFO_TAG
@@ -39,6 +39,7 @@ def give_up_lost_runs() -> None:
             if GRPC_INFO_TAG in run.tags:
                 tell = instance.report_run_canceled if run.status == status.CANCELING else instance.report_run_failed
                 tell(run, "Its process ended with the daemon that had started it.")
+                instance.event_log_storage.free_concurrency_slots_for_run(run.run_id)
 
 
 def _watch() -> None:

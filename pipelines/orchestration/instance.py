@@ -42,6 +42,8 @@ concurrency:
 run_monitoring:
   enabled: true
   poll_interval_seconds: 30
+  # What a killed run held of a pool is free again, or no other would ever load.
+  free_slots_after_run_end_seconds: 30
 run_retries:
   enabled: true
   max_retries: 2

@@ -17,7 +17,7 @@ from dagster._core.test_utils import create_run_for_test
 
 from pipelines import up
 from pipelines.orchestration.attended import give_up_lost_runs
-from pipelines.orchestration.instance import prepare_dagster_home
+from pipelines.orchestration.instance import LOAD_POOL, prepare_dagster_home
 from pipelines.up import CannotStart, Child
 from tests.standing import addresses, gone, processes_of, running_up
 
@@ -123,7 +123,11 @@ def test_a_daemon_gives_up_what_one_before_it_had_under_way_so_that_it_is_made_a
                 (status.STARTED, {}),
             )
         ]
+        storage = instance.event_log_storage
+        storage.initialize_concurrency_limit_to_default(LOAD_POOL)
+        assert storage.claim_concurrency_slot(LOAD_POOL, runs[0].run_id, "payments__loaded").is_claimed
         give_up_lost_runs()
+        assert storage.get_concurrency_info(LOAD_POOL).active_slot_count == 0
         after = [found.status for run in runs if (found := instance.get_run_by_id(run.run_id))]
         assert after == [status.FAILURE, status.FAILURE, status.CANCELED, status.STARTED]
         assert auto_reexecution_should_retry_run(instance, instance.get_runs()[-1], None)
