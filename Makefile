@@ -52,6 +52,7 @@ bench: $(VENV)/.installed ## run the benchmarks, write their results to bench/*.
 
 bench-faults: $(VENV)/.installed ## 2,000 imports with something going wrong on the way, write bench/faults.json
 	$(BIN)/python bench/faults.py
+	$(BIN)/python bench/reports.py
 
 up: $(VENV)/.installed ## service, Dagster's web pages and daemon, until Ctrl-C
 	@$(BIN)/chartferry --home "$(HOME_DIR)" $(if $(FEEDS),--feeds "$(FEEDS)") up

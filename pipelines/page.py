@@ -174,6 +174,14 @@ def _bucket(month: str) -> str:
         ELSE strftime({month}, '%Y-%m') END"""
 
 
+def _reach(db: duckdb.DuckDBPyConnection, months: str, published: str) -> str:
+    """The latest of the months (SQL) that is not after the publication's; that one where there is none."""
+    [(last,)] = _rows(
+        db, f"SELECT strftime(max(month), '%Y-%m') FROM ({months}) WHERE month <= (? || '-01')::DATE", published
+    )
+    return last or published
+
+
 def _months(found: set[str], last: str) -> tuple[list[str], list[str]]:
     """The months from the first found to the last, none left out; and the same among the other buckets found."""
     dated = sorted(found - {EARLIER, LATER, UNDATED})
@@ -201,10 +209,12 @@ VOLUMES = f"""
     (SELECT (? || '-01')::DATE AS last_month)
     WHERE status <> 'entered-in-error'
     GROUP BY ALL ORDER BY rank"""
+VOLUME_MONTHS = "SELECT month FROM report_volume_by_month WHERE status <> 'entered-in-error'"
 LEFT_OUT = "SELECT count(*) FROM diagnostic_report WHERE status = 'entered-in-error'"
 
 
-def _volumes(db: duckdb.DuckDBPyConnection, month: str) -> Figure:
+def _volumes(db: duckdb.DuckDBPyConnection, published: str) -> Figure:
+    month = _reach(db, VOLUME_MONTHS, published)
     found = _rows(db, VOLUMES, month)
     names = {rank: name for _, rank, name, _ in found}
     cells = {(bucket, rank): number for bucket, rank, _, number in found}
@@ -298,6 +308,7 @@ def _rejects(db: duckdb.DuckDBPyConnection) -> Figure:
     )
 
 
+MONEY_MONTHS = "SELECT date_trunc('month', paid_on) AS month FROM payment"
 MONEY = f"""
     SELECT {_bucket("date_trunc('month', paid_on)")} AS bucket,
         coalesce(sum(amount), 0)::DECIMAL(12, 2),
@@ -307,7 +318,8 @@ MONEY = f"""
     FROM payment, (SELECT (? || '-01')::DATE AS last_month) GROUP BY bucket"""
 
 
-def _money(db: duckdb.DuckDBPyConnection, month: str) -> Figure:
+def _money(db: duckdb.DuckDBPyConnection, published: str) -> Figure:
+    month = _reach(db, MONEY_MONTHS, published)
     found = {bucket: sums for bucket, *sums in _rows(db, MONEY, month)}
     shown, buckets = _months(set(found), month)
     nothing = [Decimal("0.00")] * 4

@@ -157,7 +157,7 @@ def carry_over(world: World, resource: str, records: dict[str, tuple[datetime | 
     kind, of = "tasks" if resource == "Task" else "answers", ("default", resource)
     batch = f"{kind}-0123456789ab"
     lines = dict(enumerate(records, 2))
-    times = {key: at and utc_text(at) for key, (at, _) in records.items()}
+    times = {key: utc_text(at) if at else None for key, (at, _) in records.items()}
     intents = [Intent(key, 1, batch, line, f"h-{key}", "f1", "p1", times[key], None) for line, key in lines.items()]
     with world.ledger.lease(TARGET) as lease:
         world.ledger.intend(lease, *of, intents)

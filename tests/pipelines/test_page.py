@@ -73,7 +73,6 @@ def test_the_page_shows_the_figures_of_the_tables(world: World) -> None:
         ["Month", "Laboratory", "Radiology", "All"],
         ["2026-01", "3", "0", "3"],
         ["2026-02", "1", "0", "1"],
-        ["2026-03", "0", "0", "0"],
         ["Without a date", "0", "1", "1"],
         ["Total", "4", "1", "5"],
     ]
@@ -90,7 +89,6 @@ def test_the_page_shows_the_figures_of_the_tables(world: World) -> None:
     ]
     assert shown.table("Money")[1:] == [
         ["2026-02", "$64.17", "$44.05", "$10.07", "$10.05"],
-        ["2026-03", "$0.00", "$0.00", "$0.00", "$0.00"],
         ["Total", "$64.17", "$44.05", "$10.07", "$10.05"],
     ]
 
@@ -162,7 +160,6 @@ def test_odd_months_are_counted_and_do_not_stretch_the_chart(world: World) -> No
     assert [row[0::2] for row in shown.table("Reports by month")[1:]] == [
         ["Earlier", "2"],
         ["2026-02", "1"],
-        ["2026-03", "0"],
         ["Later", "2"],
         ["Without a date", "1"],
         ["Total", "6"],
