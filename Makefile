@@ -49,10 +49,10 @@ bench: $(VENV)/.installed ## run the benchmarks, write their results to bench/*.
 	$(BIN)/python bench/run.py
 	$(BIN)/python bench/service.py
 	$(BIN)/python bench/million.py $(MILLION)
+	$(BIN)/python bench/reports.py
 
 bench-faults: $(VENV)/.installed ## 2,000 imports with something going wrong on the way, write bench/faults.json
 	$(BIN)/python bench/faults.py
-	$(BIN)/python bench/reports.py
 
 up: $(VENV)/.installed ## service, Dagster's web pages and daemon, until Ctrl-C
 	@$(BIN)/chartferry --home "$(HOME_DIR)" $(if $(FEEDS),--feeds "$(FEEDS)") up
