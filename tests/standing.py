@@ -18,7 +18,7 @@ import psutil
 
 from tests.commands import command, environment
 
-PATIENCE_SECONDS = 600
+PATIENCE_SECONDS = 1800
 """Far more than anything takes: a test waits for what it wants to see, and fails when nothing moves any more."""
 
 PARTITIONS = """query ($asset: [String!]!) { assetNodeOrError(assetKey: {path: $asset}) { ... on AssetNode {
