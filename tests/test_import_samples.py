@@ -14,6 +14,7 @@ from typing import Any, Self
 import duckdb
 import pytest
 
+from pipelines.rehearsed import accounts
 from tests.commands import OUTCOMES, command, environment, home_with, load, resources, run, serving, totals
 
 SAMPLES = Path(__file__).parents[1] / "data" / "samples"
@@ -52,7 +53,13 @@ def home(store, tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def first(home) -> subprocess.CompletedProcess[str]:
+def rehearsed(home) -> dict[str, Any]:
+    """The report of a rehearsal of the first import."""
+    return dict(json.loads(run("chartferry", "--home", home, "rehearse", "--json", SAMPLES / "inbox").stdout))
+
+
+@pytest.fixture(scope="module")
+def first(home, rehearsed) -> subprocess.CompletedProcess[str]:
     """The first import of the samples."""
     return run("chartferry", "--home", home, "import", "--json", SAMPLES / "inbox")
 
@@ -112,6 +119,24 @@ def test_lines_records_and_outcomes_add_up(home, published, name):
     assert batch["records"] == batch["accepted"] + batch["rejected"]
     assert batch["accepted"] == sum(batch[outcome] for outcome in OUTCOMES)
     assert batch["amount_created"] <= batch["amount_accepted"] <= batch["amount_received"]
+
+
+def test_the_import_does_with_every_row_and_balance_what_was_rehearsed(home, rehearsed, published, tmp_path):
+    """CLI-CMD-01: row by row; of every patient who pays, to the cent; decisions of ours are marked."""
+    at = "file_name || ':' || line"
+    rows_of = f"SELECT {at}, import_row.state FROM import_row JOIN import_batch USING (batch_id, target)"
+    found = published.execute(rows_of).fetchall()
+    rejected = f"SELECT {at}, 'rejected' FROM reject JOIN import_batch USING (batch_id) WHERE stage <> 'load'"
+    imported = {**dict(found), **dict(published.execute(rejected).fetchall())}
+    foretold = {f"{row['file']}:{row['line']}": row["state"] for row in rehearsed["rows"]}
+    assert len(foretold) == sum(counts["records"] for counts in FILES.values())
+    assert foretold == imported
+    owed = accounts(home / "service.duckdb", tmp_path)
+    assert {each["patient"]: each["after_cents"] for each in rehearsed["balances"]} == {
+        each["patient"]: owed.get(each["patient"], 0) for each in rehearsed["balances"]
+    }
+    assert any(each["before_cents"] != each["after_cents"] for each in rehearsed["balances"])
+    assert any(row["rests_on_decision"] for row in rehearsed["rows"])
 
 
 def test_the_service_holds_what_was_created_to_the_cent(home, first, in_service):
