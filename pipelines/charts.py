@@ -125,7 +125,7 @@ def rows(
         at = LEFT_OF_ROWS + mark.values[place] * scale if mark else x
         if mark:
             marks.append(Line(at, y - 2, at, y + ROW_HEIGHT - 6))
-        words.append(Word(LEFT_OF_ROWS - 10, y + 13, shortened(label), "end"))
+        words.append(Word(LEFT_OF_ROWS - 10, y + 13, _ends_of(label), "end"))
         end = told(totals[place]) if shares else told(mark.values[place] if mark else totals[place])
         words.append(Word(max(x, at) + 8, y + 13, end, "start"))
     floor_at = height - BOTTOM
@@ -138,6 +138,12 @@ def rows(
 
 def shortened(label: str, letters: int = LABEL_LETTERS) -> str:
     return label if len(label) <= letters else f"{label[: letters - 1]}…"
+
+
+def _ends_of(label: str) -> str:
+    """A label that is too long by its beginning and its end: names of one feed differ there."""
+    end = LABEL_LETTERS // 3
+    return label if len(label) <= LABEL_LETTERS else f"{label[: LABEL_LETTERS - end - 1]}…{label[-end:]}"
 
 
 def _said(label: str, name: str, value: str) -> str:

@@ -241,7 +241,7 @@ TURNAROUND = f"""
 
 def _turnaround(db: duckdb.DuckDBPyConnection) -> Figure:
     found = _rows(db, TURNAROUND)
-    names = [f"{shortened(name, 24)} · {shortened(category, 9)}" if category else name for name, category, *_ in found]
+    names = [f"{shortened(name, 22)} · {shortened(category, 9)}" if category else name for name, category, *_ in found]
     median, slowest = (Series(name, [row[at] for row in found]) for name, at in (("Median", 3), ("90th percentile", 4)))
     return Figure(
         "turnaround",

@@ -203,6 +203,12 @@ def test_bars_are_as_long_as_their_values() -> None:
     assert lengths[1] == pytest.approx(lengths[2])
 
 
+def test_long_labels_of_rows_keep_what_tells_them_apart() -> None:
+    names = [f"a-feed-with-a-name-that-goes-on-and-on-{number:012x}" for number in (1, 2)]
+    shown = [word.text for word in rows(names, [Series("x", [1, 1])], str).words if "…" in word.text]
+    assert shown == ["a-feed-with-a-name-tha…00000000001", "a-feed-with-a-name-tha…00000000002"]
+
+
 @pytest.mark.parametrize("top", [0, 0.003, 1, 7, 99, 100, 101, 123_456_789.12])
 def test_every_bar_ends_within_the_scale(top: float) -> None:
     chart = columns(["a"], [Series("x", [top])], str)
