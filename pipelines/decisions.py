@@ -25,8 +25,10 @@ from pipelines.ledger_rows import Outcome
 from pipelines.ledger_tables import NotPossible
 from pipelines.pipeline import lease_of, recount
 from pipelines.session import Session, reading
+from pipelines.staging import Filling, stage_target, workbench
 
 ROWS_A_COMMIT = 64
+READS_WITHOUT_A_SWEEP = 500
 THERE = ("created", "adopted", "superseded", "updated")
 
 
@@ -266,14 +268,27 @@ def plan_again(session: Session, batch_id: str) -> int:
 
 
 def _gone(session: Session, records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Those whose resource the target does not have: each is asked for, of many only what a sweep does not show."""
+
     def is_gone(record: dict[str, Any]) -> bool:
         return session.connection.client.read(record["resource_type"], record["resource_id"]) is None
 
+    doubtful = records if len(records) <= READS_WITHOUT_A_SWEEP else _not_shown(session, records)
     try:
         with ThreadPoolExecutor(session.pace.at_once, "look") as pool:
-            return [record for record, gone in zip(records, pool.map(is_gone, records), strict=True) if gone]
+            return [record for record, gone in zip(doubtful, pool.map(is_gone, doubtful), strict=True) if gone]
     except (NotSent, NotDone, Refused, Unknown) as error:
         raise TargetUnusable(f"the batch could not be read from the target ({error})") from None
+
+
+def _not_shown(session: Session, records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    with workbench(session.home) as db:
+        stage_target(db, session, records[0]["resource_type"])
+        with Filling(db, "record", "n resource_id") as table:
+            for n, record in enumerate(records):
+                table.add((n, record["resource_id"]))
+        missing = "SELECT n FROM record ANTI JOIN there ON there.id = record.resource_id ORDER BY n"
+        return [records[n] for (n,) in db.execute(missing).fetchall()]
 
 
 def _of(record: dict[str, Any]) -> tuple[str, str, str, int]:

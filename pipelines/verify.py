@@ -71,12 +71,16 @@ class Differences:
 
 @dataclass
 class Verified:
-    """By resource type: rows that the ledger has there, and cents on both sides. differences: everything else."""
+    """By resource type: rows that the ledger has there, and cents on both sides. differences: everything else.
+
+    without_source: of how many rows the content cannot be compared, since their source rows are purged.
+    """
 
     rows: dict[str, int] = field(default_factory=dict)
     ledger_cents: int = 0
     target_cents: int = 0
     others: dict[str, int] = field(default_factory=dict)
+    without_source: dict[str, int] = field(default_factory=dict)
     differences: Differences = field(default_factory=Differences)
 
     @property
@@ -90,6 +94,7 @@ class Verified:
             "ledger_cents": self.ledger_cents,
             "target_cents": self.target_cents,
             "others": self.others,
+            "without_source": self.without_source,
             "counts": dict(self.differences.counts),
             "differences": [asdict(each) for each in self.differences],
             "exit_code": self.exit_code,
@@ -99,6 +104,9 @@ class Verified:
         for kind, rows in self.rows.items():
             yield f"{kind}: {rows:,} rows of the ledger are there, {self.others.get(kind, 0):,} others are not ours"
         yield f"payments: {dollars(self.ledger_cents)} in the ledger, {dollars(self.target_cents)} at the target"
+        for kind, rows in self.without_source.items():
+            if rows:
+                yield f"{kind}: {rows:,} rows are purged: of these, patient and amount are compared, not the rest"
         yield from (each.line() for each in self.differences)
         for kind, count in self.differences.counts.items():
             yield f"{count:,} {kind}: {MEANING[kind]}"
@@ -207,6 +215,8 @@ def _count(db: duckdb.DuckDBPyConnection, kind: str, batch: dict[str, str], veri
     live = f"{LIVE} AND $batch IN ('', ours.batch_id)"
     there = f"FROM ours JOIN there ON there.id = ours.resource_id WHERE {live}"
     verified.rows[kind] = number(db, f"SELECT count(*) {there}", batch)
+    purged = f"FROM ours ANTI JOIN content USING (key, content_hash) WHERE {live}"
+    verified.without_source[kind] = number(db, f"SELECT count(*) {purged}", batch)
     verified.others[kind] = number(db, f"SELECT count(*) FROM {STRANGERS}")
     if kind == "PaymentNotice":
         verified.target_cents = number(db, f"SELECT coalesce(sum(there.cents), 0) {there}", batch)

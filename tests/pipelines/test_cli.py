@@ -249,6 +249,54 @@ def test_status_lists_batches_and_one_with_its_runs_and_manifest(chartferry, hom
     assert chartferry("status", "none")[0] == 4
 
 
+def test_every_run_leaves_a_manifest_that_agrees_with_status_and_the_tables(chartferry, home):
+    """STATE-HOME-03, CLI-CMD-03: what went in, by which rules, to where, and what came of it; the first run's stay."""
+    path = put(home)
+    text = path.read_text()
+    name = summary(chartferry)[1]["batches"][0]["batch_id"]
+    path.write_text(text)
+    summary(chartferry)
+    found = json.loads(chartferry("status", name, "--json")[1])["batches"][0]
+    manifests = [json.loads((home / "batches" / name / f"run-{n}/manifest.json").read_text()) for n in (1, 2)]
+    assert set(manifests[0]) >= set(
+        "batch_id run file file_sha256 file_size feed feed_hash source resource rules_version questionnaires"
+        " software_version target target_url started_at ended_at seconds records_per_second counts amounts_in".split()
+    )
+    for manifest, run_of_it in zip(manifests, found["runs"], strict=True):
+        told = {column: run_of_it[column] for column in manifest["counts"]}
+        assert (manifest["counts"], manifest["started_at"]) == (told, run_of_it["started_at"])
+        assert manifest["ended_at"] >= run_of_it["finished_at"]
+    assert manifests[0]["counts"]["amount_created"] == 750
+    assert [manifest["counts"]["created"] for manifest in manifests] == [3, 0]
+    counted = "lines, records, accepted, created, unchanged"
+    with duckdb.connect(str(home / "published/reports.duckdb"), read_only=True) as tables:
+        assert tables.sql(f"select run, {counted} from import_run order by run").fetchall() == [
+            (number, *(manifest["counts"][column] for column in counted.split(", ")))
+            for number, manifest in enumerate(manifests, 1)
+        ]
+        assert tables.sql("select created, unchanged, amount_created::varchar from import_batch").fetchall() == [
+            (3, 0, "7.50")
+        ]
+
+
+def test_a_run_that_did_not_end_is_shown_with_what_its_rows_are(chartferry, home, monkeypatch):
+    """CLI-CMD-03: of one that was killed there is a manifest too, without an end."""
+    put(home)
+
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("pipelines.pipeline.end", killed)
+    assert chartferry("import")[0] == 130
+    name = next((home / "batches").iterdir()).name
+    _, out, _ = chartferry("status", name)
+    assert f"{name}  running" in out
+    assert "not ended (at work, or stopped in the middle: the next import goes on with it)" in out
+    assert "rows at this moment: 3 created" in out
+    manifest = json.loads((home / "batches" / name / "run-1/manifest.json").read_text())
+    assert (manifest["state"], manifest["ended_at"]) == ("running", None)
+
+
 def test_reports_publishes_without_an_import(chartferry, home, target):
     """CLI-CMD-12"""
     target.stored["r1"] = {"resourceType": "DiagnosticReport", "id": "r1", "status": "final"}

@@ -269,6 +269,23 @@ def test_a_task_that_was_changed_in_the_chart_is_told_and_no_failure(home, targe
     assert (found["exit_code"], [each["kind"] for each in found["differences"]]) == (0, ["changed"])
 
 
+def test_of_purged_rows_it_says_what_is_no_longer_compared(batch, asked, chartferry):
+    """CLI-CMD-17, CLI-CMD-16"""
+    assert asked("verify")["without_source"] == {"PaymentNotice": 0}
+    chartferry("purge", batch)
+    found = asked("verify", batch)
+    assert (found["differences"], found["without_source"]) == ([], {"PaymentNotice": 3})
+    assert "3 rows are purged" in chartferry("verify")[1]
+
+
+def test_what_is_gone_of_a_large_batch_is_found_by_a_sweep_and_asked_for_once_more(batch, target, asked, monkeypatch):
+    """CLI-CMD-18"""
+    monkeypatch.setattr("pipelines.decisions.READS_WITHOUT_A_SWEEP", 1)
+    lose(target, only(target, 250))
+    assert asked("import", "--again", batch)["totals"]["created"] == 1
+    assert asked("verify")["differences"] == []
+
+
 def test_differences_show_no_patient_data(batch, target, chartferry):
     target.create(dict(only(target, 250)))
     for arguments in (["verify"], ["verify", "--json"]):
