@@ -1,0 +1,97 @@
+"""What `chartferry up` runs is killed in the middle of imports: the next tick finishes them, nothing double or lost.
+
+Seeded; a new file for each kill. Killed are the process of the run, the daemon, the web server and the service.
+"""
+
+import json
+import random
+import re
+import sqlite3
+from collections import Counter
+from contextlib import closing, suppress
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.commands import load, resources, run
+from tests.pipelines.payers import Paid, paid, payments, practice
+from tests.standing import Standing, client_of, published, standing, until
+
+pytestmark = pytest.mark.long
+
+PATIENTS, PAYMENTS, KILLS = 40, 2500, 5
+SLOWLY = {"CHARTFERRY_REQUESTS_PER_SECOND": "1"}
+"""A request a second: a file's load takes long enough to be met in the middle."""
+
+
+def the_run(up: Standing) -> psutil.Process | None:
+    """The process of the run that is under way."""
+    for found in up.runs():
+        if found["status"] == "STARTED":
+            pids = re.findall(r"Started process for run \(pid: (\d+)\)", "\n".join(up.messages(found["runId"])))
+            return psutil.Process(int(pids[-1])) if pids else None
+    return None
+
+
+def sent(home: Path, batch: int) -> int | None:
+    """How many rows of the n-th batch the ledger has by now; None before it has the batch, and once that has ended."""
+    if not (home / "ledger.db").exists():
+        return None
+    with closing(sqlite3.connect(home / "ledger.db", timeout=60)) as ledger, suppress(sqlite3.OperationalError):
+        states = ledger.execute("SELECT batch_id, state FROM batch ORDER BY received_at").fetchall()
+        if len(states) > batch and states[batch][1] == "running":
+            counted = ledger.execute("SELECT count(*) FROM record WHERE batch_id = ?", (states[batch][0],))
+            return int(counted.fetchone()[0])
+    return None
+
+
+def killed(up: Standing, victim: str, batch: int, rows: int) -> bool:
+    """Kills it once the ledger has so many rows of the batch. Whether the import was still under way."""
+    until(lambda: (now := sent(up.home, batch)) is not None and now >= rows, f"{rows} rows of file {batch}", pause=0.05)
+    process = until(lambda: the_run(up) if victim == "run" else up.child(victim), f"the process of {victim}")
+    process.kill()
+    return sent(up.home, batch) is not None
+
+
+@pytest.mark.parametrize("victim", ["run", "daemon", "Dagster", "service"])
+def test_what_is_killed_in_the_middle_of_an_import_is_finished_to_the_row_and_the_cent(tmp_path, victim):
+    """LEDGER-01, LEDGER-05, CLI-CMD-13: each five times."""
+    home, chosen = tmp_path / "home", random.Random(victim)
+    assert load(home, practice(tmp_path / "practice", PATIENTS)).returncode == 0
+    (home / "inbox").mkdir(mode=0o700)
+    wanted: Paid = Counter()
+    in_the_middle = 0
+    with standing(home, **SLOWLY) as up:
+        for number in range(KILLS):
+            text, comes_to = payments(f"f{number}", PAYMENTS, PATIENTS, chosen)
+            wanted += comes_to
+            (home / "inbox" / f"payments-{number}.csv").write_text(text)
+            in_the_middle += killed(up, victim, number, rows=chosen.choice([0, 1, 600, 1200, 1800]))
+            until(lambda: is_green(up, number + 1), f"file {number} is green after a kill of {victim}", pause=2)  # noqa: B023
+        until(lambda: published(home) == {"finished": KILLS}, "the publication of it all", pause=2)
+        agree(up, wanted)
+    assert in_the_middle > KILLS // 2
+
+
+def is_green(up: Standing, files: int) -> bool:
+    """All files are green at every stage, and nothing is under way."""
+    stages = [up.partitions("payments", stage) for stage in ("received", "validated", "loaded")]
+    return all(list(found.values()) == ["materialized"] * files for found in stages) and up.nothing_under_way()
+
+
+def agree(up: Standing, wanted: Paid) -> None:
+    """Store = ledger = source, to the row and the cent."""
+    with client_of(up.home, up.addresses["service"]) as client:
+        notices = resources(client, "PaymentNotice")
+    assert paid(notices) == wanted
+    with closing(sqlite3.connect(up.home / "ledger.db")) as ledger:
+        records = ledger.execute("SELECT key, state, resource_id, amount_cents FROM record").fetchall()
+    assert Counter(key for key, *_ in records) == Counter(
+        f"f{n}-{row}" for n in range(KILLS) for row in range(PAYMENTS)
+    )
+    assert {state for _, state, *_ in records} <= {"created", "adopted"}
+    assert sorted(each for _, _, each, _ in records) == sorted(body["id"] for body in notices)
+    assert sum(cents for *_, cents in records) == sum(cents * times for (_, cents), times in wanted.items())
+    verified = json.loads(run("chartferry", "--home", up.home, "verify", "--json").stdout)
+    assert (verified["exit_code"], verified["differences"]) == (0, [])
