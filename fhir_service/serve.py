@@ -65,7 +65,7 @@ def _collecting_rarely() -> Iterator[None]:
     before = gc.get_threshold()
     gc.collect()
     gc.freeze()
-    gc.set_threshold(100_000, 50, 100)
+    gc.set_threshold(500_000, 50, 100)
     try:
         yield
     finally:
