@@ -11,10 +11,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import httpx
 
@@ -131,6 +132,20 @@ def _secret(environ: Mapping[str, str]) -> str | None:
         return Path(path).read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError):
         raise BadTarget("FHIR_CLIENT_SECRET_FILE names a file that cannot be read") from None
+
+
+def target_now(home: Path, environ: Mapping[str, str]) -> str | None:
+    """What the ledger knows the target by, at one look; None when it does not answer, or no bundled service runs."""
+    url = environ.get("FHIR_BASE_URL", "").rstrip("/") or _running(home / STORE)
+    if url is None:
+        return None
+    client = FhirClient(url, Credentials())
+    try:
+        return client.capabilities().store_id or client.base_url
+    except TargetUnusable:
+        return None
+    finally:
+        client.close()
 
 
 # -- the bundled service
@@ -272,6 +287,25 @@ def load_store(store: Path, reference: Path, refused: Path, environ: Mapping[str
     done = _command(environ, "load", "--store", str(store), "--refused", str(refused), str(reference))
     if done.returncode not in (0, SOME_REFUSED):
         raise TargetUnusable(f"the reference data could not be loaded: {_said(done)}")
+
+
+# -- reference data
+
+
+def load_reference(
+    store: Path, files: Sequence[Path], refused: Path, environ: Mapping[str, str]
+) -> list[dict[str, Any]]:
+    """Loads NDJSON files, through the service that has the store open if one has; what is refused goes to `refused`.
+
+    Gives the counts, a dict per type. Raises `TargetUnusable`.
+    """
+    done = _command(environ, "load", "--store", str(store), "--refused", str(refused), *map(str, files))
+    if done.returncode not in (0, SOME_REFUSED):
+        raise TargetUnusable(f"the reference data could not be loaded: {_said(done)}")
+    names, *rows = (line.split() for line in done.stdout.decode().splitlines())
+    return [
+        {name: cell if name == "type" else int(cell) for name, cell in zip(names, row, strict=True)} for row in rows
+    ]
 
 
 # -- the importer's client of the bundled service

@@ -10,10 +10,15 @@ from pathlib import Path
 import dagster as dg
 
 from pipelines.feeds.catalog import load_feeds
+from pipelines.orchestration.alerts import alert_sensor
 from pipelines.orchestration.command_line import telling_sensor
 from pipelines.orchestration.imports import import_assets, import_job
 from pipelines.orchestration.inbox import inbox_sensor
+from pipelines.orchestration.reference import REFERENCE, is_bundled, reference_asset, reference_job
 from pipelines.orchestration.reports import publishing_sensor, report_assets, report_schedule, reports_job
+from pipelines.orchestration.retention import retention_job, retention_schedule
+from pipelines.orchestration.standing import standing_check, standing_job, standing_schedule, standing_sensor
+from pipelines.orchestration.unfinished import unfinished_sensor
 from pipelines.orchestration.workplace import RESOURCE_KEY, workplace_resource
 from pipelines.session import feed_folders_of
 
@@ -22,17 +27,31 @@ def build_definitions(environ: Mapping[str, str]) -> dg.Definitions:
     """The definitions over the feeds and the home (`CHARTFERRY_HOME`, else `var`) of an environment. FeedError."""
     home = Path(environ.get("CHARTFERRY_HOME") or "var").resolve()
     catalog = load_feeds(feed_folders_of(home, environ))
-    assets = [asset for feed in catalog.feeds for asset in import_assets(feed)]
-    imports, refresh = [import_job(feed) for feed in catalog.feeds], reports_job()
+    bundled = is_bundled(environ)
+    imports, refresh, standing = (
+        [import_job(feed) for feed in catalog.feeds],
+        reports_job(),
+        standing_job(catalog.feeds),
+    )
+    own = [reference_job()] if bundled else []
+    retention = retention_job(environ)
     return dg.Definitions(
-        assets=[*assets, *report_assets(catalog.feeds, environ)],
-        jobs=[*imports, refresh],
+        assets=[
+            *([reference_asset()] if bundled else []),
+            *(asset for feed in catalog.feeds for asset in import_assets(feed, [REFERENCE] if bundled else [])),
+            *report_assets(catalog.feeds, environ),
+        ],
+        asset_checks=[standing_check(catalog.feeds)],
+        jobs=[*own, *imports, refresh, standing, retention],
         sensors=[
-            inbox_sensor(home, catalog, imports),
+            inbox_sensor(home, environ, catalog, [*own, *imports]),
+            unfinished_sensor(home, environ, catalog, imports),
             telling_sensor(home, environ, catalog, imports),
             publishing_sensor(),
+            standing_sensor(home, environ, catalog.feeds),
+            alert_sensor(home, environ),
         ],
-        schedules=[report_schedule(refresh, environ)],
+        schedules=[report_schedule(refresh, environ), standing_schedule(standing), retention_schedule(retention)],
         resources={RESOURCE_KEY: workplace_resource(home, environ)},
         executor=dg.in_process_executor,
     )

@@ -3,6 +3,7 @@
 A small supervisor: it starts them, says where they are, starts anew what ends by itself, and ends all of them.
 """
 
+import fcntl
 import os
 import selectors
 import signal
@@ -104,11 +105,12 @@ def up(home: Path, environ: Mapping[str, str], service_port: int, web_port: int,
     prepare_home(home)
     folder = prepare_dagster_home(home)
     environ = dagster_environment(home, environ)
-    children = []
-    if not any(environ.get(name) for name in NAMES):
-        children.append(_service(home, free(service_port, "--port", "CHARTFERRY_SERVICE_PORT")))
-    children += _dagster(folder, free(web_port, "--web-port", "CHARTFERRY_WEB_PORT"))
     with ExitStack() as stack:
+        stack.enter_context(_alone(folder, home))
+        children = []
+        if not any(environ.get(name) for name in NAMES):
+            children.append(_service(home, free(service_port, "--port", "CHARTFERRY_SERVICE_PORT")))
+        children += _dagster(folder, free(web_port, "--web-port", "CHARTFERRY_WEB_PORT"))
         wakes = stack.enter_context(_signals())
         for child in children:
             stack.callback(child.stop)
@@ -122,6 +124,25 @@ def up(home: Path, environ: Mapping[str, str], service_port: int, web_port: int,
             _watch(children, environ, wakes, say)
         say("stopping ...")
     say("stopped")
+
+
+@contextmanager
+def _alone(folder: Path, home: Path) -> Iterator[None]:
+    """Nobody else runs over this home: two daemons would do everything twice. Raises CannotStart."""
+    file = os.open(folder / ".up.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            holder = os.pread(file, 32, 0).decode("ascii", "replace").strip() or "unknown"
+            raise CannotStart(
+                f"process {holder} runs `chartferry up` over {home} already: end that one first"
+            ) from None
+        os.ftruncate(file, 0)
+        os.pwrite(file, str(os.getpid()).encode(), 0)
+        yield
+    finally:
+        os.close(file)
 
 
 def free(port: int, option: str, variable: str) -> int:

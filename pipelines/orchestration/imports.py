@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 OWNERS = ["team:data-engineering"]
 
 
-def import_assets(feed: Feed) -> list[dg.AssetsDefinition]:
-    """The three assets of a feed."""
-    return [_received(feed), _validated(feed), _loaded(feed)]
+def import_assets(feed: Feed, before: Sequence[dg.AssetKey] = ()) -> list[dg.AssetsDefinition]:
+    """The three assets of a feed. before: what its rules look things up in."""
+    return [_received(feed), _validated(feed, before), _loaded(feed)]
 
 
 def _received(feed: Feed) -> dg.AssetsDefinition:
@@ -52,7 +52,7 @@ def _received(feed: Feed) -> dg.AssetsDefinition:
     return received
 
 
-def _validated(feed: Feed) -> dg.AssetsDefinition:
+def _validated(feed: Feed, before: Sequence[dg.AssetKey]) -> dg.AssetsDefinition:
     keys = keys_of(feed)
 
     @_stage(
@@ -60,7 +60,7 @@ def _validated(feed: Feed) -> dg.AssetsDefinition:
         "validated",
         f"What each row of such an export becomes as a {feed.resource}, by the feed and the rules of the interface: "
         "records to send, and rejects with every reason.",
-        deps=[keys["received"]],
+        deps=[keys["received"], *before],
         kinds={"pandas", "parquet"},
         code_version=f"{software_version()}+{rules_version()}+{feed.hash[:12]}",
         check_specs=_specs(AFTER_VALIDATE, keys["validated"]),

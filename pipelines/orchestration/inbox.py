@@ -1,15 +1,17 @@
 """The sensor of the inbox: files that have stopped growing become partitions, each feed's go into one run, in order.
 
-The cursor keeps what was seen of each file that lies there: a file is taken up when two looks in a row saw the same.
+The cursor keeps a short mark of each file that lies there, of its name, size and times: a file is taken up when two
+looks in a row saw the same mark. Reference data that waits goes first.
 """
 
 import hashlib
 import json
 import os
 import time
+from base64 import urlsafe_b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +20,8 @@ import dagster as dg
 from pipelines.answers import feed_of
 from pipelines.feeds.catalog import Catalog, Feed, FeedError, is_control
 from pipelines.ledger import Ledger
-from pipelines.orchestration.requests import ask_for
+from pipelines.orchestration import reference
+from pipelines.orchestration.requests import Additions, ask_for
 from pipelines.orchestration.stages import batch_id_of
 from pipelines.session import has_ledger, open_ledger
 
@@ -27,34 +30,41 @@ if TYPE_CHECKING:
 
 SECONDS_BETWEEN_LOOKS = 30
 SECONDS_OF_HASHING = 20.0
+BYTES_OF_MARK = 6
+NAMES_SAID = 20
 
 
 @dataclass(frozen=True)
 class Seen:
-    """A file as a look saw it. changed: nanoseconds of its change and modification; batch: once a run was asked for."""
+    """Marks of files: seen once; asked for; and that no feed takes, by the feeds (a hash) that were there then."""
 
-    size: int
-    changed: tuple[int, int]
-    batch: str | None = None
-
-    def same(self, other: "Seen | None") -> bool:
-        return other is not None and (self.size, self.changed) == (other.size, other.changed)
+    still: frozenset[str] = frozenset()
+    asked: frozenset[str] = frozenset()
+    left: frozenset[str] = frozenset()
+    feeds: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Look:
-    """What one look at the inbox came to: the next cursor, and the files to import now, by feed, in order."""
+    """What one look at the inbox came to. ready: batches to import now with the marks of their files, by feed."""
 
-    seen: Mapping[str, Seen]
-    ready: Mapping[str, Mapping[str, Seen]]
-    growing: int = 0
-    unmatched: tuple[str, ...] = ()
+    still: set[str] = field(default_factory=set)
+    asked: set[str] = field(default_factory=set)
+    left: set[str] = field(default_factory=set)
+    ready: dict[str, dict[str, str]] = field(default_factory=dict)
+    unmatched: list[str] = field(default_factory=list)
+    feeds: str = ""
+
+    @property
+    def seen(self) -> Seen:
+        """What the next look goes on from."""
+        return Seen(frozenset(self.still), frozenset(self.asked), frozenset(self.left), self.feeds)
 
 
 def look(
     inbox: Path,
     catalog: Catalog,
-    before: Mapping[str, Seen],
+    before: Seen,
     seconds: float = SECONDS_OF_HASHING,
     ledger: Ledger | None = None,
 ) -> Look:
@@ -62,38 +72,59 @@ def look(
 
     With a ledger, files that answer its rejects go to their feed whatever their name.
     """
-    until = time.monotonic() + seconds
-    seen: dict[str, Seen] = {}
-    ready: dict[str, dict[str, Seen]] = {}
-    growing, unmatched = 0, []
-    for path, now in _files(inbox):
-        feed = _feed(path, catalog, ledger)
-        if feed is None:
-            unmatched.append(path.name)
-            continue
-        earlier = before.get(path.name)
-        if earlier and now.same(earlier) and earlier.batch:
-            seen[path.name] = earlier
-        elif not now.same(earlier) or time.monotonic() > until:
-            seen[path.name], growing = now, growing + 1
-        elif batch_id := _hashed(feed, path, now):
-            seen[path.name] = ready.setdefault(feed.name, {})[path.name] = replace(now, batch=batch_id)
+    until, found = time.monotonic() + seconds, Look(feeds=_mark(each.hash for each in catalog.feeds))
+    left = before.left if before.feeds == found.feeds else frozenset[str]()
+    for path, about in _files(inbox):
+        mark = mark_of(path, about)
+        if mark in before.asked:
+            found.asked.add(mark)
+        elif mark in left:
+            found.left.add(mark)
+        elif mark not in before.still or time.monotonic() > until:
+            found.still.add(mark)
         else:
-            growing += 1
-    return Look(seen, ready, growing, tuple(unmatched))
+            _take_up(path, mark, catalog, ledger, found)
+    return found
 
 
-def _files(inbox: Path) -> Iterator[tuple[Path, Seen]]:
+def _take_up(path: Path, mark: str, catalog: Catalog, ledger: Ledger | None, found: Look) -> None:
+    """A file that is still: its batch is to be asked for, or no feed takes it."""
+    feed = _feed(path, catalog, ledger)
+    if feed is None:
+        found.left.add(mark)
+        found.unmatched.append(path.name)
+        return
+    try:
+        batch_id, after = batch_id_of(feed, path), mark_of(path, path.stat())
+    except OSError:
+        return
+    if after == mark:
+        found.asked.add(mark)
+        found.ready.setdefault(feed.name, {})[mark] = batch_id
+    else:
+        found.still.add(after)
+
+
+def mark_of(path: Path, about: os.stat_result) -> str:
+    """Of a file's name, size and times: of its change too, which a replaced file cannot hide."""
+    return _mark([path.name, str(about.st_size), str(about.st_ctime_ns), str(about.st_mtime_ns)])
+
+
+def _mark(parts: Iterator[str] | Sequence[str]) -> str:
+    digest = hashlib.sha256("\0".join(parts).encode("utf-8", "surrogateescape")).digest()
+    return urlsafe_b64encode(digest[:BYTES_OF_MARK]).decode()
+
+
+def _files(inbox: Path) -> Iterator[tuple[Path, os.stat_result]]:
     """The files of the inbox in the order of their names; those that begin with a dot are still being written."""
     with os.scandir(inbox) as entries:
         named = sorted(entry.path for entry in entries if entry.is_file() and not entry.name.startswith("."))
     for path in map(Path, named):
         if not is_control(path.name):
             try:
-                about = path.stat()
+                yield path, path.stat()
             except OSError:
                 continue
-            yield path, Seen(about.st_size, (about.st_ctime_ns, about.st_mtime_ns))
 
 
 def _feed(path: Path, catalog: Catalog, ledger: Ledger | None) -> Feed | None:
@@ -103,44 +134,49 @@ def _feed(path: Path, catalog: Catalog, ledger: Ledger | None) -> Feed | None:
         return None
 
 
-def _hashed(feed: Feed, path: Path, now: Seen) -> str | None:
-    """The batch's name; None when the file changed or went while it was read."""
-    try:
-        batch_id, about = batch_id_of(feed, path), path.stat()
-    except OSError:
-        return None
-    return batch_id if (about.st_size, about.st_mtime_ns) == (now.size, now.changed[1]) else None
+def to_cursor(seen: Seen) -> str:
+    marks = {name: "".join(sorted(getattr(seen, name))) for name in ("still", "asked", "left")}
+    return json.dumps({**marks, "feeds": seen.feeds})
 
 
-def to_cursor(seen: Mapping[str, Seen]) -> str:
-    return json.dumps({name: [each.size, *each.changed, each.batch] for name, each in seen.items()})
-
-
-def from_cursor(cursor: str | None) -> dict[str, Seen]:
+def from_cursor(cursor: str | None) -> Seen:
     said = json.loads(cursor or "{}")
-    return {name: Seen(size, (changed, modified), batch) for name, (size, changed, modified, batch) in said.items()}
+    still, asked, left = (_marks(said.get(name, "")) for name in ("still", "asked", "left"))
+    return Seen(still, asked, left, said.get("feeds", ""))
 
 
-def inbox_sensor(home: Path, catalog: Catalog, jobs: Sequence["UnresolvedAssetJobDefinition"]) -> dg.SensorDefinition:
+def _marks(text: str) -> frozenset[str]:
+    letters = BYTES_OF_MARK * 4 // 3
+    return frozenset(text[at : at + letters] for at in range(0, len(text), letters))
+
+
+def inbox_sensor(
+    home: Path, environ: Mapping[str, str], catalog: Catalog, jobs: Sequence["UnresolvedAssetJobDefinition"]
+) -> dg.SensorDefinition:
     @dg.sensor(
         name="inbox",
         jobs=jobs,
         minimum_interval_seconds=SECONDS_BETWEEN_LOOKS,
         default_status=dg.DefaultSensorStatus.RUNNING,
-        description=f"Imports what is put into {home / 'inbox'}, once it has stopped growing.",
+        description=f"Imports what is put into {home / 'inbox'}, once it has stopped growing, and loads what is put "
+        f"into {home / reference.GROUP} before that, where the target is the bundled service.",
     )
     def inbox(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
+        before = from_cursor(context.cursor)
+        waiting = reference.to_load(home) if reference.is_bundled(environ) else []
+        if waiting:
+            return _reference_first(waiting, before)
         if not (home / "inbox").is_dir():
             return dg.SkipReason("There is no inbox yet.")
-        with _ledger(home) as ledger:
-            found = look(home / "inbox", catalog, from_cursor(context.cursor), ledger=ledger)
-        for name in found.unmatched:
-            context.log.warning("no feed takes a file of the name %s, or two do", name)
-        requests, additions = [], []
+        with _ledger(home, environ) as ledger:
+            found = look(home / "inbox", catalog, before, ledger=ledger)
+        for name in found.unmatched[:NAMES_SAID]:
+            context.log.warning("no feed takes a file of the name %s, or two do: it is left where it is", name)
+        requests: list[dg.RunRequest] = []
+        additions: Additions = []
         for feed in catalog.feeds:
             files = found.ready.get(feed.name, {})
-            wanted = [seen.batch for seen in files.values() if seen.batch]
-            runs, new = ask_for(context.instance, feed, wanted, _run_key(files))
+            runs, new = ask_for(context.instance, feed, list(files.values()), _mark(sorted(files)))
             requests += runs
             additions += new
         return dg.SensorResult(
@@ -153,21 +189,31 @@ def inbox_sensor(home: Path, catalog: Catalog, jobs: Sequence["UnresolvedAssetJo
     return inbox
 
 
+def _reference_first(waiting: Sequence[Path], before: Seen) -> dg.SensorResult:
+    """Asks for the load of reference data once it is still. Imports wait until it has ended well."""
+    marks = frozenset(mark_of(path, path.stat()) for path in waiting)
+    still = marks <= before.still
+    request = dg.RunRequest(_mark(sorted(marks)), job_name=reference.JOB)
+    names = ", ".join(path.name for path in waiting[:NAMES_SAID])
+    return dg.SensorResult(
+        run_requests=[request] if still else [],
+        cursor=to_cursor(Seen(before.still | marks, before.asked, before.left, before.feeds)),
+        skip_reason=None if still else f"Imports wait for reference data: {names}.",
+    )
+
+
 @contextmanager
-def _ledger(home: Path) -> Iterator[Ledger | None]:
+def _ledger(home: Path, environ: Mapping[str, str]) -> Iterator[Ledger | None]:
     """The ledger, where there is one."""
-    if not has_ledger(home, os.environ):
+    if not has_ledger(home, environ):
         yield None
         return
-    with closing(open_ledger(home, os.environ)) as ledger:
+    with closing(open_ledger(home, environ)) as ledger:
         yield ledger
 
 
-def _run_key(files: Mapping[str, Seen]) -> str:
-    """Differs whenever a file came anew, be it the same file."""
-    return hashlib.sha256(repr(sorted(files.items())).encode()).hexdigest()[:16]
-
-
 def _nothing(found: Look) -> str:
-    waiting = sum(seen.batch is not None for seen in found.seen.values())
-    return f"Nothing new: {found.growing} files are not yet still, {waiting} are in runs that were asked for."
+    return (
+        f"Nothing new: {len(found.still)} files are not yet still, {len(found.asked)} are in runs that were asked for, "
+        f"{len(found.left)} are taken by no feed."
+    )

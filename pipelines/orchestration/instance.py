@@ -49,6 +49,10 @@ run_retries:
   max_retries: 2
   retry_on_asset_or_op_failure: false
 
+# Whether the published tables are as new as their schedule promises.
+freshness:
+  enabled: true
+
 # Days that the looks of the sensors and the schedule are kept.
 retention:
   schedule:

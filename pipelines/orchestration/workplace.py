@@ -27,6 +27,13 @@ OURS = (BadTarget, FeedError, LedgerError, PublicationError, TargetUnusable, Unr
 """Failures whose message is a sentence of ours, without data."""
 WORTH_ANOTHER_TRY = (LedgerError, PublicationError, TargetUnusable)
 
+INSECURE, STRICT = "CHARTFERRY_INSECURE", "CHARTFERRY_STRICT"
+"""The options of the command line, for runs that have none: `yes` sets them."""
+
+
+def is_set(environ: Mapping[str, str], name: str) -> bool:
+    return environ.get(name, "").lower() in ("1", "yes", "true", "on")
+
 
 class Workplace:
     """The home and the environment of a run, and when it began. What `session` opened, `close` ends."""
@@ -39,8 +46,9 @@ class Workplace:
     def session(self, log: logging.Logger) -> Session:
         """The run's session; the first call connects. Raises FeedError, BadTarget, TargetUnusable, LedgerError."""
         if self._session is None:
-            progress = LogProgress(log)
-            self._session = self._stack.enter_context(open_session(self.home, self.environ, progress=progress))
+            insecure, strict = (is_set(self.environ, name) for name in (INSECURE, STRICT))
+            opened = open_session(self.home, self.environ, (), insecure, strict, LogProgress(log))
+            self._session = self._stack.enter_context(opened)
         self._session.progress = LogProgress(log)
         return self._session
 
@@ -74,7 +82,7 @@ def workplace_resource(home: Path, environ: Mapping[str, str]) -> dg.ResourceDef
     return workplace
 
 
-def place_of(context: dg.AssetExecutionContext) -> Workplace:
+def place_of(context: dg.AssetExecutionContext | dg.AssetCheckExecutionContext) -> Workplace:
     place: Any = getattr(context.resources, RESOURCE_KEY)
     assert isinstance(place, Workplace)  # noqa: S101 - the definitions put nothing else there
     return place

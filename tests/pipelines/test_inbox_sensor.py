@@ -1,6 +1,5 @@
 """The inbox sensor: only files that have stopped growing, each once, a feed's in one run and by name."""
 
-import json
 import os
 from contextlib import closing
 from pathlib import Path
@@ -12,7 +11,7 @@ from pipelines.definitions import build_definitions
 from pipelines.feeds.catalog import load_feeds
 from pipelines.ledger import Ledger
 from pipelines.ledger_rows import Reject
-from pipelines.orchestration.inbox import from_cursor, look, to_cursor
+from pipelines.orchestration.inbox import Seen, from_cursor, look, to_cursor
 from pipelines.orchestration.requests import stretches
 from pipelines.orchestration.stages import batch_id_of, waiting_files
 
@@ -116,13 +115,13 @@ def test_controls_hidden_files_and_files_that_no_feed_takes_are_left_alone(inbox
         put(inbox, name)
     assert sensor.tick() == []
     assert sensor.tick() == []
-    assert json.loads(sensor.cursor or "") == {}
+    assert len(from_cursor(sensor.cursor).left) == 1
 
 
 def test_hashing_that_takes_too_long_goes_on_at_the_next_look(inbox: Path) -> None:
     put(inbox, "payments-1.csv")
     catalog = load_feeds()
-    seen = look(inbox, catalog, {}).seen
+    seen = look(inbox, catalog, Seen()).seen
     late = look(inbox, catalog, seen, seconds=-1.0)
     assert not late.ready
     assert list(look(inbox, catalog, late.seen).ready) == ["payments"]
@@ -131,13 +130,66 @@ def test_hashing_that_takes_too_long_goes_on_at_the_next_look(inbox: Path) -> No
 def test_a_cursor_is_read_as_it_was_written(inbox: Path) -> None:
     put(inbox, "payments-1.csv")
     catalog = load_feeds()
-    seen = look(inbox, catalog, look(inbox, catalog, {}).seen).seen
+    seen = look(inbox, catalog, look(inbox, catalog, Seen()).seen).seen
     assert from_cursor(to_cursor(seen)) == seen
-    assert from_cursor(None) == {}
+    assert from_cursor(None) == Seen()
 
 
 def test_a_run_takes_only_batches_that_follow_each_other() -> None:
     assert stretches(["c", "d", "a", "f"], ["a", "b", "c", "d", "e", "f"]) == [["c", "d"], ["a"], ["f"]]
+
+
+def test_a_file_that_no_feed_took_is_taken_up_when_its_feed_has_come(inbox: Path) -> None:
+    put(inbox, "till-1.csv")
+    sensor = Sensor(inbox.parent)
+    for _ in range(3):
+        assert sensor.tick() == []
+    (inbox.parent / "feeds").mkdir()
+    (inbox.parent / "feeds" / "till.toml").write_text(
+        'kind = "payments"\nfiles = ["till*"]\n[columns]\npayment_id = "payment_id"\npatient_id = "patient_id"\n'
+        'amount = "amount"\npaid_on = "paid_on"\n'
+    )
+    after = Sensor(inbox.parent)
+    after.cursor = sensor.cursor
+    after.tick()
+    assert [request.job_name for request in after.tick()] == ["import_till"]
+
+
+def test_a_renamed_file_is_the_same_batch_and_a_replaced_one_another(inbox: Path) -> None:
+    sensor = Sensor(inbox.parent)
+    path = put(inbox, "payments-1.csv")
+    sensor.tick()
+    [first] = sensor.tick()
+    path = path.rename(inbox / "payments-2.csv")
+    sensor.tick()
+    [renamed] = sensor.tick()
+    assert renamed.partition_key == first.partition_key
+    about = path.stat()
+    part = put(inbox, ".part", ROWS.replace("10.00", "20.00"))
+    os.utime(part, ns=(about.st_atime_ns, about.st_mtime_ns))
+    part.replace(path)
+    assert path.stat().st_size == about.st_size
+    sensor.tick()
+    [replaced] = sensor.tick()
+    assert replaced.partition_key != first.partition_key
+
+
+def test_ten_thousand_waiting_files_cost_a_short_cursor_and_no_second_hash(
+    inbox: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hashed: list[Path] = []
+    monkeypatch.setattr("pipelines.orchestration.inbox.batch_id_of", lambda _, path: hashed.append(path) or path.stem)
+    for number in range(10_000):
+        (inbox / f"payments-{number:05}.csv").touch()
+    sensor = Sensor(inbox.parent)
+    assert sensor.tick() == []
+    requests = sensor.tick()
+    assert len(requests) == 50
+    assert {len(request.tags["chartferry/batch"].split()) for request in requests} == {200}
+    assert len(hashed) == 10_000
+    assert sensor.tick() == []
+    assert len(hashed) == 10_000
+    assert len(sensor.cursor or "") < 10_000 * 9
 
 
 def test_corrected_rejects_go_to_their_feed_whatever_their_name(inbox: Path) -> None:

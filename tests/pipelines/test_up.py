@@ -60,6 +60,16 @@ def test_a_port_that_is_taken_is_one_clear_line(tmp_path: Path) -> None:
     assert re.fullmatch(expected, errors)
 
 
+def test_a_home_has_one_supervisor(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    folder = prepare_dagster_home(home)
+    with up._alone(folder, home), running_up(home, "--port", "0", "--web-port", "0") as process:
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 6
+    expected = f"process {os.getpid()} runs `chartferry up` over {home} already: end that one first"
+    assert errors == f"chartferry: {expected}\n"
+
+
 def test_what_does_not_start_says_its_last_words_and_nothing_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

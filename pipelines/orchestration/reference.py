@@ -1,0 +1,175 @@
+"""Reference data of the bundled service: what is dropped in `<home>/reference` is loaded before any import goes on.
+
+What was loaded is noted beside the store, by content, so that nothing is loaded twice unless the store is another.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+
+from pipelines.connections import NAMES, STORE, load_reference
+from pipelines.manifest import software_version
+from pipelines.orchestration import metadata
+from pipelines.orchestration.names import AGAIN
+from pipelines.orchestration.workplace import RESOURCE_KEY, place_of, told_without_data
+from pipelines.storage import write_whole
+
+if TYPE_CHECKING:
+    from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
+
+GROUP = "reference"
+REFERENCE = dg.AssetKey([GROUP, "loaded"])
+JOB = "load_reference"
+ENDINGS = (".ndjson", ".ndjson.gz")
+NOTED, REFUSED = f"{STORE}.reference.json", f"{STORE}.refused.ndjson"
+COUNTS = ("created", "unchanged", "updated", "refused", "unresolved")
+
+TAKEN_IN = dg.AssetCheckSpec(
+    "every_reference_record_was_taken",
+    asset=REFERENCE,
+    description="No reference record was refused. A warning: those that were are in the file that the metadata names.",
+)
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A file as it was loaded. refused: some of its records were, so that it is loaded again with the next ones."""
+
+    size: int
+    modified: int
+    sha256: str
+    refused: bool = False
+
+
+def is_bundled(environ: Mapping[str, str]) -> bool:
+    """Whether the target is the bundled service: only that one takes reference data from here."""
+    return not any(environ.get(name) for name in NAMES)
+
+
+def reference_files(home: Path) -> list[Path]:
+    """What lies in `<home>/reference`, by name; what begins with a dot is still being written."""
+    folder = home / GROUP
+    if not folder.is_dir():
+        return []
+    named = (path for path in folder.iterdir() if path.name.endswith(ENDINGS) and not path.name.startswith("."))
+    return sorted(path for path in named if path.is_file())
+
+
+def to_load(home: Path) -> list[Path]:
+    """The files whose content the store has not had yet."""
+    noted = _noted(home)
+    return [path for path in reference_files(home) if not _is_noted(path, noted.get(path.name))]
+
+
+def _is_noted(path: Path, loaded: Loaded | None) -> bool:
+    if loaded is None:
+        return False
+    about = path.stat()
+    return (about.st_size, about.st_mtime_ns) == (loaded.size, loaded.modified) or _sha256(path) == loaded.sha256
+
+
+def _noted(home: Path) -> dict[str, Loaded]:
+    """What was loaded into this very store, by name; nothing when the store is another since."""
+    try:
+        said = json.loads((home / NOTED).read_bytes())
+        if said["store"] != (home / STORE).stat().st_ino:
+            return {}
+        return {name: Loaded(*each) for name, each in said["files"].items()}
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+
+
+def _note(home: Path, before: Mapping[str, Loaded], loaded: Mapping[str, Loaded]) -> None:
+    files = {name: [each.size, each.modified, each.sha256, each.refused] for name, each in {**before, **loaded}.items()}
+    write_whole(home / NOTED, json.dumps({"store": (home / STORE).stat().st_ino, "files": files}).encode())
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def reference_asset() -> dg.AssetsDefinition:
+    @dg.asset(
+        key=REFERENCE,
+        group_name=GROUP,
+        owners=["team:data-engineering"],
+        kinds={"file", "fhir"},
+        code_version=software_version(),
+        description="Patients, practitioners, claims, questionnaires and reports of the bundled service, from the "
+        "NDJSON files in `reference`. The files stay where they are, and are loaded again only when they have changed.",
+        required_resource_keys={RESOURCE_KEY},
+        check_specs=[TAKEN_IN],
+        retry_policy=AGAIN,
+        metadata={"dagster/column_schema": metadata.schema(_COLUMNS)},
+    )
+    def loaded(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult[None]]:
+        place = place_of(context)
+        with told_without_data(place):
+            counts, files = load_waiting(place.home, place.environ)
+            refused = sum(row["refused"] for row in counts)
+            yield dg.MaterializeResult(
+                metadata=_about(place.home, counts, files, refused), check_results=[_taken_in(refused)]
+            )
+
+    return loaded
+
+
+_COLUMNS = [
+    ("type", "string", "The type of the resources."),
+    ("created", "int", "New ones."),
+    ("unchanged", "int", "Those that the store had already."),
+    ("updated", "int", "Those that have changed."),
+    ("refused", "int", "Those that cannot be used."),
+    ("unresolved", "int", "References to what is not there."),
+]
+
+
+def load_waiting(home: Path, environ: Mapping[str, str]) -> tuple[list[dict[str, Any]], list[Path]]:
+    """Loads what is new, and again what was refused in part; gives the counts by type, and which files.
+
+    Raises TargetUnusable.
+    """
+    before, files = _noted(home), to_load(home)
+    if not files:
+        return [], []
+    files += [path for path in reference_files(home) if path not in files and before[path.name].refused]
+    seen = {path: (path.stat(), _sha256(path)) for path in files}
+    counts = load_reference(home / STORE, sorted(files), home / REFUSED, environ)
+    refused = _files_refused(home / REFUSED) if any(row["refused"] for row in counts) else set()
+    loaded = {
+        path.name: Loaded(about.st_size, about.st_mtime_ns, sha256, path.name in refused)
+        for path, (about, sha256) in seen.items()
+    }
+    _note(home, before, loaded)
+    return counts, files
+
+
+def _files_refused(path: Path) -> set[str]:
+    with path.open(encoding="utf-8") as lines:
+        return {Path(json.loads(line)["file"]).name for line in lines}
+
+
+def _about(home: Path, counts: Sequence[dict[str, Any]], files: Sequence[Path], refused: int) -> metadata.Metadata:
+    about: metadata.Metadata = {
+        metadata.ROWS: sum(row[name] for row in counts for name in COUNTS[:3]),
+        "files": len(files),
+        **{name: sum(row[name] for row in counts) for name in COUNTS},
+        "by_type": metadata.table(_COLUMNS, [[row["type"], *(row[name] for name in COUNTS)] for row in counts]),
+    }
+    return {**about, "refused_file": dg.MetadataValue.path(str(home / REFUSED))} if refused else about
+
+
+def _taken_in(refused: int) -> dg.AssetCheckResult:
+    return dg.AssetCheckResult(
+        passed=refused == 0, severity=dg.AssetCheckSeverity.WARN, metadata={"records_refused": refused}
+    )
+
+
+def reference_job() -> "UnresolvedAssetJobDefinition":
+    return dg.define_asset_job(JOB, selection=[REFERENCE], description="Loads what is new in `reference`.")

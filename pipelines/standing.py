@@ -1,0 +1,113 @@
+"""What is broken right now, feed by feed: failed batches, batches without an end, rows in doubt, open rejects by age.
+
+Read from the ledger alone, of the target that was loaded into last. Names of batches and numbers; never a row.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import case, func, select
+
+from pipelines import ledger_tables as t
+from pipelines.ledger import Ledger, utc_text
+from pipelines.ledger_rejects import OPEN
+
+AGES = (("under a day", 1), ("1 to 7 days", 7), ("7 to 30 days", 30))
+OLDEST = "over 30 days"
+STALE = timedelta(hours=1)
+NAMED = 20
+
+
+@dataclass
+class Standing:
+    """What of a feed needs a look. failed: why, by batch; unfinished: for an hour or longer; doubts: rows by batch."""
+
+    failed: dict[str, str] = field(default_factory=dict)
+    unfinished: list[str] = field(default_factory=list)
+    doubts: dict[str, int] = field(default_factory=dict)
+    rejects: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def broken(self) -> bool:
+        """More than rejects, which are known to wait for a person."""
+        return bool(self.failed or self.unfinished or self.doubts)
+
+    def sentences(self) -> list[str]:
+        said = [f"{batch_id}: {why}" for batch_id, why in _first(self.failed)]
+        said += [f"{batch_id}: {rows:,} rows are in doubt" for batch_id, rows in _first(self.doubts)]
+        said += [f"{batch_id}: it did not come to its end" for batch_id in self.unfinished[:NAMED]]
+        if self.rejects:
+            ages = ", ".join(f"{self.rejects[age]:,} {age}" for age in _ages() if self.rejects[age])
+            said.append(f"{self.rejects.total():,} rejects are open: {ages}")
+        return said
+
+
+def standing_of(ledger: Ledger, home: Path, now: datetime) -> dict[str, Standing]:
+    """By feed. A failed batch counts until a later file of its name went well, or its source rows were purged."""
+    found: dict[str, Standing] = {}
+    target = loaded_last(ledger)
+    if target is None:
+        return found
+    batches = ledger.batches(target)
+    ended = {(row["feed"], row["file_name"]): row["finished_at"] for row in batches if row["state"] == "finished"}
+    for row in batches:
+        _note(found.setdefault(str(row["feed"]), Standing()), row, ended, ledger, home, now)
+    for feed, age, number in _open_rejects(ledger, target, now):
+        found.setdefault(feed, Standing()).rejects[age] += number
+    return found
+
+
+def loaded_last(ledger: Ledger) -> str | None:
+    """The target of the newest run."""
+    with ledger.engine.connect() as connection:
+        return connection.execute(select(t.run.c.target).order_by(t.run.c.started_at.desc()).limit(1)).scalar()
+
+
+def _note(
+    standing: Standing,
+    row: Mapping[str, Any],
+    ended: Mapping[tuple[str, str], str],
+    ledger: Ledger,
+    home: Path,
+    now: datetime,
+) -> None:
+    batch_id = str(row["batch_id"])
+    if row["in_doubt"]:
+        standing.doubts[batch_id] = int(row["in_doubt"])
+    if row["state"] in ("failed", "stopped"):
+        mended = ended.get((row["feed"], row["file_name"]), "") > row["received_at"]
+        if not mended and (home / "batches" / batch_id / "source").exists():
+            standing.failed[batch_id] = _why(ledger, row)
+    elif row["state"] == "running" and not row["in_doubt"]:
+        last = max(str(run["finished_at"] or run["started_at"]) for run in ledger.runs(row["target"], batch_id))
+        if last < utc_text(now - STALE):
+            standing.unfinished.append(batch_id)
+
+
+def _why(ledger: Ledger, row: Mapping[str, Any]) -> str:
+    runs = ledger.runs(row["target"], row["batch_id"])
+    return str((runs[-1]["message"] if runs else None) or row["state"])
+
+
+def _open_rejects(ledger: Ledger, target: str, now: datetime) -> list[tuple[str, str, int]]:
+    """Feed, age and number."""
+    reject, batch = t.reject.c, t.batch.c
+    bounds = [(reject.first_seen_at > utc_text(now - timedelta(days=days)), age) for age, days in AGES]
+    age = case(*bounds, else_=OLDEST)
+    same = (batch.target == reject.target) & (batch.batch_id == reject.batch_id)
+    query = select(batch.feed, age, func.count()).join_from(t.reject, t.batch, same)
+    query = query.where(reject.target == target, reject.state.in_(OPEN)).group_by(batch.feed, age)
+    with ledger.engine.connect() as connection:
+        return [(str(feed), str(age), int(number)) for feed, age, number in connection.execute(query)]
+
+
+def _ages() -> list[str]:
+    return [*(age for age, _ in AGES), OLDEST]
+
+
+def _first(found: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    return sorted(found.items())[:NAMED]

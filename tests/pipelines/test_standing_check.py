@@ -1,0 +1,207 @@
+"""What is broken right now: named from the ledger, as a check of its own, and told once to whom it may concern."""
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from threading import Thread
+
+import dagster as dg
+import pytest
+from dagster._core.definitions.freshness import FreshnessState
+
+from pipelines.definitions import build_definitions
+from pipelines.ledger import Ledger
+from pipelines.ledger_rows import Reject
+from pipelines.orchestration import alerts
+from pipelines.orchestration.alerts import COMMAND, WEBHOOK, Event, Told, give, tell_new
+from pipelines.orchestration.instance import TOLD_TAG
+from pipelines.standing import standing_of
+from tests.pipelines.practice import verdicts
+
+NOW = datetime(2026, 3, 29, 1, 30, tzinfo=UTC)
+
+
+class Home:
+    """A home with a ledger in which a good batch, a failed one, one in doubt and one without an end are noted."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.now = path, NOW - timedelta(days=2)
+        path.mkdir()
+        with closing(self.ledger()) as ledger:
+            self.add(ledger, "payments-good", "finished")
+            self.add(ledger, "payments-bad", "failed", message="bad.csv: it is not UTF-8")
+            self.add(ledger, "tasks-doubt", "running", in_doubt=3)
+            self.add(ledger, "tasks-left", "running")
+            reject = Reject(2, 1, "A1", "rule", None, None, None, [])
+            ledger.reject("t", "default", "PaymentNotice", "payments-good", [reject])
+
+    def ledger(self) -> Ledger:
+        return Ledger.open(self.path / "ledger.db", lambda: self.now)
+
+    def add(
+        self, ledger: Ledger, name: str, state: str, file: str = "", message: str | None = None, **counts: int
+    ) -> None:
+        (self.path / "batches" / name / "source").mkdir(parents=True)
+        ledger.start_batch("t", name, feed=name.partition("-")[0], file_name=file or f"{name}.csv")
+        number = ledger.start_run("t", name)
+        ledger.finish_run("t", name, number, state=state, counts=counts, message=message)
+        ledger.finish_batch("t", name, state, counts)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    return Home(tmp_path / "home")
+
+
+def test_what_is_broken_is_named_feed_by_feed(home: Home) -> None:
+    with closing(home.ledger()) as ledger:
+        found = standing_of(ledger, home.path, NOW)
+    assert found["payments"].failed == {"payments-bad": "bad.csv: it is not UTF-8"}
+    assert found["payments"].rejects == {"1 to 7 days": 1}
+    assert found["tasks"].doubts == {"tasks-doubt": 3}
+    assert found["tasks"].unfinished == ["tasks-left"]
+    assert found["tasks"].sentences() == [
+        "tasks-doubt: 3 rows are in doubt",
+        "tasks-left: it did not come to its end",
+    ]
+
+
+def test_a_failed_batch_is_done_with_when_its_file_came_right_or_its_rows_were_purged(home: Home) -> None:
+    home.now = NOW
+    with closing(home.ledger()) as ledger:
+        home.add(ledger, "payments-mended", "finished", file="payments-bad.csv")
+        assert not standing_of(ledger, home.path, NOW)["payments"].failed
+        home.add(ledger, "payments-worse", "stopped", message="too many rejects")
+        assert list(standing_of(ledger, home.path, NOW)["payments"].failed) == ["payments-worse"]
+        (home.path / "batches" / "payments-worse" / "source").rmdir()
+        assert not standing_of(ledger, home.path, NOW)["payments"].failed
+
+
+def test_the_check_is_made_by_its_job_and_noted_when_it_has_changed(home: Home) -> None:
+    repository = build_definitions({"CHARTFERRY_HOME": str(home.path)}).get_repository_def()
+    with dg.DagsterInstance.ephemeral() as instance:
+        result = repository.get_job("standing_check").execute_in_process(instance=instance)
+        assert verdicts(result) == {
+            "nothing_of_answers_is_broken": (True, "WARN"),
+            "nothing_of_payments_is_broken": (False, "ERROR"),
+            "nothing_of_tasks_is_broken": (False, "ERROR"),
+        }
+        sensor, noted, cursor = repository.get_sensor_def("standing_check_after_imports"), [], None
+        for _ in range(2):
+            looked = sensor(dg.build_sensor_context(instance, cursor=cursor, repository_def=repository))
+            assert isinstance(looked, dg.SensorResult)
+            noted.append([event.check_name for event in looked.asset_events])  # type: ignore[union-attr]
+            cursor = looked.cursor
+    assert [len(each) for each in noted] == [3, 0]
+
+
+# -- alerts
+
+
+def look(home: Home, instance: dg.DagsterInstance, environ: dict[str, str], cursor: str | None) -> str | None:
+    repository = build_definitions({"CHARTFERRY_HOME": str(home.path), **environ}).get_repository_def()
+    context = dg.build_sensor_context(instance, cursor=cursor, repository_def=repository)
+    result = repository.get_sensor_def("alerts")(context)
+    assert isinstance(result, dg.SensorResult)
+    return result.cursor
+
+
+@pytest.fixture
+def noting(tmp_path: Path) -> tuple[dict[str, str], Path]:
+    """An environment whose alert command appends what it is told to a file."""
+    script, told = tmp_path / "note.py", tmp_path / "told.ndjson"
+    script.write_text(f"import sys; open({str(told)!r}, 'a').write(sys.stdin.read() + chr(10))")
+    return {COMMAND: f"{sys.executable} {script}"}, told
+
+
+def test_each_event_is_told_once_to_the_command(home: Home, noting: tuple[dict[str, str], Path]) -> None:
+    environ, told = noting
+    with dg.DagsterInstance.ephemeral() as instance:
+        cursor = look(home, instance, environ, None)
+        cursor = look(home, instance, environ, cursor)
+        said = [json.loads(line) for line in told.read_text().splitlines()]
+        assert sorted((each["event"], each["batches"]) for each in said) == [
+            ("batch_failed", ["payments-bad"]),
+            ("batch_unfinished", ["tasks-left"]),
+            ("rows_in_doubt", ["tasks-doubt"]),
+        ]
+        assert {each["home"] for each in said} == {str(home.path)}
+        fails(instance, "refresh_reports")
+        fails(instance, "import_payments", {TOLD_TAG: "t"})
+        cursor = look(home, instance, environ, cursor)
+        look(home, instance, environ, cursor)
+    [late] = [json.loads(line) for line in told.read_text().splitlines()][3:]
+    assert (late["event"], late["job"]) == ("publishing_failed", "refresh_reports")
+
+
+def fails(instance: dg.DagsterInstance, name: str, tags: dict[str, str] | None = None) -> None:
+    @dg.op
+    def fail() -> None:
+        raise dg.Failure("no luck")
+
+    @dg.job(name=name)
+    def job() -> None:
+        fail()
+
+    job.execute_in_process(instance=instance, raise_on_error=False, tags=tags or {})
+
+
+def test_a_late_publication_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Record:
+        freshness_state = FreshnessState.FAIL
+
+    with dg.DagsterInstance.ephemeral() as instance:
+        assert not list(alerts.of_freshness(instance))
+        monkeypatch.setattr(instance, "get_freshness_state_records", lambda keys: dict.fromkeys(keys, Record()))
+        assert [event.kind for event in alerts.of_freshness(instance)] == ["publication_late"]
+
+
+def test_what_is_over_may_be_told_again_and_what_cannot_be_told_is_given_up() -> None:
+    event, told = Event("failed b", "batch_failed", "b", {}), Told(0.0, set(), {})
+    assert [tell_new(told, [event], lambda _: True) for _ in range(2)] == [1, 0]
+    tell_new(told, [], lambda _: True)
+    assert tell_new(told, [event], lambda _: True) == 1
+    tries: list[Event] = []
+    told = Told(0.0, set(), {})
+
+    def fails_to_tell(event: Event) -> bool:
+        tries.append(event)
+        return False
+
+    for _ in range(alerts.TRIES + 3):
+        tell_new(told, [event], fails_to_tell)
+    assert len(tries) == alerts.TRIES
+
+
+@pytest.fixture
+def webhook() -> Iterator[tuple[str, list[bytes]]]:
+    """An address that takes what it is told, and what it was told."""
+    told: list[bytes] = []
+
+    class Takes(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            told.append(self.rfile.read(int(self.headers["content-length"])))
+            self.send_response(204)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            """Nothing."""
+
+    with HTTPServer(("127.0.0.1", 0), Takes) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/", told
+        server.shutdown()
+
+
+def test_an_address_is_told_and_one_that_does_not_answer_fails_nothing(webhook: tuple[str, list[bytes]]) -> None:
+    address, told = webhook
+    warnings: list[str] = []
+    assert give({"event": "run_failed"}, {WEBHOOK: address}, warnings.append)
+    assert json.loads(told[0]) == {"event": "run_failed"}
+    for broken in ({WEBHOOK: "http://127.0.0.1:1/"}, {COMMAND: "/nowhere/at-all"}, {COMMAND: "false"}):
+        assert not give({"event": "run_failed"}, broken, warnings.append)
+    assert len(warnings) == 3

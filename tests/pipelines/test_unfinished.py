@@ -1,0 +1,111 @@
+"""Batches without an end are asked for again by themselves: at their target, with growing pauses, not for ever."""
+
+import os
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from pipelines.definitions import build_definitions
+from pipelines.ledger import Ledger
+from pipelines.orchestration import unfinished
+from pipelines.orchestration.instance import BATCH_TAG
+from pipelines.orchestration.unfinished import TRIES, Left, Try, due, from_cursor, left_batches, pause, to_cursor
+
+NOW = datetime(2026, 3, 29, 1, 30, tzinfo=UTC)
+FIRST = timedelta(minutes=5)
+
+
+def received(home: Path, name: str) -> None:
+    folder = home / "batches" / name
+    (folder / "source").mkdir(parents=True)
+    (folder / "sha256").write_text("0" * 64)
+    (folder / "source" / "payments.csv").write_text("payment_id\n")
+    os.utime(folder / "source" / "payments.csv", (0, 0))
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A home with a batch left running at `here`, one at `there`, one that is done, and one that was only received."""
+    home = tmp_path / "home"
+    home.mkdir()
+    with closing(Ledger.open(home / "ledger.db", lambda: NOW - timedelta(days=1))) as ledger:
+        for target, name, state in (
+            ("here", "payments-left", "running"),
+            ("there", "payments-else", "running"),
+            ("here", "payments-done", "finished"),
+        ):
+            received(home, name)
+            ledger.start_batch(target, name, feed="payments", file_name="payments.csv")
+            ledger.start_run(target, name)
+            ledger.finish_batch(target, name, state)
+    received(home, "payments-forgotten")
+    return home
+
+
+def test_only_what_has_no_end_at_this_target_is_left(home: Path) -> None:
+    with closing(Ledger.open(home / "ledger.db")) as ledger:
+        found = [each.batch_id for each in left_batches(ledger, home, "here")]
+    assert found == ["payments-forgotten", "payments-left"]
+
+
+def test_pauses_grow_begin_anew_with_progress_and_come_to_an_end() -> None:
+    left, now, at = Left("b", "payments", "planned=3", NOW), NOW, []
+    tries: dict[str, Try] = {}
+    while now < NOW + timedelta(days=10):
+        asked, tries = due([left], from_cursor(to_cursor(tries)), now, FIRST)
+        at += [now] if asked else []
+        now += timedelta(minutes=1)
+    assert len(at) == TRIES
+    gaps = [later - earlier for earlier, later in pairwise(at)]
+    assert gaps == sorted(gaps)
+    assert (at[0] - NOW, gaps[0], gaps[-1]) == (FIRST, FIRST * 3, timedelta(hours=12))
+    moved = Left("b", "payments", "created=1,planned=2", now)
+    _, tries = due([moved], tries, now, FIRST)
+    assert tries["b"] == Try("created=1,planned=2", 0, now + FIRST)
+
+
+def test_what_is_over_is_forgotten_and_the_first_pause_is_not_shorter_than_the_settling_time() -> None:
+    _, after = due([], {"b": Try("", 3, NOW)}, NOW, FIRST)
+    assert after == {}
+    assert pause(0, timedelta(minutes=15)) == timedelta(minutes=15)
+
+
+def test_the_sensor_asks_for_batches_that_no_run_and_no_loader_works_on(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unfinished, "target_now", lambda *_: "here")
+    repository = build_definitions({"CHARTFERRY_HOME": str(home)}).get_repository_def()
+    sensor = repository.get_sensor_def("unfinished")
+    with dg.DagsterInstance.ephemeral() as instance:
+
+        def tick(cursor: str | None = None) -> dg.SensorResult | dg.SkipReason:
+            result = sensor(dg.build_sensor_context(instance, cursor=cursor, repository_def=repository))
+            assert isinstance(result, dg.SensorResult | dg.SkipReason)
+            return result
+
+        result = tick()
+        assert isinstance(result, dg.SensorResult)
+        [request] = result.run_requests or []
+        assert request.job_name == "import_payments"
+        assert request.tags[BATCH_TAG].split() == ["payments-forgotten", "payments-left"]
+        again = tick(result.cursor)
+        assert isinstance(again, dg.SensorResult)
+        assert not again.run_requests
+        instance.add_dynamic_partitions("payments batches", ["payments-left"])
+        job = repository.get_job("import_payments")
+        instance.create_run_for_job(
+            job,
+            tags={BATCH_TAG: "payments-left", "dagster/partition": "payments-left"},
+            status=dg.DagsterRunStatus.STARTED,
+        )
+        busy = tick()
+        assert isinstance(busy, dg.SensorResult)
+        assert [request.partition_key for request in busy.run_requests or ()] == ["payments-forgotten"]
+        with closing(Ledger.open(home / "ledger.db")) as ledger, ledger.lease("here"):
+            assert isinstance(tick(), dg.SkipReason)
+        monkeypatch.setattr(unfinished, "target_now", lambda *_: None)
+        assert isinstance(tick(), dg.SkipReason)
