@@ -68,8 +68,10 @@ def head(row: Values, address: str | None, around: Around) -> dict[str, Any]:
 
 def _disagreements(rows: Sequence[Values]) -> list[Found]:
     """What the rows of a response must have in common and have not (FEED-ANS-10)."""
-    first = rows[0]
-    differing = [name for name in COMMON if any(row.get(name) != first.get(name) for row in rows[1:])]
+    shared = [[*map(row.get, COMMON)] for row in rows]
+    if shared.count(shared[0]) == len(rows):
+        return []
+    differing = [name for name, *found in zip(COMMON, *shared, strict=True) if found.count(found[0]) < len(rows)]
     message = "the rows of this response do not agree on it"
     return [Found(Fault("FEED-ANS-10", message), ELEMENTS[name], name) for name in differing]
 

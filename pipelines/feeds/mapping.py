@@ -99,7 +99,8 @@ class Mapper:
             cells = array(None if f is None else convert(f) for f in evaluate_lists(value, rows, self._means))
         else:
             cells = each_distinct(evaluate(value, rows, self._means), convert)
-        wrong = [(row, cell) for row, cell in enumerate(cells) if type(cell) is Fault]
+        has_faults = Fault in set(map(type, cells))
+        wrong = [(row, cell) for row, cell in enumerate(cells) if type(cell) is Fault] if has_faults else []
         for row, _ in wrong:
             cells[row] = None
         if column.required:

@@ -56,7 +56,7 @@ class Rows:
         if self.form.places is None:
             return (single(found, self.form.numbers) for found in self.raw(name))
         place = self.form.places.get(name)
-        return (row[place] or None for row in self._rows) if place is not None else [None] * len(self)
+        return [row[place] or None for row in self._rows] if place is not None else [None] * len(self)
 
     def raw(self, name: str) -> list[Any]:
         """A column as it is in the source: in NDJSON also arrays and objects."""

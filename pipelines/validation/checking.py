@@ -154,7 +154,7 @@ class Checker:
     def take(self, rows: list[Row]) -> None:
         """A record: one row, or several of a grouped kind, which may stand in the file more than once as a whole."""
         first, (rows, *repeats) = rows[0], repeated(rows)
-        values = [self._values(row.record) | ({"faulty": True} if row.faults else {}) for row in rows if row.record]
+        values = [self._values(row.record, row.faults) for row in rows if row.record]
         faults = [Reason(*fault) for row in rows if row.faults for fault in orjson.loads(row.faults)]
         if first.differs and not self.kind.grouped:
             faults.append(self._differs(first))
@@ -177,10 +177,12 @@ class Checker:
             for repeat in repeats:
                 self._skip(repeat, built, first.line)
 
-    def _values(self, record: str) -> Values:
-        if record[0] == "{":
-            return parse_json(record)  # type: ignore[no-any-return]
-        return dict(zip(self.names, orjson.loads(record), strict=True))
+    def _values(self, record: str, faults: str | None) -> Values:
+        whole = record[0] == "{"
+        values: Values = parse_json(record) if whole else dict(zip(self.names, orjson.loads(record), strict=True))
+        if faults:
+            values["faulty"] = True
+        return values
 
     def _found(self, found: Found) -> Reason:
         """A fault that the builder found: it knows our columns, a reason names the source's."""
