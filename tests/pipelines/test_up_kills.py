@@ -16,7 +16,7 @@ import pytest
 
 from tests.commands import load, resources, run
 from tests.pipelines.payers import Paid, paid, payments, practice
-from tests.standing import Standing, client_of, published, standing, until
+from tests.standing import Standing, client_of, gone_is_none, published, standing, until
 
 pytestmark = pytest.mark.long
 
@@ -26,11 +26,12 @@ SLOWLY = {"CHARTFERRY_REQUESTS_PER_SECOND": "1"}
 
 
 def the_run(up: Standing) -> psutil.Process | None:
-    """The process of the run that is under way."""
+    """The process of the import that is under way."""
     for found in up.runs():
-        if found["status"] == "STARTED":
+        if (found["status"], found["jobName"]) == ("STARTED", "import_payments"):
             pids = re.findall(r"Started process for run \(pid: (\d+)\)", "\n".join(up.messages(found["runId"])))
-            return psutil.Process(int(pids[-1])) if pids else None
+            with gone_is_none():
+                return psutil.Process(int(pids[-1])) if pids else None
     return None
 
 
@@ -50,7 +51,8 @@ def killed(up: Standing, victim: str, batch: int, rows: int) -> bool:
     """Kills it once the ledger has so many rows of the batch. Whether the import was still under way."""
     until(lambda: (now := sent(up.home, batch)) is not None and now >= rows, f"{rows} rows of file {batch}", pause=0.05)
     process = until(lambda: the_run(up) if victim == "run" else up.child(victim), f"the process of {victim}")
-    process.kill()
+    with gone_is_none():
+        process.kill()
     return sent(up.home, batch) is not None
 
 
