@@ -9,6 +9,7 @@ from typing import Any
 import click
 from sqlalchemy.exc import SQLAlchemyError
 
+from pipelines import disk
 from pipelines.client import TargetUnusable
 from pipelines.commands import batches, carrying, feeds, rejects
 from pipelines.commands.common import Options
@@ -82,7 +83,7 @@ def run(arguments: Sequence[str]) -> int:
         return error.exit_code
     except tuple(FAILURES) as error:
         code, line = next(failure for kind, failure in FAILURES.items() if isinstance(error, kind))
-        click.echo(f"chartferry: {line(error)}", err=True)
+        click.echo(f"chartferry: {disk.FULL if disk.is_full(error) else line(error)}", err=True)
         return code
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 import duckdb
 from jinja2 import TemplateError
 
+from pipelines import disk
 from pipelines.ledger import OUTCOMES, Ledger, Snapshot, utc_text
 from pipelines.page import page_of
 from pipelines.report import Sweep, held
@@ -42,9 +43,11 @@ LEDGER_INPUTS: dict[str, tuple[str, ...]] = {
 
 MACROS = (
     "CREATE TEMP MACRO dollars(cents) AS (cents::DECIMAL(14, 0) * 0.01::DECIMAL(3, 2))::DECIMAL(12, 2)",
-    # A date, a month or a year alone is the start of that UTC day, month or year.
-    """CREATE TEMP MACRO moment(said) AS try_cast(
-        CASE length(said) WHEN 4 THEN said || '-01-01' WHEN 7 THEN said || '-01' ELSE said END AS TIMESTAMPTZ)""",
+    # A date, a month or a year alone is the start of that UTC day, month or year. FHIR's years have four digits: what
+    # lies beyond, such as `infinity`, would also break readers.
+    """CREATE TEMP MACRO moment(said) AS list_filter(
+        [try_cast(CASE length(said) WHEN 4 THEN said || '-01-01' WHEN 7 THEN said || '-01' ELSE said END AS TIMESTAMPTZ)],
+        lambda at: at BETWEEN '0001-01-01 00:00:00+00' AND '9999-12-31 23:59:59.999999+00')[1]""",
     """CREATE TEMP MACRO reference_id(reference, kind) AS
         nullif(regexp_extract(reference, '(?:^|/)' || kind || '/([^/]+)', 1), '')""",
     """CREATE TEMP MACRO reference_ids(refs, kind) AS list_filter(
@@ -119,7 +122,8 @@ def publish(home: Path, ledger: Ledger, sweep: Sweep) -> Publication:
         except BrokenTable as error:
             raise PublicationError(f"not published: {error}") from None
         except duckdb.Error as error:  # its text may hold values
-            raise PublicationError(f"the tables could not be built ({type(error).__name__})") from None
+            why = disk.FULL if disk.is_full(error) else f"the tables could not be built ({type(error).__name__})"
+            raise PublicationError(why) from None
         finally:
             _remove_leftovers(folder)
         ledger.note_publication(
@@ -194,7 +198,8 @@ def _make(db: duckdb.DuckDBPyConnection, table: ReportTable) -> None:
         place = f" line {line[1]}" if line else ""
         raise BrokenTable(f"{table.name}.sql{place}: {str(error).splitlines()[0]}") from None
     except duckdb.Error as error:
-        raise BrokenTable(f"{table.name}.sql could not be built ({type(error).__name__})") from None
+        why = disk.FULL if disk.is_full(error) else f"{table.name}.sql could not be built ({type(error).__name__})"
+        raise BrokenTable(why) from None
     given = _columns(db, table.name)
     if given != [(column.name, column.type) for column in table.columns]:
         told = ", ".join(" ".join(column) for column in given)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import IO
 from uuid import uuid4
 
+from pipelines import disk
 from pipelines.batch import Received, Unreadable
 from pipelines.feeds.catalog import CONTROL, Feed
 
@@ -28,12 +29,16 @@ def receive(path: Path, feed: Feed, home: Path, now: datetime | None = None) -> 
         sha256, size = _copy(path, incoming)
         batch_id = f"{feed.name}-{sha256[:12]}"
         target = _place(batches / batch_id, sha256, path) / path.name
+        _take_control_along(path, target)
         incoming.replace(target)
     except OSError as error:
-        raise Unreadable(f"{path.name}: cannot be taken in: {error.strerror or type(error).__name__}") from None
+        why = disk.FULL if disk.is_full(error) else error.strerror or type(error).__name__
+        raise Unreadable(f"{path.name}: cannot be taken in: {why}") from None
     finally:
         incoming.unlink(missing_ok=True)
-    _take_along(path, target, moved=path.resolve().parent == (home / "inbox").resolve())
+    if path.resolve().parent == (home / "inbox").resolve():
+        for taken in (path, _control_of(path)):
+            taken.unlink(missing_ok=True)
     return Received(batch_id, sha256, target, path.name, size, now)
 
 
@@ -73,11 +78,12 @@ def _place(folder: Path, sha256: str, path: Path) -> Path:
     return source
 
 
-def _take_along(path: Path, target: Path, moved: bool) -> None:
-    """The control totals beside the file; and away with what lay in the inbox."""
-    control = path.with_name(path.name + CONTROL)
+def _take_control_along(path: Path, target: Path) -> None:
+    """The control totals beside the file: there before it, so that no batch begins without the totals it came with."""
+    control = _control_of(path)
     if control.is_file() and control.resolve().parent != target.resolve().parent:
-        shutil.copyfile(control, target.with_name(target.name + CONTROL))
-    if moved:
-        path.unlink(missing_ok=True)
-        control.unlink(missing_ok=True)
+        shutil.copyfile(control, _control_of(target))
+
+
+def _control_of(path: Path) -> Path:
+    return path.with_name(path.name + CONTROL)

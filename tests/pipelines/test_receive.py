@@ -53,3 +53,36 @@ def test_a_file_that_is_not_there_is_unreadable_in_one_sentence(feed: Feed, tmp_
     """STATE-HOME-03."""
     with pytest.raises(Unreadable, match=r"^payments\.csv: cannot be taken in: No such file or directory$"):
         receive(tmp_path / "payments.csv", feed, tmp_path, NOW)
+
+
+def test_a_file_that_grows_while_it_is_read_is_left_for_the_next_time(
+    feed: Feed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """STATE-HOME-03: half an export is never a batch."""
+    file = tmp_path / "inbox" / "payments.csv"
+    file.parent.mkdir()
+    file.write_text("one\n")
+    with monkeypatch.context() as patched:
+        patched.setattr("pipelines.receive._settle", lambda _: file.write_text("one\ntwo\n"))
+        with pytest.raises(Unreadable, match=r"^payments\.csv: the file changed while it was read; try again when"):
+            receive(file, feed, tmp_path, NOW)
+    assert file.exists()
+    assert list((tmp_path / "batches").iterdir()) == []
+
+
+def test_a_file_without_permission_and_one_that_leads_nowhere_are_said(
+    feed: Feed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """STATE-HOME-03."""
+    (tmp_path / "payments.csv").symlink_to(tmp_path / "gone.csv")
+    with pytest.raises(Unreadable, match="No such file or directory"):
+        receive(tmp_path / "payments.csv", feed, tmp_path, NOW)
+    file = tmp_path / "payments-2.csv"
+    file.write_text("one\n")
+
+    def refused(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "open", refused)
+    with pytest.raises(Unreadable, match=r"^payments-2\.csv: cannot be taken in: Permission denied$"):
+        receive(file, feed, tmp_path, NOW)

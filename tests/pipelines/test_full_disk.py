@@ -1,0 +1,85 @@
+"""A full disk, at each stage: one sentence, nothing lost, and the same command goes on where it ended."""
+
+import errno
+import shutil
+from datetime import UTC, datetime
+from pathlib import Path
+
+import duckdb
+import pytest
+from sqlalchemy.exc import OperationalError
+
+from pipelines import disk, publish, receive, spill
+from pipelines.batch import Unreadable
+from pipelines.feeds.catalog import load_feeds
+from pipelines.ledger import Ledger
+
+NOW = datetime(2024, 6, 1, tzinfo=UTC)
+ROWS = "payment_id,patient_id,amount,paid_on,claim_id\n" + "".join(f"k{n},p1,1.00,2026-03-01,\n" for n in range(3))
+
+
+def full(*_: object, **__: object) -> None:
+    """What a write does on a disk without space."""
+    raise OSError(errno.ENOSPC, "Error writing bytes to file. Detail: [errno 28] No space left on device")
+
+
+def ledger_full(*_: object, **__: object) -> None:
+    raise OperationalError("insert", {}, Exception("database or disk is full"))
+
+
+def tables_full(*_: object, **__: object) -> None:
+    raise duckdb.IOException('IO Error: Could not write file "x": No space left on device')
+
+
+@pytest.mark.parametrize(
+    ("where", "name", "fails"),
+    [
+        (receive, "_settle", full),
+        (spill.Writer, "add_batch", full),
+        (Ledger, "intend", ledger_full),
+        (publish, "_build", tables_full),
+    ],
+    ids=["receive", "validate", "load", "publish"],
+)
+def test_a_full_disk_is_said_in_one_sentence_and_the_same_command_goes_on(
+    where, name, fails, chartferry, home, target, monkeypatch
+):
+    """CLI-IMPORT-04: each row once in the end, whichever stage met it."""
+    (home / "inbox" / "payments.csv").write_text(ROWS)
+    with monkeypatch.context() as patched:
+        patched.setattr(where, name, fails)
+        code, out, err = chartferry("import")
+    assert code in (4, 6)
+    assert disk.FULL in out + err
+    assert "fault of this program" not in err
+    code, out, err = chartferry("import")
+    assert code == 0, out + err
+    assert sorted(body["identifier"][0]["value"] for body in target.of("PaymentNotice")) == ["k0", "k1", "k2"]
+
+
+def test_what_could_not_be_taken_in_stays_where_it_was_with_its_control_totals(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """STATE-HOME-01, LEDGER-14: no batch begins without the totals that it came with."""
+    feed = load_feeds().named("payments")
+    assert feed
+    inbox = tmp_path / "inbox"
+    inbox.mkdir()
+    (inbox / "payments.csv").write_text(ROWS)
+    (inbox / "payments.csv.control.json").write_text('{"rows": 3}')
+    with monkeypatch.context() as patched:
+        patched.setattr(shutil, "copyfile", full)
+        with pytest.raises(Unreadable, match="no space left on the disk"):
+            receive.receive(inbox / "payments.csv", feed, tmp_path, NOW)
+    assert len(list(inbox.iterdir())) == 2
+    assert not list(tmp_path.glob("batches/*/source/*"))
+    assert not list(tmp_path.glob("batches/.incoming*"))
+    taken = receive.receive(inbox / "payments.csv", feed, tmp_path, NOW).path_in_batch
+    assert {path.name for path in taken.parent.iterdir()} == {"payments.csv", "payments.csv.control.json"}
+    assert not list(inbox.iterdir())
+
+
+def test_other_errors_are_not_taken_for_a_full_disk() -> None:
+    """STATE-HOME-03."""
+    assert not disk.is_full(PermissionError(errno.EACCES, "Permission denied"))
+    assert not disk.is_full(duckdb.IOException("IO Error: No such file"))
