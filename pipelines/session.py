@@ -8,8 +8,11 @@ from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 
+from sqlalchemy import select
+
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.vocabulary import check
+from pipelines import ledger_tables as t
 from pipelines.answers import feed_of
 from pipelines.batch import Received
 from pipelines.connections import Connection, connect
@@ -57,6 +60,7 @@ class Session:
         self.pace, self.keep_days = pace, keep_days
         self.remap = False
         self.why: str | None = None
+        _is_not_a_known_one_without_its_id(connection, ledger)
         self.other_targets = ledger.note_target(connection.id, connection.base_url)
 
     @property
@@ -79,6 +83,21 @@ class Session:
 
     def snapshot_for(self, feed: Feed) -> Snapshot:
         return self.snapshot if feed.resource == "QuestionnaireResponse" else Snapshot()
+
+
+def _is_not_a_known_one_without_its_id(connection: Connection, ledger: Ledger) -> None:
+    """Raises `TargetUnusable` for an address that had an id: under another name everything would go there again."""
+    if connection.capabilities.store_id is not None:
+        return
+    target, base_url = t.target.c, connection.base_url
+    query = select(target.target_id).where(target.base_url == base_url, target.target_id != base_url).limit(1)
+    with ledger.engine.connect() as reading_ledger:
+        before = reading_ledger.execute(query).scalar()
+    if before is not None:
+        raise TargetUnusable(
+            f"{base_url} was {before} before and shows no id now, so it may be another target: nothing was sent. "
+            "Is /metadata still answered by the service?"
+        )
 
 
 @contextmanager

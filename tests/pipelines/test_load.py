@@ -295,6 +295,18 @@ def test_rows_left_sending_by_a_killed_run_are_settled_by_the_next(work, monkeyp
     work.agree()
 
 
+def test_a_target_that_shows_its_id_no_longer_gets_nothing(home, target, asked, chartferry):
+    """LEDGER-01: under another name everything would go there again."""
+    path = home / "inbox" / "payments.csv"
+    path.write_text("payment_id,patient_id,amount,paid_on,claim_id\nk1,p1,1.00,2026-03-01,\n")
+    batch = asked("import")["batches"][0]["batch_id"]
+    target.additions = False
+    code, out, err = chartferry("import", str(next((home / "batches" / batch / "source").iterdir())))
+    assert (code, out) == (6, "")
+    assert f"{target.url} was urn:uuid:fake before and shows no id now" in err
+    assert len(target.stored) == 1
+
+
 # -- the bare interface
 
 
