@@ -14,6 +14,7 @@ import duckdb
 from sqlalchemy import Connection, Engine, Table, create_engine
 from sqlalchemy.exc import DBAPIError
 
+from fhir_service.store.digests import Digests
 from fhir_service.store.tables import digest
 
 Row = tuple[Any, ...]
@@ -89,6 +90,7 @@ class DuckDb:
 
     def __init__(self, path: Path, memory_limit: str) -> None:
         self._path = path
+        self._digests: dict[str, Digests] = {}
         self._spill = path.parent / f".{path.name}.spill"
         threads = os.cpu_count() or 2
         self._config = {
@@ -153,6 +155,9 @@ class DuckDb:
         return False
 
     def append(self, connection: Connection, table: Table, rows: Sequence[Row], columns: Sequence[str]) -> None:
+        if digests := self._digests.get(table.name):
+            place = columns.index("digest")
+            digests.add([row[place] for row in rows])
         appender = _raw(connection).appender(table.name, columns=list(columns))
         appender.append_rows(rows)
         appender.flush()
@@ -193,15 +198,19 @@ class DuckDb:
             f"SELECT {names} FROM {table.name} WHERE {key} IN ({marks}) AND {where}", list(keys)
         ).fetchall()
 
-    @staticmethod
     def _digested(
-        raw: duckdb.DuckDBPyConnection, table: Table, codes: Collection[str], columns: Sequence[str]
+        self, raw: duckdb.DuckDBPyConnection, table: Table, codes: Collection[str], columns: Sequence[str]
     ) -> list[Row]:
         """The rows with these codes: found by their digests, kept where the code itself is asked for."""
-        sql = f"SELECT code, {', '.join(columns)} FROM {table.name} WHERE digest IN (SELECT unnest($1::BIGINT[]))"
+        if table.name not in self._digests:
+            stored = raw.execute(f"SELECT digest FROM {table.name}").fetchnumpy()["digest"]
+            self._digests[table.name] = Digests(stored)
         wanted = set(codes)
-        found = raw.execute(sql, [[digest(code) for code in wanted]]).fetchall()
-        return [row[1:] for row in found if row[0] in wanted]
+        asked = self._digests[table.name].among([digest(code) for code in wanted])
+        if not asked:
+            return []
+        sql = f"SELECT code, {', '.join(columns)} FROM {table.name} WHERE digest IN (SELECT unnest($1::BIGINT[]))"
+        return [row[1:] for row in raw.execute(sql, [asked]).fetchall() if row[0] in wanted]
 
 
 # Tables that stay small beside what is imported: a scan by a set of keys beats a look-up for each.

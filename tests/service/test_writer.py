@@ -95,13 +95,14 @@ def test_a_batch_takes_as_many_statements_as_a_single_create(
 ) -> None:
     make: Any = {"task": task, "payment": lambda _: payment(1)}[kind]
     counts = []
-    for size in (1, 40):
+    for size in (1, 2, 40):
         entries = [entry(make(100 * size + n), f"identifier=urn:test|{size}-{n}") for n in range(size)]
         with statements(monkeypatch) as seen:
             answers = send(fresh_service.client, entries)
         assert {answer["status"] for answer in answers} == {"201"}
         counts.append(len(seen))
-    assert counts[0] == counts[1] <= 14
+    # The first one may ask which identifiers there are at all.
+    assert counts[0] >= counts[1] == counts[2] <= 14
 
 
 def test_concurrent_creates_are_committed_together(fresh_service: Running, monkeypatch: pytest.MonkeyPatch) -> None:

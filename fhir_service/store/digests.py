@@ -1,0 +1,36 @@
+"""The digests of the identifiers that a store holds, in memory: most of what an import asks for is not there.
+
+Only for the process that alone writes to the store. What is deleted stays here: who is told "perhaps" asks the table.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Numbers = NDArray[np.int64]
+
+
+class Digests:
+    """A set of 64-bit numbers, 8 bytes each: sorted runs, of which those of like size are joined."""
+
+    def __init__(self, stored: ArrayLike) -> None:
+        self._runs: list[Numbers] = [np.sort(np.asarray(stored, dtype=np.int64))]
+
+    def add(self, numbers: Sequence[int]) -> None:
+        """Adds numbers; those of a transaction that is rolled back do no harm."""
+        run = np.sort(np.array(numbers, dtype=np.int64))
+        while self._runs and len(self._runs[-1]) <= 2 * len(run):
+            # Stable: two sorted runs are merged, not sorted anew.
+            run = np.sort(np.concatenate([self._runs.pop(), run]), kind="stable")
+        self._runs.append(run)
+
+    def among(self, numbers: Sequence[int]) -> list[int]:
+        """Those of some numbers that may be stored."""
+        wanted = np.array(numbers, dtype=np.int64)
+        held = np.zeros(len(wanted), dtype=bool)
+        for run in self._runs:
+            places = np.searchsorted(run, wanted)
+            held |= run.take(places, mode="clip") == wanted if len(run) else False
+        found: list[int] = wanted[held].tolist()
+        return found
