@@ -62,7 +62,7 @@ def running(
             client = service.auth.add_client("tests")
             url = service.settings.url
             form = {"grant_type": "client_credentials"} | {k: client[k] for k in ("client_id", "client_secret")}
-            token = httpx.post(f"{url}/auth/token", data=form).json()["access_token"]
+            token = httpx.post(f"{url}/auth/token", data=form, timeout=60).json()["access_token"]
             headers = {"authorization": f"Bearer {token}"}
             with httpx.Client(base_url=url, headers=headers, timeout=30) as http:
                 yield Running(service, url, headers, http)
