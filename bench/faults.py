@@ -1,0 +1,104 @@
+"""`make bench-faults`: the fault table with many runs in each cell, some side by side.
+
+usage: faults.py [--runs N] [--at-once N]
+Prints the table, names every run in which store, ledger and source do not agree, and writes `bench/faults.json`.
+A cell reads `runs`, with `wrong`, `by hand` (rows that a person decided) and `doubled` (second resources that the
+network made and `verify` named) where there were any. Exit 1 when anything is wrong.
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from tests.faults import runs
+from tests.faults.proxy import MOMENTS
+from tests.faults.runs import BARE, CELLS, NO_CELLS, WITH_ADDITIONS, Cell, Outcome, place
+
+HERE = Path(__file__).resolve().parent
+RUNS_A_SERVICE = 56
+"""So many runs share a service: `verify` reads its whole store after each."""
+SHOWN = ("wrong", "by hand", "doubled")
+
+
+def parts(number: int) -> Iterator[tuple[bool, list[tuple[Cell, int]]]]:
+    """For each kind of target its runs, cell after cell and round after round, in parts for a service each."""
+    for bare in (False, True):
+        cells = [cell for cell in CELLS if cell.bare == bare]
+        some = [(cell, at) for at, cell in enumerate(cells * -(-number // len(CELLS)))]
+        for start in range(0, len(some), RUNS_A_SERVICE):
+            yield bare, some[start : start + RUNS_A_SERVICE]
+
+
+def part(bare: bool, some: Sequence[tuple[Cell, int]]) -> list[Outcome]:
+    """Runs over one service, in a process of its own."""
+    runs.CHILDREN.set_forkserver_preload([runs.__name__])
+    last = max(number for _, number in some)
+    with tempfile.TemporaryDirectory(prefix="faults-") as folder, place(Path(folder) / "runs", bare, last + 1) as run:
+        return [run(cell, number) for cell, number in some]
+
+
+def count(outcomes: Iterable[Outcome]) -> dict[str, int]:
+    """What a cell shows."""
+    found = list(outcomes)
+    return {
+        "runs": len(found),
+        "wrong": sum(bool(outcome.wrong) for outcome in found),
+        "by hand": sum(outcome.by_hand for outcome in found),
+        "doubled": sum(outcome.doubled for outcome in found),
+    }
+
+
+def table(cells: dict[Cell, dict[str, int]]) -> Iterator[str]:
+    """A line for each kind of target and operation, a column for each moment."""
+    columns = {moment: f"({letter}) {moment}" for letter, moment in zip("abcdefg", MOMENTS, strict=True)}
+    yield from columns.values()
+    yield f"{'target':<16}{'operation':<11}" + "".join(f"{name[:3]:<28}" for name in columns.values())
+    for target in (WITH_ADDITIONS, BARE):
+        for operation in dict.fromkeys(cell.operation for cell in CELLS):
+            if why := NO_CELLS.get((target, operation)):
+                yield f"{target:<16}{operation:<11}none: {why}"
+                continue
+            shown = [cells[Cell(target, operation, moment)] for moment in MOMENTS]
+            texts = [", ".join([f"{s['runs']}", *(f"{s[n]} {n}" for n in SHOWN if s[n])]) for s in shown]
+            yield f"{target:<16}{operation:<11}" + "".join(f"{text:<28}" for text in texts)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=2_000, help="how many in all, at least")
+    parser.add_argument("--at-once", type=int, default=2)
+    options = parser.parse_args()
+    began = time.monotonic()
+    outcomes: dict[Cell, list[Outcome]] = defaultdict(list)
+    with ProcessPoolExecutor(options.at_once) as pool:
+        for done in as_completed([pool.submit(part, *each) for each in parts(options.runs)]):
+            for outcome in done.result():
+                outcomes[outcome.cell].append(outcome)
+            print(f"\r{sum(map(len, outcomes.values())):,} runs", end="", file=sys.stderr, flush=True)
+    print(file=sys.stderr)
+    cells = {cell: count(outcomes[cell]) for cell in CELLS}
+    wrong = [asdict(outcome) for some in outcomes.values() for outcome in some if outcome.wrong]
+    print("\n".join(table(cells)))
+    print("\n".join(f"{each['cell']} run {each['number']}: {each['wrong'][:3]}" for each in wrong))
+    document = {
+        "runs": sum(cell["runs"] for cell in cells.values()),
+        "seconds": round(time.monotonic() - began),
+        "cells": [{**cell._asdict(), **counts} for cell, counts in cells.items()],
+        "wrong": wrong,
+    }
+    (HERE / "faults.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    print(f"{document['runs']:,} runs in {document['seconds']:,} s, {len(wrong)} with something wrong")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,53 @@
+"""The fault table: what goes wrong between importer and service, at every moment of every operation.
+
+LEDGER-01 and EXTRA-05 are proved by each cell, LEDGER-05 and LEDGER-06 by what is looked up, LEDGER-08 by the updates.
+"""
+
+from contextlib import ExitStack
+
+import pytest
+
+from tests.faults import runs
+from tests.faults.proxy import MOMENTS, OPERATIONS
+from tests.faults.runs import BARE, CELLS, NO_CELLS, TWICE, WITH_ADDITIONS, Cell, place
+
+RUNS_A_CELL = 5
+LARGEST = len(CELLS) * (1 + RUNS_A_CELL)
+OF_CELLS = [(target, operation) for target in (WITH_ADDITIONS, BARE) for operation in OPERATIONS]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """Does one run of a cell, by its number; a service for each kind of target, for all of them."""
+    runs.CHILDREN.set_forkserver_preload([runs.__name__])
+    folder = tmp_path_factory.mktemp("faults")
+    with ExitStack() as stack:
+        places = {bare: stack.enter_context(place(folder / str(bare), bare, LARGEST)) for bare in (False, True)}
+        yield lambda cell, number: places[cell.bare](cell, number)
+
+
+def agree(run, operation, runs_a_cell, first):
+    """Runs in each cell of `(target, operation)`; what is wrong fails the test by its cell and number."""
+    for cell in (cell for cell in CELLS if cell[:2] == operation):
+        for number in range(runs_a_cell):
+            outcome = run(cell, first + CELLS.index(cell) * runs_a_cell + number)
+            assert outcome.wrong == [], (cell, outcome.number)
+            assert not outcome.doubled or cell == Cell(BARE, "create", TWICE)
+
+
+def test_the_table_has_every_cell_that_can_be():
+    """LEDGER-01"""
+    assert len(CELLS) == len(MOMENTS) * (len(OF_CELLS) - len(NO_CELLS)) == 56
+
+
+@pytest.mark.parametrize("operation", [each for each in OF_CELLS if each not in NO_CELLS], ids=", ".join)
+def test_store_ledger_and_source_agree_after_a_fault_at_any_moment(run, operation):
+    """LEDGER-01, LEDGER-05, LEDGER-06, LEDGER-08, EXTRA-05: to the row and the cent."""
+    agree(run, operation, 1, first=0)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("operation", [each for each in OF_CELLS if each not in NO_CELLS], ids=", ".join)
+def test_the_same_with_other_rows_and_dice(run, operation):
+    """LEDGER-01, LEDGER-05, LEDGER-06, LEDGER-08, EXTRA-05: five runs in each cell."""
+    agree(run, operation, RUNS_A_CELL, first=len(CELLS))
