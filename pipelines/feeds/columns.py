@@ -14,6 +14,7 @@ from typing import Literal
 from fhir_service.interface.datatypes import CONTROLS, ID_PATTERN, instant_text, normal_time, parse_date
 from pipelines.feeds.numbers import PLAIN, Numbers
 
+Ambiguous = Literal["reject", "earlier", "later"]
 Shape = Literal["key", "text", "code", "amount", "number", "time", "labels", "comments", "answers"]
 MISSING = "the column is required and empty here"
 
@@ -48,11 +49,15 @@ class Column:
 
 @dataclass(frozen=True)
 class Conventions:
-    """How a feed writes times and numbers: the zone of times without an offset, and formats beside ISO 8601."""
+    """How a feed writes times and numbers: the zone of times without an offset, and formats beside ISO 8601.
+
+    ambiguous: which moment a local time is that the clocks show twice, or skip.
+    """
 
     zone: tzinfo
     dates: tuple[str, ...] = ()
     numbers: Numbers = PLAIN
+    ambiguous: Ambiguous = "reject"
 
 
 Converter = Callable[[str], object]
@@ -155,18 +160,18 @@ def number(text: str, numbers: Numbers = PLAIN) -> object:
 def time(text: str, conventions: Conventions) -> object:
     """A date as it is; a datetime as the same instant in UTC."""
     text = text.strip()
-    readers: list[Callable[[str, tzinfo], str | Fault]] = [_iso_time]
+    readers: list[Callable[[str, Conventions], str | Fault]] = [_iso_time]
     readers += [partial(_formatted_time, form) for form in conventions.dates]
     for read in readers:
         try:
-            return read(text, conventions.zone)
+            return read(text, conventions)
         except (ValueError, OverflowError):
             continue
     forms = " or ".join(["ISO 8601", *conventions.dates])
     return Fault("FEED-FILE-09", f"no date or time that exists in the calendar, written as {forms}")
 
 
-def _iso_time(text: str, zone: tzinfo) -> str | Fault:
+def _iso_time(text: str, conventions: Conventions) -> str | Fault:
     if len(text) == 10:
         return parse_date(text).isoformat()
     match = _ISO_TIME.fullmatch(text)
@@ -175,29 +180,32 @@ def _iso_time(text: str, zone: tzinfo) -> str | Fault:
     day, minute, second, fraction, offset = match.groups()
     micros = f".{(fraction + '00000')[:6]}" if fraction and second else ""
     offset = "" if not offset else "+00:00" if offset in "Zz" else offset
-    return _instant(datetime.fromisoformat(f"{day}T{minute}{second or ':00'}{micros}{offset}"), zone)
+    return _instant(datetime.fromisoformat(f"{day}T{minute}{second or ':00'}{micros}{offset}"), conventions)
 
 
-def _formatted_time(form: str, text: str, zone: tzinfo) -> str | Fault:
+def _formatted_time(form: str, text: str, conventions: Conventions) -> str | Fault:
     found = datetime.strptime(text, form)  # noqa: DTZ007 - made aware in the feed's zone
     if any(part in form for part in ("%H", "%I", "%X", "%c")):
-        return _instant(found, zone)
+        return _instant(found, conventions)
     return found.date().isoformat()
 
 
-def _instant(found: datetime, zone: tzinfo) -> str | Fault:
-    """In UTC. A local time that the clock skips, or shows twice, is a fault: nobody can say which moment is meant."""
+def _instant(found: datetime, conventions: Conventions) -> str | Fault:
+    """In UTC. A local time that the clock skips, or shows twice, is one of two moments: the feed may say which."""
     if found.tzinfo is None:
-        found = found.replace(tzinfo=zone)
-        first, second = found.utcoffset(), found.replace(fold=1).utcoffset()
-        if first is not None and second is not None and first != second:
-            what = _SKIPPED if first < second else _TWICE
-            return Fault("FEED-FILE-09", what.format(zone=zone))
+        both = [found.replace(tzinfo=conventions.zone, fold=fold).astimezone(UTC) for fold in (0, 1)]
+        if both[0] != both[1] and conventions.ambiguous == "reject":
+            what = _SKIPPED if both[0] > both[1] else _TWICE
+            return Fault("FEED-FILE-09", what.format(zone=conventions.zone))
+        found = max(both) if conventions.ambiguous == "later" else min(both)
     return instant_text(found)
 
 
 _SKIPPED = "a local time that does not exist: the clocks of {zone} skip it when they are put forward"
-_TWICE = "a local time that comes twice: the clocks of {zone} are put back over it; with its offset it is clear"
+_TWICE = (
+    "a local time that comes twice: the clocks of {zone} are put back over it; with its offset it is clear, "
+    "or by what the feed file says (ambiguous)"
+)
 
 
 def labels(found: object) -> object:

@@ -44,7 +44,8 @@ class Mapper:
     def __init__(self, feed: Feed, header: Sequence[str] | None, file_name: str) -> None:
         self.feed = feed
         self._numbers = numbers_of(feed.file)
-        self._conventions = Conventions(ZoneInfo(feed.file.timezone), feed.file.dates, self._numbers)
+        zone = ZoneInfo(feed.file.timezone)
+        self._conventions = Conventions(zone, feed.file.dates, self._numbers, feed.file.ambiguous)
         self._form = Form(header, feed.file.empty, self._numbers)
         if header is not None:
             _check_header(feed, header, file_name)

@@ -192,6 +192,7 @@ class FeedFile(Part):
     header: Annotated[int, Field(ge=0, le=1000)] = 1
     empty: tuple[str, ...] = ()
     timezone: str = "UTC"
+    ambiguous: Literal["reject", "earlier", "later"] = "reject"
     dates: tuple[str, ...] = ()
     decimal: Literal[".", ","] = "."
     thousands: Literal["", ".", ",", " ", "'"] = ""

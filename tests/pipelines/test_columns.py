@@ -1,5 +1,6 @@
 """Cells as values: amounts to the cent, times in the feed's zone, references."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from zoneinfo import ZoneInfo
@@ -51,6 +52,22 @@ def test_what_is_no_plain_amount_is_a_fault(text: str) -> None:
 def test_a_time_is_taken_in_the_zone_and_formats_of_its_feed(text: str, found: str) -> None:
     """FEED-FILE-07, FEED-FILE-08."""
     assert time(text, BERLIN) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "earlier", "later"),
+    [
+        ("2024-10-27 02:30", "2024-10-27T00:30:00+00:00", "2024-10-27T01:30:00+00:00"),
+        ("2024-03-31 02:30", "2024-03-31T00:30:00+00:00", "2024-03-31T01:30:00+00:00"),
+        ("31.03.2024 03:00", "2024-03-31T01:00:00+00:00", "2024-03-31T01:00:00+00:00"),
+    ],
+)
+def test_a_feed_may_say_which_moment_a_local_time_is_that_comes_twice_or_not_at_all(
+    text: str, earlier: str, later: str
+) -> None:
+    """FEED-FILE-07."""
+    assert time(text, replace(BERLIN, ambiguous="earlier")) == earlier
+    assert time(text, replace(BERLIN, ambiguous="later")) == later
 
 
 @pytest.mark.parametrize(
