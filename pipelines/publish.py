@@ -45,9 +45,11 @@ MACROS = (
     "CREATE TEMP MACRO dollars(cents) AS (cents::DECIMAL(14, 0) * 0.01::DECIMAL(3, 2))::DECIMAL(12, 2)",
     # A date, a month or a year alone is the start of that UTC day, month or year. FHIR's years have four digits: what
     # lies beyond, such as `infinity`, would also break readers.
-    """CREATE TEMP MACRO moment(said) AS list_filter(
-        [try_cast(CASE length(said) WHEN 4 THEN said || '-01-01' WHEN 7 THEN said || '-01' ELSE said END AS TIMESTAMPTZ)],
-        lambda at: at BETWEEN '0001-01-01 00:00:00+00' AND '9999-12-31 23:59:59.999999+00')[1]""",
+    """CREATE TEMP MACRO moment(said) AS list_filter([try_cast(
+        CASE WHEN NOT regexp_matches(said, '^[0-9]{4}(-|$)') THEN NULL
+            WHEN length(said) = 4 THEN said || '-01-01' WHEN length(said) = 7 THEN said || '-01' ELSE said END
+            AS TIMESTAMPTZ)],
+        lambda each: each BETWEEN '0001-01-01 00:00:00+00' AND '9999-12-31 23:59:59.999999+00')[1]""",
     """CREATE TEMP MACRO reference_id(reference, kind) AS
         nullif(regexp_extract(reference, '(?:^|/)' || kind || '/([^/]+)', 1), '')""",
     """CREATE TEMP MACRO reference_ids(refs, kind) AS list_filter(

@@ -195,7 +195,7 @@ class _Reader:
         if not isinstance(entries, list):
             raise self._odd("its `entry` is no list")
         reports = [r for place, entry in enumerate(entries, 1) if (r := self._report(entry, place)) is not None]
-        new = [_row(report) for report in reports if self._is_new(report["id"])]
+        new = [self._row(report) for report in reports if self._is_new(report["id"])]
         self._stale = 0 if new else self._stale + 1
         if self._stale == STALE_PAGES:
             raise self._odd(f"the {STALE_PAGES} pages up to it brought nothing new, and still there is a next one")
@@ -221,6 +221,13 @@ class _Reader:
             raise self._odd(f"its entry {place} has no FHIR id")
         return resource
 
+    def _row(self, report: dict[str, Any]) -> Row:
+        try:
+            body = orjson.dumps(without_signatures(report), option=orjson.OPT_SORT_KEYS)
+        except orjson.JSONEncodeError as error:  # nested too deeply, or a number too large: no text of the report
+            raise self._odd(f"report {report['id']} cannot be kept ({error})") from None
+        return report["id"], hashlib.sha256(body).hexdigest(), body.decode()
+
     def _is_new(self, report_id: str) -> bool:
         before = len(self._seen)
         self._seen.add(report_id)
@@ -228,11 +235,6 @@ class _Reader:
 
     def _odd(self, why: str) -> SweepIncomplete:
         return SweepIncomplete(f"page {self.pages}: {why}")
-
-
-def _row(report: dict[str, Any]) -> Row:
-    body = orjson.dumps(without_signatures(report), option=orjson.OPT_SORT_KEYS)
-    return report["id"], hashlib.sha256(body).hexdigest(), body.decode()
 
 
 def _table(rows: list[Row]) -> pa.Table:

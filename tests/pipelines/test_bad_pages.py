@@ -42,6 +42,10 @@ def entries(*resources: object) -> dict[str, Any]:
     return page(next=None, total=len(resources), entry=[{"resource": each} for each in resources])
 
 
+def nested(depth: int) -> dict[str, Any]:
+    return {"extension": [nested(depth - 1)] if depth else [{"valueString": PATIENT_DATA}]}
+
+
 WHOLE = [page("a", "b", next=1), page("c", "d")]
 READS: dict[str, list[Page]] = {
     "a page comes twice": [page("a", "b", next=1), page("a", "b", next=2), page("c", "d")],
@@ -113,6 +117,10 @@ FAILS: dict[str, tuple[list[Page], str]] = {
     "a report has no id": (
         [entries(report("a"), {"resourceType": "DiagnosticReport", "conclusion": PATIENT_DATA})],
         "page 1: its entry 2 has no FHIR id",
+    ),
+    "a report is nested without end": (
+        [entries(report("a"), report("b", **nested(300)))],
+        "page 1: report b cannot be kept (Recursion limit reached)",
     ),
     "a report's id is none": ([entries(report(PATIENT_DATA))], "page 1: its entry 1 has no FHIR id"),
 }
