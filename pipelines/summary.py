@@ -14,6 +14,7 @@ COUNTED = (
     "lines header not_taken records accepted rejected created adopted unchanged updated superseded skipped refused"
     " in_doubt"
 ).split()
+COLUMNS_SHOWN = 40
 ALWAYS = ("records", "accepted", "rejected", "created", "unchanged")
 LANDED = ("created", "adopted", "unchanged", "updated", "superseded", "in_doubt", "waiting")
 AMOUNTS = ("amount_received", "amount_accepted", "amount_created")
@@ -140,7 +141,9 @@ def _notes(result: Result) -> Iterable[str]:
     if result.waiting and result.state == "running":
         yield f"{name}: {result.waiting:,} rows wait for the next import"
     if result.unnamed_columns:
-        yield f"{name}: columns that the feed does not name: {', '.join(result.unnamed_columns)}"
+        more = len(result.unnamed_columns) - COLUMNS_SHOWN
+        shown = [*result.unnamed_columns[:COLUMNS_SHOWN], *([f"and {more:,} more"] if more > 0 else [])]
+        yield f"{name}: columns that the feed does not name: {', '.join(shown)}"
 
 
 def _by_rule(counts: Mapping[str, int]) -> str:

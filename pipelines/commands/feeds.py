@@ -35,7 +35,8 @@ def feeds_check(options: Options, files: tuple[Path, ...], sample: Path | None, 
         try:
             found.append(load_feed(file))
         except FeedError as error:
-            click.echo(f"chartferry: {error}", err=True)
+            for line in error.all:
+                click.echo(f"chartferry: {line}", err=True)
             code = UNREADABLE
     for feed in found:
         click.echo("\n".join(feed_lines(feed)))

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from pipelines.feeds.crosswalks import BadCrosswalk, read_csv, read_database
 from pipelines.feeds.kinds import kind_of
-from pipelines.feeds.locate import line_of
+from pipelines.feeds.mistakes import at_line, mistakes
 from pipelines.feeds.names import values_of, walk_all
 from pipelines.feeds.record import Kind
 from pipelines.feeds.rules import BadFeed, check_feed
@@ -26,7 +26,14 @@ CONTROL = ".control.json"
 
 
 class FeedError(Exception):
-    """A feed file that cannot be used, or two that want the same file: one line with file and key."""
+    """A feed file that cannot be used, or two that want the same file: one line with file and key.
+
+    all: the lines of everything that is wrong with the file, that one first.
+    """
+
+    def __init__(self, first: str, *others: str) -> None:
+        super().__init__(first)
+        self.all = (first, *others)
 
 
 @dataclass(frozen=True)
@@ -143,11 +150,11 @@ def load_feed(path: Path, builtin: bool = False, environ: Mapping[str, str] = os
         check_feed(file)
         tables = {walk: read_csv(path.parent, walk) for walk in _crosswalks(file) if walk.file}
     except ValidationError as error:
-        raise FeedError(f"{path.name}: {_first_error(error, text)}") from None
+        raise FeedError(*(f"{path.name}: {line}" for line in mistakes(error, text))) from None
     except BadFeed as error:
-        raise FeedError(f"{path.name}: {error}{_at(text, error.path)}") from None
+        raise FeedError(*(f"{path.name}: {each}{at_line(text, each.path)}" for each in error.all)) from None
     except BadCrosswalk as error:
-        raise FeedError(f"{path.name}: {error}") from None
+        raise FeedError(f"{path.name}: {error}{_line_with(text, str(error))}") from None
     return Feed(file, path, builtin, tables, _hash(file, tables), environ)
 
 
@@ -175,17 +182,11 @@ def _with_maps(given: Any, maps: Any = None, at: tuple[str, ...] = ()) -> Any:
     return found
 
 
-def _first_error(error: ValidationError, text: str) -> str:
-    found = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    path = [part for part in found["loc"] if not (isinstance(part, str) and part.startswith("function-"))]
-    place = ".".join(str(part) for part in path) or "the file"
-    message = found["msg"].removeprefix("Value error, ")
-    return f"{place}: {message}{_at(text, path or message.partition(':')[0].split('.'))}"
-
-
-def _at(text: str, path: Sequence[object]) -> str:
-    line = line_of(text, path)
-    return f" (line {line})" if line else ""
+def _line_with(text: str, error: str) -> str:
+    """The line that names the crosswalk of an error."""
+    name = error.removeprefix("crosswalk ").partition(":")[0]
+    lines = (number for number, line in enumerate(text.splitlines(), 1) if name in line.partition("#")[0])
+    return f" (line {line})" if (line := next(lines, None)) else ""
 
 
 def _crosswalks(file: FeedFile) -> list[Crosswalk]:

@@ -11,20 +11,24 @@ LISTS = ("columns.labels", "questions.")
 
 
 class BadFeed(Exception):
-    """Something wrong in a feed file: the keys that lead to it, and a sentence."""
+    """Something wrong in a feed file: the keys that lead to it, and a sentence. all: it and what else is wrong."""
 
     def __init__(self, path: tuple[str, ...], message: str) -> None:
         super().__init__(f"{'.'.join(path)}: {message}")
         self.path = path
+        self.all: tuple[BadFeed, ...] = (self,)
 
 
 def check_feed(file: FeedFile) -> None:
-    """Raises BadFeed for the first thing that is wrong."""
-    for problem in _problems(file):
-        raise problem
+    """Raises BadFeed for the first thing that is wrong, with all the others."""
+    if problems := tuple(_problems(file)):
+        problems[0].all = problems
+        raise problems[0]
 
 
 def _problems(file: FeedFile) -> Iterator[BadFeed]:
+    for pattern in sorted({pattern for pattern in file.files if file.files.count(pattern) > 1}):
+        yield BadFeed(("files",), f"{pattern} stands there more than once")
     yield from _columns(file)
     yield from _names(file)
     for place, value in values_of(file):

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from pipelines.cli import run
 from pipelines.feeds.catalog import FeedError, load_feed
 from pipelines.feeds.locate import line_of
 
@@ -33,7 +34,10 @@ def load(folder: Path, text: str) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (('"AMOUNT"', '{ column = "A", scael = 1 }'), "columns.amount.scael: Extra inputs are not permitted (line 12)"),
+        (
+            ('"AMOUNT"', '{ column = "A", scael = 1 }'),
+            "columns.amount.scael: no such key; did you mean scale? (line 12)",
+        ),
         (('"AMOUNT"', '{ column = "A", split = ";" }'), "columns.amount: split goes with a column of labels or of a"),
         (('"AMOUNT"', '{ list = ["A"] }'), "columns.amount: list goes with labels and questions (line 12)"),
         (('"AMOUNT"', '{ column = "A", by = "display" }'), "columns.amount: by goes with questions (line 12)"),
@@ -41,8 +45,8 @@ def load(folder: Path, text: str) -> None:
         (('"AMOUNT"', "0"), "columns.amount: a column's name, its position (1 is the first) or a table is expected"),
         (('"AMOUNT"', "true"), "columns.amount: a column's name, its position (1 is the first) or a table is"),
         (('["DATE", "DAY"]', '["DATE", 1.5]'), "columns.paid_on.first.1: a column's name, its position"),
-        (("[take]", "[taek]"), "taek: Extra inputs are not permitted (line 6)"),
-        (('"P"', "[1]"), "take.Type of row.is.0: Input should be a valid string (line 7)"),
+        (("[take]", "[taek]"), "taek: no such key; did you mean take? (line 6)"),
+        (('"P"', "[1]"), "take.Type of row.is.0: a text is expected (line 7)"),
         (('"%d.%m.%Y"', '"%d.%m"'), "dates: '%d.%m' is no format of a date (such as %d.%m.%Y %H:%M) (line 4)"),
         (('"%d.%m.%Y"', '"%Q"'), "dates: '%Q' is no format of a date"),
         (("[take]", 'decimal = ";"\n[take]'), "decimal: Input should be '.' or ',' (line 6)"),
@@ -51,9 +55,22 @@ def load(folder: Path, text: str) -> None:
         (("[take]", 'delimiter = "\\""\n[take]'), "the file: delimiter, quote and escape: three different characters"),
         (("[take]", "header = 0\n[take]"), "take.Type of row: without a header (header = 0) a column is its position"),
         (("[take]", "[questions]\na = 1\n[take]"), "the file: questions: goes with kind = 'answers' (line 6)"),
-        (("[take]", '[trailer]\nrows = "N"\n[take]'), "trailer.when: Field required (line 6)"),
+        (("[take]", '[trailer]\nrows = "N"\n[take]'), "trailer.when: required, and not there (line 6)"),
         (("[take]", 'encoding = "idna"\n[take]'), "encoding: no encoding that Python knows"),
         (("[take]", 'format = "csv"\nresources = true\n[take]'), None),
+        (("[take]", 'header = "two"\n[take]'), "header: a whole number is expected (line 6)"),
+        (("[take]", "empty = 5\n[take]"), "empty: a list is expected (line 6)"),
+        (("[take]", "take = 5\n[maps.x]"), "take: a table is expected (line 6)"),
+        (('"till*.csv"', '["a*", "till*.csv", "a*"]'), "files: a* stands there more than once (line 3)"),
+        (('"AMOUNT"', '{ column = "A", when = { B = { iss = "x" } } }'), "columns.amount.when.B.iss: no such key; did"),
+        (
+            ('{ column = "PATIENT" }', '{ column = "P", crosswalk = { file = "w.csv", form = "a", to = "b" } }'),
+            "columns.patient_id.crosswalk.form: no such key; did you mean from? (line 11)",
+        ),
+        (
+            ('{ column = "PATIENT" }', '{ column = "P", crosswalk = { file = "none.csv", from = "a", to = "b" } }'),
+            "crosswalk none.csv: cannot be read: No such file or directory (line 11)",
+        ),
     ],
 )
 def test_an_error_names_file_key_and_line(change: tuple[str, str], message: str | None, tmp_path: Path) -> None:
@@ -90,3 +107,23 @@ def test_an_entry_of_an_array_of_tables_is_found_by_its_number() -> None:
     text = "[[comments]]\ntext = 1\n\n[[comments]]\ntext = 2\n'odd key'.x = 3\n"
     assert [line_of(text, ("comments", number, "text")) for number in (0, 1)] == [2, 5]
     assert line_of(text, ("comments", 1, "odd key", "x")) == 6
+
+
+def test_a_check_tells_of_every_mistake_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """FEED-FILE-08, CLI-CMD-14."""
+    path = tmp_path / "till.toml"
+    path.write_text(FEED.replace("dates", "datse").replace('kind = "payments"', 'kind = "money"'))
+    assert run(["feeds", "check", str(path)]) == 4
+    assert capsys.readouterr().err.splitlines() == [
+        "chartferry: till.toml: kind: Input should be 'payments', 'answers' or 'tasks' (line 2)",
+        "chartferry: till.toml: datse: no such key; did you mean dates? (line 4)",
+    ]
+    path.write_text(FEED.replace('amount = "AMOUNT"', "price = 3").replace("payment_id", "paymentid"))
+    assert run(["feeds", "check", str(path)]) == 4
+    said = [line.partition(": ")[2].partition(" (")[0] for line in capsys.readouterr().err.splitlines()]
+    assert said == [
+        "till.toml: columns.paymentid: payments have no such column",
+        "till.toml: columns.price: payments have no such column",
+        "till.toml: columns.payment_id: required for payments",
+        "till.toml: columns.amount: required for payments",
+    ]
