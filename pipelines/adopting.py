@@ -138,6 +138,11 @@ def lost_batches(session: Session) -> list[Waiting]:
     return sorted([*unknown, *behind], key=lambda each: _received(each).received_at)
 
 
+def batch_of(waiting: Waiting) -> str:
+    """The name of a received batch."""
+    return _received(waiting).batch_id
+
+
 def _received(waiting: Waiting) -> Received:
     assert waiting.received is not None  # noqa: S101 - these come from their batches
     return waiting.received

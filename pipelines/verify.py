@@ -13,6 +13,7 @@ from typing import Any
 
 import duckdb
 
+from pipelines.adopting import batch_of, lost_batches
 from pipelines.exits import ALL_LOADED, IN_DOUBT, SET_ASIDE
 from pipelines.ledger_tables import NotPossible
 from pipelines.pipeline import lease_of
@@ -74,6 +75,7 @@ class Verified:
     """By resource type: rows that the ledger has there, and cents on both sides. differences: everything else.
 
     without_source: of how many rows the content cannot be compared, since their source rows are purged.
+    lost: batches in the home's folders that the ledger does not know, or knows less of.
     """
 
     rows: dict[str, int] = field(default_factory=dict)
@@ -81,12 +83,13 @@ class Verified:
     target_cents: int = 0
     others: dict[str, int] = field(default_factory=dict)
     without_source: dict[str, int] = field(default_factory=dict)
+    lost: list[str] = field(default_factory=list)
     differences: Differences = field(default_factory=Differences)
 
     @property
     def exit_code(self) -> int:
         kinds = set(self.differences.counts)
-        return IN_DOUBT if "in doubt" in kinds else SET_ASIDE if kinds - {"changed"} else ALL_LOADED
+        return IN_DOUBT if "in doubt" in kinds else SET_ASIDE if self.lost or kinds - {"changed"} else ALL_LOADED
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -95,6 +98,7 @@ class Verified:
             "target_cents": self.target_cents,
             "others": self.others,
             "without_source": self.without_source,
+            "lost": self.lost,
             "counts": dict(self.differences.counts),
             "differences": [asdict(each) for each in self.differences],
             "exit_code": self.exit_code,
@@ -110,7 +114,9 @@ class Verified:
         yield from (each.line() for each in self.differences)
         for kind, count in self.differences.counts.items():
             yield f"{count:,} {kind}: {MEANING[kind]}"
-        if not self.differences.counts:
+        for name in self.lost:
+            yield f"{name}: the ledger does not know it, or not all of it: chartferry verify --adopt"
+        if not self.differences.counts and not self.lost:
             yield "ledger and target agree"
 
 
@@ -121,11 +127,12 @@ def verify_target(session: Session, batch_id: str | None = None) -> Verified:
     """
     if batch_id is not None and session.ledger.batch(session.target, batch_id) is None:
         raise NotPossible(f"{batch_id}: no such batch at this target")
-    verified = Verified()
+    lost = {batch_of(waiting): waiting.feed.resource for waiting in lost_batches(session)}
+    verified = Verified(lost=[name for name in lost if batch_id in (None, name)])
     with lease_of(session), workbench(session.home) as db:
         stage_ledger(db, session)
         for kind in TYPES:
-            if stage_records_of(db, kind):
+            if stage_records_of(db, kind) or kind in lost.values():
                 stage_target(db, session, kind)
                 stage_contents(db, session, kind)
                 _compare(db, kind, batch_id or "", verified)

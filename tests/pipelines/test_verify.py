@@ -209,6 +209,18 @@ def test_an_older_copy_of_the_ledger_sends_nothing_twice(batch, home, target, as
     assert target.stored == before
 
 
+def test_a_lost_ledger_agrees_with_nothing(batch, home, target, asked, chartferry):
+    """CLI-CMD-17: every batch is named, and every resource that shows that an importer made it."""
+    lose_ledger(home)
+    found = asked("verify")
+    assert (found["exit_code"], found["lost"]) == (3, [batch])
+    unknown = {each["resource_id"] for each in found["differences"] if each["kind"] == "unknown"}
+    assert unknown == ({body["id"] for body in target.of("PaymentNotice")} if target.additions else set())
+    out = chartferry("verify")[1]
+    assert f"{batch}: the ledger does not know it, or not all of it: chartferry verify --adopt" in out
+    assert "agree" not in out
+
+
 def test_both_lost_a_ledger_and_a_day_of_the_store_come_right_again(batch, home, target, asked):
     """CLI-CMD-17, CLI-CMD-18: nothing is lost, and nothing is there twice."""
     payments(home, ("k4", "p2", "9.00"), name="payments-b.csv")
