@@ -83,7 +83,7 @@ def as_batch(rows: Sequence[Sequence[Any]], schema: pa.Schema) -> pa.RecordBatch
     return pa.record_batch(arrays, schema=schema)
 
 
-def sorter(spill: Path, memory: str = "128MB") -> "DuckDBPyConnection":
+def sorter(spill: Path, memory: str = "96MB") -> "DuckDBPyConnection":
     """A DuckDB of its own that keeps to this much memory and spills into the folder."""
     import duckdb  # a helper process that only checks chunks does without it
 

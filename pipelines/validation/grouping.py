@@ -14,7 +14,10 @@ from pipelines.spill import BATCH, BATCH_SIZE
 
 
 class Row(NamedTuple):
-    """A row of `MAPPED`, and what is known of its key: the first line that has it, and whether its rows differ."""
+    """A row of `MAPPED`, and what is known of its key: the first line that has it, and whether its rows differ.
+
+    first_line: None for a key of an ungrouped kind that comes once. differs: told of ungrouped kinds.
+    """
 
     line: int
     lines: int
@@ -28,16 +31,20 @@ class Row(NamedTuple):
 
 
 def _query(mapped: Path, kind: Kind) -> str:
-    """The records in the order of sending; of a grouped kind the rows of a record together."""
+    """The records in the order of sending; of a grouped kind the rows of a record together.
+
+    Hashes are compared for keys that come more than once alone: held for every key, they would be most of the memory.
+    """
     file = str(mapped).replace("'", "''")
     order = "first_line, line" if kind.grouped else '"at" nulls last, line' if kind.sort else "line"
-    having = "" if kind.grouped else "having count(*) > 1"
     first = "coalesce(first_line, line) as first_line" if kind.grouped else "first_line"
+    repeats = f"""
+        select key, min(line) as first_line, min(hash) <> max(hash) as differs from '{file}'
+        where key in (select key from '{file}' where key is not null group by key having count(*) > 1) group by key
+    """
+    every = f"select key, min(line) as first_line, false as differs from '{file}' where key is not null group by key"
     return f"""
-        with keys as (
-            select key, min(line) as first_line, min(hash) <> max(hash) as differs
-            from '{file}' where key is not null group by key {having}
-        )
+        with keys as ({every if kind.grouped else repeats})
         select line, lines, key, record, hash, faults, raw, {first}, differs
         from '{file}' left join keys using (key) order by {order}
     """

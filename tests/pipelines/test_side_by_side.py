@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -15,6 +15,7 @@ import pytest
 from pipelines import validate as stage
 from pipelines.validation import grouping, side_by_side
 from pipelines.validation.side_by_side import Helper, SideBySide, processes_for
+from tests.pipelines.helped import make, os_gone
 from tests.pipelines.test_golden import CASES, GOLDEN, validated
 
 FILES = ("accepted.parquet", "rejects.parquet", "skipped.parquet")
@@ -76,21 +77,6 @@ def test_a_chunk_never_cuts_a_record(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 # -- the processes
-
-
-def doubled(number: int) -> int:
-    return 2 * number
-
-
-def make(do: Callable[[int], int] = doubled) -> Callable[[int], int]:
-    return do
-
-
-def os_gone(number: int) -> int:
-    """Ends a helper in the middle of a chunk; here it only doubles."""
-    if os.environ.get("HELPED"):
-        os._exit(1)
-    return 2 * number
 
 
 def test_results_come_in_the_order_of_the_chunks(all_helped: None) -> None:
