@@ -16,6 +16,7 @@ from fhir_service import checks, reference
 from fhir_service.auth import EVERYTHING, ScopeError, UnknownClient
 from fhir_service.door import HEADER, Arguments, CommandError, Result
 from fhir_service.interface.outcomes import AUTHENTICATION, NOT_SUPPORTED, FhirError
+from fhir_service.loadable.reading import ForeignFile, files, refuse_foreign
 from fhir_service.service import Service
 from fhir_service.settings import Settings
 from fhir_service.store.dialects import DuckDb
@@ -27,8 +28,9 @@ def _load(service: Service, arguments: Arguments) -> Result:
     """`counts` by type, how many were refused and the file that names them (None when none was)."""
     paths = [Path(path) for path in arguments["paths"]]
     try:
+        refuse_foreign(files(paths))
         report = reference.load(paths, service.writer, service.store, service.clock, service.new_id, service.site)
-    except FileNotFoundError as error:
+    except (FileNotFoundError, ForeignFile) as error:
         raise CommandError(str(error)) from None
     file = Path(arguments["refused"]) if arguments.get("refused") else _refused_file(service.settings)
     if report["refused"]:

@@ -8,6 +8,7 @@ import re
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +19,13 @@ SUFFIXES = (".ndjson", ".ndjson.gz", ".json")
 # Text in which a control character, half a character or a null can hide; only then is it looked for value by value.
 _SUSPICIOUS = re.compile(rb"null|\\u00[01789]|\\u[dD][89a-fA-F]|\\[bf]|\x7F|\xC2[\x80-\x9F]")
 _HALVES = re.compile(r"[\uD800-\uDFFF]")
+_UNREADABLE = "the file cannot be read from here on"
+_TRIED = 10
 _ID = re.compile(rf"{ID_PATTERN}\Z", re.ASCII)
+
+
+class ForeignFile(Exception):
+    """A file that is no reference data. The message names it, and the line and what is wrong there."""
 
 
 class Flaw(NamedTuple):
@@ -71,6 +78,17 @@ def files(paths: Iterable[Path]) -> list[Path]:
     return found
 
 
+def refuse_foreign(paths: Iterable[Path]) -> None:
+    """Raises ForeignFile for a file that holds no reference data at all: none of its first texts is a JSON object."""
+    for path in paths:
+        first = list(islice(records(path), _TRIED))
+        if first and all(record.flaws and not record.flaws[0].expression for record in first):
+            text = first[0].flaws[0].text
+            if text == _UNREADABLE:
+                raise ForeignFile(f"{path} cannot be read; nothing is loaded")
+            raise ForeignFile(f"{path} is not NDJSON; nothing is loaded. Line {first[0].line}: {text}")
+
+
 def records(path: Path) -> Iterator[Record]:
     """The records of a file in its order. A file that breaks off ends with a record that is refused."""
     line = 0
@@ -79,7 +97,7 @@ def records(path: Path) -> Iterator[Record]:
             for line, raw in _texts(path, stream):
                 yield _record(str(path), line, raw)
     except (OSError, EOFError, zlib.error):
-        yield Record(str(path), line + 1, flaws=[Flaw("", "the file cannot be read from here on")])
+        yield Record(str(path), line + 1, flaws=[Flaw("", _UNREADABLE)])
 
 
 def _texts(path: Path, lines: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:

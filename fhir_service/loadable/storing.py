@@ -13,7 +13,7 @@ from fhir_service.interface.datatypes import dump_json, parse_instant
 from fhir_service.loadable import questionnaires
 from fhir_service.loadable.examining import Ready
 from fhir_service.loadable.reading import Flaw
-from fhir_service.store.dialects import Dialect
+from fhir_service.store.dialect import Dialect
 from fhir_service.store.tables import BODIES, CHARGE, DOCUMENT, NOTE, RECORD
 from fhir_service.store.view import Changes, Current
 

@@ -1,71 +1,19 @@
-"""What differs between the databases: opening, adding many rows, looking up many keys, who else may write.
-
-Everything else is SQLAlchemy over the same tables. DuckDB stands here, PostgreSQL in `postgresql.py`.
-"""
+"""DuckDB as the store of one process, and which database a store's name stands for."""
 
 import os
 import re
 import shutil
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import duckdb
 from sqlalchemy import Connection, Engine, Table, create_engine
 from sqlalchemy.exc import DBAPIError
 
+from fhir_service.store.dialect import Dialect, Row
 from fhir_service.store.digests import Digests
 from fhir_service.store.tables import digest
-
-Row = tuple[Any, ...]
-
-
-class Dialect(Protocol):
-    """One kind of database."""
-
-    shared: bool
-    """Whether other processes may write to the same store."""
-
-    def open(self, create: bool) -> Engine:
-        """An engine on the database, made when missing. Raises StoreBusy, FileNotFoundError or OSError."""
-
-    def reader(self, engine: Engine, several: bool) -> Engine:
-        """The same connections for reading: one statement, or several that see one state of the store."""
-
-    def has_store(self, connection: Connection) -> bool:
-        """Whether the database holds a store. What follows in the transaction, no other process does at once."""
-
-    def prepare(self, connection: Connection) -> None:
-        """Before the tables of a new store are made."""
-
-    def complete(self, connection: Connection) -> None:
-        """After the tables of a new store were made."""
-
-    def lock(self, connection: Connection) -> int | None:
-        """Makes the transaction the only one that writes, to its end; the highest number given to a resource so far.
-
-        None where this process alone writes and need not ask.
-        """
-
-    def passing(self, error: BaseException) -> bool:
-        """Whether a failure may pass: a connection that was lost, a deadlock."""
-
-    def append(self, connection: Connection, table: Table, rows: Sequence[Row], columns: Sequence[str]) -> None:
-        """Appends rows whose values stand in the order of `columns`, within the connection's transaction."""
-
-    def change(self, connection: Connection, table: Table, rows: Sequence[Row], columns: Sequence[str]) -> None:
-        """Changes rows by their key, the first of `columns`; the others are set. One statement."""
-
-    def among(
-        self,
-        connection: Connection,
-        table: Table,
-        key: str,
-        keys: Collection[Any],
-        columns: Sequence[str],
-        where: str = "true",
-    ) -> list[Row]:
-        """The rows whose `key` is one of `keys`, in one statement."""
 
 
 class StoreBusy(Exception):
@@ -79,6 +27,8 @@ class StoreBusy(Exception):
         )
 
 
+HOMES_OWN = "service.duckdb"
+"""What the store in a home folder is called."""
 _LARGEST_LOG = "128MB"
 """What commits may leave in the log before it is worked into the file, which takes longer the larger the store is."""
 
@@ -104,11 +54,19 @@ class DuckDb:
         if not self._path.exists():
             if not create:
                 raise FileNotFoundError(f"there is no store at {self._path}")
-            self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._make_folder()
         engine = self._engine()
         shutil.rmtree(self._spill, ignore_errors=True)
         self._path.chmod(0o600)
         return engine
+
+    def _make_folder(self) -> None:
+        """The folder of a home's own store may be missing; any other one is a slip of the pen."""
+        folder = self._path.parent
+        if self._path.name == HOMES_OWN:
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        elif not folder.is_dir():
+            raise FileNotFoundError(f"there is no folder {folder}: make it, or name the store elsewhere")
 
     def copy(self, target: Path) -> None:
         """Copies the file and its log, which is consistent while nothing writes: call it in the writer's thread."""

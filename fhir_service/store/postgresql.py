@@ -11,7 +11,7 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.schema import CreateColumn
 
 from fhir_service.interface.registry import RESOURCES
-from fhir_service.store.dialects import Row
+from fhir_service.store.dialect import Row
 from fhir_service.store.expressions import ANY_CASE, HEAD
 from fhir_service.store.tables import BODIES, SIDES, metadata, single
 

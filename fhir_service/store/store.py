@@ -9,7 +9,8 @@ from sqlalchemy import Connection, Engine, func, insert, select
 from sqlalchemy.exc import DBAPIError
 
 from fhir_service.interface.outcomes import UNAVAILABLE, FhirError
-from fhir_service.store.dialects import Dialect, dialect_of
+from fhir_service.store.dialect import Dialect
+from fhir_service.store.dialects import dialect_of
 from fhir_service.store.migrations import migrate
 from fhir_service.store.tables import BODIES, SCHEMA_VERSION, STORE, metadata
 

@@ -17,7 +17,7 @@ from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.resources.questionnaire import Questionnaire
 from fhir_service.interface.site import Site
 from fhir_service.interface.vocabulary import Resource
-from fhir_service.store.dialects import Dialect, Row
+from fhir_service.store.dialect import Dialect, Row
 from fhir_service.store.tables import (
     ACCOUNT,
     ALLOCATION,

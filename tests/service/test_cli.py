@@ -372,6 +372,26 @@ def test_refused_records_are_named_in_a_file_and_the_exit_code(store, tmp_path):
     assert not refused_file.exists()
 
 
+@pytest.mark.parametrize(("name", "content"), [("notes.ndjson", b"Dear all,\n"), ("p.ndjson.gz", b"not zipped")])
+def test_a_file_that_is_no_reference_data_is_one_line_and_loads_nothing(store, tmp_path, name, content):
+    """CLI-SVC-05, CLI-SVC-07: what an earlier load refused stays listed."""
+    refused_file = store.with_name("s.duckdb.refused.ndjson")
+    refused_file.write_text("earlier\n")
+    file = tmp_path / name
+    file.write_bytes(content)
+    result = called("load", "--store", store, file)
+    assert (result.exit_code, str(file) in result.stderr, result.stderr.count("\n")) == (1, True, 1)
+    assert refused_file.read_text() == "earlier\n"
+
+
+def test_a_store_in_a_folder_that_is_not_there_is_not_made(tmp_path):
+    missing = tmp_path / "missing"
+    result = called("client", "add", "--name", "n", "--store", missing / "x.duckdb")
+    assert (result.exit_code, str(missing) in result.stderr, result.stderr.count("\n")) == (1, True, 1)
+    assert not missing.exists()
+    assert called("client", "add", "--name", "n", "--store", missing / "service.duckdb").exit_code == 0
+
+
 def test_a_store_that_is_not_there_is_not_made_by_looking(store):
     for command in (("check",), ("client", "list"), ("client", "revoke", "x")):
         result = called(*command, "--store", store)

@@ -1,0 +1,59 @@
+"""What differs between the databases: opening, adding many rows, looking up many keys, who else may write.
+
+Everything else is SQLAlchemy over the same tables. DuckDB stands in `dialects.py`, PostgreSQL in `postgresql.py`.
+"""
+
+from collections.abc import Collection, Sequence
+from typing import Any, Protocol
+
+from sqlalchemy import Connection, Engine, Table
+
+Row = tuple[Any, ...]
+
+
+class Dialect(Protocol):
+    """One kind of database."""
+
+    shared: bool
+    """Whether other processes may write to the same store."""
+
+    def open(self, create: bool) -> Engine:
+        """An engine on the database, made when missing. Raises StoreBusy, FileNotFoundError or OSError."""
+
+    def reader(self, engine: Engine, several: bool) -> Engine:
+        """The same connections for reading: one statement, or several that see one state of the store."""
+
+    def has_store(self, connection: Connection) -> bool:
+        """Whether the database holds a store. What follows in the transaction, no other process does at once."""
+
+    def prepare(self, connection: Connection) -> None:
+        """Before the tables of a new store are made."""
+
+    def complete(self, connection: Connection) -> None:
+        """After the tables of a new store were made."""
+
+    def lock(self, connection: Connection) -> int | None:
+        """Makes the transaction the only one that writes, to its end; the highest number given to a resource so far.
+
+        None where this process alone writes and need not ask.
+        """
+
+    def passing(self, error: BaseException) -> bool:
+        """Whether a failure may pass: a connection that was lost, a deadlock."""
+
+    def append(self, connection: Connection, table: Table, rows: Sequence[Row], columns: Sequence[str]) -> None:
+        """Appends rows whose values stand in the order of `columns`, within the connection's transaction."""
+
+    def change(self, connection: Connection, table: Table, rows: Sequence[Row], columns: Sequence[str]) -> None:
+        """Changes rows by their key, the first of `columns`; the others are set. One statement."""
+
+    def among(
+        self,
+        connection: Connection,
+        table: Table,
+        key: str,
+        keys: Collection[Any],
+        columns: Sequence[str],
+        where: str = "true",
+    ) -> list[Row]:
+        """The rows whose `key` is one of `keys`, in one statement."""
