@@ -7,7 +7,8 @@ import httpx
 import psycopg
 import pytest
 
-from fhir_service import checks
+from fhir_service import body_checks, checks
+from fhir_service.findings import Finding
 from fhir_service.interface.site import Site
 from fhir_service.store.store import Store
 from tests.conftest import BOTH, running
@@ -270,7 +271,7 @@ def test_allocations_that_add_up_but_skip_the_oldest_charge_are_found(store):
         "UPDATE allocation SET claim = 'c2' WHERE claim = 'c1' AND payment = (SELECT payment FROM moved)",
     )
     found = check(store)
-    assert checks.Finding("allocation", "Patient/p1", "the allocations are not oldest charge first") in found
+    assert Finding("allocation", "Patient/p1", "the allocations are not oldest charge first") in found
 
 
 def test_a_missing_target_of_loaded_data_is_a_notice(store):
@@ -293,7 +294,7 @@ def test_what_a_store_in_ruins_shows_is_bounded(store, monkeypatch):
 
 
 def test_every_page_is_looked_at(store, monkeypatch):
-    monkeypatch.setattr(checks, "PAGE", 1)
+    monkeypatch.setattr(body_checks, "PAGE", 1)
     assert check(store) == []
     damaged(store, "UPDATE diagnostic_report SET patient = NULL", "UPDATE charge SET paid = 0, cents = cents + 1")
     found = check(store)

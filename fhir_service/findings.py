@@ -1,0 +1,20 @@
+"""What a check of a store finds."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+# A store in ruins names this many places of each kind; one more line says that there are others.
+MOST = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is wrong: its kind, where (ids), and what. A notice is worth knowing and no damage."""
+
+    kind: str
+    where: str
+    text: str
+    notice: bool = False
+
+
+Found = Iterator[Finding]
