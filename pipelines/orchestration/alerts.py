@@ -15,6 +15,7 @@ from typing import Any
 import dagster as dg
 import httpx
 from dagster._core.definitions.freshness import FreshnessState
+from dagster._core.storage.tags import AUTO_RETRY_RUN_ID_TAG, WILL_RETRY_TAG
 
 from pipelines.orchestration.instance import BATCH_TAG, TOLD_TAG
 from pipelines.orchestration.standing import standing_now
@@ -25,6 +26,7 @@ SECONDS_BETWEEN_LOOKS = 60
 SECONDS_OF_COMMAND, SECONDS_OF_WEBHOOK = 20.0, 10.0
 ALERTS_A_LOOK = 20
 TRIES = 5
+RETRIED_WITHIN_SECONDS = 600.0
 LOOKS_BACK = timedelta(days=1)
 FAILURES_A_LOOK = 200
 
@@ -106,14 +108,21 @@ def of_runs(instance: dg.DagsterInstance, since: float, now: datetime) -> Iterat
     """Runs that failed for good, of the last day. Those that only tell of the command line are told as batches."""
     after = max(datetime.fromtimestamp(since, UTC), now - LOOKS_BACK)
     wanted = dg.RunsFilter(statuses=[dg.DagsterRunStatus.FAILURE], updated_after=after)
-    for run in instance.get_runs(wanted, limit=FAILURES_A_LOOK):
-        if TOLD_TAG in run.tags or run.tags.get("dagster/will_retry") == "true":
+    for record in instance.get_run_records(wanted, limit=FAILURES_A_LOOK):
+        run = record.dagster_run
+        if TOLD_TAG in run.tags or _is_retried(run, record.end_time or 0.0, now):
             continue
         batches = run.tags.get(BATCH_TAG, "").split()
         publishes = run.asset_selection is not None and PUBLISHED in run.asset_selection
         kind = "publishing_failed" if publishes or run.job_name == "refresh_reports" else "run_failed"
         about = {"job": run.job_name, "run_id": run.run_id, "batches": batches}
         yield Event(f"run {run.run_id}", kind, f"The run {run.run_id} of {run.job_name} failed.", about)
+
+
+def _is_retried(run: dg.DagsterRun, ended: float, now: datetime) -> bool:
+    """Whether the run is made again, or is soon to be."""
+    soon = now.timestamp() - ended < RETRIED_WITHIN_SECONDS
+    return run.tags.get(WILL_RETRY_TAG) == "true" and (soon or AUTO_RETRY_RUN_ID_TAG in run.tags)
 
 
 def of_batches(home: Path, environ: Mapping[str, str]) -> Iterator[Event]:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 SECONDS_BETWEEN_LOOKS = 30
 SECONDS_OF_HASHING = 20.0
+SECONDS_BEFORE_ANOTHER_LOAD = 900
 BYTES_OF_MARK = 6
 NAMES_SAID = 20
 
@@ -165,7 +166,7 @@ def inbox_sensor(
         before = from_cursor(context.cursor)
         waiting = reference.to_load(home) if reference.is_bundled(environ) else []
         if waiting:
-            return _reference_first(waiting, before)
+            return _reference_first(waiting, before, int(time.time() // SECONDS_BEFORE_ANOTHER_LOAD))
         if not (home / "inbox").is_dir():
             return dg.SkipReason("There is no inbox yet.")
         with _ledger(home, environ) as ledger:
@@ -189,11 +190,14 @@ def inbox_sensor(
     return inbox
 
 
-def _reference_first(waiting: Sequence[Path], before: Seen) -> dg.SensorResult:
-    """Asks for the load of reference data once it is still. Imports wait until it has ended well."""
+def _reference_first(waiting: Sequence[Path], before: Seen, turn: int) -> dg.SensorResult:
+    """Asks for the load of reference data once it is still. Imports wait until it has ended well.
+
+    turn: one that failed is asked for again in the next one; where it went well meanwhile, that finds nothing to do.
+    """
     marks = frozenset(mark_of(path, path.stat()) for path in waiting)
     still = marks <= before.still
-    request = dg.RunRequest(_mark(sorted(marks)), job_name=reference.JOB)
+    request = dg.RunRequest(f"{_mark(sorted(marks))} {turn}", job_name=reference.JOB)
     names = ", ".join(path.name for path in waiting[:NAMES_SAID])
     return dg.SensorResult(
         run_requests=[request] if still else [],

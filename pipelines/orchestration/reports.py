@@ -11,6 +11,7 @@ import duckdb
 from dagster._utils.schedules import cron_string_iterator
 
 from pipelines.feeds.catalog import Feed
+from pipelines.ledger_rejects import settle_resubmitted
 from pipelines.ledger_tables import OUTCOMES
 from pipelines.manifest import software_version
 from pipelines.orchestration import metadata
@@ -30,6 +31,7 @@ from pipelines.orchestration.workplace import RESOURCE_KEY, place_of, told_witho
 from pipelines.publish import Publication, PublicationError, publish
 from pipelines.report import RESOURCE, SWEPT, Sweep, kept, sweep
 from pipelines.report_tables import ReportTable, readable_tables
+from pipelines.retention import retain
 from pipelines.session import Session, reading
 
 if TYPE_CHECKING:
@@ -126,11 +128,13 @@ def _published(
             swept = kept(session.home, session.target)
             if not swept.path.exists():
                 swept = swept_now(session)
+            settle_resubmitted(session.ledger, session.target)
             try:
                 done = publish(session.home, session.ledger, swept)
             except PublicationError as error:
                 yield from untrue_of(tables, error)
                 raise
+            retain(session)
             yield from told_of(tables, done)
             seconds = (datetime.now(UTC) - began).total_seconds()
             yield dg.MaterializeResult(

@@ -25,7 +25,7 @@ from pipelines.session import Session, open_session, prepare_home
 RESOURCE_KEY = "workplace"
 OURS = (BadTarget, FeedError, LedgerError, PublicationError, TargetUnusable, Unreadable)
 """Failures whose message is a sentence of ours, without data."""
-WORTH_ANOTHER_TRY = (LedgerError, PublicationError, TargetUnusable)
+WORTH_ANOTHER_TRY = (LedgerError, TargetUnusable)
 
 INSECURE, STRICT = "CHARTFERRY_INSECURE", "CHARTFERRY_STRICT"
 """The options of the command line, for runs that have none: `yes` sets them."""
