@@ -37,8 +37,9 @@ WITH named AS (
   SELECT row.n, there.id, there.status, there.content = row.content AS same,
     coalesce(try_cast(nullif(regexp_extract(there.value, '~([0-9]+)$', 1), '') AS INTEGER), 1) AS number,
     there.value = row.key AS plain
-  FROM there JOIN row ON there.system = row.identifier
-    AND row.key IN (there.value, regexp_replace(there.value, '~[0-9]+$', ''))
+  FROM (
+    SELECT *, unnest(list_distinct([value, regexp_replace(value, '~[0-9]+$', '')])) AS name FROM there
+  ) AS there JOIN row ON there.system = row.identifier AND there.name = row.key
 ),
 newest AS (
   SELECT n, id, status, CASE WHEN plain THEN 1 ELSE number END AS generation, same FROM named

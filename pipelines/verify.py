@@ -144,8 +144,11 @@ def verify_target(session: Session, batch_id: str | None = None) -> Verified:
 LIVE = "ours.state IN ('created', 'adopted', 'updated', 'superseded')"
 WITHOUT = "there.status IN ('entered-in-error', 'cancelled')"
 STRANGERS = "there ANTI JOIN known ON known.resource_id = there.id"
-OURS_BY_NAME = """ours ON there.system = 'urn:chartferry:' || ours.source || ':' || $kind
-            AND ours.key IN (there.value, regexp_replace(there.value, '~[0-9]+$', ''))"""
+BY_NAME = f"""(
+            SELECT there.*, unnest(list_distinct([value, regexp_replace(value, '~[0-9]+$', '')])) AS name
+            FROM {STRANGERS}
+        ) AS there JOIN ours ON there.system = 'urn:chartferry:' || ours.source || ':' || $kind
+            AND ours.key = there.name"""
 OF_THE_FIRST_ATTEMPT = """abs(epoch(TRY_CAST(there.made AS TIMESTAMPTZ))
                 - epoch(ours.first_attempt_at::TIMESTAMPTZ)) < 1"""
 """A row without a time of its own is sent with that of its first attempt, which some targets keep to the second."""
@@ -187,13 +190,13 @@ QUERIES: dict[str, str] = {
             AND ours.state NOT IN ('in_doubt', 'sending', 'planned') AND {OF_THE_FIRST_ATTEMPT}
         GROUP BY there.id
         UNION ALL
-        SELECT arg_min(ours.batch_id, ours.line), min(ours.line), there.id FROM {STRANGERS} JOIN {OURS_BY_NAME}
+        SELECT arg_min(ours.batch_id, ours.line), min(ours.line), there.id FROM {BY_NAME}
         WHERE NOT {WITHOUT} AND ours.state NOT IN ('in_doubt', 'sending', 'planned')
         GROUP BY there.id""",
     "unknown": f"""
         SELECT NULL AS batch_id, NULL AS line, there.id FROM {STRANGERS}
         ANTI JOIN difference ON difference.resource_id = there.id
-        ANTI JOIN (SELECT there.id FROM {STRANGERS} JOIN {OURS_BY_NAME} WHERE {WITHOUT}) AS earlier
+        ANTI JOIN (SELECT there.id FROM {BY_NAME} WHERE {WITHOUT}) AS earlier
             ON earlier.id = there.id
         WHERE there.system LIKE 'urn:chartferry:%:' || $kind""",
     "in doubt": """
