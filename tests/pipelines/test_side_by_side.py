@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from pipelines import validate as stage
@@ -64,6 +65,8 @@ def test_two_processes_write_what_one_writes_byte_for_byte(
     assert not done_here
     for name in FILES:
         assert (helped.folder / name).read_bytes() == (here.folder / name).read_bytes(), name
+    places = pq.read_table(helped.folder / "accepted.parquet")["position"].to_pylist()
+    assert places == list(range(len(places)))
     helped.folder = here.folder
     assert helped == here
 
