@@ -52,7 +52,7 @@ NO_CELLS = {
 }
 """Operations that a kind of target never sees, with the reason."""
 
-PATIENT_SECONDS, HELD_SECONDS = 60.0, 0.6
+PATIENT_SECONDS, HELD_SECONDS = 60.0, 1.0
 CHANGES = ("update", "supersede", "undo")
 KINDS = ("PaymentNotice", "Task", "QuestionnaireResponse")
 CHILDREN = multiprocessing.get_context("forkserver")
