@@ -3,6 +3,7 @@
 import base64
 import json
 import re
+import shutil
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,10 +15,12 @@ import pytest
 
 from pipelines import checks
 from pipelines.definitions import build_definitions
+from pipelines.feeds.catalog import load_feed
 from pipelines.orchestration import imports
 from pipelines.orchestration.instance import prepare_dagster_home
+from pipelines.orchestration.stages import batch_id_of
 from pipelines.pipeline import Result
-from pipelines.report_tables import report_tables
+from pipelines.report_tables import report_tables, sql_folder
 from pipelines.validate import Validated
 from tests.pipelines.practice import SAMPLES, Practice, failures, materialized, practicing, verdicts
 
@@ -40,7 +43,7 @@ def test_the_definitions_load_without_a_warning_and_say_what_everything_is(tmp_p
         definitions = build_definitions({"CHARTFERRY_HOME": str(tmp_path)})
         dg.Definitions.validate_loadable(definitions)
     graph = definitions.resolve_asset_graph()
-    keys = {tuple(key.path) for key in graph.get_all_asset_keys()}
+    keys = {tuple(key.path) for key in graph.get_all_asset_keys()} - {("reference", "loaded")}
     tables = {("reports", table.name) for table in report_tables()}
     reports = {("reports", "diagnostic_report_sweep"), ("reports", "published"), *tables}
     assert keys == {(feed, stage) for feed in BUILT_IN for stage in STAGES} | reports
@@ -65,7 +68,7 @@ def test_lineage_reads_received_validated_loaded_published() -> None:
         tuple(key.path): {tuple(p.path) for p in graph.get(key).parent_keys} for key in graph.get_all_asset_keys()
     }
     assert parents["payments", "received"] == set()
-    assert parents["payments", "validated"] == {("payments", "received")}
+    assert parents["payments", "validated"] == {("payments", "received"), ("reference", "loaded")}
     assert parents["payments", "loaded"] == {("payments", "validated")}
     loaded, sweep = {(feed, "loaded") for feed in BUILT_IN}, {("reports", "diagnostic_report_sweep")}
     assert parents["reports", "import_batch"] == loaded
@@ -217,6 +220,31 @@ def test_a_file_that_fails_does_not_hold_up_the_others_of_its_run(practice: Prac
     assert broken in failures(result)
 
 
+def test_failed_partitions_go_well_in_a_backfill_once_the_reason_is_gone(practice: Practice) -> None:
+    """A backfill takes its partitions in one run; what stood in the way was the feed's limit."""
+    feed = practice.home / "feeds" / "till.toml"
+    feed.parent.mkdir(exist_ok=True)
+    columns = "".join(f'{name} = "{name}"\n' for name in ("payment_id", "patient_id", "amount", "paid_on"))
+    text = f'kind = "payments"\nfiles = ["till*"]\nmax_rejects = 0\n[columns]\n{columns}'
+    feed.write_text(text)
+    batches = []
+    for number in (1, 2):
+        path = practice.home / "inbox" / f"till-{number}.csv"
+        path.write_text(f"payment_id,patient_id,amount,paid_on\nT{number},p,much,2026-01-05\n")
+        batches.append(batch_id_of(load_feed(feed), path))
+    practice.instance.add_dynamic_partitions("till batches", batches)
+    stopped = practice.run("import_till", *batches)
+    assert not stopped.success
+    assert verdicts(stopped)["rejects_stay_within_the_limit"] == (False, "ERROR")
+    assert [practice.batch(batch_id)["state"] for batch_id in batches] == ["stopped", "stopped"]
+    feed.write_text(text.replace("max_rejects = 0", "max_rejects = 5"))
+    again = practice.run("import_till", *batches)
+    assert again.success, failures(again)
+    assert [practice.batch(batch_id)["state"] for batch_id in batches] == ["finished", "finished"]
+    assert {("loaded", batch_id) for batch_id in batches} <= set(materialized(again))
+    feed.unlink()
+
+
 def test_the_tables_are_published_and_checked(
     practice: Practice, imported: tuple[list[str], dg.ExecuteInProcessResult]
 ) -> None:
@@ -227,7 +255,8 @@ def test_the_tables_are_published_and_checked(
     with duckdb.connect(str(practice.home / "published" / "reports.duckdb"), read_only=True) as db:
         [(batches,)] = db.execute("SELECT count(*) FROM import_batch").fetchall()
     assert found["published", None]["batches"] == batches
-    assert verdicts(result) == {
+    found_true = {name: said for name, said in verdicts(result).items() if not name.startswith("nothing_of_")}
+    assert found_true == {
         "the_pages_hold_what_the_total_says": (True, "ERROR"),
         "keys_and_references_hold": (True, "ERROR"),
         "the_tables_agree_with_the_ledger": (True, "ERROR"),
@@ -240,6 +269,34 @@ def test_the_tables_are_published_and_checked(
         [image] = re.findall(r"!\[[^\]]+\]\(data:image/svg\+xml;base64,([^)]+)\)", str(said))
         assert b"<script" not in base64.b64decode(image)
         assert ET.fromstring(base64.b64decode(image)).tag == "{http://www.w3.org/2000/svg}svg"  # noqa: S314
+
+
+def test_a_broken_report_file_holds_up_no_import_and_is_named(
+    practice: Practice, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    shutil.copytree(sql_folder(), tmp_path / "sql")
+    (tmp_path / "sql" / "odd.sql").write_text("SELECT 1\n")
+    (tmp_path / "sql" / "even.sql").write_text(
+        "-- table even: Numbers.\n-- inputs: import_batch\n-- key: number\n-- column number BIGINT: A number.\n"
+        "SELECT count(*) AS number FROM import_batch\n"
+    )
+    monkeypatch.setattr("pipelines.report_tables.sql_folder", lambda: tmp_path / "sql")
+    keys = build_definitions(practice.environ).resolve_asset_graph().get_all_asset_keys()
+    assert dg.AssetKey(["reports", "even"]) in keys
+    assert dg.AssetKey(["payments", "loaded"]) in keys
+    before = (practice.home / "published" / "reports.duckdb").stat()
+    broken = practice.run("refresh_reports")
+    assert not broken.success
+    assert "odd.sql" in failures(broken)
+    assert (practice.home / "published" / "reports.duckdb").stat() == before
+    (tmp_path / "sql" / "odd.sql").unlink()
+    (tmp_path / "sql" / "even.sql").write_text(
+        (tmp_path / "sql" / "even.sql").read_text() + "UNION ALL SELECT count(*) FROM import_batch\n"
+    )
+    doubled = practice.run("refresh_reports")
+    assert not doubled.success
+    assert verdicts(doubled)["keys_and_references_hold"] == (False, "ERROR")
+    assert "even has one row per" in failures(doubled)
 
 
 def test_a_fault_reaches_the_event_log_without_its_values(practice: Practice, monkeypatch: pytest.MonkeyPatch) -> None:
