@@ -178,7 +178,12 @@ def test_ten_thousand_waiting_files_cost_a_short_cursor_and_no_second_hash(
     inbox: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hashed: list[Path] = []
-    monkeypatch.setattr("pipelines.orchestration.inbox.batch_id_of", lambda _, path: hashed.append(path) or path.stem)
+
+    def batch_id(_: object, path: Path) -> str:
+        hashed.append(path)
+        return path.stem
+
+    monkeypatch.setattr("pipelines.orchestration.inbox.batch_id_of", batch_id)
     for number in range(10_000):
         (inbox / f"payments-{number:05}.csv").touch()
     sensor = Sensor(inbox.parent)
