@@ -34,16 +34,11 @@ ROWS = "n key identifier content dated"
 MATCH = """
 CREATE OR REPLACE TABLE match AS
 WITH named AS (
-  SELECT row.n, there.id, there.status, there.content = row.content AS same,
-    coalesce(try_cast(nullif(regexp_extract(there.value, '~([0-9]+)$', 1), '') AS INTEGER), 1) AS number,
-    there.value = row.key AS plain
-  FROM (
-    SELECT *, unnest(list_distinct([value, regexp_replace(value, '~[0-9]+$', '')])) AS name FROM there
-  ) AS there JOIN row ON there.system = row.identifier AND there.name = row.key
+  SELECT row.n, there.id, there.status, there.record_generation AS generation, there.content = row.content AS same
+  FROM there JOIN row ON there.system = row.identifier AND there.record_key = row.key
 ),
 newest AS (
-  SELECT n, id, status, CASE WHEN plain THEN 1 ELSE number END AS generation, same FROM named
-  QUALIFY row_number() OVER (PARTITION BY n ORDER BY CASE WHEN plain THEN 1 ELSE number END DESC) = 1
+  FROM named QUALIFY row_number() OVER (PARTITION BY n ORDER BY generation DESC) = 1
 ),
 free AS (
   SELECT id, content, timed FROM there

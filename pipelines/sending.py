@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 from pipelines.client import PAGE, FhirClient, conditional_bundle
 from pipelines.compare import same_content
+from pipelines.identifiers import identifier_value
 from pipelines.replies import NotDone, NotSent, Refused, Reply, Unknown
 
 Bodies = dict[str, dict[str, Any] | None]
@@ -91,20 +92,16 @@ class Identity(NamedTuple):
     def system(self) -> str:
         return f"urn:chartferry:{self.source}:{self.resource_type}"
 
-    def value(self, key: str, generation: int) -> str:
-        """The key, with `~2`, `~3`, ... behind it once an earlier generation has used the one before."""
-        return key if generation == 1 else f"{key}~{generation}"
-
     def body(self, row: Row) -> str:
         """The body as it is sent: the prepared JSON with identifier and, where the source has none, its date."""
-        value = json.dumps(self.value(row.key, row.generation))
+        value = json.dumps(identifier_value(row.key, row.generation))
         identifier = f'{{"system":{json.dumps(self.system)},"value":{value}}}'
         shown = identifier if self.resource_type == "QuestionnaireResponse" else f"[{identifier}]"
         return f'{dated(self.resource_type, row)[:-1]},"identifier":{shown}}}'
 
     def condition(self, row: Row) -> str:
         """`ifNoneExist` as a JSON string."""
-        value = self.value(row.key, row.generation)
+        value = identifier_value(row.key, row.generation)
         if not PLAIN_KEY.fullmatch(value):
             value = quote(re.sub(r"([\\,|$])", r"\\\1", value), safe="")
         return json.dumps(f"identifier={quote(self.system, safe=':')}|{value}")
@@ -242,7 +239,8 @@ class _Sending:
 
     def _take(self, places: list[int], replies: list[Reply], tries: int) -> Left:
         """Notes what the replies say; what is left is to be sent again."""
-        bodies = self._read([reply.resource_id or "" for reply in replies if reply.kind == "existed"])
+        existed = [reply.resource_id or "" for reply in replies if reply.kind == "existed"]
+        bodies = read_back(self.client, self.identity.resource_type, existed, self.read_all)
         left: list[int] = []
         for at, reply in zip(places, replies, strict=True):
             result = self._existing(at, reply, bodies) if reply.kind == "existed" else settled(reply)
@@ -255,24 +253,6 @@ class _Sending:
                 self.sent.results[at] = result
         return Left(left, f"{len(left)} entries without an outcome")
 
-    def _read(self, ids: Sequence[str]) -> Bodies:
-        """Resources by id: None for one that is not there, nothing for one that could not be read."""
-        bodies: Bodies = {}
-        for found in self.read_all(self._read_some, [ids[at : at + PAGE] for at in range(0, len(ids), PAGE)]):
-            bodies |= found
-        return bodies
-
-    def _read_some(self, ids: Sequence[str]) -> Bodies:
-        """Those of one search together, what that does not give one by one."""
-        kind, found = self.identity.resource_type, Bodies()
-        try:
-            found |= self.client.read_many(kind, ids)
-            for resource_id in (each for each in ids if each not in found):
-                found[resource_id] = self.client.read(kind, resource_id)
-        except (NotSent, NotDone, Refused, Unknown):
-            return found
-        return found
-
     def _existing(self, at: int, reply: Reply, bodies: Bodies) -> Result | None:
         """A 200 answer, compared with what was read back; None when it could not be read, which is unknown."""
         kind, resource_id = self.identity.resource_type, reply.resource_id or ""
@@ -282,6 +262,28 @@ class _Sending:
         if body is None or not same_content(kind, json.loads(self.entries[at][0]), body):
             return Result("refused", None, reply.status, KEY_TAKEN)
         return Result("created" if at in self.unsure | self.again else "adopted", resource_id, reply.status)
+
+
+def read_back(client: FhirClient, kind: str, ids: Sequence[str], read_all: Callable[..., Any] = map) -> Bodies:
+    """Resources by id: None for one that is not there, nothing for one that could not be read."""
+    bodies: Bodies = {}
+    parts = [ids[at : at + PAGE] for at in range(0, len(ids), PAGE)]
+    for found in read_all(lambda some: _read_some(client, kind, some), parts):
+        bodies |= found
+    return bodies
+
+
+def _read_some(client: FhirClient, kind: str, ids: Sequence[str]) -> Bodies:
+    """Those of one search together, what that does not give one by one."""
+    found = Bodies()
+    try:
+        if len(ids) > 1:
+            found |= client.read_many(kind, ids)
+        for resource_id in (each for each in ids if each not in found):
+            found[resource_id] = client.read(kind, resource_id)
+    except (NotSent, NotDone, Refused, Unknown):
+        return found
+    return found
 
 
 def settled(reply: Reply) -> Result | None:

@@ -17,6 +17,7 @@ import pyarrow as pa
 from pipelines.accepted import accepted_files
 from pipelines.client import Refused, TargetUnusable
 from pipelines.compare import OWN_TIME, fingerprints
+from pipelines.identifiers import record_of
 from pipelines.session import Session, reading
 from pipelines.storage import session as tables
 from pipelines.throwaway import throwaway_folder
@@ -25,8 +26,8 @@ ROWS = 10_000
 TRIES = 3
 LARGE_PAGE = {"_count": "1000"}
 """Asked for first; a target gives pages of its own largest size, or refuses, and is asked as always."""
-NUMBERS = ("generation", "version", "line", "amount_cents", "cents", "n")
-THERE = "id patient_id status made system value content timed cents"
+NUMBERS = ("generation", "record_generation", "version", "line", "amount_cents", "cents", "n")
+THERE = "id patient_id status made system record_key record_generation content timed cents"
 OURS = "source key generation batch_id line state resource_id patient_id amount_cents content_hash first_attempt_at"
 CONTENT = "key content_hash content timed"
 SUBJECTS = ("request", "subject", "for")
@@ -166,7 +167,7 @@ def _there(kind: str, body: dict[str, Any]) -> tuple[Any, ...]:
         body.get("status"),
         body.get(OWN_TIME.get(kind, "created")),
         first.get("system"),
-        first.get("value"),
+        *record_of(str(first.get("value") or "")),
         *fingerprints(kind, body),
         _cents(body) if kind == "PaymentNotice" else None,
     )

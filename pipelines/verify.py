@@ -144,11 +144,9 @@ def verify_target(session: Session, batch_id: str | None = None) -> Verified:
 LIVE = "ours.state IN ('created', 'adopted', 'updated', 'superseded')"
 WITHOUT = "there.status IN ('entered-in-error', 'cancelled')"
 STRANGERS = "there ANTI JOIN known ON known.resource_id = there.id"
-BY_NAME = f"""(
-            SELECT there.*, unnest(list_distinct([value, regexp_replace(value, '~[0-9]+$', '')])) AS name
-            FROM {STRANGERS}
-        ) AS there JOIN ours ON there.system = 'urn:chartferry:' || ours.source || ':' || $kind
-            AND ours.key = there.name"""
+BY_NAME = f"""(FROM {STRANGERS}) AS there
+            JOIN ours ON there.system = 'urn:chartferry:' || ours.source || ':' || $kind
+            AND ours.key = there.record_key"""
 OF_THE_FIRST_ATTEMPT = """abs(epoch(TRY_CAST(there.made AS TIMESTAMPTZ))
                 - epoch(ours.first_attempt_at::TIMESTAMPTZ)) < 1"""
 """A row without a time of its own is sent with that of its first attempt, which some targets keep to the second."""

@@ -250,6 +250,25 @@ def test_of_a_record_that_was_superseded_the_newest_is_adopted_and_the_old_never
     assert target.stored == before
 
 
+def test_a_key_that_ends_like_a_later_generation_of_another_keeps_its_own_resource(home, target, asked):
+    """CLI-CMD-17, LEDGER-01, decision X2: loaded, taken back, loaded again, and the ledger lost."""
+    tasks(home, "k1", "k1~2")
+    name = asked("import")["batches"][0]["batch_id"]
+    asked("undo", name)
+    assert asked("import", "--again", name)["totals"]["created"] == 2
+    values = [body["identifier"][0]["value"] for body in target.of("Task")]
+    assert values == ["k1", "k1~2~1", "k1~2", "k1~2~2"]
+    assert asked("verify")["differences"] == []
+    lose_ledger(home)
+    assert asked("verify", "--adopt")["batches"] == {name: {"adopted": 2, "waiting": 0}}
+    with closing(Ledger.open(home / "ledger.db")) as ledger:
+        rows = ledger.tables()["record"].to_pylist()
+    known = {(row["key"], row["generation"], row["resource_id"]) for row in rows}
+    third, fourth = (body["id"] for body in target.of("Task")[2:])
+    assert known == {("k1", 2, third), ("k1~2", 2, fourth)}
+    assert asked("verify")["differences"] == []
+
+
 def supersede_one(home, target, asked):
     """Two files of responses; the second supersedes one of the first. Its totals."""
     target.stored["q1"] = QUESTIONS

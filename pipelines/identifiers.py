@@ -1,0 +1,23 @@
+"""The value of a record's identifier at a target, from its key and generation and back: no two records share one."""
+
+import re
+
+NUMBERED = re.compile(r"(?s)(.+)~([1-9][0-9]{0,8})")
+LOOKS_NUMBERED = re.compile(r"~[0-9]+\Z")
+
+
+def identifier_value(key: str, generation: int) -> str:
+    """The key, with `~2`, `~3`, ... behind it once an earlier generation has used the one before.
+
+    A key that itself ends like that has `~1` behind it in its first generation.
+    """
+    return f"{key}~{generation}" if generation > 1 or LOOKS_NUMBERED.search(key) else key
+
+
+def record_of(value: str) -> tuple[str, int]:
+    """Key and generation of the record whose identifier has this value."""
+    if found := NUMBERED.fullmatch(value):
+        key, generation = found[1], int(found[2])
+        if identifier_value(key, generation) == value:
+            return key, generation
+    return value, 1
