@@ -24,6 +24,7 @@ from pipelines.manifest import ledger_is_behind
 from pipelines.pipeline import begin, end, end_without_load, lease_of, validate_run
 from pipelines.sending import Identity, Row
 from pipelines.session import Session, Waiting, received_batches, unfinished
+from pipelines.shared_notes import SharedNotes
 from pipelines.staging import Filling, stage_ledger, stage_records_of, stage_target, workbench
 from pipelines.validation.outcome import Validated
 
@@ -229,6 +230,8 @@ def _settle(book: Book, found: Sequence[tuple[Row, Match]], known: Mapping[str, 
     rows = [(_of_generation(book, row, match.generation, known.get(row.key)), match) for row, match in found]
     if rows:
         book.intend([row for row, _ in rows])
+        if notes := SharedNotes.of(book.batch, book.client, book.ledger):
+            notes.keep(book.lease, [row for row, _ in rows if row.source_at])
         outcomes = [Outcome(row.key, row.generation, match.state, match.resource_id, None) for row, match in rows]
         book.ledger.settle(book.batch.target, book.source, book.resource, outcomes)
     for row, match in rows:

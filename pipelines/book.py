@@ -23,6 +23,7 @@ from pipelines.policies import update_tasks
 from pipelines.progress import Progress
 from pipelines.sending import Result, Row
 from pipelines.settling import ahead, ids_before
+from pipelines.shared_notes import SharedNotes
 from pipelines.verdicts import UNDECIDED, Verdicts
 
 KEYS_A_CLOSING = 20_000
@@ -47,6 +48,7 @@ class Book:
         self._refused: set[str] = set()
         self.answers = Answers.of(batch.folder)
         self._landed: list[str] = []
+        self.notes: SharedNotes | None = None
 
     # -- before sending
 
@@ -149,6 +151,8 @@ class Book:
 
     def intend(self, rows: Sequence[Row], sightings: Sequence[Sighting] = ()) -> None:
         """Commits that these rows are being sent. Raises `LeaseLost`."""
+        if self.notes:
+            self.notes.keep(self.lease, rows)
         new = [self._intent(row) for row in rows if not row.known]
         known = [self._intent(row) for row in rows if row.known and row.change != "first"]
         changes = [(row.generation - 1, self._intent(row)) for row in rows if row.change == "first"]

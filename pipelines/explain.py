@@ -20,6 +20,8 @@ def feed_lines(feed: Feed) -> Iterable[str]:
     if feed.kind.resource == "QuestionnaireResponse":
         scored = list(KNOWN.values()) if file.scored is None else file.scored
         yield f"  warns of responses without all answers to: {', '.join(scored) or 'nothing'}"
+    if file.notes == "patient-day":
+        yield f"  notes: one per patient and day in {file.timezone}, of responses that name no encounter and no note"
     yield f"  times in {file.timezone}; changed content under a known key: {file.changed}"
     rows = [(f"  {name}", f"from {origin}", f"becomes {element}") for name, element, origin in describe(feed)]
     widths = [max((len(row[at]) for row in rows), default=0) for at in range(2)]

@@ -5,7 +5,7 @@ first row of a patient, what the patient has there is noted: it tells later what
 """
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from itertools import islice
 from typing import Any, Protocol
@@ -17,6 +17,7 @@ from pipelines.replies import NotDone, NotSent, Refused, Reply, TargetUnusable, 
 from pipelines.sending import TOO_LARGE, Posted, Result, Row, dated
 
 ROWS_AHEAD = 2_000
+Post = Callable[[FhirClient, str, Row], Posted]
 
 
 class Book(Protocol):
@@ -33,10 +34,16 @@ class Book(Protocol):
     def settle(self, results: Sequence[tuple[Row, Result]]) -> None: ...
 
 
-def send_by_lanes(book: Book, client: FhirClient, at_once: int = AT_ONCE, circuit: Circuit | None = None) -> str | None:
-    """Sends the book's rows; gives the sentence that ended it early, else None."""
+def send_by_lanes(
+    book: Book,
+    client: FhirClient,
+    at_once: int = AT_ONCE,
+    circuit: Circuit | None = None,
+    send: Post | None = None,
+) -> str | None:
+    """Sends the book's rows, each by `send`; gives the sentence that ended it early, else None."""
     with ThreadPoolExecutor(at_once, "lane") as pool, ThreadPoolExecutor(at_once, "look") as looking:
-        return _Lanes(book, client, pool, looking, at_once, circuit or Circuit()).run()
+        return _Lanes(book, client, pool, looking, at_once, circuit or Circuit(), send or post).run()
 
 
 class _Lanes:
@@ -53,9 +60,10 @@ class _Lanes:
         looking: ThreadPoolExecutor,
         at_once: int,
         circuit: Circuit,
+        send: Post,
     ) -> None:
         self.book, self.client, self.pool, self.looking = book, client, pool, looking
-        self.at_once, self.circuit = at_once, circuit
+        self.at_once, self.circuit, self.send = at_once, circuit, send
         self.rows = book.rows_to_send()
         self.ready: deque[Row] = deque()
         self.waiting: dict[str, list[Row]] = {}
@@ -94,7 +102,7 @@ class _Lanes:
         sightings, self.sightings = self.sightings, []
         self.book.intend(rows, sightings)
         for row in rows:
-            self.under_way[self.pool.submit(post, self.client, self.book.resource, row)] = row
+            self.under_way[self.pool.submit(self.send, self.client, self.book.resource, row)] = row
         return True
 
     def _ask_whether_it_is_back(self) -> bool:

@@ -71,6 +71,11 @@ class LedgerAccess:
             self._check(connection, lease)
             yield lambda statement, rows: self._many(connection, statement, rows)
 
+    def rows(self, query: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+        """What a query with `?` finds."""
+        with self.engine.connect() as connection:
+            return [tuple(row) for row in connection.exec_driver_sql(self._native(query), values)]
+
     # -- within
 
     def _check(self, connection: Connection, lease: Lease) -> None:

@@ -194,6 +194,24 @@ former = Table(
 fate: of the resource it had: `kept` (the same one was updated), `standing` (to be taken back), `withdrawn`, or `gone`.
 """
 
+shared_note = Table(
+    "shared_note",
+    metadata,
+    _text("target", primary_key=True),
+    _text("source", primary_key=True),
+    _text("key", primary_key=True),
+    Column("generation", Integer, primary_key=True, autoincrement=False),
+    *_texts("patient_id", "day", nullable=False),
+)
+"""Responses that share the note of a patient and local day (`notes = "patient-day"`)."""
+Index(
+    "shared_note_by_day",
+    shared_note.c.target,
+    shared_note.c.source,
+    shared_note.c.patient_id,
+    shared_note.c.day,
+)
+
 sighting = Table(
     "sighting",
     metadata,

@@ -10,7 +10,7 @@ from zlib import crc32
 from pipelines.book import Book
 from pipelines.capabilities import Capabilities
 from pipelines.client import FhirClient
-from pipelines.lanes import send_by_lanes
+from pipelines.lanes import post, send_by_lanes
 from pipelines.lease import Lease
 from pipelines.ledger import Ledger
 from pipelines.ledger_doubts import forget_sightings
@@ -19,6 +19,7 @@ from pipelines.pace import Circuit
 from pipelines.policies import take_back_superseded
 from pipelines.progress import Progress
 from pipelines.sending import BundleSender, Identity, Row, Sent
+from pipelines.shared_notes import Sender, SharedNotes
 
 ROWS_A_BUNDLE = 500
 LINES = 2
@@ -37,6 +38,7 @@ def load(
     """Sends what `accepted.parquet` holds and the ledger does not know as done. Raises `LedgerError`."""
     safe = capabilities.safe_batches(batch.feed.resource)
     book = Book(batch, client, ledger, lease, progress, safe)
+    book.notes = SharedNotes.of(batch, client, ledger)
     book.note_answers()
     book.note_skipped()
     if safe:
@@ -51,9 +53,10 @@ def load(
 def _send_singly(book: Book, client: FhirClient) -> None:
     """The bare interface: what is in doubt from before, the rows, what has come in doubt, and the lanes it held up."""
     book.settle_doubts()
-    circuit = Circuit()
+    circuit, send = Circuit(), book.notes.posting(post) if book.notes else post
     while True:
-        book.loaded.unusable = send_by_lanes(book, client, book.batch.pace.at_once, circuit) or book.loaded.unusable
+        unusable = send_by_lanes(book, client, book.batch.pace.at_once, circuit, send)
+        book.loaded.unusable = unusable or book.loaded.unusable
         if book.loaded.unusable or not book.loaded.counts["in_doubt"]:
             break
         if not book.settle_doubts_again():
@@ -66,7 +69,8 @@ def _send_singly(book: Book, client: FhirClient) -> None:
 def _send_bundles(book: Book, client: FhirClient) -> None:
     """A bundle under way on each line, while the next is encoded and intended and the one before is written down."""
     with ThreadPoolExecutor(LINES, "bundle") as lines, ThreadPoolExecutor(READERS, "read back") as readers:
-        sender = BundleSender(client, Identity(book.source, book.resource), readers.map)
+        sender: Sender = BundleSender(client, Identity(book.source, book.resource), readers.map)
+        sender = book.notes.sending(sender, readers.map) if book.notes else sender
         under_way: dict[int, tuple[list[Row], Future[Sent]]] = {}
         intended: list[Row] = []
         try:

@@ -76,6 +76,11 @@ class Feed:
         return self.file.changed
 
     @property
+    def notes(self) -> str:
+        """The policy for notes: one per `response`, or one per `patient-day`."""
+        return self.file.notes
+
+    @property
     def max_rejects(self) -> int | Decimal | None:
         """How many rejects a file may have: a number of records, or (below 1) a share of them."""
         return self.file.max_rejects

@@ -200,6 +200,7 @@ class FeedFile(Part):
     resources: bool = False
     one_row_per: Literal["comment"] | None = None
     changed: Policy = "reject"
+    notes: Literal["response", "patient-day"] = "response"
     max_rejects: Annotated[int | Decimal, Field(ge=0)] | None = None
     scored: tuple[str, ...] | None = None
     take: dict[str, Test] = {}
@@ -262,9 +263,10 @@ class FeedFile(Part):
     @model_validator(mode="after")
     def _sections_fit(self) -> Self:
         """What only one kind of record has."""
-        kinds = {"questions": "answers", "scored": "answers", "comments": "tasks", "one_row_per": "tasks"}
+        kinds = {"questions": "answers", "scored": "answers", "notes": "answers"}
+        kinds |= {"comments": "tasks", "one_row_per": "tasks"}
         for section, kind in kinds.items():
-            if getattr(self, section) and self.kind != kind:
+            if section in self.model_fields_set and getattr(self, section) and self.kind != kind:
                 raise ValueError(f"{section}: goes with kind = '{kind}'")
         if self.comments and "comments" in self.columns:
             raise ValueError("comments: either [[comments]] or columns.comments")

@@ -85,6 +85,11 @@ def test_two_feeds_that_take_one_file_are_an_error_that_names_both(tmp_path: Pat
             ("[columns]", 'changed = "update"\n[columns]'),
             "till.toml: the file: changed: payments take one",
         ),
+        (
+            ("[columns]", 'notes = "patient-day"\n[columns]'),
+            "till.toml: the file: notes: goes with kind = 'answers'",
+        ),
+        (("[columns]", 'notes = "day"\n[columns]'), "till.toml: notes: "),
         (("[columns]", 'format = "ndjson"\n[take]\n"a..b" = "x"\n[columns]'), "till.toml: take.a..b: no path: a..b"),
         (
             ('"PATIENT"', '{ column = "P", crosswalk = { file = "none.csv", from = "a", to = "b" } }'),
