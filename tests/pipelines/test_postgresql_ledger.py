@@ -1,12 +1,15 @@
 """The ledger on PostgreSQL: what commands do with it from import to undo is what they do with the home's own."""
 
 import json
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from pipelines.cli import run
-from pipelines.ledger import Ledger
+from pipelines.ledger import Intent, Ledger, Outcome
+from pipelines.ledger_former import intend_change
+from pipelines.ledger_notes import RESPONSE, Group, Member, keep_members, members_of
 from tests import commands
 from tests.pipelines.test_decisions import payments, tasks
 from tests.pipelines.test_rehearsal import HEADER, ROWS, WORLD
@@ -101,3 +104,22 @@ def test_a_rehearsal_works_on_a_copy_of_it_and_foretells_the_import(home, monkey
     assert {k: v for k, v in done["totals"].items() if v} == {k: v for k, v in report["totals"].items() if v}
     run(["--home", str(home), "rehearse", "--json", str(next((home / "batches").glob("*/source/*.csv")))])
     assert "created" not in {row["state"] for row in json.loads(capsys.readouterr().out)["rows"]}
+
+
+def test_records_that_share_a_note_are_found_by_patient_and_day(ledger_url):
+    """STATE-HOME-02: of their own generation only, with the version that a superseding one is to replace."""
+    day, next_day = Group("p1", "2026-03-01"), Group("p1", "2026-03-02")
+    with closing(Ledger.open(ledger_url)) as ledger, ledger.lease("t") as lease:
+        of = (lease, "s", RESPONSE)
+        keep_members(ledger, lease, "s", [("k1", 1, next_day), ("k2", 1, day), ("k3", 1, Group("p2", "2026-03-01"))])
+        keep_members(ledger, lease, "s", [("k1", 1, day)])
+        ledger.intend(*of, [Intent(key, 1, "b", line, "h", "f", "p1") for line, key in enumerate(("k1", "k2", "k3"))])
+        ledger.settle("t", "s", RESPONSE, [Outcome("k1", 1, "created", "r1"), Outcome("k2", 1, "refused")])
+        intend_change(ledger, *of, [(1, Intent("k1", 2, "b2", 7, "h2", "f", "p1"))])
+        keep_members(ledger, lease, "s", [("k1", 2, next_day)])
+        found = members_of(ledger, "t", "s", [day, next_day])
+    assert sorted(found, key=lambda member: (member.key, member.batch_id)) == [
+        Member(day, "k1", "b", "created", "r1"),
+        Member(next_day, "k1", "b2", "sending", None),
+        Member(day, "k2", "b", "refused", None),
+    ]

@@ -3,6 +3,7 @@
 import json
 import uuid
 from collections import Counter, defaultdict
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -15,7 +16,7 @@ from pipelines.sending import Row
 from pipelines.shared_notes import in_note
 from tests import commands
 from tests.conftest import WORLD, running
-from tests.pipelines.fake_target import FakeTarget, serving
+from tests.pipelines.fake_target import FakeTarget, Said, serving
 from tests.pipelines.test_load import Work
 from tests.pipelines.test_settling import QUESTIONNAIRE
 
@@ -93,9 +94,10 @@ def note_of(body):
 
 
 def test_responses_of_a_patient_and_local_day_share_a_note(work):
-    rows = [response(n, f"p{n % 2}", (DAY, NIGHT, NEXT)[n % 3]) for n in range(24)]
+    times = (DAY, NIGHT, NEXT, DAY)
+    rows = [response(n, f"p{n % 2}", times[n // 2 % 4]) for n in range(24)]
     assert work.run(rows).counts == {"created": 24}
-    assert notes(work) == {"p0": [8, 4], "p1": [8, 4]}
+    assert notes(work) == {"p0": [9, 3], "p1": [9, 3]}
     work.agree()
     assert work.run(rows).counts == {"unchanged": 24}
 
@@ -216,6 +218,31 @@ def test_while_the_first_is_in_doubt_nothing_goes_into_another_note(work):
     work.run([response(1), response(2)], "answers-1", settling=0)
     assert work.run([response(3)], "answers-2").counts == {"created": 1}
     assert notes(work) == {"p1": [3]}
+
+
+def test_an_entry_of_a_bundle_that_stays_without_an_outcome_holds_back_what_was_to_share_its_note(tmp_path):
+    """LEDGER-05"""
+    with serving(WithNotes()) as target, closing(Work(tmp_path, target)) as work:
+        share(work)
+        entry = {"response": {"status": "500"}}
+        unclear = Said(200, {"resourceType": "Bundle", "type": "batch-response", "entry": [entry]})
+        target.faults = [unclear] * 4
+        rows = [response(1), response(2), response(3)]
+        assert work.run(rows).counts == {"in_doubt": 1, "planned": 2}
+        assert work.run(rows).counts == {"created": 3}
+        assert notes(work) == {"p1": [3]}
+
+
+def test_what_may_be_there_from_another_file_goes_first(tmp_path):
+    """LEDGER-01: it was made, its answer was lost, and another file brings it again behind a new one."""
+    with serving(WithNotes()) as target, closing(Work(tmp_path, target)) as work:
+        share(work)
+        target.faults = ["lost_after"] + ["lost_before"] * 30
+        assert work.run([response(2)], "answers-1").counts == {"in_doubt": 1}
+        target.faults = []
+        work.run([response(1), response(2)], "answers-2")
+        assert set(work.states().values()) == {"created"}
+        assert notes(work) == {"p1": [2]}
 
 
 def test_a_first_response_that_cannot_be_read_ends_the_load_and_guesses_nothing(work):
