@@ -1,20 +1,23 @@
 """Runs a Dagster process that ends with the one that started it: `attended web ...` or `attended daemon run ...`.
 
 When standard input closes, however its other end ended, the process gets the signal that ends it in good order.
-A daemon first gives up the runs that an earlier one began and that ended with it, so that they are made again.
+Dagster's storage is made by one process at a time. A daemon first gives up the runs that an earlier one began and that ended with it, so that they are made again.
 """
 
+import fcntl
 import os
 import signal
 import sys
 import threading
 from contextlib import suppress
+from pathlib import Path
 
 
 def main(arguments: list[str]) -> None:
     which, *rest = arguments
     threading.Thread(target=_watch, name="stdin", daemon=True).start()
     sys.argv = [f"dagster-{which}", *rest]
+    make_storage(Path(os.environ["DAGSTER_HOME"]))
     if which == "web":
         from dagster_webserver.cli import main as command
     else:
@@ -22,6 +25,18 @@ def main(arguments: list[str]) -> None:
 
         give_up_lost_runs()
     command()  # type: ignore[no-untyped-call,unused-ignore]
+
+
+def make_storage(folder: Path) -> None:
+    """Makes Dagster's databases where they are missing. Two processes that make the same table at once both fail."""
+    import dagster as dg
+
+    with (folder / ".storage.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with dg.DagsterInstance.get() as instance:
+            instance.get_runs(limit=1)
+            instance.all_instigator_state()
+            instance.get_asset_keys(limit=1)
 
 
 def give_up_lost_runs() -> None:

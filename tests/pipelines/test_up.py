@@ -4,6 +4,7 @@ import os
 import re
 import signal
 import socket
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -17,7 +18,7 @@ from dagster._core.test_utils import create_run_for_test
 
 from pipelines import up
 from pipelines.orchestration.attended import give_up_lost_runs
-from pipelines.orchestration.instance import LOAD_POOL, prepare_dagster_home
+from pipelines.orchestration.instance import LOAD_POOL, dagster_environment, prepare_dagster_home
 from pipelines.up import CannotStart, Child
 from tests.standing import addresses, gone, processes_of, running_up
 
@@ -141,3 +142,13 @@ def test_a_daemon_gives_up_what_one_before_it_had_under_way_so_that_it_is_made_a
         after = [found.status for run in runs if (found := instance.get_run_by_id(run.run_id))]
         assert after == [status.FAILURE, status.FAILURE, status.CANCELED, status.STARTED]
         assert auto_reexecution_should_retry_run(instance, instance.get_runs()[-1], None)
+
+
+def test_processes_that_start_at_once_over_a_new_home_all_find_dagsters_storage(tmp_path: Path) -> None:
+    """CLI-CMD-13"""
+    program = "import os, pathlib; from pipelines.orchestration import attended as a; "
+    program += "a.make_storage(pathlib.Path(os.environ['DAGSTER_HOME']))"
+    prepare_dagster_home(tmp_path)
+    environ = dagster_environment(tmp_path, os.environ)
+    started = [subprocess.Popen([sys.executable, "-c", program], env=environ) for _ in range(3)]
+    assert [process.wait() for process in started] == [0, 0, 0]
