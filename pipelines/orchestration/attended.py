@@ -1,7 +1,8 @@
 """Runs a Dagster process that ends with the one that started it: `attended web ...` or `attended daemon run ...`.
 
 When standard input closes, however its other end ended, the process gets the signal that ends it in good order.
-Dagster's storage is made by one process at a time. A daemon first gives up the runs that an earlier one began and that ended with it, so that they are made again.
+Dagster's storage is made by one process at a time. A daemon first gives up the runs that an earlier one began and that
+ended with it, so that they are made again.
 """
 
 import fcntl
