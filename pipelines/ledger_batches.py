@@ -80,7 +80,10 @@ class BatchLedger(LedgerAccess):
         return self._dicts(query)
 
     def row_counts(self, target: str, batch_id: str) -> dict[str, tuple[int, int]]:
-        """Rows of the batch and their cents by first outcome, whatever became of them since; repeats included."""
+        """Rows of the batch and their cents by first outcome, whatever became of them since; repeats included.
+
+        What was undone before its ledger was lost, and found again since, counts as adopted.
+        """
         counts: dict[str, tuple[int, int]] = {}
         repeat = t.repeat.c
         of_repeats = select(repeat.state, func.count(), func.coalesce(func.sum(repeat.amount_cents), 0)).where(
@@ -89,8 +92,9 @@ class BatchLedger(LedgerAccess):
         with self.engine.connect() as connection:
             for query in (first_outcomes(connection, target, batch_id), of_repeats.group_by(repeat.state)):
                 for state, rows, cents in connection.execute(query):
-                    before = counts.get(state, (0, 0))
-                    counts[state] = (before[0] + rows, before[1] + int(cents))
+                    outcome = "adopted" if state == "undone" else state
+                    before = counts.get(outcome, (0, 0))
+                    counts[outcome] = (before[0] + rows, before[1] + int(cents))
         return counts
 
     def note_publication(self, **values: Any) -> None:

@@ -269,6 +269,21 @@ def test_a_key_that_ends_like_a_later_generation_of_another_keeps_its_own_resour
     assert asked("verify")["differences"] == []
 
 
+def test_rows_that_were_taken_back_before_the_ledger_was_lost_count_with_their_batch(home, target, asked):
+    """CLI-CMD-17, CLI-CMD-18: the batch closes, and so does what is published of it."""
+    target.stored["q1"] = QUESTIONS
+    put(home, "answers.csv", ANSWERS + "r1,p1,q1,,,,,1,,yes\nr2,p1,q1,,,,,1,,no\n")
+    name = asked("import")["batches"][0]["batch_id"]
+    asked("undo", name)
+    lose_ledger(home)
+    assert asked("verify", "--adopt")["exit_code"] == 0
+    with closing(Ledger.open(home / "ledger.db")) as ledger:
+        [batch] = ledger.batches()
+        states = {row["state"] for row in ledger.tables()["record"].to_pylist()}
+    assert (batch["state"], batch["accepted"], batch["adopted"], batch["rejected"]) == ("finished", 2, 2, 0)
+    assert states == {"undone"}
+
+
 def supersede_one(home, target, asked):
     """Two files of responses; the second supersedes one of the first. Its totals."""
     target.stored["q1"] = QUESTIONS
