@@ -22,8 +22,8 @@ from pipelines.sending import BundleSender, Identity, Row, Sent
 from pipelines.shared_notes import Sender, SharedNotes
 
 ROWS_A_BUNDLE = 500
-LINES = 2
-"""How many bundles are under way at once: the target reads one while it stores the other."""
+LINES = 4
+"""How many bundles are under way at once: the target reads some while it stores others, and can store two as one."""
 CHARACTERS_A_BUNDLE = 8_000_000
 READERS = 8
 LATE_SECONDS = 2.0
