@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pipelines.ledger_tables import OUTCOMES
-from pipelines.pipeline import Result
+from pipelines.run import Result
 from pipelines.validate import Validated
 
 ERROR, WARN = dg.AssetCheckSeverity.ERROR, dg.AssetCheckSeverity.WARN

@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 
 from pipelines.batch import Unreadable
 from pipelines.client import TargetUnusable
-from pipelines.pipeline import Result
 from pipelines.receive import receive
+from pipelines.run import Result
 from pipelines.session import Session, Waiting
 from pipelines.validate import Validated, validate
 

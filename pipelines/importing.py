@@ -9,9 +9,10 @@ from pipelines.decisions import plan_again, read_by
 from pipelines.dry_run import try_file
 from pipelines.ledger_rejects import settle_resubmitted
 from pipelines.ledger_tables import LedgerError, NotPossible
-from pipelines.pipeline import Result, import_file, publish_reports
+from pipelines.pipeline import import_file, publish_reports
 from pipelines.publish import PublicationError
 from pipelines.retention import retain
+from pipelines.run import Result
 from pipelines.session import Session, Waiting, find_files, received_batches, unfinished
 from pipelines.summary import Summary
 

@@ -5,20 +5,17 @@ import json
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from fhir_service.interface.registry import RESOURCES
 from pipelines.ledger import Ledger
+from pipelines.run import Result, Run
 from pipelines.session import Session
 from pipelines.storage import write_whole
-
-if TYPE_CHECKING:
-    from pipelines.pipeline import Result, Run
 
 QUESTIONNAIRES = "questionnaires.json"
 
 
-def write_manifest(session: Session, run: "Run", result: "Result", ended_at: str | None) -> None:
+def write_manifest(session: Session, run: Run, result: Result, ended_at: str | None) -> None:
     """`manifest.json` of the run, in one step: what went in, by which rules, to where, and what came of it.
 
     Counts whose names begin with `amount` are cents. A run that is under way, or was killed, has no `ended_at`.

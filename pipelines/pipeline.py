@@ -6,8 +6,7 @@ Used by the command line and by Dagster: `import_file` does all; `begin`, `valid
 import json
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -28,51 +27,13 @@ from pipelines.progress import Progress
 from pipelines.publish import Publication, publish
 from pipelines.receive import receive
 from pipelines.report import RESOURCE, sweep
+from pipelines.run import Result, Run
 from pipelines.session import Session, Waiting, reading
 from pipelines.storage import write_whole
 from pipelines.validate import Validated, validate
 
 ROWS_A_WRITE = 2_000
 ENDED = ("finished", "failed", "stopped")
-
-
-@dataclass(frozen=True)
-class Run:
-    """One run of one batch. before: the batch's state before it, None when it is new.
-
-    only: of a run over some of the records, the lines they begin on and the rejects they answer.
-    """
-
-    received: Received
-    feed: Feed
-    number: int
-    folder: Path
-    before: str | None
-    began: float
-    started_at: str
-    only: Mapping[int, Sequence[str]] | None = None
-
-
-@dataclass
-class Result:
-    """What became of a file in this run. Amounts in cents. waiting: accepted records without an outcome yet."""
-
-    batch_id: str | None
-    run: int | None
-    feed: str
-    file: str
-    state: str
-    counts: dict[str, int] = field(default_factory=dict)
-    waiting: int = 0
-    seconds: float = 0.0
-    message: str | None = None
-    unusable: bool = False
-    reasons: dict[str, int] = field(default_factory=dict)
-    warnings: dict[str, int] = field(default_factory=dict)
-    unnamed_columns: list[str] = field(default_factory=list)
-
-    def count(self, name: str) -> int:
-        return self.counts.get(name, 0)
 
 
 # -- one batch

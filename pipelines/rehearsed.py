@@ -19,8 +19,8 @@ from pipelines import spill
 from pipelines.batch import Unreadable
 from pipelines.feeds.catalog import Feed
 from pipelines.manifest import rules_version, software_version
-from pipelines.pipeline import Result
 from pipelines.refusals import basis, rests_on_decisions, rule_behind
+from pipelines.run import Result
 from pipelines.snapshot import Snapshot
 from pipelines.storage import replace_whole, session
 from pipelines.summary import Summary, dollars

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.exits import ALL_LOADED, IN_DOUBT, SET_ASIDE, UNREADABLE, UNUSABLE
-from pipelines.pipeline import Result
+from pipelines.run import Result
 from pipelines.validation.reasons import WARNINGS
 
 COUNTED = (

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.feeds.catalog import Feed
-from pipelines.pipeline import Result, Run
+from pipelines.run import Result, Run
 from pipelines.session import Session, received_before
 from pipelines.storage import write_whole
 from pipelines.validate import Validated

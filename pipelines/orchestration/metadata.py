@@ -8,7 +8,7 @@ import dagster as dg
 from pipelines.batch import Received
 from pipelines.feeds.catalog import Feed
 from pipelines.ledger_tables import OUTCOMES
-from pipelines.pipeline import Result
+from pipelines.run import Result
 from pipelines.validate import Validated
 
 Metadata = dict[str, Any]

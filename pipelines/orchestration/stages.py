@@ -19,8 +19,9 @@ from pipelines.feeds.marks import marked_form
 from pipelines.ledger_tables import LedgerError, NotPossible
 from pipelines.orchestration import metadata
 from pipelines.orchestration.handover import hand_over, newest, sign
-from pipelines.pipeline import Result, Run, begin, end, end_without_load, load_run, run_through, validate_run
+from pipelines.pipeline import begin, end, end_without_load, load_run, run_through, validate_run
 from pipelines.receive import receive
+from pipelines.run import Result, Run
 from pipelines.session import Session, received_before
 from pipelines.validate import Validated
 

@@ -17,7 +17,7 @@ from pipelines.ledger import Ledger
 from pipelines.orchestration import metadata
 from pipelines.orchestration.handover import MANIFEST
 from pipelines.orchestration.stages import FINISHED, NOTHING_SENT, Outcome
-from pipelines.pipeline import Result
+from pipelines.run import Result
 from pipelines.session import open_ledger, received_before
 from pipelines.validate import Validated
 

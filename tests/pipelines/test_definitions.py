@@ -19,8 +19,8 @@ from pipelines.feeds.catalog import load_feed
 from pipelines.orchestration import imports
 from pipelines.orchestration.instance import prepare_dagster_home
 from pipelines.orchestration.stages import batch_id_of
-from pipelines.pipeline import Result
 from pipelines.report_tables import report_tables, sql_folder
+from pipelines.run import Result
 from pipelines.validate import Validated
 from tests.pipelines.practice import SAMPLES, Practice, failures, materialized, practicing, verdicts
 

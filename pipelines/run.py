@@ -1,0 +1,47 @@
+"""One run of one batch, and what became of it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pipelines.batch import Received
+from pipelines.feeds.catalog import Feed
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of one batch. before: the batch's state before it, None when it is new.
+
+    only: of a run over some of the records, the lines they begin on and the rejects they answer.
+    """
+
+    received: Received
+    feed: Feed
+    number: int
+    folder: Path
+    before: str | None
+    began: float
+    started_at: str
+    only: Mapping[int, Sequence[str]] | None = None
+
+
+@dataclass
+class Result:
+    """What became of a file in this run. Amounts in cents. waiting: accepted records without an outcome yet."""
+
+    batch_id: str | None
+    run: int | None
+    feed: str
+    file: str
+    state: str
+    counts: dict[str, int] = field(default_factory=dict)
+    waiting: int = 0
+    seconds: float = 0.0
+    message: str | None = None
+    unusable: bool = False
+    reasons: dict[str, int] = field(default_factory=dict)
+    warnings: dict[str, int] = field(default_factory=dict)
+    unnamed_columns: list[str] = field(default_factory=list)
+
+    def count(self, name: str) -> int:
+        return self.counts.get(name, 0)
