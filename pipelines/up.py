@@ -18,8 +18,8 @@ from pathlib import Path
 
 import httpx
 
-from pipelines.connections import NAMES, SERVICE, STORE
-from pipelines.orchestration.instance import dagster_environment, prepare_dagster_home
+from pipelines.connections import NAMES, SERVICE, STORE, named_target
+from pipelines.orchestration.instance import INSECURE, dagster_environment, is_set, lacking, prepare_dagster_home
 from pipelines.session import prepare_home
 
 LOOPBACK = "127.0.0.1"
@@ -100,15 +100,19 @@ class Child:
 
 
 def up(home: Path, environ: Mapping[str, str], service_port: int, web_port: int, say: Say) -> None:
-    """Runs until SIGINT or SIGTERM. A port of 0 is any free one. Raises CannotStart."""
+    """Runs until SIGINT or SIGTERM. A port of 0 is any free one. Raises CannotStart, and BadTarget."""
     home = home.resolve()
     prepare_home(home)
     folder = prepare_dagster_home(home)
     environ = dagster_environment(home, environ)
     with ExitStack() as stack:
         stack.enter_context(_alone(folder, home))
+        if missing := lacking(folder):
+            say(f"{folder / 'dagster.yaml'} has no {', '.join(missing)}: move it aside and start again to have them")
         children = []
-        if not any(environ.get(name) for name in NAMES):
+        if any(environ.get(name) for name in NAMES):
+            named_target(environ, is_set(environ, INSECURE))
+        else:
             children.append(_service(home, free(service_port, "--port", "CHARTFERRY_SERVICE_PORT")))
         children += _dagster(folder, free(web_port, "--web-port", "CHARTFERRY_WEB_PORT"))
         wakes = stack.enter_context(_signals())

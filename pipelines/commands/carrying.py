@@ -6,8 +6,16 @@ from pathlib import Path
 
 import click
 
-from pipelines.commands.common import Options, print_answer, showing_progress, with_reason, with_target
+from pipelines.commands.common import (
+    Options,
+    insecure_option,
+    print_answer,
+    showing_progress,
+    with_reason,
+    with_target,
+)
 from pipelines.exits import ALL_LOADED, UNREADABLE, UNUSABLE
+from pipelines.orchestration.instance import INSECURE
 
 
 @click.command("import")
@@ -111,15 +119,17 @@ def reports(options: Options, insecure: bool, as_json: bool) -> int:
 @click.command()
 @click.option("--port", type=click.IntRange(0, 65535), envvar="CHARTFERRY_SERVICE_PORT", help="Of the service: 8400.")
 @click.option("--web-port", type=click.IntRange(0, 65535), envvar="CHARTFERRY_WEB_PORT", help="Of Dagster: 3000.")
+@insecure_option
 @click.pass_obj
-def up(options: Options, port: int | None, web_port: int | None) -> int:
+def up(options: Options, port: int | None, web_port: int | None, insecure: bool) -> int:
     """Runs the service, Dagster's web pages and its daemon on this machine, until Ctrl-C."""
     from pipelines import up as running
 
     ports = (running.SERVICE_PORT if port is None else port, running.WEB_PORT if web_port is None else web_port)
     feeds = os.pathsep.join([*(str(path.resolve()) for path in options.feeds), os.environ.get("CHARTFERRY_FEEDS", "")])
+    environ = {**os.environ, "CHARTFERRY_FEEDS": feeds.strip(os.pathsep)} | ({INSECURE: "yes"} if insecure else {})
     try:
-        running.up(options.home, {**os.environ, "CHARTFERRY_FEEDS": feeds.strip(os.pathsep)}, *ports, click.echo)
+        running.up(options.home, environ, *ports, click.echo)
     except running.CannotStart as error:
         click.echo(f"chartferry: {error}", err=True)
         return UNUSABLE

@@ -34,8 +34,9 @@ class Answer(Protocol):
     def lines(self) -> Iterable[str]: ...
 
 
+insecure_option = click.option("--insecure", is_flag=True, help="Allow http:// to a target beyond this machine.")
 target_options = (
-    click.option("--insecure", is_flag=True, help="Allow http:// to a target beyond this machine."),
+    insecure_option,
     click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON document."),
 )
 

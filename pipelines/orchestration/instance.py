@@ -3,12 +3,17 @@
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 FEED_TAG = "chartferry/feed"
 BATCH_TAG = "chartferry/batch"
 TOLD_TAG = "chartferry/command_line"
 """On runs that only show what the command line did; its value is the target."""
 LOAD_POOL = "load"
+INSECURE, STRICT = "CHARTFERRY_INSECURE", "CHARTFERRY_STRICT"
+"""The options of the command line, for runs that have none: `yes` sets them."""
 
 DAGSTER_YAML = f"""\
 # Written once by chartferry, when this file was missing; change what you like and restart.
@@ -69,6 +74,14 @@ sensors:
   num_workers: 2
 """
 
+NEEDED = (
+    ("run_monitoring", "enabled"),
+    ("run_monitoring", "free_slots_after_run_end_seconds"),
+    ("run_retries", "enabled"),
+    ("freshness", "enabled"),
+)
+"""Without these, a killed run is not made again or holds up all others, or late tables are not noticed."""
+
 
 def prepare_dagster_home(home: Path) -> Path:
     """`<home>/dagster` with its settings, for the owner only; made when missing."""
@@ -83,8 +96,18 @@ def prepare_dagster_home(home: Path) -> Path:
     return folder
 
 
+def lacking(folder: Path) -> list[str]:
+    """Which of `NEEDED` the settings do not have, as in a file that an earlier version wrote."""
+    said: Any = yaml.safe_load((folder / "dagster.yaml").read_text(encoding="utf-8")) or {}
+    return [f"{block}.{name}" for block, name in NEEDED if name not in (said.get(block) or {})]
+
+
 def dagster_environment(home: Path, environ: Mapping[str, str]) -> dict[str, str]:
     """The environment in which Dagster's processes run: this home, its folder there, and no telemetry."""
     home = home.resolve()
     own = {"CHARTFERRY_HOME": home, "DAGSTER_HOME": home / "dagster", "DAGSTER_DISABLE_TELEMETRY": "yes"}
     return {**environ, **{name: str(value) for name, value in own.items()}}
+
+
+def is_set(environ: Mapping[str, str], name: str) -> bool:
+    return environ.get(name, "").lower() in ("1", "yes", "true", "on")

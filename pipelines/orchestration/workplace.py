@@ -18,6 +18,7 @@ from pipelines.client import TargetUnusable
 from pipelines.connections import BadTarget
 from pipelines.feeds.catalog import FeedError
 from pipelines.ledger_tables import LedgerError
+from pipelines.orchestration.instance import INSECURE, STRICT, is_set
 from pipelines.progress import PlainProgress
 from pipelines.publish import PublicationError
 from pipelines.session import Session, open_session, prepare_home
@@ -26,13 +27,6 @@ RESOURCE_KEY = "workplace"
 OURS = (BadTarget, FeedError, LedgerError, PublicationError, TargetUnusable, Unreadable)
 """Failures whose message is a sentence of ours, without data."""
 WORTH_ANOTHER_TRY = (LedgerError, TargetUnusable)
-
-INSECURE, STRICT = "CHARTFERRY_INSECURE", "CHARTFERRY_STRICT"
-"""The options of the command line, for runs that have none: `yes` sets them."""
-
-
-def is_set(environ: Mapping[str, str], name: str) -> bool:
-    return environ.get(name, "").lower() in ("1", "yes", "true", "on")
 
 
 class Workplace:

@@ -17,8 +17,9 @@ from dagster._core.storage.tags import GRPC_INFO_TAG
 from dagster._core.test_utils import create_run_for_test
 
 from pipelines import up
+from pipelines.connections import BadTarget
 from pipelines.orchestration.attended import give_up_lost_runs
-from pipelines.orchestration.instance import LOAD_POOL, dagster_environment, prepare_dagster_home
+from pipelines.orchestration.instance import LOAD_POOL, dagster_environment, lacking, prepare_dagster_home
 from pipelines.up import CannotStart, Child
 from tests.standing import addresses, gone, processes_of, running_up
 
@@ -84,6 +85,32 @@ def test_what_does_not_start_says_its_last_words_and_nothing_stays(
     assert errors.startswith("chartferry: service did not start: ")
     assert errors.count("\n") == 1
     assert not (home / "dagster" / "webserver.log").exists()
+
+
+def test_a_target_that_cannot_be_used_is_named_before_anything_is_started(tmp_path: Path) -> None:
+    """CLI-GLOBAL-04: http:// beyond this machine is taken with --insecure alone; then the next fault is named."""
+    far = {"FHIR_BASE_URL": "http://192.0.2.1"}
+    ends = {
+        "": "FHIR_BASE_URL is http:// beyond this machine: use https://, or --insecure",
+        "--insecure": "set FHIR_CLIENT_ID and FHIR_CLIENT_SECRET (or FHIR_CLIENT_SECRET_FILE), or FHIR_TOKEN",
+    }
+    for option, said in ends.items():
+        with running_up(tmp_path / "home", "--port", "0", "--web-port", "0", *option.split(), **far) as process:
+            _, errors = process.communicate(timeout=60)
+        assert (process.returncode, errors) == (6, f"chartferry: {said}\n")
+
+
+def test_settings_of_an_earlier_version_are_named_where_they_lack_what_runs_need(tmp_path: Path) -> None:
+    settings = prepare_dagster_home(tmp_path) / "dagster.yaml"
+    assert lacking(settings.parent) == []
+    earlier = re.sub(r"^(freshness:\n.*|  free_slots_after.*)\n", "", settings.read_text(), flags=re.MULTILINE)
+    settings.write_text(earlier)
+    said: list[str] = []
+    with pytest.raises(BadTarget):
+        up.up(tmp_path, {"FHIR_BASE_URL": "odd"}, 0, 0, said.append)
+    wanted = "run_monitoring.free_slots_after_run_end_seconds, freshness.enabled"
+    assert said == [f"{settings} has no {wanted}: move it aside and start again to have them"]
+    assert settings.read_text() == earlier
 
 
 def child(tmp_path: Path, code: str) -> Child:
