@@ -23,3 +23,9 @@ class Received:
     file_name: str
     size: int
     received_at: datetime
+
+
+def shown(name: str | Path) -> str:
+    """A file's name, or its path, as text on one line: what is no text in it (other bytes, line breaks) as escapes."""
+    text = str(name).encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text)

@@ -3,6 +3,7 @@
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,8 @@ def cli(context: click.Context, home: Path, feed_folders: tuple[Path, ...]) -> N
 
 def main() -> None:
     """The entry point: every failure that a user can mend is one line and its exit code."""
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a file's name may be no text
     sys.exit(run(sys.argv[1:]))
 
 

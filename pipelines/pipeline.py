@@ -45,8 +45,8 @@ def import_file(session: Session, waiting: Waiting) -> Result:
         received = waiting.received or receive(waiting.path, waiting.feed, session.home)
     except Unreadable as error:
         gone = not waiting.path.exists() and not waiting.path.is_symlink()
-        message = f"{waiting.path.name}: taken by another importer, or removed" if gone else str(error)
-        return Result(None, None, waiting.feed.name, waiting.path.name, "gone" if gone else "failed", message=message)
+        message = f"{waiting.name}: taken by another importer, or removed" if gone else str(error)
+        return Result(None, None, waiting.feed.name, waiting.name, "gone" if gone else "failed", message=message)
     return run_batch(session, received, waiting.feed)
 
 

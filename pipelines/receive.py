@@ -9,7 +9,7 @@ from typing import IO
 from uuid import uuid4
 
 from pipelines import disk
-from pipelines.batch import Received, Unreadable
+from pipelines.batch import Received, Unreadable, shown
 from pipelines.feeds.catalog import CONTROL, Feed
 
 BLOCK = 1 << 20
@@ -21,25 +21,25 @@ def receive(path: Path, feed: Feed, home: Path, now: datetime | None = None) -> 
 
     The same bytes are the same batch. Raises Unreadable when the file cannot be read to its end, or changed meanwhile.
     """
-    now = now or datetime.now(UTC)
+    now, name = now or datetime.now(UTC), shown(path.name)
     batches = home / "batches"
     batches.mkdir(mode=0o700, parents=True, exist_ok=True)
     incoming = batches / f".incoming-{uuid4().hex}"
     try:
         sha256, size = _copy(path, incoming)
         batch_id = f"{feed.name}-{sha256[:12]}"
-        target = _place(batches / batch_id, sha256, path) / path.name
+        target = _place(batches / batch_id, sha256, path) / name
         _take_control_along(path, target)
         incoming.replace(target)
     except OSError as error:
         why = disk.FULL if disk.is_full(error) else error.strerror or type(error).__name__
-        raise Unreadable(f"{path.name}: cannot be taken in: {why}") from None
+        raise Unreadable(f"{name}: cannot be taken in: {why}") from None
     finally:
         incoming.unlink(missing_ok=True)
     if path.resolve().parent == (home / "inbox").resolve():
         for taken in (path, _control_of(path)):
             taken.unlink(missing_ok=True)
-    return Received(batch_id, sha256, target, path.name, size, now)
+    return Received(batch_id, sha256, target, name, size, now)
 
 
 def _copy(path: Path, to: Path) -> tuple[str, int]:
@@ -54,7 +54,7 @@ def _copy(path: Path, to: Path) -> tuple[str, int]:
         _settle(target)
     after = path.stat()
     if (before.st_mtime_ns, before.st_size) != (after.st_mtime_ns, after.st_size) or size != after.st_size:
-        raise Unreadable(f"{path.name}: the file changed while it was read; try again when it is complete")
+        raise Unreadable(f"{shown(path.name)}: the file changed while it was read; try again when it is complete")
     return digest.hexdigest(), size
 
 

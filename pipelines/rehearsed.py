@@ -237,7 +237,7 @@ def write_report(
         "target_id": summary.target_id,
         "files": [_file(file) for file in files],
         "totals": summary.as_json()["totals"],
-        "unmatched": [str(each) for each in summary.unmatched],
+        "unmatched": [str(left.path) for left in summary.unmatched],
         "error": summary.error,
         "exit_code": summary.exit_code,
         "decisions": dict(decided),

@@ -14,9 +14,9 @@ from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.vocabulary import check
 from pipelines import ledger_tables as t
 from pipelines.answers import feed_of
-from pipelines.batch import Received
+from pipelines.batch import Received, shown
 from pipelines.connections import Connection, connect
-from pipelines.feeds.catalog import Catalog, Feed, is_control, load_feeds
+from pipelines.feeds.catalog import CONTROL, Catalog, Feed, FeedError, is_control, load_feeds
 from pipelines.home import make_private
 from pipelines.ledger import Ledger
 from pipelines.orchestration.instance import prepare_dagster_home
@@ -38,6 +38,20 @@ class Waiting:
     path: Path
     feed: Feed
     received: Received | None = None
+
+    @property
+    def name(self) -> str:
+        """The file's name, as a person reads it."""
+        return shown(self.path.name)
+
+
+@dataclass(frozen=True)
+class Left:
+    """What lies among the files to import and is left where it is: why, and whether it is a file."""
+
+    path: Path
+    why: str
+    is_file: bool = True
 
 
 class Session:
@@ -153,26 +167,42 @@ def feed_folders_of(home: Path, environ: Mapping[str, str], named: Sequence[Path
 
 def find_files(
     paths: Sequence[Path], catalog: Catalog, ledger: Ledger | None = None
-) -> tuple[list[Waiting], list[Path]]:
-    """The files to import, feed by feed in the order of their names, and those that no feed takes. Raises FeedError.
+) -> tuple[list[Waiting], list[Left]]:
+    """The files to import, feed by feed in the order of their names, and what is left where it is.
 
     With a ledger, files that answer its rejects go to their feed whatever their name.
     """
-    files = [file for path in paths for file in (sorted(path.iterdir()) if path.is_dir() else [path])]
+    found = [file for path in paths for file in (sorted(path.iterdir()) if path.is_dir() else [path])]
     matched: dict[Path, Waiting] = {}
-    unmatched: list[Path] = []
-    for file in files:
-        if file.is_dir() or file.name.startswith(".") or is_control(file.name):
+    left: list[Left] = []
+    for file in found:
+        if file.name.startswith("."):
             continue
-        if file.exists() and not file.is_file():
-            unmatched.append(file)  # a pipe, a socket, a device: nothing that can be read to its end
-            continue
-        if feed := feed_of(file, catalog, ledger):
-            matched[file] = Waiting(file, feed)
-        else:
-            unmatched.append(file)
+        if kept := _no_export(file):
+            left.append(kept)
+        elif not is_control(file.name):
+            try:
+                feed = feed_of(file, catalog, ledger)
+            except FeedError as error:
+                left.append(Left(file, str(error).removeprefix(f"{file.name}: ")))
+                continue
+            if feed:
+                matched[file] = Waiting(file, feed)
+            else:
+                left.append(Left(file, "no feed takes a file of this name (see: chartferry feeds check)"))
     order = {feed.name: place for place, feed in enumerate(catalog.feeds)}
-    return sorted(matched.values(), key=lambda w: (order[w.feed.name], w.path.name, str(w.path))), unmatched
+    return sorted(matched.values(), key=lambda w: (order[w.feed.name], w.path.name, str(w.path))), left
+
+
+def _no_export(path: Path) -> Left | None:
+    """What is no file, or a file that says nothing by itself."""
+    if path.is_dir():
+        return Left(path, "a folder, whose files are not looked at; to import them name it", is_file=False)
+    if path.exists() and not path.is_file():
+        return Left(path, "not a regular file")  # a pipe, a socket, a device: nothing that can be read to its end
+    if is_control(path.name) and not path.with_name(path.name.removesuffix(CONTROL)).exists():
+        return Left(path, "control totals, and the file that they are of is not here")
+    return None
 
 
 def unfinished(session: Session) -> list[Waiting]:
@@ -209,7 +239,9 @@ def received_before(folder: Path) -> Received | None:
     except (OSError, StopIteration):
         return None
     about = path.stat()
-    return Received(folder.name, sha256, path, path.name, about.st_size, datetime.fromtimestamp(about.st_mtime, UTC))
+    return Received(
+        folder.name, sha256, path, shown(path.name), about.st_size, datetime.fromtimestamp(about.st_mtime, UTC)
+    )
 
 
 @contextmanager

@@ -6,8 +6,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pipelines.batch import shown
 from pipelines.exits import ALL_LOADED, IN_DOUBT, SET_ASIDE, UNREADABLE, UNUSABLE
 from pipelines.run import Result
+from pipelines.session import Left
 from pipelines.validation.reasons import WARNINGS
 
 COUNTED = (
@@ -28,7 +30,7 @@ class Summary:
     target_id: str
     other_targets: Sequence[str] = ()
     results: list[Result] = field(default_factory=list)
-    unmatched: list[Path] = field(default_factory=list)
+    unmatched: Sequence[Left] = field(default_factory=list)
     published: Path | None = None
     tables: Mapping[str, int] = field(default_factory=dict)
     error: str | None = None
@@ -38,7 +40,7 @@ class Summary:
     def exit_code(self) -> int:
         """The highest that applies."""
         codes = [ALL_LOADED, *(code for result in self.results for code in _codes(result))]
-        if self.unmatched:
+        if any(left.is_file for left in self.unmatched):
             codes.append(UNREADABLE)
         if self.error:
             codes.append(UNUSABLE)
@@ -51,7 +53,7 @@ class Summary:
             "other_targets": list(self.other_targets),
             "batches": [asdict(result) for result in self.results],
             "totals": dict(self._totals()),
-            "unmatched": [str(path) for path in self.unmatched],
+            "unmatched": [str(left.path) for left in self.unmatched],
             "published": str(self.published) if self.published else None,
             "tables": dict(self.tables),
             "error": self.error,
@@ -66,8 +68,8 @@ class Summary:
         yield from self._table()
         for result in self.results:
             yield from _notes(result)
-        for path in self.unmatched:
-            yield f"{path}: {_why_left(path)}"
+        for left in self.unmatched:
+            yield f"{shown(left.path)}: {left.why}; left where it is"
         if self._took_nothing():
             yield "note: nothing was taken. Does this target have the patients and questionnaires of these files?"
             if self.store:
@@ -121,16 +123,10 @@ def _cells(counts: Mapping[str, int], shown: Sequence[str], money: Sequence[str]
     return [f"{counts.get(name, 0):,}" for name in shown] + [dollars(counts.get(name, 0)) for name in money]
 
 
-def _why_left(path: Path) -> str:
-    if path.exists() and not path.is_file():
-        return "not a regular file; left where it is"
-    return "no feed takes a file of this name; left where it is (see: chartferry feeds check)"
-
-
 def _notes(result: Result) -> Iterable[str]:
     name = result.batch_id or result.file
     if result.message:
-        yield f"{name}: {result.message}"
+        yield result.message if result.message.startswith(f"{name}: ") else f"{name}: {result.message}"
     if result.reasons:
         yield f"{name}: set aside by {_by_rule(result.reasons)}"
     if result.warnings:

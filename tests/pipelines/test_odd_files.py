@@ -1,14 +1,112 @@
-"""What lies in a folder of exports and is no file: named, left where it is, and the others are imported."""
+"""What lies in a folder of exports and is no file to import, or has an odd name: said, and the others are imported."""
 
+import json
 import os
 
+import pytest
+
+from pipelines.batch import shown
 from pipelines.feeds.catalog import load_feeds
 from pipelines.session import find_files
+
+HEADER = "payment_id,patient_id,amount,paid_on,claim_id\n"
+LEFT = {
+    "a pipe": (os.mkfifo, "payments-x.csv", "not a regular file", 4),
+    "a folder": (
+        lambda path: path.mkdir(),
+        "payments-x.csv",
+        "a folder, whose files are not looked at; to import them name it",
+        0,
+    ),
+    "another name": (
+        lambda path: path.touch(),
+        "Payments.CSV",
+        "no feed takes a file of this name (see: chartferry feeds check)",
+        4,
+    ),
+    "totals alone": (
+        lambda path: path.write_text('{"rows": 1}'),
+        "payments-x.csv.control.json",
+        "control totals, and the file that they are of is not here",
+        4,
+    ),
+    "a name that is no text": (
+        lambda path: path.touch(),
+        os.fsdecode(b"caf\xe9\n.txt"),
+        "no feed takes a file of this name (see: chartferry feeds check)",
+        4,
+    ),
+}
+NAMES = {
+    "spaces and umlauts": "payments für März.csv",
+    "bytes that are no text": os.fsdecode(b"payments-caf\xe9.csv"),
+    "a line break": "payments-\n1.csv",
+}
+
+
+def rows(number):
+    return HEADER + f"k{number},p{number},1.00,2026-03-01,\n"
+
+
+@pytest.mark.parametrize("what", LEFT)
+def test_what_is_no_export_is_said_in_one_line_and_left(what, chartferry, home, target):
+    """CLI-IMPORT-01: a folder is told and no failure, since many keep their old files in one."""
+    make, name, why, code = LEFT[what]
+    make(home / "inbox" / name)
+    (home / "inbox" / "payments-1.csv").write_text(rows(1))
+    ended, out, _ = chartferry("import")
+    assert ended == code
+    assert f"{shown(home / 'inbox' / name)}: {why}; left where it is" in out.splitlines()
+    assert [path.name for path in (home / "inbox").iterdir()] == [name]
+    assert len(target.of("PaymentNotice")) == 1
+
+
+def test_a_file_that_two_feeds_take_is_left_and_the_others_are_imported(chartferry, home, target):
+    """FEED-FILE-08"""
+    (home / "feeds").mkdir()
+    for name in ("till", "shop"):
+        (home / "feeds" / f"{name}.toml").write_text(
+            f'kind = "payments"\nfiles = "{name[0]}*-x.csv"\n[columns]\npayment_id = 1\npatient_id = 2\n'
+            "amount = 3\npaid_on = 4\n".replace('"t*', '"*')
+        )
+    (home / "inbox" / "s-x.csv").write_text(rows(1))
+    (home / "inbox" / "payments.csv").write_text(rows(2))
+    code, out, _ = chartferry("import")
+    assert code == 4
+    assert f"{home}/inbox/s-x.csv: shop.toml and till.toml: files: both take s-x.csv; left where it is" in out
+    assert len(target.of("PaymentNotice")) == 1
+
+
+@pytest.mark.parametrize("what", NAMES)
+def test_a_file_is_imported_whatever_its_name(what, chartferry, home, target):
+    """CLI-IMPORT-01, CLI-CMD-03, STATE-HOME-01: once and for all, and told by a name that can be printed."""
+    (home / "inbox" / NAMES[what]).write_text(rows(1))
+    assert chartferry("import")[0] == 0
+    (home / "inbox" / NAMES[what]).write_text(rows(1))
+    code, out, _ = chartferry("import", "--json")
+    batch = json.loads(out)["batches"][0]
+    assert (code, batch["counts"]["unchanged"]) == (0, 1)
+    assert batch["file"] == shown(NAMES[what])
+    assert batch["file"].isprintable()
+    assert list((home / "inbox").iterdir()) == []
+    assert chartferry("status", batch["batch_id"])[0] == 0
+    assert len(target.of("PaymentNotice")) == 1
+
+
+def test_a_name_that_leaves_no_room_for_its_control_totals_is_said(chartferry, home, target):
+    """CLI-IMPORT-04"""
+    name = f"payments{'x' * 243}.csv"
+    (home / "inbox" / name).write_text(rows(1))
+    (home / "inbox" / "payments.csv").write_text(rows(2))
+    code, out, _ = chartferry("import")
+    assert code == 4
+    assert f"{name}: cannot be taken in: File name too long" in out.splitlines()
+    assert len(target.of("PaymentNotice")) == 1
 
 
 def test_a_pipe_is_never_opened(tmp_path):
     os.mkfifo(tmp_path / "payments-pipe.csv")
     (tmp_path / "payments-1.csv").write_text("payment_id\n")
-    matched, unmatched = find_files([tmp_path], load_feeds([]))
+    matched, left = find_files([tmp_path], load_feeds([]))
     assert [waiting.path.name for waiting in matched] == ["payments-1.csv"]
-    assert [path.name for path in unmatched] == ["payments-pipe.csv"]
+    assert [each.path.name for each in left] == ["payments-pipe.csv"]
