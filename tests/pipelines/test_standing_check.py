@@ -19,6 +19,7 @@ from pipelines.ledger_rows import Reject
 from pipelines.orchestration import alerts
 from pipelines.orchestration.alerts import COMMAND, WEBHOOK, Event, Told, give, tell_new
 from pipelines.orchestration.instance import TOLD_TAG
+from pipelines.orchestration.tables import PUBLISHED
 from pipelines.standing import standing_of
 from tests.pipelines.practice import verdicts
 
@@ -81,7 +82,7 @@ def test_a_failed_batch_is_done_with_when_its_file_came_right_or_its_rows_were_p
         assert not standing_of(ledger, home.path, NOW)["payments"].failed
 
 
-def test_the_check_is_made_by_its_job_and_noted_when_it_has_changed(home: Home) -> None:
+def test_the_check_is_made_by_its_job_and_noted_when_it_has_changed_and_beside_a_publication(home: Home) -> None:
     repository = build_definitions({"CHARTFERRY_HOME": str(home.path)}).get_repository_def()
     with dg.DagsterInstance.ephemeral() as instance:
         result = repository.get_job("standing_check").execute_in_process(instance=instance)
@@ -91,12 +92,23 @@ def test_the_check_is_made_by_its_job_and_noted_when_it_has_changed(home: Home) 
             "nothing_of_tasks_is_broken": (False, "ERROR"),
         }
         sensor, noted, cursor = repository.get_sensor_def("standing_check_after_imports"), [], None
-        for _ in range(2):
+        for published in (False, False, True, False):
+            if published:
+                instance.report_runless_asset_event(dg.AssetMaterialization(PUBLISHED))
             looked = sensor(dg.build_sensor_context(instance, cursor=cursor, repository_def=repository))
             assert isinstance(looked, dg.SensorResult)
             noted.append([event.check_name for event in looked.asset_events])  # type: ignore[union-attr]
             cursor = looked.cursor
-    assert [len(each) for each in noted] == [3, 0]
+    assert [len(each) for each in noted] == [3, 0, 3, 0]
+
+
+def test_one_feeds_check_can_be_made_alone(home: Home) -> None:
+    repository = build_definitions({"CHARTFERRY_HOME": str(home.path)}).get_repository_def()
+    name = "nothing_of_tasks_is_broken"
+    with dg.DagsterInstance.ephemeral() as instance:
+        chosen = {dg.AssetCheckKey(PUBLISHED, name)}
+        job = repository.get_job("standing_check").get_subset(asset_check_selection=chosen)
+        assert verdicts(job.execute_in_process(instance=instance)) == {name: (False, "ERROR")}
 
 
 # -- alerts
