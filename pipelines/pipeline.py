@@ -30,6 +30,7 @@ from pipelines.report import RESOURCE, sweep
 from pipelines.run import Result, Run
 from pipelines.session import Session, Waiting, reading
 from pipelines.storage import write_whole
+from pipelines.throwaway import remove_abandoned
 from pipelines.validate import Validated, validate
 
 ROWS_A_WRITE = 2_000
@@ -103,7 +104,9 @@ def begin(session: Session, received: Received, feed: Feed, adopting: bool = Fal
         rules_version=rules_version(),
         software_version=software_version(),
     )
-    folder = _run_folder(session.home / "batches" / batch_id, number)
+    batch = session.home / "batches" / batch_id
+    remove_abandoned(batch.glob("run-*"))
+    folder = _run_folder(batch, number)
     started_at = session.ledger.runs(target, batch_id)[-1]["started_at"]
     run = Run(received, feed, number, folder, known["state"] if known else None, time.monotonic(), started_at)
     write_manifest(session, run, _result(run, Validated(folder), {}, None, "running"), None)

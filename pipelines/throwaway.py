@@ -5,7 +5,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -68,11 +68,48 @@ def _is_held(folder: Path) -> bool:
 
 
 @contextmanager
-def _one_at_a_time(home: Path) -> Iterator[None]:
-    """A lock on the home's folder itself: it leaves no file."""
-    descriptor = os.open(home, os.O_RDONLY | os.O_CLOEXEC)
+def _one_at_a_time(folder: Path) -> Iterator[None]:
+    """A lock on a folder itself: it leaves no file, and ends with the process."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
         os.close(descriptor)
+
+
+# -- the workspace of a run
+
+WORKSPACE = ".spill"
+
+
+@contextmanager
+def workspace(folder: Path) -> Iterator[Path]:
+    """A folder within this one, for what is gone at the end: `remove_abandoned` removes what a killed process left."""
+    with _one_at_a_time(folder):
+        inner = folder / WORKSPACE
+        inner.mkdir(mode=0o700, exist_ok=True)
+        try:
+            yield inner
+        finally:
+            shutil.rmtree(inner, ignore_errors=True)
+
+
+def remove_abandoned(folders: Iterable[Path]) -> None:
+    """Removes the workspaces in these folders whose process has ended, and the files that it had half written."""
+    for folder in folders:
+        if (folder / WORKSPACE).exists() and not _is_locked(folder):
+            for part in folder.glob("*.part"):
+                part.unlink(missing_ok=True)
+            _remove(folder / WORKSPACE)
+
+
+def _is_locked(folder: Path) -> bool:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False

@@ -3,7 +3,6 @@
 Read and map a chunk at a time into `mapped.parquet`; sort and group that; build each record's body and check it.
 """
 
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from pipelines.feeds.catalog import Feed
 from pipelines.feeds.mapping import numbers_of
 from pipelines.feeds.record import Around
 from pipelines.snapshot import Snapshot
+from pipelines.throwaway import workspace
 from pipelines.validation.checking import Wanted, check_records
 from pipelines.validation.mapping import map_file
 from pipelines.validation.outcome import Validated
@@ -46,15 +46,12 @@ def validate(
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     found = Validated(folder)
-    mapped = folder / "mapped.parquet"
     around = Around(site, snapshot, instant_text(received.received_at), numbers_of(feed.file))
-    try:
-        with SideBySide(processes_for(received.size) if processes is None else processes) as work:
-            answers, trailers = map_file(received, feed, mapped, found)
-            check_records(mapped, feed.file, around, strict, found, progress, work, Wanted(answers, only))
-    finally:
-        mapped.unlink(missing_ok=True)
-        shutil.rmtree(folder / ".spill", ignore_errors=True)
+    helpers = processes_for(received.size) if processes is None else processes
+    with workspace(folder) as inner, SideBySide(helpers) as work:
+        mapped = inner / "mapped.parquet"
+        answers, trailers = map_file(received, feed, mapped, found)
+        check_records(mapped, feed.file, around, strict, found, progress, work, Wanted(answers, only))
     found.records = found.accepted + found.rejected
     if only is None:
         found.control_mismatch = control_mismatch(received, found) or (None if answers else trailers.mismatch(found))

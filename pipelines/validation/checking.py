@@ -42,12 +42,15 @@ def check_records(
     work: SideBySide,
     wanted: "Wanted",
 ) -> None:
-    """Writes `accepted.parquet`, `rejects.parquet` and `skipped.parquet`, and `answers.parquet` where rows answer."""
+    """Writes `accepted.parquet`, `rejects.parquet` and `skipped.parquet`, and `answers.parquet` where rows answer.
+
+    mapped: in a folder where sorting may spill.
+    """
     folder, kind = found.folder, kind_of(file)
     inspected: dict[str, Counter[str]] = {}
     done = 0
     with (
-        spill.sorter(folder / ".spill") as database,
+        spill.sorter(mapped.parent) as database,
         spill.Writer(folder / "accepted.parquet", ACCEPTED) as accepted,
         spill.Writer(folder / "rejects.parquet", REJECTS) as rejects,
         spill.Writer(folder / "skipped.parquet", SKIPPED) as skipped,

@@ -50,7 +50,7 @@ def rows(number):
 
 @pytest.mark.parametrize("what", LEFT)
 def test_what_is_no_export_is_said_in_one_line_and_left(what, chartferry, home, target):
-    """CLI-IMPORT-01: a folder is told and no failure, since many keep their old files in one."""
+    """FEED-FILE-10: a folder is told and no failure, since many keep their old files in one."""
     make, name, why, code = LEFT[what]
     make(home / "inbox" / name)
     (home / "inbox" / "payments-1.csv").write_text(rows(1))
@@ -94,7 +94,7 @@ def test_a_file_is_imported_whatever_its_name(what, chartferry, home, target):
 
 
 def test_a_name_that_leaves_no_room_for_its_control_totals_is_said(chartferry, home, target):
-    """CLI-IMPORT-04"""
+    """CLI-IMPORT-06"""
     name = f"payments{'x' * 243}.csv"
     (home / "inbox" / name).write_text(rows(1))
     (home / "inbox" / "payments.csv").write_text(rows(2))

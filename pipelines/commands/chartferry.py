@@ -1,0 +1,88 @@
+"""The command `chartferry`: its options, and how it ends."""
+
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+from sqlalchemy.exc import SQLAlchemyError
+
+from pipelines import disk
+from pipelines.client import TargetUnusable
+from pipelines.commands import batches, carrying, feeds, rejects
+from pipelines.commands.common import Options
+from pipelines.connections import BadTarget
+from pipelines.exits import INTERNAL, UNREADABLE, UNUSABLE
+from pipelines.feeds.catalog import FeedError
+from pipelines.home import BadHome
+from pipelines.ledger_tables import LedgerError, NotPossible
+from pipelines.pace import BadPace
+
+COMMANDS: tuple[click.Command, ...] = (
+    carrying.import_,
+    carrying.rehearse,
+    batches.status,
+    batches.verify,
+    rejects.rejects,
+    batches.doubts,
+    batches.undo,
+    batches.purge,
+    carrying.reports,
+    carrying.up,
+    feeds.feeds,
+)
+
+FAILURES: dict[type[BaseException], tuple[int, Callable[[Any], str]]] = {
+    FeedError: (UNREADABLE, str),
+    BadTarget: (UNUSABLE, str),
+    BadPace: (UNUSABLE, str),
+    BadHome: (UNUSABLE, str),
+    TargetUnusable: (UNUSABLE, str),
+    NotPossible: (UNREADABLE, str),
+    LedgerError: (UNUSABLE, str),
+    SQLAlchemyError: (UNUSABLE, lambda error: f"the ledger could not be read or written ({type(error).__name__})"),
+    OSError: (UNUSABLE, lambda error: f"{error.strerror or type(error).__name__}: {error.filename or 'a file'}"),
+    Exception: (INTERNAL, lambda error: f"a fault of this program: {type(error).__name__} at {_place(error)}"),
+}
+"""What ends a command with one line: exit code and line. No text of an exception that may hold a record's data."""
+
+
+@click.group(commands=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--home", type=click.Path(path_type=Path, file_okay=False), envvar="CHARTFERRY_HOME", default="var", help="State."
+)
+@click.option(
+    "--feeds",
+    "feed_folders",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    multiple=True,
+    help="A folder with further feed files.",
+)
+@click.version_option(package_name="chartferry")
+@click.pass_context
+def cli(context: click.Context, home: Path, feed_folders: tuple[Path, ...]) -> None:
+    """Carries exports into a patient chart, never twice and never lost unseen, and brings its reports back."""
+    context.obj = Options(home, feed_folders)
+
+
+def run_command(arguments: Sequence[str]) -> int:
+    """Runs a command; gives its exit code. Raises `KeyboardInterrupt` when it was stopped."""
+    try:
+        return int(cli.main(list(arguments), prog_name="chartferry", standalone_mode=False) or 0)
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except click.Abort:
+        raise KeyboardInterrupt from None
+    except tuple(FAILURES) as error:
+        code, line = next(failure for kind, failure in FAILURES.items() if isinstance(error, kind))
+        click.echo(f"chartferry: {disk.FULL if disk.is_full(error) else line(error)}", err=True)
+        return code
+
+
+def _place(error: BaseException) -> str:
+    """The last line of ours that an exception came through."""
+    frames = traceback.extract_tb(error.__traceback__)
+    ours = [frame for frame in frames if Path(frame.filename).is_relative_to(Path(__file__).parents[1])] or frames
+    return f"{Path(ours[-1].filename).name}:{ours[-1].lineno}"

@@ -1,0 +1,54 @@
+"""Ctrl-C, and what a killed command leaves: one line, and nothing of it stays once the same file runs again."""
+
+import subprocess
+import sys
+
+import pytest
+
+from pipelines.throwaway import remove_abandoned, workspace
+
+TEXT = "payment_id,patient_id,amount,paid_on,claim_id\nk1,p1,1.00,2026-03-01,\n"
+
+
+@pytest.mark.parametrize("stopped", [KeyboardInterrupt, EOFError])
+def test_a_stopped_command_is_one_line_and_goes_on_when_given_again(stopped, chartferry, home, target, monkeypatch):
+    """LEDGER-02"""
+    (home / "inbox" / "payments.csv").write_text(TEXT)
+    with monkeypatch.context() as patched:
+        patched.setattr("pipelines.pipeline.validate", lambda *_, **__: raised(stopped))
+        code, _, wrong = chartferry("import")
+    assert (code, wrong.strip()) == (130, "chartferry: stopped; the same command goes on where it ended")
+    assert chartferry("import")[0] == 0
+    assert len(target.of("PaymentNotice")) == 1
+
+
+def raised(error):
+    raise error
+
+
+def test_the_entry_point_imports_nothing_before_it_can_be_stopped():
+    """Importing the commands takes a second or two: Ctrl-C in it is one line as well."""
+    said = "import sys, pipelines.cli; print(sorted({'click', 'sqlalchemy', 'httpx', 'pyarrow'} & set(sys.modules)))"
+    shown = subprocess.run([sys.executable, "-c", said], capture_output=True, text=True, check=True)
+    assert shown.stdout == "[]\n"
+
+
+def test_what_a_killed_validation_left_goes_when_the_file_runs_again(chartferry, home):
+    """STATE-HOME-03: it holds rows, and may be as large as the file."""
+    (home / "inbox" / "payments.csv").write_text(TEXT)
+    chartferry("import")
+    (run,) = home.glob("batches/payments-*/run-1")
+    before = sorted(path.name for path in run.iterdir())
+    (run / ".spill").mkdir()
+    (run / ".spill" / "mapped.parquet").write_text("rows")
+    (run / "accepted.parquet.part").write_text("rows")
+    (home / "inbox" / "payments.csv").write_text(TEXT)
+    chartferry("import")
+    assert sorted(path.name for path in run.iterdir()) == before
+
+
+def test_a_workspace_in_use_is_left_alone(tmp_path):
+    with workspace(tmp_path) as inner:
+        remove_abandoned([tmp_path])
+        assert inner.exists()
+    assert not inner.exists()
