@@ -142,7 +142,7 @@ def _validate_one(session: Session, run: Run) -> tuple[Run, Validated]:
 def load_all(
     session: Session, feed: Feed, batch_ids: Sequence[str], since: datetime, outcome: Outcome
 ) -> dict[str, LoadedBatch]:
-    """since: what was loaded after this moment, by an earlier try of the same run, is not loaded again."""
+    """since: what ended after this moment, in this run or an earlier try of it, is not loaded again."""
     facts: dict[str, LoadedBatch] = {}
     for batch_id in batch_ids:
         before = session.ledger.batch(session.target, batch_id)
@@ -167,12 +167,12 @@ def load_all(
 def _load_one(session: Session, feed: Feed, batch_id: str, since: datetime) -> Result | None:
     """Loads what was validated last; validates anew when that run has ended, or the feed changed. None without a file.
 
-    A run that was stopped before its load stays so until the file is validated again.
+    What came to its end since then, such as a batch that was stopped before its load, stays as it is.
     """
     found = newest(session, feed, batch_id)
     if found.run and found.validated:
         return end(session, found.run, found.validated, load_run(session, found.run, found.validated))
-    if found.result and (found.result.state in NOTHING_SENT or (found.result.state == FINISHED and found.at >= since)):
+    if found.result and found.result.state in (FINISHED, *NOTHING_SENT) and found.at >= since:
         return found.result
     received = received_before(session.home / "batches" / batch_id)
     return run_through(session, _begin(session, received, feed)) if received else None

@@ -46,7 +46,10 @@ class Practice:
     def repository(self) -> dg.RepositoryDefinition:
         return build_definitions(self.environ).get_repository_def()
 
-    def run(self, job: str, *batch_ids: str, **tags: str) -> dg.ExecuteInProcessResult:
+    def run(
+        self, job: str, *batch_ids: str, assets: list[dg.AssetKey] | None = None, **tags: str
+    ) -> dg.ExecuteInProcessResult:
+        """Runs a job over these batches; of its assets all, or only these."""
         if len(batch_ids) > 1:
             tags |= dict(zip(RANGE, (batch_ids[0], batch_ids[-1]), strict=True))
         return (
@@ -55,6 +58,7 @@ class Practice:
             .execute_in_process(
                 instance=self.instance,
                 partition_key=batch_ids[0] if len(batch_ids) == 1 else None,
+                asset_selection=assets,
                 tags=tags,
                 raise_on_error=False,
             )
