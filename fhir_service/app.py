@@ -243,6 +243,9 @@ def _touches(requests: list[batch.Request], results: list[Any]) -> list[Touch]:
 
 
 def _understood(service: Service, raw: bytes, caller: Caller) -> list[batch.Request]:
+    plain = batch.understand_plain(raw, caller, service.site)
+    if plain is not None:
+        return plain
     entries = batch.entries(parse_body(raw))
     size = len(raw) // max(len(entries), 1)
     return [batch.understand(entry, caller, service.site, size) for entry in entries]

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from fhir_service.auth import Caller
-from fhir_service.interactions import create, update
+from fhir_service.interactions import create, plain, update
 from fhir_service.interactions.create import Created
 from fhir_service.interface.datatypes import ID_PATTERN
 from fhir_service.interface.outcomes import BUSINESS_RULE, INVALID, NOT_FOUND, NOT_SUPPORTED, FhirError, outcome_of
@@ -42,6 +42,24 @@ def entries(body: Any) -> list[dict[str, Any]]:
     if body["type"] != "batch":
         raise FhirError(BUSINESS_RULE, "only bundles of type batch are supported", "Bundle.type")
     return found
+
+
+def understand_plain(raw: bytes, caller: Caller, site: Site) -> list[Request] | None:
+    """What the entries of a batch of plain creates ask for; None where the entries must be looked at one by one."""
+    creates = plain.creates(raw, site)
+    if creates is None:
+        return None
+    size = len(raw) // max(len(creates), 1)
+    return [_requested(one, caller, site, size) for one in creates]
+
+
+def _requested(one: plain.PlainCreate, caller: Caller, site: Site, size: int) -> Request:
+    try:
+        caller.require(one.resource.name, "c")
+        condition = create.condition(one.condition)
+    except FhirError as error:
+        return Request(None, error)
+    return Request(create.Create(one.resource, one.model, caller.client, site, size, condition))
 
 
 def understand(entry: dict[str, Any], caller: Caller, site: Site, size: int) -> Request:

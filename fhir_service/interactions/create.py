@@ -12,7 +12,7 @@ from fhir_service.interactions.search import literal, split
 from fhir_service.interface.datatypes import CONTROLS, dump_json, id_of
 from fhir_service.interface.outcomes import INVALID, MULTIPLE_MATCHES, FhirError
 from fhir_service.interface.resources.questionnaire_response import note_id_of
-from fhir_service.interface.resources.response_model import QuestionnaireResponse, questionnaire_id
+from fhir_service.interface.resources.response_model import questionnaire_id
 from fhir_service.interface.site import Site
 from fhir_service.interface.vocabulary import Moment, Problem, Resource, rule_problems, shape
 from fhir_service.store.view import Needs
@@ -86,7 +86,7 @@ class Create:
             needs.identifiers[self.resource.name].add(self.condition[1])
         if self.resource.name == "PaymentNotice":
             needs.patients.add(id_of(self.model.request.reference))
-        if isinstance(self.model, QuestionnaireResponse):
+        if self.resource.name == "QuestionnaireResponse":
             needs.questionnaires.add(questionnaire_id(self.model.questionnaire, self.site) or "")
             needs.notes.update(filter(None, [note_id_of(self.model, self.site)]))
 

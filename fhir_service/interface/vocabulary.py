@@ -235,13 +235,13 @@ def check(
 
 def rule_problems(
     resource: Resource,
-    parsed: BaseModel,
+    parsed: Any,
     site: Site,
     lookup: Lookup | None,
     needs: Collection[Needs] = EVERYTHING,
     outcome: Outcome = BUSINESS_RULE,
 ) -> Iterator[Problem]:
-    """What the rules with this outcome find in a body of the right shape, in rule order."""
+    """What the rules with this outcome find in a body of the right shape (a model or its struct), in rule order."""
     world = None if lookup is None else World(site, lookup, {})
     for needed, rules in resource.ordered_rules[outcome.code]:
         if needed not in needs or (world is None and needed != "payload"):

@@ -8,6 +8,8 @@ from fhir_service.interface.outcomes import BUSINESS_RULE, INVALID
 from fhir_service.interface.site import Site
 from fhir_service.interface.vocabulary import Found, Param, Rule, World, rule
 
+EXTENSION_VALUES = ("valueId", "valueReference", "valueString")
+
 
 def records_exist(rule_id: str, named: Callable[[Any], Iterator[tuple[str, str]]]) -> Rule:
     """The rule that every record a body names is stored (decision T6). `named` yields `(expression, Type/id)`."""
@@ -39,13 +41,18 @@ def extensions_are_listed(resource: str, listed: Callable[[Site], dict[str, str]
                 yield f"{at}.url", "the extension is not known here"
             elif extension.url in seen:
                 yield f"{at}.url", "the extension is sent twice"
-            elif unused := extension.model_fields_set - {"url", values[extension.url]}:
+            elif unused := _elements(extension) - {"url", values[extension.url]}:
                 yield f"{at}.{min(unused)}", "the element is not known in this extension"
             elif getattr(extension, values[extension.url]) is None:
                 yield f"{at}.{values[extension.url]}", "a required element is missing"
             seen.add(extension.url)
 
     return lists_extensions
+
+
+def _elements(extension: Any) -> set[str]:
+    """The names of what an extension holds."""
+    return {name for name in ("url", *EXTENSION_VALUES) if getattr(extension, name, None) is not None}
 
 
 def extension_value(body: Any, url: str, element: str) -> Any:

@@ -1,0 +1,62 @@
+"""Batches that hold nothing but plain creates, as imports send them: read and checked in one pass.
+
+Any other batch is read by `batch.py`, entry by entry; so is one of these with a fault, which says what is wrong.
+"""
+
+from typing import Any, Literal, NamedTuple, Union
+
+import msgspec
+
+from fhir_service.interface.outcomes import INVALID
+from fhir_service.interface.quick import Reader, struct_of
+from fhir_service.interface.registry import RESOURCES
+from fhir_service.interface.site import Site
+from fhir_service.interface.vocabulary import Resource, rule_problems
+
+
+class PlainCreate(NamedTuple):
+    """A create whose body is of the right shape; `condition` is its `ifNoneExist` as sent."""
+
+    resource: Resource
+    model: Any
+    condition: str | None
+
+
+_BODIES = {name: struct_of(resource.model) for name, resource in RESOURCES.items() if "create" in resource.interactions}
+
+
+class _Request(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, gc=False):
+    method: Literal["POST"]
+    url: str
+    ifNoneExist: str | None = None
+
+
+class _Entry(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, gc=False):
+    resource: Union[tuple(_BODIES.values())]  # type: ignore[valid-type] # noqa: UP007 - of the resources that there are
+    request: _Request
+    fullUrl: str | None = None
+
+
+class _Batch(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    resourceType: Literal["Bundle"]
+    type: Literal["batch"]
+    entry: list[_Entry]
+
+
+_READER = Reader(_Batch)
+
+
+def creates(raw: bytes, site: Site) -> list[PlainCreate] | None:
+    """What the entries of such a batch create, in order; None for any other."""
+    batch = _READER.read(raw)
+    if batch is None:
+        return None
+    found = []
+    for entry in batch.entry:
+        name, model = entry.request.url, entry.resource
+        if type(model) is not _BODIES.get(name):
+            return None
+        if next(rule_problems(RESOURCES[name], model, site, None, outcome=INVALID), None):
+            return None
+        found.append(PlainCreate(RESOURCES[name], model, entry.request.ifNoneExist))
+    return found
