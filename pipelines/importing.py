@@ -28,6 +28,8 @@ def import_paths(session: Session, paths: Sequence[Path], dry_run: bool = False)
 def import_again(session: Session, batch_id: str) -> Summary:
     """Loads what was taken back of a batch, or is gone from the target. Raises `NotPossible`, `TargetUnusable`."""
     found = received_batches(session, [batch_id])
+    if not session.ledger.batch(session.target, batch_id):
+        raise NotPossible(f"{batch_id}: no such batch at this target (chartferry status lists them)")
     if not found:
         raise NotPossible(f"{batch_id}: its source rows are not here: import its file once more, then try again")
     plan_again(session, batch_id)

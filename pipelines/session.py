@@ -19,6 +19,7 @@ from pipelines.connections import Connection, connect
 from pipelines.feeds.catalog import CONTROL, Catalog, Feed, FeedError, is_control, load_feeds
 from pipelines.home import make_private
 from pipelines.ledger import Ledger
+from pipelines.ledger_tables import LedgerError
 from pipelines.orchestration.instance import prepare_dagster_home
 from pipelines.pace import USUAL, Pace, pace_of, retention_of
 from pipelines.progress import Progress
@@ -138,7 +139,11 @@ def open_session(
 
 
 def open_ledger(home: Path, environ: Mapping[str, str]) -> Ledger:
-    return Ledger.open(environ.get("CHARTFERRY_LEDGER") or home / "ledger.db")
+    """The home's ledger, or the one that the environment names. Raises `LedgerError`."""
+    url = environ.get("CHARTFERRY_LEDGER")
+    if url and "://" not in url:
+        raise LedgerError("CHARTFERRY_LEDGER is not the URL of a database (postgresql+psycopg://...)")
+    return Ledger.open(url or home / "ledger.db")
 
 
 def has_ledger(home: Path, environ: Mapping[str, str]) -> bool:
@@ -157,8 +162,11 @@ def prepare_home(home: Path) -> None:
 
 
 def feed_folders_of(home: Path, environ: Mapping[str, str], named: Sequence[Path] = ()) -> list[Path]:
-    """Where feed files are looked for: those named, `CHARTFERRY_FEEDS`, and the home's own."""
+    """Where feed files are looked for: those named, `CHARTFERRY_FEEDS`, and the home's own. Raises FeedError."""
     more = [Path(name) for name in environ.get("CHARTFERRY_FEEDS", "").split(os.pathsep) if name]
+    for folder in more:
+        if not folder.is_dir():
+            raise FeedError(f"CHARTFERRY_FEEDS: {folder}: there is no such folder")
     return [*named, *more, home / "feeds"]
 
 

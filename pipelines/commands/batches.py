@@ -6,11 +6,11 @@ from functools import partial
 
 import click
 
-from pipelines.commands.common import Options, at_target, with_reason, with_target
+from pipelines.commands.common import Options, at_target, no_batch, with_reason, with_target
 from pipelines.exits import ALL_LOADED, UNREADABLE
 
 
-@click.command()
+@click.command(short_help="Batches and what became of them.")
 @click.argument("batch", required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print it as one JSON document.")
 @click.pass_obj
@@ -20,13 +20,14 @@ def status(options: Options, batch: str | None, as_json: bool) -> int:
 
     found = batch_status(options.home, os.environ, batch)
     if found is None:
-        click.echo(f"chartferry: {batch or options.home}: {'no such batch' if batch else 'no ledger here'}", err=True)
+        nothing = f"{options.home}: no ledger here, so nothing was imported yet (--home names another folder)"
+        click.echo(f"chartferry: {no_batch(batch) if batch else nothing}", err=True)
         return UNREADABLE
     click.echo(json.dumps(found, indent=1) if as_json else "\n".join(status_lines(found)))
     return ALL_LOADED
 
 
-@click.command()
+@click.command(short_help="Proves that ledger and target agree, to the row and the cent.")
 @click.argument("batch", required=False)
 @click.option("--adopt", is_flag=True, help="Rebuild what a lost ledger does not know, from what the target has.")
 @with_reason
@@ -48,7 +49,7 @@ def doubts() -> None:
     """Rows of which nobody knows yet whether the target has them."""
 
 
-@doubts.command("resolve")
+@doubts.command("resolve", short_help="Looks rows in doubt up at the target again.")
 @click.option("--batch", "-b", help="Only those of this batch.")
 @with_target
 @click.pass_obj
@@ -59,7 +60,7 @@ def doubts_resolve(options: Options, batch: str | None, insecure: bool, as_json:
     return at_target(options, insecure, as_json, lambda session: resolve(session, batch))
 
 
-@doubts.command("accept")
+@doubts.command("accept", short_help="Settles a row in doubt: this resource is what it made.")
 @click.argument("name", metavar="ID")
 @click.option("--resource", required=True, help="The id of the resource that the row made.")
 @with_reason
@@ -72,7 +73,7 @@ def doubts_accept(options: Options, name: str, resource: str, why: str | None, i
     return at_target(options, insecure, as_json, lambda session: Said(accept(session, name, resource)), why)
 
 
-@doubts.command("resend")
+@doubts.command("resend", short_help="Lets the next import send a row in doubt again.")
 @click.argument("name", metavar="ID")
 @with_reason
 @with_target
@@ -84,7 +85,7 @@ def doubts_resend(options: Options, name: str, why: str | None, insecure: bool, 
     return at_target(options, insecure, as_json, lambda session: Said(resend(session, name)), why)
 
 
-@click.command()
+@click.command(short_help="Takes the responses and tasks of a batch back.")
 @click.argument("batch")
 @click.option("--dry-run", is_flag=True, help="List it, and change nothing.")
 @with_reason

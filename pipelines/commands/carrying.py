@@ -18,7 +18,7 @@ from pipelines.exits import ALL_LOADED, UNREADABLE, UNUSABLE
 from pipelines.orchestration.instance import INSECURE
 
 
-@click.command("import")
+@click.command("import", short_help="Imports exports (default: the inbox) and publishes the tables.")
 @click.argument("paths", type=click.Path(path_type=Path), nargs=-1)
 @click.option("--dry-run", is_flag=True, help="Apply every rule, send nothing but reads, keep nothing.")
 @click.option("--strict", is_flag=True, help="Decided rules reject too, at a target that is not a service of ours.")
@@ -64,7 +64,7 @@ def import_(
     return print_answer(summary, as_json)
 
 
-@click.command()
+@click.command(short_help="Tells what an import would do, on a copy of the store.")
 @click.argument("paths", type=click.Path(path_type=Path), nargs=-1)
 @click.option("--reference", type=click.Path(path_type=Path, exists=True), help="Reference data for a new store.")
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Where the report goes.")
@@ -116,7 +116,7 @@ def reports(options: Options, insecure: bool, as_json: bool) -> int:
     return summary.exit_code
 
 
-@click.command()
+@click.command(short_help="Runs service, Dagster's web pages and daemon, until Ctrl-C.")
 @click.option("--port", type=click.IntRange(0, 65535), envvar="CHARTFERRY_SERVICE_PORT", help="Of the service: 8400.")
 @click.option("--web-port", type=click.IntRange(0, 65535), envvar="CHARTFERRY_WEB_PORT", help="Of Dagster: 3000.")
 @insecure_option

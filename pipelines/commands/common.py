@@ -84,11 +84,16 @@ def at_target(
     return done.exit_code
 
 
+def no_batch(batch: str) -> str:
+    """What is said of a batch that nobody knows."""
+    return f"{batch}: no such batch (chartferry status lists them)"
+
+
 def no_such_batch(options: Options, batch: str | None) -> bool:
     """Whether a batch is named that this home does not know; says so."""
     from pipelines.status import batch_status
 
     missing = batch is not None and batch_status(options.home, os.environ, batch) is None
-    if missing:
-        click.echo(f"chartferry: {batch}: no such batch", err=True)
+    if batch is not None and missing:
+        click.echo(f"chartferry: {no_batch(batch)}", err=True)
     return missing

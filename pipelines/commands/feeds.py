@@ -15,7 +15,7 @@ def feeds() -> None:
     """Feed files: which exports are taken, and what each column becomes."""
 
 
-@feeds.command("check")
+@feeds.command("check", short_help="Checks feed files and says what each column becomes.")
 @click.argument("files", type=click.Path(path_type=Path), nargs=-1)
 @click.option("--sample", type=click.Path(path_type=Path), help="An export: shows what its first rows become.")
 @click.option("--rows", type=click.IntRange(1, 1000), default=5, show_default=True, help="How many rows of the sample.")

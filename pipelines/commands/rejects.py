@@ -10,12 +10,12 @@ from pipelines.commands.common import Options, no_such_batch, print_answer, show
 from pipelines.exits import ALL_LOADED, UNREADABLE
 
 
-@click.group()
+@click.group(short_help="Records that were set aside, and their way back.")
 def rejects() -> None:
     """Records that were set aside: give them back with their reasons, try them again, or leave it at that."""
 
 
-@rejects.command("export")
+@rejects.command("export", short_help="Writes open rejects whole, to be corrected.")
 @click.option("--batch", "-b", help="Only those of this batch.")
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="Where to; else each batch's own folder.")
 @with_target
@@ -31,7 +31,7 @@ def rejects_export(options: Options, batch: str | None, out: Path | None, insecu
     return UNREADABLE if done.left else ALL_LOADED
 
 
-@rejects.command("retry")
+@rejects.command("retry", short_help="Tries open rejects again as they are, by today's rules.")
 @click.option("--batch", "-b", help="Only those of this batch.")
 @click.option("--strict", is_flag=True, help="Decided rules reject too, at a target that is not a service of ours.")
 @with_reason
@@ -55,7 +55,7 @@ def rejects_retry(
     return print_answer(tried, as_json)
 
 
-@rejects.command("discard")
+@rejects.command("discard", short_help="Sets open rejects aside for good, on the record.")
 @click.argument("ids", metavar="ID...", nargs=-1, required=True)
 @with_reason
 @click.pass_obj
