@@ -7,6 +7,7 @@ from hmac import compare_digest
 from pathlib import Path
 from typing import Any
 
+import duckdb
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -90,8 +91,11 @@ def _copy(service: Service, arguments: Arguments) -> Result:
         raise CommandError(f"{target} exists: name a file that does not")
     try:
         service.writer.transact(lambda _: dialect.copy(target))
+        dialect.fold(target)
     except OSError as error:
         raise CommandError(f"{target} cannot be written: {error.strerror}") from None
+    except duckdb.Error as error:
+        raise CommandError(f"{target} cannot be written ({type(error).__name__})") from None
     return {"copy": str(target)}
 
 

@@ -76,6 +76,12 @@ class DuckDb:
                 shutil.copyfile(source, target.with_name(target.name + suffix))
         target.chmod(0o600)
 
+    @staticmethod
+    def fold(copy: Path) -> None:
+        """Works a copy's log into it: one file is the copy then."""
+        with duckdb.connect(str(copy)) as opened:
+            opened.execute("CHECKPOINT")
+
     def _engine(self) -> Engine:
         engine = create_engine(
             f"duckdb:///{self._path}",

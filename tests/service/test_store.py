@@ -62,7 +62,7 @@ def test_an_older_store_is_brought_to_the_present_in_one_transaction(tmp_path: P
 
 
 def test_a_copy_made_while_the_service_writes_is_a_whole_store(fresh_service: Running, tmp_path: Path) -> None:
-    """The copy holds what was acknowledged before it, is clean, and lives on its own."""
+    """The copy holds what was acknowledged before it, is clean, and lives on its own, in one file."""
     from fhir_service.admin import OPERATIONS
 
     client = fresh_service.client
@@ -83,6 +83,7 @@ def test_a_copy_made_while_the_service_writes_is_a_whole_store(fresh_service: Ru
     OPERATIONS["copy"](fresh_service.service, {"to": str(target)})
     stop.set()
     writing.join()
+    assert [path.name for path in target.parent.iterdir()] == ["copy.duckdb"]
     copy = Service.open(Settings(store=str(target)), create=False)
     try:
         with copy.store.read() as connection:
