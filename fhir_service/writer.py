@@ -19,7 +19,7 @@ from sqlalchemy import Connection
 from fhir_service.interface.outcomes import EXCEPTION, UNAVAILABLE, FhirError
 from fhir_service.interface.site import Site
 from fhir_service.store.store import Store
-from fhir_service.store.view import Changes, Needs, Questionnaires, View
+from fhir_service.store.view import Changes, Kept, Needs, Questionnaires, View
 
 MOST_ENTRIES = 2000
 MOST_BYTES = 64 * 1024 * 1024
@@ -88,7 +88,7 @@ class Writer:
     ) -> None:
         """`committed` is told how many entries each commit held."""
         self._store, self._site, self._clock, self._new_id, self._committed = store, site, clock, new_id, committed
-        self._questionnaires = Questionnaires(site)
+        self._questionnaires, self._kept = Questionnaires(site), Kept()
         self._seq = store.last_seq()
         self._queue: queue.Queue[_Waiting | _Transaction | None] = queue.Queue()
         self._closed = threading.Event()
@@ -172,7 +172,7 @@ class Writer:
             self._seq = seq
             work.future.set_exception(FhirError(UNAVAILABLE) if self._store.dialect.passing(error) else error)
             return
-        self._questionnaires = Questionnaires(self._site)
+        self._questionnaires, self._kept = Questionnaires(self._site), Kept()
         work.future.set_result(value)
 
     def _write(self, group: list[_Waiting]) -> None:
@@ -231,8 +231,11 @@ class Writer:
         needs = Needs()
         for entry in entries:
             entry.ask(needs)
+        kept = Kept() if self._store.dialect.shared or self._kept.full else self._kept
+        # Only what was committed may be kept.
+        self._kept = Kept()
         with self._begun() as connection:
-            view = View(connection, self._store.dialect, needs, self._questionnaires)
+            view = View(connection, self._store.dialect, needs, self._questionnaires, kept)
             changes = Changes(self.next_seq)
             desk = Desk(view, changes, self._site, self._clock(), self._new_id)
             results = [_outcome(entry, desk) for entry in entries]
@@ -240,6 +243,7 @@ class Writer:
                 changes.flush(connection, self._store.dialect)
                 _commit(connection)
                 self._committed(len(entries))
+        self._kept = kept
         return results
 
 

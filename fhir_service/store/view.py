@@ -95,16 +95,39 @@ class Questionnaires:
         return self._parsed[key]
 
 
-class View:
-    """Implements `interface.vocabulary.State` for one batch."""
+MOST_KEPT = 200_000
 
-    def __init__(self, connection: Connection, dialect: Dialect, needs: Needs, parsed: Questionnaires) -> None:
+
+@dataclass(slots=True)
+class Kept:
+    """What was read, and brought up to date by each batch since: good while no one else writes and no batch fails.
+
+    Records by reference; accounts and open charges (in order) by patient, also of patients who have none.
+    """
+
+    records: dict[str, StoredRecord] = field(
+        default_factory=lambda: {AUTOMATION: StoredRecord(None, "Automation", None)}
+    )
+    accounts: dict[str, Account] = field(default_factory=dict)
+    charges: dict[str, list[Charge]] = field(default_factory=dict)
+
+    @property
+    def full(self) -> bool:
+        return max(len(self.records), len(self.accounts)) > MOST_KEPT
+
+
+class View:
+    """Implements `interface.vocabulary.State` for one batch. What is in `kept` already is not fetched again."""
+
+    def __init__(
+        self, connection: Connection, dialect: Dialect, needs: Needs, parsed: Questionnaires, kept: Kept
+    ) -> None:
         self._connection, self._dialect = connection, dialect
-        self.records = self._records(needs)
+        self.records = self._records(needs, kept.records)
         self.notes = self._notes(needs)
         self.questionnaires = self._questionnaires(needs, parsed)
-        self.accounts = self._accounts(needs)
-        self.charges = self._charges(needs)
+        self.charges = self._charges(needs.patients - kept.accounts.keys(), kept.charges)
+        self.accounts = self._accounts(needs.patients - kept.accounts.keys(), kept.accounts)
         self.identified = {name: self._identified(name, values) for name, values in needs.identifiers.items()}
         self.current = {name: self._current(name, ids) for name, ids in needs.current.items()}
 
@@ -115,13 +138,16 @@ class View:
     ) -> list[Row]:
         return self._dialect.among(self._connection, table, key, keys, columns, where)
 
-    def _records(self, needs: Needs) -> dict[str, StoredRecord]:
-        rows = self._fetch(RECORD, "reference", needs.records, ("reference", "patient", "display", "note"))
-        found = {reference: StoredRecord(patient, display, note) for reference, patient, display, note in rows}
-        return found | {AUTOMATION: StoredRecord(None, "Automation", None)}
+    def _records(self, needs: Needs, found: dict[str, StoredRecord]) -> dict[str, StoredRecord]:
+        rows = self._fetch(
+            RECORD, "reference", needs.records - found.keys(), ("reference", "patient", "display", "note")
+        )
+        found.update((reference, StoredRecord(patient, display, note)) for reference, patient, display, note in rows)
+        return found
 
     def _notes(self, needs: Needs) -> dict[str, StoredNote]:
-        ids = needs.notes | {record.note for record in self.records.values() if record.note}
+        named = (self.records.get(reference) for reference in needs.records)
+        ids = needs.notes | {record.note for record in named if record and record.note}
         rows = self._fetch(NOTE, "id", ids, ("id", "patient", "encounter", "state"))
         return {row[0]: StoredNote(*row) for row in rows}
 
@@ -129,16 +155,19 @@ class View:
         rows = self._fetch(BODIES["Questionnaire"], "id", needs.questionnaires, ("id", "version", "body"))
         return {row[0]: parsed.parse(*row) for row in rows}
 
-    def _accounts(self, needs: Needs) -> dict[str, Account]:
-        rows = self._fetch(ACCOUNT, "patient", needs.patients, ("patient", "charged", "paid"))
-        return {patient: Account(charged, paid) for patient, charged, paid in rows}
+    def _accounts(self, patients: set[str], found: dict[str, Account]) -> dict[str, Account]:
+        rows = self._fetch(ACCOUNT, "patient", patients, ("patient", "charged", "paid"))
+        found.update((patient, Account(fresh=True)) for patient in patients)
+        found.update((patient, Account(charged, paid)) for patient, charged, paid in rows)
+        return found
 
-    def _charges(self, needs: Needs) -> dict[str, list[Charge]]:
+    def _charges(self, patients: set[str], found: dict[str, list[Charge]]) -> dict[str, list[Charge]]:
         columns = ("patient", "claim", "created", "cents", "paid")
-        found: dict[str, list[Charge]] = defaultdict(list)
-        for patient, *charge in self._fetch(CHARGE, "patient", needs.patients, columns, "paid < cents"):
-            found[patient].append(Charge(*charge))
-        return {patient: in_order(charges) for patient, charges in found.items()}
+        fetched: dict[str, list[Charge]] = defaultdict(list)
+        for patient, *charge in self._fetch(CHARGE, "patient", patients, columns, "paid < cents"):
+            fetched[patient].append(Charge(*charge))
+        found.update((patient, in_order(charges)) for patient, charges in fetched.items())
+        return found
 
     def _identified(self, name: str, values: set[str]) -> dict[Code, list[str]]:
         """The ids of the resources with these identifiers, by (system, value)."""
@@ -238,12 +267,13 @@ class Changes:
     def flush(self, connection: Connection, dialect: Dialect) -> None:
         for name, replaced in self._replaced.items():
             self._flush_replaced(connection, dialect, name, replaced)
+        paid = [(patient, account.paid) for patient, account in self._accounts.items() if not account.fresh]
         for patient, account in self._accounts.items():
             if account.fresh:
                 self.add(ACCOUNT, {"patient": patient, "charged": 0, "paid": account.paid})
+                account.fresh = False
         for table, columns, rows in self._added.values():
             dialect.append(connection, table, rows, columns)
-        paid = [(patient, account.paid) for patient, account in self._accounts.items() if not account.fresh]
         if paid:
             dialect.change(connection, ACCOUNT, paid, ("patient", "paid"))
         if self._charges:

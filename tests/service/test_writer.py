@@ -1,17 +1,20 @@
 """The writer: one batch, one commit, a constant number of statements, and nothing stored after a refusal."""
 
+import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from sqlalchemy import select
 
+from fhir_service.reference import load
 from fhir_service.store import dialects, postgresql
 from fhir_service.store.tables import ACCOUNT
-from tests.conftest import BOTH, Running
+from tests.conftest import BOTH, WORLD, Running
 
 STORES = BOTH
 
@@ -241,6 +244,51 @@ def test_a_batch_that_fails_on_its_way_stores_nothing_of_it(
         assert _create(fresh_service, task(1)).status_code == 503
     assert added[0] == "task"
     assert total(fresh_service.client, "/Task?_count=0") == 0
+
+
+def test_what_a_failed_batch_took_from_a_balance_is_owed_again(
+    fresh_service: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PAY-CREATE-04, PAY-CREATE-08: balances are carried from batch to batch, and none of a batch that failed."""
+    owed = _balance(fresh_service, "p1")
+
+    def fail(*_: Any) -> None:
+        raise RuntimeError("planted")
+
+    assert _create(fresh_service, payment(100)).status_code == 201
+    with monkeypatch.context() as patch:
+        patch.setattr(fresh_service.service.store.dialect, "change", fail)
+        assert _create(fresh_service, payment(owed - 100)).status_code == 503
+    assert _create(fresh_service, payment(owed - 99)).status_code == 422
+    assert _create(fresh_service, payment(owed - 100)).status_code == 201
+    assert _create(fresh_service, payment(1)).status_code == 422
+    assert _balance(fresh_service, "p1") == 0
+    copayment = payment(200) | {
+        "extension": [
+            {
+                "url": fresh_service.service.site.copayment,
+                "extension": [{"url": "claim", "valueReference": {"reference": "Claim/c1"}}],
+            }
+        ]
+    }
+    assert [_create(fresh_service, copayment).status_code for _ in range(2)] == [201, 201]
+    assert _balance(fresh_service, "p1") == -400
+
+
+def test_what_is_loaded_between_batches_counts_in_the_next(fresh_service: Running, tmp_path: Path) -> None:
+    """PAY-CREATE-04, TASK-25: records and charges that were read before are read again after a load."""
+    assert _create(fresh_service, payment(_balance(fresh_service, "p1"))).status_code == 201
+    assert _create(fresh_service, payment(2500)).status_code == 422
+    assert _create(fresh_service, task(1, owner={"reference": "Practitioner/new"})).status_code == 422
+    claim = json.loads((WORLD / "claim.ndjson").read_text().splitlines()[0])
+    claim |= {"id": "c-new", "created": "2026-02-01", "total": {"value": 25, "currency": "USD"}}
+    records = tmp_path / "more.ndjson"
+    records.write_text(json.dumps(claim) + "\n" + json.dumps({"resourceType": "Practitioner", "id": "new"}) + "\n")
+    service = fresh_service.service
+    load([records], service.writer, service.store, service.clock, service.new_id, service.site)
+    assert _create(fresh_service, task(1, owner={"reference": "Practitioner/new"})).status_code == 201
+    assert _create(fresh_service, payment(2500)).status_code == 201
+    assert _create(fresh_service, payment(1)).status_code == 422
 
 
 def test_paging_under_concurrent_writes_shows_each_row_once(fresh_service: Running) -> None:
