@@ -1,0 +1,81 @@
+"""What the pages of docs name is there: commands with their options, variables, sensors and schedules, alerts."""
+
+import re
+import shlex
+from pathlib import Path
+
+import click
+import pytest
+
+from fhir_service.__main__ import main as service
+from pipelines.commands.chartferry import cli as chartferry
+from pipelines.definitions import build_definitions
+from pipelines.orchestration import alerts
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+COMMANDS: dict[str, click.Command] = {"chartferry": chartferry, "fhir-service": service}
+WRITTEN = re.compile(r"(?:`|^(?:\$ )?)(?P<line>(?:chartferry|fhir-service) [^`\n]+)", re.MULTILINE)
+OPERATORS = (ROOT / "docs" / "operators.md").read_text(encoding="utf-8")
+
+
+def written(page: Path) -> list[str]:
+    """The command lines of a page, without what is remarked or piped behind them."""
+    found = WRITTEN.findall(page.read_text(encoding="utf-8"))
+    return [re.split(r" +#| [|>]", line)[0].strip() for line in found]
+
+
+def unknown(line: str) -> list[str]:
+    """The commands and options of a line that there are not."""
+    name, *words = shlex.split(line.replace("...", ""))
+    command = COMMANDS[name]
+    while isinstance(command, click.Group):
+        words = behind_options(words)
+        if not words:
+            return []
+        if words[0] not in command.commands:
+            return [words[0]]
+        command = command.commands[words.pop(0)]
+    options = {each for param in command.params for each in param.opts}
+    return [word for word in words if word.startswith("--") and word.partition("=")[0] not in options]
+
+
+def behind_options(words: list[str]) -> list[str]:
+    """A group's own options stand with a value each, but for `--help`."""
+    while words and words[0].startswith("-"):
+        words = words[1 if words[0] == "--help" else 2 :]
+    return words
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_command_that_a_page_names_is_there_with_its_options(page: Path) -> None:
+    assert {line: wrong for line in written(page) if (wrong := unknown(line))} == {}
+
+
+def test_commands_are_found_in_pages_and_wrong_ones_are_seen() -> None:
+    assert len(written(ROOT / "docs" / "operators.md")) > 15
+    assert unknown("chartferry --home var import --again BATCH") == []
+    assert unknown("chartferry doubts accept A:1 --resource R --gone") == ["--gone"]
+    assert unknown("fhir-service client remove ID") == ["remove"]
+
+
+def test_every_variable_that_a_page_names_is_read_somewhere() -> None:
+    code = "".join(
+        path.read_text(encoding="utf-8") for path in [*ROOT.glob("pipelines/**/*.py"), *ROOT.glob("fhir_service/*.py")]
+    )
+    named = {name for page in PAGES for name in re.findall(r"\bCHARTFERRY_[A-Z_]*[A-Z]\b", page.read_text("utf-8"))}
+    assert {name for name in named if name not in code} == set()
+
+
+def test_operators_read_of_every_sensor_schedule_and_alert(tmp_path: Path) -> None:
+    repository = build_definitions({"CHARTFERRY_HOME": str(tmp_path)}).get_repository_def()
+    automatic = {each.name for each in repository.sensor_defs} | {each.name for each in repository.schedule_defs}
+    assert {
+        name for name in automatic if not re.search(rf"^\| (sensor|schedule) `{name}` \|", OPERATORS, re.MULTILINE)
+    } == set()
+    kinds = set(re.findall(r'"([a-z]+_[a-z_]+)"', Path(alerts.__file__).read_text(encoding="utf-8")))
+    told = set(
+        re.findall(r"^\| `([a-z_]+)` \| [a-z]", OPERATORS.partition("## Alerts")[2].partition("\n## ")[0], re.MULTILINE)
+    )
+    assert len(told) == 6
+    assert told <= kinds
