@@ -70,7 +70,8 @@ class Answers:
         return self.by_line.get(line, ())
 
     def landed(self, line: int) -> None:
-        self._landed.update(self.of_line(line))
+        if names := self.by_line.get(line):
+            self._landed.update(names)
 
     def still_wrong(self, line: int) -> None:
         self._wrong.update(self.of_line(line))

@@ -163,6 +163,15 @@ class Book:
         if changes:
             intend_change(self.ledger, self.lease, self.source, self.resource, changes)
 
+    def write_down(
+        self, intended: Sequence[Row], results: Sequence[tuple[Row, Result]], sightings: Sequence[Sighting] = ()
+    ) -> None:
+        """`intend` and `settle` in one commit. Raises `LeaseLost`."""
+        with self.ledger.transaction():
+            if intended:
+                self.intend(intended, sightings)
+            self.settle(results)
+
     def intend_updates(self, updates: Sequence[tuple[Row, KnownRecord]]) -> list[Row]:
         """The same for rows whose resource is to be changed; gives them as rows of a change."""
         rows = [
@@ -189,7 +198,7 @@ class Book:
         """Writes down what came of rows, sets the refused ones aside, and counts."""
         if not results:
             return
-        results = [(row, _of_a_change(r) if row.change else r) for row, r in results]
+        results = [(row, _of_a_change(r)) if row.change else (row, r) for row, r in results]
         self._count(results)
         back = {row.key for row, r in results if row.change and r.state == "refused"}
         of = (self.batch.target, self.source, self.resource)
@@ -225,7 +234,8 @@ class Book:
 
     def _has_landed(self, row: Row, state: str) -> None:
         self._landed.append(row.key)
-        self.answers.landed(row.line)
+        if self.answers:
+            self.answers.landed(row.line)
         if state == "superseded":
             self.superseded.append(row.key)
 

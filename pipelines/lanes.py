@@ -30,8 +30,9 @@ class Book(Protocol):
     def rows_to_send(self) -> Iterator[Row]: ...
     def moment(self) -> str: ...
     def look(self, row: Row) -> Sighting: ...
-    def intend(self, rows: Sequence[Row], sightings: Sequence[Sighting] = ()) -> None: ...
-    def settle(self, results: Sequence[tuple[Row, Result]]) -> None: ...
+    def write_down(
+        self, intended: Sequence[Row], results: Sequence[tuple[Row, Result]], sightings: Sequence[Sighting] = ()
+    ) -> None: ...
 
 
 def send_by_lanes(
@@ -49,7 +50,8 @@ def send_by_lanes(
 class _Lanes:
     """ready: rows whose turn it is. queues: for each lane at work, the rows behind its first.
 
-    waiting: by patient, rows whose turn it is once the patient's resources are noted.
+    waiting: by patient, rows whose turn it is once the patient's resources are noted. done: results that are not
+    written down yet, which they are with the intents of the next rows, in one commit.
     """
 
     def __init__(
@@ -73,6 +75,7 @@ class _Lanes:
         self.under_way: dict[Future[Posted], Row] = {}
         self.looks: dict[Future[Sighting], Row] = {}
         self.sightings: list[Sighting] = []
+        self.done: list[tuple[Row, Result]] = []
         self.unusable: str | None = None
 
     def run(self) -> str | None:
@@ -82,28 +85,36 @@ class _Lanes:
         finally:
             while self.under_way:
                 self._finish()
+            self._write_down([])
         return self.unusable
 
     def _start(self) -> bool:
-        """Sends what may go now; whether anything went, or the target was waited for."""
-        if self.unusable or (self.circuit.open and self.under_way):
-            return False
-        if self.circuit.open:
-            return self._ask_whether_it_is_back()
+        """Sends what may go now and writes down what has come; whether anything went, or the target was waited for."""
+        if rows := self._next_rows():
+            self._write_down(rows)
+            for row in rows:
+                self.under_way[self.pool.submit(self.send, self.client, self.book.resource, row)] = row
+            return True
+        self._write_down([])
+        return bool(not self.unusable and self.circuit.open and not self.under_way) and self._ask_whether_it_is_back()
+
+    def _write_down(self, rows: list[Row]) -> None:
+        if rows or self.done:
+            self.book.write_down(rows, self.done, self.sightings if rows else ())
+            self.sightings = [] if rows else self.sightings
+            self.done = []
+
+    def _next_rows(self) -> list[Row]:
+        """Rows whose turn it is, with the moment of their attempt."""
+        if self.unusable or self.circuit.open:
+            return []
         self._look_ahead()
         for _ in range(min(len(self.to_look), self.at_once - len(self.looks))):
             row = self.to_look.popleft()
             self.looks[self.looking.submit(self.book.look, row)] = row
         free = (1 if self.circuit.trying else self.at_once) - len(self.under_way)
         rows = [self.ready.popleft() for _ in range(max(0, min(len(self.ready), free)))]
-        if not rows:
-            return False
-        rows = [row if row.intended else row._replace(first_attempt_at=self.book.moment()) for row in rows]
-        sightings, self.sightings = self.sightings, []
-        self.book.intend(rows, sightings)
-        for row in rows:
-            self.under_way[self.pool.submit(self.send, self.client, self.book.resource, row)] = row
-        return True
+        return [row if row.intended else row._replace(first_attempt_at=self.book.moment()) for row in rows]
 
     def _ask_whether_it_is_back(self) -> bool:
         """After failures in a row: waits until the target answers reads, then sends one row at a time."""
@@ -140,16 +151,17 @@ class _Lanes:
             self.to_look.append(row)
 
     def _finish(self) -> None:
-        """Writes down what has come of requests, and lets the next of their lanes go."""
+        """Takes what has come of requests, and lets the next of their lanes go. A lane with a row in doubt stops."""
         if not self.under_way and not self.looks:
             return
         pending: list[Future[Any]] = [*self.under_way, *self.looks]
         done = wait(pending, return_when=FIRST_COMPLETED).done
         self._looked([future for future in self.looks if future in done])
         settled = [(self.under_way.pop(posted), posted.result()) for posted in list(self.under_way) if posted in done]
-        if settled:
-            self.book.settle([(row, posted.result) for row, posted in settled])
         for row, posted in settled:
+            self.done.append((row, posted.result))
+            if posted.result.state == "in_doubt":
+                self.book.stopped.add(row.lane)
             self.unusable = self.unusable or posted.unusable
             self.circuit.note(posted.result.state != "in_doubt")
             self.ahead -= 1

@@ -120,8 +120,8 @@ class Lease:
                 holder = self._replace_holder(connection)
                 if holder is None:
                     self.in_doubt = connection.execute(
-                        update(t.record)
-                        .where(t.record.c.target == self.target, t.record.c.state == "sending")
+                        update(t.entry)
+                        .where(t.entry.c.target == t.term_of(self.target), t.entry.c.state == "sending")
                         .values(state="in_doubt", finished_at=utc_text(self._clock()))
                     ).rowcount
                 return holder

@@ -3,7 +3,7 @@
 It is what makes an import safe to stop, repeat and resume. Bulk calls take plain tuples and commit once each.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 
 from sqlalchemy import select
@@ -44,23 +44,23 @@ KNOWN = """
 SELECT {columns} FROM record WHERE target = ? AND source = ? AND resource_type = ? AND key IN ({keys})
 ORDER BY key, generation"""
 INTEND = """
-INSERT INTO record (target, source, resource_type, key, generation, batch_id, line, content_hash, feed_hash, state,
+INSERT INTO entry (target, source, resource_type, key, generation, batch_id, line, content_hash, feed_hash, state,
   patient_id, source_at, amount_cents, attempts, first_attempt_at)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 'sending', ?, ?, ?, 1, ?)"""
 NOTE_SIGHTING = """
 INSERT INTO sighting (target, resource_type, patient_id, noted_at, ahead_us, ids) VALUES (?, ?, ?, ?, ?, ?)
 ON CONFLICT DO NOTHING"""
 KEEP_APPEARANCE = """
-INSERT INTO repeat (target, batch_id, line, source, resource_type, key, state, resource_id, patient_id, source_at,
+INSERT INTO appearance (target, batch_id, line, source, resource_type, key, state, resource_id, patient_id, source_at,
   amount_cents, attempts, http_status, finished_at)
 SELECT target, batch_id, line, source, resource_type, key, state, resource_id, patient_id, source_at,
   amount_cents, attempts, http_status, finished_at
-FROM record
+FROM entry
 WHERE target = ? AND source = ? AND resource_type = ? AND key = ? AND generation = ?
   AND state NOT IN ('planned', 'sending', 'in_doubt') AND NOT (batch_id = ? AND line = ?)
 ON CONFLICT DO NOTHING"""
 INTEND_AGAIN = """
-UPDATE record SET
+UPDATE entry SET
   batch_id = CASE WHEN state IN ('planned', 'in_doubt') THEN batch_id ELSE ? END,
   line = CASE WHEN state IN ('planned', 'in_doubt') THEN line ELSE ? END,
   content_hash = ?, feed_hash = ?, patient_id = ?, source_at = ?, amount_cents = ?,
@@ -68,14 +68,15 @@ UPDATE record SET
   state = 'sending', attempts = attempts + 1, http_status = NULL, finished_at = NULL
 WHERE target = ? AND source = ? AND resource_type = ? AND key = ? AND generation = ? AND state <> 'sending'"""
 SETTLE = """
-UPDATE record SET state = ?, resource_id = COALESCE(?, resource_id), http_status = ?, finished_at = ?
+UPDATE entry SET state = ?, resource_id = COALESCE(?, resource_id), http_status = ?, finished_at = ?
 WHERE target = ? AND source = ? AND resource_type = ? AND key = ? AND generation = ?"""
 NOTE_REPEAT = """
-INSERT INTO repeat (target, batch_id, line, source, resource_type, key, state, resource_id, patient_id, source_at,
+INSERT INTO appearance (target, batch_id, line, source, resource_type, key, state, resource_id, patient_id, source_at,
   amount_cents, attempts, finished_at)
-SELECT CAST(? AS TEXT), CAST(? AS TEXT), CAST(? AS BIGINT), CAST(? AS TEXT), CAST(? AS TEXT), CAST(? AS TEXT),
-  CAST(? AS TEXT), CAST(? AS TEXT), CAST(? AS TEXT), CAST(? AS TEXT), CAST(? AS BIGINT), 0, CAST(? AS TEXT)
-WHERE NOT EXISTS (SELECT 1 FROM record WHERE target = ? AND batch_id = ? AND line = ?)
+SELECT CAST(? AS INTEGER), CAST(? AS INTEGER), CAST(? AS BIGINT), CAST(? AS INTEGER), CAST(? AS INTEGER),
+  CAST(? AS TEXT), CAST(? AS TEXT), CAST(? AS TEXT), CAST(? AS TEXT), CAST(? AS TEXT), CAST(? AS BIGINT), 0,
+  CAST(? AS TEXT)
+WHERE NOT EXISTS (SELECT 1 FROM entry WHERE target = ? AND batch_id = ? AND line = ?)
 ON CONFLICT DO NOTHING"""
 SET_ASIDE = """
 INSERT INTO reject (target, reject_id, batch_id, line, lines, source, resource_type, source_key, stage, state, attempts,
@@ -146,8 +147,13 @@ class Ledger(BatchLedger):
         sightings: what was at the target before, of patients whose records are sent from now on.
         """
         now = self.now()
-        rows = [(lease.target, source, resource_type, *i[:-1], i.first_attempt_at or now) for i in intents]
-        with self._writing.begin() as connection:
+        intents = list(intents)
+        number = self._numbers(lease.target, source, resource_type, intents)
+        of = (number[lease.target], number[source], number[resource_type])
+        rows = [
+            (*of, i[0], i[1], number[i[2]], i[3], i[4], number[i[5]], i[6], i[7], i[8], i[9] or now) for i in intents
+        ]
+        with self.transaction() as connection:
             self._check(connection, lease)
             self._many(connection, INTEND, rows)
             self._many(connection, NOTE_SIGHTING, [(lease.target, resource_type, *sighting) for sighting in sightings])
@@ -159,13 +165,17 @@ class Ledger(BatchLedger):
         outcome there (as a repeat) and moves to the batch and line of the intent.
         """
         intents = list(intents)
-        where = [(lease.target, source, resource_type, i.key, i.generation) for i in intents]
-        with self._writing.begin() as connection:
+        number = self._numbers(lease.target, source, resource_type, intents)
+        of = (number[lease.target], number[source], number[resource_type])
+        where = [(*of, i.key, i.generation) for i in intents]
+        with self.transaction() as connection:
             self._check(connection, lease)
             self._many(
-                connection, KEEP_APPEARANCE, [(*w, i.batch_id, i.line) for w, i in zip(where, intents, strict=True)]
+                connection,
+                KEEP_APPEARANCE,
+                [(*w, number[i.batch_id], i.line) for w, i in zip(where, intents, strict=True)],
             )
-            again = [(*i[2:], *w) for w, i in zip(where, intents, strict=True)]
+            again = [(number[i[2]], *i[3:5], number[i[5]], *i[6:], *w) for w, i in zip(where, intents, strict=True)]
             self._many_exactly(connection, INTEND_AGAIN, again)
 
     def settle(
@@ -175,12 +185,13 @@ class Ledger(BatchLedger):
 
         so_far: what the run has come to with these outcomes, written in the same transaction.
         """
-        now = self.now()
+        now, number = self.now(), self.terms((target, source, resource_type))
+        of = (number[target], number[source], number[resource_type])
         rows = [
-            (state, resource, status, now, target, source, resource_type, key, generation)
+            (state, resource, status, now, *of, key, generation)
             for key, generation, state, resource, status in outcomes
         ]
-        with self._writing.begin() as connection:
+        with self.transaction() as connection:
             self._many_exactly(connection, SETTLE, rows)
             self._count_run(connection, target, so_far)
 
@@ -188,11 +199,10 @@ class Ledger(BatchLedger):
         self, target: str, source: str, resource_type: str, batch_id: str, repeats: Iterable[Repeat]
     ) -> None:
         """Later appearances of known records. A line that the batch has an outcome for already keeps that."""
-        now = self.now()
-        rows = [
-            (target, batch_id, r.line, source, resource_type, *r[1:], now, target, batch_id, r.line) for r in repeats
-        ]
-        with self._writing.begin() as connection:
+        now, number = self.now(), self.terms((target, batch_id, source, resource_type))
+        at, kind = (number[target], number[batch_id]), (number[source], number[resource_type])
+        rows = [(*at, r[0], *kind, *r[1:], now, *at, r[0]) for r in repeats]
+        with self.transaction() as connection:
             self._many(connection, NOTE_REPEAT, rows)
 
     # -- rejects
@@ -202,7 +212,7 @@ class Ledger(BatchLedger):
     ) -> list[str]:
         """Sets records aside; gives their ids in order. One met again counts an attempt and gets today's reasons."""
         now = self.now()
-        with self._writing.begin() as connection:
+        with self.transaction() as connection:
             named = named_rejects(connection, target, source, resource_type, batch_id, list(rejects), now)
             rows = [
                 (target, name, batch_id, r.line, r.lines, source, resource_type, *r[2:4], now, now, *r[4:7])
@@ -231,7 +241,7 @@ class Ledger(BatchLedger):
         """Closes the open rejects that accepted rows of the batch answer, by key or reject id; gives how many."""
         accepted, answered = set(keys), set(ids)
         reject = t.reject.c
-        with self._writing.begin() as connection:
+        with self.transaction() as connection:
             opened = connection.execute(
                 select(reject.reject_id, reject.source_key).where(
                     reject.target == target,
@@ -243,6 +253,13 @@ class Ledger(BatchLedger):
             closing_ids = [name for name, key in opened if key in accepted or name in answered]
             self._many(connection, CLOSE_REJECT, [(batch_id, target, name) for name in closing_ids])
         return len(closing_ids)
+
+    # -- within
+
+    def _numbers(self, target: str, source: str, resource_type: str, intents: Iterable[Intent]) -> Mapping[str, int]:
+        """The numbers of all terms of these intents."""
+        shared = {text for i in intents for text in (i.batch_id, i.feed_hash)}
+        return self.terms({target, source, resource_type} | shared)
 
 
 @cache

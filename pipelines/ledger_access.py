@@ -3,7 +3,8 @@
 `Ledger` is this with the calls of `ledger_batches.py` and of its own; the modules beside it (`ledger_*.py`) take any.
 """
 
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import cache
@@ -15,10 +16,13 @@ from sqlalchemy import Connection, Engine
 
 from pipelines import ledger_tables as t
 from pipelines.lease import Clock, Holder, Lease, LeaseLost, utc_text
+from pipelines.ledger_database import open_engine
 from pipelines.ledger_snapshot import Snapshot
 from pipelines.ledger_tables import LedgerError
 
 LOCKS_A_ROW = {"postgresql": " FOR SHARE"}
+KEEP_TERM = "INSERT INTO term (text) VALUES (?) ON CONFLICT DO NOTHING"
+TERM = "SELECT term_id FROM term WHERE text = ?"
 Write = Callable[[str, list[tuple[Any, ...]]], int]
 
 
@@ -30,20 +34,42 @@ class LedgerAccess:
         self._writing = engine.execution_options(writes=True)
         self._clock = clock
         self._placeholder = "?" if engine.dialect.paramstyle == "qmark" else "%s"
+        self._terms: dict[str, int] = {}
+        self._within = threading.local()
 
     @classmethod
     def open(cls, url: str | Path, clock: Clock = lambda: datetime.now(UTC)) -> Self:
         """Opens or makes the ledger; `LedgerError` when it is from a newer version or cannot be opened."""
-        return cls(t.open_engine(url), clock)
+        return cls(open_engine(url), clock)
 
     def close(self) -> None:
         self.engine.dispose()
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
-        """A transaction that writes, for what is kept beside the calls of this class."""
+        """A transaction that writes. What this thread writes within, by calls of the ledger too, is part of it."""
+        if outer := getattr(self._within, "connection", None):
+            yield outer
+            return
         with self._writing.begin() as connection:
-            yield connection
+            self._within.connection = connection
+            try:
+                yield connection
+            except BaseException:
+                self._terms.clear()
+                raise
+            finally:
+                self._within.connection = None
+
+    def terms(self, texts: Iterable[str]) -> Mapping[str, int]:
+        """The numbers of texts that many records share; new ones are kept first."""
+        wanted = set(texts)
+        if new := [(text,) for text in sorted(wanted - self._terms.keys())]:
+            with self.transaction() as connection:
+                self._many(connection, KEEP_TERM, new)
+                term = self._native(TERM)
+                self._terms |= {text: connection.exec_driver_sql(term, (text,)).scalar_one() for (text,) in new}
+        return {text: self._terms[text] for text in wanted}
 
     def now(self) -> str:
         return utc_text(self._clock())
@@ -62,12 +88,12 @@ class LedgerAccess:
     def tables(self) -> dict[str, pa.Table]:
         """Every table of the ledger as Arrow."""
         with self.snapshot() as snapshot:
-            return {name: snapshot.reader(name).read_all() for name in t.metadata.tables}
+            return {name: snapshot.reader(name).read_all() for name in t.readable}
 
     @contextmanager
     def writing(self, lease: Lease) -> Iterator[Write]:
         """A transaction under a lease, for statements with `?` and their rows. Raises `LeaseLost`."""
-        with self._writing.begin() as connection:
+        with self.transaction() as connection:
             self._check(connection, lease)
             yield lambda statement, rows: self._many(connection, statement, rows)
 

@@ -20,7 +20,7 @@ class BatchLedger(LedgerAccess):
 
     def note_target(self, target_id: str, base_url: str) -> list[str]:
         """Notes the target (its address may have moved) and gives the ids of all the others that this ledger knows."""
-        with self._writing.begin() as connection:
+        with self.transaction() as connection:
             seen = list(connection.execute(select(t.target.c.target_id)).scalars())
             if target_id in seen:
                 connection.execute(update(t.target).where(t.target.c.target_id == target_id).values(base_url=base_url))
@@ -32,7 +32,7 @@ class BatchLedger(LedgerAccess):
     def start_batch(self, target: str, batch_id: str, **values: Any) -> bool:
         """Notes a new batch as `running`; False, and nothing changed, when it is known already."""
         row = {"received_at": self.now(), **values, "target": target, "batch_id": batch_id, "state": "running"}
-        with self._writing.begin() as connection:
+        with self.transaction() as connection:
             if self._batch(connection, target, batch_id) is not None:
                 return False
             connection.execute(t.batch.insert().values(row))
@@ -48,7 +48,7 @@ class BatchLedger(LedgerAccess):
 
     def start_run(self, target: str, batch_id: str, **values: Any) -> int:
         """Notes a run of the batch; gives its number, from 1."""
-        with self._writing.begin() as connection:
+        with self.transaction() as connection:
             here = (t.run.c.target == target, t.run.c.batch_id == batch_id)
             number = 1 + (connection.execute(select(func.max(t.run.c.run)).where(*here)).scalar() or 0)
             row = {"started_at": self.now(), **values, "target": target, "batch_id": batch_id, "state": "running"}
@@ -57,7 +57,7 @@ class BatchLedger(LedgerAccess):
 
     def count_run(self, target: str, so_far: SoFar) -> None:
         """Notes what a run under way has come to, for whoever looks, or for good should it be killed."""
-        with self._writing.begin() as connection:
+        with self.transaction() as connection:
             self._count_run(connection, target, so_far)
 
     def finish_run(
@@ -98,14 +98,14 @@ class BatchLedger(LedgerAccess):
         return counts
 
     def note_publication(self, **values: Any) -> None:
-        with self._writing.begin() as connection:
+        with self.transaction() as connection:
             connection.execute(t.publication.insert().values({"published_at": self.now(), **values}))
 
     # -- decisions by hand
 
     def note_decisions(self, target: str, user: str, command: str, subjects: Iterable[str], why: str | None) -> None:
         """Keeps who decided what, when and why: one row a subject (a batch, a reject, a row as `<batch>:<line>`)."""
-        with self._writing.begin() as connection:
+        with self.transaction() as connection:
             self.add_decisions(connection, target, user, command, subjects, why)
 
     def add_decisions(
@@ -128,7 +128,7 @@ class BatchLedger(LedgerAccess):
 
     def _change(self, table: Table, where: tuple[Any, ...], **values: Any) -> None:
         keys = and_(*(column == value for column, value in zip(table.primary_key.columns, where, strict=True)))
-        with self._writing.begin() as connection:
+        with self.transaction() as connection:
             if connection.execute(update(table).where(keys).values(values)).rowcount != 1:
                 raise LedgerError(f"the ledger has no such {table.name}: {where[1]}")
 

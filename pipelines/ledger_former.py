@@ -3,10 +3,10 @@
 `record` holds each key once, in its newest generation; its earlier versions are here, each with its resource.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Select, and_, delete, func, select, update
+from sqlalchemy import ColumnElement, Connection, Row, Select, delete, func, select, update
 
 from pipelines import ledger_tables as t
 from pipelines.lease import Lease
@@ -18,27 +18,29 @@ UNDECIDED = ("planned", "sending", "in_doubt")
 KEYS_A_QUERY = 400
 COLUMNS = [column.name for column in t.record.columns]
 OF_KEY = "target = ? AND source = ? AND resource_type = ? AND key = ?"
+TERM = "(SELECT term_id FROM term WHERE text = ?)"
+OF_ENTRY = f"target = {TERM} AND source = {TERM} AND resource_type = {TERM} AND key = ?"
 KEEP = f"""
 INSERT INTO former ({", ".join(COLUMNS)}, version, fate, kept_at)
 SELECT {", ".join(COLUMNS)}, (SELECT COALESCE(MAX(version), 0) + 1 FROM former WHERE {OF_KEY}),
   CAST(? AS TEXT), CAST(? AS TEXT)
 FROM record WHERE {OF_KEY} AND generation = ?"""
 KEEP_APPEARANCE = f"""
-INSERT INTO repeat (target, batch_id, line, source, resource_type, key, state, resource_id, patient_id, source_at,
+INSERT INTO appearance (target, batch_id, line, source, resource_type, key, state, resource_id, patient_id, source_at,
   amount_cents, attempts, http_status, finished_at)
 SELECT target, batch_id, line, source, resource_type, key, state, resource_id, patient_id, source_at,
   amount_cents, attempts, http_status, finished_at
-FROM record WHERE {OF_KEY} AND generation = ? AND NOT (batch_id = ? AND line = ?)
+FROM entry WHERE {OF_ENTRY} AND generation = ? AND NOT (batch_id = {TERM} AND line = ?)
 ON CONFLICT DO NOTHING"""
 CHANGE = f"""
-UPDATE record SET generation = ?, batch_id = ?, line = ?, content_hash = ?, feed_hash = ?, patient_id = ?,
+UPDATE entry SET generation = ?, batch_id = {TERM}, line = ?, content_hash = ?, feed_hash = {TERM}, patient_id = ?,
   source_at = ?, amount_cents = ?, first_attempt_at = ?, state = 'sending', attempts = attempts + 1,
   resource_id = CASE WHEN generation = ? THEN resource_id END, http_status = NULL, finished_at = NULL
-WHERE {OF_KEY} AND generation = ?"""
+WHERE {OF_ENTRY} AND generation = ?"""
 RAISE = f"""
-UPDATE record SET generation = generation + 1, state = 'planned', resource_id = NULL, http_status = NULL,
+UPDATE entry SET generation = generation + 1, state = 'planned', resource_id = NULL, http_status = NULL,
   finished_at = NULL, first_attempt_at = NULL
-WHERE {OF_KEY} AND generation = ?"""
+WHERE {OF_ENTRY} AND generation = ?"""
 
 
 class Former(NamedTuple):
@@ -93,6 +95,7 @@ def intend_change(
     the new one is there). The records move to the batch and line of the intents. Raises `LeaseLost`.
     """
     now, of = ledger.now(), (lease.target, source, resource_type)
+    ledger.terms({text for _, i in changes for text in (i.batch_id, i.feed_hash)})
     with ledger.writing(lease) as write:
         for known, i in changes:
             fate = "kept" if known == i.generation else "standing"
@@ -121,7 +124,7 @@ def raise_generation(
 
 def restore(ledger: LedgerAccess, target: str, source: str, resource_type: str, keys: Iterable[str]) -> None:
     """Makes records what they were before a change that the target refused."""
-    former, record, repeat = t.former.c, t.record.c, t.repeat.c
+    former, repeat = t.former.c, t.appearance.c
     with ledger.transaction() as connection:
         for key in keys:
             this = (former.target == target, former.source == source, former.resource_type == resource_type)
@@ -129,11 +132,10 @@ def restore(ledger: LedgerAccess, target: str, source: str, resource_type: str, 
             before = connection.execute(query).one_or_none()
             if before is None:
                 raise LedgerError("the ledger has nothing that the record was before")
-            values = {name: before._mapping[name] for name in COLUMNS}
-            of = (record.target == target, record.source == source, record.resource_type == resource_type)
-            connection.execute(update(t.record).where(*of, record.key == key).values(values))
-            at = (repeat.target == target, repeat.batch_id == before.batch_id, repeat.line == before.line)
-            connection.execute(delete(t.repeat).where(*at))
+            values = {name: t.term_of(was) if name in t.TERMS else was for name, was in _columns(before)}
+            connection.execute(update(t.entry).where(*_entry_of(target, source, resource_type, key)).values(values))
+            at = (repeat.target == t.term_of(target), repeat.batch_id == t.term_of(before.batch_id))
+            connection.execute(delete(t.appearance).where(*at, repeat.line == before.line))
             connection.execute(delete(t.former).where(*this, former.key == key, former.version == before.version))
 
 
@@ -179,18 +181,22 @@ def withdrawn(ledger: LedgerAccess, target: str, versions: Iterable[Former], fat
 
 def undone(ledger: LedgerAccess, target: str, versions: Iterable[Former]) -> None:
     """The same, and the records themselves are undone."""
-    record = t.record.c
     with ledger.transaction() as connection:
         for version in versions:
             connection.execute(_fate(target, version, "withdrawn"))
-            this = and_(
-                record.target == target,
-                record.source == version.source,
-                record.resource_type == version.resource_type,
-                record.key == version.key,
-                record.generation == version.generation,
-            )
-            connection.execute(update(t.record).where(this).values(state="undone", finished_at=ledger.now()))
+            this = _entry_of(target, version.source, version.resource_type, version.key)
+            undoing = update(t.entry).where(*this, t.entry.c.generation == version.generation)
+            connection.execute(undoing.values(state="undone", finished_at=ledger.now()))
+
+
+def _columns(before: Row[Any]) -> Iterator[tuple[str, Any]]:
+    return ((name, before._mapping[name]) for name in COLUMNS)
+
+
+def _entry_of(target: str, source: str, resource_type: str, key: str) -> tuple[ColumnElement[bool], ...]:
+    entry, terms = t.entry.c, map(t.term_of, (target, source, resource_type))
+    named = zip((entry.target, entry.source, entry.resource_type), terms, strict=True)
+    return (*(column == term for column, term in named), entry.key == key)
 
 
 def _fate(target: str, version: Former, fate: str) -> Any:

@@ -20,7 +20,7 @@ class Snapshot:
 
     def reader(self, name: str, columns: Sequence[str] = ()) -> pa.RecordBatchReader:
         """A table, or some columns of it, a chunk at a time."""
-        table = t.metadata.tables[name]
+        table = t.readable[name]
         chosen = [table.c[column] for column in (columns or table.c.keys())]
         schema = pa.schema([(column.name, _arrow_type(column)) for column in chosen])
         return pa.RecordBatchReader.from_batches(schema, self._chunks(schema, select(*chosen)))

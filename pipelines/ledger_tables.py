@@ -1,18 +1,14 @@
-"""The ledger's tables, and how its database is opened: SQLite (WAL) or any SQLAlchemy URL.
+"""The ledger's tables. How its database is opened, made and brought to today's form is in `ledger_database.py`.
 
 Ids, keys, codes, line numbers and cents only: no name and no text of a record ever comes here. Times are UTC text of
 fixed width (`2026-11-21T08:47:16.000000Z`), which sorts and compares alike in every database.
 """
 
-import sqlite3
-from pathlib import Path
 from typing import Any
 
-from sqlalchemy import BigInteger, Column, Engine, Index, Integer, MetaData, Table, Text, create_engine, event, text
-from sqlalchemy.engine import Connection, ExceptionContext, make_url
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy import BigInteger, Column, Index, Integer, MetaData, ScalarSelect, Table, Text, select, text
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 ROW_STATES = (
     "planned",
@@ -104,14 +100,38 @@ def _record(*more: str) -> list[Column[Any]]:
     ]
 
 
-record = Table("record", metadata, *_record("generation"))
-Index("record_by_batch", record.c.target, record.c.batch_id, record.c.line)
+term = Table(
+    "term",
+    metadata,
+    Column("term_id", Integer, primary_key=True),
+    _text("text", nullable=False, unique=True),
+)
+"""Texts that many records share, each once: what holds their numbers is half as large, its indexes a quarter."""
+TERMS = ("target", "source", "resource_type", "batch_id", "feed_hash")
+"""Columns that entries and appearances hold as numbers of terms."""
+
+
+def _kept(name: str, shown: Table) -> Table:
+    """The table behind a view: the same columns, with numbers in the place of terms."""
+    return Table(name, metadata, *(_number_of(c) if c.name in TERMS else c._copy() for c in shown.columns))
+
+
+def _number_of(term: Column[str]) -> Column[int]:
+    return Column(term.name, Integer, primary_key=term.primary_key, nullable=False, autoincrement=False)
+
+
+record = Table("record", MetaData(), *_record("generation"))
+"""A view: the entries, each with its texts. What is read of records is read here."""
+
+entry = _kept("entry", record)
+"""Records as they are kept and written."""
+Index("entry_by_batch", entry.c.target, entry.c.batch_id, entry.c.line)
 _SENDING = text("state = 'sending'")
-Index("record_sending", record.c.target, sqlite_where=_SENDING, postgresql_where=_SENDING)
+Index("entry_sending", entry.c.target, sqlite_where=_SENDING, postgresql_where=_SENDING)
 
 repeat = Table(
     "repeat",
-    metadata,
+    MetaData(),
     _text("target", primary_key=True),
     _text("batch_id", primary_key=True),
     Column("line", BigInteger, primary_key=True, autoincrement=False),
@@ -122,6 +142,13 @@ repeat = Table(
     Column("http_status", Integer),
     _text("finished_at"),
 )
+
+"""A view, as `record` is: later appearances of records."""
+
+appearance = _kept("appearance", repeat)
+"""Repeats as they are kept and written."""
+
+VIEWS = ((record, entry), (repeat, appearance))
 
 reject = Table(
     "reject",
@@ -244,64 +271,11 @@ class NotPossible(LedgerError):
     """What was asked for cannot be done: one sentence why. Nothing was changed."""
 
 
-def open_engine(url: str | Path) -> Engine:
-    """An engine over the ledger at `url` (a SQLAlchemy URL, or an SQLite file's path), its tables made when missing.
-
-    On SQLite a commit is on the disk before it returns, since an intent must outlive the machine. Parameters never show
-    in an exception. Raises `LedgerError`.
-    """
-    address = make_url(f"sqlite:///{url}" if isinstance(url, Path) or "://" not in url else url)
-    engine = create_engine(address, hide_parameters=True, connect_args=_connect_args(address.get_backend_name()))
-    if engine.dialect.name == "sqlite":
-        event.listen(engine, "connect", _prepare_sqlite)
-        event.listen(engine, "begin", _begin_sqlite)
-    else:
-        event.listen(engine, "handle_error", _hide_values)
-    try:
-        _create(engine)
-    except SQLAlchemyError as error:
-        engine.dispose()
-        shown = address.render_as_string(hide_password=True)
-        raise LedgerError(f"the ledger {shown} cannot be opened ({type(error).__name__})") from None
-    except LedgerError:
-        engine.dispose()
-        raise
-    return engine
+_BEHIND = (term, *(kept for _, kept in VIEWS))
+readable = {table.name: table for table in (*metadata.tables.values(), record, repeat) if table not in _BEHIND}
+"""What can be read of a ledger, by name."""
 
 
-def _hide_values(context: ExceptionContext) -> None:
-    """A server names values of the row that it refuses; only its code for the error goes on."""
-    code = getattr(context.original_exception, "sqlstate", None)
-    for error in (context.original_exception, context.sqlalchemy_exception):
-        if error is not None:
-            error.args = (f"{type(context.original_exception).__name__} {code}",)
-
-
-def _connect_args(backend: str) -> dict[str, object]:
-    return {"timeout": 60, "check_same_thread": False} if backend == "sqlite" else {}
-
-
-def _prepare_sqlite(connection: sqlite3.Connection, _: object) -> None:
-    connection.isolation_level = None
-    for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", "busy_timeout=60000"):
-        connection.execute(f"PRAGMA {pragma}")
-
-
-def _begin_sqlite(connection: Connection) -> None:
-    """A transaction that will write takes the lock at once: it waits for others here, and never fails halfway."""
-    writes = connection.get_execution_options().get("writes", False)
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
-
-
-def _create(engine: Engine) -> None:
-    with engine.execution_options(writes=True).begin() as connection:
-        if engine.dialect.name == "postgresql":
-            connection.exec_driver_sql("SELECT pg_advisory_xact_lock(7305811)")
-        metadata.create_all(connection)
-        found = connection.execute(schema_version.select()).scalars().all()
-        if not found:
-            connection.execute(schema_version.insert().values(version=SCHEMA_VERSION))
-        elif max(found) > SCHEMA_VERSION:
-            raise LedgerError(
-                f"the ledger is from a newer version (schema {max(found)}, this one knows {SCHEMA_VERSION})"
-            )
+def term_of(said: str) -> ScalarSelect[int]:
+    """The number of a term, within a statement; nothing equals that of one that is not there."""
+    return select(term.c.term_id).where(term.c.text == said).scalar_subquery()

@@ -3,13 +3,15 @@
 How rows travel is in `sending.py` (bundles) and `lanes.py` (one request a row); what is known of them is in `book.py`.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from zlib import crc32
 
 from pipelines.book import Book
 from pipelines.capabilities import Capabilities
 from pipelines.client import FhirClient
+from pipelines.collecting import seldom
 from pipelines.lanes import post, send_by_lanes
 from pipelines.lease import Lease
 from pipelines.ledger import Ledger
@@ -18,7 +20,7 @@ from pipelines.loaded import Batch, Loaded
 from pipelines.pace import Circuit
 from pipelines.policies import take_back_superseded
 from pipelines.progress import Progress
-from pipelines.sending import BundleSender, Identity, Row, Sent
+from pipelines.sending import BundleSender, Identity, Result, Row, Sent
 from pipelines.shared_notes import Sender, SharedNotes
 
 ROWS_A_BUNDLE = 500
@@ -28,6 +30,9 @@ CHARACTERS_A_BUNDLE = 8_000_000
 READERS = 8
 LATE_SECONDS = 2.0
 """After which a request without an answer is looked for once more, before its run ends."""
+
+Round = list[tuple[int, list[Row]]]
+"""Bundles that are intended together, each with its line."""
 
 __all__ = ["Batch", "Book", "Loaded", "dealt", "load"]
 
@@ -41,10 +46,8 @@ def load(
     book.notes = SharedNotes.of(batch, client, ledger)
     book.note_answers()
     book.note_skipped()
-    if safe:
-        _send_bundles(book, client)
-    else:
-        _send_singly(book, client)
+    with seldom():
+        (_send_bundles if safe else _send_singly)(book, client)
     take_back_superseded(book)
     book.close_answered(book.answers.done())
     return book.loaded
@@ -67,45 +70,71 @@ def _send_singly(book: Book, client: FhirClient) -> None:
 
 
 def _send_bundles(book: Book, client: FhirClient) -> None:
-    """A bundle under way on each line, while the next is encoded and intended and the one before is written down."""
+    """A bundle under way on each line, while the next round is encoded and intended."""
     with ThreadPoolExecutor(LINES, "bundle") as lines, ThreadPoolExecutor(READERS, "read back") as readers:
         sender: Sender = BundleSender(client, Identity(book.source, book.resource), readers.map)
         sender = book.notes.sending(sender, readers.map) if book.notes else sender
-        under_way: dict[int, tuple[list[Row], Future[Sent]]] = {}
-        intended: list[Row] = []
+        _Lines(book, lambda rows: lines.submit(sender.send, rows)).carry(rounds(dealt(book.rows_to_send())))
+
+
+class _Lines:
+    """under_way: by line, the rows of a bundle and what comes of them. waiting: bundles intended, and not sent yet.
+
+    done: results that are not written down yet, which they are with the intents of the next round, in one commit.
+    """
+
+    def __init__(self, book: Book, send: Callable[[list[Row]], Future[Sent]]) -> None:
+        self.book, self.send = book, send
+        self.under_way: dict[int, tuple[list[Row], Future[Sent]]] = {}
+        self.waiting: deque[list[Row]] = deque()
+        self.done: list[tuple[Row, Result]] = []
+
+    def carry(self, rounds: Iterable[Round]) -> None:
+        """Sends all bundles, as long as the target can be used."""
         try:
-            for line, bundle in dealt(book.rows_to_send()):
-                book.intend(bundle)
-                intended = bundle
-                before, sent = _ended(under_way.pop(line, None))
-                stopped = book.stopped | _lanes_in_doubt(before, sent)
-                if not sent.unusable:
-                    going = [row for row in bundle if row.lane not in stopped]
-                    under_way[line] = (going, lines.submit(sender.send, going))
-                    intended = [row for row in bundle if row.lane in stopped]
-                _settle(book, before, sent)
-                book.hold_back(intended)
-                intended = []
-                if sent.unusable:
-                    return
+            for bundles in rounds:
+                self.book.write_down([row for _, bundle in bundles for row in bundle], self.done)
+                self.done = []
+                self.waiting.extend(bundle for _, bundle in bundles)
+                for line, bundle in bundles:
+                    self._end(line)
+                    if self.book.loaded.unusable:
+                        return
+                    self._begin(line, bundle)
         finally:
-            for rows, future in under_way.values():
-                _settle(book, rows, future.result())
-            book.hold_back(intended)
+            for line in list(self.under_way):
+                self._end(line)
+            self.book.settle(self.done)
+            self.book.hold_back(row for bundle in self.waiting for row in bundle)
+
+    def _begin(self, line: int, bundle: list[Row]) -> None:
+        self.waiting.popleft()
+        going = [row for row in bundle if row.lane not in self.book.stopped]
+        if len(going) < len(bundle):
+            self.book.hold_back(row for row in bundle if row.lane in self.book.stopped)
+        if going:
+            self.under_way[line] = (going, self.send(going))
+
+    def _end(self, line: int) -> None:
+        """Waits for the bundle of a line. A lane with a row in doubt stops at once."""
+        rows, sending = self.under_way.pop(line, ((), None))
+        if sending:
+            sent = sending.result()
+            self.done += [(row, sent.results[at]) for at, row in enumerate(rows)]
+            self.book.stopped.update(rows[at].lane for at, result in sent.results.items() if result.state == "in_doubt")
+            self.book.loaded.unusable = self.book.loaded.unusable or sent.unusable
 
 
-def _ended(bundle: tuple[list[Row], Future[Sent]] | None) -> tuple[list[Row], Sent]:
-    """The rows of a bundle that was under way, and what came of them."""
-    return (bundle[0], bundle[1].result()) if bundle else ([], Sent())
-
-
-def _settle(book: Book, rows: Sequence[Row], sent: Sent) -> None:
-    book.loaded.unusable = book.loaded.unusable or sent.unusable
-    book.settle([(row, sent.results[at]) for at, row in enumerate(rows)])
-
-
-def _lanes_in_doubt(rows: Sequence[Row], sent: Sent) -> set[str]:
-    return {rows[at].lane for at, result in sent.results.items() if result.state == "in_doubt"}
+def rounds(dealing: Iterable[tuple[int, list[Row]]]) -> Iterator[Round]:
+    """The same bundles, some at a time: of each line one at most."""
+    together: Round = []
+    for line, bundle in dealing:
+        if any(line == other for other, _ in together):
+            yield together
+            together = []
+        together.append((line, bundle))
+    if together:
+        yield together
 
 
 def dealt(rows: Iterable[Row]) -> Iterator[tuple[int, list[Row]]]:

@@ -235,6 +235,7 @@ def _address(named: str) -> str:
 
 
 def _copy_tables(url: str, to: Path) -> None:
+    Ledger.open(url).close()  # one of an earlier version has its records elsewhere
     source = create_engine(url, hide_parameters=True, isolation_level="REPEATABLE READ")
     try:
         with closing(Ledger.open(to)) as ledger, source.connect() as reading, ledger.transaction() as writing:

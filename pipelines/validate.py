@@ -9,6 +9,7 @@ from pathlib import Path
 from fhir_service.interface.datatypes import instant_text
 from fhir_service.interface.site import Site
 from pipelines.batch import Received
+from pipelines.collecting import seldom
 from pipelines.feeds.catalog import Feed
 from pipelines.feeds.mapping import numbers_of
 from pipelines.feeds.record import Around
@@ -48,7 +49,7 @@ def validate(
     found = Validated(folder)
     around = Around(site, snapshot, instant_text(received.received_at), numbers_of(feed.file))
     helpers = processes_for(received.size) if processes is None else processes
-    with workspace(folder) as inner, SideBySide(helpers) as work:
+    with seldom(), workspace(folder) as inner, SideBySide(helpers) as work:
         mapped = inner / "mapped.parquet"
         answers, trailers = map_file(received, feed, mapped, found)
         check_records(mapped, feed.file, around, strict, found, progress, work, Wanted(answers, only))

@@ -3,6 +3,7 @@
 Whatever goes wrong ends it without a word: the parent then does the chunk itself, and nothing of a record is printed.
 """
 
+import gc
 import os
 import pickle
 import signal
@@ -12,6 +13,7 @@ from importlib.abc import MetaPathFinder
 from typing import IO, Any
 
 import pipelines.validation.checking  # noqa: F401 - what is most of the start, while the parent still reads the file
+from pipelines.collecting import SELDOM
 
 
 class WithoutPandas(MetaPathFinder):
@@ -41,6 +43,7 @@ def answer(given: IO[bytes], answers: IO[bytes]) -> None:
 if __name__ == "__main__":
     sys.meta_path.insert(0, WithoutPandas())
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to answer
+    gc.set_threshold(*SELDOM)
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a library may print goes nowhere, as its errors do
     answer(sys.stdin.buffer, answers)

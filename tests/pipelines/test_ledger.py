@@ -308,6 +308,64 @@ def test_a_ledger_from_a_newer_version_is_refused(ledger: Ledger, address: str |
         Ledger.open(address)
 
 
+def as_of_version_1(ledger: Ledger) -> None:
+    """Records and repeats in tables of their own, with all texts in each row."""
+    with ledger.engine.begin() as connection:
+        for view, _ in t.VIEWS:
+            connection.exec_driver_sql(f"CREATE TABLE kept AS SELECT * FROM {view.name}")
+            connection.exec_driver_sql(f"DROP VIEW {view.name}")
+            view.create(connection)
+            connection.exec_driver_sql(f"INSERT INTO {view.name} SELECT * FROM kept")
+            connection.exec_driver_sql("DROP TABLE kept")
+        for table in (t.entry, t.appearance, t.term):
+            table.drop(connection)
+        connection.execute(t.schema_version.update().values(version=1))
+
+
+def test_a_ledger_of_an_earlier_version_keeps_all_it_knows(ledger: Ledger, address: str | Path, clock: Clock) -> None:
+    """LEDGER-01, STATE-HOME-02: a home of an earlier version is opened as it is, and goes on."""
+    with ledger.lease(TARGET) as lease:
+        ledger.intend(lease, *OF, [intent(f"k{n}", n) for n in range(2, 7)])
+        ledger.settle(TARGET, *OF, [Outcome(f"k{n}", 1, "created", f"id-{n}", 201) for n in range(2, 6)])
+    ledger.note_repeats(TARGET, *OF, "payments-b", [Repeat(2, "k2", "unchanged", "id-2", "p1", PAID, 1050)])
+    before = {
+        name: table.sort_by("line").to_pylist()
+        for name, table in ledger.tables().items()
+        if "line" in table.schema.names
+    }
+    as_of_version_1(ledger)
+    ledger.engine.dispose()
+    later = Ledger.open(address, clock)
+    after = later.tables()
+    assert {name: after[name].sort_by("line").to_pylist() for name in before} == before
+    assert [len(before[name]) for name in ("record", "repeat")] == [5, 1]
+    with later.lease(TARGET) as lease:
+        later.intend(lease, *OF, [intent("k7", 7, batch="payments-b")])
+        later.intend_again(lease, *OF, [intent("k6", 6)])
+    assert states(later, "k2", "k6", "k7") == ["created", "sending", "sending"]
+    later.close()
+
+
+def test_a_transaction_holds_all_that_is_written_within_or_nothing(ledger: Ledger, clock: Clock) -> None:
+    """LEDGER-01, LEDGER-04: the outcomes of one bundle and the intents of the next are one commit."""
+    with ledger.lease(TARGET) as lease:
+        ledger.intend(lease, *OF, [intent("k1")])
+
+        def refused_halfway() -> None:
+            with ledger.transaction():
+                ledger.settle(TARGET, *OF, [Outcome("k1", 1, "created", "id-1", 201)])
+                ledger.intend(lease, *OF, [intent("k2", 3, batch="payments-new"), intent("k1")])
+
+        with pytest.raises(sa.exc.IntegrityError):
+            refused_halfway()
+        assert ledger.known(TARGET, *OF, ["k1", "k2"]).keys() == {"k1"}
+        assert states(ledger, "k1") == ["sending"]
+        with ledger.transaction():
+            ledger.settle(TARGET, *OF, [Outcome("k1", 1, "created", "id-1", 201)])
+            ledger.intend(lease, *OF, [intent("k2", 3, batch="payments-new")])
+        assert states(ledger, "k1", "k2") == ["created", "sending"]
+
+
 def test_a_file_that_is_no_ledger_is_named_in_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "ledger.db").write_text("not a database, surely")
     with pytest.raises(LedgerError, match=r"ledger\.db cannot be opened"):

@@ -283,7 +283,7 @@ def test_rows_left_sending_by_a_killed_run_are_settled_by_the_next(work, monkeyp
     rows = [payment(number) for number in range(10)]
     with monkeypatch.context() as patched:
         if after:
-            patched.setattr(load_module, "_settle", killed)
+            patched.setattr(load_module.Book, "settle", lambda _, results: killed() if results else None)
         else:
             patched.setattr(BundleSender, "send", killed)
             patched.setattr(load_module.Book, "hold_back", lambda *_: None)

@@ -9,7 +9,7 @@ from sqlalchemy import select, update
 
 from pipelines.client import FhirClient, Refused, Reply
 from pipelines.ledger import Ledger
-from pipelines.ledger_tables import record
+from pipelines.ledger_tables import entry
 from tests.pipelines.test_decisions import payments, put, tasks
 
 ANSWERS = "response_id,patient_id,questionnaire,authored,author,encounter_id,note_id,question,answer_code,answer_text\n"
@@ -89,8 +89,8 @@ def test_a_batch_that_is_not_known_is_no_batch_that_agrees(batch, chartferry):
 def test_one_resource_of_two_rows_is_named(batch, home, asked):
     """CLI-CMD-17"""
     with closing(Ledger.open(home / "ledger.db")) as ledger, ledger.transaction() as connection:
-        one = connection.execute(select(record.c.resource_id).where(record.c.key == "k1")).scalar_one()
-        connection.execute(update(record).where(record.c.key == "k2").values(resource_id=one))
+        one = connection.execute(select(entry.c.resource_id).where(entry.c.key == "k1")).scalar_one()
+        connection.execute(update(entry).where(entry.c.key == "k2").values(resource_id=one))
     found = asked("verify", batch)
     assert ("shared", f"{batch}:2", one) in named(found)
     assert found["exit_code"] == 3
