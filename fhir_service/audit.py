@@ -50,7 +50,8 @@ class Audit:
     ) -> None:
         """Adds a line for each touch, in one write."""
         about = {"time": time.isoformat(timespec="milliseconds"), "client": client, "correlation": correlation}
-        lines = b"".join(orjson.dumps(_record(one, status) | about) + b"\n" for one in touches)
+        ending = b"," + orjson.dumps(about)[1:] + b"\n"
+        lines = b"".join(orjson.dumps(_record(one, status))[:-1] + ending for one in touches)
         if lines:
             with self._lock:
                 os.write(self._opened(), lines)

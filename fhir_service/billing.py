@@ -50,9 +50,9 @@ def allocate(cents: int, charges: list[Charge], claim: str | None = None) -> lis
 
     Gives (claim, cents) for each charge that it reaches. What is left over waits for later charges.
     """
-    first = [charge for charge in charges if charge.claim == claim] if claim else []
+    ordered = sorted(charges, key=lambda charge: charge.claim != claim) if claim else charges
     rows = []
-    for charge in [*first, *(charge for charge in charges if charge.claim != claim)]:
+    for charge in ordered:
         part = min(cents, charge.open)
         if part > 0:
             charge.paid += part

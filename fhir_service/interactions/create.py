@@ -78,7 +78,10 @@ class Create:
     @property
     def patients(self) -> tuple[str, ...]:
         """The id of the patient whom the body names."""
-        return tuple(id_of(target) for target in self.named if target.startswith("Patient/"))[:1]
+        for target in self.named:
+            if target.startswith("Patient/"):
+                return (id_of(target),)
+        return ()
 
     def ask(self, needs: Needs) -> None:
         needs.records.update(self.named)

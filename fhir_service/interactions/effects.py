@@ -19,13 +19,8 @@ def _pay(stored: dict[str, Any], view: View, changes: Changes) -> None:
     account = view.account(patient)
     account.paid += cents
     reached = {claim for claim, _ in rows}
+    changes.pay(stored["id"], patient, account, [charge for charge in charges if charge.claim in reached], rows)
     view.charges[patient] = [charge for charge in charges if charge.open]
-    changes.pay(
-        patient,
-        account,
-        (charge for charge in charges if charge.claim in reached),
-        ({"payment": stored["id"], "claim": claim, "cents": cents} for claim, cents in rows),
-    )
 
 
 EFFECTS: dict[str, Callable[[dict[str, Any], View, Changes], None]] = {

@@ -11,7 +11,7 @@ from fhir_service.interface.outcomes import INVALID
 from fhir_service.interface.quick import Reader, struct_of
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.site import Site
-from fhir_service.interface.vocabulary import Resource, rule_problems
+from fhir_service.interface.vocabulary import Resource
 
 
 class PlainCreate(NamedTuple):
@@ -22,6 +22,11 @@ class PlainCreate(NamedTuple):
     condition: str | None
 
 
+# Rules whose breach is a bad request are about the shape, too.
+_RULES = {
+    name: [rule for rule in resource.rules if rule.outcome == INVALID and rule.needs == "payload"]
+    for name, resource in RESOURCES.items()
+}
 _BODIES = {name: struct_of(resource.model) for name, resource in RESOURCES.items() if "create" in resource.interactions}
 
 
@@ -56,7 +61,8 @@ def creates(raw: bytes, site: Site) -> list[PlainCreate] | None:
         name, model = entry.request.url, entry.resource
         if type(model) is not _BODIES.get(name):
             return None
-        if next(rule_problems(RESOURCES[name], model, site, None, outcome=INVALID), None):
-            return None
+        for rule in _RULES[name]:
+            for _ in rule.function(model, site):
+                return None
         found.append(PlainCreate(RESOURCES[name], model, entry.request.ifNoneExist))
     return found

@@ -141,6 +141,7 @@ def instant_text(instant: datetime) -> str:
     return instant.astimezone(UTC).isoformat()
 
 
+@lru_cache(maxsize=4096)
 def normal_time(text: str) -> str:
     """A date as it is; a datetime as the same instant in UTC. Raises ValueError for anything else."""
     if len(text) == 10:
@@ -155,6 +156,7 @@ def normal_time(text: str) -> str:
 _DAY, _MICROSECOND = timedelta(days=1), timedelta(microseconds=1)
 
 
+@lru_cache(maxsize=4096)
 def period_of(text: str) -> tuple[datetime, datetime]:
     """The half-open span [start, end) that a stored date or datetime covers: a day, or one microsecond."""
     if len(text) < 10:

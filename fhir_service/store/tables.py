@@ -22,6 +22,7 @@ SCHEMA_VERSION = 1
 metadata = MetaData()
 
 Draw = Callable[[dict[str, Any]], Any]
+Row = tuple[Any, ...]
 
 
 def _text(name: str, **options: Any) -> Column[str]:
@@ -201,11 +202,6 @@ def _drawn(name: str) -> list[tuple[Draw, str, str | None]]:
 
 
 @cache
-def _repeated(name: str) -> list[Param]:
-    return repeating(RESOURCES[name])
-
-
-@cache
 def columns_of(table: Table) -> tuple[str, ...]:
     """The names of a table's columns, in order."""
     return tuple(table.c.keys())
@@ -215,15 +211,29 @@ def side_values(resource: Resource, stored: dict[str, Any]) -> dict[str, list[tu
     """The rows of the side tables of a stored resource, by parameter: (system, code)."""
     return {
         param.name: [(None, value) for value in drawn] if param.kind == "exact" else drawn
-        for param in _repeated(resource.name)
+        for param in repeating(resource)
         if (drawn := param.values(stored))
     }
 
 
-def side_rows(resource: Resource, seq: int, stored: dict[str, Any]) -> Iterator[tuple[Table, tuple[Any, ...]]]:
-    """The rows of the side tables of a stored resource, each with its table."""
-    for name, codes in side_values(resource, stored).items():
-        table = SIDES[resource.name, name]
-        digested = "digest" in columns_of(table)
-        for system, code in codes:
-            yield table, (seq, system, code, digest(code or "")) if digested else (seq, system, code)
+def side_rows(resource: Resource, seq: int, stored: dict[str, Any]) -> Iterator[tuple[Table, list[Row]]]:
+    """The rows of the side tables of a stored resource, by table."""
+    for draw, exact, table, digested in _sides(resource.name):
+        if not (drawn := draw(stored)):
+            continue
+        if exact:
+            yield table, [(seq, None, value) for value in drawn]
+        elif digested:
+            yield table, [(seq, system, code, digest(code or "")) for system, code in drawn]
+        else:
+            yield table, [(seq, system, code) for system, code in drawn]
+
+
+@cache
+def _sides(name: str) -> list[tuple[Draw, bool, Table, bool]]:
+    """How the repeating parameters of a resource are drawn, whether they are plain texts, their tables, digests."""
+    return [
+        (param.values, param.kind == "exact", table, "digest" in table.c)
+        for param in repeating(RESOURCES[name])
+        for table in [SIDES[name, param.name]]
+    ]

@@ -207,7 +207,10 @@ class View:
         return self.notes.get(note_id)
 
     def account(self, patient_id: str) -> Account:
-        return self.accounts.setdefault(patient_id, Account(fresh=True))
+        found = self.accounts.get(patient_id)
+        if found is None:
+            found = self.accounts[patient_id] = Account(fresh=True)
+        return found
 
     def balance(self, patient_id: str) -> int:
         return self.account(patient_id).balance
@@ -245,8 +248,8 @@ class Changes:
         self._add_sides(resource, seq, stored)
 
     def _add_sides(self, resource: Resource, seq: int, stored: dict[str, Any]) -> None:
-        for table, row in side_rows(resource, seq, stored):
-            self._rows(table, columns_of(table)).append(row)
+        for table, rows in side_rows(resource, seq, stored):
+            self._rows(table, columns_of(table)).extend(rows)
 
     def replace_resource(self, name: str, old: Current, stored: dict[str, Any], new: Current) -> None:
         """A new version of a resource; the old one goes to the history."""
@@ -257,12 +260,14 @@ class Changes:
         values = head | index_values(RESOURCES[name], stored) | {"body": new.body}
         self._replaced[name][stored["id"]] = (new.seq, values | {"__stored": stored})
 
-    def pay(self, patient: str, account: Account, charges: Iterable[Charge], rows: Iterable[dict[str, Any]]) -> None:
-        """A payment: the account and the charges it reached, and how much went where."""
+    def pay(
+        self, payment: str, patient: str, account: Account, charges: Iterable[Charge], parts: Iterable[tuple[str, int]]
+    ) -> None:
+        """A payment: the account and the charges it reached, and how many cents went to which claim."""
         self._accounts[patient] = account
-        self._charges.update((charge.claim, charge) for charge in charges)
-        for row in rows:
-            self.add(ALLOCATION, row)
+        self._charges.update({charge.claim: charge for charge in charges})
+        rows = self._rows(ALLOCATION, columns_of(ALLOCATION))
+        rows.extend((payment, claim, cents) for claim, cents in parts)
 
     def flush(self, connection: Connection, dialect: Dialect) -> None:
         for name, replaced in self._replaced.items():
@@ -273,7 +278,9 @@ class Changes:
                 self.add(ACCOUNT, {"patient": patient, "charged": 0, "paid": account.paid})
                 account.fresh = False
         for table, columns, rows in self._added.values():
-            dialect.append(connection, table, rows, columns)
+            # A payment that reaches no charge has no parts.
+            if rows:
+                dialect.append(connection, table, rows, columns)
         if paid:
             dialect.change(connection, ACCOUNT, paid, ("patient", "paid"))
         if self._charges:

@@ -1,6 +1,7 @@
 """The rules that hold answers against their questionnaire, in the order in which an item is checked (decision R4)."""
 
 from collections import defaultdict
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -10,13 +11,8 @@ from fhir_service.interface.resources import questionnaire as questionnaires
 from fhir_service.interface.resources.response_model import ROOT, Item, QuestionnaireResponse, questionnaire_id
 from fhir_service.interface.vocabulary import Found, Rule, World, rule
 
-
-class Answered(NamedTuple):
-    """An item of the payload, its FHIRPath, and the item of the questionnaire that it answers."""
-
-    path: str
-    item: Item
-    question: questionnaires.Item
+Answered = tuple[str, Item, questionnaires.Item]
+"""The FHIRPath of an item of the payload, the item, and the item of the questionnaire that it answers."""
 
 
 class Coded(NamedTuple):
@@ -45,29 +41,36 @@ class Sheet:
     def answered(self) -> list[Answered]:
         """The items of the payload whose question the questionnaire has."""
         find = self.known.questions.get if self.known else lambda _: None
-        asked = [(at, item, find(item.linkId)) for at, item in self._response.placed]
-        return [Answered(at, item, question) for at, item, question in asked if question]
+        return [(at, item, question) for at, item in self._response.placed if (question := find(item.linkId))]
 
     @cached_property
     def by_kind(self) -> dict[str | None, list[Answered]]:
         """The same by the kind of question; those of groups and displays under None."""
         found: dict[str | None, list[Answered]] = defaultdict(list)
         for one in self.answered:
-            found[one.question.kind].append(one)
+            found[one[2].kind].append(one)
         return found
 
     def of_kinds(self, kinds: tuple[str, ...]) -> list[Answered]:
         """Those of some kinds of question."""
-        return [one for kind in kinds for one in self.by_kind.get(kind, ())]
+        found = [self.by_kind[kind] for kind in kinds if kind in self.by_kind]
+        return found[0] if len(found) == 1 else [one for each in found for one in each]
+
+    def coded(self, kinds: tuple[str, ...]) -> Iterator[Coded]:
+        """The codings that answer choice questions of some kinds."""
+        for at, item, question in self.of_kinds(kinds):
+            for index, answer in enumerate(item.answer or ()):
+                if answer.valueCoding:
+                    yield Coded(at, index, answer.valueCoding, question)
 
     @cached_property
-    def coded(self) -> list[Coded]:
-        """The codings that answer choice questions."""
+    def doubtful(self) -> list[Coded]:
+        """The codings that are not one of their question's options, but none or several."""
         return [
-            Coded(at, index, answer.valueCoding, question)
+            Coded(at, index, coding, question)
             for at, item, question in self.of_kinds(("SING", "MULT"))
             for index, answer in enumerate(item.answer or ())
-            if answer.valueCoding
+            if (coding := answer.valueCoding) and question.option_counts.get((coding.system, coding.code)) != 1
         ]
 
 
@@ -156,7 +159,7 @@ def _number_rule(id: str, kinds: tuple[str, ...], given: bool = True) -> Rule:
 @rule("QR-CREATE-02", BUSINESS_RULE, needs="reference", given=True)
 def systems_agree(response: QuestionnaireResponse, world: World) -> Found:
     """An answer's system is one that the question's options have."""
-    for found in sheet_of(response, world).coded:
+    for found in sheet_of(response, world).doubtful:
         coding, question = found.coding, found.question
         if coding.system not in question.systems:
             names = world.site.systems
@@ -169,7 +172,7 @@ def systems_agree(response: QuestionnaireResponse, world: World) -> Found:
 @rule("QR-CREATE-03", BUSINESS_RULE, needs="reference", given=True)
 def codes_exist(response: QuestionnaireResponse, world: World) -> Found:
     """An answer's code is one of the question's options."""
-    for found in sheet_of(response, world).coded:
+    for found in sheet_of(response, world).doubtful:
         coding, question = found.coding, found.question
         if coding.system in question.systems and (coding.system, coding.code) not in question.option_counts:
             message = f"Question received an invalid response option code: {coding.code}"
@@ -179,7 +182,7 @@ def codes_exist(response: QuestionnaireResponse, world: World) -> Found:
 @rule("QR-CREATE-01", BUSINESS_RULE, needs="reference", given=True)
 def codes_are_unambiguous(response: QuestionnaireResponse, world: World) -> Found:
     """An answer's code belongs to one option only."""
-    for found in sheet_of(response, world).coded:
+    for found in sheet_of(response, world).doubtful:
         coding, question = found.coding, found.question
         if question.option_counts.get((coding.system, coding.code), 0) > 1:
             message = (
@@ -192,9 +195,7 @@ def codes_are_unambiguous(response: QuestionnaireResponse, world: World) -> Foun
 def options_are_chosen_once(response: QuestionnaireResponse, world: World) -> Found:
     """A multiple-choice question is not answered by one option twice."""
     seen: set[Any] = set()
-    for found in sheet_of(response, world).coded:
-        if found.question.kind != "MULT":
-            continue
+    for found in sheet_of(response, world).coded(("MULT",)):
         chosen = (found.question.linkId, found.coding.system, found.coding.code)
         if chosen in seen:
             yield f"{found.path}.code", "the option is chosen twice"

@@ -1,6 +1,6 @@
 """Rules and parameters that several resources share."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from fhir_service.interface.datatypes import id_of
@@ -11,8 +11,8 @@ from fhir_service.interface.vocabulary import Found, Param, Rule, World, rule
 EXTENSION_VALUES = ("valueId", "valueReference", "valueString")
 
 
-def records_exist(rule_id: str, named: Callable[[Any], Iterator[tuple[str, str]]]) -> Rule:
-    """The rule that every record a body names is stored (decision T6). `named` yields `(expression, Type/id)`."""
+def records_exist(rule_id: str, named: Callable[[Any], Iterable[tuple[str, str]]]) -> Rule:
+    """The rule that every record a body names is stored (decision T6). `named` gives `(expression, Type/id)`."""
 
     @rule(rule_id, BUSINESS_RULE, needs="state", given=False)
     def names_stored_records(body: Any, world: World) -> Found:

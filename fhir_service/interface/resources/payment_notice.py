@@ -28,6 +28,7 @@ from fhir_service.interface.site import STORED, Site
 from fhir_service.interface.vocabulary import Found, Moment, Param, Resource, World, rule
 
 MOST = Decimal("9999999.99")
+CENT = Decimal("0.01")
 PAID = {"coding": [{"system": "http://terminology.hl7.org/CodeSystem/paymentstatus", "code": "paid"}]}
 
 
@@ -107,7 +108,7 @@ def amount_is_positive(notice: PaymentNotice, _: Site) -> Found:
 def amount_is_in_cents(notice: PaymentNotice, _: Site) -> Found:
     """At most two decimals, counted on the value."""
     value = notice.amount.value
-    if -MOST <= value <= MOST and value != value.quantize(Decimal("0.01")):
+    if -MOST <= value <= MOST and value != value.quantize(CENT):
         yield "PaymentNotice.amount.value", "the amount has more than two decimals"
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from fhir_service.interface.datatypes import id_of, instant_text, reference
 from fhir_service.interface.outcomes import BUSINESS_RULE, INVALID
 from fhir_service.interface.resources import questionnaire
-from fhir_service.interface.resources.answer_rules import ANSWER_RULES, Sheet
+from fhir_service.interface.resources.answer_rules import ANSWER_RULES
 from fhir_service.interface.resources.common import (
     ID,
     IDENTIFIER,
@@ -55,6 +55,8 @@ def answers_hold_one_value(response: QuestionnaireResponse, _: Site) -> Found:
     """An answer carries one value element, or none and nested items."""
     for at, item in response.placed:
         for index, answer in enumerate(item.answer or ()):
+            if answer.valueCoding and answer.valueString is None and answer.valueDecimal is None:
+                continue
             values = [name for name in _VALUES if getattr(answer, name) is not None]
             if len(values) > 1:
                 yield f"{at}.answer[{index}].{values[1]}", "an answer holds one value"
@@ -169,7 +171,8 @@ def note_is_open(response: QuestionnaireResponse, world: World) -> Found:
 def prepare(response: QuestionnaireResponse, moment: Moment) -> dict[str, Any]:
     """A new response: in its note, a new data-import one when none is named; the automation user as default author."""
     note = _note(response, moment.state, moment.site)
-    known = Sheet(response, World(moment.site, moment.state, {})).known
+    questionnaire = questionnaire_id(response.questionnaire, moment.site) or ""
+    known = moment.state.questionnaire(questionnaire)
     questions = known.questions if known else {}
     encounter = response.encounter.reference if response.encounter else None
     if encounter is None and note and note.encounter:
@@ -187,18 +190,18 @@ def prepare(response: QuestionnaireResponse, moment: Moment) -> dict[str, Any]:
                     "valueString": f"{STORED.base_url}/chart/responses/{moment.id}",
                 },
             ],
-            "questionnaire": STORED.url("Questionnaire", questionnaire_id(response.questionnaire, moment.site) or ""),
+            "questionnaire": STORED.url("Questionnaire", questionnaire),
             "status": "completed",
             "subject": reference(response.subject.reference),
             "encounter": reference(encounter) if encounter else None,
             "authored": response.authored or instant_text(moment.now),
             "author": reference(response.author.reference if response.author else AUTOMATION),
-            "item": _items(response.item, questions, moment.site),
+            "item": _items(response.item, questions, moment.site.stored_systems),
         }
     )
 
 
-def _items(items: list[Item] | None, questions: Questions, site: Site) -> list[dict[str, Any]]:
+def _items(items: list[Item] | None, questions: Questions, systems: dict[str, str]) -> list[dict[str, Any]]:
     """Items as they are stored, each with the text of its question. Most of a response is made here: no detours."""
     shown = []
     for item in items or ():
@@ -207,24 +210,24 @@ def _items(items: list[Item] | None, questions: Questions, site: Site) -> list[d
         if question and question.text is not None:
             one["text"] = question.text
         if item.answer:
-            one["answer"] = [_answer(answer, questions, site) for answer in item.answer]
+            one["answer"] = [_answer(answer, questions, systems) for answer in item.answer]
         if item.item:
-            one["item"] = _items(item.item, questions, site)
+            one["item"] = _items(item.item, questions, systems)
         shown.append(one)
     return shown
 
 
-def _answer(answer: Answer, questions: Questions, site: Site) -> dict[str, Any]:
+def _answer(answer: Answer, questions: Questions, systems: dict[str, str]) -> dict[str, Any]:
     shown: dict[str, Any] = {}
     if answer.valueString is not None:
         shown["valueString"] = answer.valueString
     if answer.valueDecimal is not None:
         shown["valueDecimal"] = answer.valueDecimal
     if coding := answer.valueCoding:
-        system = site.stored_systems.get(coding.system, coding.system)
+        system = systems.get(coding.system, coding.system)
         shown["valueCoding"] = {"system": system, "code": coding.code, "display": coding.display}
     if answer.item:
-        shown["item"] = _items(answer.item, questions, site)
+        shown["item"] = _items(answer.item, questions, systems)
     return shown
 
 

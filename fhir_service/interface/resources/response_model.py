@@ -2,8 +2,8 @@
 
 import re
 from collections.abc import Iterator
-from functools import cached_property
-from typing import Annotated, Literal, NamedTuple
+from functools import cached_property, lru_cache
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -69,17 +69,14 @@ class QuestionnaireResponse(Element):
         return list(_placed(self.item, ROOT))
 
 
-class Placed(NamedTuple):
-    """An item of the payload with its FHIRPath."""
-
-    path: str
-    item: Item
+Placed = tuple[str, Item]
+"""An item of the payload, after its FHIRPath."""
 
 
 def _placed(items: list[Item] | None, path: str) -> Iterator[Placed]:
     for index, item in enumerate(items or ()):
         at = f"{path}.item[{index}]"
-        yield Placed(at, item)
+        yield at, item
         for number, answer in enumerate(item.answer or ()):
             if answer.item:
                 yield from _placed(answer.item, f"{at}.answer[{number}]")
@@ -92,7 +89,12 @@ _ADDRESS = re.compile(rf"/Questionnaire/({ID_PATTERN})\Z")
 
 def questionnaire_id(address: str, site: Site) -> str | None:
     """The id in `{base_url}/Questionnaire/<id>`; None for any other address."""
-    if not address.startswith(f"{site.base_url}/Questionnaire/"):
+    return _id_within(address, site.base_url)
+
+
+@lru_cache(maxsize=256)
+def _id_within(address: str, base_url: str) -> str | None:
+    if not address.startswith(f"{base_url}/Questionnaire/"):
         return None
-    match = _ADDRESS.match(address[len(site.base_url) :])
+    match = _ADDRESS.match(address[len(base_url) :])
     return match[1] if match else None

@@ -1,6 +1,5 @@
 """Task: a to-do item for a patient, shown in the chart and in the panel of open tasks."""
 
-from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -112,17 +111,19 @@ def inputs_are_labels(task: Task, _: Site) -> Found:
             yield f"Task.input[{index}].type.text", "the type of input is not supported"
 
 
-def _records(task: Task) -> Iterator[tuple[str, str]]:
+def _records(task: Task) -> list[tuple[str, str]]:
+    found = []
     for index, extension in enumerate(task.extension or ()):
         if extension.valueReference:
-            yield f"Task.extension[{index}].valueReference", extension.valueReference.reference
+            found.append((f"Task.extension[{index}].valueReference", extension.valueReference.reference))
     if task.for_:
-        yield "Task.for", task.for_.reference
-    yield "Task.requester", task.requester.reference
+        found.append(("Task.for", task.for_.reference))
+    found.append(("Task.requester", task.requester.reference))
     if task.owner:
-        yield "Task.owner", task.owner.reference
+        found.append(("Task.owner", task.owner.reference))
     for index, note in enumerate(task.note or ()):
-        yield f"Task.note[{index}].authorReference", note.authorReference.reference
+        found.append((f"Task.note[{index}].authorReference", note.authorReference.reference))
+    return found
 
 
 def _group(group: GroupReference | None, moment: Moment) -> dict[str, Any] | None:
