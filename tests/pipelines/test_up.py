@@ -21,7 +21,7 @@ from pipelines.connections import BadTarget
 from pipelines.orchestration.attended import give_up_lost_runs
 from pipelines.orchestration.instance import LOAD_POOL, dagster_environment, lacking, prepare_dagster_home
 from pipelines.up import CannotStart, Child
-from tests.standing import addresses, gone, processes_of, running_up
+from tests.standing import PATIENCE_SECONDS, addresses, gone, processes_of, running_up
 
 
 @pytest.mark.long
@@ -31,7 +31,7 @@ def test_it_answers_at_its_addresses_and_leaves_no_process_behind(tmp_path: Path
     home = tmp_path / "home"
     with running_up(home, "--port", "0", "--web-port", "0") as process:
         found = addresses(process)
-        assert httpx.get(f"{found['service']}/health", timeout=10).status_code == 200
+        assert httpx.get(f"{found['service']}/health", timeout=60).status_code == 200
         answer = httpx.post(
             f"{found['Dagster']}/graphql",
             json={"query": '{ instance { daemonHealth { daemonStatus(daemonType: "SENSOR") { healthy } } } }'},
@@ -44,7 +44,7 @@ def test_it_answers_at_its_addresses_and_leaves_no_process_behind(tmp_path: Path
         assert len(processes_of(home)) >= 3
         assert (home / "dagster" / "dagster.yaml").exists()
         process.send_signal(ending)
-        code = process.wait(120)
+        code = process.wait(PATIENCE_SECONDS)
     assert code == (-signal.SIGKILL if ending == signal.SIGKILL else 0)
     assert gone(home)
 
@@ -55,7 +55,7 @@ def test_a_port_that_is_taken_is_one_clear_line(tmp_path: Path) -> None:
         other.listen()
         port = other.getsockname()[1]
         with running_up(tmp_path / "home", "--port", "0", "--web-port", str(port)) as process:
-            said, errors = process.communicate(timeout=60)
+            said, errors = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 6
     assert said == ""
     expected = rf"chartferry: port {port} of 127.0.0.1 cannot be used \(.*\): name another by --web-port or .*\n"
@@ -66,7 +66,7 @@ def test_a_home_has_one_supervisor(tmp_path: Path) -> None:
     home = tmp_path / "home"
     folder = prepare_dagster_home(home)
     with up._alone(folder, home), running_up(home, "--port", "0", "--web-port", "0") as process:
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 6
     expected = f"process {os.getpid()} runs `chartferry up` over {home} already: end that one first"
     assert errors == f"chartferry: {expected}\n"
@@ -80,7 +80,7 @@ def test_what_does_not_start_says_its_last_words_and_nothing_stays(
     home.mkdir()
     (home / "service.duckdb").write_bytes(b"no store" * 1000)
     with running_up(home, "--port", "0", "--web-port", "0") as process:
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 6
     assert errors.startswith("chartferry: service did not start: ")
     assert errors.count("\n") == 1
@@ -96,7 +96,7 @@ def test_a_target_that_cannot_be_used_is_named_before_anything_is_started(tmp_pa
     }
     for option, said in ends.items():
         with running_up(tmp_path / "home", "--port", "0", "--web-port", "0", *option.split(), **far) as process:
-            _, errors = process.communicate(timeout=60)
+            _, errors = process.communicate(timeout=PATIENCE_SECONDS)
         assert (process.returncode, errors) == (6, f"chartferry: {said}\n")
 
 
