@@ -17,10 +17,12 @@ from dagster._core.storage.tags import GRPC_INFO_TAG
 from dagster._core.test_utils import create_run_for_test
 
 from pipelines import up
+from pipelines.cli import run as chartferry
 from pipelines.connections import BadTarget
 from pipelines.orchestration.attended import give_up_lost_runs
 from pipelines.orchestration.instance import LOAD_POOL, dagster_environment, lacking, prepare_dagster_home
 from pipelines.up import CannotStart, Child
+from tests.commands import forget_settings
 from tests.standing import PATIENCE_SECONDS, addresses, gone, processes_of, running_up
 
 
@@ -87,17 +89,19 @@ def test_what_does_not_start_says_its_last_words_and_nothing_stays(
     assert not (home / "dagster" / "webserver.log").exists()
 
 
-def test_a_target_that_cannot_be_used_is_named_before_anything_is_started(tmp_path: Path) -> None:
+def test_a_target_that_cannot_be_used_is_named_before_anything_is_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """CLI-GLOBAL-04: http:// beyond this machine is taken with --insecure alone; then the next fault is named."""
-    far = {"FHIR_BASE_URL": "http://192.0.2.1"}
+    forget_settings(monkeypatch)
+    monkeypatch.setenv("FHIR_BASE_URL", "http://192.0.2.1")
     ends = {
         "": "FHIR_BASE_URL is http:// beyond this machine: use https://, or --insecure",
         "--insecure": "set FHIR_CLIENT_ID and FHIR_CLIENT_SECRET (or FHIR_CLIENT_SECRET_FILE), or FHIR_TOKEN",
     }
     for option, said in ends.items():
-        with running_up(tmp_path / "home", "--port", "0", "--web-port", "0", *option.split(), **far) as process:
-            _, errors = process.communicate(timeout=PATIENCE_SECONDS)
-        assert (process.returncode, errors) == (6, f"chartferry: {said}\n")
+        assert chartferry(["--home", str(tmp_path), "up", *option.split()]) == 6
+        assert capsys.readouterr() == ("", f"chartferry: {said}\n")
 
 
 def test_settings_of_an_earlier_version_are_named_where_they_lack_what_runs_need(tmp_path: Path) -> None:
