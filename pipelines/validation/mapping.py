@@ -71,9 +71,7 @@ def _write_bad(bad: Sequence[BadRow], feed: Feed, header: list[str] | None, out:
             key = row.cells[place].strip() or None
         raw = printable(row.raw)
         fault = ("parse", row.fault.rule, None, None, row.fault.message)
-        out.add_columns(
-            [row.line], [row.lines], [key and printable(key)], [None], [None], [sha(raw)], [dump([fault])], [raw]
-        )
+        out.add(row.line, row.lines, key and printable(key), None, None, sha(raw), dump([fault]), raw, size=len(raw))
 
 
 def _write_chunk(chunk: Chunk, mapper: Mapper, out: spill.Writer, found: Validated) -> None:
