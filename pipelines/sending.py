@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
@@ -92,19 +93,26 @@ class Identity(NamedTuple):
     def system(self) -> str:
         return f"urn:chartferry:{self.source}:{self.resource_type}"
 
-    def body(self, row: Row) -> str:
-        """The body as it is sent: the prepared JSON with identifier and, where the source has none, its date."""
-        value = json.dumps(identifier_value(row.key, row.generation))
-        identifier = f'{{"system":{json.dumps(self.system)},"value":{value}}}'
-        shown = identifier if self.resource_type == "QuestionnaireResponse" else f"[{identifier}]"
-        return f'{dated(self.resource_type, row)[:-1]},"identifier":{shown}}}'
+    def entry(self, row: Row) -> tuple[str, str]:
+        """The body as it is sent, and `ifNoneExist` as a JSON string.
 
-    def condition(self, row: Row) -> str:
-        """`ifNoneExist` as a JSON string."""
-        value = identifier_value(row.key, row.generation)
-        if not PLAIN_KEY.fullmatch(value):
-            value = quote(re.sub(r"([\\,|$])", r"\\\1", value), safe="")
-        return json.dumps(f"identifier={quote(self.system, safe=':')}|{value}")
+        The body is the prepared JSON with identifier and, where the source has none, its date.
+        """
+        before, after, condition = _around(self)
+        value = asked = identifier_value(row.key, row.generation)
+        if PLAIN_KEY.fullmatch(value):
+            shown = f'"{value}"'
+        else:
+            shown, asked = json.dumps(value), quote(re.sub(r"([\\,|$])", r"\\\1", value), safe="")
+        return f"{dated(self.resource_type, row)[:-1]}{before}{shown}{after}", f'{condition}{asked}"'
+
+
+@cache
+def _around(identity: Identity) -> tuple[str, str, str]:
+    """What stands around a key: in the body before and after it, and in the condition before it."""
+    opening, closing = ("", "") if identity.resource_type == "QuestionnaireResponse" else ("[", "]")
+    body = f',"identifier":{opening}{{"system":{json.dumps(identity.system)},"value":'
+    return body, f"}}{closing}}}", json.dumps(f"identifier={quote(identity.system, safe=':')}|")[:-1]
 
 
 def dated(resource_type: str, row: Row) -> str:
@@ -175,7 +183,7 @@ class _Sending:
         self.sent = Sent()
         self.unsure = {at for at, row in enumerate(rows) if row.intended}
         self.again: set[int] = set()
-        self.entries = [(identity.body(row), identity.condition(row)) for row in rows]
+        self.entries = [identity.entry(row) for row in rows]
         self.sizes = [len(body) for body, _ in self.entries]
 
     def run(self) -> Sent:

@@ -72,7 +72,7 @@ def due(doubt: Doubt, resource_type: str, now: datetime, settling_seconds: float
 
 
 def _by_identifier(client: FhirClient, identity: Identity, row: Row) -> Finding:
-    path = f"/{identity.resource_type}?_count=2&{orjson.loads(identity.condition(row))}"
+    path = f"/{identity.resource_type}?_count=2&{orjson.loads(identity.entry(row)[1])}"
     try:
         found = [entry["resource"] for entry in client.get(path).get("entry", ())]
     except UNREADABLE as error:
