@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from pipelines.feeds.record import Kind
 from pipelines.spill import BATCH, BATCH_SIZE
+from pipelines.validation.aside import aside_of, restored
 
 
 class Row(NamedTuple):
@@ -52,8 +53,9 @@ def _query(mapped: Path, kind: Kind) -> str:
 
 def chunks(database: Any, mapped: Path, kind: Kind) -> Iterator[pa.RecordBatch]:
     """The rows some thousand at a time, or fewer long ones; the rows of a record in one chunk."""
-    batches = database.sql(_query(mapped, kind)).to_arrow_reader(BATCH)
-    parts = (part for batch in batches for part in _bounded(batch))
+    batches = iter(database.sql(_query(mapped, kind)).to_arrow_reader(BATCH))
+    whole = restored(batches, aside_of(mapped), ("record", "raw"))
+    parts = (part for batch in whole for part in _bounded(batch))
     return _whole_records(parts) if kind.grouped else parts
 
 

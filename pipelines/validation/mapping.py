@@ -4,7 +4,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import orjson
+from numpy.typing import NDArray
 
 from pipelines import spill
 from pipelines.batch import Received
@@ -16,10 +18,27 @@ from pipelines.feeds.marks import marked_form
 from pipelines.feeds.names import place_of
 from pipelines.feeds.reading import BadRow, Chunk, Reader
 from pipelines.feeds.record import Found, Kind, Values
+from pipelines.validation.aside import Aside, aside_of
 from pipelines.validation.content import dump, sha
 from pipelines.validation.outcome import Validated
 from pipelines.validation.tables import MAPPED
 from pipelines.validation.trailer import Trailers
+
+
+class Sorted:
+    """`MAPPED` as it is written: what is long in it goes aside."""
+
+    def __init__(self, writer: spill.Writer, aside: Aside) -> None:
+        self._writer, self._aside = writer, aside
+
+    def add(self, *row: Any, size: int) -> None:
+        *others, record, content, faults, raw = row
+        self._writer.add(*others, self._aside.put(record), content, faults, self._aside.put(raw), size=size)
+
+    def add_columns(self, *columns: Sequence[Any] | NDArray[np.object_]) -> None:
+        *others, records, contents, faults, raws = columns
+        put = self._aside.put
+        self._writer.add_columns(*others, [*map(put, records)], contents, faults, [*map(put, raws)])
 
 
 def form_of(received: Received, feed: Feed) -> str:
@@ -33,7 +52,12 @@ def map_file(received: Received, feed: Feed, to: Path, found: Validated) -> tupl
     Gives, by line, the rejects that rows say they answer; and the trailers, to be asked when all amounts are known.
     """
     form = form_of(received, feed)
-    with Reader(received.path_in_batch, received.file_name, feed.file, form) as reader, spill.Writer(to, MAPPED) as out:
+    with (
+        Reader(received.path_in_batch, received.file_name, feed.file, form) as reader,
+        Aside(aside_of(to)) as aside,
+        spill.Writer(to, MAPPED) as writer,
+    ):
+        out = Sorted(writer, aside)
         mapper = Mapper(feed, reader.header, received.file_name)
         heads: set[str] = set()
         trailers = Trailers(mapper, reader.header)
@@ -61,7 +85,7 @@ def _unnamed(feed: Feed, header: list[str] | None, heads: set[str]) -> list[str]
     return [] if feed.file.resources and "resourceType" in heads else sorted(heads - path_heads(feed))
 
 
-def _write_bad(bad: Sequence[BadRow], feed: Feed, header: list[str] | None, out: spill.Writer) -> None:
+def _write_bad(bad: Sequence[BadRow], feed: Feed, header: list[str] | None, out: Sorted) -> None:
     """Rows that could not be read. Of answers the key is kept, so that no response goes on without one of its rows."""
     value = feed.file.columns.get(feed.kind.key)
     place = place_of(value.column, header) if value and value.column and header else None
@@ -74,7 +98,7 @@ def _write_bad(bad: Sequence[BadRow], feed: Feed, header: list[str] | None, out:
         out.add(row.line, row.lines, key and printable(key), None, None, sha(raw), dump([fault]), raw, size=len(raw))
 
 
-def _write_chunk(chunk: Chunk, mapper: Mapper, out: spill.Writer, found: Validated) -> None:
+def _write_chunk(chunk: Chunk, mapper: Mapper, out: Sorted, found: Validated) -> None:
     taken = mapper.taken(mapper.rows(chunk.rows))
     if taken is not None and not taken.all():
         found.not_taken += sum(lines for lines, wanted in zip(chunk.lines, taken, strict=True) if not wanted)
@@ -93,7 +117,7 @@ def _pick(chunk: Chunk, places: Sequence[int]) -> Chunk:
     return Chunk(*([column[place] for place in places] for column in columns))  # type: ignore[arg-type]
 
 
-def _write_rows(chunk: Chunk, mapper: Mapper, out: spill.Writer) -> None:
+def _write_rows(chunk: Chunk, mapper: Mapper, out: Sorted) -> None:
     if not chunk.rows:
         return
     kind = mapper.feed.kind
@@ -121,7 +145,7 @@ def _reason(stage: str, found: Found) -> tuple[Any, ...]:
     return stage, found.fault.rule, found.element, found.column, found.fault.message
 
 
-def _write_resources(chunk: Chunk, mapper: Mapper, out: spill.Writer) -> None:
+def _write_resources(chunk: Chunk, mapper: Mapper, out: Sorted) -> None:
     """Rows that are FHIR resources. The id is the key; what the interface would ignore on create is left out."""
     kind = mapper.feed.kind
     for resource, line, lines, raw in zip(chunk.rows, chunk.line, chunk.lines, chunk.raw, strict=True):

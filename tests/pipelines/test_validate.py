@@ -1,6 +1,7 @@
 """Validation beyond the golden folders: files whose rows cannot be told apart, totals, limits, hashes."""
 
 import gzip
+import json
 import random
 import re
 from datetime import UTC, datetime
@@ -201,3 +202,15 @@ def test_a_decided_rule_only_warns_towards_a_target_that_is_not_ours(tmp_path: P
     assert validated(text, tmp_path).rejected == 1
     found = validated(text, tmp_path, strict=False)
     assert (found.accepted, dict(found.warnings)) == (1, {"PAY-25": 1})
+
+
+def test_long_texts_are_in_their_rows_again_once_these_are_sorted(tmp_path: Path) -> None:
+    """FEED-FILE-09: they lie aside meanwhile, in accepted rows as in rejects."""
+    texts = {f"k{number}": f"{number} " + "é" * (3_000 * (number % 3)) + "." for number in range(40)}
+    lines = "".join(f"{name},{text},requested,d1\n" for name, text in reversed(texts.items()))
+    long = "x" * 5_000
+    content = f"task_id,description,status,requester_id\n{lines}bad,{long},nope,d1\nragged,{long}\n"
+    found = validated(content, tmp_path, "tasks.csv")
+    assert {row["key"]: json.loads(row["body"])["description"] for row in rows(found, "accepted")} == texts
+    assert [(row["line"], long in row["record"]) for row in rows(found, "rejects")] == [(42, True), (43, True)]
+    assert not (found.folder / ".spill").exists()

@@ -1,0 +1,88 @@
+"""Long texts of rows that are sorted, in a file beside: what DuckDB sorts stays narrow, so that it can spill it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO, Self
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipelines.spill import BATCH_SIZE
+
+LONG = 1_000
+MARK = "\0"
+
+
+def aside_of(sorted_file: Path) -> Path:
+    """Where the long texts of a file to be sorted are."""
+    return sorted_file.with_name(f"{sorted_file.name}.texts")
+
+
+class Aside:
+    """Texts longer than a thousand signs, each by its place in the file; shorter ones stand for themselves."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: BinaryIO | None = None
+        self._size = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None) -> None:
+        if self._file:
+            self._file.close()
+
+    def put(self, text: str | None) -> str | None:
+        """What is sorted in place of the text."""
+        if text is None or (len(text) <= LONG and not text.startswith(MARK)):
+            return text
+        data, place = text.encode("utf-8"), self._size
+        self._file = self._file or self._path.open("wb")
+        self._file.write(data)
+        self._size += len(data)
+        return f"{MARK}{place} {len(data)}"
+
+
+def restored(batches: Iterator[pa.RecordBatch], path: Path, columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
+    """The batches with their texts again, in parts of a bounded size."""
+    if not path.exists():
+        yield from batches
+        return
+    with path.open("rb") as file:
+        for batch in batches:
+            for part in _bounded(batch, columns):
+                yield _with_texts(part, file, columns)
+
+
+def _bounded(batch: pa.RecordBatch, columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
+    """A batch in parts whose texts are of a bounded size together, or are those of one row."""
+    start = size = 0
+    for row, texts in enumerate(zip(*(batch.column(name).to_pylist() for name in columns), strict=True)):
+        more = sum(_place(text)[1] for text in texts if text and text.startswith(MARK))
+        if size and size + more > BATCH_SIZE:
+            yield batch.slice(start, row - start)
+            start, size = row, 0
+        size += more
+    yield batch.slice(start)
+
+
+def _with_texts(batch: pa.RecordBatch, file: BinaryIO, columns: tuple[str, ...]) -> pa.RecordBatch:
+    for name in columns:
+        found = batch.column(name)
+        if pc.any(pc.starts_with(found, MARK)).as_py():
+            texts = [_text(text, file) if text and text.startswith(MARK) else text for text in found.to_pylist()]
+            batch = batch.set_column(batch.schema.get_field_index(name), name, pa.array(texts, pa.string()))
+    return batch
+
+
+def _text(mark: str, file: BinaryIO) -> str:
+    place, size = _place(mark)
+    file.seek(place)
+    return file.read(size).decode("utf-8")
+
+
+def _place(mark: str) -> tuple[int, int]:
+    place, _, size = mark[1:].partition(" ")
+    return int(place), int(size)
