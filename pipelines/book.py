@@ -170,7 +170,8 @@ class Book:
         with self.ledger.transaction():
             if intended:
                 self.intend(intended, sightings)
-            self.settle(results)
+            if results:
+                self.settle(results)
 
     def intend_updates(self, updates: Sequence[tuple[Row, KnownRecord]]) -> list[Row]:
         """The same for rows whose resource is to be changed; gives them as rows of a change."""
