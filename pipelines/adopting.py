@@ -23,7 +23,7 @@ from pipelines.loaded import Batch
 from pipelines.manifest import ledger_is_behind
 from pipelines.pipeline import begin, end, end_without_load, lease_of, validate_run
 from pipelines.sending import Identity, Row
-from pipelines.session import Session, Waiting, received_batches, unfinished
+from pipelines.session import Session, Waiting, received_batches, unfinished, without_feed
 from pipelines.shared_notes import SharedNotes
 from pipelines.staging import Filling, stage_ledger, stage_records_of, stage_target, workbench
 from pipelines.validation.outcome import Validated
@@ -107,7 +107,7 @@ def adopt_lost(session: Session) -> Adopted:
     The newest batch goes first: of a record that came several times it is the newest that the target has. Raises
     `TargetUnusable`.
     """
-    adopted, staged = Adopted(), set[str]()
+    adopted, staged = Adopted(left=without_feed(session)), set[str]()
     with lease_of(session) as lease, workbench(session.home) as db:
         stage_ledger(db, session)
         for waiting in reversed(lost_batches(session)):

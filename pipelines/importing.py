@@ -13,7 +13,7 @@ from pipelines.pipeline import import_file, publish_reports
 from pipelines.publish import PublicationError
 from pipelines.retention import retain
 from pipelines.run import Result
-from pipelines.session import Session, Waiting, find_files, received_batches, unfinished
+from pipelines.session import Left, Session, Waiting, find_files, received_batches, unfinished, without_feed
 from pipelines.summary import Summary
 
 
@@ -22,6 +22,9 @@ def import_paths(session: Session, paths: Sequence[Path], dry_run: bool = False)
     summary = summary_of(session)
     files, summary.unmatched = find_files(paths or [session.home / "inbox"], session.catalog, session.ledger)
     left = [] if paths or dry_run else unfinished(session)
+    if not (paths or dry_run):
+        batches = session.home / "batches"
+        summary.unmatched = [*summary.unmatched, *(Left(batches / b, why) for b, why in without_feed(session).items())]
     return _import_all(session, summary, [*left, *files], dry_run)
 
 

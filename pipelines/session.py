@@ -215,17 +215,30 @@ def _no_export(path: Path) -> Left | None:
 
 def unfinished(session: Session) -> list[Waiting]:
     """Batches that a killed or stopped run left without an end at this target, oldest first."""
-    known = {row["batch_id"]: row for row in session.ledger.batches()}
+    named = ((received, session.catalog.named(name)) for received, name in _without_end(session))
+    return [Waiting(received.path_in_batch, feed, received) for received, feed in named if feed]
+
+
+def without_feed(session: Session) -> dict[str, str]:
+    """Such batches that no feed file describes any more, each with what to do."""
+    return {
+        received.batch_id: f"no feed file describes {name} any more: put it back among the feed files"
+        for received, name in _without_end(session)
+        if session.catalog.named(name) is None
+    }
+
+
+def _without_end(session: Session) -> list[tuple[Received, str]]:
+    """Files of batches without an end at this target, oldest first, and the names of their feeds."""
+    known = {row["batch_id"] for row in session.ledger.batches()}
     here = {row["batch_id"]: row for row in session.ledger.batches(session.target)}
-    found: list[tuple[datetime, Waiting]] = []
+    found = []
     for folder in sorted((session.home / "batches").iterdir()):
         row = here.get(folder.name)
         left = row["state"] == "running" if row else folder.name not in known
         if left and (received := received_before(folder)):
-            name = row["feed"] if row else folder.name.rpartition("-")[0]
-            if feed := session.catalog.named(name):
-                found.append((received.received_at, Waiting(received.path_in_batch, feed, received)))
-    return [waiting for _, waiting in sorted(found, key=lambda each: each[0])]
+            found.append((received, row["feed"] if row else folder.name.rpartition("-")[0]))
+    return sorted(found, key=lambda each: each[0].received_at)
 
 
 def received_batches(session: Session, names: Sequence[str]) -> list[Waiting]:

@@ -104,6 +104,28 @@ def test_a_name_that_leaves_no_room_for_its_control_totals_is_said(chartferry, h
     assert len(target.of("PaymentNotice")) == 1
 
 
+def test_a_batch_without_an_end_whose_feed_file_is_gone_is_named(chartferry, home, target):
+    """CLI-CMD-17, LEDGER-01: by the import and by the adoption, and both go on with it once the feed file is back."""
+    (home / "feeds").mkdir()
+    feed = home / "feeds" / "till.toml"
+    text = 'kind = "payments"\nfiles = "till*"\n[columns]\npayment_id = 1\npatient_id = 2\namount = 3\npaid_on = 4\n'
+    feed.write_text(text)
+    (home / "inbox" / "till.csv").write_text(rows(1))
+    chartferry("import")
+    (home / "ledger.db").unlink()
+    feed.unlink()
+    (batch,) = home.glob("batches/till-*")
+    why = "no feed file describes till any more: put it back among the feed files"
+    code, out, _ = chartferry("verify", "--adopt")
+    assert (code, f"{batch.name}: not adopted: {why}" in out.splitlines()) == (3, True)
+    code, out, _ = chartferry("import")
+    assert (code, f"{batch}: {why}; left where it is" in out.splitlines()) == (4, True)
+    feed.write_text(text)
+    assert chartferry("verify", "--adopt")[0] == 0
+    assert chartferry("import")[0] == 0
+    assert len(target.of("PaymentNotice")) == 1
+
+
 def test_a_pipe_is_never_opened(tmp_path):
     os.mkfifo(tmp_path / "payments-pipe.csv")
     (tmp_path / "payments-1.csv").write_text("payment_id\n")
