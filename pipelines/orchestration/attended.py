@@ -1,6 +1,7 @@
 """Runs a Dagster process that ends with the one that started it: `attended web ...` or `attended daemon run ...`.
 
-When standard input closes, however its other end ended, the process gets the signal that ends it in good order.
+When standard input closes, however its other end ended, the process gets the signal that ends it in good order, and
+what it had started, such as the processes of runs, ends with it.
 Dagster's storage is made by one process at a time. A daemon first gives up the runs that an earlier one began and that
 ended with it, so that they are made again.
 """
@@ -10,13 +11,16 @@ import os
 import signal
 import sys
 import threading
-from contextlib import suppress
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+ENDS_WITHIN_SECONDS = 30.0
 
 
 def main(arguments: list[str]) -> None:
     which, *rest = arguments
-    threading.Thread(target=_watch, name="stdin", daemon=True).start()
     sys.argv = [f"dagster-{which}", *rest]
     make_storage(Path(os.environ["DAGSTER_HOME"]))
     if which == "web":
@@ -26,6 +30,18 @@ def main(arguments: list[str]) -> None:
 
         give_up_lost_runs()
     command()  # type: ignore[no-untyped-call,unused-ignore]
+
+
+@contextmanager
+def attended() -> Iterator[None]:
+    """Within it the process lives as long as standard input; its group, which it leads, does not outlive it then."""
+    closed = threading.Event()
+    threading.Thread(target=_watch, args=(closed,), name="stdin", daemon=True).start()
+    try:
+        yield
+    finally:
+        if closed.is_set():
+            _end_group()
 
 
 def make_storage(folder: Path) -> None:
@@ -58,12 +74,21 @@ def give_up_lost_runs() -> None:
                 instance.event_log_storage.free_concurrency_slots_for_run(run.run_id)
 
 
-def _watch() -> None:
+def _watch(closed: threading.Event) -> None:
     with suppress(OSError):
         while os.read(sys.stdin.fileno(), 4096):
             pass
+    closed.set()
     os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(ENDS_WITHIN_SECONDS)
+    _end_group()
+
+
+def _end_group() -> None:
+    if os.getpgrp() == os.getpid():
+        os.killpg(0, signal.SIGKILL)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    with attended():
+        main(sys.argv[1:])

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import dagster as dg
 import httpx
+import psutil
 import pytest
 from dagster._core.execution.retries import auto_reexecution_should_retry_run
 from dagster._core.storage.tags import GRPC_INFO_TAG
@@ -23,7 +24,7 @@ from pipelines.orchestration.attended import give_up_lost_runs
 from pipelines.orchestration.instance import LOAD_POOL, dagster_environment, lacking, prepare_dagster_home
 from pipelines.up import CannotStart, Child
 from tests.commands import forget_settings
-from tests.standing import PATIENCE_SECONDS, addresses, gone, processes_of, running_up
+from tests.standing import PATIENCE_SECONDS, addresses, gone, processes_of, running_up, until
 
 
 @pytest.mark.long
@@ -173,6 +174,24 @@ def test_a_daemon_gives_up_what_one_before_it_had_under_way_so_that_it_is_made_a
         after = [found.status for run in runs if (found := instance.get_run_by_id(run.run_id))]
         assert after == [status.FAILURE, status.FAILURE, status.CANCELED, status.STARTED]
         assert auto_reexecution_should_retry_run(instance, instance.get_runs()[-1], None)
+
+
+def test_what_an_attended_process_started_ends_with_it_when_nobody_attends_any_more() -> None:
+    """CLI-CMD-13: so that no run goes on when `up` itself was killed."""
+    program = """if True:
+        import subprocess, sys, time
+        from pipelines.orchestration.attended import attended
+        with attended():
+            print(subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]).pid, flush=True)
+            time.sleep(600)"""
+    arguments, pipe = [sys.executable, "-c", program], subprocess.PIPE
+    with subprocess.Popen(arguments, stdin=pipe, stdout=pipe, text=True, start_new_session=True) as process:
+        assert process.stdin
+        assert process.stdout
+        started = psutil.Process(int(process.stdout.readline()))
+        process.stdin.close()
+        assert process.wait(PATIENCE_SECONDS) == -signal.SIGKILL
+    until(lambda: not started.is_running() or started.status() == psutil.STATUS_ZOMBIE, "the end of what it started")
 
 
 def test_processes_that_start_at_once_over_a_new_home_all_find_dagsters_storage(tmp_path: Path) -> None:
