@@ -6,6 +6,7 @@ Nothing is known here but the chunk at hand, so that chunks can be checked in an
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,14 +16,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fhir_service.interface.datatypes import parse_json
+from fhir_service.interface.outcomes import BUSINESS_RULE, INVALID
+from fhir_service.interface.quick import Reader, struct_of
 from fhir_service.interface.registry import RESOURCES
-from fhir_service.interface.vocabulary import Problem, check
+from fhir_service.interface.vocabulary import Needs, Problem, check, rule_problems
 from pipelines import spill
 from pipelines.feeds.kinds import kind_of
 from pipelines.feeds.names import source_label
 from pipelines.feeds.record import Around, Built, Found, Kind, Values
 from pipelines.feeds.schema import FeedFile
-from pipelines.validation.content import dump, sha
+from pipelines.validation.content import dump, sha, to_json
 from pipelines.validation.grouping import Row, chunks, records, repeated
 from pipelines.validation.inspection import Inspected
 from pipelines.validation.outcome import Tally, Validated
@@ -118,6 +121,8 @@ class Checked(NamedTuple):
     inspected: Mapping[str, Counter[str]]
 
 
+KNOWABLE: tuple[Needs, ...] = ("payload", "reference")
+OUTCOMES = (INVALID, BUSINESS_RULE)
 _ITEM = re.compile(r"\w+\.item\[(\d+)\]")
 
 
@@ -131,6 +136,8 @@ class Checker:
         self.around = around._replace(questionnaires=self.inspected)
         resource = RESOURCES[self.kind.resource]
         self.check = partial(check, resource, site=around.site, lookup=self.inspected)
+        self.rules = partial(rule_problems, resource, site=around.site, lookup=self.inspected, needs=KNOWABLE)
+        self.reader = Reader(struct_of(resource.model))
         self.names = [column.name for column in self.kind.columns[1:]]
         self.labels = {name: source_label(value) for name, value in file.columns.items()}
         self.labels |= {f"questions.{name}": source_label(value) for name, value in file.questions.items()}
@@ -157,6 +164,7 @@ class Checker:
     def take(self, rows: list[Row]) -> None:
         """A record: one row, or several of a grouped kind, which may stand in the file more than once as a whole."""
         first, (rows, *repeats) = rows[0], repeated(rows)
+        body: str | None = None
         values = [self._values(row.record, row.faults) for row in rows if row.record]
         faults = [Reason(*fault) for row in rows if row.faults for fault in orjson.loads(row.faults)]
         if first.differs and not self.kind.grouped:
@@ -165,7 +173,9 @@ class Checker:
         built = self.kind.build(first.key, values, self.around) if values else None
         if built:
             faults.extend(self._found(fault) for fault in built.faults)
-            faults.extend(self._problems(built, {fault.expression for fault in faults}))
+            body = self._acceptable(built.body)
+            if faults or body is None:
+                faults.extend(self._problems(built, {fault.expression for fault in faults}))
             if "patient_id" in missing:
                 built = built._replace(patient_id=None)
             if "amount" in missing:
@@ -176,7 +186,7 @@ class Checker:
         elif first.first_line is not None and first.first_line != first.line:
             self._skip(rows, built, first.first_line)
         else:
-            self._accept(rows, built)
+            self._accept(rows, built, body or dump(built.body))
             for repeat in repeats:
                 self._skip(repeat, built, first.line)
 
@@ -206,6 +216,15 @@ class Checker:
                     filled.add(column.name)
         return filled
 
+    def _acceptable(self, body: Any) -> str | None:
+        """The body as JSON where it is plain and the rules find nothing; None where they are to say what they find."""
+        with suppress(TypeError):
+            text = to_json(body)
+            plain = self.reader.read(text)
+            if plain is not None and not any(next(self.rules(plain, outcome=each), None) for each in OUTCOMES):
+                return text.decode()
+        return None
+
     def _problems(self, built: Built, told: set[str | None]) -> Iterator[Reason]:
         """What the interface's rules say, apart from elements of which something was said already."""
         problems = self.check(body=built.body).problems
@@ -231,7 +250,7 @@ class Checker:
         exact = [column for column in near if column.tail and column.tail in expression]
         return next((self.labels[column.name] for column in exact or near), None)
 
-    def _accept(self, rows: list[Row], built: Built) -> None:
+    def _accept(self, rows: list[Row], built: Built, body: str) -> None:
         first = rows[0]
         content = first.hash if not self.kind.grouped else sha("".join(sorted(row.hash for row in rows)))
         lines = first.lines if len(rows) == 1 else sum(row.lines for row in rows)
@@ -240,7 +259,7 @@ class Checker:
         if self.scoring and self.scoring.lacks_answers(built.body):
             self.tally.warnings[INCOMPLETE] += 1
         about = (content, built.patient_id, built.at, built.cents)
-        self.accepted.append((first.line, lines, first.key, built.lane, len(self.accepted), *about, dump(built.body)))
+        self.accepted.append((first.line, lines, first.key, built.lane, len(self.accepted), *about, body))
 
     def _skip(self, rows: list[Row], built: Built, first_line: int) -> None:
         lines = sum(row.lines for row in rows)

@@ -8,7 +8,12 @@ import orjson
 
 
 def dump(found: Any) -> str:
-    return orjson.dumps(found, default=_number).decode()
+    return to_json(found).decode()
+
+
+def to_json(found: Any) -> bytes:
+    """Raises TypeError for what has no JSON, such as half a character."""
+    return orjson.dumps(found, default=_number)
 
 
 def _number(value: object) -> orjson.Fragment:
