@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.load import LINES, ROWS_A_BUNDLE, dealt
+from pipelines.load import LINES, ROWS_A_BUNDLE, dealt, rounds
 from pipelines.sending import Row
 
 lanes = st.lists(st.sampled_from("abcdefg"), max_size=60).map(lambda found: found * 40)
@@ -25,3 +25,12 @@ def test_a_lane_keeps_to_its_line_and_its_order(found: list[str]) -> None:
         sent = [one.line for _, bundle in dealing for one in bundle if one.lane == lane]
         assert sent == [one.line for one in rows if one.lane == lane]
     assert sorted(one.line for _, bundle in dealing for one in bundle) == [one.line for one in rows]
+
+
+@given(lanes)
+def test_a_round_has_each_line_once_and_no_bundle_changes_places(found: list[str]) -> None:
+    """LEDGER-01, LIMIT-04: what is intended in one commit can be under way together."""
+    dealing = list(dealt(row(number, lane) for number, lane in enumerate(found)))
+    together = list(rounds(dealing))
+    assert [bundle for some in together for bundle in some] == dealing
+    assert all(len({line for line, _ in some}) == len(some) for some in together)
