@@ -6,6 +6,7 @@ Seeded; a new file for each kill. Killed are the process of the run, the daemon,
 import json
 import random
 import re
+import signal
 import sqlite3
 from collections import Counter
 from contextlib import closing, suppress
@@ -16,13 +17,27 @@ import pytest
 
 from tests.commands import load, resources, run
 from tests.pipelines.payers import Paid, paid, payments, practice
-from tests.standing import Standing, client_of, gone_is_none, published, standing, until
+from tests.standing import (
+    PATIENCE_SECONDS,
+    Standing,
+    addresses,
+    client_of,
+    gone,
+    gone_is_none,
+    published,
+    running_up,
+    standing,
+    until,
+)
 
 pytestmark = pytest.mark.long
 
 PATIENTS, PAYMENTS, KILLS = 40, 2500, 5
+ENDINGS = (signal.SIGINT, signal.SIGKILL)
 SLOWLY = {"CHARTFERRY_REQUESTS_PER_SECOND": "1"}
 """A request a second: a file's load takes long enough to be met in the middle."""
+VERY_SLOWLY = {"CHARTFERRY_REQUESTS_PER_SECOND": "0.05"}
+"""The load takes longer than an end in good order waits for it."""
 
 
 def the_run(up: Standing) -> psutil.Process | None:
@@ -72,8 +87,31 @@ def test_what_is_killed_in_the_middle_of_an_import_is_finished_to_the_row_and_th
             in_the_middle += killed(up, victim, number, rows=chosen.choice([0, 1, 600, 1200, 1800]))
             until(lambda: is_green(up, number + 1), f"file {number} is green after a kill of {victim}", pause=2)  # noqa: B023
         until(lambda: published(home) == {"finished": KILLS}, "the publication of it all", pause=2)
-        agree(up, wanted)
+        agree(up, wanted, KILLS)
     assert in_the_middle > KILLS // 2
+
+
+def test_what_an_end_of_it_all_leaves_in_the_middle_the_next_start_finishes(tmp_path):
+    """CLI-CMD-13, LEDGER-01: ended by Ctrl-C, then killed, each in the middle of a file."""
+    home, chosen = tmp_path / "home", random.Random("end")
+    assert load(home, practice(tmp_path / "practice", PATIENTS)).returncode == 0
+    (home / "inbox").mkdir(mode=0o700)
+    wanted: Paid = Counter()
+    for number, ending in enumerate(ENDINGS):
+        text, comes_to = payments(f"f{number}", PAYMENTS, PATIENTS, chosen)
+        wanted += comes_to
+        with running_up(home, "--port", 0, "--web-port", 0, **VERY_SLOWLY) as process:
+            assert "inbox" in addresses(process)
+            (home / "inbox" / f"payments-{number}.csv").write_text(text)
+            until(lambda: (sent(home, number) or 0) >= 1, f"rows of file {number}", pause=0.05)  # noqa: B023
+            process.send_signal(ending)
+            process.wait(PATIENCE_SECONDS)
+        assert gone(home)
+        assert sent(home, number) is not None
+    with standing(home) as up:
+        until(lambda: is_green(up, len(ENDINGS)), "all files are green", pause=2)
+        until(lambda: published(home) == {"finished": len(ENDINGS)}, "the publication of it all", pause=2)
+        agree(up, wanted, len(ENDINGS))
 
 
 def is_green(up: Standing, files: int) -> bool:
@@ -82,7 +120,7 @@ def is_green(up: Standing, files: int) -> bool:
     return all(list(found.values()) == ["materialized"] * files for found in stages) and up.nothing_under_way()
 
 
-def agree(up: Standing, wanted: Paid) -> None:
+def agree(up: Standing, wanted: Paid, files: int) -> None:
     """Store = ledger = source, to the row and the cent."""
     with client_of(up.home, up.addresses["service"]) as client:
         notices = resources(client, "PaymentNotice")
@@ -90,7 +128,7 @@ def agree(up: Standing, wanted: Paid) -> None:
     with closing(sqlite3.connect(up.home / "ledger.db")) as ledger:
         records = ledger.execute("SELECT key, state, resource_id, amount_cents FROM record").fetchall()
     assert Counter(key for key, *_ in records) == Counter(
-        f"f{n}-{row}" for n in range(KILLS) for row in range(PAYMENTS)
+        f"f{n}-{row}" for n in range(files) for row in range(PAYMENTS)
     )
     assert {state for _, state, *_ in records} <= {"created", "adopted"}
     assert sorted(each for _, _, each, _ in records) == sorted(body["id"] for body in notices)
