@@ -13,7 +13,8 @@ from tests.spec.casebook import Case, Scenario, cases, from_json, scenarios
 from tests.spec.test_http import JSON, Caller, created, id_in, keep
 
 ACCEPTED = [case for case in cases() if case.expected.outcome is None and case.read]
-REFUSED = [case for case in cases() if case.expected.outcome]
+# What a patient owes after other cases is not known here: those run in any order, or by another process.
+REFUSED = [case for case in cases() if case.expected.outcome and not case.balances]
 
 
 @pytest.fixture(scope="module")
