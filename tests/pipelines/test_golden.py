@@ -2,17 +2,24 @@
 
 import json
 import os
+import sqlite3
+from collections import defaultdict
+from contextlib import closing
 from dataclasses import fields
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import pyarrow.parquet as pq
 import pytest
 
 from fhir_service.interface.resources.questionnaire import Questionnaire
 from fhir_service.interface.site import Site
+from pipelines.accepted import accepted_rows
 from pipelines.batch import Received
-from pipelines.feeds.catalog import load_feeds
+from pipelines.feeds.catalog import Feed, load_feeds
+from pipelines.ledger_notes import Group
+from pipelines.shared_notes import group_of
 from pipelines.snapshot import Snapshot
 from pipelines.validate import Validated, validate
 
@@ -23,17 +30,23 @@ SITE = Site("http://chart.test", "acme", "clinic")
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_feed_makes_of_a_file_what_the_golden_folder_shows(case: str, tmp_path: Path) -> None:
+def test_a_feed_makes_of_a_file_what_the_golden_folder_shows(
+    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """FEED-FILE-01, FEED-FILE-02, FEED-FILE-03, FEED-FILE-04, FEED-FILE-05, FEED-FILE-06, FEED-FILE-07, FEED-FILE-08,
     FEED-FILE-09, FEED-PAY-01, FEED-PAY-02, FEED-PAY-03, FEED-PAY-04, FEED-PAY-05, FEED-ANS-01, FEED-ANS-02, FEED-
     ANS-03, FEED-ANS-04, FEED-ANS-05, FEED-ANS-06, FEED-ANS-07, FEED-ANS-08, FEED-ANS-09, FEED-ANS-10, FEED-TASK-01,
     FEED-TASK-02, FEED-TASK-03, FEED-TASK-04, FEED-TASK-05, FEED-TASK-06, LEDGER-13.
     """
-    found = validated(GOLDEN / case / "input", tmp_path)
+    for script in (GOLDEN / case / "input").glob("*.sql"):
+        monkeypatch.setenv(f"{script.stem.upper()}_URL", database(script, tmp_path))
+    feed, found = validated(GOLDEN / case / "input", tmp_path)
     output = GOLDEN / case / "output"
     shown = {"counts.json": counts(found)} | {
         f"{name}.ndjson": table(found.folder / f"{name}.parquet") for name in ("accepted", "rejects", "skipped")
     }
+    if feed.notes == "patient-day":
+        shown["notes.ndjson"] = notes(found.folder / "accepted.parquet", ZoneInfo(feed.file.timezone))
     if os.environ.get("GOLDEN_UPDATE"):
         for name, text in shown.items():
             (output / name).write_text(text)
@@ -41,13 +54,20 @@ def test_a_feed_makes_of_a_file_what_the_golden_folder_shows(case: str, tmp_path
     assert_all_is_accounted_for(found)
 
 
-def validated(folder: Path, tmp_path: Path) -> Validated:
+def database(script: Path, folder: Path) -> str:
+    """The URL of a new database made by a script."""
+    with closing(sqlite3.connect(folder / "crosswalks.db")) as made:
+        made.executescript(script.read_text())
+    return f"sqlite:///{folder / 'crosswalks.db'}"
+
+
+def validated(folder: Path, tmp_path: Path) -> tuple[Feed, Validated]:
     feeds = load_feeds([folder])
     file = next(path for path in sorted(folder.iterdir()) if path.suffix != ".toml" and feeds.match(path.name))
     feed = feeds.match(file.name)
     assert feed
     received = Received(f"{feed.name}-0", "0" * 64, file, file.name, file.stat().st_size, NOW)
-    return validate(received, feed, questionnaires(), SITE, tmp_path / "run-1")
+    return feed, validate(received, feed, questionnaires(), SITE, tmp_path / "run-1")
 
 
 def questionnaires() -> Snapshot:
@@ -64,6 +84,16 @@ def table(path: Path) -> str:
     """One row a line, the body as JSON, absent values left out."""
     lines = [json.dumps(readable(row), ensure_ascii=False) for row in pq.read_table(path).to_pylist()]
     return "".join(line + "\n" for line in lines)
+
+
+def notes(path: Path, zone: ZoneInfo) -> str:
+    """The keys of the responses that share a note, a note a line."""
+    shared: dict[Group, list[str]] = defaultdict(list)
+    for rows in accepted_rows(path, NOW.astimezone(UTC).isoformat()):
+        for row in rows:
+            if group := group_of(row, zone):
+                shared[group].append(row.key)
+    return "".join(json.dumps({**group._asdict(), "keys": keys}) + "\n" for group, keys in shared.items())
 
 
 def readable(row: dict) -> dict:
