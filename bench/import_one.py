@@ -10,23 +10,41 @@ import json
 import os
 import resource
 import sys
+import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from pipelines.pipeline import begin, end, load_run, validate_run
 from pipelines.progress import Progress
 from pipelines.receive import receive
 from pipelines.session import Session, open_session
-from pipelines.validation.side_by_side import processes_for
 
 
-def peak_bytes(helpers: int) -> int:
-    """The most memory that this process and its helpers had in use; macOS counts bytes, others kilobytes."""
-    own, of_helpers = (resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return (own + helpers * of_helpers) * (1 if sys.platform == "darwin" else 1024)
+class Memory(threading.Thread):
+    """Looks now and then at what this process and its helpers have in use together, shared libraries in each."""
+
+    EVERY = 0.25
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self._seen = 0
+
+    def run(self) -> None:
+        this = psutil.Process()
+        while True:
+            with suppress(psutil.NoSuchProcess):
+                self._seen = max(self._seen, sum(one.memory_info().rss for one in (this, *this.children())))
+            time.sleep(self.EVERY)
+
+    def peak_bytes(self) -> int:
+        """The most at any look, or of this process at any time; macOS counts that in bytes, others in kilobytes."""
+        own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+        return max(self._seen, own)
 
 
 def cpu_seconds() -> float:
@@ -99,11 +117,12 @@ def main() -> None:
     parser.add_argument("file", type=Path)
     parser.add_argument("--profile", type=Path, metavar="FOLDER", help="Write a profile of each stage there.")
     given = parser.parse_args()
-    stages, moments = Stages(given.profile), Moments()
+    stages, moments, memory = Stages(given.profile), Moments(), Memory()
+    memory.start()
     with open_session(given.home, os.environ, progress=moments) as session:
         result = import_one(session, given.file, stages)
-    peak = peak_bytes(processes_for(given.file.stat().st_size) - 1)
-    print(json.dumps({**result, "stages": stages.took, "peak_bytes": peak, "decay": moments.last_to_first()}))
+    used = {"peak_bytes": memory.peak_bytes(), "decay": moments.last_to_first()}
+    print(json.dumps({**result, "stages": stages.took, **used}))
 
 
 if __name__ == "__main__":

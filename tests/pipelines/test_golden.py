@@ -8,6 +8,7 @@ from contextlib import closing
 from dataclasses import fields
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
+from unittest.mock import patch
 from zoneinfo import ZoneInfo
 
 import pyarrow.parquet as pq
@@ -30,44 +31,49 @@ SITE = Site("http://chart.test", "acme", "clinic")
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_feed_makes_of_a_file_what_the_golden_folder_shows(
-    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_feed_makes_of_a_file_what_the_golden_folder_shows(case: str, tmp_path: Path) -> None:
     """FEED-FILE-01, FEED-FILE-02, FEED-FILE-03, FEED-FILE-04, FEED-FILE-05, FEED-FILE-06, FEED-FILE-07, FEED-FILE-08,
     FEED-FILE-09, FEED-PAY-01, FEED-PAY-02, FEED-PAY-03, FEED-PAY-04, FEED-PAY-05, FEED-ANS-01, FEED-ANS-02, FEED-
     ANS-03, FEED-ANS-04, FEED-ANS-05, FEED-ANS-06, FEED-ANS-07, FEED-ANS-08, FEED-ANS-09, FEED-ANS-10, FEED-TASK-01,
     FEED-TASK-02, FEED-TASK-03, FEED-TASK-04, FEED-TASK-05, FEED-TASK-06, LEDGER-13.
     """
-    for script in (GOLDEN / case / "input").glob("*.sql"):
-        monkeypatch.setenv(f"{script.stem.upper()}_URL", database(script, tmp_path))
-    feed, found = validated(GOLDEN / case / "input", tmp_path)
+    found = validated(GOLDEN / case / "input", tmp_path)
     output = GOLDEN / case / "output"
     shown = {"counts.json": counts(found)} | {
         f"{name}.ndjson": table(found.folder / f"{name}.parquet") for name in ("accepted", "rejects", "skipped")
     }
+    _, feed = file_and_feed(GOLDEN / case / "input")
     if feed.notes == "patient-day":
         shown["notes.ndjson"] = notes(found.folder / "accepted.parquet", ZoneInfo(feed.file.timezone))
     if os.environ.get("GOLDEN_UPDATE"):
         for name, text in shown.items():
             (output / name).write_text(text)
-    assert shown == {name: (output / name).read_text() for name in shown}
+    assert shown == {path.name: path.read_text() for path in output.iterdir()}
     assert_all_is_accounted_for(found)
 
 
-def database(script: Path, folder: Path) -> str:
-    """The URL of a new database made by a script."""
-    with closing(sqlite3.connect(folder / "crosswalks.db")) as made:
-        made.executescript(script.read_text())
-    return f"sqlite:///{folder / 'crosswalks.db'}"
-
-
-def validated(folder: Path, tmp_path: Path) -> tuple[Feed, Validated]:
-    feeds = load_feeds([folder])
-    file = next(path for path in sorted(folder.iterdir()) if path.suffix != ".toml" and feeds.match(path.name))
-    feed = feeds.match(file.name)
-    assert feed
+def validated(folder: Path, tmp_path: Path) -> Validated:
+    file, feed = file_and_feed(folder)
     received = Received(f"{feed.name}-0", "0" * 64, file, file.name, file.stat().st_size, NOW)
-    return feed, validate(received, feed, questionnaires(), SITE, tmp_path / "run-1")
+    with patch.dict(os.environ, databases(folder, tmp_path)):
+        return validate(received, feed, questionnaires(), SITE, tmp_path / "run-1")
+
+
+def file_and_feed(folder: Path) -> tuple[Path, Feed]:
+    feeds = load_feeds([folder])
+    found = ((path, feeds.match(path.name)) for path in sorted(folder.iterdir()) if path.suffix != ".toml")
+    return next((path, feed) for path, feed in found if feed)
+
+
+def databases(folder: Path, tmp_path: Path) -> dict[str, str]:
+    """The URLs of databases made by the scripts beside the feed file: of `cards.sql` as `CARDS_URL`."""
+    urls = {}
+    for script in folder.glob("*.sql"):
+        path = tmp_path / f"{script.stem}.db"
+        with closing(sqlite3.connect(path)) as database:
+            database.executescript(script.read_text())
+        urls[f"{script.stem.upper()}_URL"] = f"sqlite:///{path}"
+    return urls
 
 
 def questionnaires() -> Snapshot:
