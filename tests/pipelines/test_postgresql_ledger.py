@@ -1,9 +1,12 @@
 """The ledger on PostgreSQL: what commands do with it from import to undo is what they do with the home's own."""
 
 import json
-from contextlib import closing
+from collections import Counter
+from contextlib import closing, contextmanager
 from pathlib import Path
 
+import duckdb
+import psycopg
 import pytest
 
 from pipelines.cli import run
@@ -11,8 +14,10 @@ from pipelines.ledger import Intent, Ledger, Outcome
 from pipelines.ledger_former import intend_change
 from pipelines.ledger_notes import RESPONSE, Group, Member, keep_members, members_of
 from tests import commands
-from tests.pipelines.test_decisions import payments, tasks
+from tests.conftest import running
+from tests.pipelines.test_decisions import TASKS, payments, tasks
 from tests.pipelines.test_rehearsal import HEADER, ROWS, WORLD
+from tests.pipelines.test_shared_notes import MONDAY, forms, in_notes
 
 
 @pytest.fixture(autouse=True)
@@ -22,6 +27,19 @@ def ledger_url(postgres, monkeypatch, home):
         monkeypatch.setenv("CHARTFERRY_LEDGER", url)
         yield url
     assert not (home / "ledger.db").exists()
+
+
+@contextmanager
+def real_target(folder, monkeypatch, **settings):
+    """A service of this tool as the target, named in the environment as a user would."""
+    folder.mkdir()
+    with running(folder, **settings) as service:
+        credentials = service.service.auth.add_client("importer")
+        monkeypatch.delenv("FHIR_TOKEN")
+        monkeypatch.setenv("FHIR_BASE_URL", service.url)
+        monkeypatch.setenv("FHIR_CLIENT_ID", credentials["client_id"])
+        monkeypatch.setenv("FHIR_CLIENT_SECRET", credentials["client_secret"])
+        yield service
 
 
 def kinds(found):
@@ -123,3 +141,74 @@ def test_records_that_share_a_note_are_found_by_patient_and_day(ledger_url):
         Member(next_day, "k1", "b2", "sending", None),
         Member(day, "k2", "b", "refused", None),
     ]
+
+
+@pytest.mark.parametrize("bare", [False, True], ids=["with additions", "bare"])
+def test_responses_of_a_patient_and_day_share_a_note_over_files_a_lost_ledger_and_an_undo(
+    home, asked, tmp_path, monkeypatch, postgres, ledger_url, bare
+):
+    """STATE-HOME-02, LEDGER-01, CLI-CMD-17, CLI-CMD-19"""
+    with real_target(tmp_path / "service", monkeypatch, interface_only=bare) as service, postgres.database() as another:
+
+        def there():
+            return in_notes(commands.resources(service.client, "QuestionnaireResponse"))
+
+        forms(home, "forms-1.csv", *MONDAY)
+        first = asked("import")
+        commands.totals_close(first)
+        assert (first["totals"]["created"], there()) == (5, {"p1": [2, 1, 1], "p2": [1]})
+        with psycopg.connect(plain(ledger_url)) as ledger:
+            shared = ledger.execute("SELECT patient_id, day, count(*) FROM shared_note GROUP BY 1, 2").fetchall()
+        assert sorted(shared) == [("p1", "2026-03-02", 2), ("p1", "2026-03-03", 1), ("p2", "2026-03-02", 1)]
+        forms(home, "forms-2.csv", ("r6", "p1", "2026-03-02 10:00", ""), ("r7", "p2", "2026-03-02 10:00", ""))
+        assert asked("import")["totals"]["created"] == 2
+        assert there() == {"p1": [3, 1, 1], "p2": [2]}
+        monkeypatch.setenv("CHARTFERRY_LEDGER", another)
+        assert asked("verify", "--adopt")["left"] == {}
+        forms(home, "forms-3.csv", ("r8", "p1", "2026-03-03 11:00", ""), ("r9", "p2", "2026-03-02 11:00", ""))
+        assert asked("import")["totals"]["created"] == 2
+        assert there() == {"p1": [3, 2, 1], "p2": [3]}
+        asked("undo", first["batches"][0]["batch_id"])
+        assert there() == {"p1": [1, 1], "p2": [2]}
+        assert asked("verify")["differences"] == []
+
+
+def test_a_service_over_a_postgresql_store_does_with_every_row_what_was_rehearsed(
+    home, asked, tmp_path, monkeypatch, postgres
+):
+    """STATE-HOME-02, CLI-CMD-01: rehearsed on the reference data that the service was given; to the cent."""
+    forms(home, "forms.csv", *MONDAY, ("r6", "p1", "2026-03-02 10:00", "e-nowhere"), ("r7", "p1", "soon", ""))
+    (home / "inbox" / "payments.csv").write_text(HEADER + "".join(ROWS))
+    (home / "inbox" / "tasks.csv").write_text(f"{TASKS}t1,p1,call,requested,dr1\nt2,p2,call,requested,nobody\n")
+    with postgres.database() as store, real_target(tmp_path / "service", monkeypatch, store=store):
+        report = asked("rehearse", "--reference", str(WORLD))
+        before = owed(store)
+        done = asked("import")
+        assert report["totals"] == done["totals"]
+        foretold = {(row["file"], row["line"]): row["state"] for row in report["rows"]}
+        assert foretold == imported_rows(home)
+        assert Counter(foretold.values()) == {"created": 7, "refused": 5, "rejected": 3, "skipped": 1}
+        after = {each["patient"]: each["after_cents"] for each in report["balances"]}
+        assert after == {"p1": 5025, "nobody": 0}
+        assert owed(store) == before | {"p1": 5025}
+        assert asked("verify")["differences"] == []
+
+
+def plain(url):
+    """An address of SQLAlchemy's as psycopg takes it."""
+    return url.replace("postgresql+psycopg:", "postgresql:")
+
+
+def owed(store):
+    """Cents that each patient of a service's store owes."""
+    with psycopg.connect(plain(store)) as database:
+        return dict(database.execute("SELECT patient, charged - paid FROM account WHERE charged <> paid").fetchall())
+
+
+def imported_rows(home):
+    """What became of each record, by file and line, as published."""
+    imported = "SELECT file_name, line, import_row.state FROM import_row JOIN import_batch USING (batch_id, target)"
+    rejected = "SELECT file_name, line, 'rejected' FROM reject JOIN import_batch USING (batch_id) WHERE stage <> 'load'"
+    with duckdb.connect(str(home / "published" / "reports.duckdb"), read_only=True) as tables:
+        found = tables.execute(f"{imported} UNION ALL {rejected}").fetchall()
+    return {(file, line): state for file, line, state in found}
