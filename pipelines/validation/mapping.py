@@ -66,7 +66,7 @@ def map_file(received: Received, feed: Feed, to: Path, found: Validated) -> tupl
             found.rows += len(chunk.rows) + len(chunk.bad)
             _write_bad(chunk.bad, feed, reader.header, out)
             if reader.header is None:
-                heads = _more_heads(heads, chunk)
+                heads = _more_heads(heads, chunk, feed)
             _write_chunk(chunk, mapper, out, found)
     counted = reader.counted
     found.header, found.lines, found.not_taken = counted.header, counted.lines, found.not_taken + counted.blank
@@ -74,15 +74,17 @@ def map_file(received: Received, feed: Feed, to: Path, found: Validated) -> tupl
     return reader.answers, trailers
 
 
-def _more_heads(heads: set[str], chunk: Chunk) -> set[str]:
-    """The names that objects of the file begin with, up to a number that can still be listed."""
-    return heads.union(*chunk.rows) if len(heads) < 1000 else heads
+def _more_heads(heads: set[str], chunk: Chunk, feed: Feed) -> set[str]:
+    """The names that objects of the file begin with, whole resources aside, up to a number that can still be listed."""
+    if len(heads) >= 1000:
+        return heads
+    return heads.union(*(row for row in chunk.rows if not (feed.file.resources and "resourceType" in row)))
 
 
 def _unnamed(feed: Feed, header: list[str] | None, heads: set[str]) -> list[str]:
     if header is not None:
         return unnamed_columns(feed, header)
-    return [] if feed.file.resources and "resourceType" in heads else sorted(heads - path_heads(feed))
+    return sorted(heads - path_heads(feed)) if feed.file.columns else []
 
 
 def _write_bad(bad: Sequence[BadRow], feed: Feed, header: list[str] | None, out: Sorted) -> None:
