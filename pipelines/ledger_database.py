@@ -1,6 +1,7 @@
 """How the ledger's database is opened, made, and brought to today's form: SQLite (WAL) or any SQLAlchemy URL."""
 
 import sqlite3
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,7 +12,6 @@ from sqlalchemy.exc import SQLAlchemyError
 from pipelines.ledger_tables import SCHEMA_VERSION, TERMS, VIEWS, LedgerError, metadata, schema_version
 
 SQLITE = {
-    "journal_mode": "WAL",
     "synchronous": "FULL",
     "foreign_keys": "ON",
     "busy_timeout": "60000",
@@ -21,6 +21,7 @@ SQLITE = {
     "wal_autocheckpoint": "16000",
 }
 """What is set of a connection to SQLite."""
+WAIT_SECONDS = 60.0
 
 
 def open_engine(url: str | Path) -> Engine:
@@ -65,8 +66,23 @@ def _engine(address: URL) -> Engine:
 
 def _prepare_sqlite(connection: sqlite3.Connection, _: object) -> None:
     connection.isolation_level = None
+    _use_log(connection)
     for name, value in SQLITE.items():
         connection.execute(f"PRAGMA {name}={value}")
+
+
+def _use_log(connection: sqlite3.Connection) -> None:
+    """Of two that change a new file to its log at once, SQLite refuses one, which then finds it changed."""
+    until = time.monotonic() + WAIT_SECONDS
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > until:
+                raise
+            time.sleep(0.02)
+        else:
+            return
 
 
 def _begin_sqlite(connection: Connection) -> None:

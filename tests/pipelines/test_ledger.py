@@ -1,9 +1,11 @@
 """The ledger: intents and outcomes, repeats, rejects, runs, and the lease with its takeover."""
 
+import multiprocessing
 import os
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
 import pytest
@@ -384,3 +386,25 @@ def test_tables_are_read_in_chunks_with_fixed_types_as_of_one_moment(
         reader = after.reader("record", ["key", "line", "resource_id"])
         assert [f"{f.name} {f.type}" for f in reader.schema] == ["key string", "line int64", "resource_id string"]
         assert sorted(r["line"] for r in reader.read_all().to_pylist()) == [2, 3, 4, 5, 6]
+
+
+def opened_with_others(paths: list[Path], together: Barrier) -> None:
+    try:
+        for path in paths:
+            together.wait()
+            Ledger.open(path).close()
+    except BaseException:
+        together.abort()
+        raise
+
+
+def test_a_new_ledger_may_be_made_by_several_processes_at_once(tmp_path: Path) -> None:
+    """LEDGER-10"""
+    processes = multiprocessing.get_context("spawn")
+    together, paths = processes.Barrier(4), [tmp_path / f"ledger-{number}.db" for number in range(60)]
+    openers = [processes.Process(target=opened_with_others, args=(paths, together)) for _ in range(4)]
+    for opener in openers:
+        opener.start()
+    for opener in openers:
+        opener.join()
+    assert [opener.exitcode for opener in openers] == [0] * 4
