@@ -39,7 +39,7 @@ def remove_leftovers(home: Path) -> None:
 
 def _remove_leftovers(home: Path) -> None:
     for folder in home.glob(f"{PREFIX}*"):
-        if not _is_held(folder):
+        if not _is_held(folder / HELD):
             _remove(folder)
 
 
@@ -52,18 +52,18 @@ def _remove(folder: Path) -> None:
         time.sleep(PAUSE_SECONDS)
 
 
-def _is_held(folder: Path) -> bool:
-    """Whether the process that made the folder still runs: its lock ends with it."""
+def _is_held(place: Path) -> bool:
+    """Whether a process that runs holds this file or folder: its lock ends with it."""
     try:
-        held = os.open(folder / HELD, os.O_RDWR | os.O_CLOEXEC)
+        descriptor = os.open(place, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return False
     try:
-        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         return True
     finally:
-        os.close(held)
+        os.close(descriptor)
     return False
 
 
@@ -98,18 +98,7 @@ def workspace(folder: Path) -> Iterator[Path]:
 def remove_abandoned(folders: Iterable[Path]) -> None:
     """Removes the workspaces in these folders whose process has ended, and the files that it had half written."""
     for folder in folders:
-        if (folder / WORKSPACE).exists() and not _is_locked(folder):
+        if (folder / WORKSPACE).exists() and not _is_held(folder):
             for part in folder.glob("*.part"):
                 part.unlink(missing_ok=True)
             _remove(folder / WORKSPACE)
-
-
-def _is_locked(folder: Path) -> bool:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False
