@@ -8,7 +8,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from tests.browser.chromium import IN_A_BROWSER
 from tests.conftest import running
-from tests.service.test_chart import FULL, MARKUP, World
+from tests.service.chart.world import FULL, MARKUP, World
 
 pytestmark = IN_A_BROWSER
 
