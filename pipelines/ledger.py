@@ -84,7 +84,10 @@ INSERT INTO reject (target, reject_id, batch_id, line, lines, source, resource_t
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 'open', 1, ?, ?, ?, ?, ?)
 ON CONFLICT (target, reject_id) DO UPDATE SET stage = excluded.stage, attempts = reject.attempts + 1,
   last_seen_at = excluded.last_seen_at,
-  state = CASE WHEN reject.state = 'resubmitted' THEN 'open' ELSE reject.state END"""
+  closed_by_batch = CASE WHEN excluded.stage = 'load' THEN NULL ELSE reject.closed_by_batch END,
+  state = CASE WHEN reject.state = 'resubmitted' OR (reject.state = 'closed' AND excluded.stage = 'load') THEN 'open'
+    ELSE reject.state END"""
+"""What the target refuses is not there, so that a reject which was closed is open again."""
 FORGET_REASONS = "DELETE FROM reject_reason WHERE reject_id = ?"
 ADD_REASON = """
 INSERT INTO reject_reason (reject_id, position, rule_id, expression, column_name, message, retryable)

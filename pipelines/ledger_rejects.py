@@ -230,6 +230,18 @@ def open_in_batch(ledger: LedgerAccess, target: str, batch_id: str) -> list[dict
     return [row | {"rules": [reason.rule_id for reason in reasons.get(row["reject_id"], ())]} for row in found]
 
 
+def open_by_line(ledger: LedgerAccess, target: str, batch_id: str) -> dict[int, str]:
+    """The ids, apart by spaces, of the rejects that came with a batch and are not done with, by line."""
+    reject = t.reject.c
+    query = select(reject.line, reject.reject_id)
+    query = query.where(reject.target == target, reject.batch_id == batch_id, reject.state.in_(OPEN))
+    found: dict[int, str] = {}
+    with ledger.engine.connect() as connection:
+        for line, name in connection.execute(query.order_by(reject.line, reject.reject_id)):
+            found[line] = f"{found[line]} {name}" if line in found else name
+    return found
+
+
 def targets_with_rejects(ledger: LedgerAccess) -> list[str]:
     with ledger.engine.connect() as connection:
         return list(connection.execute(select(t.reject.c.target).distinct().order_by(t.reject.c.target)).scalars())

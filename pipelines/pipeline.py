@@ -19,6 +19,7 @@ from pipelines.client import TargetUnusable
 from pipelines.feeds.catalog import Feed
 from pipelines.lease import Holder, Lease, utc_text
 from pipelines.ledger import Ledger
+from pipelines.ledger_rejects import open_by_line
 from pipelines.ledger_rows import Reason, Reject, SoFar
 from pipelines.ledger_tables import LINE_COUNTS, OUTCOMES, NotPossible
 from pipelines.load import Batch, Loaded, load
@@ -148,6 +149,7 @@ def validate_run(session: Session, run: Run) -> Validated:
         strict=session.strict,
         progress=advance,
         only=run.only,
+        before=open_by_line(session.ledger, session.target, run.received.batch_id) if run.before else {},
     )
     progress.advance(validated.records - done)
     progress.end()

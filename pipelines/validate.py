@@ -35,12 +35,14 @@ def validate(
     strict: bool = True,
     progress: Callable[[int], None] = lambda _: None,
     only: Mapping[int, Sequence[str]] | None = None,
+    before: Mapping[int, str] = {},
     processes: int | None = None,
 ) -> Validated:
     """Writes `accepted.parquet`, `rejects.parquet` and `skipped.parquet` into `folder` and counts.
 
     strict: whether a decided rule rejects (else it is counted as a warning). progress: told how many records are done.
     only: just the records that begin on these lines, each with the rejects that it answers.
+    before: by line, the rejects that an earlier run made of this file: its records answer them.
     processes: how many work on the file, this one included; None for as many as its size and the machine ask for.
     A file that answers rejects has `answers.parquet` too, and no limit of rejects: its rows were set aside before.
     Raises Unreadable when the rows of the file cannot be told apart.
@@ -52,9 +54,14 @@ def validate(
     with seldom(), workspace(folder) as inner, SideBySide(helpers) as work:
         mapped = inner / "mapped.parquet"
         answers, trailers = map_file(received, feed, mapped, found)
-        check_records(mapped, feed.file, around, strict, found, progress, work, Wanted(answers, only))
+        check_records(mapped, feed.file, around, strict, found, progress, work, Wanted(_both(answers, before), only))
     found.records = found.accepted + found.rejected
     if only is None:
         found.control_mismatch = control_mismatch(received, found) or (None if answers else trailers.mismatch(found))
         found.over_limit = None if answers else over_limit(feed, found)
     return found
+
+
+def _both(answers: Mapping[int, str], before: Mapping[int, str]) -> Mapping[int, str]:
+    """By line, the rejects that a row names and those that it had before."""
+    return {line: f"{answers.get(line, '')} {before.get(line, '')}" for line in {*answers, *before}}

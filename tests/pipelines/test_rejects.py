@@ -210,6 +210,48 @@ def test_an_accepted_row_of_the_same_key_in_any_file_closes_a_reject(practice):
     assert practice.created() == ["k1", "k2"]
 
 
+def test_the_same_file_again_closes_the_rejects_that_it_had_once_its_feed_is_mended(practice):
+    """CLI-CMD-05, LEDGER-07: also where no key could be read before, and where a row is known already."""
+    feed = practice.home / "feeds" / "till.toml"
+    feed.parent.mkdir()
+    say = (
+        'kind = "payments"\nfiles = ["till*.csv"]\n[columns]\n'
+        'payment_id = "no"\npatient_id = "who"\namount = "sum"\npaid_on = "day"\n'
+    )
+    text = "no,who,sum,day,for\n1,p1,1.00,2026-01-01,'a, b'\n2,p1,2.00,2026-01-01,c\n3,p1,x,2026-01-01,'d, e'\n"
+    feed.write_text(say)
+    practice.take(text, "till.csv")
+    assert practice.rows("SELECT line, state FROM reject ORDER BY line") == [(2, "open"), (4, "open")]
+    feed.write_text('quote = "\'"\n' + say.replace('"sum"', '{ column = "sum", values = { "2.00" = "two" } }'))
+    practice.take(text, "till.csv")
+    states = practice.rows("SELECT line, state, attempts FROM reject ORDER BY line")
+    assert states == [(2, "closed", 1), (3, "open", 1), (4, "open", 2)]
+    feed.write_text('quote = "\'"\n' + say)
+    practice.take(text, "till.csv")
+    states = practice.rows("SELECT line, state, attempts FROM reject ORDER BY line")
+    assert states == [(2, "closed", 1), (3, "closed", 1), (4, "open", 3)]
+    assert practice.created() == ["1", "2"]
+
+
+def test_a_row_that_is_refused_once_its_reject_was_closed_is_open_again(practice):
+    """LEDGER-07, CLI-CMD-04: loaded, taken back, loaded anew and refused: it goes back to who can correct it."""
+    tasks = "task_id,description,status,requester_id\nt1,call,requested,d1\n"
+    practice.target.refuse = lambda body: True
+    practice.take(tasks, "tasks.csv")
+    practice.target.refuse = lambda body: False
+    practice.take(tasks, "tasks.csv")
+    assert practice.rejects() == {"t1": ("closed", 1)}
+    [(batch,)] = practice.rows("SELECT batch_id FROM batch")
+    assert practice.run("undo", batch)[0] == 0
+    practice.target.refuse = lambda body: True
+    assert practice.run("import", "--again", batch)[0] == 3
+    assert practice.rejects() == {"t1": ("open", 2)}
+    assert practice.rows("SELECT closed_by_batch FROM reject") == [(None,)]
+    practice.target.refuse = lambda body: False
+    assert practice.run("rejects", "retry")[0] == 0
+    assert practice.rejects() == {"t1": ("closed", 2)}
+
+
 def test_a_refused_row_that_is_refused_again_is_the_same_reject(practice):
     """CLI-CMD-05, LEDGER-07"""
     practice.target.refuse = lambda body: body["amount"]["value"] > 2
