@@ -51,6 +51,8 @@ NO_STATEMENT = (401, 403, 404, 405, 406, 410, 501)
 """What a target says that shows no CapabilityStatement."""
 JSON = {"accept": "application/json"}
 JSON_BODY = {**JSON, "content-type": "application/json"}
+READ = httpx.ByteStream(b"")
+"""In the place of an answer's stream, which refers back to the answer: all of a bundle would be held by that circle."""
 
 
 class FhirClient:
@@ -263,6 +265,7 @@ class FhirClient:
             raise NotSent(f"no connection: {type(error).__name__}") from None
         except httpx.HTTPError as error:
             raise Unknown(type(error).__name__) from None
+        answer.stream = READ
         if said := http_date(answer.headers.get("date", "")):
             self._heard = said, self._clock()
         return answer

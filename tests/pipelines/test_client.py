@@ -1,5 +1,6 @@
 """The HTTP client against a real server on loopback: tokens, error classes, reads and pages."""
 
+import gc
 import socket
 
 import httpx
@@ -164,6 +165,19 @@ def test_a_batch_answer_with_missing_entries_is_unknown_as_a_whole(client, targe
     target.faults = ["missing_entries"]
     with pytest.raises(Unknown, match="0 of 1"):
         client.batch(conditional_bundle("PaymentNotice", [(PAYMENT, CONDITION)]), 1)
+
+
+def test_answers_are_gone_when_they_have_been_read(client, target):
+    """With the bodies of a bundle they would be most of a load's memory until garbage is looked for."""
+    client.check_access()
+    gc.collect()
+    gc.disable()
+    try:
+        client.batch(conditional_bundle("PaymentNotice", [(PAYMENT, CONDITION)]), 1)
+        client.create("PaymentNotice", PAYMENT)
+        assert not [found for found in gc.get_objects() if isinstance(found, httpx.Response)]
+    finally:
+        gc.enable()
 
 
 def test_a_search_follows_next_links_to_the_end(client, target):
