@@ -2,6 +2,7 @@
 
 import uuid
 from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import Any
 
 from sqlalchemy import Connection, Table, and_, case, func, select, update
@@ -123,8 +124,8 @@ class BatchLedger(LedgerAccess):
 
     def _count_run(self, connection: Connection, target: str, so_far: SoFar | None) -> None:
         if so_far:
-            this = (t.run.c.target == target, t.run.c.batch_id == so_far.batch_id, t.run.c.run == so_far.run)
-            connection.execute(update(t.run).where(*this).values(so_far.counts))
+            this = (target, so_far.batch_id, so_far.run)
+            self._many(connection, _counting(tuple(so_far.counts)), [(*so_far.counts.values(), *this)])
 
     def _change(self, table: Table, where: tuple[Any, ...], **values: Any) -> None:
         keys = and_(*(column == value for column, value in zip(table.primary_key.columns, where, strict=True)))
@@ -140,3 +141,9 @@ class BatchLedger(LedgerAccess):
     def _dicts(self, query: Any) -> list[dict[str, Any]]:
         with self.engine.connect() as connection:
             return [dict(row._mapping) for row in connection.execute(query)]
+
+
+@cache
+def _counting(names: tuple[str, ...]) -> str:
+    """As a text, since every commit of a load counts, and putting the statement together costs more than running it."""
+    return f"UPDATE run SET {', '.join(f'{name} = ?' for name in names)} WHERE target = ? AND batch_id = ? AND run = ?"
