@@ -1,8 +1,12 @@
 """What is wrong with a row that cannot be read, and rows as texts that can be kept."""
 
 import re
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
+from fhir_service.interface.datatypes import Malformed, parse_json
 from pipelines.feeds.columns import Fault
 from pipelines.feeds.opening import NAME_THE_ENCODING
 
@@ -23,6 +27,17 @@ OUT_OF_RANGE = Fault("FEED-FILE-04", "no JSON object: a number out of range")
 HALF_A_CHARACTER = Fault("FEED-FILE-04", "an escape that is half of a character (\\ud800 to \\udfff alone)")
 _SIGNS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
 _ESCAPED_HALF = re.compile(r"\\u[dD][89a-fA-F]")
+
+
+@dataclass(slots=True)
+class BadRow:
+    """A row that could not be read. cells: its fields where they could at least be counted."""
+
+    line: int
+    lines: int
+    raw: str
+    fault: Fault
+    cells: list[str] | None = None
 
 
 def lines_of(fault: Fault, first: int, last: int) -> Fault:
@@ -66,6 +81,16 @@ def _half_a_character(found: Any) -> bool:
     if isinstance(found, dict):
         found = [*found, *found.values()]
     return isinstance(found, list) and any(_half_a_character(part) for part in found)
+
+
+def found_in(raw: str, names: Iterable[str]) -> dict[str, Any]:
+    """What a line that is no JSON object says of these names: the first single value behind each, where one is."""
+    found: dict[str, Any] = {}
+    for name in names:
+        said = re.search(rf'"{re.escape(name)}"\s*:\s*("(?:[^"\\]|\\.)*"|-?\d[\d.eE+-]*)', raw)
+        with suppress(Malformed, ArithmeticError):
+            found |= {name: parse_json(f"[{said[1]}]")[0]} if said else {}
+    return found
 
 
 def printable(raw: str) -> str:

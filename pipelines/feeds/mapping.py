@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 
 from pipelines.batch import Unreadable
 from pipelines.feeds.answers import ITEM
+from pipelines.feeds.broken import BadRow, found_in
 from pipelines.feeds.catalog import Feed
-from pipelines.feeds.columns import MISSING, Column, Conventions, Fault, amount, converter, labels
+from pipelines.feeds.columns import MISSING, Column, Conventions, Fault, amount, converter, key, labels
 from pipelines.feeds.crosswalks import BadCrosswalk
 from pipelines.feeds.marks import MARKS
-from pipelines.feeds.names import named_columns, source_label
+from pipelines.feeds.names import named_by, named_columns, source_label
 from pipelines.feeds.numbers import Numbers
 from pipelines.feeds.paths import Path, parse_path
 from pipelines.feeds.record import Found
@@ -46,6 +47,7 @@ class Mapper:
         self._numbers = numbers_of(feed.file)
         zone = ZoneInfo(feed.file.timezone)
         self._conventions = Conventions(zone, feed.file.dates, self._numbers, feed.file.ambiguous)
+        self._width = None if header is None else len(header)
         self._form = Form(header, feed.file.empty, self._numbers)
         if header is not None:
             _check_header(feed, header, file_name)
@@ -75,6 +77,19 @@ class Mapper:
     def amounts(self, value: Value, rows: Rows) -> Cells:
         """A value as amounts, row by row."""
         return each_distinct(evaluate(value, rows, self._means), lambda text: amount(text, self._numbers))
+
+    def keys_of_broken(self, broken: Sequence[BadRow]) -> list[str | None]:
+        """The keys of rows that could not be read, as far as they can be made out."""
+        value = self.feed.file.columns.get(self.feed.kind.key)
+        if value is None or not broken:
+            return [None] * len(broken)
+        names = named_by(value)
+        if self._width is None:
+            rows: list[Any] = [found_in(row.raw, names) for row in broken]
+        else:
+            rows = [[*(row.cells or ()), *[""] * self._width] for row in broken]
+        found = each_distinct(evaluate(value, self.rows(rows), self._means), key)
+        return [each if isinstance(each, str) else None for each in found]
 
     def map(self, rows: Rows) -> Mapped:
         """The values of every column, and the faults of every row that has some."""

@@ -70,6 +70,11 @@ def named_columns(file: FeedFile) -> dict[str, bool]:
     return names
 
 
+def named_by(value: Value) -> list[str]:
+    """The source columns that a value is made of."""
+    return list(dict.fromkeys(part.column for part in walk(value) if part.column))
+
+
 def source_label(value: Value) -> str:
-    """The source columns that a value is made of, as a reason names them."""
-    return ", ".join(dict.fromkeys(part.column for part in walk(value) if part.column)) or "(constant)"
+    """The same, as a reason names them."""
+    return ", ".join(named_by(value)) or "(constant)"

@@ -17,6 +17,7 @@ from pipelines.feeds.broken import (
     OUT_OF_RANGE,
     SWALLOWED,
     UNCLOSED,
+    BadRow,
     lines_of,
     ragged,
     unfit,
@@ -34,17 +35,6 @@ CHUNK_SIZE = 16 << 20
 LONGEST_LINE = 2 << 20
 MOST_READ_AGAIN = 32 * LONGEST_LINE
 csv.field_size_limit(LONGEST_LINE)
-
-
-@dataclass(slots=True)
-class BadRow:
-    """A row that could not be read. cells: its fields where they could at least be counted."""
-
-    line: int
-    lines: int
-    raw: str
-    fault: Fault
-    cells: list[str] | None = None
 
 
 @dataclass(slots=True)

@@ -10,13 +10,12 @@ from numpy.typing import NDArray
 
 from pipelines import spill
 from pipelines.batch import Received
-from pipelines.feeds.broken import printable
+from pipelines.feeds.broken import BadRow, printable
 from pipelines.feeds.catalog import Feed
 from pipelines.feeds.columns import MISSING, Fault, key, micros
 from pipelines.feeds.mapping import Mapper, path_heads, unnamed_columns
 from pipelines.feeds.marks import marked_form
-from pipelines.feeds.names import place_of
-from pipelines.feeds.reading import BadRow, Chunk, Reader
+from pipelines.feeds.reading import Chunk, Reader
 from pipelines.feeds.record import Found, Kind, Values
 from pipelines.validation.aside import Aside, aside_of
 from pipelines.validation.content import dump, sha
@@ -64,7 +63,7 @@ def map_file(received: Received, feed: Feed, to: Path, found: Validated) -> tupl
         for chunk in reader.chunks():
             trailers.take(chunk, found)
             found.rows += len(chunk.rows) + len(chunk.bad)
-            _write_bad(chunk.bad, feed, reader.header, out)
+            _write_bad(chunk.bad, mapper, out)
             if reader.header is None:
                 heads = _more_heads(heads, chunk, feed)
             _write_chunk(chunk, mapper, out, found)
@@ -87,17 +86,15 @@ def _unnamed(feed: Feed, header: list[str] | None, heads: set[str]) -> list[str]
     return sorted(heads - path_heads(feed)) if feed.file.columns else []
 
 
-def _write_bad(bad: Sequence[BadRow], feed: Feed, header: list[str] | None, out: Sorted) -> None:
-    """Rows that could not be read. Of answers the key is kept, so that no response goes on without one of its rows."""
-    value = feed.file.columns.get(feed.kind.key)
-    place = place_of(value.column, header) if value and value.column and header else None
-    for row in bad:
-        key = None
-        if feed.kind.grouped and row.cells and place is not None and place < len(row.cells):
-            key = row.cells[place].strip() or None
+def _write_bad(bad: Sequence[BadRow], mapper: Mapper, out: Sorted) -> None:
+    """Rows that could not be read. Where rows share a record, the key is kept: it goes on without none of them."""
+    keys = mapper.keys_of_broken(bad) if mapper.feed.kind.grouped else [None] * len(bad)
+    for row, found in zip(bad, keys, strict=True):
         raw = printable(row.raw)
         fault = ("parse", row.fault.rule, None, None, row.fault.message)
-        out.add(row.line, row.lines, key and printable(key), None, None, sha(raw), dump([fault]), raw, size=len(raw))
+        out.add(
+            row.line, row.lines, found and printable(found), None, None, sha(raw), dump([fault]), raw, size=len(raw)
+        )
 
 
 def _write_chunk(chunk: Chunk, mapper: Mapper, out: Sorted, found: Validated) -> None:

@@ -115,6 +115,47 @@ def test_half_of_a_character_rejects_its_row_alone(escape: str, tmp_path: Path) 
     assert reject["reasons"][0]["message"].startswith("an escape that is half of a character")
 
 
+ANSWERS = """kind = "answers"
+files = ["*"]
+[columns]
+response_id = { column = "form", before = "F-" }
+patient_id = "who"
+questionnaire = "paper"
+question = "asked"
+answer_text = "said"
+"""
+BROKEN_ROWS = {
+    "a row with more fields": (
+        "answers.csv",
+        "form,who,paper,asked,said\n1,p1,q,a,yes\n1,p1,q,b,yes, no\n2,p1,q,a,no\n",
+    ),
+    "a wrong quote": ("answers.csv", 'form,who,paper,asked,said\n1,p1,q,a,yes\n1,p1,q,b,"a" b\n2,p1,q,a,no\n'),
+    "a line that is no JSON": (
+        "answers.ndjson",
+        """{"form": 1, "who": "p1", "paper": "q", "asked": "a", "said": "yes"}
+{"form": 1, "who": "p1", "paper": "q", "asked": "b", "said": "no",}
+{"form": 2, "who": "p1", "paper": "q", "asked": "a", "said": "no"}
+""",
+    ),
+    "an object with a name twice": (
+        "answers.ndjson",
+        """{"form": "1", "who": "p1", "paper": "q", "asked": "a", "said": "yes"}
+{"form" :"1", "who": "p1", "paper": "q", "asked": "b", "said": "no", "said": "yes"}
+{"form": "2", "who": "p1", "paper": "q", "asked": "a", "said": "no"}
+""",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN_ROWS)
+def test_no_response_goes_on_without_a_row_that_could_not_be_read(case: str, tmp_path: Path) -> None:
+    """FEED-FILE-02, FEED-FILE-04: whatever the key is made of, the response that the row is of is one reject."""
+    name, content = BROKEN_ROWS[case]
+    found = validated(content, tmp_path, name, ANSWERS)
+    rejects = rows(found, "rejects")
+    assert [(row["key"], row["lines"], row["stage"]) for row in rejects] == [("F-1", 2, "parse"), ("F-2", 1, "rule")]
+
+
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
 def test_line_ends_of_every_system_are_taken(end: str, tmp_path: Path) -> None:
     """FEED-FILE-02."""
