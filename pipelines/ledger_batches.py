@@ -80,6 +80,16 @@ class BatchLedger(LedgerAccess):
         query = select(t.run).where(t.run.c.target == target, t.run.c.batch_id == batch_id).order_by(t.run.c.run)
         return self._dicts(query)
 
+    def run_numbers(self, target: str) -> dict[str, list[int]]:
+        """The numbers of the runs of every batch that had one at a target."""
+        found: dict[str, list[int]] = {}
+        with self.engine.connect() as connection:
+            for batch, number in connection.execute(
+                select(t.run.c.batch_id, t.run.c.run).where(t.run.c.target == target)
+            ):
+                found.setdefault(batch, []).append(number)
+        return found
+
     def row_counts(self, target: str, batch_id: str) -> dict[str, tuple[int, int]]:
         """Rows of the batch and their cents by first outcome, whatever became of them since; repeats included.
 

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 from pipelines.answers import answers_of
 from pipelines.batch import Received, Unreadable
+from pipelines.behind import batch_behind
 from pipelines.client import TargetUnusable
 from pipelines.feeds.catalog import Feed
 from pipelines.lease import Holder, Lease, utc_text
@@ -23,13 +24,14 @@ from pipelines.ledger_rejects import open_by_line
 from pipelines.ledger_rows import Reason, Reject, SoFar
 from pipelines.ledger_tables import LINE_COUNTS, OUTCOMES, NotPossible
 from pipelines.load import Batch, Loaded, load
-from pipelines.manifest import QUESTIONNAIRES, ledger_is_behind, rules_version, software_version, write_manifest
+from pipelines.manifest import QUESTIONNAIRES, rules_version, software_version, write_manifest
 from pipelines.progress import Progress
 from pipelines.publish import Publication, publish
 from pipelines.receive import receive
 from pipelines.report import RESOURCE, sweep
 from pipelines.run import Result, Run
 from pipelines.session import Session, Waiting, reading
+from pipelines.so_far import outcomes_so_far
 from pipelines.storage import write_whole
 from pipelines.throwaway import remove_abandoned
 from pipelines.validate import Validated, validate
@@ -77,13 +79,14 @@ def run_through(session: Session, run: Run) -> Result:
 def begin(session: Session, received: Received, feed: Feed, adopting: bool = False) -> Run:
     """Notes batch and run in the ledger and makes the run's folder.
 
-    Raises `NotPossible` when sending could make second ones, since the ledger of its runs is lost; not while adopting.
+    Raises `NotPossible` when sending could make second ones, since the ledger of runs is lost; not while adopting.
     """
     target, batch_id = session.target, received.batch_id
     safe = session.connection.capabilities.safe_batches(feed.resource)
-    if not (adopting or safe) and ledger_is_behind(session.home, session.ledger, target, batch_id):
+    if not (adopting or safe) and (lost := batch_behind(session, feed, batch_id)):
+        what = "it" if lost == batch_id else f"nothing was sent, since {lost}"
         raise NotPossible(
-            f"{batch_id}: it was loaded before, and the ledger does not know that: chartferry verify --adopt"
+            f"{batch_id}: {what} was loaded before, and the ledger does not know that: chartferry verify --adopt"
         )
     known = session.ledger.batch(target, batch_id)
     if known is None:
@@ -274,6 +277,8 @@ def _close(session: Session, run: Run, result: Result) -> None:
     counts: Mapping[str, int] = before or result.counts
     if state == "finished" and (before or run.only is None):
         counts = _first_outcomes(ledger, target, batch_id, counts)
+    elif state == "running":
+        counts = {**counts, **outcomes_so_far(ledger, target, batch_id)}
     if before or run.only is None:
         ledger.finish_batch(target, batch_id, state, counts)
     write_manifest(session, run, result, utc_text(datetime.now(UTC)))

@@ -75,6 +75,7 @@ class Session:
         self.pace, self.keep_days = pace, keep_days
         self.remap = False
         self.why: str | None = None
+        self.behind: dict[str, tuple[str, str] | None] | None = None
         _is_not_a_known_one_without_its_id(connection, ledger)
         self.other_targets = ledger.note_target(connection.id, connection.base_url)
 

@@ -209,6 +209,36 @@ def test_an_older_copy_of_the_ledger_sends_nothing_twice(batch, home, target, as
     assert target.stored == before
 
 
+@pytest.mark.parametrize("older", [True, False], ids=["of yesterday", "lost"])
+def test_no_other_file_goes_to_a_bare_target_while_the_ledger_is_behind(older, home, target, asked):
+    """CLI-CMD-17, LEDGER-01: the next export holds rows that a batch sent of which the ledger knows nothing."""
+    target.additions = False
+    payments(home, ("k1", "p1", "1.00"), name="payments-a.csv")
+    asked("import")
+    shutil.copy(home / "ledger.db", home / "yesterday.db")
+    payments(home, ("k2", "p1", "2.00"), name="payments-b.csv")
+    lost = asked("import")["batches"][0]["batch_id"]
+    lose_ledger(home)
+    if older:
+        (home / "yesterday.db").rename(home / "ledger.db")
+    payments(home, ("k2", "p1", "2.00"), ("k3", "p1", "3.00"), name="payments-c.csv")
+    elsewhere = home.parent / "payments-d.csv"
+    elsewhere.write_text((home / "inbox" / "payments-c.csv").read_text() + "\n")
+    tasks(home, "t1")
+    for paths in ((), (elsewhere,)):
+        found = asked("import", *paths)
+        assert found["exit_code"] == 4
+        said = [each["message"] for each in found["batches"] if each["state"] == "failed"]
+        assert all("chartferry verify --adopt" in message for message in said)
+        assert not older or any(f"nothing was sent, since {lost}" in message for message in said)
+        assert {each["resourceType"] for each in target.stored.values()} == {"PaymentNotice", "Task"}
+        assert sorted(body["amount"]["value"] for body in target.of("PaymentNotice")) == [1.0, 2.0]
+    assert asked("verify", "--adopt")["exit_code"] in (0, 3)
+    assert asked("import")["totals"]["created"] == 1
+    assert sorted(body["amount"]["value"] for body in target.of("PaymentNotice")) == [1.0, 2.0, 3.0]
+    assert asked("verify")["differences"] == []
+
+
 def test_a_lost_ledger_agrees_with_nothing(batch, home, target, asked, chartferry):
     """CLI-CMD-17: every batch is named, and every resource that shows that an importer made it."""
     lose_ledger(home)
