@@ -5,18 +5,25 @@ first row of a patient, what the patient has there is noted: it tells later what
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from itertools import islice
 from typing import Any, Protocol
 
 from pipelines.client import FhirClient
+from pipelines.lease import LeaseLost
 from pipelines.ledger_rows import Sighting
 from pipelines.pace import AT_ONCE, Circuit
 from pipelines.replies import NotDone, NotSent, Refused, Reply, TargetUnusable, Unknown
 from pipelines.sending import TOO_LARGE, Posted, Result, Row, dated
+from pipelines.settling import BY_ITSELF
 
 ROWS_AHEAD = 2_000
+SPARE = 4
+"""How many rows are intended before a request is free for them, so that none waits for a commit.
+
+After a kill they are in doubt, as those under way are: there is none where a person would have to settle that.
+"""
 Post = Callable[[FhirClient, str, Row], Posted]
 
 
@@ -33,6 +40,7 @@ class Book(Protocol):
     def write_down(
         self, intended: Sequence[Row], results: Sequence[tuple[Row, Result]], sightings: Sequence[Sighting] = ()
     ) -> None: ...
+    def hold_back(self, rows: Iterable[Row]) -> None: ...
 
 
 def send_by_lanes(
@@ -48,8 +56,9 @@ def send_by_lanes(
 
 
 class _Lanes:
-    """ready: rows whose turn it is. queues: for each lane at work, the rows behind its first.
+    """ready: rows whose turn it is. intended: those that wait for a request to be free, their intents committed.
 
+    queues: for each lane at work, the rows behind its first.
     waiting: by patient, rows whose turn it is once the patient's resources are noted. done: results that are not
     written down yet, which they are with the intents of the next rows, in one commit.
     """
@@ -67,7 +76,9 @@ class _Lanes:
         self.book, self.client, self.pool, self.looking = book, client, pool, looking
         self.at_once, self.circuit, self.send = at_once, circuit, send
         self.rows = book.rows_to_send()
+        self.spare = SPARE if book.resource in BY_ITSELF else 0
         self.ready: deque[Row] = deque()
+        self.intended: deque[Row] = deque()
         self.waiting: dict[str, list[Row]] = {}
         self.to_look: deque[Row] = deque()
         self.queues: dict[str, deque[Row]] = {}
@@ -82,21 +93,38 @@ class _Lanes:
         try:
             while self._start() or self.under_way or self.looks:
                 self._finish()
+        except LeaseLost:
+            self.intended.clear()  # another loader settles them by now
+            raise
         finally:
             while self.under_way:
                 self._finish()
             self._write_down([])
+            self.book.hold_back(self.intended)
         return self.unusable
 
     def _start(self) -> bool:
         """Sends what may go now and writes down what has come; whether anything went, or the target was waited for."""
-        if rows := self._next_rows():
-            self._write_down(rows)
-            for row in rows:
-                self.under_way[self.pool.submit(self.send, self.client, self.book.resource, row)] = row
+        went = self._send()
+        rows = self._next_rows()
+        self._write_down(rows)
+        self.intended.extend(rows)
+        if self._send() or went:
             return True
-        self._write_down([])
         return bool(not self.unusable and self.circuit.open and not self.under_way) and self._ask_whether_it_is_back()
+
+    def _send(self) -> bool:
+        """Sends intended rows as far as requests are free; whether any went."""
+        rows = [self.intended.popleft() for _ in range(min(len(self.intended), self._free()))]
+        for row in rows:
+            self.under_way[self.pool.submit(self.send, self.client, self.book.resource, row)] = row
+        return bool(rows)
+
+    def _free(self) -> int:
+        """How many requests more may be under way."""
+        if self.unusable or self.circuit.open:
+            return 0
+        return max(0, (1 if self.circuit.trying else self.at_once) - len(self.under_way))
 
     def _write_down(self, rows: list[Row]) -> None:
         if rows or self.done:
@@ -112,8 +140,8 @@ class _Lanes:
         for _ in range(min(len(self.to_look), self.at_once - len(self.looks))):
             row = self.to_look.popleft()
             self.looks[self.looking.submit(self.book.look, row)] = row
-        free = (1 if self.circuit.trying else self.at_once) - len(self.under_way)
-        rows = [self.ready.popleft() for _ in range(max(0, min(len(self.ready), free)))]
+        room = self._free() + (0 if self.circuit.trying else self.spare) - len(self.intended)
+        rows = [self.ready.popleft() for _ in range(max(0, min(len(self.ready), room)))]
         return [row if row.intended else row._replace(first_attempt_at=self.book.moment()) for row in rows]
 
     def _ask_whether_it_is_back(self) -> bool:

@@ -1,0 +1,104 @@
+"""Rows one by one: which are intended before a request is free for them, and what becomes of those never sent."""
+
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from pipelines.lanes import SPARE, send_by_lanes
+from pipelines.lease import LeaseLost
+from pipelines.ledger_rows import Sighting
+from pipelines.sending import Posted, Result, Row
+
+AT_ONCE = 2
+
+
+def row(number: int) -> Row:
+    return Row(number, 1, f"k{number}", f"lane {number}", "hash", None, None, None, "{}", "")
+
+
+class Book:
+    """The load's side, in memory. lost_at: the write at which the lease is another's."""
+
+    def __init__(self, resource: str, rows: int, lost_at: int | None = None) -> None:
+        self.resource, self.rows, self.lost_at = resource, rows, lost_at
+        self.stopped: set[str] = set()
+        self.noted: set[str] = set()
+        self.writes: list[list[str]] = []
+        self.came: dict[str, str] = {}
+        self.held: list[str] = []
+
+    def rows_to_send(self) -> Iterator[Row]:
+        return map(row, range(self.rows))
+
+    def moment(self) -> str:
+        return ""
+
+    def look(self, row: Row) -> Sighting:
+        raise NotImplementedError
+
+    def write_down(
+        self, intended: Sequence[Row], results: Sequence[tuple[Row, Result]], sightings: Sequence[Sighting] = ()
+    ) -> None:
+        if intended and len(self.writes) == self.lost_at:
+            raise LeaseLost
+        self.writes.append([row.key for row in intended])
+        self.came.update((row.key, result.state) for row, result in results)
+
+    def hold_back(self, rows: Iterable[Row]) -> None:
+        self.held.extend(row.key for row in rows)
+
+    @property
+    def intended(self) -> list[str]:
+        return [key for write in self.writes for key in write]
+
+
+class Target:
+    """Answers no request before `go`, then each with the same."""
+
+    def __init__(self, answer: Posted) -> None:
+        self.go, self.answer = threading.Event(), answer
+        self.sent: list[str] = []
+
+    def __call__(self, _: Any, __: str, row: Row) -> Posted:
+        self.sent.append(row.key)
+        self.go.wait()
+        return self.answer
+
+
+MADE = Posted(Result("created", "r", 201))
+AWAY = Posted(Result("planned"), "the target could not be used")
+
+
+@pytest.mark.parametrize(
+    ("resource", "ahead"), [("Task", SPARE), ("QuestionnaireResponse", SPARE), ("PaymentNotice", 0)]
+)
+def test_some_rows_are_intended_ahead_but_no_payment(resource: str, ahead: int) -> None:
+    """LEDGER-01: a kill leaves no payment in doubt that was never sent, since a person would have to settle it."""
+    book, target = Book(resource, 20), Target(MADE)
+    target.go.set()
+    assert send_by_lanes(book, None, AT_ONCE, send=target) is None  # type: ignore[arg-type]
+    assert len(book.writes[0]) == AT_ONCE + ahead
+    assert sorted(book.intended) == sorted(target.sent) == sorted(book.came)
+    assert not book.held
+
+
+def test_what_was_intended_and_never_sent_is_taken_back_when_the_target_is_away() -> None:
+    """LEDGER-01"""
+    book, target = Book("Task", 20), Target(AWAY)
+    target.go.set()
+    assert send_by_lanes(book, None, AT_ONCE, send=target) == AWAY.unusable  # type: ignore[arg-type]
+    assert book.held
+    assert sorted(book.held + target.sent) == sorted(book.intended)
+    assert sorted(book.came) == sorted(target.sent)
+
+
+def test_who_lost_the_lease_leaves_what_it_intended_to_who_has_it() -> None:
+    """LEDGER-10: the other may have sent it by now."""
+    book, target = Book("Task", 20, lost_at=1), Target(MADE)
+    target.go.set()
+    with pytest.raises(LeaseLost):
+        send_by_lanes(book, None, AT_ONCE, send=target)  # type: ignore[arg-type]
+    assert not book.held
+    assert sorted(book.came) == sorted(target.sent)
