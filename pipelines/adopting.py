@@ -205,7 +205,8 @@ def _stage_rows(db: duckdb.DuckDBPyConnection, book: Book, accepted: Path) -> No
 
 
 def _lost(db: duckdb.DuckDBPyConnection, book: Book, rows: Sequence[Row], known: Mapping[str, KnownRecord]) -> set[str]:
-    """Keys of known records of the same content that have no outcome, or whose resource the target does not have."""
+    """Keys of known records of the same content that have no outcome, or whose resource the target does not have, or
+    of which it has one of a later generation."""
     same = {
         row.key: known[row.key] for row in rows if row.key in known and known[row.key].content_hash == row.content_hash
     }
@@ -213,7 +214,15 @@ def _lost(db: duckdb.DuckDBPyConnection, book: Book, rows: Sequence[Row], known:
         return set()
     query = f"SELECT key FROM gone_of_{book.resource} WHERE source = $1 AND key IN (SELECT unnest($2))"
     gone = {key for (key,) in db.execute(query, [book.source, list(same)]).fetchall()}
-    return gone | {key for key, record in same.items() if record.state in OPEN}
+    return gone | _of_later_generations(db, book, same) | {key for key, r in same.items() if r.state in OPEN}
+
+
+def _of_later_generations(db: duckdb.DuckDBPyConnection, book: Book, known: Mapping[str, KnownRecord]) -> set[str]:
+    newest = f"""
+        SELECT record_key, max(record_generation) FROM there_of_{book.resource}
+        WHERE system = $1 AND record_key IN (SELECT unnest($2)) GROUP BY record_key"""
+    found = db.execute(newest, [Identity(book.source, book.resource).system, list(known)]).fetchall()
+    return {key for key, generation in found if generation > known[key].generation}
 
 
 def _adopt_rows(db: duckdb.DuckDBPyConnection, book: Book, accepted: Path) -> None:

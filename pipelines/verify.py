@@ -190,6 +190,7 @@ QUERIES: dict[str, str] = {
         UNION ALL
         SELECT arg_min(ours.batch_id, ours.line), min(ours.line), there.id FROM {BY_NAME}
         WHERE NOT {WITHOUT} AND ours.state NOT IN ('in_doubt', 'sending', 'planned')
+            AND there.record_generation <= ours.generation
         GROUP BY there.id""",
     "unknown": f"""
         SELECT NULL AS batch_id, NULL AS line, there.id FROM {STRANGERS}
@@ -201,7 +202,7 @@ QUERIES: dict[str, str] = {
         SELECT batch_id, line, resource_id FROM ours WHERE state IN ('in_doubt', 'sending')""",
 }
 """By kind of difference: batch, line and resource of each. A resource of an earlier generation that was taken back and
-that the ledger does not know (any more) is none."""
+that the ledger does not know (any more) is none, and one of a later generation than the ledger knows is no double."""
 
 
 def _compare(db: duckdb.DuckDBPyConnection, kind: str, batch_id: str, verified: Verified) -> None:

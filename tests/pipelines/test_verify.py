@@ -327,6 +327,28 @@ def supersede_one(home, target, asked):
     return totals
 
 
+def test_a_later_generation_that_a_lost_ledger_knew_is_no_double_and_is_adopted(home, target, asked):
+    """CLI-CMD-17, CLI-CMD-18: taken back and loaded anew; then another file met the first generation."""
+    tasks(home, "t1")
+    batch = asked("import")["batches"][0]["batch_id"]
+    asked("undo", batch)
+    asked("import", "--again", batch)
+    [newest] = [body["id"] for body in target.of("Task") if body["status"] == "requested"]
+    lose_ledger(home)
+    elsewhere = home.parent / "tasks-again.csv"
+    tasks(home, "t1")
+    elsewhere.write_text((home / "inbox" / "tasks.csv").read_text() + "\n")
+    (home / "inbox" / "tasks.csv").unlink()
+    assert asked("import", elsewhere)["totals"]["adopted"] == 1
+    found = asked("verify")
+    assert (found["lost"], named(found)) == ([batch], [("unknown", None, newest)])
+    assert asked("verify", "--adopt")["exit_code"] == 0
+    found = asked("verify")
+    assert (found["exit_code"], found["differences"]) == (0, [])
+    assert asked("import", elsewhere)["totals"]["unchanged"] == 1
+    assert len(target.of("Task")) == 2
+
+
 def test_superseded_and_taken_back_responses_agree(home, target, asked):
     """CLI-CMD-17, LEDGER-08"""
     totals = supersede_one(home, target, asked)
@@ -356,7 +378,7 @@ def test_of_purged_rows_it_says_what_is_no_longer_compared(batch, asked, chartfe
 
 def test_what_is_gone_of_a_large_batch_is_found_by_a_sweep_and_asked_for_once_more(batch, target, asked, monkeypatch):
     """CLI-CMD-18"""
-    monkeypatch.setattr("pipelines.decisions.READS_WITHOUT_A_SWEEP", 1)
+    monkeypatch.setattr("pipelines.undoing.READS_WITHOUT_A_SWEEP", 1)
     lose(target, only(target, 250))
     assert asked("import", "--again", batch)["totals"]["created"] == 1
     assert asked("verify")["differences"] == []
