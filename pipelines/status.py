@@ -10,6 +10,7 @@ from pipelines.ledger import Ledger
 from pipelines.ledger_rejects import open_by_batch, open_in_batch
 from pipelines.ledger_tables import OUTCOMES, ROW_STATES
 from pipelines.session import has_ledger, open_ledger
+from pipelines.so_far import counts_so_far
 from pipelines.summary import aligned, dollars
 
 COUNTED = ("records", "accepted", "rejected", *OUTCOMES)
@@ -23,7 +24,7 @@ def batch_status(home: Path, environ: Mapping[str, str], batch_id: str | None) -
         return None
     ledger = open_ledger(home, environ)
     try:
-        batches = [row for row in ledger.batches() if batch_id in (None, row["batch_id"])]
+        batches = [_as_of_now(ledger, row) for row in ledger.batches() if batch_id in (None, row["batch_id"])]
         if batch_id is None:
             left = open_by_batch(ledger)
             return {
@@ -42,6 +43,10 @@ def batch_status(home: Path, environ: Mapping[str, str], batch_id: str | None) -
         return {"batches": batches, "manifest": _manifest(home / "batches" / str(batch_id))}
     finally:
         ledger.close()
+
+
+def _as_of_now(ledger: Ledger, batch: dict[str, Any]) -> dict[str, Any]:
+    return batch | counts_so_far(ledger, batch) if batch["state"] == "running" else batch
 
 
 def _now(ledger: Ledger, batch: dict[str, Any]) -> dict[str, int]:
@@ -93,8 +98,10 @@ def _one(row: dict[str, Any]) -> Iterable[str]:
         yield f"rows at this moment: {_counted(row['now'], ROW_STATES)}"
     if rejects := row.get("rejects", ()):
         yield from _first(map(_reject, rejects), len(rejects), "rejects: chartferry rejects export has them all")
-    for unsettled in row.get("unsettled", ()):
-        yield f"line {unsettled['line']}: {unsettled['state'].replace('_', ' ')}, attempts {unsettled['attempts']}"
+    if unsettled := row.get("unsettled", ()):
+        yield from _first(
+            map(_unsettled, unsettled), len(unsettled), "such rows: chartferry status BATCH --json has them all"
+        )
     for each in row.get("decisions", ()):
         why = f": {each['why']}" if each["why"] else ""
         yield f"decision: {each['at']}, {each['user']}: {each['command']} {each['subject']}{why}"
@@ -108,6 +115,10 @@ def _times(run: Mapping[str, Any]) -> str:
 
 def _counted(counts: Mapping[str, Any], names: Iterable[str]) -> str:
     return ", ".join(f"{counts[name]:,} {name.replace('_', ' ')}" for name in names if counts.get(name))
+
+
+def _unsettled(row: Mapping[str, Any]) -> str:
+    return f"line {row['line']}: {row['state'].replace('_', ' ')}, attempts {row['attempts']}"
 
 
 def _reject(reject: Mapping[str, Any]) -> str:

@@ -1,0 +1,37 @@
+"""What a batch that has not ended has come to: its rows by first outcome, beside the counts of its lines."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from sqlalchemy import update
+
+from pipelines import ledger_tables as t
+from pipelines.ledger import Ledger
+from pipelines.ledger_tables import LINE_COUNTS, OUTCOMES
+
+LINES = (*LINE_COUNTS, "amount_received", "amount_accepted")
+
+
+def outcomes_so_far(ledger: Ledger, target: str, batch_id: str) -> dict[str, int]:
+    """The batch's rows by first outcome, and the cents created."""
+    rows = ledger.row_counts(target, batch_id)
+    return {name: rows.get(name, (0, 0))[0] for name in OUTCOMES} | {"amount_created": rows.get("created", (0, 0))[1]}
+
+
+def counts_so_far(ledger: Ledger, batch: Mapping[str, Any]) -> dict[str, int]:
+    """The counts of a batch that has not ended: of its lines, those of its newest run until it has its own."""
+    target, batch_id = batch["target"], batch["batch_id"]
+    lines: Mapping[str, Any] = batch
+    if not batch["records"]:
+        lines = next((run for run in reversed(ledger.runs(target, batch_id)) if run["records"]), batch)
+    return {name: lines[name] for name in LINES} | outcomes_so_far(ledger, target, batch_id)
+
+
+def keep_so_far(ledger: Ledger) -> None:
+    """Writes down what the batches that have not ended have come to, unless one ends meanwhile."""
+    for batch in ledger.batches():
+        if batch["state"] == "running":
+            this = (t.batch.c.target == batch["target"], t.batch.c.batch_id == batch["batch_id"])
+            counts = counts_so_far(ledger, batch)
+            with ledger.transaction() as connection:
+                connection.execute(update(t.batch).where(*this, t.batch.c.state == "running").values(counts))

@@ -1,0 +1,87 @@
+"""A batch that has not ended is shown with what it has come to: by `status`, and in the published tables."""
+
+import json
+
+import duckdb
+import pytest
+
+from pipelines.ledger import Ledger
+
+ROWS = 120
+COUNTED = "records accepted rejected created unchanged refused amount_received amount_created".split()
+
+
+@pytest.fixture
+def killed(home, chartferry, monkeypatch):
+    """An import that was stopped when some of its bundles were written down."""
+    lines = [f"k{n},p{n % 40},{'x' if n == 7 else '1.00'},2026-03-01" for n in range(ROWS)]
+    (home / "inbox" / "payments.csv").write_text("\n".join(["payment_id,patient_id,amount,paid_on", *lines]) + "\n")
+    monkeypatch.setattr("pipelines.load.ROWS_A_BUNDLE", 10)
+    settle, calls = Ledger.settle, []
+
+    def stopped(*args, **kwargs):
+        calls.append(args)
+        if len(calls) > 1:
+            raise KeyboardInterrupt
+        settle(*args, **kwargs)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Ledger, "settle", stopped)
+        assert chartferry("import")[0] != 0
+
+
+@pytest.fixture
+def status(chartferry):
+    return lambda *batch: json.loads(chartferry("status", *batch, "--json")[1])
+
+
+def shown(asked_status):
+    [batch] = asked_status["batches"]
+    return batch["state"], {name: batch[name] for name in COUNTED}
+
+
+def published(home):
+    with duckdb.connect(home / "published" / "reports.duckdb", read_only=True) as connection:
+        columns = ", ".join(f"{name} * 100" if name.startswith("amount") else name for name in COUNTED)
+        [[state, *counts]] = connection.execute(f"SELECT state, {columns} FROM import_batch").fetchall()
+        [[created]] = connection.execute("SELECT count(*) FROM import_row WHERE state = 'created'").fetchall()
+    return state, dict(zip(COUNTED, map(int, counts), strict=True)), created
+
+
+def test_a_killed_batch_has_its_counts_so_far_in_status_and_tables_and_its_first_outcomes_at_the_end(
+    killed, home, chartferry, status
+):
+    """CLI-CMD-03: lines as validated, rows by what came of them."""
+    state, counts = shown(status())
+    assert state == "running"
+    assert (counts["records"], counts["accepted"], counts["rejected"]) == (ROWS, ROWS - 1, 1)
+    assert 0 < counts["created"] < ROWS - 1
+    assert counts["amount_created"] == 100 * counts["created"]
+    chartferry("reports")
+    assert published(home) == ("running", counts, counts["created"])
+    assert f"{ROWS:,}" in chartferry("status")[1]
+    assert chartferry("import")[0] == 3
+    state, counts = shown(status())
+    assert (state, counts["created"], counts["unchanged"]) == ("finished", ROWS - 1, 0)
+    assert published(home) == ("finished", counts, ROWS - 1)
+
+
+def test_of_a_batch_stopped_twice_the_target_has_what_is_shown_as_created(killed, home, target, chartferry, status):
+    """A run that meets what an earlier one made counts it as unchanged; the batch counts it as created."""
+    before = shown(status())[1]["created"]
+    target.faults = ["forbidden"] * 1000
+    assert chartferry("import")[0] == 6
+    state, counts = shown(status())
+    assert state == "running"
+    assert (counts["created"], counts["unchanged"]) == (before, 0)
+
+
+def test_rows_without_an_outcome_are_listed_up_to_a_number(killed, chartferry, status, monkeypatch):
+    """CLI-CMD-03: the JSON document has them all."""
+    [batch] = status()["batches"]
+    monkeypatch.setattr("pipelines.status.SHOWN_ROWS", 3)
+    [found] = status(batch["batch_id"])["batches"]
+    said = chartferry("status", batch["batch_id"])[1].splitlines()
+    assert len(found["unsettled"]) > 3
+    assert len([line for line in said if line.startswith("line ")]) == 3
+    assert any(line.startswith(f"and {len(found['unsettled']) - 3:,} more such rows") for line in said)
