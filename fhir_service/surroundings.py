@@ -71,7 +71,8 @@ class Surroundings:
             _refuse_odd_path(request)
             await self._app(request.scope, receive, send)
         except FhirError as error:
-            await _refusal(request, error)(request.scope, receive, send)
+            # The way that an error came holds the body, and the error itself: a circle that stays until it is sought.
+            await _refusal(request, error.with_traceback(None))(request.scope, receive, send)
         except ClientDisconnect:
             answer.status = 499
         except Exception as error:  # noqa: BLE001 - a fault of ours is answered, never shown

@@ -258,4 +258,4 @@ def _outcome(entry: Entry, desk: Desk) -> Any:
     try:
         return entry.act(desk)
     except FhirError as error:
-        return error
+        return error.with_traceback(None)

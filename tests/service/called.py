@@ -1,0 +1,50 @@
+"""`fhir-service` in a process of its own, in this one, or serving, with no settings but those given."""
+
+import contextlib
+import os
+import subprocess
+import sys
+
+from click.testing import CliRunner
+
+from fhir_service.__main__ import main
+
+COMMAND = [sys.executable, "-m", "fhir_service"]
+CLEAN = {name: value for name, value in os.environ.items() if not name.startswith("FHIR_SERVICE_")}
+
+
+def run(*arguments, env=None, cwd=None):
+    """A command in a process of its own."""
+    return subprocess.run(
+        [*COMMAND, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+        stdin=subprocess.DEVNULL,
+        env=CLEAN | (env or {}),
+        cwd=cwd,
+        timeout=60,
+    )
+
+
+def called(*arguments):
+    """A command in this process: for what needs no process of its own."""
+    umask = os.umask(0)
+    try:
+        return CliRunner(env=dict.fromkeys(set(os.environ) - set(CLEAN))).invoke(main, [str(one) for one in arguments])
+    finally:
+        os.umask(umask)
+
+
+@contextlib.contextmanager
+def serving(*arguments, **options):
+    """A service in a process of its own, and the line that it printed."""
+    command = [*COMMAND, "serve", *map(str, arguments)]
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options
+    process = subprocess.Popen(command, text=True, env=CLEAN, **pipes)
+    try:
+        assert process.stdout
+        yield process, process.stdout.readline()
+    finally:
+        process.kill()
+        process.communicate()

@@ -1,0 +1,103 @@
+"""Broken and odd HTTP: each gets an answer of the Errors table, and none reaches into another request."""
+
+import json
+
+import pytest
+
+from fhir_service import serve
+from tests.conftest import BOTH
+from tests.service.hostile.sent import exchanged, get, request_of, statuses
+
+STORES = BOTH
+
+
+BROKEN = {
+    "garbage": lambda _: b"\x00\x01\x02\xff" * 100,
+    "a TLS greeting": lambda _: bytes.fromhex("16030100a5010000a10303") + b"x" * 200,
+    "HTTP/2": lambda _: b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    "HTTP/0.9": lambda _: b"GET /Task\r\n",
+    "HTTP of the future": lambda s: request_of(s, start="GET /Task HTTP/9.9"),
+    "no method": lambda s: request_of(s, start="/Task HTTP/1.1"),
+    "an unknown method": lambda s: request_of(s, start="BREW /Task HTTP/1.1"),
+    "a method in small letters": lambda s: request_of(s, start="get /Task HTTP/1.1"),
+    "a blank in a name": lambda s: request_of(s, "bad name: x"),
+    "a blank before the colon": lambda s: request_of(s, "content-length : 5"),
+    "no colon": lambda s: request_of(s, "nothing"),
+    "no name": lambda s: request_of(s, ": x"),
+    "a NUL in a value": lambda s: request_of(s, "x-a: \x00"),
+    "a bare return in a value": lambda s: request_of(s, "x-a: a\rb"),
+    "two lengths": lambda s: request_of(s, "content-length: 1", "content-length: 2", start="POST /Task HTTP/1.1"),
+    "a length and chunks": lambda s: request_of(
+        s, "content-length: 5", "transfer-encoding: chunked", start="POST /Task HTTP/1.1", body=b"0\r\n\r\n"
+    ),
+    "a length in words": lambda s: request_of(s, "content-length: ten", start="POST /Task HTTP/1.1"),
+    "a negative length": lambda s: request_of(s, "content-length: -1", start="POST /Task HTTP/1.1"),
+    "a length beyond counting": lambda s: request_of(s, "content-length: " + "9" * 40, start="POST /Task HTTP/1.1"),
+    "an unknown transfer": lambda s: request_of(s, "transfer-encoding: gzip", start="POST /Task HTTP/1.1"),
+    "a chunk of no size": lambda s: request_of(
+        s,
+        "transfer-encoding: chunked",
+        "content-type: application/json",
+        start="POST /Task HTTP/1.1",
+        body=b"zz\r\n{}\r\n",
+    ),
+    "a chunk beyond counting": lambda s: request_of(
+        s,
+        "transfer-encoding: chunked",
+        "content-type: application/json",
+        start="POST /Task HTTP/1.1",
+        body=b"f" * 40 + b"\r\n",
+    ),
+    "a long header": lambda s: request_of(s, "x-a: " + "x" * 200_000),
+    "a long header name": lambda s: request_of(s, "x" * 200_000 + ": x"),
+    "many headers": lambda s: request_of(s, *(f"x-{number}: x" for number in range(20_000))),
+    "a long address": lambda s: request_of(s, start="GET /Task?" + "x" * 200_000 + " HTTP/1.1"),
+    "an endless head": lambda _: b"GET /" + b"x" * 2_000_000,
+}
+"""Requests that are no HTTP, or have too large a head."""
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_what_is_no_http_is_a_bad_request(service, monkeypatch, name):
+    """ERR-400-01, COMMON-48: in JSON, like every error; the connection is closed, and others go on."""
+    monkeypatch.setattr(serve, "HEAD_SECONDS", 1.0)
+    received = exchanged(service.url, BROKEN[name](service))
+    # Who sends on and on may find the connection closed before the answer can be read.
+    assert statuses(received) == [400] or (received == b"" and len(BROKEN[name](service)) > serve.LARGEST_HEAD)
+    if received:
+        head, _, body = received.partition(b"\r\n\r\n")
+        assert b"x-correlation-id: " in head
+        assert json.loads(body)["issue"][0]["code"] == "invalid"
+    assert service.client.get("/health").status_code == 200
+
+
+ODD = {
+    "an absolute address": (lambda s: get(s, start="GET http://elsewhere.example/Task HTTP/1.1"), 200),
+    "an asterisk": (lambda s: get(s, start="OPTIONS * HTTP/1.1"), 404),
+    "a tunnel": (lambda s: get(s, start="CONNECT elsewhere.example:443 HTTP/1.1"), 400),
+    "HTTP/1.0": (lambda s: request_of(s, start="GET /Task HTTP/1.0"), 200),
+    "blank lines before": (lambda s: b"\r\n\r\n" + get(s), 200),
+    "a change of protocol": (lambda s: get(s, "connection: upgrade", "upgrade: websocket"), 200),
+    "bytes that are no ASCII": (lambda s: get(s, "x-a: \xff\xfe", "accept: \xe9"), 200),
+    "two tokens": (lambda s: get(s, "authorization: Bearer other"), 200),
+    "two types": (
+        lambda s: get(s, "content-type: application/json", "content-type: text/plain", start="POST /Task HTTP/1.1"),
+        400,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_odd_http_is_answered_like_any_other(service, name):
+    make, status = ODD[name]
+    received = exchanged(service.url, make(service))
+    assert statuses(received) == [status], received[:300]
+
+
+def test_a_second_request_cannot_hide_in_the_first(service):
+    """A body that a request does not announce is the next request, and needs a token of its own."""
+    hidden = b"GET /Task HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
+    received = exchanged(
+        service.url, request_of(service, "content-length: 0", start="POST /Task HTTP/1.1", body=hidden)
+    )
+    assert statuses(received) == [400, 401]

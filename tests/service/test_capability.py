@@ -1,0 +1,55 @@
+"""What the service says about itself."""
+
+import json
+
+from fhir_service.capability import capability_statement, smart_configuration
+from fhir_service.interface.registry import RESOURCES
+from fhir_service.settings import Settings
+
+
+def test_the_capability_statement_names_the_interface_and_the_additions():
+    """EXTRA-01, EXTRA-06, COMMON-55, COMMON-56"""
+    statement = capability_statement(Settings("s"), "an-id", "1.2.3")
+    rest = statement["rest"][0]
+    assert statement["fhirVersion"] == "4.0.1"
+    assert statement["software"]["version"] == "1.2.3"
+    assert statement["implementation"] == {"description": "urn:uuid:an-id", "url": "http://127.0.0.1:8400"}
+    assert rest["interaction"] == [{"code": "batch"}]
+    shown = {resource["type"]: resource for resource in rest["resource"]}
+    assert list(shown) == list(RESOURCES)
+    assert [name for name in shown if shown[name]["conditionalCreate"]] == [
+        "Task",
+        "PaymentNotice",
+        "QuestionnaireResponse",
+    ]
+    codes = [interaction["code"] for interaction in shown["Task"]["interaction"]]
+    assert codes == ["create", "read", "update", "search-type", "history-instance", "history-type"]
+    assert [name for name in shown if "operation" in shown[name]] == ["Task", "PaymentNotice", "QuestionnaireResponse"]
+    params = {param["name"]: param["type"] for param in shown["Task"]["searchParam"]}
+    assert (params["identifier"], params["due"], params["owner"]) == ("token", "date", "reference")
+
+
+def test_the_bare_interface_advertises_no_additions():
+    """EXTRA-02"""
+    statement = capability_statement(Settings("s", interface_only=True), "an-id", "1.2.3")
+    rest = statement["rest"][0]
+    assert "interaction" not in rest
+    assert not any(resource["conditionalCreate"] or "operation" in resource for resource in rest["resource"])
+    assert "history" not in json.dumps(rest["resource"]).replace("readHistory", "")
+    assert "identifier" not in {param["name"] for resource in rest["resource"] for param in resource["searchParam"]}
+
+
+def test_the_capability_statement_is_valid_R4():
+    """EXTRA-01"""
+    from fhir.resources.R4B.capabilitystatement import CapabilityStatement
+
+    for only in (False, True):
+        CapabilityStatement.model_validate(capability_statement(Settings("s", interface_only=only), "an-id", "1.2.3"))
+
+
+def test_the_smart_configuration_leads_to_the_token_address():
+    """AUTH-24"""
+    found = smart_configuration(Settings("s", base_url="https://fhir.example.org/r4"))
+    assert found["token_endpoint"] == "https://fhir.example.org/r4/auth/token"
+    assert found["grant_types_supported"] == ["client_credentials"]
+    assert "system/*.cruds" in found["scopes_supported"]
