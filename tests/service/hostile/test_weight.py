@@ -164,7 +164,7 @@ def storm(client, number):
 @contextmanager
 def unreachable():
     """Collects what only a search for garbage frees."""
-    found = []
+    found: list[object] = []
     gc.collect()
     gc.disable()
     gc.set_debug(gc.DEBUG_SAVEALL)
