@@ -12,6 +12,7 @@ from pipelines.run import Result, Run
 from pipelines.session import Session
 from pipelines.storage import write_whole
 
+MANIFEST = "manifest.json"
 QUESTIONNAIRES = "questionnaires.json"
 
 
@@ -37,7 +38,13 @@ def write_manifest(session: Session, run: Run, result: Result, ended_at: str | N
         "ended_at": ended_at,
         "records_per_second": round(result.count("records") / result.seconds) if result.seconds else None,
     }
-    write_whole(run.folder / "manifest.json", (json.dumps(manifest, indent=1, sort_keys=True) + "\n").encode())
+    write_whole(run.folder / MANIFEST, (json.dumps(manifest, indent=1, sort_keys=True) + "\n").encode())
+
+
+def target_of(folder: Path) -> str | None:
+    """The target that a run of this folder was for; None where its manifest is not there."""
+    path = folder / MANIFEST
+    return str(json.loads(path.read_bytes())["target"]) if path.exists() else None
 
 
 def _questionnaires(folder: Path) -> dict[str, str]:
@@ -52,9 +59,7 @@ def ledger_is_behind(home: Path, ledger: Ledger, target: str, batch_id: str) -> 
     A run of its own that ended later makes good for them.
     """
     folders = list((home / "batches" / batch_id).glob("run-*"))
-    manifests = [
-        json.loads(path.read_bytes()) for path in (each / "manifest.json" for each in folders) if path.exists()
-    ]
+    manifests = [json.loads(path.read_bytes()) for path in (each / MANIFEST for each in folders) if path.exists()]
     runs = ledger.runs(target, batch_id)
     if not runs and len(manifests) < len(folders) and all(row["batch_id"] != batch_id for row in ledger.batches()):
         return True

@@ -20,9 +20,11 @@ from jinja2 import TemplateError
 
 from pipelines import disk
 from pipelines.ledger import OUTCOMES, Ledger, Snapshot, utc_text
+from pipelines.manifest import target_of
 from pipelines.page import page_of
 from pipelines.report import Sweep, held
 from pipelines.report_tables import BrokenTable, ReportTable, report_tables, staging_selects
+from pipelines.so_far import keep_so_far
 from pipelines.storage import locked, replace_whole, session
 
 READ_ONLY = 0o444
@@ -73,6 +75,12 @@ SENT = """
         FROM read_parquet($1, filename = true)
     )
     JOIN ledger_batch USING (batch_id) SEMI JOIN this_publication USING (target)"""
+WARNED = """
+    SELECT parse_path(filename)[-3] AS batch_id, regexp_extract(parse_path(filename)[-2], '[0-9]+')::BIGINT AS run,
+        line, rule_id, coalesce(expression, "column") AS expression, message
+    FROM read_parquet($1, filename = true)"""
+NOTHING_WARNED = """SELECT NULL::VARCHAR AS batch_id, NULL::BIGINT AS run, NULL::BIGINT AS line,
+    NULL::VARCHAR AS rule_id, NULL::VARCHAR AS expression, NULL::VARCHAR AS message WHERE false"""
 NOTHING_SENT = """SELECT NULL::VARCHAR AS batch_id, NULL::BIGINT AS line, NULL::BIGINT AS run,
     NULL::VARCHAR AS resource_type, NULL::JSON AS body WHERE false"""
 
@@ -114,6 +122,7 @@ def publish(home: Path, ledger: Ledger, sweep: Sweep) -> Publication:
         build = folder / f".reports.{getpid()}.duckdb"
         final, page = folder / "reports.duckdb", folder / "report.html"
         published_at = ledger.now()
+        keep_so_far(ledger)
         try:
             rows = _build(build, ledger, last, published_at, home / "batches")
             _put_in_place(build, final, published_at)
@@ -237,11 +246,13 @@ def _as_published(column: str) -> str:
 
 
 def _stage_files(db: duckdb.DuckDBPyConnection, sweep: Sweep, batches: Path) -> None:
-    """What the SQL reads of the swept reports, and of the records that the import made ready to send."""
+    """What the SQL reads of the swept reports, and of the import: records made ready to send, warnings."""
     db.register("sweep", db.read_parquet(str(sweep.path)) if sweep.path.exists() else db.sql(NO_SWEEP))
     ids = [row[0] for row in db.execute(OF_TARGET).fetchall()]
     files = [str(path) for name in ids for path in (batches / name).glob("run-*/accepted.parquet")]
     db.register("sent", db.sql(SENT, params=[files]) if files else db.sql(NOTHING_SENT))
+    warned = [str(path) for path in batches.glob("*/run-*/warnings.parquet") if target_of(path.parent) == sweep.target]
+    db.register("warned", db.sql(WARNED, params=[warned]) if warned else db.sql(NOTHING_WARNED))
     for name, select in staging_selects().items():
         db.execute(f"CREATE TEMP TABLE {name} AS {select}")
     db.unregister("sweep")

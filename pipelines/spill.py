@@ -18,9 +18,13 @@ BATCH_SIZE = 16 << 20
 
 
 class Writer:
-    """A Parquet file of one schema, written some thousand rows at a time. It gets its name when it is whole."""
+    """A Parquet file of one schema, written some thousand rows at a time. It gets its name when it is whole.
 
-    def __init__(self, path: Path, schema: pa.Schema) -> None:
+    needed: whether there is a file without rows too.
+    """
+
+    def __init__(self, path: Path, schema: pa.Schema, *, needed: bool = True) -> None:
+        self._needed = needed
         self._path = path
         self._part = path.with_name(path.name + ".part")
         self._schema = schema
@@ -38,7 +42,7 @@ class Writer:
         if kind is None:
             self._flush()
         self._writer.close()
-        if kind is None:
+        if kind is None and (self.count or self._needed):
             self._part.replace(self._path)
         else:
             self._part.unlink(missing_ok=True)

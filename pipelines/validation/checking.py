@@ -4,10 +4,10 @@ Nothing is known here but the chunk at hand, so that chunks can be checked in an
 """
 
 import re
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,12 +27,12 @@ from pipelines.feeds.record import Around, Built, Found, Kind, Values
 from pipelines.feeds.schema import FeedFile
 from pipelines.validation.content import dump, sha, to_json
 from pipelines.validation.grouping import Row, chunks, records, repeated
-from pipelines.validation.inspection import Inspected
+from pipelines.validation.inspection import Ambiguity, Inspected
 from pipelines.validation.outcome import Tally, Validated
 from pipelines.validation.reasons import RETRYABLE, Reason
 from pipelines.validation.scoring import INCOMPLETE, Scoring
 from pipelines.validation.side_by_side import SideBySide
-from pipelines.validation.tables import ACCEPTED, ANSWERS, REJECTS, SKIPPED
+from pipelines.validation.tables import ACCEPTED, ANSWERS, REJECTS, SKIPPED, WARNINGS
 
 
 def check_records(
@@ -45,29 +45,33 @@ def check_records(
     work: SideBySide,
     wanted: "Wanted",
 ) -> None:
-    """Writes `accepted.parquet`, `rejects.parquet` and `skipped.parquet`, and `answers.parquet` where rows answer.
+    """Writes `accepted.parquet`, `rejects.parquet` and `skipped.parquet`; where there are any, answers and warnings.
 
     mapped: in a folder where sorting may spill.
     """
     folder, kind = found.folder, kind_of(file)
-    inspected: dict[str, Counter[str]] = {}
+    inspected: dict[str, tuple[Ambiguity, ...]] = {}
     done = 0
     with (
         spill.sorter(mapped.parent) as database,
         spill.Writer(folder / "accepted.parquet", ACCEPTED) as accepted,
         spill.Writer(folder / "rejects.parquet", REJECTS) as rejects,
         spill.Writer(folder / "skipped.parquet", SKIPPED) as skipped,
+        spill.Writer(folder / "warnings.parquet", WARNINGS, needed=False) as warned,
     ):
         some = (wanted.of(chunk, kind) for chunk in chunks(database, mapped, kind))
         for checked in work.over(partial(Checker, file, around, strict), some):
             accepted.add_batch(_numbered(checked.accepted, accepted.count))
             rejects.add_batch(checked.rejects)
             skipped.add_batch(checked.skipped)
+            warned.add_batch(checked.warned)
             found.add(checked.tally)
             inspected |= checked.inspected
             done += checked.tally.accepted + checked.tally.rejected
             progress(done)
-    found.warnings += sum(inspected.values(), Counter[str]())
+        for ambiguity in chain.from_iterable(inspected.values()):
+            found.warnings[ambiguity.rule] += 1
+            warned.add(None, ambiguity.rule, None, None, ambiguity.message)
     if wanted.only is not None:
         found.header, found.not_taken, found.lines = 0, 0, wanted.lines
     if wanted.answered:
@@ -112,13 +116,14 @@ class Wanted:
 
 
 class Checked(NamedTuple):
-    """What became of a chunk: rows of the three files (`position` counts within the chunk), and the counts."""
+    """What became of a chunk: rows of the four files (`position` counts within the chunk), and the counts."""
 
     accepted: pa.RecordBatch
     rejects: pa.RecordBatch
     skipped: pa.RecordBatch
+    warned: pa.RecordBatch
     tally: Tally
-    inspected: Mapping[str, Counter[str]]
+    inspected: Mapping[str, tuple[Ambiguity, ...]]
 
 
 KNOWABLE: tuple[Needs, ...] = ("payload", "reference")
@@ -151,12 +156,14 @@ class Checker:
         self.accepted: list[tuple[Any, ...]] = []
         self.rejects: list[tuple[Any, ...]] = []
         self.skipped: list[tuple[Any, ...]] = []
+        self.warned: list[tuple[Any, ...]] = []
         for rows in records(chunk, self.kind):
             self.take(rows)
         return Checked(
             spill.as_batch(self.accepted, ACCEPTED),
             spill.as_batch(self.rejects, REJECTS),
             spill.as_batch(self.skipped, SKIPPED),
+            spill.as_batch(self.warned, WARNINGS),
             self.tally,
             dict(self.inspected.warnings),
         )
@@ -175,7 +182,7 @@ class Checker:
             faults.extend(self._found(fault) for fault in built.faults)
             body = self._acceptable(built.body)
             if faults or body is None:
-                faults.extend(self._problems(built, {fault.expression for fault in faults}))
+                faults.extend(self._problems(first.line, built, {fault.expression for fault in faults}))
             if "patient_id" in missing:
                 built = built._replace(patient_id=None)
             if "amount" in missing:
@@ -225,17 +232,22 @@ class Checker:
                 return text.decode()
         return None
 
-    def _problems(self, built: Built, told: set[str | None]) -> Iterator[Reason]:
+    def _problems(self, line: int, built: Built, told: set[str | None]) -> Iterator[Reason]:
         """What the interface's rules say, apart from elements of which something was said already."""
         problems = self.check(body=built.body).problems
         hidden = tuple(element for element in told if element and element != self.kind.member)
         for problem in problems:
             if hidden and problem.expression.startswith(hidden):
                 continue
+            reason = self._reason(problem, built)
             if problem.given or self.strict:
-                yield self._reason(problem, built)
+                yield reason
             else:
-                self.tally.warnings[problem.rule] += 1
+                self._warn(line, reason.rule, reason.expression, reason.column, reason.message)
+
+    def _warn(self, line: int, rule: str, expression: str | None, column: str | None, message: str) -> None:
+        self.tally.warnings[rule] += 1
+        self.warned.append((line, rule, expression, column, message))
 
     def _reason(self, problem: Problem, built: Built) -> Reason:
         retryable = problem.rule.startswith(RETRYABLE)
@@ -256,8 +268,9 @@ class Checker:
         lines = first.lines if len(rows) == 1 else sum(row.lines for row in rows)
         self.tally.accepted += 1
         self.tally.amount_accepted += built.cents or 0
-        if self.scoring and self.scoring.lacks_answers(built.body):
-            self.tally.warnings[INCOMPLETE] += 1
+        if self.scoring and (lacking := self.scoring.unanswered(built.body)):
+            said = f"answers that a score needs are missing: {', '.join(lacking)}"
+            self._warn(first.line, INCOMPLETE, f"{self.kind.resource}.item", None, said)
         about = (content, built.patient_id, built.at, built.cents)
         self.accepted.append((first.line, lines, first.key, built.lane, len(self.accepted), *about, body))
 

@@ -1,8 +1,8 @@
-"""Questionnaires looked over before answers are checked against them: what is ambiguous is counted as a warning."""
+"""Questionnaires looked over before answers are checked against them: what is ambiguous is a warning."""
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from pipelines.snapshot import Snapshot
 
@@ -11,13 +11,26 @@ REPEATED_QUESTION = "QNR-RULE-03"
 SEVERAL_ACTIVE = "FEED-ANS-03"
 
 
-def ambiguities(questionnaire: Any) -> Iterator[str]:
-    """The rule that each ambiguity breaks: a question's options with one code, a code of several questions."""
+class Ambiguity(NamedTuple):
+    """What is ambiguous of a questionnaire: the rule it breaks, and where, in ids and codes."""
+
+    rule: str
+    message: str
+
+
+def ambiguities(questionnaire: Any) -> Iterator[Ambiguity]:
+    """A question's options with one code, a code of several questions."""
+    name = f"Questionnaire/{questionnaire.id}"
     codes: Counter[tuple[str | None, str | None]] = Counter()
     for item in questionnaire.questions.values():
-        yield from (AMBIGUOUS_OPTION for number in item.option_counts.values() if number > 1)
+        for (system, code), number in item.option_counts.items():
+            if number > 1:
+                said = f"{name}: {number} options of question {item.linkId} have the code {system}|{code}"
+                yield Ambiguity(AMBIGUOUS_OPTION, said)
         codes.update({(coding.system, coding.code) for coding in item.code if item.kind})
-    yield from (REPEATED_QUESTION for number in codes.values() if number > 1)
+    for (system, code), number in codes.items():
+        if number > 1:
+            yield Ambiguity(REPEATED_QUESTION, f"{name}: {number} questions have the code {system}|{code}")
 
 
 class Inspected:
@@ -28,7 +41,7 @@ class Inspected:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
-        self.warnings: dict[str, Counter[str]] = {}
+        self.warnings: dict[str, tuple[Ambiguity, ...]] = {}
 
     def questionnaire(self, questionnaire_id: str) -> Any | None:
         """As `Snapshot.questionnaire`."""
@@ -39,10 +52,11 @@ class Inspected:
         try:
             return self._inspected(self._snapshot.find(text))
         except LookupError:
-            self.warnings.setdefault(text, Counter((SEVERAL_ACTIVE,)))
+            said = f"several active questionnaires have the name or code {text}"
+            self.warnings.setdefault(text, (Ambiguity(SEVERAL_ACTIVE, said),))
             raise
 
     def _inspected(self, found: Any | None) -> Any | None:
         if found is not None and found.id not in self.warnings:
-            self.warnings[found.id] = Counter(ambiguities(found))
+            self.warnings[found.id] = tuple(ambiguities(found))
         return found

@@ -27,11 +27,11 @@ class Scoring:
         self._named = frozenset(KNOWN if named is None else named)
         self._needed = lru_cache(maxsize=None)(self._needed_answers)
 
-    def lacks_answers(self, response: Mapping[str, Any]) -> bool:
-        """Whether a question of a scored questionnaire is not answered. response: the body to be sent."""
+    def unanswered(self, response: Mapping[str, Any]) -> list[str]:
+        """The linkIds of a scored questionnaire that have no answer. response: the body to be sent."""
         address = response.get("questionnaire")
         needed = self._needed(address.rpartition("/")[2]) if isinstance(address, str) else frozenset()
-        return bool(needed) and not needed <= set(_answered(response))
+        return sorted(needed.difference(_answered(response))) if needed else []
 
     def _needed_answers(self, questionnaire_id: str) -> frozenset[str]:
         found = self._questionnaires.questionnaire(questionnaire_id)

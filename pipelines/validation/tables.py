@@ -53,6 +53,17 @@ REJECTS = pa.schema(
 ANSWERS = pa.schema({"line": pa.int64(), "reject_id": pa.string()})
 """Which rejects the record that begins on a line answers; the file is there only where some record answers one."""
 
+WARNINGS = pa.schema(
+    {
+        "line": pa.int64(),
+        "rule_id": pa.string(),
+        "expression": pa.string(),
+        "column": pa.string(),
+        "message": pa.string(),
+    }
+)
+"""What was counted as a warning; `line` is null for what is wrong with a questionnaire. Only where there are any."""
+
 SKIPPED = pa.schema(
     {
         "line": pa.int64(),

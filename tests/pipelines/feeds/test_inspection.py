@@ -3,6 +3,8 @@
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pyarrow.parquet as pq
+
 from fhir_service.interface.resources.questionnaire import Questionnaire
 from fhir_service.interface.site import Site
 from pipelines.batch import Received
@@ -43,3 +45,10 @@ def test_ambiguities_of_the_questionnaires_in_use_are_counted_as_warnings(tmp_pa
     found = validate(received, feed, snapshot, Site(), tmp_path / "run")
     assert (found.accepted, found.rejected) == (1, 3)
     assert dict(found.warnings) == {"QR-CREATE-01": 2, "QNR-RULE-03": 1, "FEED-ANS-03": 1}
+    told = pq.read_table(tmp_path / "run" / "warnings.parquet").select(["line", "rule_id", "message"]).to_pylist()
+    assert [tuple(each.values()) for each in told] == [
+        (None, "QR-CREATE-01", f"Questionnaire/odd: 2 options of question a have the code {LOINC}|x"),
+        (None, "QR-CREATE-01", f"Questionnaire/odd: 2 options of question b have the code {LOINC}|x"),
+        (None, "QNR-RULE-03", f"Questionnaire/odd: 2 questions have the code {LOINC}|q"),
+        (None, "FEED-ANS-03", "several active questionnaires have the name or code twin"),
+    ]

@@ -5,6 +5,7 @@ from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from fhir_service.interface.resources.questionnaire import Questionnaire
@@ -85,6 +86,10 @@ def test_a_response_without_all_answers_to_a_scored_questionnaire_is_accepted_wi
     found = validated(tmp_path, (WHOLE + PART).format(named), scored)
     assert (found.accepted, found.rejected) == (2, 0)
     assert found.warnings == Counter({INCOMPLETE: warned} if warned else {})
+    if warned:
+        [told] = pq.read_table(tmp_path / "run" / "warnings.parquet").to_pylist()
+        assert told["message"] == "answers that a score needs are missing: b"
+        assert (told["line"], told["rule_id"]) == (len(ROWS.splitlines()) + WHOLE.count("\n") + 1, INCOMPLETE)
 
 
 def test_a_rejected_response_is_not_warned_of(tmp_path: Path) -> None:
