@@ -42,11 +42,21 @@ def open_engine(url: str | Path) -> Engine:
     except SQLAlchemyError as error:
         engine.dispose()
         shown = address.render_as_string(hide_password=True)
-        raise LedgerError(f"the ledger {shown} cannot be opened ({type(error).__name__})") from None
+        raise LedgerError(f"the ledger {shown} cannot be opened: {_why(error)}") from None
     except LedgerError:
         engine.dispose()
         raise
     return engine
+
+
+def _why(error: SQLAlchemyError) -> str:
+    """What SQLite says tells of the file alone; of a server's error only the class goes on."""
+    said = getattr(error, "orig", None)
+    if not isinstance(said, sqlite3.Error):
+        return type(error).__name__
+    closed = any(words in str(said) for words in ("readonly", "unable to open"))
+    hint = " (it, its -wal and -shm, and their folder: this user has to be able to write, with room on the disk)"
+    return f"{said}{hint if closed else ''}"
 
 
 def _hide_values(context: ExceptionContext) -> None:

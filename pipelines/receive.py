@@ -22,6 +22,9 @@ def receive(path: Path, feed: Feed, home: Path, now: datetime | None = None) -> 
     The same bytes are the same batch. Raises Unreadable when the file cannot be read to its end, or changed meanwhile.
     """
     now, name = now or datetime.now(UTC), shown(path.name)
+    moving = path.resolve().parent == (home / "inbox").resolve()
+    if moving and not os.access(path.parent, os.W_OK):
+        raise Unreadable(f"{name}: cannot be moved out of the inbox: this user may not write there")
     batches = home / "batches"
     batches.mkdir(mode=0o700, parents=True, exist_ok=True)
     incoming = batches / f".incoming-{uuid4().hex}"
@@ -36,7 +39,7 @@ def receive(path: Path, feed: Feed, home: Path, now: datetime | None = None) -> 
         raise Unreadable(f"{name}: cannot be taken in: {why}") from None
     finally:
         incoming.unlink(missing_ok=True)
-    if path.resolve().parent == (home / "inbox").resolve():
+    if moving:
         for taken in (path, _control_of(path)):
             taken.unlink(missing_ok=True)
     return Received(batch_id, sha256, target, name, size, now)

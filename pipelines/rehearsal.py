@@ -22,6 +22,7 @@ from pipelines.batch import Unreadable
 from pipelines.client import TargetUnusable
 from pipelines.connections import STORE, connect, copy_store, load_store
 from pipelines.feeds.catalog import load_feeds
+from pipelines.home import make_private
 from pipelines.lease import Clock
 from pipelines.ledger import Ledger
 from pipelines.ledger_rejects import settle_resubmitted
@@ -86,7 +87,7 @@ def rehearse(wanted: Wanted, environ: Mapping[str, str], progress: Progress) -> 
     home = wanted.home
     if wanted.reference is None and not (home / STORE).exists():
         raise TargetUnusable(f"{home} has no bundled store to copy: name --reference DIR")
-    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_private(home)
     with throwaway_folder(home) as folder:
         prepare_home(folder)
         copy_ledger(home, environ, folder / "ledger.db")

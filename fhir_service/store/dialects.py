@@ -193,6 +193,8 @@ def _opening_failed(path: str, message: str) -> Exception:
     if "lock" in message:
         pid = re.search(r"PID (\d+)", message)
         return StoreBusy(path, int(pid[1]) if pid else None)
+    if "Permission denied" in message:
+        return OSError(f"{path} cannot be opened: this user may not read and write it")
     return OSError(f"{path} cannot be opened as a DuckDB database")
 
 

@@ -370,7 +370,14 @@ def test_a_transaction_holds_all_that_is_written_within_or_nothing(ledger: Ledge
 
 def test_a_file_that_is_no_ledger_is_named_in_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "ledger.db").write_text("not a database, surely")
-    with pytest.raises(LedgerError, match=r"ledger\.db cannot be opened"):
+    with pytest.raises(LedgerError, match=r"ledger\.db cannot be opened: file is not a database$"):
+        Ledger.open(tmp_path / "ledger.db")
+
+
+def test_a_ledger_that_this_user_may_not_open_says_what_it_takes(tmp_path: Path) -> None:
+    """Its -wal and -shm may be closed while the file itself is not."""
+    (tmp_path / "ledger.db").mkdir()
+    with pytest.raises(LedgerError, match=r"unable to open database file \(it, its -wal and -shm"):
         Ledger.open(tmp_path / "ledger.db")
 
 

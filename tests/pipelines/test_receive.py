@@ -86,3 +86,17 @@ def test_a_file_without_permission_and_one_that_leads_nowhere_are_said(
     monkeypatch.setattr(Path, "open", refused)
     with pytest.raises(Unreadable, match=r"^payments-2\.csv: cannot be taken in: Permission denied$"):
         receive(file, feed, tmp_path, NOW)
+
+
+def test_a_file_that_cannot_be_moved_out_of_the_inbox_is_said_and_makes_no_batch(
+    feed: Feed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """STATE-HOME-03."""
+    file = tmp_path / "inbox" / "payments.csv"
+    file.parent.mkdir()
+    file.write_text("one\n")
+    monkeypatch.setattr("os.access", lambda *_: False)
+    with pytest.raises(Unreadable, match=r"^payments\.csv: cannot be moved out of the inbox: this user may not write"):
+        receive(file, feed, tmp_path, NOW)
+    assert not (tmp_path / "batches").exists()
+    assert file.exists()
