@@ -8,9 +8,11 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
+from pipelines import spill
 from pipelines.feeds.record import Kind
-from pipelines.spill import BATCH, BATCH_SIZE
+from pipelines.spill import BATCH_SIZE
 from pipelines.validation.aside import aside_of, restored
 
 
@@ -31,29 +33,47 @@ class Row(NamedTuple):
     differs: bool | None
 
 
-def _query(mapped: Path, kind: Kind) -> str:
-    """The records in the order of sending; of a grouped kind the rows of a record together.
+ROWS = 2_000
+SHOWN = "line lines key record hash faults raw".split()
+FOUND = pa.schema({"first_line": pa.int64(), "differs": pa.bool_()})
+EVERY_KEY = "select key, min(line) as first_line, false as differs from mapped where key is not null group by key"
+REPEATED_KEYS = """
+    select key, min(line) as first_line, min(hash) <> max(hash) as differs from mapped
+    where key in (select key from mapped where key is not null group by key having count(*) > 1) group by key"""
+"""Hashes are compared for keys that come more than once alone: held for every key, they would be most of the memory."""
 
-    Hashes are compared for keys that come more than once alone: held for every key, they would be most of the memory.
-    """
-    file = str(mapped).replace("'", "''")
-    order = "first_line, line" if kind.grouped else '"at" nulls last, line' if kind.sort else "line"
+
+def _sorted(database: Any, kind: Kind) -> Iterator[pa.RecordBatch]:
+    """The rows in the order of sending; of a grouped kind those of a record together."""
+    order = "first_line, line" if kind.grouped else '"at" nulls last, line'
     first = "coalesce(first_line, line) as first_line" if kind.grouped else "first_line"
-    repeats = f"""
-        select key, min(line) as first_line, min(hash) <> max(hash) as differs from '{file}'
-        where key in (select key from '{file}' where key is not null group by key having count(*) > 1) group by key
+    query = f"""
+        with keys as ({EVERY_KEY if kind.grouped else REPEATED_KEYS})
+        select {", ".join(SHOWN)}, {first}, differs from mapped left join keys using (key) order by {order}
     """
-    every = f"select key, min(line) as first_line, false as differs from '{file}' where key is not null group by key"
-    return f"""
-        with keys as ({every if kind.grouped else repeats})
-        select line, lines, key, record, hash, faults, raw, {first}, differs
-        from '{file}' left join keys using (key) order by {order}
-    """
+    yield from database.sql(query).to_arrow_reader(ROWS)
+
+
+def _as_they_stand(database: Any, mapped: Path) -> Iterator[pa.RecordBatch]:
+    """The rows of a kind that is sent in the order of the file: only of keys that come more than once is more asked."""
+    query = f"with keys as ({REPEATED_KEYS}) select line, first_line, differs from mapped join keys using (key)"
+    repeats = spill.rows(database, f"{query} order by line")
+    ahead = next(repeats, None)
+    with pq.ParquetFile(mapped) as file:
+        for batch in file.iter_batches(ROWS, columns=SHOWN):
+            lines, found = batch.column("line").to_pylist(), dict[int, tuple[Any, ...]]()
+            while ahead and ahead[0] <= lines[-1]:
+                found[ahead[0]] = ahead[1:]
+                ahead = next(repeats, None)
+            more = spill.as_batch([found.get(line, (None, None)) for line in lines], FOUND)
+            yield pa.record_batch([*batch.columns, *more.columns], names=[*SHOWN, *FOUND.names])
 
 
 def chunks(database: Any, mapped: Path, kind: Kind) -> Iterator[pa.RecordBatch]:
     """The rows some thousand at a time, or fewer long ones; the rows of a record in one chunk."""
-    batches = iter(database.sql(_query(mapped, kind)).to_arrow_reader(BATCH))
+    file = str(mapped).replace("'", "''")
+    database.execute(f"create view mapped as from read_parquet('{file}')")
+    batches = _sorted(database, kind) if kind.grouped or kind.sort else _as_they_stand(database, mapped)
     whole = restored(batches, aside_of(mapped), ("record", "raw"))
     parts = (part for batch in whole for part in _bounded(batch))
     return _whole_records(parts) if kind.grouped else parts

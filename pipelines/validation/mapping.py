@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import orjson
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from pipelines import spill
@@ -25,19 +26,34 @@ from pipelines.validation.trailer import Trailers
 
 
 class Sorted:
-    """`MAPPED` as it is written: what is long in it goes aside."""
+    """`MAPPED` as it is written: a chunk of the file at a time in the order of its lines; what is long goes aside."""
 
     def __init__(self, writer: spill.Writer, aside: Aside) -> None:
         self._writer, self._aside = writer, aside
+        self._rows: list[tuple[Any, ...]] = []
+        self._batches: list[pa.RecordBatch] = []
 
-    def add(self, *row: Any, size: int) -> None:
+    def add(self, *row: Any) -> None:
         *others, record, content, faults, raw = row
-        self._writer.add(*others, self._aside.put(record), content, faults, self._aside.put(raw), size=size)
+        self._rows.append((*others, self._aside.put(record), content, faults, self._aside.put(raw)))
 
     def add_columns(self, *columns: Sequence[Any] | NDArray[np.object_]) -> None:
+        """Some thousand rows at once, as columns."""
         *others, records, contents, faults, raws = columns
         put = self._aside.put
-        self._writer.add_columns(*others, [*map(put, records)], contents, faults, [*map(put, raws)])
+        given = (*others, [*map(put, records)], contents, faults, [*map(put, raws)])
+        arrays = [pa.array(column, field.type) for column, field in zip(given, MAPPED, strict=True)]
+        self._batches.append(pa.record_batch(arrays, schema=MAPPED))
+
+    def end_chunk(self) -> None:
+        """Writes the rows of a chunk."""
+        if self._rows:
+            self._batches.append(spill.as_batch(self._rows, MAPPED))
+        if self._rows or len(self._batches) > 1:
+            self._batches = [pa.concat_batches(self._batches).sort_by("line")]
+        for batch in self._batches:
+            self._writer.add_batch(batch)
+        self._batches, self._rows = [], []
 
 
 def form_of(received: Received, feed: Feed) -> str:
@@ -67,6 +83,7 @@ def map_file(received: Received, feed: Feed, to: Path, found: Validated) -> tupl
             if reader.header is None:
                 heads = _more_heads(heads, chunk, feed)
             _write_chunk(chunk, mapper, out, found)
+            out.end_chunk()
     counted = reader.counted
     found.header, found.lines, found.not_taken = counted.header, counted.lines, found.not_taken + counted.blank
     found.unnamed_columns = _unnamed(feed, reader.header, heads)
@@ -92,9 +109,7 @@ def _write_bad(bad: Sequence[BadRow], mapper: Mapper, out: Sorted) -> None:
     for row, found in zip(bad, keys, strict=True):
         raw = printable(row.raw)
         fault = ("parse", row.fault.rule, None, None, row.fault.message)
-        out.add(
-            row.line, row.lines, found and printable(found), None, None, sha(raw), dump([fault]), raw, size=len(raw)
-        )
+        out.add(row.line, row.lines, found and printable(found), None, None, sha(raw), dump([fault]), raw)
 
 
 def _write_chunk(chunk: Chunk, mapper: Mapper, out: Sorted, found: Validated) -> None:
@@ -155,9 +170,7 @@ def _write_resources(chunk: Chunk, mapper: Mapper, out: Sorted) -> None:
         record = dump(values)
         faults = dump([("map", fault.rule, kind.resource, None, fault.message)]) if fault else None
         known = record_key if isinstance(record_key, str) else None
-        out.add(
-            line, lines, known, values.get("at"), record, sha(raw if fault else record), faults, raw, size=2 * len(raw)
-        )
+        out.add(line, lines, known, values.get("at"), record, sha(raw if fault else record), faults, raw)
 
 
 def _resource_fault(kind: Kind, resource: Values, record_key: object) -> Fault | None:

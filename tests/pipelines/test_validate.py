@@ -15,6 +15,7 @@ from pipelines.batch import Received, Unreadable
 from pipelines.feeds.catalog import load_feed, load_feeds
 from pipelines.snapshot import Snapshot
 from pipelines.validate import Validated, validate
+from pipelines.validation import grouping
 
 HEADER = "payment_id,patient_id,amount,paid_on,claim_id\n"
 NOW = datetime(2024, 6, 1, tzinfo=UTC)
@@ -185,6 +186,29 @@ def test_payments_are_sent_by_date_then_line_across_chunks(tmp_path: Path) -> No
     assert [row["position"] for row in sent] == list(range(12_000))
     order = [(row["source_at"], row["line"]) for row in sent]
     assert order == sorted(order)
+
+
+def test_tasks_are_sent_as_they_stand_and_repeats_are_found_across_chunks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """FEED-FILE-05, LEDGER-13: rows, whole resources and lines that cannot be read by turns, keys that come again."""
+    monkeypatch.setattr(grouping, "ROWS", 7)
+    row = {"description": "Call", "status": "requested", "requester_id": "d1"}
+    resource = {"resourceType": "Task", "status": "requested", "intent": "unknown", "description": "Call"}
+    resource["requester"] = {"reference": "Practitioner/d1"}
+    forms = ({"task_id": "r{}", **row}, {"id": "w{}", **resource}, {"task_id": "again", **row})
+    wanted = [
+        json.dumps(forms[line % 4]).replace("{}", str(line)) if line % 4 < 3 else "{cut" for line in range(1, 101)
+    ]
+    wanted[98:] = [json.dumps({"task_id": "r4", **row, "status": "completed"})] * 2
+    found = validated("\n".join(wanted), tmp_path, "tasks.ndjson")
+    accepted, skipped, rejects = (rows(found, name) for name in ("accepted", "skipped", "rejects"))
+    lines = [row["line"] for row in accepted]
+    assert lines == sorted(lines)
+    assert [row["line"] for row in accepted if row["key"] == "again"] == [2]
+    assert [(row["line"], row["first_line"]) for row in skipped] == [(line, 2) for line in range(6, 99, 4)]
+    assert [row["line"] for row in rejects] == sorted([*range(3, 99, 4), 99, 100, 4])
+    assert {reason["rule_id"] for row in rejects[-2:] for reason in row["reasons"]} == {"LEDGER-13"}
 
 
 def test_the_content_hash_is_that_of_the_record_and_not_of_clock_target_or_file(tmp_path: Path) -> None:
