@@ -20,6 +20,7 @@ from pipelines.feeds.names import values_of, walk_all
 from pipelines.feeds.record import Kind
 from pipelines.feeds.rules import BadFeed, check_feed
 from pipelines.feeds.schema import Crosswalk, FeedFile
+from pipelines.feeds.texts import composed
 
 BUILTIN = Path(__file__).parent / "builtin"
 CONTROL = ".control.json"
@@ -165,7 +166,7 @@ def load_feed(path: Path, builtin: bool = False, environ: Mapping[str, str] = os
 
 def _text(path: Path) -> str:
     try:
-        return path.read_bytes().decode("utf-8-sig")
+        return composed(path.read_bytes().decode("utf-8-sig"))
     except UnicodeDecodeError:
         raise FeedError(f"{path.name}: a feed file is UTF-8") from None
     except OSError as error:

@@ -13,6 +13,7 @@ from typing import Literal
 
 from fhir_service.interface.datatypes import CONTROLS, ID_PATTERN, instant_text, normal_time, parse_date
 from pipelines.feeds.numbers import PLAIN, Numbers
+from pipelines.feeds.texts import composed
 
 Ambiguous = Literal["reject", "earlier", "later"]
 Shape = Literal["key", "text", "code", "amount", "number", "time", "labels", "comments", "answers"]
@@ -88,8 +89,8 @@ def converter(column: Column, conventions: Conventions) -> Converter:
 
 
 def key(text: str) -> object:
-    """Without spaces and unseen signs around it, which one system's exports have at times and at times not."""
-    text = text.strip(_UNSEEN)
+    """In one form, without spaces and unseen signs around it, which exports have at times and at times not."""
+    text = composed(text.strip(_UNSEEN))
     if len(text) > 200 or _NO_KEY.search(text):
         return Fault("FEED-FILE-09", "a key has at most 200 characters, and no tab, line break or control character")
     return text or None

@@ -8,6 +8,7 @@ from sqlalchemy import Connection, create_engine
 from sqlalchemy.exc import SQLAlchemyError
 
 from pipelines.feeds.schema import Crosswalk
+from pipelines.feeds.texts import composed
 
 Pairs = Iterable[tuple[int, object, object]]
 
@@ -23,7 +24,7 @@ def read_csv(folder: Path, crosswalk: Crosswalk) -> dict[str, str]:
     try:
         with (folder / str(crosswalk.file)).open(newline="", encoding=encoding) as file:
             rows = csv.reader(file, strict=True, delimiter=crosswalk.delimiter)
-            at = _places(place, [cell.strip() for cell in next(rows, [])], crosswalk)
+            at = _places(place, [composed(cell.strip()) for cell in next(rows, [])], crosswalk)
             return _table(place, ((rows.line_num, *_picked(row, at)) for row in rows))
     except OSError as error:
         raise BadCrosswalk(f"{place}: cannot be read: {error.strerror}") from None
@@ -74,7 +75,7 @@ def _table(place: str, pairs: Pairs) -> dict[str, str]:
     """From value to value; a value that leads to two others is an error."""
     found: dict[str, str] = {}
     for line, *pair in pairs:
-        before, after = ("" if cell is None else str(cell).strip() for cell in pair)
+        before, after = ("" if cell is None else composed(str(cell).strip()) for cell in pair)
         if found.setdefault(before, after) != after:
             raise BadCrosswalk(f"{place}: line {line}: a value that is translated in two ways")
     found.pop("", None)

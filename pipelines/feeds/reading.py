@@ -29,6 +29,7 @@ from pipelines.feeds.marks import REJECT_ID, Columns, unmarked_line
 from pipelines.feeds.names import named_columns, position
 from pipelines.feeds.opening import DAMAGED, GZIP_DAMAGED, NAME_THE_ENCODING, open_text
 from pipelines.feeds.schema import FeedFile
+from pipelines.feeds.texts import composed
 
 CHUNK = 5_000
 CHUNK_SIZE = 16 << 20
@@ -193,7 +194,7 @@ class Reader:
                 self.counted.header = before + lines
                 if fault := unreadable(raw):
                     raise Unreadable(f"{self.name}: the header has {fault.message}")
-                return self._own_header([cell.strip() for cell in cells], raw)
+                return self._own_header([composed(cell.strip()) for cell in cells], raw)
         except csv.Error:
             raise Unreadable(
                 f"{self.name}: the {'first line' if not skip else 'header'} is no CSV header; {_NOT_ROWS}"

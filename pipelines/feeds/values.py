@@ -12,6 +12,7 @@ from pipelines.feeds.columns import Fault
 from pipelines.feeds.numbers import Numbers
 from pipelines.feeds.rows import Cells, Rows, array, single
 from pipelines.feeds.schema import Crosswalk, Test, Value
+from pipelines.feeds.texts import composed
 
 
 class Means(NamedTuple):
@@ -36,7 +37,7 @@ def _finished(value: Value, cells: Cells, means: Means) -> Cells:
     if value.crosswalk:
         missing = Fault("FEED-FILE-06", f"no entry in the crosswalk {value.crosswalk.name}")
         table = means.crosswalks[value.crosswalk]
-        cells = each_distinct(cells, lambda text: table.get(text.strip(), missing))
+        cells = each_distinct(cells, lambda text: table.get(composed(text.strip()), missing))
     if value.scale is not None:
         scale = value.scale
         cells = each_distinct(cells, lambda text: means.numbers.scaled(text, scale))
@@ -47,7 +48,7 @@ def _finished(value: Value, cells: Cells, means: Means) -> Cells:
 
 def _translated(value: Value, text: str) -> str | None:
     """By the feed's values; an empty translation is no value."""
-    return value.values.get(text.strip(), text if value.otherwise is None else value.otherwise) or None
+    return value.values.get(composed(text.strip()), text if value.otherwise is None else value.otherwise) or None
 
 
 def _only(cells: Cells, wanted: NDArray[np.bool_]) -> Cells:
@@ -150,7 +151,7 @@ def all_true(rows: Rows, tests: Mapping[str, Test]) -> NDArray[np.bool_]:
 
 
 def _holds(test: Test, text: str | None) -> bool:
-    text = text.strip() if isinstance(text, str) else None
+    text = composed(text.strip()) if isinstance(text, str) else None
     if test.present is not None and test.present != (text is not None):
         return False
     if test.is_ and text not in test.is_:

@@ -22,6 +22,7 @@ from pipelines.feeds.answers import (
 from pipelines.feeds.columns import Column, Fault, number
 from pipelines.feeds.numbers import Numbers
 from pipelines.feeds.record import Around, Built, Found, Kind, Values
+from pipelines.feeds.texts import composed
 
 BY_ROW = ("question", "answer_code", "answer_text", "answer_number")
 OF_A_RESPONSE = tuple(column for column in COLUMNS if column.name not in BY_ROW)
@@ -72,8 +73,8 @@ def _answer(text: str, by: str, question: Any | None, numbers: Numbers) -> dict[
 
 def _displayed(text: str, options: Sequence[Any]) -> dict[str, Any] | Fault:
     """The option that is displayed so, capitals aside."""
-    wanted = " ".join(text.split()).casefold()
-    found = [option for option in options if " ".join((option.display or "").split()).casefold() == wanted]
+    wanted = composed(" ".join(text.split())).casefold()
+    found = [option for option in options if composed(" ".join((option.display or "").split())).casefold() == wanted]
     if len(found) != 1:
         return SEVERAL_DISPLAYS if found else NO_DISPLAY
     return {"valueCoding": {"system": found[0].system, "code": found[0].code, "display": found[0].display}}

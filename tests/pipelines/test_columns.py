@@ -101,10 +101,16 @@ def test_an_id_is_taken_with_its_type_or_without(text: str, found: str | None) -
 
 @pytest.mark.parametrize(
     ("text", "found"),
-    [(" k 1\u00a0", "k 1"), ("\ufeffk\u200b", "k"), ("\u05d0\u200e1\u200e", "\u05d0\u200e1"), ("e\u0301", "e\u0301")],
+    [
+        (" k 1\u00a0", "k 1"),
+        ("\ufeffk\u200b", "k"),
+        ("\u05d0\u200e1\u200e", "\u05d0\u200e1"),
+        ("e\u0301", "\u00e9"),
+        ("q\u0301", "q\u0301"),
+    ],
 )
 def test_a_key_is_the_same_with_unseen_signs_around_it_and_without(text: str, found: str) -> None:
-    """FEED-FILE-09, LEDGER-08: letters of any script and combining ones stay as they are."""
+    """FEED-FILE-09, LEDGER-08: letters of any script stay; a combining sign is joined with its letter."""
     assert key(text) == found
 
 
