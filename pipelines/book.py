@@ -17,14 +17,14 @@ from pipelines.ledger import Ledger, utc_text
 from pipelines.ledger_former import intend_change, restore
 from pipelines.ledger_rejects import resubmit
 from pipelines.ledger_rows import Intent, KnownRecord, Outcome, Reason, Reject, Repeat, Sighting, SoFar
-from pipelines.ledger_tables import LANDED
+from pipelines.ledger_tables import LANDED, UNDECIDED
 from pipelines.loaded import Batch, Loaded
 from pipelines.policies import update_tasks
 from pipelines.progress import Progress
 from pipelines.sending import Result, Row
 from pipelines.settling import ahead, ids_before
 from pipelines.shared_notes import SharedNotes
-from pipelines.verdicts import UNDECIDED, Verdicts
+from pipelines.verdicts import Verdicts
 
 KEYS_A_CLOSING = 20_000
 SKIPPED = "line key patient_id source_at amount_cents".split()
@@ -190,6 +190,10 @@ class Book:
         if known := [self._intent(row) for row in rows if row.change == "again"]:
             self.ledger.intend_again(self.lease, self.source, self.resource, known)
         return rows
+
+    def confirm(self) -> None:
+        """Asks the ledger whether this load has the target still. From any thread. Raises `LeaseLost`."""
+        self.ledger.confirm(self.lease)
 
     def hold_back(self, rows: Iterable[Row]) -> None:
         """Takes intents back: these rows were not sent in this run, and keep what was known of them before."""

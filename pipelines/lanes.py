@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from pipelines.client import FhirClient
 from pipelines.lease import LeaseLost
 from pipelines.ledger_rows import Sighting
+from pipelines.ledger_tables import UNDECIDED
 from pipelines.pace import AT_ONCE, Circuit
 from pipelines.replies import NotDone, NotSent, Refused, Reply, TargetUnusable, Unknown
 from pipelines.sending import TOO_LARGE, Posted, Result, Row, dated
@@ -41,6 +42,7 @@ class Book(Protocol):
         self, intended: Sequence[Row], results: Sequence[tuple[Row, Result]], sightings: Sequence[Sighting] = ()
     ) -> None: ...
     def hold_back(self, rows: Iterable[Row]) -> None: ...
+    def confirm(self) -> None: ...
 
 
 def send_by_lanes(
@@ -93,18 +95,28 @@ class _Lanes:
         try:
             while self._start() or self.under_way or self.looks:
                 self._finish()
-        except LeaseLost:
-            self.intended.clear()  # another loader settles them by now
-            raise
         finally:
             while self.under_way:
                 self._finish()
+            self._conclude()
+        return self.unusable
+
+    def _conclude(self) -> None:
+        """Writes down what came, and takes back what was intended and not sent. Raises `LeaseLost`."""
+        try:
+            self.book.confirm()
             self._write_down([])
             self.book.hold_back(self.intended)
-        return self.unusable
+        except LeaseLost:
+            # Who took over settles what is open: of these rows only facts are ours to write.
+            self.done = [(row, result) for row, result in self.done if result.state not in UNDECIDED]
+            self._write_down([])
+            raise
 
     def _start(self) -> bool:
         """Sends what may go now and writes down what has come; whether anything went, or the target was waited for."""
+        if self.intended:
+            self.book.confirm()  # since their commit so much time may have passed that another loader took over
         went = self._send()
         rows = self._next_rows()
         self._write_down(rows)
@@ -211,8 +223,11 @@ class _Lanes:
             self.queues[lane] = queue
 
 
-def post(client: FhirClient, resource_type: str, row: Row) -> Posted:
-    """One row, tried again with pauses only while it is sure that nothing was done."""
+def post(client: FhirClient, resource_type: str, row: Row, confirm: Callable[[], None] = lambda: None) -> Posted:
+    """One row, tried again with pauses only while it is sure that nothing was done.
+
+    confirm: called before it is tried again; raises `LeaseLost` when another loader took over during the pause.
+    """
     pauses, tries, body = client.patience.pauses(), 0, dated(resource_type, row).encode()
     while True:
         tries, asked = tries + 1, None
@@ -233,6 +248,10 @@ def post(client: FhirClient, resource_type: str, row: Row) -> Posted:
             state = "in_doubt" if row.intended else "planned"
             return Posted(Result(state), f"the target could not be used: {problem}, {tries} times")
         client.patience.wait(pause, asked)
+        try:
+            confirm()
+        except LeaseLost as error:
+            return Posted(Result("in_doubt"), str(error))
 
 
 def _made(reply: Reply) -> Result:

@@ -14,7 +14,7 @@ from pipelines.ledger_batches import BatchLedger
 from pipelines.ledger_rejects import named_rejects
 from pipelines.ledger_rows import Intent, KnownRecord, Outcome, Reason, Reject, Repeat, Sighting, SoFar, reject_id
 from pipelines.ledger_snapshot import Snapshot
-from pipelines.ledger_tables import AMOUNTS, COUNTS, LINE_COUNTS, OUTCOMES, ROW_STATES, LedgerError
+from pipelines.ledger_tables import AMOUNTS, COUNTS, LINE_COUNTS, OUTCOMES, ROW_STATES, UNDECIDED, LedgerError
 
 __all__ = [
     "AMOUNTS",
@@ -38,7 +38,6 @@ __all__ = [
 ]
 
 KEYS_A_QUERY = 1000
-UNDECIDED = ("planned", "sending", "in_doubt")
 
 KNOWN = """
 SELECT {columns} FROM record WHERE target = ? AND source = ? AND resource_type = ? AND key IN ({keys})

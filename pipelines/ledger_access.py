@@ -97,6 +97,11 @@ class LedgerAccess:
             self._check(connection, lease)
             yield lambda statement, rows: self._many(connection, statement, rows)
 
+    def confirm(self, lease: Lease) -> None:
+        """Raises `LeaseLost` when another loader has the target by now."""
+        with self.engine.connect() as connection:
+            self._check(connection, lease)
+
     def rows(self, query: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
         """What a query with `?` finds."""
         with self.engine.connect() as connection:

@@ -12,7 +12,6 @@ from pipelines.ledger_access import LedgerAccess
 from pipelines.ledger_rows import Sighting
 
 PATIENTS_A_QUERY = 400
-UNDECIDED = ("planned", "sending", "in_doubt")
 
 
 class Doubtful(NamedTuple):
@@ -120,7 +119,7 @@ def forget_sightings(ledger: LedgerAccess, target: str, resource_type: str) -> N
     record, sighting = t.record.c, t.sighting.c
     undecided = (
         select(record.patient_id)
-        .where(record.target == target, record.resource_type == resource_type, record.state.in_(UNDECIDED))
+        .where(record.target == target, record.resource_type == resource_type, record.state.in_(t.UNDECIDED))
         .where(record.patient_id.is_not(None))
     )
     with ledger.transaction() as connection:

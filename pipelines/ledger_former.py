@@ -12,9 +12,8 @@ from pipelines import ledger_tables as t
 from pipelines.lease import Lease
 from pipelines.ledger_access import LedgerAccess
 from pipelines.ledger_rows import Intent
-from pipelines.ledger_tables import LedgerError
+from pipelines.ledger_tables import UNDECIDED, LedgerError
 
-UNDECIDED = ("planned", "sending", "in_doubt")
 KEYS_A_QUERY = 400
 COLUMNS = [column.name for column in t.record.columns]
 OF_KEY = "target = ? AND source = ? AND resource_type = ? AND key = ?"

@@ -24,6 +24,8 @@ ROW_STATES = (
     "undone",
 )
 OUTCOMES = ("created", "adopted", "unchanged", "updated", "superseded", "skipped", "refused", "in_doubt")
+UNDECIDED = ("planned", "sending", "in_doubt")
+"""States of a row of which it is open what becomes of it."""
 LANDED = ("created", "adopted", "unchanged", "updated", "superseded", "skipped", "undone")
 """States of a row that leave nothing more to be done with it."""
 LINE_COUNTS = ("header", "lines", "not_taken", "records", "accepted", "rejected")

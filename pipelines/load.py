@@ -6,6 +6,7 @@ How rows travel is in `sending.py` (bundles) and `lanes.py` (one request a row);
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from zlib import crc32
 
 from pipelines.book import Book
@@ -56,7 +57,8 @@ def load(
 def _send_singly(book: Book, client: FhirClient) -> None:
     """The bare interface: what is in doubt from before, the rows, what has come in doubt, and the lanes it held up."""
     book.settle_doubts()
-    circuit, send = Circuit(), book.notes.posting(post) if book.notes else post
+    circuit, ours = Circuit(), partial(post, confirm=book.confirm)
+    send = book.notes.posting(ours) if book.notes else ours
     while True:
         unusable = send_by_lanes(book, client, book.batch.pace.at_once, circuit, send)
         book.loaded.unusable = unusable or book.loaded.unusable

@@ -3,11 +3,10 @@
 from pipelines.ledger import Ledger
 from pipelines.ledger_former import standing
 from pipelines.ledger_rows import KnownRecord
-from pipelines.ledger_tables import LANDED
+from pipelines.ledger_tables import LANDED, UNDECIDED
 from pipelines.loaded import Batch
 from pipelines.sending import Row
 
-UNDECIDED = ("planned", "sending", "in_doubt")
 SURELY_NOT_THERE = ("planned", "refused")
 
 

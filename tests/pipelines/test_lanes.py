@@ -1,14 +1,16 @@
 """Rows one by one: which are intended before a request is free for them, and what becomes of those never sent."""
 
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import pytest
 
-from pipelines.lanes import SPARE, send_by_lanes
+from pipelines.lanes import SPARE, post, send_by_lanes
 from pipelines.lease import LeaseLost
 from pipelines.ledger_rows import Sighting
+from pipelines.pace import Patience
+from pipelines.replies import NotSent
 from pipelines.sending import Posted, Result, Row
 
 AT_ONCE = 2
@@ -23,6 +25,7 @@ class Book:
 
     def __init__(self, resource: str, rows: int, lost_at: int | None = None) -> None:
         self.resource, self.rows, self.lost_at = resource, rows, lost_at
+        self.lost = False
         self.stopped: set[str] = set()
         self.noted: set[str] = set()
         self.writes: list[list[str]] = []
@@ -42,9 +45,14 @@ class Book:
         self, intended: Sequence[Row], results: Sequence[tuple[Row, Result]], sightings: Sequence[Sighting] = ()
     ) -> None:
         if intended and len(self.writes) == self.lost_at:
+            self.lost = True
             raise LeaseLost
         self.writes.append([row.key for row in intended])
         self.came.update((row.key, result.state) for row, result in results)
+
+    def confirm(self) -> None:
+        if self.lost:
+            raise LeaseLost
 
     def hold_back(self, rows: Iterable[Row]) -> None:
         self.held.extend(row.key for row in rows)
@@ -55,15 +63,16 @@ class Book:
 
 
 class Target:
-    """Answers no request before `go`, then each with the same."""
+    """Answers no request before `go`, then each with the same; before it answers it does `first`."""
 
-    def __init__(self, answer: Posted) -> None:
-        self.go, self.answer = threading.Event(), answer
+    def __init__(self, answer: Posted, first: Callable[[], None] = lambda: None) -> None:
+        self.go, self.answer, self.first = threading.Event(), answer, first
         self.sent: list[str] = []
 
     def __call__(self, _: Any, __: str, row: Row) -> Posted:
         self.sent.append(row.key)
         self.go.wait()
+        self.first()
         return self.answer
 
 
@@ -102,3 +111,36 @@ def test_who_lost_the_lease_leaves_what_it_intended_to_who_has_it() -> None:
         send_by_lanes(book, None, AT_ONCE, send=target)  # type: ignore[arg-type]
     assert not book.held
     assert sorted(book.came) == sorted(target.sent)
+
+
+@pytest.mark.parametrize(("answer", "facts"), [(MADE, AT_ONCE), (AWAY, 0)])
+def test_rows_intended_ahead_are_not_sent_by_who_was_silent_too_long(answer: Posted, facts: int) -> None:
+    """LEDGER-10: the process was stopped while requests were under way; another loader has settled the rest by now."""
+    book = Book("Task", 20)
+    target = Target(answer, first=lambda: setattr(book, "lost", True))
+    target.go.set()
+    with pytest.raises(LeaseLost):
+        send_by_lanes(book, None, AT_ONCE, send=target)  # type: ignore[arg-type]
+    assert len(target.sent) == AT_ONCE
+    assert len(book.intended) == AT_ONCE + SPARE
+    assert not book.held
+    assert len(book.came) == facts
+
+
+def test_a_request_is_not_tried_again_by_who_was_silent_too_long() -> None:
+    """LEDGER-10: while it paused between two attempts, another loader may have sent the row."""
+
+    class Busy:
+        patience = Patience(sleep=lambda _: None)
+        tries = 0
+
+        def create(self, *_: object) -> Any:
+            self.tries += 1
+            raise NotSent("no connection")
+
+    def confirm() -> None:
+        raise LeaseLost("another loader took over")
+
+    target = Busy()
+    posted = post(target, "Task", row(1), confirm)  # type: ignore[arg-type]
+    assert (target.tries, posted.result.state, posted.unusable) == (1, "in_doubt", "another loader took over")

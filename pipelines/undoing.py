@@ -1,0 +1,288 @@
+"""Taking a batch back where the interface allows, and loading it again: a piece of its records at a time.
+
+Each is done under the target's lease and stays on the record, as every decision by hand.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
+from itertools import islice
+from typing import Any, NamedTuple
+
+from sqlalchemy import ColumnElement, func, select
+
+from pipelines import ledger_tables as t
+from pipelines.changes import TAKEN_BACK, take_back
+from pipelines.client import NotDone, NotSent, Refused, TargetUnusable, Unknown
+from pipelines.exits import ALL_LOADED, SET_ASIDE, UNUSABLE
+from pipelines.ledger import Lease
+from pipelines.ledger_former import Former, intend_withdrawal, raise_generation, standing, undone, withdrawal_given_up
+from pipelines.ledger_tables import NotPossible
+from pipelines.pipeline import lease_of
+from pipelines.session import Session
+from pipelines.staging import Filling, stage_target, workbench
+
+ROWS_A_COMMIT = 64
+ROWS_A_PIECE = 2_000
+READS_WITHOUT_A_SWEEP = 500
+LISTED = 10_000
+"""How many rows an answer names of each kind; beyond, it counts."""
+SHOWN = 50
+THERE = ("created", "adopted", "superseded", "updated")
+LEFT = (*THERE, "in_doubt", "planned")
+
+
+class Record(NamedTuple):
+    """A record of a batch, as far as it matters here."""
+
+    source: str
+    resource_type: str
+    key: str
+    generation: int
+    batch_id: str
+    line: int
+    state: str
+    resource_id: str | None
+
+    @property
+    def name(self) -> str:
+        return f"{self.batch_id}:{self.line}"
+
+    @property
+    def resource(self) -> str:
+        return f"{self.resource_type}/{self.resource_id}"
+
+
+Piece = Sequence[Record]
+COLUMNS = [t.record.c[name] for name in Record._fields]
+
+
+def _of_batch(session: Session, batch_id: str, states: Sequence[str]) -> list[ColumnElement[bool]]:
+    record = t.record.c
+    return [record.target == session.target, record.batch_id == batch_id, record.state.in_(states)]
+
+
+def _count(session: Session, batch_id: str, states: Sequence[str]) -> int:
+    with session.ledger.engine.connect() as connection:
+        query = select(func.count()).select_from(t.record).where(*_of_batch(session, batch_id, states))
+        return int(connection.execute(query).scalar_one())
+
+
+def _pieces(session: Session, batch_id: str, states: Sequence[str]) -> Iterator[Piece]:
+    """The batch's records in these states, in the order of its lines; what becomes of those given is no matter."""
+    line = 0
+    while True:
+        query = select(*COLUMNS).where(*_of_batch(session, batch_id, states), t.record.c.line > line)
+        with session.ledger.engine.connect() as connection:
+            piece = [Record._make(row) for row in connection.execute(query.order_by("line").limit(ROWS_A_PIECE))]
+        if not piece:
+            return
+        yield piece
+        line = piece[-1].line
+
+
+def _known_batch(session: Session, batch_id: str) -> None:
+    if session.ledger.batch(session.target, batch_id) is None:
+        raise NotPossible(f"{batch_id}: no such batch at this target")
+
+
+# -- taking a batch back
+
+
+@dataclass
+class Undone:
+    """By row (`<batch>:<line>`) the resource that was (or would be) taken back, or why it was not.
+
+    Of many rows the first alone are named; taken, not_taken: how many there are.
+    """
+
+    dry_run: bool
+    taken_back: dict[str, str] = field(default_factory=dict)
+    left: dict[str, str] = field(default_factory=dict)
+    taken: int = 0
+    not_taken: int = 0
+    unusable: str | None = None
+
+    def take(self, record: Record) -> None:
+        self.taken += 1
+        if self.taken <= LISTED:
+            self.taken_back[record.name] = record.resource
+
+    def leave(self, record: Record, why: str) -> None:
+        self.not_taken += 1
+        if self.not_taken <= LISTED:
+            self.left[record.name] = why
+
+    @property
+    def exit_code(self) -> int:
+        if self.unusable:
+            return UNUSABLE
+        return SET_ASIDE if self.not_taken else ALL_LOADED
+
+    def as_json(self) -> dict[str, Any]:
+        return {**asdict(self), "exit_code": self.exit_code}
+
+    def lines(self) -> Iterator[str]:
+        word = "would be taken back" if self.dry_run else "taken back"
+        yield from _first(self.taken_back, self.taken, word)
+        yield from _first(self.left, self.not_taken, "not taken back")
+        yield f"{self.taken:,} {word}, {self.not_taken:,} not"
+        if self.unusable:
+            yield f"error: {self.unusable}"
+
+
+def _first(rows: dict[str, str], total: int, word: str) -> Iterator[str]:
+    yield from (f"{name}: {word}: {what}" for name, what in islice(rows.items(), SHOWN))
+    if total > SHOWN:
+        yield f"and {total - SHOWN:,} more {word}"
+
+
+def undo(session: Session, batch_id: str, dry_run: bool) -> Undone:
+    """Takes back what the batch made: responses to `entered-in-error`, tasks to `cancelled`; lists what cannot be."""
+    _known_batch(session, batch_id)
+    done, progress = Undone(dry_run), session.progress
+    with lease_of(session) as lease:
+        if not dry_run:
+            session.decide("undo", [batch_id])
+        progress.stage("undo", batch_id, _count(session, batch_id, LEFT))
+        for piece in _pieces(session, batch_id, LEFT):
+            for record in piece:
+                if why := _why_not(record):
+                    done.leave(record, why)
+            going = [record for record in piece if not _why_not(record)]
+            progress.advance(len(piece) - len(going))
+            for start in range(0, len(going), ROWS_A_COMMIT):
+                some = going[start : start + ROWS_A_COMMIT]
+                if dry_run:
+                    for record in some:
+                        done.take(record)
+                elif not done.unusable:
+                    _undo_some(session, lease, some, done)
+                progress.advance(len(some))
+            if done.unusable:
+                break
+        progress.end("", "stopped" if done.unusable else "done")
+    return done
+
+
+def _why_not(record: Record) -> str | None:
+    if record.state in ("in_doubt", "planned"):
+        return f"{record.state.replace('_', ' ')}"
+    if record.resource_type not in TAKEN_BACK:
+        return f"{record.resource}: the interface takes no payment back"
+    if record.state == "updated":
+        return f"{record.resource}: this batch changed it and did not make it"
+    return None
+
+
+def _waiting(session: Session, records: Piece) -> list[Former]:
+    """The versions of these records that wait to be taken back: of an earlier undo that was cut off, too."""
+    by_key = {record.key: record for record in records}
+    found = standing(session.ledger, session.target, records[0].source, records[0].resource_type, by_key)
+    return [version for version in found if version.generation == by_key[version.key].generation]
+
+
+def _undo_some(session: Session, lease: Lease, records: Piece, done: Undone) -> None:
+    kind, by_key = records[0].resource_type, {record.key: record for record in records}
+    before = {version.key for version in _waiting(session, records)}
+    intend_withdrawal(session.ledger, lease, [record[:4] for record in records if record.key not in before])
+    versions = _waiting(session, records)
+    with ThreadPoolExecutor(session.pace.at_once, "undo") as pool:
+        posted = list(pool.map(lambda v: take_back(session.connection.client, kind, str(v.resource_id)), versions))
+    withdrawn: list[Former] = []
+    for version, each in zip(versions, posted, strict=True):
+        record = by_key[version.key]
+        done.unusable = done.unusable or each.unusable
+        if each.result.state == "undone" or each.result.status == 404:
+            withdrawn.append(version)
+            done.take(record)
+        else:
+            done.leave(record, f"{record.resource}: HTTP {each.result.status or 'without an answer'}")
+    undone(session.ledger, session.target, withdrawn)
+
+
+# -- loading a batch again
+
+
+def plan_again(session: Session, batch_id: str) -> int:
+    """Makes rows that were taken back, or that are gone from the target, planned anew; how many. Raises `NotPossible`.
+
+    They go under the next generation, so that neither the ledger nor the target takes them for what they were. What an
+    undo that was cut off had not taken back stays.
+    """
+    _known_batch(session, batch_id)
+    number, progress = 0, session.progress
+    with lease_of(session) as lease:
+        progress.stage("again", batch_id, _count(session, batch_id, THERE) + _count(session, batch_id, ("undone",)))
+        for fate, piece in _to_load_again(session, batch_id, progress.advance):
+            if not number:
+                session.decide("import --again", [batch_id])
+                session.ledger.finish_batch(session.target, batch_id, "running")
+            number += raise_generation(session.ledger, lease, [record[:4] for record in piece], fate)
+        progress.end(f"{number:,} to be loaded anew")
+    if not number:
+        raise NotPossible(f"{batch_id}: nothing of it was taken back or is gone from the target")
+    return number
+
+
+def _to_load_again(
+    session: Session, batch_id: str, advance: Callable[[int], None]
+) -> Iterator[tuple[str | None, Piece]]:
+    """Pieces with the fate of their resources: what is gone from the target first, then what was taken back."""
+    try:
+        for piece in _pieces(session, batch_id, THERE):
+            _end_undo(session, piece)
+        for looked_at, gone in _gone(session, batch_id):
+            advance(looked_at)
+            if gone:
+                yield "gone", gone
+    except (NotSent, NotDone, Refused, Unknown) as error:
+        raise TargetUnusable(f"the batch could not be read from the target ({error})") from None
+    for piece in _pieces(session, batch_id, ("undone",)):
+        advance(len(piece))
+        yield None, piece
+
+
+def _end_undo(session: Session, piece: Piece) -> None:
+    """Of an undo that was cut off: what it did at the target is written down, what it did not is no more intended."""
+    if piece[0].resource_type not in TAKEN_BACK:
+        return
+    waiting, status = _waiting(session, piece), TAKEN_BACK[piece[0].resource_type]
+    read = session.connection.client.read
+    found = [read(version.resource_type, str(version.resource_id)) for version in waiting]
+    done = [v for v, body in zip(waiting, found, strict=True) if body is None or body.get("status") == status]
+    undone(session.ledger, session.target, done)
+    withdrawal_given_up(session.ledger, session.target, [version for version in waiting if version not in done])
+
+
+def _gone(session: Session, batch_id: str) -> Iterator[tuple[int, Piece]]:
+    """Pieces of those whose resource the target does not have, each with how many were looked at.
+
+    Each is asked for; of many only those that a sweep does not show.
+    """
+    many = _count(session, batch_id, THERE) > READS_WITHOUT_A_SWEEP
+    with ThreadPoolExecutor(session.pace.at_once, "look") as pool:
+
+        def is_gone(record: Record) -> bool:
+            return session.connection.client.read(record.resource_type, str(record.resource_id)) is None
+
+        for looked_at, piece in (_not_shown if many else _all)(session, batch_id):
+            answers = pool.map(is_gone, piece)
+            yield looked_at, [record for record, gone in zip(piece, answers, strict=True) if gone]
+
+
+def _all(session: Session, batch_id: str) -> Iterator[tuple[int, Piece]]:
+    for piece in _pieces(session, batch_id, THERE):
+        yield len(piece), piece
+
+
+def _not_shown(session: Session, batch_id: str) -> Iterator[tuple[int, Piece]]:
+    with workbench(session.home) as db:
+        first = next(_pieces(session, batch_id, THERE))
+        stage_target(db, session, first[0].resource_type)
+        for piece in _pieces(session, batch_id, THERE):
+            with Filling(db, "record", "n resource_id") as table:
+                for n, record in enumerate(piece):
+                    table.add((n, record.resource_id))
+            missing = "SELECT n FROM record ANTI JOIN there ON there.id = record.resource_id ORDER BY n"
+            yield len(piece), [piece[n] for (n,) in db.execute(missing).fetchall()]
