@@ -204,7 +204,8 @@ def load_run(session: Session, run: Run, validated: Validated) -> Loaded:
 def _in_words(loaded: Loaded) -> str:
     """What a load came to: rows by outcome."""
     counted = ((name, loaded.counts[name]) for name in (*OUTCOMES, "rejected"))
-    return ", ".join(f"{number:,} {name.replace('_', ' ')}" for name, number in counted if number) or "nothing to load"
+    said = ", ".join(f"{number:,} {name.replace('_', ' ')}" for name, number in counted if number)
+    return said or ("nothing loaded" if loaded.unusable else "nothing to load")
 
 
 def lease_of(session: Session) -> Lease:

@@ -133,8 +133,7 @@ def publish(home: Path, ledger: Ledger, sweep: Sweep) -> Publication:
         except BrokenTable as error:
             raise PublicationError(f"not published: {error}") from None
         except duckdb.Error as error:  # its text may hold values
-            why = disk.FULL if disk.is_full(error) else f"the tables could not be built ({type(error).__name__})"
-            raise PublicationError(why) from None
+            raise PublicationError(_why(error, folder)) from None
         finally:
             _remove_leftovers(folder)
         ledger.note_publication(
@@ -146,6 +145,14 @@ def publish(home: Path, ledger: Ledger, sweep: Sweep) -> Publication:
             software_version=version("chartferry"),
         )
     return Publication(final, page, datetime.fromisoformat(published_at), last.target, rows)
+
+
+def _why(error: duckdb.Error, folder: Path) -> str:
+    if disk.is_full(error):
+        return disk.FULL
+    if "permission denied" in str(error).lower():
+        return f"{folder}: this user may not write there"
+    return f"the tables could not be built ({type(error).__name__})"
 
 
 def _remove_leftovers(folder: Path) -> None:

@@ -52,7 +52,7 @@ class Summary:
             "target_id": self.target_id,
             "other_targets": list(self.other_targets),
             "batches": [asdict(result) for result in self.results],
-            "totals": dict(self._totals()),
+            "totals": dict(_totals(self.results)),
             "unmatched": [str(left.path) for left in self.unmatched],
             "published": str(self.published) if self.published else None,
             "tables": dict(self.tables),
@@ -83,20 +83,14 @@ class Summary:
 
     def _took_nothing(self) -> bool:
         """Whether records were set aside and none landed, as when a target is empty, or another practice's."""
-        totals = self._totals()
+        totals = _totals(result for result in self.results if result.state != "stopped")
         return not self.error and totals["rejected"] + totals["refused"] > 0 and not any(totals[n] for n in LANDED)
-
-    def _totals(self) -> Counter[str]:
-        totals: Counter[str] = Counter()
-        for result in self.results:
-            totals.update({**result.counts, "waiting": result.waiting})
-        return totals
 
     def _table(self) -> Iterable[str]:
         if not self.results:
             yield "nothing to import"
             return
-        totals = self._totals()
+        totals = _totals(self.results)
         shown = [name for name in (*COUNTED, "waiting") if totals[name] or name in ALWAYS]
         money = [name for name in AMOUNTS if totals[name]]
         rows = [["batch", "state", *shown, *money]]
@@ -106,6 +100,13 @@ class Summary:
         if len(self.results) > 1:
             rows.append(["all", "", *_cells(totals, shown, money)])
         yield from aligned([[cell.replace("_", " ") for cell in rows[0]], *rows[1:]])
+
+
+def _totals(results: Iterable[Result]) -> Counter[str]:
+    totals: Counter[str] = Counter()
+    for result in results:
+        totals.update({**result.counts, "waiting": result.waiting})
+    return totals
 
 
 def _codes(result: Result) -> Iterable[int]:

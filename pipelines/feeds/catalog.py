@@ -130,7 +130,7 @@ def is_control(file_name: str) -> bool:
 
 def load_feeds(folders: Sequence[Path] = ()) -> Catalog:
     """The user's feeds (`*.toml` in these folders, in order) and the built-in ones. Raises FeedError."""
-    own = [load_feed(path) for folder in folders for path in sorted(folder.glob("*.toml"))]
+    own = [load_feed(path) for folder in folders for path in _feed_files(folder)]
     by_name: dict[str, Feed] = {}
     for feed in own:
         if other := by_name.get(feed.name):
@@ -140,6 +140,16 @@ def load_feeds(folders: Sequence[Path] = ()) -> Catalog:
         by_name[feed.name] = feed
     builtin = [load_feed(path, builtin=True) for path in sorted(BUILTIN.glob("*.toml"))]
     return Catalog((*by_name.values(), *(feed for feed in builtin if feed.name not in by_name)))
+
+
+def _feed_files(folder: Path) -> list[Path]:
+    """A folder that is not there has none; of one that cannot be read nobody knows which exports its feeds take."""
+    try:
+        return sorted(path for path in folder.iterdir() if path.suffix == ".toml")
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise FeedError(f"{folder}: cannot be read: {error.strerror}") from None
 
 
 def load_feed(path: Path, builtin: bool = False, environ: Mapping[str, str] = os.environ) -> Feed:

@@ -492,3 +492,12 @@ def test_where_nothing_was_taken_the_target_may_lack_its_reference_data(chartfer
     target.refuse = lambda body: False
     chartferry("rejects", "retry")
     assert "nothing was taken" not in chartferry("import")[1]
+
+
+def test_of_a_file_that_was_stopped_nobody_asks_whether_the_target_has_its_patients(chartferry, home):
+    """Its control totals are what is wrong, though some of its rows are rejects."""
+    (home / "inbox" / "payments.csv").write_text("payment_id,patient_id,amount,paid_on\nk1,p1,x,2026-03-01\n")
+    (home / "inbox" / "payments.csv.control.json").write_text('{"rows": 2}')
+    _, out, _ = chartferry("import")
+    assert "control.json says 2 rows, the file has 1" in out
+    assert "nothing was taken" not in out

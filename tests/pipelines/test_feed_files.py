@@ -26,6 +26,14 @@ def written(folder: Path, text: str, name: str = "till.toml") -> Path:
     return path
 
 
+def test_a_folder_that_cannot_be_read_is_an_error_and_one_that_is_not_there_has_no_feeds(tmp_path: Path) -> None:
+    """FEED-FILE-08: which exports its feeds take is not known."""
+    assert load_feeds([tmp_path / "none"]).feeds == load_feeds().feeds
+    (tmp_path / "feeds").write_text("no folder")
+    with pytest.raises(FeedError, match=r"/feeds: cannot be read: Not a directory$"):
+        load_feeds([tmp_path / "feeds"])
+
+
 @pytest.mark.parametrize(
     ("file_name", "feed"),
     [

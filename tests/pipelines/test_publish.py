@@ -319,6 +319,17 @@ def test_no_value_shows_when_a_table_cannot_be_built(world: World) -> None:
     assert caught.value.__suppress_context__
 
 
+def test_a_folder_that_cannot_be_written_is_named(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """REPORT-25"""
+
+    def refused(*_: object) -> None:
+        raise duckdb.IOException('IO Error: Cannot open file "x": Permission denied')
+
+    monkeypatch.setattr("pipelines.publish._build", refused)
+    with pytest.raises(PublicationError, match=r"/published: this user may not write there$"):
+        world.publish()
+
+
 def test_what_a_killed_publication_left_is_removed(world: World) -> None:
     published = world.home / "published"
     (published / "parquet").mkdir(parents=True)
