@@ -5,7 +5,7 @@ from pathlib import Path
 
 from pipelines.client import TargetUnusable
 from pipelines.connections import STORE
-from pipelines.decisions import plan_again, read_by
+from pipelines.decisions import read_by
 from pipelines.dry_run import try_file
 from pipelines.ledger_rejects import settle_resubmitted
 from pipelines.ledger_tables import LedgerError, NotPossible
@@ -15,6 +15,7 @@ from pipelines.retention import retain
 from pipelines.run import Result
 from pipelines.session import Left, Session, Waiting, find_files, received_batches, unfinished, without_feed
 from pipelines.summary import Summary
+from pipelines.undoing import plan_again
 
 
 def import_paths(session: Session, paths: Sequence[Path], dry_run: bool = False) -> Summary:

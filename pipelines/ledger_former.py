@@ -188,6 +188,13 @@ def undone(ledger: LedgerAccess, target: str, versions: Iterable[Former]) -> Non
             connection.execute(undoing.values(state="undone", finished_at=ledger.now()))
 
 
+def withdrawal_given_up(ledger: LedgerAccess, target: str, versions: Iterable[Former]) -> None:
+    """The resources of these versions stay what the records have: they are no more to be taken back."""
+    with ledger.transaction() as connection:
+        for version in versions:
+            connection.execute(_fate(target, version, "kept"))
+
+
 def _columns(before: Row[Any]) -> Iterator[tuple[str, Any]]:
     return ((name, before._mapping[name]) for name in COLUMNS)
 

@@ -93,7 +93,7 @@ def doubts_resend(options: Options, name: str, why: str | None, insecure: bool, 
 @click.pass_obj
 def undo(options: Options, batch: str, dry_run: bool, why: str | None, insecure: bool, as_json: bool) -> int:
     """Takes a batch back where the interface allows: responses and tasks. Lists payments, which cannot be."""
-    from pipelines.decisions import undo as undo_batch
+    from pipelines.undoing import undo as undo_batch
 
     return at_target(options, insecure, as_json, lambda session: undo_batch(session, batch, dry_run), why)
 

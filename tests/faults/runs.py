@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from fhir_service.interface.site import Site
 from pipelines.client import FhirClient
 from pipelines.connections import Connection
-from pipelines.decisions import accept, resend, resolve, undo
+from pipelines.decisions import accept, resend, resolve
 from pipelines.feeds.catalog import load_feeds
 from pipelines.ledger import Ledger
 from pipelines.ledger_doubts import Doubtful, doubtful
@@ -26,6 +26,7 @@ from pipelines.pipeline import import_file
 from pipelines.replies import TargetUnusable
 from pipelines.session import Session, feed_folders_of, find_files, prepare_home, unfinished
 from pipelines.tokens import Credentials
+from pipelines.undoing import undo
 from pipelines.verify import verify_target
 from tests.faults.proxy import MOMENTS, OPERATIONS, Fault, Proxy
 from tests.faults.service import Target, serving

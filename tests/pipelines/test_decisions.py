@@ -2,9 +2,11 @@
 
 import json
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
+from pipelines.exits import INTERRUPTED
 from pipelines.ledger import Ledger
 from pipelines.who import user_name
 from tests.commands import totals_close
@@ -131,6 +133,54 @@ def test_undo_takes_tasks_back_and_again_loads_them_anew(home, target, asked, ch
     assert code == 4
     assert "nothing of it was taken back" in err
     assert [each[:2] for each in decisions(home)] == [("undo", batch), ("undo", batch), ("import --again", batch)]
+
+
+def test_a_batch_is_taken_back_and_loaded_again_a_piece_at_a_time(home, target, asked, chartferry, monkeypatch):
+    """CLI-CMD-10, CLI-CMD-18: memory does not grow with the batch; of many rows the first are named, all counted."""
+    for name, number in {"ROWS_A_COMMIT": 2, "ROWS_A_PIECE": 3, "READS_WITHOUT_A_SWEEP": 1, "LISTED": 4}.items():
+        monkeypatch.setattr(f"pipelines.undoing.{name}", number)
+    monkeypatch.setattr("pipelines.undoing.SHOWN", 1)
+    tasks(home, *(f"k{number}" for number in range(10)))
+    batch = asked("import")["batches"][0]["batch_id"]
+    found = asked("undo", batch, "--dry-run")
+    assert (found["taken"], len(found["taken_back"])) == (10, 4)
+    found = asked("undo", batch)
+    assert (found["taken"], list(found["taken_back"])) == (10, [f"{batch}:{line}" for line in range(2, 6)])
+    assert {body["status"] for body in target.of("Task")} == {"cancelled"}
+    code, out, err = chartferry("import", "--again", batch)
+    assert (code, "again done, 10 rows" in err, "10 to be loaded anew" in err) == (0, True, True), out + err
+    anew = [name for name, body in target.stored.items() if body["status"] == "requested"]
+    assert len(anew) == 10
+    for name in anew[:4]:
+        del target.stored[name]
+    found = asked("import", "--again", batch)
+    assert found["totals"]["created"] == 4
+    assert asked("verify")["differences"] == []
+    out = chartferry("undo", batch)[1]
+    assert f"{batch}:2: taken back: Task/" in out
+    assert "and 9 more taken back\n10 taken back, 0 not" in out
+
+
+def test_what_an_undo_that_was_cut_off_had_not_done_stays_when_the_batch_is_loaded_again(
+    home, target, asked, chartferry, monkeypatch
+):
+    """CLI-CMD-10, CLI-CMD-18: the target tells what it had done."""
+    tasks(home, "k1", "k2", "k3")
+    batch = asked("import")["batches"][0]["batch_id"]
+    with monkeypatch.context() as patched:
+        patched.setattr("pipelines.undoing.undone", Mock(side_effect=KeyboardInterrupt))
+        assert chartferry("undo", batch)[0] == INTERRUPTED
+    kept = next(body for body in target.of("Task") if body["description"] == "call k2")
+    kept["status"] = "requested"
+    assert asked("import", "--again", batch)["totals"]["created"] == 2
+    assert sorted((body["description"], body["status"]) for body in target.of("Task")) == [
+        ("call k1", "cancelled"),
+        ("call k1", "requested"),
+        ("call k2", "requested"),
+        ("call k3", "cancelled"),
+        ("call k3", "requested"),
+    ]
+    assert asked("verify")["differences"] == []
 
 
 def test_undo_lists_payments_as_not_to_be_taken_back(home, target, asked, chartferry):
