@@ -88,7 +88,8 @@ class Summary:
 
     def _table(self) -> Iterable[str]:
         if not self.results:
-            yield "nothing to import"
+            if not self.error:
+                yield "nothing to import"
             return
         totals = _totals(self.results)
         shown = [name for name in (*COUNTED, "waiting") if totals[name] or name in ALWAYS]

@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from pipelines.summary import Summary
 from pipelines.throwaway import remove_abandoned, workspace
 
 TEXT = "payment_id,patient_id,amount,paid_on,claim_id\nk1,p1,1.00,2026-03-01,\n"
@@ -52,3 +53,10 @@ def test_a_workspace_in_use_is_left_alone(tmp_path):
         remove_abandoned([tmp_path])
         assert inner.exists()
     assert not inner.exists()
+
+
+def test_an_import_that_an_error_ended_does_not_say_that_there_was_nothing_to_import():
+    """The error alone is what became of it."""
+    assert "nothing to import" in list(Summary("a target", "x").lines())
+    said = list(Summary("a target", "x", error="another loader took over").lines())
+    assert said == ["target: a target", "error: another loader took over"]
