@@ -19,9 +19,10 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from fhir_service.admin import routes
 from fhir_service.app import create_app
 from fhir_service.door import Door
+from fhir_service.ids import new_id
 from fhir_service.interface.datatypes import dump_json
 from fhir_service.interface.outcomes import INVALID, FhirError, outcome_of
-from fhir_service.service import Service, uuid4
+from fhir_service.service import Service
 from fhir_service.settings import Settings
 
 # Seconds for what is under way when the end is asked for. A client that sends no more does not hold the service.
@@ -153,7 +154,7 @@ class _Protocol(HttpToolsProtocol):
     def send_400_response(self, msg: str) -> None:
         body = dump_json(outcome_of(FhirError(INVALID, msg)))
         lines = ("HTTP/1.1 400 Bad Request", "content-type: application/json", f"content-length: {len(body)}")
-        more = (f"x-correlation-id: {uuid4()}", "connection: close", "", "")
+        more = (f"x-correlation-id: {new_id()}", "connection: close", "", "")
         self.transport.write("\r\n".join([*lines, *more]).encode() + body)
         self.transport.close()
 

@@ -138,9 +138,10 @@ class Writer:
                 return
             if isinstance(work, _Transaction):
                 self._transaction(work)
-                continue
-            group, held = self._group(work)
-            self._write(group)
+            else:
+                group, held = self._group(work)
+                self._write(group)
+            self._settle()
 
     def _group(self, first: _Waiting) -> tuple[list[_Waiting], _Waiting | _Transaction | None]:
         """What is waiting, up to the bounds in number and bytes; and what was taken but does not belong."""
@@ -199,6 +200,13 @@ class Writer:
             count = len(waiting.entries)
             waiting.future.set_result(results[:count])
             results = results[count:]
+
+    def _settle(self) -> None:
+        """What was answered is stored already: a failure here changes nothing for it."""
+        try:
+            self._store.dialect.settle(self._store.engine)
+        except Exception as error:  # noqa: BLE001 - the thread goes on
+            log.error("the store was not settled: %s", type(error).__name__)  # noqa: TRY400
 
     def _patiently(self, work: Callable[[], T]) -> T:
         """Does what stores nothing when it fails, and again after failures that may pass."""

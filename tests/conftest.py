@@ -15,10 +15,11 @@ import httpx
 import pytest
 import uvicorn
 
+from fhir_service import ids
 from fhir_service.app import create_app
 from fhir_service.reference import load
 from fhir_service.serve import _Protocol
-from fhir_service.service import Service, utc_now, uuid4
+from fhir_service.service import Service, utc_now
 from fhir_service.settings import Settings
 from tests.postgres import NoPostgres, Postgres, running_server
 
@@ -40,7 +41,7 @@ def running(
     folder: Path,
     world: Path | None = WORLD,
     clock: Callable[[], datetime] = utc_now,
-    new_id: Callable[[], str] = uuid4,
+    new_id: Callable[[], str] = ids.new_id,
     **settings: object,
 ) -> Iterator[Running]:
     """A service over a new store in `folder`, with reference data from `world`."""

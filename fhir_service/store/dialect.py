@@ -44,6 +44,9 @@ class Dialect(Protocol):
     def append(self, connection: Connection, table: Table, rows: Sequence[Row], columns: Sequence[str]) -> None:
         """Appends rows whose values stand in the order of `columns`, within the connection's transaction."""
 
+    def settle(self, engine: Engine) -> None:
+        """Between two batches, after the answers: does what the database has put off, if it is time."""
+
     def change(self, connection: Connection, table: Table, rows: Sequence[Row], columns: Sequence[str]) -> None:
         """Changes rows by their key, the first of `columns`; the others are set. One statement."""
 

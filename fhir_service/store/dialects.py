@@ -3,6 +3,7 @@
 import os
 import re
 import shutil
+from collections import Counter
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,13 @@ class StoreBusy(Exception):
 HOMES_OWN = "service.duckdb"
 """What the store in a home folder is called."""
 _LARGEST_LOG = "128MB"
-"""What commits may leave in the log before it is worked into the file, which takes longer the larger the store is."""
+"""What commits may leave in the log before it is worked into the file, whatever else is so."""
+_GROUP = 122_880
+"""Rows in a full row group of DuckDB."""
+_MOST_ADDED = _GROUP - 2_000
+"""How many rows of a table are worked into the file at once, give or take a batch: just under a row group. Each time
+makes row groups of its own; where some are far from full, DuckDB writes all near them again, to join them.
+"""
 
 
 class DuckDb:
@@ -41,6 +48,7 @@ class DuckDb:
     def __init__(self, path: Path, memory_limit: str) -> None:
         self._path = path
         self._digests: dict[str, Digests] = {}
+        self._added: Counter[str] = Counter()
         self._spill = path.parent / f".{path.name}.spill"
         threads = os.cpu_count() or 2
         self._config = {
@@ -122,9 +130,17 @@ class DuckDb:
         if digests := self._digests.get(table.name):
             place = columns.index("digest")
             digests.add([row[place] for row in rows])
+        self._added[table.name] += len(rows)
         appender = _raw(connection).appender(table.name, columns=list(columns))
         appender.append_rows(rows)
         appender.flush()
+
+    def settle(self, engine: Engine) -> None:
+        if max(self._added.values(), default=0) < _MOST_ADDED:
+            return
+        self._added.clear()
+        with engine.connect() as connection:
+            _raw(connection).execute("CHECKPOINT")
 
     def change(self, connection: Connection, table: Table, rows: Sequence[Row], columns: Sequence[str]) -> None:
         types = [_TYPES[type(table.c[name].type).__name__] for name in columns]

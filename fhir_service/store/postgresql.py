@@ -121,6 +121,9 @@ class PostgreSql:
             for row in rows:
                 copy.write_row(row)
 
+    def settle(self, _engine: Engine) -> None:
+        """The server does it by itself."""
+
     def change(self, connection: Connection, table: Table, rows: Sequence[Row], columns: Sequence[str]) -> None:
         types = [_TYPES[type(table.c[name].type).__name__] for name in columns]
         arrays = ", ".join(f"unnest(%b::{kind}[]) AS {name}" for name, kind in zip(columns, types, strict=True))

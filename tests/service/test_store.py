@@ -11,10 +11,11 @@ from fhir_service.__main__ import main
 from fhir_service.checks import check_store
 from fhir_service.service import Service
 from fhir_service.settings import Settings
+from fhir_service.store import dialects
 from fhir_service.store.ddl import ddl
 from fhir_service.store.migrations import StoreVersion, migrate
 from fhir_service.store.store import Store
-from fhir_service.store.tables import STORE
+from fhir_service.store.tables import DOCUMENT, STORE
 from tests.conftest import Running
 from tests.service.test_writer import task, total
 
@@ -92,3 +93,27 @@ def test_a_copy_made_while_the_service_writes_is_a_whole_store(fresh_service: Ru
         assert [finding for finding in check_store(copy.store, copy.site) if not finding.notice] == []
     finally:
         copy.close()
+
+
+def test_the_log_is_worked_into_the_file_when_as_many_rows_were_added_as_stand_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between two batches, once; a failure of it costs no write."""
+    monkeypatch.setattr(dialects, "_MOST_ADDED", 3)
+    log = tmp_path / "s.duckdb.wal"
+    service = Service.open(Settings(str(tmp_path / "s.duckdb")))
+    row, columns = ("1", "text/plain", ""), ("report", "content_type", "data", "position")
+
+    def add(number: int) -> bool:
+        """Adds a row; whether a log is left once the writer has rested."""
+        rows = [(*row, number)]
+        service.writer.transact(lambda connection: service.store.dialect.append(connection, DOCUMENT, rows, columns))
+        service.writer.transact(lambda _: None)
+        return log.exists() and log.stat().st_size > 0
+
+    assert [add(number) for number in range(4)] == [True, True, False, True]
+    with monkeypatch.context() as broken:
+        broken.setattr(service.store.dialect, "settle", lambda _: 1 / 0)
+        add(4)
+    assert add(5) is False
+    service.close()
