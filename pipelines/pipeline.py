@@ -27,7 +27,7 @@ from pipelines.load import Batch, Loaded, load
 from pipelines.manifest import QUESTIONNAIRES, rules_version, software_version, write_manifest
 from pipelines.progress import Progress
 from pipelines.publish import Publication, publish
-from pipelines.receive import receive
+from pipelines.receive import check_copy, receive
 from pipelines.report import RESOURCE, sweep
 from pipelines.run import Result, Run
 from pipelines.session import Session, Waiting, reading
@@ -133,6 +133,7 @@ def validate_run(session: Session, run: Run) -> Validated:
     """The validate stage, and its rejects in the ledger. Raises `Unreadable`, `TargetUnusable`."""
     progress = session.progress
     progress.stage("validate", run.received.batch_id)
+    check_copy(run.received)
     done = 0
 
     def advance(records: int) -> None:

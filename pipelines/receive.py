@@ -45,6 +45,20 @@ def receive(path: Path, feed: Feed, home: Path, now: datetime | None = None) -> 
     return Received(batch_id, sha256, target, name, size, now)
 
 
+def check_copy(received: Received) -> None:
+    """Raises Unreadable when the copy in the batch is not the file that came, under whose name its rows would go."""
+    try:
+        with received.path_in_batch.open("rb") as copy:
+            same = hashlib.file_digest(copy, "sha256").hexdigest() == received.sha256
+    except OSError as error:
+        raise Unreadable(f"{received.file_name}: cannot be read: {error.strerror or type(error).__name__}") from None
+    if not same:
+        raise Unreadable(
+            f"{received.file_name}: the copy in its batch was changed since it was received: put the file itself into"
+            " the inbox once more"
+        )
+
+
 def _copy(path: Path, to: Path) -> tuple[str, int]:
     """Copies a file and hashes it on the way."""
     digest, size = hashlib.sha256(), 0

@@ -132,3 +132,22 @@ def test_a_pipe_is_never_opened(tmp_path):
     matched, left = find_files([tmp_path], load_feeds([]))
     assert [waiting.path.name for waiting in matched] == ["payments-1.csv"]
     assert [each.path.name for each in left] == ["payments-pipe.csv"]
+
+
+def test_a_copy_that_was_changed_in_its_batch_is_not_loaded_and_the_file_itself_mends_it(chartferry, home, target):
+    """STATE-HOME-03: a batch is the bytes that it is named by, also when its run ended early."""
+    whole = HEADER + "k1,p1,1.00,2026-03-01,\n"
+    target.faults = ["forbidden"] * 100
+    (home / "inbox" / "payments.csv").write_text(whole)
+    assert chartferry("import")[0] == 6
+    target.faults = []
+    [copy] = home.glob("batches/payments-*/source/payments.csv")
+    copy.write_text(whole.replace("1.00", "999.00"))
+    code, out, _ = chartferry("import")
+    assert code == 4
+    assert "the copy in its batch was changed since it was received: put the file itself into the inbox" in out
+    assert target.of("PaymentNotice") == []
+    (home / "inbox" / "payments.csv").write_text(whole)
+    assert chartferry("import")[0] == 0
+    assert [body["amount"]["value"] for body in target.of("PaymentNotice")] == [1.0]
+    assert chartferry("verify")[0] == 0
