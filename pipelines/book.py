@@ -5,6 +5,7 @@ How rows travel is not here: senders take rows from the book and bring their res
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 import pyarrow.parquet as pq
 
@@ -119,7 +120,7 @@ class Book:
         reason = Reason("LEDGER-08", None, None, "the key is known with other content", False)
         for row in rows:
             self.loaded.add("rejected", row.amount_cents)
-        self._reject([self._rejected(row, "rule", reason) for row in rows])
+        self._reject([self._rejected(row, "rule", [reason]) for row in rows])
         self.progress.advance(len(rows))
 
     def note_answers(self) -> None:
@@ -216,7 +217,7 @@ class Book:
         if back:
             restore(self.ledger, *of, back)
             self._note([_repeat(row, "refused", None) for row, _ in results if row.key in back])
-        self._reject([self._rejected(row, "load", _reason(r)) for row, r in results if r.state == "refused"])
+        self._reject([self._rejected(row, "load", _reasons(r)) for row, r in results if r.state == "refused"])
         known_now = [(row, r) for row, r in results if row.elsewhere and r.state not in UNDECIDED and not row.change]
         self._note([_repeat(row, _elsewhere(r.state), r.resource_id) for row, r in known_now])
         self.progress.advance(len(results))
@@ -295,10 +296,10 @@ class Book:
             None if row.intended else row.first_attempt_at,
         )
 
-    def _rejected(self, row: Row, stage: str, reason: Reason) -> Reject:
+    def _rejected(self, row: Row, stage: str, reasons: Sequence[Reason]) -> Reject:
         self.answers.still_wrong(row.line)
         about = (row.patient_id, row.source_at, row.amount_cents)
-        return Reject(row.line, row.lines, row.key, stage, *about, [reason], self.answers.of_line(row.line))
+        return Reject(row.line, row.lines, row.key, stage, *about, reasons, self.answers.of_line(row.line))
 
     def _note(self, repeats: list[Repeat]) -> None:
         if repeats:
@@ -306,7 +307,8 @@ class Book:
 
     def _reject(self, rejects: list[Reject]) -> None:
         if rejects:
-            self.loaded.reasons.update(reason.rule_id for reject in rejects for reason in reject.reasons)
+            for reject in rejects:
+                self.loaded.reasons.update({reason.rule_id for reason in reject.reasons})
             self.ledger.reject(self.batch.target, self.source, self.resource, self.batch.batch_id, rejects)
 
 
@@ -324,9 +326,13 @@ def _elsewhere(state: str) -> str:
     return "unchanged" if state in LANDED else state
 
 
-def _reason(result: Result) -> Reason:
-    """A refusal in the target's own words: its code as the rule, its text and diagnostics as the sentence."""
-    issue = result.outcome or {}
+def _reasons(result: Result) -> list[Reason]:
+    """A refusal in the target's own words."""
+    return [_reason(result, issue) for issue in (result.outcome or {}, *result.others)]
+
+
+def _reason(result: Result, issue: dict[str, Any]) -> Reason:
+    """An issue: its code as the rule, its text and diagnostics as the sentence."""
     words = [str(issue[name]) for name in ("text", "diagnostics") if issue.get(name)]
     expression = issue.get("expression")
     return Reason(

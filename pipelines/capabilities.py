@@ -8,6 +8,7 @@ class Capabilities(NamedTuple):
 
     batch: bool = False
     conditional: frozenset[str] = frozenset()
+    validates: frozenset[str] = frozenset()
     store_id: str | None = None
     url: str | None = None
     software: str | None = None
@@ -28,6 +29,11 @@ def capabilities_of(statement: dict[str, Any]) -> Capabilities:
             str(resource.get("type"))
             for resource in _objects(rest.get("resource"))
             if resource.get("conditionalCreate") is True
+        ),
+        validates=frozenset(
+            str(resource.get("type"))
+            for resource in _objects(rest.get("resource"))
+            if any(operation.get("name") == "validate" for operation in _objects(resource.get("operation")))
         ),
         store_id=named if named.startswith("urn:uuid:") else None,
         url=_text(about.get("url")),

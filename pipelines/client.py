@@ -18,6 +18,7 @@ from pipelines.replies import (
     Reply,
     TargetUnusable,
     Unknown,
+    all_issues,
     body_of,
     first_issue,
     http_date,
@@ -183,6 +184,11 @@ class FhirClient:
             return {}
         return found
 
+    def validate(self, resource_type: str, body: str | bytes) -> list[dict[str, Any]]:
+        """What the target would say of a create, all of it; nothing is stored. Raises as `get` does."""
+        address = f"{self.base_url}/{resource_type}/$validate"
+        return all_issues(body_of(self._patiently(address, "POST", JSON_BODY, body)))
+
     def pages(self, resource_type: str, params: dict[str, str] | None = None) -> Iterator[dict[str, Any]]:
         """The bundles of a search, by following `next` links only; raises `Unknown` when they lead in a circle."""
         path: str | None = f"/{resource_type}?{urlencode({'_count': str(PAGE), **(params or {})})}"
@@ -232,12 +238,14 @@ class FhirClient:
             raise Unknown("a link leads to another host")
         return path
 
-    def _patiently(self, url: str) -> httpx.Response:
+    def _patiently(
+        self, url: str, method: str = "GET", headers: dict[str, str] = JSON, body: str | bytes | None = None
+    ) -> httpx.Response:
         """A read, again after a pause while the target is away, busy or unclear."""
         for pause in self.patience.pauses():
             asked = None
             try:
-                answer = self._send("GET", url, JSON)
+                answer = self._send(method, url, headers, body)
                 if answer.status_code not in TRY_AGAIN:
                     return answer
                 asked = retry_after(answer)
@@ -246,7 +254,7 @@ class FhirClient:
             except Unknown:
                 pass
             self.patience.wait(pause, asked)
-        return self._send("GET", url, JSON)
+        return self._send(method, url, headers, body)
 
     def _send(self, method: str, url: str, headers: dict[str, str], body: str | bytes | None = None) -> httpx.Response:
         """One request with a token; after a 401 once more with a new one (a 401 surely did nothing)."""

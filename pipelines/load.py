@@ -23,6 +23,7 @@ from pipelines.policies import take_back_superseded
 from pipelines.progress import Progress
 from pipelines.sending import BundleSender, Identity, Result, Row, Sent
 from pipelines.shared_notes import Sender, SharedNotes
+from pipelines.why import Why
 
 ROWS_A_BUNDLE = 500
 LINES = 4
@@ -48,17 +49,17 @@ def load(
     book.note_answers()
     book.note_skipped()
     with seldom():
-        (_send_bundles if safe else _send_singly)(book, client)
+        (_send_bundles if safe else _send_singly)(book, client, Why(client, capabilities, book.resource))
     take_back_superseded(book)
     book.close_answered(book.answers.done())
     return book.loaded
 
 
-def _send_singly(book: Book, client: FhirClient) -> None:
+def _send_singly(book: Book, client: FhirClient, why: Why) -> None:
     """The bare interface: what is in doubt from before, the rows, what has come in doubt, and the lanes it held up."""
     book.settle_doubts()
-    circuit, ours = Circuit(), partial(post, confirm=book.confirm)
-    send = book.notes.posting(ours) if book.notes else ours
+    circuit, send = Circuit(), why.posting(partial(post, confirm=book.confirm))
+    send = book.notes.posting(send) if book.notes else send
     while True:
         unusable = send_by_lanes(book, client, book.batch.pace.at_once, circuit, send)
         book.loaded.unusable = unusable or book.loaded.unusable
@@ -71,10 +72,10 @@ def _send_singly(book: Book, client: FhirClient) -> None:
     forget_sightings(book.ledger, book.batch.target, book.resource)
 
 
-def _send_bundles(book: Book, client: FhirClient) -> None:
+def _send_bundles(book: Book, client: FhirClient, why: Why) -> None:
     """A bundle under way on each line, while the next round is encoded and intended."""
     with ThreadPoolExecutor(LINES, "bundle") as lines, ThreadPoolExecutor(READERS, "read back") as readers:
-        sender: Sender = BundleSender(client, Identity(book.source, book.resource), readers.map)
+        sender: Sender = BundleSender(client, Identity(book.source, book.resource), readers.map, why.whole)
         sender = book.notes.sending(sender, readers.map) if book.notes else sender
         _Lines(book, lambda rows: lines.submit(sender.send, rows)).carry(rounds(dealt(book.rows_to_send())))
 

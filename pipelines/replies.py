@@ -82,13 +82,22 @@ def first_issue(body: Any) -> dict[str, Any] | None:
     if not isinstance(body, dict) or body.get("resourceType") != "OperationOutcome":
         return None
     issues = body.get("issue")
-    first = issues[0] if isinstance(issues, list) and issues and isinstance(issues[0], dict) else {}
-    details = first.get("details")
-    expressions = first.get("expression")
+    return _issue(issues[0] if isinstance(issues, list) and issues and isinstance(issues[0], dict) else {})
+
+
+def all_issues(body: Any) -> list[dict[str, Any]]:
+    """All issues of an OperationOutcome, each also with its `severity`; none for anything else."""
+    issues = body.get("issue") if isinstance(body, dict) and body.get("resourceType") == "OperationOutcome" else None
+    found = [each for each in issues if isinstance(each, dict)] if isinstance(issues, list) else []
+    return [{**_issue(each), "severity": each.get("severity")} for each in found]
+
+
+def _issue(said: dict[str, Any]) -> dict[str, Any]:
+    details, expressions = said.get("details"), said.get("expression")
     return {
-        "code": first.get("code"),
+        "code": said.get("code"),
         "text": details.get("text") if isinstance(details, dict) else None,
-        "diagnostics": first.get("diagnostics"),
+        "diagnostics": said.get("diagnostics"),
         "expression": expressions[0] if isinstance(expressions, list) and expressions else None,
     }
 

@@ -60,12 +60,13 @@ class Row(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What came of a row: `state` of the ledger; `outcome` the first issue when it was refused."""
+    """What came of a row: `state` of the ledger; `outcome` the first issue when it was refused, `others` the rest."""
 
     state: str
     resource_id: str | None = None
     status: int | None = None
     outcome: dict[str, Any] | None = None
+    others: tuple[dict[str, Any], ...] = ()
 
 
 class Posted(NamedTuple):
@@ -151,16 +152,28 @@ class Sizes:
 class BundleSender:
     """Sends bundles of rows. `read_all` runs reads side by side (a thread pool's map).
 
+    whole: the result of a refused row with all its reasons, given the body as it was sent.
     What was too large for the target (413) is remembered: later bundles go in parts that it takes.
     """
 
-    def __init__(self, client: FhirClient, identity: Identity, read_all: Callable[..., Any] = map) -> None:
-        self._client, self._identity, self._read_all = client, identity, read_all
+    def __init__(
+        self,
+        client: FhirClient,
+        identity: Identity,
+        read_all: Callable[..., Any] = map,
+        whole: Callable[[Result, str], Result] = lambda result, _: result,
+    ) -> None:
+        self._client, self._identity, self._read_all, self._whole = client, identity, read_all, whole
         self._sizes = Sizes()
 
     def send(self, rows: Sequence[Row]) -> Sent:
         """Sends the rows, again and again within bounds until each is known. Raises nothing of the target's doing."""
-        return _Sending(self._client, self._identity, self._read_all, self._sizes, rows).run()
+        sending = _Sending(self._client, self._identity, self._read_all, self._sizes, rows)
+        sent = sending.run()
+        refused = [at for at, result in sent.results.items() if result.state == "refused" and not sent.unusable]
+        whole = self._read_all(lambda at: self._whole(sent.results[at], sending.entries[at][0]), refused)
+        sent.results.update(zip(refused, list(whole), strict=True))
+        return sent
 
 
 class Left(NamedTuple):

@@ -7,7 +7,7 @@ import json
 import threading
 import uuid
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -36,11 +36,16 @@ class Said(NamedTuple):
 
 
 class FakeTarget:
-    """`faults` holds the names of faults for the next writes; `refuse` tells which bodies get a 422."""
+    """`faults` holds the names of faults for the next writes; `refuse` tells which bodies get a 422.
+
+    `validate`, where it is offered: what it finds in a body, as diagnostics.
+    """
 
     def __init__(self, additions=True, limit=None):
         self.additions, self.limit = additions, limit
         self.faults, self.refuse = [], lambda body: False
+        self.validate: Callable[[Any], Sequence[str] | None] | None = None
+        self.validated = 0
         self.stored, self.identified = {}, {}
         self.lock = threading.Lock()
         self.writes, self.sizes, self.tokens, self.reads = 0, [], 0, 0
@@ -119,6 +124,8 @@ class Handler(BaseHTTPRequestHandler):
         path, target = urlsplit(self.path), self.target
         if path.path == "/metadata":
             rest = {"resource": [{"type": t, "conditionalCreate": target.additions} for t in BATCHED]}
+            if target.validate:
+                rest["resource"] = [each | {"operation": [{"name": "validate"}]} for each in rest["resource"]]
             if target.additions:
                 rest["interaction"] = [{"code": "batch"}]
             about = {"description": "urn:uuid:fake", "url": target.url} if target.additions else {}
@@ -152,8 +159,10 @@ class Handler(BaseHTTPRequestHandler):
             return self.answer(200, {"access_token": token, "token_type": "Bearer", "expires_in": 36000})
         if not self.allowed():
             return None
-        target.writes += 1
         body = json.loads(content)
+        if self.path.endswith("/$validate"):
+            return self.validation(body)
+        target.writes += 1
         fault = target.faults.pop(0) if target.faults else ""
         if isinstance(fault, Said):
             return self.fault_said(body, fault)
@@ -220,6 +229,15 @@ class Handler(BaseHTTPRequestHandler):
             return self.hang_up()
         shown = answers[: len(answers) - missing]
         return self.answer(200, {"resourceType": "Bundle", "type": "batch-response", "entry": shown}, cut=cut)
+
+    def validation(self, body):
+        target = self.target
+        target.validated += 1
+        found = target.validate(body) if target.validate else None
+        if found is None:
+            return self.answer(500, outcome("exception"))
+        issues = [outcome("business-rule", diagnostics=each)["issue"][0] for each in found]
+        return self.answer(200, {"resourceType": "OperationOutcome", "issue": [*issues, {"severity": "information"}]})
 
     def hang_up(self):
         self.close_connection = True

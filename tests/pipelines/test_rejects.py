@@ -319,6 +319,39 @@ def test_a_row_in_doubt_keeps_its_reject_on_the_way_until_it_is_settled(practice
     assert practice.created() == ["k7"]
 
 
+@pytest.mark.parametrize("additions", [True, False], ids=["bundles", "bare"])
+def test_a_refused_row_has_all_reasons_where_the_target_offers_validate(additions, practice):
+    """EXTRA-VALIDATE-02, CLI-CMD-04: a create is refused for the first alone."""
+    negative, other = "the balance would be negative", "the claim is another patient's"
+    practice.target.additions = additions
+    practice.target.refuse = lambda body: body["amount"]["value"] > 2
+    practice.target.validate = lambda body: [negative, other] if body["amount"]["value"] == 5 else [negative]
+    text = HEADER + "k1,p1,5.00,2026-01-01,\nk2,p2,3.00,2026-01-01,\nk3,p3,1.00,2026-01-01,\n"
+    code, found = practice.take(text)
+    assert (code, found["totals"]["refused"], found["batches"][0]["reasons"]) == (3, 2, {"business-rule": 2})
+    assert practice.target.validated == 2
+    said = "business-rule: Unprocessable entity: "
+    first, second = one(practice.export()).splitlines()[1:]
+    assert f"{said}{negative}; {said}{other}" in first
+    assert f"{said}{negative}," in second
+
+
+def test_reasons_that_cannot_be_had_leave_a_refusal_as_it_is(practice, monkeypatch):
+    """EXTRA-VALIDATE-02: what fails to say more is asked three times at most, and not of more rows than a bound."""
+    monkeypatch.setattr("pipelines.client.Patience.pauses", lambda _: iter(()))
+    practice.target.additions = False
+    practice.target.refuse = lambda body: True
+    practice.target.validate = lambda body: None
+    text = HEADER + "".join(f"k{n},p1,5.00,2026-01-01,\n" for n in range(9))
+    assert practice.take(text)[1]["batches"][0]["reasons"] == {"business-rule": 9}
+    assert practice.target.validated == 3
+    monkeypatch.setattr("pipelines.why.MOST", 5)
+    practice.target.validate = lambda body: ["more"]
+    assert practice.run("rejects", "retry")[0] == 3
+    assert practice.target.validated == 8
+    assert len(practice.rows("SELECT * FROM reject_reason WHERE position = 1")) == 5
+
+
 # -- retry
 
 

@@ -154,9 +154,11 @@ def claim_is_the_patients(notice: PaymentNotice, world: World) -> Found:
 
 @rule("PAY-CREATE-04", BUSINESS_RULE, needs="state", given=True)
 def balance_stays_positive(notice: PaymentNotice, world: World) -> Found:
-    """An ordinary payment is at most the balance owed."""
-    owed = Decimal(world.known.balance(id_of(notice.request.reference))).scaleb(-2)
-    if not notice.extension and notice.amount.value > owed:
+    """An ordinary payment is at most the balance owed. Of a patient who is not known no balance is."""
+    patient = notice.request.reference
+    if notice.extension or not world.known.exists(patient):
+        return
+    if notice.amount.value > Decimal(world.known.balance(id_of(patient))).scaleb(-2):
         yield "PaymentNotice.amount.value", "the payment is above the balance owed"
 
 
