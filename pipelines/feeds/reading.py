@@ -188,7 +188,7 @@ class Reader:
         try:
             for cells in self._csv:
                 _, lines, raw = self._take()
-                if not cells:
+                if not _something_in(cells):
                     self.counted.blank += lines
                     continue
                 self.counted.header = before + lines
@@ -278,7 +278,7 @@ class Reader:
             if swallowed and len(found) != width:
                 raise csv.Error
             line, lines, raw = self._take()
-            if not found:
+            if not _something_in(found):
                 self.counted.blank += lines
                 continue
             cells, raw = self._own(line, found, raw) if self._marks else (found, raw)
@@ -339,6 +339,12 @@ class Reader:
             raise Unreadable(f"{self.name}: the file is empty; export it again")
 
 
+def _something_in(cells: list[str]) -> bool:
+    """Whether a row says anything: spreadsheets write empty rows as delimiters, old systems end a file by \\x1a."""
+    return any(cell.strip(_BLANK) for cell in cells)
+
+
+_BLANK = " \t\r\n\v\f\x1a\u00a0"
 _NOT_ROWS = "check that it is the export it is named for"
 _TELLING = 4
 """As many fields tell a row from a text with commas."""
