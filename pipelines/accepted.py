@@ -6,9 +6,9 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from pipelines.sending import Row
+from pipelines.spill import batches
 
 ROWS_A_LOOK = 2_000
 ACCEPTED = "line lines key lane content_hash patient_id source_at amount_cents body".split()
@@ -16,7 +16,7 @@ ACCEPTED = "line lines key lane content_hash patient_id source_at amount_cents b
 
 def accepted_rows(path: Path, now: str) -> Iterator[list[Row]]:
     """The rows of `accepted.parquet` as the validate stage ordered them, some at a time. `now`: UTC text."""
-    for part in pq.ParquetFile(path).iter_batches(ROWS_A_LOOK, columns=ACCEPTED):
+    for part in batches(path, ROWS_A_LOOK, ACCEPTED):
         yield as_rows(part, now)
 
 
@@ -55,9 +55,8 @@ def rows_in(paths: Iterable[Path], wanted: Mapping[str, str]) -> dict[str, Row]:
 def rows_of(path: Path, wanted: Mapping[str, str]) -> dict[str, Row]:
     """By key, the rows of these keys that have these content hashes."""
     found: dict[str, Row] = {}
-    file = pq.ParquetFile(path)
     keys = pa.array(list(wanted), pa.string())
-    for part in file.iter_batches(ROWS_A_LOOK, columns=ACCEPTED):
+    for part in batches(path, ROWS_A_LOOK, ACCEPTED):
         if not pc.any(pc.is_in(part.column("key"), keys)).as_py():
             continue
         for row in as_rows(part, ""):

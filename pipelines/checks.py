@@ -11,10 +11,10 @@ from typing import Generic, NamedTuple, TypeVar
 
 import dagster as dg
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from pipelines.ledger_tables import OUTCOMES
 from pipelines.run import Result
+from pipelines.spill import batches
 from pipelines.validate import Validated
 
 ERROR, WARN = dg.AssetCheckSeverity.ERROR, dg.AssetCheckSeverity.WARN
@@ -195,7 +195,7 @@ def counted_in(folder: Path) -> dict[str, Sums]:
 
 def _sums(path: Path) -> Sums:
     rows = lines = cents = 0
-    for part in pq.ParquetFile(path).iter_batches(50_000, columns=["lines", "amount_cents"]):
+    for part in batches(path, 50_000, ["lines", "amount_cents"]):
         rows += part.num_rows
         lines += pc.sum(part.column("lines")).as_py() or 0
         cents += pc.sum(part.column("amount_cents")).as_py() or 0

@@ -5,13 +5,12 @@ import tempfile
 import time
 from pathlib import Path
 
-import pyarrow.parquet as pq
-
 from pipelines.batch import Unreadable
 from pipelines.client import TargetUnusable
 from pipelines.receive import receive
 from pipelines.run import Result
 from pipelines.session import Session, Waiting
+from pipelines.spill import batches
 from pipelines.validate import Validated, validate
 
 ROWS_A_LOOK = 2_000
@@ -65,10 +64,7 @@ def _known(session: Session, waiting: Waiting, validated: Validated) -> dict[str
     """How many accepted records the ledger knows with the same content, and with other content."""
     counts = {"unchanged": 0, "changed": 0}
     feed = waiting.feed
-    parts = pq.ParquetFile(validated.folder / "accepted.parquet").iter_batches(
-        ROWS_A_LOOK, columns=["key", "content_hash"]
-    )
-    for part in parts:
+    for part in batches(validated.folder / "accepted.parquet", ROWS_A_LOOK, ["key", "content_hash"]):
         hashes = dict(zip(part.column("key").to_pylist(), part.column("content_hash").to_pylist(), strict=True))
         known = session.ledger.known(session.target, feed.source, feed.resource, hashes)
         for record in known.values():

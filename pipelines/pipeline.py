@@ -11,8 +11,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
-
 from pipelines.answers import answers_of
 from pipelines.batch import Received, Unreadable
 from pipelines.behind import batch_behind
@@ -32,6 +30,7 @@ from pipelines.report import RESOURCE, sweep
 from pipelines.run import Result, Run
 from pipelines.session import Session, Waiting, reading
 from pipelines.so_far import outcomes_so_far
+from pipelines.spill import batches
 from pipelines.storage import write_whole
 from pipelines.throwaway import remove_abandoned
 from pipelines.validate import Validated, validate
@@ -164,7 +163,7 @@ def validate_run(session: Session, run: Run) -> Validated:
 
 def _rejects(folder: Path) -> Iterator[list[Reject]]:
     columns, answers = "line lines key stage patient_id amount_cents reasons".split(), answers_of(folder)
-    for part in pq.ParquetFile(folder / "rejects.parquet").iter_batches(ROWS_A_WRITE, columns=columns):
+    for part in batches(folder / "rejects.parquet", ROWS_A_WRITE, columns):
         yield [
             Reject(
                 row["line"],

@@ -5,16 +5,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 BATCH = 5_000
 BATCH_SIZE = 16 << 20
+REPEATING = ["lane", "patient_id", "stage"]
+"""Columns whose values come again and again; looking for that in all others takes a third of the writing."""
 
 
 class Writer:
@@ -35,7 +35,9 @@ class Writer:
         self.count = 0
 
     def __enter__(self) -> Self:
-        self._writer = pq.ParquetWriter(self._part, self._schema, compression="zstd", compression_level=1)
+        self._writer = pq.ParquetWriter(
+            self._part, self._schema, compression="zstd", compression_level=1, use_dictionary=REPEATING
+        )
         return self
 
     def __exit__(self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None) -> None:
@@ -55,12 +57,6 @@ class Writer:
         if len(self._rows) >= BATCH or self._size >= BATCH_SIZE:
             self._flush()
 
-    def add_columns(self, *columns: Sequence[Any] | NDArray[np.object_]) -> None:
-        """Some thousand rows at once, as columns."""
-        arrays = [pa.array(column, field.type) for column, field in zip(columns, self._schema, strict=True)]
-        self._writer.write_batch(pa.record_batch(arrays, schema=self._schema))
-        self.count += len(columns[0])
-
     def add_batch(self, batch: pa.RecordBatch) -> None:
         """Any number of rows at once, written with those that come before and after."""
         self._batches.append(batch)
@@ -78,6 +74,12 @@ class Writer:
             self._writer.write_table(pa.Table.from_batches(self._batches))
             self._batches.clear()
         self._size = self._waiting = 0
+
+
+def batches(path: Path, rows: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """The rows of a Parquet file, some at a time. What was read is let go: pyarrow would hold all of it."""
+    with pq.ParquetFile(path, pre_buffer=False) as file:
+        yield from file.iter_batches(rows, columns=columns)
 
 
 def as_batch(rows: Sequence[Sequence[Any]], schema: pa.Schema) -> pa.RecordBatch:

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from pipelines import spill
 from pipelines.feeds.record import Kind
@@ -59,14 +58,13 @@ def _as_they_stand(database: Any, mapped: Path) -> Iterator[pa.RecordBatch]:
     query = f"with keys as ({REPEATED_KEYS}) select line, first_line, differs from mapped join keys using (key)"
     repeats = spill.rows(database, f"{query} order by line")
     ahead = next(repeats, None)
-    with pq.ParquetFile(mapped) as file:
-        for batch in file.iter_batches(ROWS, columns=SHOWN):
-            lines, found = batch.column("line").to_pylist(), dict[int, tuple[Any, ...]]()
-            while ahead and ahead[0] <= lines[-1]:
-                found[ahead[0]] = ahead[1:]
-                ahead = next(repeats, None)
-            more = spill.as_batch([found.get(line, (None, None)) for line in lines], FOUND)
-            yield pa.record_batch([*batch.columns, *more.columns], names=[*SHOWN, *FOUND.names])
+    for batch in spill.batches(mapped, ROWS, SHOWN):
+        lines, found = batch.column("line").to_pylist(), dict[int, tuple[Any, ...]]()
+        while ahead and ahead[0] <= lines[-1]:
+            found[ahead[0]] = ahead[1:]
+            ahead = next(repeats, None)
+        more = spill.as_batch([found.get(line, (None, None)) for line in lines], FOUND)
+        yield pa.record_batch([*batch.columns, *more.columns], names=[*SHOWN, *FOUND.names])
 
 
 def chunks(database: Any, mapped: Path, kind: Kind) -> Iterator[pa.RecordBatch]:

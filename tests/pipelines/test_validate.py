@@ -194,8 +194,8 @@ def test_tasks_are_sent_as_they_stand_and_repeats_are_found_across_chunks(
     """FEED-FILE-05, LEDGER-13: rows, whole resources and lines that cannot be read by turns, keys that come again."""
     monkeypatch.setattr(grouping, "ROWS", 7)
     row = {"description": "Call", "status": "requested", "requester_id": "d1"}
-    resource = {"resourceType": "Task", "status": "requested", "intent": "unknown", "description": "Call"}
-    resource["requester"] = {"reference": "Practitioner/d1"}
+    resource: dict[str, object] = {"resourceType": "Task", "intent": "unknown", "description": "Call"}
+    resource |= {"status": "requested", "requester": {"reference": "Practitioner/d1"}}
     forms = ({"task_id": "r{}", **row}, {"id": "w{}", **resource}, {"task_id": "again", **row})
     wanted = [
         json.dumps(forms[line % 4]).replace("{}", str(line)) if line % 4 < 3 else "{cut" for line in range(1, 101)
