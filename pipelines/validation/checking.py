@@ -19,7 +19,7 @@ from fhir_service.interface.datatypes import parse_json
 from fhir_service.interface.outcomes import BUSINESS_RULE, INVALID
 from fhir_service.interface.quick import Reader, struct_of
 from fhir_service.interface.registry import RESOURCES
-from fhir_service.interface.vocabulary import Needs, Problem, check, rule_problems
+from fhir_service.interface.vocabulary import Needs, Problem, World, check
 from pipelines import spill
 from pipelines.feeds.kinds import kind_of
 from pipelines.feeds.names import source_label
@@ -141,7 +141,13 @@ class Checker:
         self.around = around._replace(questionnaires=self.inspected)
         resource = RESOURCES[self.kind.resource]
         self.check = partial(check, resource, site=around.site, lookup=self.inspected)
-        self.rules = partial(rule_problems, resource, site=around.site, lookup=self.inspected, needs=KNOWABLE)
+        self.rules = [
+            (rule.function, needs == "payload")
+            for outcome in OUTCOMES
+            for needs, rules in resource.ordered_rules[outcome.code]
+            for rule in rules
+            if needs in KNOWABLE
+        ]
         self.reader = Reader(struct_of(resource.model))
         self.names = [column.name for column in self.kind.columns[1:]]
         self.labels = {name: source_label(value) for name, value in file.columns.items()}
@@ -228,9 +234,15 @@ class Checker:
         with suppress(TypeError):
             text = to_json(body)
             plain = self.reader.read(text)
-            if plain is not None and not any(next(self.rules(plain, outcome=each), None) for each in OUTCOMES):
+            if plain is not None and not self._breaks_a_rule(plain):
                 return text.decode()
         return None
+
+    def _breaks_a_rule(self, plain: Any) -> bool:
+        """Whether the rules find anything; what that is, `_problems` says."""
+        site = self.around.site
+        world = World(site, self.inspected, {})
+        return any(True for function, of_payload in self.rules for _ in function(plain, site if of_payload else world))
 
     def _problems(self, line: int, built: Built, told: set[str | None]) -> Iterator[Reason]:
         """What the interface's rules say, apart from elements of which something was said already."""
