@@ -213,7 +213,6 @@ def plan_again(session: Session, batch_id: str) -> int:
     _known_batch(session, batch_id)
     number, progress = 0, session.progress
     with lease_of(session) as lease:
-        progress.stage("again", batch_id, _count(session, batch_id, THERE) + _count(session, batch_id, ("undone",)))
         for fate, piece in _to_load_again(session, batch_id, progress.advance):
             if not number:
                 session.decide("import --again", [batch_id])
@@ -271,7 +270,12 @@ def _gone(session: Session, batch_id: str) -> Iterator[tuple[int, Piece]]:
             yield looked_at, [record for record, gone in zip(piece, answers, strict=True) if gone]
 
 
+def _say_stage(session: Session, batch_id: str) -> None:
+    session.progress.stage("again", batch_id, _count(session, batch_id, (*THERE, "undone")))
+
+
 def _all(session: Session, batch_id: str) -> Iterator[tuple[int, Piece]]:
+    _say_stage(session, batch_id)
     for piece in _pieces(session, batch_id, THERE):
         yield len(piece), piece
 
@@ -280,6 +284,7 @@ def _not_shown(session: Session, batch_id: str) -> Iterator[tuple[int, Piece]]:
     with workbench(session.home) as db:
         first = next(_pieces(session, batch_id, THERE))
         stage_target(db, session, first[0].resource_type)
+        _say_stage(session, batch_id)
         for piece in _pieces(session, batch_id, THERE):
             with Filling(db, "record", "n resource_id") as table:
                 for n, record in enumerate(piece):
