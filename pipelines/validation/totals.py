@@ -1,5 +1,6 @@
 """What stops a file as a whole: control totals that differ, more rejects than the feed allows."""
 
+import codecs
 from decimal import Decimal
 
 from fhir_service.interface.datatypes import Malformed, parse_json
@@ -8,6 +9,7 @@ from pipelines.feeds.catalog import CONTROL, Feed
 from pipelines.validation.outcome import Validated
 
 REASONS_TOLD = 5
+MOST_DIGITS = 25
 
 
 def control_mismatch(received: Received, found: Validated) -> str | None:
@@ -16,16 +18,29 @@ def control_mismatch(received: Received, found: Validated) -> str | None:
     if not control.exists():
         return None
     try:
-        totals = parse_json(control.read_bytes())
-        rows, amount = totals.get("rows"), totals.get("amount")
-        expected = None if amount is None else int(Decimal(amount).scaleb(2))
+        totals = parse_json(control.read_bytes().removeprefix(codecs.BOM_UTF8))
+        rows, amount = _total(totals.get("rows")), _total(totals.get("amount"))
     except (Malformed, AttributeError, TypeError, ArithmeticError, ValueError):
+        rows = amount = None
+    if rows is None and amount is None:
         return f'{control.name} is no JSON object of the form {{"rows": 1, "amount": "0.00"}}'
     if rows is not None and rows != found.rows:
-        return f"{control.name} says {rows} rows, the file has {found.rows}"
-    if expected is not None and expected != found.amount_received:
+        return f"{control.name} says {rows.normalize():f} rows, the file has {found.rows}"
+    if amount is not None and amount * 100 != found.amount_received:
         return f"{control.name} says an amount of {amount}, the file has {Decimal(found.amount_received).scaleb(-2)}"
     return None
+
+
+def _total(said: object) -> Decimal | None:
+    """A number, as one or as a text; None where there is none. Raises ArithmeticError, TypeError or ValueError."""
+    if said is None:
+        return None
+    if isinstance(said, bool) or not isinstance(said, int | str | Decimal):
+        raise TypeError
+    found = Decimal(said)
+    if not found.is_finite() or found.adjusted() > MOST_DIGITS:
+        raise ValueError
+    return found
 
 
 def over_limit(feed: Feed, found: Validated) -> str | None:

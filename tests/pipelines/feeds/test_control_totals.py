@@ -1,0 +1,42 @@
+"""Control totals as systems write them beside a file: what they say is compared, or said to be none."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.pipelines.test_validate import HEADER, validated
+
+ROWS = HEADER + "k1,p1,1.00,2026-01-01,\nk2,p1,2.50,2026-01-01,\n"
+FORM = "is no JSON object of the form"
+
+
+@pytest.mark.parametrize(
+    ("control", "sentence"),
+    [
+        ('\ufeff{"rows": 2, "amount": "3.50"}', None),
+        ('{"rows": "2", "amount": 3.5}', None),
+        ('{"rows": 2.0, "exported": "2026-01-02"}', None),
+        ('{"rows": "3"}', "says 3 rows, the file has 2"),
+        ('{"amount": "3.505"}', "says an amount of 3.505, the file has 3.50"),
+        ('{"row_count": 2, "total": "3.50"}', FORM),
+        ('{"rows": null}', FORM),
+        ("{}", FORM),
+        ('{"rows": true}', FORM),
+        ('{"rows": "two"}', FORM),
+        ('{"rows": 1e400}', FORM),
+        ('{"amount": "NaN"}', FORM),
+        ('{"amount": [1]}', FORM),
+        ("[2]", FORM),
+        ("", FORM),
+    ],
+)
+def test_totals_are_compared_and_what_are_none_stop_the_file(
+    control: str, sentence: str | None, tmp_path: Path
+) -> None:
+    """FEED-FILE-08: a total under another name must not pass for one that agrees."""
+    (tmp_path / "payments.csv.control.json").write_text(control)
+    found = validated(ROWS, tmp_path)
+    if sentence is None:
+        assert found.stop is None
+    else:
+        assert sentence in (found.stop or "")
