@@ -185,7 +185,7 @@ def check(store: str | None) -> None:
 @_store
 @click.argument("to", metavar="FILE")
 def copy(store: str | None, to: str) -> None:
-    """Copy an embedded store, also while a service writes to it. The copy is a store of its own."""
+    """Copy a store into one DuckDB file, also while services write to it. The copy is a store of its own."""
     click.echo(_perform(store, "copy", {"to": str(Path(to).absolute())})["copy"])
 
 

@@ -20,6 +20,7 @@ from fhir_service.interface.outcomes import AUTHENTICATION, NOT_SUPPORTED, FhirE
 from fhir_service.loadable.reading import ForeignFile, files, refuse_foreign
 from fhir_service.service import Service
 from fhir_service.settings import Settings
+from fhir_service.store.copying import copy_out
 from fhir_service.store.dialects import DuckDb
 
 # --- What can be done to a store ------------------------------------------------------------------
@@ -83,15 +84,16 @@ def _check(service: Service, _: Arguments) -> Result:
 
 
 def _copy(service: Service, arguments: Arguments) -> Result:
-    """A consistent copy of an embedded store, also while the service writes."""
+    """A consistent copy of the store in one DuckDB file, also while services write."""
     target, dialect = Path(arguments["to"]), service.store.dialect
-    if not isinstance(dialect, DuckDb):
-        raise CommandError("a store in a database server is copied by the server's own backup")
     if target.exists():
         raise CommandError(f"{target} exists: name a file that does not")
     try:
-        service.writer.transact(lambda _: dialect.copy(target))
-        dialect.fold(target)
+        if isinstance(dialect, DuckDb):
+            service.writer.transact(lambda _: dialect.copy(target))
+            dialect.fold(target)
+        else:
+            copy_out(service.store, target)
     except OSError as error:
         raise CommandError(f"{target} cannot be written: {error.strerror}") from None
     except duckdb.Error as error:

@@ -277,7 +277,12 @@ def copy_store(home: Path, to: Path, environ: Mapping[str, str], say: Say = lamb
     store = home / STORE
     starts_elsewhere = not _running(store) and (home / LOCK).exists()
     with _turn(home, say) if starts_elsewhere else nullcontext():
-        done = _command(environ, "copy", "--store", str(store), str(to))
+        copy_named_store(str(store), to, environ)
+
+
+def copy_named_store(store: str, to: Path, environ: Mapping[str, str]) -> None:
+    """The same of any store, a file's or a database's: a password in its URL shows in no list of processes."""
+    done = _command({**environ, "FHIR_SERVICE_STORE": store}, "copy", str(to))
     if done.returncode:
         raise TargetUnusable(f"the store could not be copied: {_said(done)}")
 

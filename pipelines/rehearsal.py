@@ -8,7 +8,7 @@ import sqlite3
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from shutil import copytree, ignore_patterns
@@ -20,7 +20,7 @@ from sqlalchemy.engine import make_url
 from pipelines import ledger_tables as t
 from pipelines.batch import Unreadable
 from pipelines.client import TargetUnusable
-from pipelines.connections import STORE, connect, copy_store, load_store
+from pipelines.connections import STORE, connect, copy_named_store, copy_store, load_store
 from pipelines.feeds.catalog import load_feeds
 from pipelines.home import make_private
 from pipelines.lease import Clock
@@ -63,7 +63,8 @@ EVENTS = pa.schema(
 class Wanted:
     """What is to be rehearsed. paths: files and folders (none: the inbox, and what did not end before).
 
-    reference: a folder for a new store, instead of a copy of the home's. out: where the report goes.
+    reference: a folder for a new store, instead of a copy of the home's. store: another one to copy, a DuckDB file or
+    a database's URL. out: where the report goes.
     """
 
     home: Path
@@ -72,6 +73,7 @@ class Wanted:
     reference: Path | None = None
     out: Path | None = None
     against: Path | None = None
+    store: str | None = None
 
 
 def rehearse(wanted: Wanted, environ: Mapping[str, str], progress: Progress) -> Rehearsed:
@@ -85,8 +87,10 @@ def rehearse(wanted: Wanted, environ: Mapping[str, str], progress: Progress) -> 
             raise Unreadable(f"{path}: there is no such file or folder")
     earlier = Earlier.read(wanted.against) if wanted.against else None
     home = wanted.home
-    if wanted.reference is None and not (home / STORE).exists():
-        raise TargetUnusable(f"{home} has no bundled store to copy: name --reference DIR")
+    if not (wanted.reference or wanted.store or (home / STORE).exists()):
+        if not (store := environ.get("FHIR_SERVICE_STORE")):
+            raise TargetUnusable(f"{home} has no bundled store to copy: name --reference DIR, or --store of a service")
+        wanted = replace(wanted, store=store)
     make_private(home)
     with throwaway_folder(home) as folder:
         prepare_home(folder)
@@ -103,6 +107,10 @@ def rehearse(wanted: Wanted, environ: Mapping[str, str], progress: Progress) -> 
 
 
 def _make_store(wanted: Wanted, folder: Path, environ: Mapping[str, str], progress: Progress) -> str:
+    if wanted.store and not wanted.reference:
+        copy_named_store(wanted.store, folder / STORE, environ)
+        shown = make_url(wanted.store).render_as_string(hide_password=True) if "://" in wanted.store else wanted.store
+        return f"a copy of {shown}"
     if wanted.reference is None:
         copy_store(wanted.home, folder / STORE, environ, progress.say)
         return f"a copy of {wanted.home / STORE}"

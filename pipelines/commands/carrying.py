@@ -67,6 +67,7 @@ def import_(
 @click.command(short_help="Tells what an import would do, on a copy of the store.")
 @click.argument("paths", type=click.Path(path_type=Path), nargs=-1)
 @click.option("--reference", type=click.Path(path_type=Path, exists=True), help="Reference data for a new store.")
+@click.option("--store", help="A service's store to copy instead of the home's: a DuckDB file, or a database's URL.")
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Where the report goes.")
 @click.option("--against", type=click.Path(path_type=Path, dir_okay=False), help="An earlier report to compare with.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report.")
@@ -75,6 +76,7 @@ def rehearse(
     options: Options,
     paths: tuple[Path, ...],
     reference: Path | None,
+    store: str | None,
     out: Path | None,
     against: Path | None,
     as_json: bool,
@@ -83,7 +85,9 @@ def rehearse(
     from pipelines.batch import Unreadable
     from pipelines.rehearsal import Wanted, rehearse
 
-    wanted = Wanted(options.home, options.feeds, paths, reference, out, against)
+    if store and reference:
+        raise click.UsageError("--store and --reference are two ways to a store: name one")
+    wanted = Wanted(options.home, options.feeds, paths, reference, out, against, store)
     try:
         with showing_progress() as progress:
             done = rehearse(wanted, os.environ, progress)

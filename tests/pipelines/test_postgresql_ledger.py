@@ -192,6 +192,22 @@ def test_a_service_over_a_postgresql_store_does_with_every_row_what_was_rehearse
         assert after == {"p1": 5025, "nobody": 0}
         assert owed(store) == before | {"p1": 5025}
         assert asked("verify")["differences"] == []
+        _what_a_store_with_history_is_rehearsed_on(home, asked, monkeypatch, store)
+
+
+def _what_a_store_with_history_is_rehearsed_on(home, asked, monkeypatch, store):
+    """A copy of the database as it is: what was imported before is known, balances are today's, nothing changes."""
+    known, before = "".join(ROWS), owed(store)
+    (home / "inbox" / "payments-2.csv").write_text(f"{HEADER}{known}k9,p1,0.25,2026-03-09,\n")
+    monkeypatch.setenv("FHIR_SERVICE_STORE", store)
+    report = asked("rehearse")
+    assert owed(store) == before
+    [balance] = [each for each in report["balances"] if each["patient"] == "p1"]
+    assert (balance["before_cents"], balance["after_cents"]) == (5025, 5000)
+    assert {row["state"] for row in report["rows"]} == {"unchanged", "refused", "rejected", "skipped", "created"}
+    done = asked("import")
+    assert report["totals"] == done["totals"]
+    assert (done["totals"]["created"], owed(store)) == (1, before | {"p1": 5000})
 
 
 def plain(url):
