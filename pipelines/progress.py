@@ -15,6 +15,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 from rich.progress import Progress as Bars
+from rich.table import Column
 from rich.text import Text
 
 SECONDS_A_LINE = 5.0
@@ -88,15 +89,15 @@ class RateColumn(ProgressColumn):
 
 
 class BarProgress(Progress):
-    """One bar per stage."""
+    """One bar per stage: where a terminal is narrow, the bar gives way to the numbers."""
 
     def __init__(self, console: Console) -> None:
         columns = (
             TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            RateColumn(),
-            TimeRemainingColumn(),
+            MofNCompleteColumn(table_column=Column(no_wrap=True)),
+            RateColumn(table_column=Column(no_wrap=True)),
+            TimeRemainingColumn(table_column=Column(no_wrap=True)),
+            BarColumn(bar_width=None, table_column=Column(max_width=40)),
         )
         self._bars = Bars(*columns, console=console)
         self._bars.start()

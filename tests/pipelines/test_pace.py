@@ -3,9 +3,10 @@
 import io
 
 import pytest
+from rich.console import Console
 
 from pipelines.pace import BadPace, Circuit, Limiter, Pace, pace_of, retention_of
-from pipelines.progress import PlainProgress, time_left
+from pipelines.progress import BarProgress, PlainProgress, time_left
 from tests.pipelines.fake_target import FakeTarget, serving
 from tests.pipelines.test_load import Work, payment
 
@@ -86,6 +87,24 @@ def test_plain_progress_says_rate_and_time_left(monkeypatch):
     now[0] = 5.0
     progress.advance(100)
     assert out.getvalue() == "payments-1: load 100 of 1,000 rows, 20 a second, 45 s left\n"
+
+
+@pytest.mark.parametrize("width", [80, 200])
+def test_on_a_terminal_rate_and_time_left_show_however_narrow_it_is(width, monkeypatch):
+    """CLI-IMPORT-02: the bar gives way."""
+    now = [0.0]
+    console = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
+    progress = BarProgress(console)
+    progress._bars.stop()
+    monkeypatch.setattr(progress._bars, "get_time", lambda: now[0])
+    progress.stage("validate", "claims_transactions-84ed27b21cca", 1_000_000)
+    for moment in range(3):
+        now[0] = float(moment)
+        progress.advance(2_000)
+    console.file = shown = io.StringIO()
+    console.print(progress._bars.get_renderable())
+    assert "claims_transactions-84ed27b21cca: validate" in shown.getvalue()
+    assert "6000/1000000 2,000/s 0:08:17" in shown.getvalue()
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(4.4, "4 s"), (200, "3 min 20 s"), (7500, "2 h 5 min")])
