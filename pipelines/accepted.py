@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from pipelines.sending import Row
 from pipelines.spill import batches
 
-ROWS_A_LOOK = 2_000
+ROWS_A_LOOK = 4_000
 ACCEPTED = "line lines key lane content_hash patient_id source_at amount_cents body".split()
 
 

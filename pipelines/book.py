@@ -7,8 +7,6 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-import pyarrow.parquet as pq
-
 from pipelines.accepted import ROWS_A_LOOK, accepted_rows, plain_columns
 from pipelines.answers import Answers
 from pipelines.client import FhirClient
@@ -25,6 +23,7 @@ from pipelines.progress import Progress
 from pipelines.sending import Result, Row
 from pipelines.settling import ahead, ids_before
 from pipelines.shared_notes import SharedNotes
+from pipelines.spill import batches
 from pipelines.verdicts import Verdicts
 
 KEYS_A_CLOSING = 20_000
@@ -85,10 +84,11 @@ class Book:
                     self._keep(row, state)
                     if state not in UNDECIDED and not self.verdicts.own(row, record):
                         repeats.append(_repeat(row, state, record.resource_id))
-        self._note(repeats)
-        self._reject_changed(changed)
-        if so_far := self._so_far():
-            self.ledger.count_run(self.batch.target, so_far)
+        with self.ledger.transaction():
+            self._note(repeats)
+            self._reject_changed(changed)
+            if so_far := self._so_far():
+                self.ledger.count_run(self.batch.target, so_far)
         update_tasks(self, updates)
         return sending
 
@@ -133,7 +133,7 @@ class Book:
         """Equal repeats within the file: they count once, and say which line they repeat."""
         path = self.batch.folder / "skipped.parquet"
         if path.exists():
-            for part in pq.ParquetFile(path).iter_batches(ROWS_A_LOOK, columns=SKIPPED):
+            for part in batches(path, ROWS_A_LOOK, SKIPPED):
                 rows = list(zip(*plain_columns(part, SKIPPED), strict=True))
                 self._note([Repeat(line, key, "skipped", None, *rest) for line, key, *rest in rows])
                 for *_, cents in rows:
