@@ -4,7 +4,8 @@ import os
 import re
 import shutil
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +97,10 @@ class DuckDb:
             connect_args={"config": self._config},
             pool_size=16,
             max_overflow=64,
+            # The writer finds the connection that it used, with its appenders.
+            pool_use_lifo=True,
+            # SQLAlchemy ends what it began; of a connection without a transaction DuckDB refuses a rollback.
+            pool_reset_on_return=None,
             hide_parameters=True,
         )
         try:
@@ -131,9 +136,9 @@ class DuckDb:
             place = columns.index("digest")
             digests.add([row[place] for row in rows])
         self._added[table.name] += len(rows)
-        appender = _raw(connection).appender(table.name, columns=list(columns))
-        appender.append_rows(rows)
-        appender.flush()
+        with _appender(connection, table.name, tuple(columns)) as appender:
+            appender.append_rows(rows)
+            appender.flush()
 
     def settle(self, engine: Engine) -> None:
         if max(self._added.values(), default=0) < _MOST_ADDED:
@@ -203,6 +208,21 @@ def _raw(connection: Connection) -> duckdb.DuckDBPyConnection:
     wrapped: Any = connection.connection.driver_connection
     raw: duckdb.DuckDBPyConnection = wrapped._ConnectionWrapper__c
     return raw
+
+
+@contextmanager
+def _appender(connection: Connection, table: str, columns: tuple[str, ...]) -> Iterator[Any]:
+    """The connection's appender of a table. It is kept: to make one takes as long as to append some rows."""
+    kept = connection.info.setdefault("appenders", {})
+    if (table, columns) not in kept:
+        kept[table, columns] = _raw(connection).appender(table, columns=list(columns))
+    appender = kept[table, columns]
+    try:
+        yield appender
+    except BaseException:
+        # What it holds would go in with the next rows.
+        appender.clear()
+        raise
 
 
 def _opening_failed(path: str, message: str) -> Exception:

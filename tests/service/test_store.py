@@ -3,9 +3,10 @@
 import threading
 from pathlib import Path
 
+import duckdb
 import pytest
 from click.testing import CliRunner
-from sqlalchemy import Connection, text, update
+from sqlalchemy import Connection, select, text, update
 
 from fhir_service.__main__ import main
 from fhir_service.checks import check_store
@@ -116,4 +117,22 @@ def test_the_log_is_worked_into_the_file_when_as_many_rows_were_added_as_stand_t
         broken.setattr(service.store.dialect, "settle", lambda _: 1 / 0)
         add(4)
     assert add(5) is False
+    service.close()
+
+
+def test_rows_of_an_append_that_failed_do_not_come_with_the_next(tmp_path: Path) -> None:
+    service = Service.open(Settings(str(tmp_path / "s.duckdb")))
+    columns = ("report", "content_type", "data", "position")
+
+    def append(*positions: object) -> None:
+        rows = [(f"report {position}", "text/plain", "", position) for position in positions]
+        service.writer.transact(lambda connection: service.store.dialect.append(connection, DOCUMENT, rows, columns))
+
+    append(1)
+    with pytest.raises(duckdb.Error):
+        append(2, 3, "no number")
+    append(4)
+    with service.store.read() as connection:
+        found = connection.execute(select(DOCUMENT.c.position)).scalars().all()
+    assert sorted(found) == [1, 4]
     service.close()

@@ -72,7 +72,6 @@ class _Counting:
         return self._connection.execute(sql, *args)
 
     def appender(self, table: str, **options: Any) -> Any:
-        self._seen.append(f"append {table}")
         return self._connection.appender(table, **options)
 
     def cursor(self) -> "_Counting":
@@ -83,12 +82,21 @@ class _Counting:
         return self._connection.copy(sql)
 
 
+def _counted(appender: Any, seen: list[str]) -> Any:
+    def asked(connection: Any, table: str, columns: tuple[str, ...]) -> Any:
+        seen.append(f"append {table}")
+        return appender(connection, table, columns)
+
+    return asked
+
+
 @contextmanager
 def statements(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     seen: list[str] = []
     with monkeypatch.context() as patch:
         for module in (dialects, postgresql):
             patch.setattr(module, "_raw", lambda connection, raw=module._raw: _Counting(raw(connection), seen))
+        patch.setattr(dialects, "_appender", _counted(dialects._appender, seen))
         yield seen
 
 
