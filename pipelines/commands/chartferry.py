@@ -77,8 +77,9 @@ def run_command(arguments: Sequence[str]) -> int:
         raise KeyboardInterrupt from None
     except tuple(FAILURES) as error:
         code, line = next(failure for kind, failure in FAILURES.items() if isinstance(error, kind))
-        click.echo(f"chartferry: {disk.FULL if disk.is_full(error) else line(error)}", err=True)
-        return code
+        full = disk.is_full(error)
+        click.echo(f"chartferry: {disk.FULL if full else line(error)}", err=True)
+        return UNUSABLE if full else code
 
 
 def _place(error: BaseException) -> str:

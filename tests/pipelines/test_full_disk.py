@@ -57,6 +57,14 @@ def test_a_full_disk_is_said_in_one_sentence_and_the_same_command_goes_on(
     assert sorted(body["identifier"][0]["value"] for body in target.of("PaymentNotice")) == ["k0", "k1", "k2"]
 
 
+def test_whatever_met_a_full_disk_the_exit_code_is_the_same(chartferry, home, target, monkeypatch):
+    monkeypatch.setattr("pipelines.staging.tables", tables_full)
+    (home / "inbox" / "payments.csv").write_text(ROWS)
+    chartferry("import")
+    code, _, err = chartferry("verify")
+    assert (code, err.splitlines()[-1]) == (6, f"chartferry: {disk.FULL}")
+
+
 def test_what_could_not_be_taken_in_stays_where_it_was_with_its_control_totals(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
