@@ -1,6 +1,7 @@
 -- table import_batch: One row per received file and target, with the first outcome of its records.
 --   records = accepted + rejected; accepted = created + adopted + unchanged + updated + superseded + skipped + refused
 --   + in_doubt; lines = header + not_taken + lines of records. Later runs of the file are in import_run.
+--   A running batch has what it had come to at this publication.
 -- inputs: ledger_batch
 -- key: target, batch_id
 -- column batch_id VARCHAR: Name of the batch: the feed and the first 12 digits of the file's hash.
