@@ -54,11 +54,13 @@ def cpu_seconds() -> float:
 
 
 class Moments(Progress):
-    """When each part of the load was done: `(seconds, rows so far)`."""
+    """When each part of the load was done: `(seconds, rows so far)`, so seldom that they are no memory to speak of."""
+
+    APART = 0.05
 
     def __init__(self) -> None:
         self.load: list[tuple[float, int]] = []
-        self._loading = False
+        self._loading, self._rows = False, 0
 
     def stage(self, name: str, *_: object) -> None:
         self._loading = name == "load"
@@ -66,8 +68,13 @@ class Moments(Progress):
             self.load.append((time.perf_counter(), 0))
 
     def advance(self, rows: int) -> None:
+        self._rows += rows if self._loading else 0
+        if self._loading and time.perf_counter() >= self.load[-1][0] + self.APART:
+            self.load.append((time.perf_counter(), self._rows))
+
+    def end(self, *_: object) -> None:
         if self._loading:
-            self.load.append((time.perf_counter(), self.load[-1][1] + rows))
+            self.load.append((time.perf_counter(), self._rows))
 
     def last_to_first(self) -> float | None:
         """The rate of the last tenth of the rows, as a share of that of the first; None for few rows."""

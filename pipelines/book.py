@@ -89,6 +89,7 @@ class Book:
             self._reject_changed(changed)
             if so_far := self._so_far():
                 self.ledger.count_run(self.batch.target, so_far)
+        self.progress.advance(len(rows) - len(sending) - len(updates) - len(changed))
         update_tasks(self, updates)
         return sending
 
@@ -107,7 +108,6 @@ class Book:
 
     def _keep(self, row: Row, state: str) -> None:
         self.loaded.add(state, row.amount_cents)
-        self.progress.advance(1)
         if state == "in_doubt":
             self.stopped.add(row.lane)
         if state in LANDED:
