@@ -89,8 +89,8 @@ ON CONFLICT (target, reject_id) DO UPDATE SET stage = excluded.stage, attempts =
 """What the target refuses is not there, so that a reject which was closed is open again."""
 FORGET_REASONS = "DELETE FROM reject_reason WHERE reject_id = ?"
 ADD_REASON = """
-INSERT INTO reject_reason (reject_id, position, rule_id, expression, column_name, message, retryable)
-VALUES (?, ?, ?, ?, ?, ?, ?)"""
+INSERT INTO reject_reason (reject_id, position, rule_id, expression, column_name, message, retryable, line)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?)"""
 CLOSE_REJECT = """
 UPDATE reject SET state = 'closed', closed_by_batch = ?
 WHERE target = ? AND reject_id = ? AND state IN ('open', 'resubmitted')"""
@@ -221,7 +221,7 @@ class Ledger(BatchLedger):
                 for name, r in named.items()
             ]
             reasons = [
-                (name, position, *reason[:4], int(reason.retryable))
+                (name, position, *reason[:4], int(reason.retryable), reason.line)
                 for name, r in named.items()
                 for position, reason in enumerate(r.reasons)
             ]

@@ -156,5 +156,10 @@ def _texts_once(connection: Connection) -> None:
     _create_views(connection)
 
 
-STEPS: tuple[Callable[[Connection], None], ...] = (_texts_once,)
+def _lines_of_reasons(connection: Connection) -> None:
+    """To version 3: a reason may name its row."""
+    connection.exec_driver_sql("ALTER TABLE reject_reason ADD COLUMN line BIGINT")
+
+
+STEPS: tuple[Callable[[Connection], None], ...] = (_texts_once, _lines_of_reasons)
 """What makes the tables of the next version, from version 1 on."""

@@ -191,12 +191,12 @@ def reasons_of(ledger: LedgerAccess, ids: Iterable[str]) -> dict[str, list[Reaso
     """The reasons of rejects, in order, by id."""
     reason = t.reject_reason.c
     found: dict[str, list[Reason]] = {}
-    columns = (reason.rule_id, reason.expression, reason.column_name, reason.message, reason.retryable)
+    columns = (reason.rule_id, reason.expression, reason.column_name, reason.message, reason.retryable, reason.line)
     with ledger.engine.connect() as connection:
         for some in _parts(ids):
             query = select(reason.reject_id, *columns).where(reason.reject_id.in_(some))
             for row in connection.execute(query.order_by(reason.reject_id, reason.position)):
-                found.setdefault(row[0], []).append(Reason(*row[1:5], retryable=bool(row[5])))
+                found.setdefault(row[0], []).append(Reason(*row[1:5], retryable=bool(row[5]), line=row[6]))
     return found
 
 

@@ -85,13 +85,17 @@ class Sighting(NamedTuple):
 
 
 class Reason(NamedTuple):
-    """Why a record was set aside: rule, FHIRPath, source column, a sentence, and whether another try may help."""
+    """Why a record was set aside: rule, FHIRPath, source column, a sentence, and whether another try may help.
+
+    line: the row that it is about, of a record that has several.
+    """
 
     rule_id: str
     expression: str | None
     column_name: str | None
     message: str
     retryable: bool
+    line: int | None = None
 
 
 class Reject(NamedTuple):

@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import BigInteger, Column, Index, Integer, MetaData, ScalarSelect, Table, Text, select, text
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 ROW_STATES = (
     "planned",
@@ -176,7 +176,9 @@ reject_reason = Table(
     Column("position", Integer, primary_key=True, autoincrement=False),
     *_texts("rule_id", "expression", "column_name", "message"),
     Column("retryable", Integer, nullable=False),
+    Column("line", BigInteger),
 )
+"""line: of a record of several rows, the one that the reason is about; empty where it is about all of them."""
 
 resubmission = Table(
     "resubmission",

@@ -180,7 +180,7 @@ def _rejects(folder: Path) -> Iterator[list[Reject]]:
         ]
 
 
-REASON = "rule_id expression column message retryable".split()
+REASON = "rule_id expression column message retryable line".split()
 
 
 def load_run(session: Session, run: Run, validated: Validated) -> Loaded:

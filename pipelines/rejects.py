@@ -4,7 +4,7 @@ import codecs
 import gzip
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -188,14 +188,14 @@ def _write(
         Reader(received.path_in_batch, received.file_name, feed.file, form) as reader,
         _opened(part, received.path_in_batch, feed) as out,
     ):
-        mark = _Marker(reader, feed, out.encoding, reasons)
+        mark = _Marker(reader, feed, out.encoding, reasons, wanted)
         begun = False
         for chunk in reader.chunks():
             for line, raw in _in_order(chunk, wanted):
                 if not begun:
                     out.write(mark.header())
                     begun = True
-                out.write(mark.row(raw, wanted[line]))
+                out.write(mark.row(line, raw, wanted[line]))
                 found.update(wanted[line].split())
     final = folder / f"{received.batch_id}.rejects.{form}"
     if found:
@@ -210,10 +210,17 @@ def _in_order(chunk: Chunk, wanted: Mapping[int, str]) -> list[tuple[int, str]]:
 
 
 class _Marker:
-    """Rows as they came, with `_reject_id` and `_reasons` before their own fields."""
+    """Rows as they came, with `_reject_id` and `_reasons` before their own fields: the row's and the record's."""
 
-    def __init__(self, reader: Reader, feed: Feed, encoding: str, reasons: Mapping[str, list[Reason]]) -> None:
-        self.reader, self.file, self.encoding, self.reasons = reader, feed.file, encoding, reasons
+    def __init__(
+        self,
+        reader: Reader,
+        feed: Feed,
+        encoding: str,
+        reasons: Mapping[str, list[Reason]],
+        lines: Container[int | None],
+    ) -> None:
+        self.reader, self.file, self.encoding, self.reasons, self.lines = reader, feed.file, encoding, reasons, lines
 
     def header(self) -> str:
         if self.reader.header is None:
@@ -222,8 +229,9 @@ class _Marker:
         own = self.reader.header_text or csv_lead(names, self.file)[:-1]
         return _ended(csv_lead(MARKS, self.file) + own)
 
-    def row(self, raw: str, ids: str) -> str:
-        reasons = [reason for name in ids.split() for reason in self.reasons.get(name, ())]
+    def row(self, line: int, raw: str, ids: str) -> str:
+        every = [reason for name in ids.split() for reason in self.reasons.get(name, ())]
+        reasons = [reason for reason in every if reason.line == line or reason.line not in self.lines]
         if self.reader.header is None:
             return _ended(marked_line(raw, ids, [reason_element(reason) for reason in reasons]))
         said = "; ".join(map(reason_text, reasons))

@@ -36,9 +36,10 @@ def build(key: str | None, rows: Sequence[Values], around: Around) -> Built:
     faults = list(_disagreements(rows))
     known, address = named_questionnaire(first.get("questionnaire"), around, faults)
     body = head(first, address, around)
-    if items := _items(rows, known, faults):
-        body["item"] = items
-    return built(key, first, body, faults)
+    items = _items(rows, known, faults)
+    if items:
+        body["item"] = [item for item, _ in items]
+    return built(key, first, body, faults)._replace(rows=tuple(each for _, each in items))
 
 
 def built(
@@ -100,8 +101,8 @@ def _looks_like_an_id(text: str) -> bool:
     return len(text) <= 64 and text.replace("-", "").replace(".", "").isalnum() and text.isascii()
 
 
-def _fault(rule: str, message: str, column: str) -> Found:
-    return Found(Fault(rule, message), ELEMENTS[column], column)
+def _fault(rule: str, message: str, column: str, row: int | None = None) -> Found:
+    return Found(Fault(rule, message), ELEMENTS[column], column, row)
 
 
 @lru_cache(maxsize=256)
@@ -129,14 +130,16 @@ class Same:
         return isinstance(other, Same) and other.questionnaire is self.questionnaire
 
 
-def link_id(text: str, known: Any | None, faults: list[Found]) -> str:
+def link_id(text: str, known: Any | None, faults: list[Found], row: int | None = None) -> str:
     """The linkId that a cell names: itself, or by the question's code. An unknown one stays: the rules speak of it."""
     if known is None or text in known.questions:
         return text
     links = _links_by_code(Same(known)).get(text, [])
     if len(links) > 1:
         faults.append(
-            _fault("FEED-ANS-06", "several questions of the questionnaire have this code; name the linkId", "question")
+            _fault(
+                "FEED-ANS-06", "several questions of the questionnaire have this code; name the linkId", "question", row
+            )
         )
     return links[0] if links else text
 
@@ -144,19 +147,25 @@ def link_id(text: str, known: Any | None, faults: list[Found]) -> str:
 # --- Answers --------------------------------------------------------------------------------------
 
 
-def _items(rows: Sequence[Values], known: Any | None, faults: list[Found]) -> list[dict[str, Any]]:
-    """One item per question, in the order of the rows; several rows of a question are several answers."""
-    items: dict[str, dict[str, Any]] = {}
-    for row in rows:
+def _items(
+    rows: Sequence[Values], known: Any | None, faults: list[Found]
+) -> list[tuple[dict[str, Any], Sequence[int]]]:
+    """One item per question, in the order of the rows; several rows of a question are several answers.
+
+    With each item the row of each of its answers.
+    """
+    items: dict[str, tuple[dict[str, Any], list[int]]] = {}
+    for number, row in enumerate(rows):
         given = [name for name in ANSWERS_OF_A_ROW if row.get(name) is not None]
         question = row.get("question")
         if len(given) > 1 or (not given and not row.get("faulty")):
             some = "several of answer_code, answer_text and answer_number are" if given else "no answer column is"
-            faults.append(_fault("FEED-ANS-10", f"{some} filled in a row of this response", "answer_code"))
+            faults.append(_fault("FEED-ANS-10", f"{some} filled in a row of this response", "answer_code", number))
         elif question is not None and given:
-            link = link_id(question, known, faults)
-            item = items.setdefault(link, {"linkId": link, "answer": []})
+            link = link_id(question, known, faults, number)
+            item, answered = items.setdefault(link, ({"linkId": link, "answer": []}, []))
             item["answer"].append(_answer(given[0], row[given[0]], known.questions.get(link) if known else None))
+            answered.append(number)
     return list(items.values())
 
 

@@ -12,11 +12,12 @@ Values = dict[str, Any]
 
 
 class Found(NamedTuple):
-    """A fault of one record: where it lies in the body, and in which column of the feed."""
+    """A fault of one record: where it lies in the body, in which column of the feed, and in which of its rows."""
 
     fault: Fault
     element: str
     column: str
+    row: int | None = None
 
 
 class Built(NamedTuple):
@@ -24,7 +25,8 @@ class Built(NamedTuple):
 
     body: the FHIR resource, numbers as Decimal. lane: records of one lane are sent one after another.
     at: microseconds since 1970 in UTC. cents: the amount of a payment. places: where items of the body, in their order,
-    come from, as `Found.column` would name it.
+    come from, as `Found.column` would name it. rows: of a record of several rows, by item (or note), the row of
+    each of its answers.
     """
 
     body: dict[str, Any]
@@ -34,6 +36,7 @@ class Built(NamedTuple):
     cents: int | None = None
     faults: tuple[Found, ...] = ()
     places: tuple[str, ...] = ()
+    rows: tuple[Sequence[int], ...] = ()
 
 
 class Around(NamedTuple):

@@ -39,8 +39,9 @@ def build_of_rows(key: str | None, rows: Sequence[Values], around: Around) -> Bu
         return _whole(key, first)
     differing = [column for column in COLUMNS[1:] if any(_differ(row, first, column.name) for row in rows[1:])]
     faults = [Found(DISAGREE, column.element, column.name) for column in differing]
-    notes = [note for row in rows for note in _notes(row)]
-    return _task(key, first, notes, around)._replace(faults=tuple(faults))
+    notes = [(note, number) for number, row in enumerate(rows) for note in _notes(row)]
+    task = _task(key, first, [note for note, _ in notes], around)
+    return task._replace(faults=tuple(faults), rows=tuple((number,) for _, number in notes))
 
 
 DISAGREE = Fault("LEDGER-13", "the rows of this task do not agree on it")

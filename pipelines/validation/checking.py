@@ -129,6 +129,19 @@ class Checked(NamedTuple):
 KNOWABLE: tuple[Needs, ...] = ("payload", "reference")
 OUTCOMES = (INVALID, BUSINESS_RULE)
 _ITEM = re.compile(r"\w+\.item\[(\d+)\]")
+_PART = re.compile(r"\w+\.(?:item|note)\[(\d+)\](?:\.answer\[(\d+)\])?")
+
+
+def _faults(row: Row, of_several: bool) -> Iterator[Reason]:
+    """What is wrong with a row by itself."""
+    for fault in orjson.loads(row.faults or "[]"):
+        yield Reason(*fault)._replace(line=row.line if of_several else None)
+
+
+def _line_of(expression: str, rows: Sequence[Sequence[int]], lines: Sequence[int]) -> int | None:
+    """The line of the row that an element came from; None where it came from all of them."""
+    part = _PART.match(expression)
+    return lines[rows[int(part[1])][int(part[2] or 0)]] if part and rows else None
 
 
 class Checker:
@@ -179,16 +192,17 @@ class Checker:
         first, (rows, *repeats) = rows[0], repeated(rows)
         body: str | None = None
         values = [self._values(row.record, row.faults) for row in rows if row.record]
-        faults = [Reason(*fault) for row in rows if row.faults for fault in orjson.loads(row.faults)]
+        lines = [row.line for row in rows if row.record and len(rows) > 1]
+        faults = [reason for row in rows for reason in _faults(row, len(rows) > 1)]
         if first.differs and not self.kind.grouped:
             faults.append(self._differs(first))
         missing = self._stand_in(values) if faults else set()
         built = self.kind.build(first.key, values, self.around) if values else None
         if built:
-            faults.extend(self._found(fault) for fault in built.faults)
+            faults.extend(self._found(fault, lines) for fault in built.faults)
             body = self._acceptable(built.body)
             if faults or body is None:
-                faults.extend(self._problems(first.line, built, {fault.expression for fault in faults}))
+                faults.extend(self._problems(first.line, built, lines, {fault.expression for fault in faults}))
             if "patient_id" in missing:
                 built = built._replace(patient_id=None)
             if "amount" in missing:
@@ -210,9 +224,11 @@ class Checker:
             values["faulty"] = True
         return values
 
-    def _found(self, found: Found) -> Reason:
-        """A fault that the builder found: it knows our columns, a reason names the source's."""
-        return Reason("map", found.fault.rule, found.element, self.labels.get(found.column), found.fault.message)
+    def _found(self, found: Found, lines: Sequence[int]) -> Reason:
+        """A fault that the builder found: it knows our columns and its rows, a reason names the source's and lines."""
+        column = self.labels.get(found.column)
+        line = lines[found.row] if lines and found.row is not None else None
+        return Reason("map", found.fault.rule, found.element, column, found.fault.message, line=line)
 
     def _differs(self, row: Row) -> Reason:
         message = f"the key stands in this file more than once, first on line {row.first_line}, with different content"
@@ -244,14 +260,14 @@ class Checker:
         world = World(site, self.inspected, {})
         return any(True for function, of_payload in self.rules for _ in function(plain, site if of_payload else world))
 
-    def _problems(self, line: int, built: Built, told: set[str | None]) -> Iterator[Reason]:
+    def _problems(self, line: int, built: Built, lines: Sequence[int], told: set[str | None]) -> Iterator[Reason]:
         """What the interface's rules say, apart from elements of which something was said already."""
         problems = self.check(body=built.body).problems
         hidden = tuple(element for element in told if element and element != self.kind.member)
         for problem in problems:
             if hidden and problem.expression.startswith(hidden):
                 continue
-            reason = self._reason(problem, built)
+            reason = self._reason(problem, built, lines)
             if problem.given or self.strict:
                 yield reason
             else:
@@ -261,10 +277,11 @@ class Checker:
         self.tally.warnings[rule] += 1
         self.warned.append((line, rule, expression, column, message))
 
-    def _reason(self, problem: Problem, built: Built) -> Reason:
-        retryable = problem.rule.startswith(RETRYABLE)
+    def _reason(self, problem: Problem, built: Built, lines: Sequence[int]) -> Reason:
+        retryable, said = problem.rule.startswith(RETRYABLE), problem.message or problem.text
         column = self._column(problem.expression, built.places)
-        return Reason("rule", problem.rule, problem.expression, column, problem.message or problem.text, retryable)
+        line = _line_of(problem.expression, built.rows, lines) if lines else None
+        return Reason("rule", problem.rule, problem.expression, column, said, retryable, line)
 
     def _column(self, expression: str, places: Sequence[str]) -> str | None:
         """The source column that an element came from."""

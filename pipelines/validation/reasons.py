@@ -16,7 +16,10 @@ WARNINGS = {
 
 
 class Reason(NamedTuple):
-    """Why a record is rejected. retryable: whether the target may think otherwise tomorrow."""
+    """Why a record is rejected. retryable: whether the target may think otherwise tomorrow.
+
+    line: the row that it is about, of a record that has several; None where it is about all of them.
+    """
 
     stage: str
     rule: str
@@ -24,6 +27,7 @@ class Reason(NamedTuple):
     column: str | None
     message: str
     retryable: bool = False
+    line: int | None = None
 
     def struct(self) -> dict[str, Any]:
         return dict(zip(REASON.names, self[1:], strict=True))

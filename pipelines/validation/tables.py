@@ -36,6 +36,7 @@ REASON = pa.struct(
         "column": pa.string(),
         "message": pa.string(),
         "retryable": pa.bool_(),
+        "line": pa.int64(),
     }
 )
 REJECTS = pa.schema(

@@ -319,6 +319,7 @@ def as_of_version_1(ledger: Ledger) -> None:
             view.create(connection)
             connection.exec_driver_sql(f"INSERT INTO {view.name} SELECT * FROM kept")
             connection.exec_driver_sql("DROP TABLE kept")
+        connection.exec_driver_sql("ALTER TABLE reject_reason DROP COLUMN line")
         for table in (t.entry, t.appearance, t.term):
             table.drop(connection)
         connection.execute(t.schema_version.update().values(version=1))

@@ -284,6 +284,31 @@ def test_one_answer_of_several_rows_is_enough_to_correct_and_the_record_goes_who
     assert [item["linkId"] for item in response["item"]] == ["w", "g.1"]
 
 
+def test_each_reason_names_the_line_of_its_row_and_stands_beside_that_row(practice):
+    """CLI-CMD-04, FEED-FILE-09: of a response whose rows stand apart; what is about it all stands at all of them."""
+    questionnaires = json.loads((HERE / "golden" / "questionnaires.json").read_text())
+    practice.target.stored.update({body["id"]: body for body in questionnaires})
+    text = (
+        "response_id,patient_id,questionnaire,question,answer_code,answer_text,answer_number\n"
+        'r1,p1,FALLS,words,,"one\ntwo",\n'
+        "r2,p2,FALLS,fall,LA33-6,,\n"
+        "r1,p1,FALLS,fall,LA9-9,,\n"
+        "r2,p3,FALLS,words,,x,\n"
+        "r1,p1,FALLS,steady,,,many\n"
+    )
+    practice.take(text, "answers.csv")
+    found = practice.rows(
+        "SELECT source_key, reject.line, reject_reason.line, rule_id FROM reject JOIN reject_reason USING (reject_id)"
+        " ORDER BY reject.line, position"
+    )
+    assert found == [("r1", 2, 7, "FEED-FILE-09"), ("r1", 2, 5, "QR-CREATE-03"), ("r2", 4, None, "FEED-ANS-10")]
+    said = {(row[2], row[5]): row[1] for row in csv.reader(one(practice.export()).splitlines()[1:]) if len(row) > 5}
+    assert said["r1", "fall"].startswith("QR-CREATE-03: Question received an invalid response option code: LA9-9")
+    assert said["r1", "steady"].startswith("FEED-FILE-09: ")
+    assert said["r2", "fall"] == said["r2", "words"]
+    assert said["r2", "fall"].startswith("FEED-ANS-10: ")
+
+
 def test_an_id_that_no_reject_has_is_no_answer(practice):
     assert practice.take("_reject_id," + HEADER + "0123456789abcdef,k1,p1,none,2026-01-01,\n")[0] == 3
     assert practice.rejects() == {"k1": ("open", 1)}
