@@ -27,7 +27,7 @@ def open_text(path: Path, name: str, feed: FeedFile) -> TextIO:
             packed = file.read(2) == GZIP
         with gzip.open(path) if packed else path.open("rb") as file:
             start = file.read(BEGINNING)
-        _surely_text(start, name, encoding)
+        _surely_text(start, name, encoding, packed)
         stream: Any = gzip.open(path) if packed else path.open("rb")  # noqa: SIM115 - the reader closes it
     except DAMAGED:
         raise Unreadable(f"{name}: {GZIP_DAMAGED}") from None
@@ -76,7 +76,7 @@ _TEXTS = (
 _CONTROLS = bytes({*range(32)} - set(b"\t\n\v\f\r\x1a"))
 
 
-def _surely_text(start: bytes, name: str, encoding: str) -> None:
+def _surely_text(start: bytes, name: str, encoding: str, packed: bool) -> None:
     if not start:
         raise Unreadable(f"{name}: the file is empty; export it again")
     if said := what_it_is(start):
@@ -88,8 +88,8 @@ def _surely_text(start: bytes, name: str, encoding: str) -> None:
     if start[:2] in _BOMS:
         raise Unreadable(f'{name}: the file is UTF-16; export it as UTF-8, or say encoding = "utf-16" in the feed file')
     if is_binary(start):
-        packed = ", and no gzip data as its name says" if name.endswith(".gz") else ""
-        raise Unreadable(f"{name}: the file is binary{packed}, or in another encoding; {NAME_THE_ENCODING}")
+        otherwise = ", and no gzip data as its name says" if name.endswith(".gz") and not packed else ""
+        raise Unreadable(f"{name}: the file is binary{otherwise}, or in another encoding; {NAME_THE_ENCODING}")
 
 
 def is_binary(start: bytes) -> bool:
