@@ -23,6 +23,8 @@ from fhir_service.store.view import Changes, Kept, Needs, Questionnaires, View
 
 MOST_ENTRIES = 2000
 MOST_BYTES = 64 * 1024 * 1024
+COMPANY = 0.001
+"""Seconds for one more single write to come, where as many were under way before. A commit takes several times that."""
 # Seconds before each further attempt at what failed before its commit.
 PAUSES = (0.05, 0.5)
 
@@ -90,6 +92,7 @@ class Writer:
         self._store, self._site, self._clock, self._new_id, self._committed = store, site, clock, new_id, committed
         self._questionnaires, self._kept = Questionnaires(site), Kept()
         self._seq = store.last_seq()
+        self._under_way = 0
         self._queue: queue.Queue[_Waiting | _Transaction | None] = queue.Queue()
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
@@ -141,14 +144,17 @@ class Writer:
             else:
                 group, held = self._group(work)
                 self._write(group)
+                # Who was answered is likely to come back, and would else take turns with those who wait.
+                self._under_way = len(group) + self._queue.qsize()
             self._settle()
 
     def _group(self, first: _Waiting) -> tuple[list[_Waiting], _Waiting | _Transaction | None]:
         """What is waiting, up to the bounds in number and bytes; and what was taken but does not belong."""
         group, count, size = [first], len(first.entries), first.size
         while count < MOST_ENTRIES and size < MOST_BYTES:
+            alone = len(group) == count < self._under_way
             try:
-                work = self._queue.get_nowait()
+                work = self._queue.get(timeout=COMPANY) if alone else self._queue.get_nowait()
             except queue.Empty:
                 break
             if work is None:

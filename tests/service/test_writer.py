@@ -11,6 +11,7 @@ import httpx
 import pytest
 from sqlalchemy import select
 
+from fhir_service import writer as writer_module
 from fhir_service.reference import load
 from fhir_service.store import dialects, postgresql
 from fhir_service.store.tables import ACCOUNT
@@ -133,6 +134,27 @@ def test_concurrent_creates_are_committed_together(fresh_service: Running, monke
             thread.join()
     assert seen.count("append task") == 1
     assert total(fresh_service.client, "/Task?_count=0") == 12
+
+
+def test_clients_that_write_again_and_again_share_their_commits(
+    fresh_service: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They do not take turns, each waiting for the commit of the other."""
+    monkeypatch.setattr(writer_module, "COMPANY", 2.0)
+    held: list[int] = []
+    monkeypatch.setattr(fresh_service.service.writer, "_committed", held.append)
+
+    def work(first: int) -> None:
+        for n in range(first, first + 15):
+            assert fresh_service.client.post("/Task", json=task(n)).status_code == 201
+
+    threads = [threading.Thread(target=work, args=[first]) for first in (0, 100)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sum(held) == 30
+    assert held.count(2) >= 8
 
 
 def _create(running: Running, body: dict[str, Any], **headers: str) -> httpx.Response:
