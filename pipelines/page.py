@@ -163,7 +163,7 @@ def _tiles(db: duckdb.DuckDBPyConnection) -> list[Tile]:
         Tile("Batches failed or stopped", count(broken), alarms=broken > 0),
         Tile("Open rejects", count(rejects), "records set aside", alarms=rejects > 0),
         Tile("Rows in doubt", count(doubts), "outcome not known", alarms=doubts > 0),
-        Tile("Money created", dollars(created), f"of {dollars(received)} received"),
+        Tile("Money created", dollars(created), f"of {dollars(received)} received, repeats counted once"),
     ]
 
 
