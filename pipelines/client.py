@@ -26,6 +26,7 @@ from pipelines.replies import (
     object_of,
     replies_of,
     reply_of,
+    resources_of,
     retry_after,
     settled,
 )
@@ -204,8 +205,7 @@ class FhirClient:
     def search_all(self, resource_type: str, params: dict[str, str] | None = None) -> Iterator[dict[str, Any]]:
         """The resources that match, in the target's order."""
         for bundle in self.pages(resource_type, params):
-            for entry in bundle.get("entry", ()):
-                yield entry["resource"]
+            yield from resources_of(bundle, resource_type)
 
     # -- writes
 

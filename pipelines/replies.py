@@ -3,6 +3,7 @@
 A write ends in one of five ways: a reply, `Refused`, `NotDone`, `NotSent` or `Unknown`. No exception carries content.
 """
 
+import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -13,6 +14,10 @@ import orjson
 
 NOT_DONE = (401, 403, 413, 429)
 REFUSED = (400, 404, 405, 412, 422)
+LOCATION = re.compile(
+    r"(?:(?:[^?#]*/)?[A-Z][A-Za-z]+/(?P<id>[A-Za-z0-9.-]{1,64})(?:/_history/[^/?#]+)?/?"
+    r"|(?P<uuid>[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}))(?:[?#].*)?"
+)
 
 
 class NotSent(Exception):
@@ -42,11 +47,9 @@ class Reply:
 
     @property
     def resource_id(self) -> str | None:
-        """The id in the location: `<base>/<Type>/<id>` with or without `/_history/<n>`."""
-        if not self.location:
-            return None
-        before, slash, found = self.location.split("/_history/")[0].rstrip("/").rpartition("/")
-        return found if before and slash and found else None
+        """The id in the location: `<base>/<Type>/<id>` with or without `/_history/<n>`, or a UUID alone."""
+        found = LOCATION.fullmatch(self.location or "")
+        return found["id"] or found["uuid"] if found else None
 
     @property
     def kind(self) -> str:
@@ -150,16 +153,14 @@ def replies_of(bundle: dict[str, Any] | None, entries: int) -> list[Reply]:
 
 
 def _entry(answer: Any) -> Reply:
+    """An entry of a batch-response. It needs no outcome to be a refusal: no gateway speaks within such an answer."""
     response = answer.get("response") if isinstance(answer, dict) else None
     if not isinstance(response, dict):
         return NO_REPLY
-    status, location = str(response.get("status", ""))[:3], response.get("location")
-    outcome = first_issue(response["outcome"]) if "outcome" in response else None
-    return Reply(
-        int(status) if status.isascii() and status.isdigit() else 0,
-        location if isinstance(location, str) else None,
-        outcome,
-    )
+    said, location = str(response.get("status", ""))[:3], response.get("location")
+    status = int(said) if said.isascii() and said.isdigit() else 0
+    outcome = first_issue(response.get("outcome")) or ({} if status in REFUSED else None)
+    return Reply(status, location if isinstance(location, str) else None, outcome)
 
 
 def retry_after(answer: httpx.Response) -> float | None:
@@ -178,6 +179,26 @@ def http_date(value: str) -> datetime | None:
         return found.astimezone(UTC) if found else None
     except (ValueError, TypeError, OverflowError):
         return None
+
+
+def resources_of(bundle: dict[str, Any], resource_type: str) -> list[dict[str, Any]]:
+    """What a page of a search found: outcomes and other types that go with it left out. Raises `Unknown`."""
+    entries = bundle.get("entry") or []
+    found = [entry.get("resource") if isinstance(entry, dict) else None for entry in entries]
+    if not isinstance(entries, list) or not all(isinstance(each, dict) for each in found):
+        raise Unknown("an entry of a page holds no resource")
+    resources = [each for each in found if each and each.get("resourceType") == resource_type]
+    if not all(isinstance(each.get("id"), str) for each in resources):
+        raise Unknown("a resource of a page has no id")
+    return resources
+
+
+def total_of(bundle: dict[str, Any]) -> int | None:
+    """How many resources a search counts; None where it does not say. Raises `Unknown`."""
+    total = bundle.get("total")
+    if total is not None and type(total) is not int:
+        raise Unknown("the total of a search is no number")
+    return total
 
 
 def next_link(bundle: dict[str, Any]) -> str | None:

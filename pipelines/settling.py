@@ -13,7 +13,7 @@ import orjson
 
 from pipelines.client import FhirClient
 from pipelines.compare import fingerprint, moment, same_content
-from pipelines.replies import NotDone, NotSent, Refused, Unknown
+from pipelines.replies import NotDone, NotSent, Refused, Unknown, resources_of, total_of
 from pipelines.sending import Identity, Row, dated
 
 Body = dict[str, Any]
@@ -74,7 +74,7 @@ def due(doubt: Doubt, resource_type: str, now: datetime, settling_seconds: float
 def _by_identifier(client: FhirClient, identity: Identity, row: Row) -> Finding:
     path = f"/{identity.resource_type}?_count=2&{orjson.loads(identity.entry(row)[1])}"
     try:
-        found = [entry["resource"] for entry in client.get(path).get("entry", ())]
+        found = resources_of(client.get(path), identity.resource_type)
     except UNREADABLE as error:
         return Finding(UNCLEAR, None, f"the target could not be asked ({error})")
     if not found:
@@ -166,9 +166,8 @@ def whole_search(client: FhirClient, resource_type: str, params: dict[str, str])
     found: dict[str, Body] = {}
     total = None
     for bundle in client.pages(resource_type, params):
-        total = bundle.get("total", total)
-        for entry in bundle.get("entry", ()):
-            found[str(entry["resource"].get("id"))] = entry["resource"]
+        total = total if total_of(bundle) is None else total_of(bundle)
+        found.update((body["id"], body) for body in resources_of(bundle, resource_type))
     if total is not None and total != len(found):
         raise Unknown(f"a search gave {len(found)} of {total}")
     return list(found.values())

@@ -18,6 +18,7 @@ from pipelines.accepted import accepted_files
 from pipelines.client import Refused, TargetUnusable
 from pipelines.compare import OWN_TIME, fingerprints
 from pipelines.identifiers import record_of
+from pipelines.replies import resources_of, total_of
 from pipelines.session import Session, reading
 from pipelines.storage import session as tables
 from pipelines.throwaway import throwaway_folder
@@ -129,11 +130,11 @@ def _read(db: duckdb.DuckDBPyConnection, session: Session, kind: str) -> int:
     total = None
     with reading(kind), Filling(db, "there", THERE) as there:
         for bundle in _pages(session, kind):
-            total = bundle.get("total", 0) if total is None else total
-            entries = bundle.get("entry", ())
-            for entry in entries:
-                there.add(_there(kind, entry["resource"]))
-            session.progress.advance(len(entries))
+            total = total_of(bundle) if total is None else total
+            resources = resources_of(bundle, kind)
+            for body in resources:
+                there.add(_there(kind, body))
+            session.progress.advance(len(resources))
     return total or 0
 
 
@@ -159,18 +160,25 @@ def _each_once(db: duckdb.DuckDBPyConnection) -> int:
 
 def _there(kind: str, body: dict[str, Any]) -> tuple[Any, ...]:
     subject: dict[str, Any] = next((body[name] for name in SUBJECTS if isinstance(body.get(name), dict)), {})
-    identifier = body.get("identifier")
-    first = (identifier[0] if isinstance(identifier, list) and identifier else identifier) or {}
+    identifier = _identifier(body)
     return (
-        str(body.get("id")),
+        body["id"],
         str(subject.get("reference", "")).rpartition("/")[2] or None,
         body.get("status"),
         body.get(OWN_TIME.get(kind, "created")),
-        first.get("system"),
-        *record_of(str(first.get("value") or "")),
+        identifier.get("system"),
+        *record_of(str(identifier.get("value") or "")),
         *fingerprints(kind, body),
         _cents(body) if kind == "PaymentNotice" else None,
     )
+
+
+def _identifier(body: dict[str, Any]) -> dict[str, Any]:
+    """The identifier that an importer gave the resource, which need not be its only one; else its first."""
+    found = body.get("identifier")
+    named = [each for each in (found if isinstance(found, list) else [found]) if isinstance(each, dict)]
+    of_importers = (each for each in named if str(each.get("system")).startswith("urn:chartferry:"))
+    return next(of_importers, named[0] if named else {})
 
 
 def _cents(body: dict[str, Any]) -> int | None:

@@ -19,6 +19,7 @@ from pipelines.client import (
     Unknown,
     conditional_bundle,
 )
+from pipelines.replies import replies_of, resources_of, total_of
 from tests.pipelines.fake_target import FakeTarget, serving
 
 PAYMENT = '{"resourceType":"PaymentNotice","request":{"reference":"Patient/p1"},"amount":{"value":1}}'
@@ -151,6 +152,55 @@ def test_what_a_status_says_of_a_write(status, outcome, kind):
 
 def test_a_success_without_a_location_is_unknown():
     assert Reply(201).kind == "unknown"
+
+
+UUID = "6f1c2f0e-90a4-4d0e-8d3b-0c7d3c1a9b55"
+
+
+@pytest.mark.parametrize(
+    ("location", "found"),
+    [
+        (f"https://inner.example:8443/fhir/Task/{UUID}/_history/1", UUID),
+        (f"Task/{UUID}?_format=json", UUID),
+        (f"/Task/{UUID}/", UUID),
+        (UUID, UUID),
+        ("Task/t.1-a", "t.1-a"),
+        ("/login", None),
+        ("https://sso.example/login?to=/Task/1", None),
+        ("Task/a b", None),
+        ("Task/", None),
+    ],
+)
+def test_a_location_names_an_id_or_it_is_none(location, found):
+    """LEDGER-11: a resource under another name would look gone, and be loaded once more."""
+    reply = Reply(201, location)
+    assert reply.resource_id == found
+    assert reply.kind == ("created" if found else "unknown")
+
+
+def test_an_entry_of_a_batch_is_refused_without_an_outcome_too():
+    """LEDGER-11: R4 has the outcome of an entry as optional, and no gateway speaks within a batch-response."""
+    said = [{"response": {"status": "422"}}, {"response": {"status": "400", "outcome": None}}, {"response": {}}, None]
+    replies = replies_of({"type": "batch-response", "entry": said}, len(said))
+    assert [reply.kind for reply in replies] == ["refused", "refused", "unknown", "unknown"]
+
+
+def test_a_page_gives_what_was_searched_for_and_no_outcomes():
+    found, said = {"resourceType": "Task", "id": "1"}, {"resourceType": "OperationOutcome"}
+    assert resources_of({"entry": [{"resource": found}, {"resource": said}]}, "Task") == [found]
+    assert resources_of({}, "Task") == resources_of({"entry": None}, "Task") == []
+
+
+@pytest.mark.parametrize("entry", [{}, {"resource": None}, None, "x", {"resource": {"resourceType": "Task"}}])
+def test_a_page_of_odd_entries_is_unknown(entry):
+    with pytest.raises(Unknown):
+        resources_of({"entry": [entry]}, "Task")
+
+
+@pytest.mark.parametrize("total", ["3", 3.5, True])
+def test_a_total_that_is_no_number_is_unknown(total):
+    with pytest.raises(Unknown):
+        total_of({"total": total})
 
 
 def test_a_batch_answers_entry_by_entry_and_creates_a_key_once(client, target):

@@ -167,6 +167,22 @@ def test_a_lost_ledger_is_rebuilt_and_nothing_is_sent_again(batch, home, target,
     assert asked("verify", "--adopt")["batches"] == {}
 
 
+@pytest.mark.parametrize("theirs", [{"system": "urn:oid:1.2.3", "value": "77"}, None, "odd"])
+def test_the_name_that_the_importer_gave_need_not_be_the_first(home, target, asked, theirs):
+    """CLI-CMD-17, LEDGER-01: a target may put identifiers of its own before it."""
+    payments(home, ("k1", "p1", "1.00"), ("k2", "p1", "1.00"))
+    asked("import")
+    for body in target.stored.values():
+        body["identifier"].insert(0, theirs)
+    lose_ledger(home)
+    asked("verify", "--adopt")
+    with closing(Ledger.open(home / "ledger.db")) as ledger:
+        rows = ledger.tables()["record"].to_pylist()
+    assert {row["key"]: row["resource_id"] for row in rows} == {
+        body["identifier"][1]["value"]: resource_id for resource_id, body in target.stored.items()
+    }
+
+
 def test_what_the_target_does_not_have_waits_for_the_next_import(batch, home, target, asked):
     """CLI-CMD-17"""
     lost = only(target, 100)
