@@ -62,7 +62,7 @@ def _struct(model: type[BaseModel], around: tuple[type[BaseModel], ...]) -> type
     fields = list(_fields(model, hints, (*around, model)))
     changed = [(name, change) for name, *_ in fields if (change := _change(hints[name]))]
     tag = get_args(hints["resourceType"])[0] if "resourceType" in hints else None
-    keeps = any(isinstance(value, cached_property) for value in vars(model).values())
+    keeps = bool(_cached(model))
     return msgspec.defstruct(
         model.__name__,
         fields,
@@ -96,7 +96,23 @@ def _fields(
 
 
 def _properties(model: type[BaseModel]) -> dict[str, Any]:
-    return {name: value for name, value in vars(model).items() if isinstance(value, property | cached_property)}
+    found = {name: value for name, value in vars(model).items() if isinstance(value, property)}
+    return found | {name: _Kept(name, value.func) for name, value in _cached(model)}
+
+
+def _cached(model: type[BaseModel]) -> list[tuple[str, cached_property[Any]]]:
+    return [(name, value) for name, value in vars(model).items() if isinstance(value, cached_property)]
+
+
+class _Kept:
+    """A `cached_property` without the lock that it takes before Python 3.12: a body is one thread's."""
+
+    def __init__(self, name: str, function: Callable[[Any], Any]) -> None:
+        self._name, self._function = name, function
+
+    def __get__(self, body: Any, _: type) -> Any:
+        found = body.__dict__[self._name] = self._function(body)
+        return found
 
 
 # --- Types ----------------------------------------------------------------------------------------

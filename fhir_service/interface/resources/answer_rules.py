@@ -1,8 +1,6 @@
 """The rules that hold answers against their questionnaire, in the order in which an item is checked (decision R4)."""
 
-from collections import defaultdict
 from collections.abc import Iterator
-from functools import cached_property
 from typing import Any, NamedTuple
 
 from fhir_service.interface.datatypes import Coding
@@ -29,27 +27,30 @@ class Coded(NamedTuple):
 
 
 class Sheet:
-    """A response laid beside its questionnaire: what the rules of one body share, each part made when first needed."""
+    """A response laid beside its questionnaire: what the rules of one body share.
+
+    answered: the items of the payload whose question the questionnaire has. by_kind: the same by the kind of question;
+    those of groups and displays under None. doubtful: the codings that are not one of their question's options, but
+    none or several.
+    """
 
     def __init__(self, response: QuestionnaireResponse, world: World) -> None:
-        self._response = response
         self.questionnaire_id = questionnaire_id(response.questionnaire, world.site)
         known = world.known.questionnaire(self.questionnaire_id) if self.questionnaire_id else None
         self.known: questionnaires.Questionnaire | None = known
-
-    @cached_property
-    def answered(self) -> list[Answered]:
-        """The items of the payload whose question the questionnaire has."""
-        find = self.known.questions.get if self.known else lambda _: None
-        return [(at, item, question) for at, item in self._response.placed if (question := find(item.linkId))]
-
-    @cached_property
-    def by_kind(self) -> dict[str | None, list[Answered]]:
-        """The same by the kind of question; those of groups and displays under None."""
-        found: dict[str | None, list[Answered]] = defaultdict(list)
+        find = known.questions.get if known else lambda _: None
+        self.answered: list[Answered] = [
+            (at, item, question) for at, item in response.placed if (question := find(item.linkId))
+        ]
+        self.by_kind: dict[str | None, list[Answered]] = {}
         for one in self.answered:
-            found[one[2].kind].append(one)
-        return found
+            self.by_kind.setdefault(one[2].kind, []).append(one)
+        self.doubtful = [
+            Coded(at, index, coding, question)
+            for at, item, question in self.of_kinds(("SING", "MULT"))
+            for index, answer in enumerate(item.answer or ())
+            if (coding := answer.valueCoding) and question.option_counts.get((coding.system, coding.code)) != 1
+        ]
 
     def of_kinds(self, kinds: tuple[str, ...]) -> list[Answered]:
         """Those of some kinds of question."""
@@ -62,16 +63,6 @@ class Sheet:
             for index, answer in enumerate(item.answer or ()):
                 if answer.valueCoding:
                     yield Coded(at, index, answer.valueCoding, question)
-
-    @cached_property
-    def doubtful(self) -> list[Coded]:
-        """The codings that are not one of their question's options, but none or several."""
-        return [
-            Coded(at, index, coding, question)
-            for at, item, question in self.of_kinds(("SING", "MULT"))
-            for index, answer in enumerate(item.answer or ())
-            if (coding := answer.valueCoding) and question.option_counts.get((coding.system, coding.code)) != 1
-        ]
 
 
 def sheet_of(response: QuestionnaireResponse, world: World) -> Sheet:
