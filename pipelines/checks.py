@@ -93,6 +93,11 @@ def rejects_stay_within_the_limit(validated: Validated) -> Violations:
         yield validated.over_limit
 
 
+def the_source_is_its_own(validated: Validated) -> Violations:
+    if validated.known_elsewhere:
+        yield validated.known_elsewhere
+
+
 AFTER_VALIDATE: tuple[Statement[Validated], ...] = (
     Statement(
         "every_line_is_accounted_for",
@@ -117,6 +122,13 @@ AFTER_VALIDATE: tuple[Statement[Validated], ...] = (
         "rejects_stay_within_the_limit",
         "No more records were rejected than the feed allows. Else nothing of the file is sent.",
         rejects_stay_within_the_limit,
+        blocking=True,
+        by_file=True,
+    ),
+    Statement(
+        "the_source_is_its_own",
+        "The records are not known under the source of another feed. Else nothing of the file is sent.",
+        the_source_is_its_own,
         blocking=True,
         by_file=True,
     ),

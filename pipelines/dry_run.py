@@ -8,6 +8,7 @@ from pathlib import Path
 from pipelines.batch import Unreadable
 from pipelines.client import TargetUnusable
 from pipelines.receive import receive
+from pipelines.renamed import known_elsewhere
 from pipelines.run import Result
 from pipelines.session import Session, Waiting
 from pipelines.spill import batches
@@ -38,6 +39,7 @@ def _try_in(session: Session, waiting: Waiting, folder: Path) -> Result:
             folder / "run",
             strict=session.strict,
         )
+        validated.known_elsewhere = known_elsewhere(session, feed, validated)
         session.progress.advance(validated.records)
     except Unreadable as error:
         return Result(None, None, feed.name, name, "failed", message=str(error))

@@ -26,6 +26,7 @@ from pipelines.manifest import QUESTIONNAIRES, rules_version, software_version, 
 from pipelines.progress import Progress
 from pipelines.publish import Publication, publish
 from pipelines.receive import check_copy, receive
+from pipelines.renamed import known_elsewhere
 from pipelines.report import RESOURCE, sweep
 from pipelines.run import Result, Run
 from pipelines.session import Session, Waiting, reading
@@ -154,6 +155,7 @@ def validate_run(session: Session, run: Run) -> Validated:
         only=run.only,
         before=open_by_line(session.ledger, session.target, run.received.batch_id) if run.before else {},
     )
+    validated.known_elsewhere = known_elsewhere(session, run.feed, validated)
     progress.advance(validated.records - done)
     progress.end()
     for rejects in _rejects(run.folder):

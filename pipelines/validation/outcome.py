@@ -24,7 +24,8 @@ class Validated:
     """What became of a file. Amounts in cents; `accepted` holds the equal repeats of `skipped` too.
 
     lines = header + not_taken + the lines of all records; records = accepted + rejected. control_mismatch,
-    over_limit: a sentence why nothing of this file may be sent, or None. reasons, warnings: records by rule broken.
+    over_limit, known_elsewhere: a sentence why nothing of this file may be sent, or None. reasons, warnings: records by
+    rule broken.
     """
 
     folder: Path
@@ -41,6 +42,7 @@ class Validated:
     amount_skipped: int = 0
     control_mismatch: str | None = None
     over_limit: str | None = None
+    known_elsewhere: str | None = None
     unnamed_columns: list[str] = field(default_factory=list)
     reasons: Counter[str] = field(default_factory=Counter)
     warnings: Counter[str] = field(default_factory=Counter)
@@ -58,4 +60,4 @@ class Validated:
     @property
     def stop(self) -> str | None:
         """Why nothing of this file may be sent."""
-        return self.control_mismatch or self.over_limit
+        return self.control_mismatch or self.over_limit or self.known_elsewhere

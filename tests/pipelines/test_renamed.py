@@ -1,0 +1,67 @@
+"""A feed that gets another name, or another source, makes nothing a second time: such a file is stopped."""
+
+import pytest
+
+from tests.commands import totals_close
+
+COLUMNS = "payment_id patient_id amount paid_on claim_id".split()
+FEED = 'kind = "payments"\nfiles = ["till*.csv"]\n[columns]\n' + "".join(f'{name} = "{name}"\n' for name in COLUMNS)
+
+
+@pytest.fixture(params=[True, False], ids=["with additions", "bare"])
+def till(request, home, target):
+    """Puts a till's export of payments with these numbers into the inbox, beside a feed file of this name."""
+    target.additions = request.param
+    (home / "feeds").mkdir()
+
+    def put(feed, numbers, source="", cents=0):
+        for file in (home / "feeds").iterdir():
+            file.unlink()
+        (home / "feeds" / f"{feed}.toml").write_text(source + FEED)
+        rows = [f"k{number},p{number % 7},{number}.{cents:02},2026-03-01,\n" for number in numbers]
+        (home / "inbox" / f"till-{len(rows)}.csv").write_text(",".join(COLUMNS) + "\n" + "".join(rows))
+
+    return put
+
+
+def test_the_same_file_under_a_renamed_feed_is_stopped_and_goes_on_with_the_source_it_had(till, target, asked):
+    """LEDGER-01, LEDGER-03"""
+    till("till", range(1, 4))
+    assert asked("import")["totals"]["created"] == 3
+    till("cash", range(1, 4))
+    assert asked("import", "--dry-run")["batches"][0]["state"] == "stopped"
+    found = asked("import")
+    assert (found["exit_code"], found["batches"][0]["state"]) == (4, "stopped")
+    assert 'source = "till"' in found["batches"][0]["message"]
+    assert len(target.stored) == 3
+    till("cash", range(1, 4), 'source = "till"\n')
+    found = asked("import")
+    totals_close(found)
+    assert (found["exit_code"], found["totals"]["created"]) == (0, 0)
+    assert len(target.stored) == 3
+    assert asked("verify")["exit_code"] == 0
+
+
+def test_a_longer_export_is_stopped_wherever_the_known_records_stand(till, target, asked, monkeypatch):
+    """LEDGER-03"""
+    monkeypatch.setattr("pipelines.renamed.LOOKED_AT", 50)
+    monkeypatch.setattr("pipelines.renamed.ROWS_A_LOOK", 7)
+    till("till", range(400, 500))
+    asked("import")
+    till("cash", range(1, 500))
+    assert asked("import")["batches"][0]["state"] == "stopped"
+    assert len(target.stored) == 100
+
+
+def test_two_sources_that_count_alike_are_two(till, target, asked):
+    """LEDGER-01: keys alone, or what was never sent, make no record known."""
+    till("till", range(1, 11))
+    asked("import")
+    till("cash", range(1, 11), cents=50)
+    assert asked("import")["totals"]["created"] == 10
+    target.refuse = lambda body: body["amount"]["value"] > 20
+    till("till", range(21, 24))
+    assert asked("import")["totals"]["refused"] == 3
+    target.refuse = lambda body: False
+    till("cash", range(21, 24))
+    assert asked("import")["totals"]["created"] == 3
