@@ -67,6 +67,8 @@ def _is_dead(holder: Holder) -> bool:
 class Lease:
     """Held within `with`: enters when the target is free, or its holder silent for 60 s or surely dead; leaves it free.
 
+    Silence is told by the holder's last heartbeat, and by watching: where the clock was put back, that lies ahead.
+
     Whoever enters finds no other loader at work, so every row still `sending` is of unknown outcome: it becomes
     `in_doubt`, and the attribute `in_doubt` says how many. `waiting` is told of the holder, once a second, while the
     target is taken.
@@ -90,7 +92,10 @@ class Lease:
         self._thread = threading.Thread(target=self._beat, name="lease heartbeat", daemon=True)
 
     def __enter__(self) -> Self:
-        while (holder := self._take()) is not None:
+        seen, since = None, time.monotonic()
+        while (holder := self._take(seen if time.monotonic() - since > SILENCE.total_seconds() else None)) is not None:
+            if holder != seen:
+                seen, since = holder, time.monotonic()
             if self._waiting:
                 self._waiting(holder)
             time.sleep(self._poll_seconds)
@@ -113,11 +118,11 @@ class Lease:
     def _mine(self) -> ColumnElement[bool]:
         return and_(t.lease.c.target == self.target, t.lease.c.owner == self.owner)
 
-    def _take(self) -> Holder | None:
-        """None when the lease is ours now, else its holder."""
+    def _take(self, silent: Holder | None) -> Holder | None:
+        """None when the lease is ours now, else its holder. silent: who was watched for 60 s without a heartbeat."""
         try:
             with self._engine.begin() as connection:
-                holder = self._replace_holder(connection)
+                holder = self._replace_holder(connection, silent)
                 if holder is None:
                     self.in_doubt = connection.execute(
                         update(t.entry)
@@ -128,7 +133,7 @@ class Lease:
         except IntegrityError:  # another loader was first, between our look and our insert
             return Holder("", "another loader", "", 0, "", "")
 
-    def _replace_holder(self, connection: Connection) -> Holder | None:
+    def _replace_holder(self, connection: Connection, silent: Holder | None) -> Holder | None:
         columns = [t.lease.c[name] for name in Holder._fields]
         row = connection.execute(
             select(*columns).where(t.lease.c.target == self.target).with_for_update()
@@ -137,7 +142,8 @@ class Lease:
             connection.execute(t.lease.insert().values(target=self.target, **self._self()))
             return None
         holder = Holder(*row)
-        if holder.heartbeat_at >= utc_text(self._clock() - SILENCE) and not _is_dead(holder):
+        beats = holder != silent and holder.heartbeat_at >= utc_text(self._clock() - SILENCE)
+        if beats and not _is_dead(holder):
             return holder
         connection.execute(update(t.lease).where(t.lease.c.target == self.target).values(**self._self()))
         return None

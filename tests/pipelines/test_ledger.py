@@ -271,6 +271,28 @@ def test_a_dead_process_of_this_machine_is_not_waited_for(ledger: Ledger, clock:
         pass
 
 
+def test_a_holder_whose_last_heartbeat_lies_ahead_is_watched_for_60_seconds(
+    ledger: Ledger, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """LEDGER-10: as after a restart with the clock put back. Each heartbeat makes the watch begin anew."""
+    clock.pass_seconds(7200)
+    hold(ledger, clock)
+    clock.pass_seconds(-7200)
+    watch, waited = [0.0], 0
+    monkeypatch.setattr("pipelines.lease.time.monotonic", lambda: watch[0])
+
+    def waiting(_: object) -> None:
+        nonlocal waited
+        waited += 1
+        watch[0] += 20
+        if waited == 3:
+            with ledger.engine.begin() as connection:
+                connection.execute(t.lease.update().values(heartbeat_at="2999-01-01T00:00:00.000000Z"))
+
+    with ledger.lease(TARGET, waiting, poll_seconds=0.001):
+        assert waited == 7
+
+
 def test_one_whose_lease_was_taken_over_can_intend_nothing_more(
     ledger: Ledger, address: str | Path, clock: Clock
 ) -> None:
