@@ -9,6 +9,7 @@ from typing import Any
 
 from pipelines.client import FhirClient, NotDone, NotSent, Refused, Unknown
 from pipelines.compare import moment
+from pipelines.replies import unusable
 from pipelines.sending import Posted, Result
 
 Body = dict[str, Any]
@@ -75,11 +76,10 @@ def _write(client: FhirClient, resource_type: str, resource_id: str, wanted: Wan
             except NotSent as error:
                 problem, asked = str(error), error.retry_after
             except NotDone as error:
-                problem, asked = f"HTTP {error.reply.status}", error.reply.retry_after
+                problem, asked = str(error), error.reply.retry_after
         pause = next(pauses, None)
         if pause is None:
-            unusable = f"the target could not be used: {problem}, {tries} times"
-            return Posted(Result("in_doubt" if unclear else "planned", resource_id), unusable)
+            return Posted(Result("in_doubt" if unclear else "planned", resource_id), unusable(problem, tries))
         client.patience.wait(pause, asked)
 
 

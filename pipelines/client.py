@@ -250,6 +250,8 @@ class FhirClient:
                     return answer
                 asked = retry_after(answer)
             except NotSent as error:
+                if error.final:
+                    raise
                 asked = error.retry_after
             except Unknown:
                 pass

@@ -15,7 +15,7 @@ from pipelines.lease import LeaseLost
 from pipelines.ledger_rows import Sighting
 from pipelines.ledger_tables import UNDECIDED
 from pipelines.pace import AT_ONCE, Circuit
-from pipelines.replies import NotDone, NotSent, Refused, Reply, TargetUnusable, Unknown
+from pipelines.replies import NotDone, NotSent, Refused, Reply, TargetUnusable, Unknown, unusable
 from pipelines.sending import TOO_LARGE, Posted, Result, Row, dated
 from pipelines.settling import BY_ITSELF
 
@@ -239,14 +239,15 @@ def post(client: FhirClient, resource_type: str, row: Row, confirm: Callable[[],
             return Posted(Result("in_doubt"))
         except NotSent as error:
             problem, asked = str(error), error.retry_after
+            pauses = iter(()) if error.final else pauses
         except NotDone as error:
             if error.reply.status == TOO_LARGE:
                 return Posted(_refused(error.reply))
-            problem, asked = f"HTTP {error.reply.status}", error.reply.retry_after
+            problem, asked = str(error), error.reply.retry_after
         pause = next(pauses, None)
         if pause is None:
             state = "in_doubt" if row.intended else "planned"
-            return Posted(Result(state), f"the target could not be used: {problem}, {tries} times")
+            return Posted(Result(state), unusable(problem, tries))
         client.patience.wait(pause, asked)
         try:
             confirm()

@@ -13,6 +13,11 @@ import httpx
 import orjson
 
 NOT_DONE = (401, 403, 413, 429)
+NOT_DONE_WORDS = {
+    401: "it does not take the access token (HTTP 401)",
+    403: "it does not permit this to the client (HTTP 403)",
+    429: "it asks for fewer requests (HTTP 429)",
+}
 REFUSED = (400, 404, 405, 412, 422)
 LOCATION = re.compile(
     r"(?:(?:[^?#]*/)?[A-Z][A-Za-z]+/(?P<id>[A-Za-z0-9.-]{1,64})(?:/_history/[^/?#]+)?/?"
@@ -21,11 +26,14 @@ LOCATION = re.compile(
 
 
 class NotSent(Exception):
-    """There was no connection, or no token to send with: the target surely saw nothing. The text says which."""
+    """There was no connection, or no token to send with: the target surely saw nothing. The text says which.
 
-    def __init__(self, why: str, retry_after: float | None = None) -> None:
+    final: to try again now is of no use.
+    """
+
+    def __init__(self, why: str, retry_after: float | None = None, final: bool = False) -> None:
         super().__init__(why)
-        self.retry_after = retry_after
+        self.retry_after, self.final = retry_after, final
 
 
 class Unknown(Exception):
@@ -68,7 +76,7 @@ class NotDone(Exception):
     """The target surely did not do it, and may later: 401, 403, 413, 429, or a 503 with an OperationOutcome."""
 
     def __init__(self, reply: Reply) -> None:
-        super().__init__(f"HTTP {reply.status}")
+        super().__init__(NOT_DONE_WORDS.get(reply.status, f"HTTP {reply.status}"))
         self.reply = reply
 
 
@@ -78,6 +86,11 @@ class Refused(Exception):
     def __init__(self, reply: Reply) -> None:
         super().__init__(f"HTTP {reply.status}")
         self.reply = reply
+
+
+def unusable(problem: str, tries: int) -> str:
+    """The sentence that ends a load, after so many tries."""
+    return f"the target could not be used: {problem}" + (f", {tries} times" if tries > 1 else "")
 
 
 def first_issue(body: Any) -> dict[str, Any] | None:

@@ -14,7 +14,7 @@ from urllib.parse import quote
 from pipelines.client import PAGE, FhirClient, conditional_bundle
 from pipelines.compare import same_content
 from pipelines.identifiers import identifier_value
-from pipelines.replies import NotDone, NotSent, Refused, Reply, Unknown
+from pipelines.replies import NotDone, NotSent, Refused, Reply, Unknown, unusable
 
 Bodies = dict[str, dict[str, Any] | None]
 PLAIN_KEY = re.compile(r"[A-Za-z0-9._~-]+")
@@ -177,12 +177,16 @@ class BundleSender:
 
 
 class Left(NamedTuple):
-    """What one attempt left to be sent again: places, why, the pause that was asked for, whether it was unclear."""
+    """What one attempt left to be sent again: places, why, the pause that was asked for, whether it was unclear.
+
+    final: to try again now is of no use.
+    """
 
     places: list[int]
     problem: str
     asked: float | None = None
     unclear: bool = False
+    final: bool = False
 
 
 class _Sending:
@@ -220,9 +224,9 @@ class _Sending:
             places = left.places
             if not places or self.sent.unusable:
                 return
-            pause = next(pauses, None)
+            pause = None if left.final else next(pauses, None)
             if pause is None or (left.unclear and tries >= UNKNOWN_TRIES):
-                self.sent.unusable = f"the target could not be used: {left.problem}, {tries} times"
+                self.sent.unusable = unusable(left.problem, tries)
                 return
             self.client.patience.wait(pause, left.asked)
 
@@ -233,9 +237,9 @@ class _Sending:
             self.limits.took(self._size(places))
             return self._take(places, replies, tries)
         except NotSent as error:
-            return Left(places, str(error), error.retry_after)
+            return Left(places, str(error), error.retry_after, final=error.final)
         except (NotDone, Refused) as error:
-            return self._whole(places, error.reply)
+            return self._whole(places, error)
         except Unknown as error:
             self.again.update(places)
             return Left(places, f"no clear answer ({error})", unclear=True)
@@ -243,10 +247,11 @@ class _Sending:
     def _size(self, places: Iterable[int]) -> int:
         return sum(self.sizes[at] for at in places)
 
-    def _whole(self, places: list[int], reply: Reply) -> Left:
+    def _whole(self, places: list[int], error: NotDone | Refused) -> Left:
         """A bundle that was refused as a whole goes in parts, so that one row answers for itself alone."""
+        reply = error.reply
         if reply.kind == "not done" and reply.status != TOO_LARGE:
-            return Left(places, f"HTTP {reply.status}", reply.retry_after)
+            return Left(places, str(error), reply.retry_after)
         if reply.status == TOO_LARGE:
             self.limits.found_too_large(self._size(places))
         if reply.status not in OF_THE_CONTENT:

@@ -12,6 +12,8 @@ from pipelines.replies import NotSent, object_of, retry_after
 RENEW_BEFORE_SECONDS = 60.0
 USUAL_SECONDS = 300.0
 """How long a token lasts that does not say so."""
+REFUSALS = (400, 401, 403)
+CODE = re.compile(r"[a-z_]{1,40}")
 SENDABLE = re.compile(r"[!-~]+")
 
 
@@ -31,6 +33,7 @@ class Tokens:
     def __init__(self, http: httpx.Client, base_url: str, credentials: Credentials, clock: Callable[[], float]) -> None:
         self._http, self._base_url, self._credentials, self._clock = http, base_url, credentials, clock
         self._lock = threading.Lock()
+        self._asked, self._failure = 0, NotSent("no access token")
         self._token, self._token_ends = credentials.token, float("inf")
 
     @property
@@ -43,12 +46,25 @@ class Tokens:
                 self._token = None
 
     def bearer(self) -> str:
-        """The token, renewed before it ends. Raises `NotSent`: whatever goes wrong here, no request went out."""
+        """The token, renewed before it ends. Raises `NotSent`: whatever goes wrong here, no request went out.
+
+        Who waits here while another asks shares what comes of it, a failure too: one request for all of them.
+        """
+        asked = self._asked
         with self._lock:
             if self._token is None or self._clock() > self._token_ends:
-                self._token, seconds = self._new_token()
+                if asked != self._asked:
+                    raise NotSent(str(self._failure), self._failure.retry_after, self._failure.final)
+                self._token, seconds = self._renewed()
                 self._token_ends = self._clock() + max(seconds - RENEW_BEFORE_SECONDS, seconds / 2)
             return self._token
+
+    def _renewed(self) -> tuple[str, float]:
+        try:
+            return self._new_token()
+        except NotSent as error:
+            self._asked, self._failure = self._asked + 1, error
+            raise
 
     def _new_token(self) -> tuple[str, float]:
         form = {
@@ -63,6 +79,13 @@ class Tokens:
             raise NotSent(f"no access token: {type(error).__name__}") from None
         body = object_of(answer) or {}
         token, seconds = body.get("access_token"), body.get("expires_in")
+        if answer.status_code in REFUSALS and isinstance(body.get("error"), str):
+            said = body["error"] if CODE.fullmatch(body["error"]) else "no code"
+            raise NotSent(
+                f"no access token: the target refuses one to this client (HTTP {answer.status_code}, {said}): "
+                "is its id or secret wrong, or was it revoked?",
+                final=True,
+            )
         if answer.status_code != 200 or not isinstance(token, str) or not SENDABLE.fullmatch(token):
             raise NotSent(f"no access token: HTTP {answer.status_code}", retry_after(answer))
         return token, float(seconds) if isinstance(seconds, int | float) else USUAL_SECONDS

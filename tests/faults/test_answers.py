@@ -157,8 +157,8 @@ def test_one_row_that_is_too_large_makes_no_small_bundles_of_the_others(at):
 @pytest.mark.parametrize(
     "answer",
     [
-        (400, {"error": "invalid_request"}),
-        (401, {"error": "invalid_client"}),
+        (400, PAGE),
+        (401, PAGE),
         (413, None),
         (500, PAGE),
         (302, None, ELSEWHERE),
@@ -177,5 +177,24 @@ def test_no_row_is_refused_because_no_token_can_be_had(at, answer, additions):
     assert loaded.counts["planned"] == sum(loaded.counts.values()) > 0
     assert "no access token" in loaded.unusable
     work.target.token_faults = [Said(*answer)]
+    assert work.run([payment(2), payment(3)], "payments-2").counts == {"created": 2}
+    work.agree()
+
+
+@pytest.mark.parametrize("additions", [True, False], ids=["with additions", "bare"])
+def test_a_client_that_is_refused_a_token_ends_the_run_at_once_and_a_later_one_goes_on(at, additions):
+    """LEDGER-11: nothing was sent, and one sentence says what to look at."""
+    work = at(additions)
+    assert work.run([payment(1)]).counts == {"created": 1}
+    work.target.valid_tokens.clear()
+    work.target.token_faults = [Said(401, {"error": "invalid_client"})] * 50
+    loaded = work.run([payment(2), payment(3)], "payments-2")
+    assert loaded.counts["planned"] == sum(loaded.counts.values()) > 0
+    assert loaded.unusable == (
+        "the target could not be used: no access token: the target refuses one to this client "
+        "(HTTP 401, invalid_client): is its id or secret wrong, or was it revoked?"
+    )
+    assert len(work.target.token_faults) >= 48
+    work.target.token_faults = []
     assert work.run([payment(2), payment(3)], "payments-2").counts == {"created": 2}
     work.agree()

@@ -83,7 +83,7 @@ FAILS: dict[str, tuple[list[Page], str]] = {
     "the connection is cut": ([WHOLE[0], "always cut"], "page 2: RemoteProtocolError"),
     "it stops answering": ([WHOLE[0], "always silent"], "page 2: ReadTimeout"),
     "it breaks": ([WHOLE[0], "always 500"], "page 2: HTTP 500"),
-    "it forbids": ([WHOLE[0], "always 403"], "page 2: HTTP 403"),
+    "it forbids": ([WHOLE[0], "always 403"], "page 2: it does not permit this to the client (HTTP 403)"),
     "the links lead in a circle": (
         [page("a", next=1), page("b", next=2), page("a", next=1)],
         "page 4: the next links lead in a circle",

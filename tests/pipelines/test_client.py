@@ -2,6 +2,8 @@
 
 import gc
 import socket
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
@@ -20,7 +22,7 @@ from pipelines.client import (
     conditional_bundle,
 )
 from pipelines.replies import replies_of, resources_of, total_of
-from tests.pipelines.fake_target import FakeTarget, serving
+from tests.pipelines.fake_target import FakeTarget, Said, serving
 
 PAYMENT = '{"resourceType":"PaymentNotice","request":{"reference":"Patient/p1"},"amount":{"value":1}}'
 CONDITION = '"identifier=urn:chartferry:default:PaymentNotice|k1"'
@@ -54,6 +56,68 @@ def test_a_token_that_ended_is_renewed_once_in_the_middle(client, target):
     target.faults = ["expired"]
     assert client.create("PaymentNotice", PAYMENT).status == 201
     assert target.tokens == 2
+
+
+class Counted:
+    """A lock that knows how many have asked for it, and says when all have."""
+
+    def __init__(self, expected):
+        self._lock, self._counting, self._left = threading.Lock(), threading.Lock(), expected
+        self.all_asked = threading.Event()
+
+    def __enter__(self):
+        with self._counting:
+            self._left -= 1
+            if not self._left:
+                self.all_asked.set()
+        self._lock.acquire()
+
+    def __exit__(self, *_):
+        self._lock.release()
+
+
+@pytest.mark.parametrize(
+    ("answer", "final"),
+    [
+        (httpx.Response(401, json={"error": "invalid_client"}), True),
+        (httpx.Response(503, headers={"retry-after": "7"}), False),
+        (httpx.Response(200, json={"access_token": "t2"}), None),
+    ],
+)
+def test_many_that_need_a_new_token_at_once_make_one_request_for_it(answer, final, monkeypatch):
+    """What comes of it is for all of them, a failure too."""
+    requests = []
+
+    def answering(request):
+        requests.append(request)
+        lock.all_asked.wait(60)
+        return answer
+
+    client = FhirClient("http://127.0.0.1:1", Credentials(client_id="c"), transport=httpx.MockTransport(answering))
+    lock = Counted(8)
+    monkeypatch.setattr(client._tokens, "_lock", lock)
+
+    def asked(_):
+        try:
+            return client._tokens.bearer()
+        except NotSent as error:
+            return error.final, error.retry_after
+
+    with ThreadPoolExecutor(8) as pool:
+        told = set(pool.map(asked, range(8)))
+    assert told == {"t2" if final is None else (final, None if final else 7.0)}
+    assert len(requests) == 1
+    client.close()
+
+
+def test_a_target_that_refuses_a_token_is_not_asked_again_and_the_sentence_says_what_to_look_at(target):
+    """An account is not locked by asking with a wrong secret again and again."""
+    target.token_faults = [Said(401, {"error": "invalid_client", "error_description": "of somebody"})]
+    client = FhirClient(target.url, Credentials(client_id="c", client_secret="s"), patience=Patience(3))
+    with pytest.raises(NotSent, match=r"refuses one to this client \(HTTP 401, invalid_client\): is its id"):
+        client.get("/Task")
+    assert target.tokens == 0
+    client.close()
 
 
 def test_a_token_is_renewed_before_it_ends(target):
