@@ -67,8 +67,9 @@ _ID = re.compile(ID_PATTERN)
 _ISO_TIME = re.compile(
     r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d)(:\d\d)?(?:[.,](\d{1,9}))?\s?(Z|z|[+-]\d\d(?::?\d\d)?)?", re.ASCII
 )
-_NO_KEY = re.compile(f"{CONTROLS.pattern}|[\t\n\r]")
-_UNSEEN = " \t\n\r\v\f\u00a0\u200b\u200e\u200f\u2028\u2029\u202f\u2060\u3000\ufeff"
+_NO_KEY = re.compile(f"{CONTROLS.pattern}|[\t\n\r\u00ad\u200b\u2060\ufeff]")
+_UNSEEN = " \t\n\r\v\f\u00a0\u00ad\u200b\u200e\u200f\u2028\u2029\u202f\u2060\u3000\ufeff"
+_MADE_A_NUMBER = re.compile(r"[0-9]+\.0|[0-9](?:\.[0-9]+)?E\+[0-9]+")
 CENT = Decimal("0.01")
 LONGEST_AMOUNT = 25  # characters: within what decimals compute exactly
 LONGEST_NUMBER = 100
@@ -92,7 +93,9 @@ def key(text: str) -> object:
     """In one form, without spaces and unseen signs around it, which exports have at times and at times not."""
     text = composed(text.strip(_UNSEEN))
     if len(text) > 200 or _NO_KEY.search(text):
-        return Fault("FEED-FILE-09", "a key has at most 200 characters, and no tab, line break or control character")
+        return Fault("FEED-FILE-09", "a key has at most 200 characters, and no tab, line break or unseen sign within")
+    if _MADE_A_NUMBER.fullmatch(text):
+        return Fault("FEED-FILE-09", "a spreadsheet has made a number of this key (7.0, 1.2E+14); export it as text")
     return text or None
 
 

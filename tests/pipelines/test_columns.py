@@ -103,7 +103,7 @@ def test_an_id_is_taken_with_its_type_or_without(text: str, found: str | None) -
     ("text", "found"),
     [
         (" k 1\u00a0", "k 1"),
-        ("\ufeffk\u200b", "k"),
+        ("\ufeffk\u200b\u00ad", "k"),
         ("\u05d0\u200e1\u200e", "\u05d0\u200e1"),
         ("e\u0301", "\u00e9"),
         ("q\u0301", "q\u0301"),
@@ -114,10 +114,17 @@ def test_a_key_is_the_same_with_unseen_signs_around_it_and_without(text: str, fo
     assert key(text) == found
 
 
-@pytest.mark.parametrize("text", ["a\tb", "a\nb", "a\0", "k" * 201])
+@pytest.mark.parametrize(
+    "text", ["a\tb", "a\nb", "a\0", "k" * 201, "a\u200bb", "a\u00adb", "7.0", "20411.0", "1E+14", "1.23457E+14"]
+)
 def test_what_holds_more_than_a_key_is_none(text: str) -> None:
     """FEED-FILE-09."""
     assert isinstance(key(text), Fault)
+
+
+@pytest.mark.parametrize("text", ["7", "007", "7.1", "v7.0", "7.0.0", "1E14", "E+1", "12E+3"])
+def test_a_key_with_points_and_letters_is_one(text: str) -> None:
+    assert key(text) == text
 
 
 def test_a_number_keeps_its_digits() -> None:
