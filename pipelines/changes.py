@@ -4,7 +4,9 @@ Read, merge, write with If-Unmodified-Since. A write whose outcome is unknown is
 """
 
 import json
+import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from pipelines.client import FhirClient, NotDone, NotSent, Refused, Unknown
@@ -19,6 +21,7 @@ Wanted = Callable[[Body], Body | None]
 KEPT = "resourceType id identifier status intent description for authoredOn requester owner restriction input".split()
 RESPONSE = "resourceType id questionnaire subject encounter authored author".split()
 GROUP = "/fhir/extensions/task-group"
+NOTE = "/fhir/extensions/note-id"
 CONFLICT = 412
 GONE = {
     "code": "not-found",
@@ -30,57 +33,87 @@ TAKEN_BACK = {"QuestionnaireResponse": "entered-in-error", "Task": "cancelled"}
 """The status of what has been taken back. Payments have none."""
 
 
-def update(client: FhirClient, resource_id: str, row_body: str) -> Posted:
-    """Brings a task to what a row says: its elements win, what it does not say stays, comments are added once."""
-    ours = json.loads(row_body)
-    return _write(client, "Task", resource_id, lambda now: None if has(now, ours) else merged(now, ours), "updated")
+class Changes:
+    """Changes resources side by side: no two of one note or encounter at once, and none more once one has found that
+    the target cannot be used. For several threads.
+    """
 
+    def __init__(self, client: FhirClient) -> None:
+        self._client = client
+        self._unusable: str | None = None
+        self._guard = threading.Lock()
+        self._turns: dict[str, threading.Lock] = {}
 
-def take_back(client: FhirClient, resource_type: str, resource_id: str) -> Posted:
-    """Moves a response to `entered-in-error`, a task to `cancelled`; once more changes nothing."""
-    status = TAKEN_BACK[resource_type]
+    def update(self, resource_id: str, row_body: str) -> Posted:
+        """Brings a task to what a row says: its elements win, what it does not say stays, comments are added once."""
+        ours = json.loads(row_body)
+        return self._write("Task", resource_id, lambda now: None if has(now, ours) else merged(now, ours), "updated")
 
-    def wanted(now: Body) -> Body | None:
-        if now.get("status") == status:
-            return None
-        if resource_type == "Task":
-            return merged(now, {"status": status})
-        return {**{name: now[name] for name in RESPONSE if name in now}, "status": status}
+    def take_back(self, resource_type: str, resource_id: str) -> Posted:
+        """Moves a response to `entered-in-error`, a task to `cancelled`; once more changes nothing."""
+        status = TAKEN_BACK[resource_type]
 
-    return _write(client, resource_type, resource_id, wanted, "undone")
+        def wanted(now: Body) -> Body | None:
+            if now.get("status") == status:
+                return None
+            if resource_type == "Task":
+                return merged(now, {"status": status})
+            return {**{name: now[name] for name in RESPONSE if name in now}, "status": status}
 
+        return self._write(resource_type, resource_id, wanted, "undone")
 
-def _write(client: FhirClient, resource_type: str, resource_id: str, wanted: Wanted, state: str) -> Posted:
-    pauses, tries, unclear, asked = client.patience.pauses(), 0, False, None
-    while True:
-        tries += 1
-        try:
-            found = client.read_as_of(resource_type, resource_id)
-        except (NotSent, NotDone, Refused, Unknown) as error:
-            problem = f"it cannot be read ({error})"
-        else:
+    def _write(self, resource_type: str, resource_id: str, wanted: Wanted, state: str) -> Posted:
+        client = self._client
+        pauses, tries, unclear, asked = client.patience.pauses(), 0, False, None
+        while not self._unusable:
+            tries += 1
+            try:
+                found = client.read_as_of(resource_type, resource_id)
+            except (NotSent, NotDone, Refused, Unknown) as error:
+                self._unusable = f"the target could not be used: it cannot be read ({error})"
+                break
             if found is None:
                 return Posted(Result("refused", None, 404, GONE))
             body = wanted(found[0])
             if body is None:
                 return Posted(Result(state, resource_id, 200))
             try:
-                status = client.update(resource_type, resource_id, json.dumps(body).encode(), found[1])
+                with self._turn(found[0]):
+                    status = client.update(resource_type, resource_id, json.dumps(body).encode(), found[1])
                 return Posted(Result(state, resource_id, status))
             except Refused as error:
                 if error.reply.status != CONFLICT or tries > client.patience.attempts // 2:
                     return Posted(Result("refused", None, error.reply.status, error.reply.outcome))
-                problem = "it changes all the time"
+                problem, asked = "it changes all the time", None
             except Unknown as error:
-                problem, unclear = f"no clear answer ({error})", True
+                problem, asked, unclear = f"no clear answer ({error})", None, True
             except NotSent as error:
                 problem, asked = str(error), error.retry_after
+                pauses = iter(()) if error.final else pauses
             except NotDone as error:
                 problem, asked = str(error), error.reply.retry_after
-        pause = next(pauses, None)
-        if pause is None:
-            return Posted(Result("in_doubt" if unclear else "planned", resource_id), unusable(problem, tries))
-        client.patience.wait(pause, asked)
+            if (pause := next(pauses, None)) is None:
+                self._unusable = unusable(problem, tries)
+            else:
+                client.patience.wait(pause, asked)
+        return Posted(Result("in_doubt" if unclear else "planned", resource_id), self._unusable)
+
+    def _turn(self, body: Body) -> AbstractContextManager[object]:
+        """Entered by one at a time of those that name the same encounter or note."""
+        place = _place(body)
+        if place is None:
+            return nullcontext()
+        with self._guard:
+            return self._turns.setdefault(place, threading.Lock())
+
+
+def _place(body: Body) -> str | None:
+    """The note of a response, else its encounter, else its patient; a task has no place."""
+    if body.get("resourceType") != "QuestionnaireResponse":
+        return None
+    notes = (each.get("valueId") for each in body.get("extension", ()) if str(each.get("url", "")).endswith(NOTE))
+    references = (_reference(body.get(name)) for name in ("encounter", "subject"))
+    return next((str(each) for each in (*notes, *references) if each), None)
 
 
 # -- a task and a row

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
-from pipelines.changes import TAKEN_BACK, take_back, update
+from pipelines.changes import TAKEN_BACK, Changes
 from pipelines.client import FhirClient
 from pipelines.ledger import Ledger
 from pipelines.ledger_former import Former, standing, withdrawn
@@ -37,6 +37,7 @@ def update_tasks(book: Book, updates: Sequence[tuple[Row, KnownRecord]]) -> None
     """Brings tasks to what their rows say, some side by side; no two are of one record."""
     if not updates:
         return
+    changes = Changes(book.client)
     with ThreadPoolExecutor(book.batch.pace.at_once, "update") as pool:
         for start in range(0, len(updates), UPDATES_A_COMMIT):
             if book.loaded.unusable:
@@ -44,7 +45,7 @@ def update_tasks(book: Book, updates: Sequence[tuple[Row, KnownRecord]]) -> None
             some = updates[start : start + UPDATES_A_COMMIT]
             rows = book.intend_updates(some)
             ids = [str(record.resource_id) for _, record in some]
-            posted = list(pool.map(lambda row, name: update(book.client, name, row.body), rows, ids))
+            posted = list(pool.map(lambda row, name: changes.update(name, row.body), rows, ids))
             book.loaded.unusable = next((each.unusable for each in posted if each.unusable), None)
             book.settle([(row, each.result) for row, each in zip(rows, posted, strict=True)])
 
@@ -58,8 +59,10 @@ def take_back_superseded(book: Book) -> None:
     known = book.ledger.known(*of, {version.key for version in left})
     old = [version for version in left if _is_superseded(version, known.get(version.key))]
 
+    changes = Changes(book.client)
+
     def done(version: Former) -> Posted:
-        return take_back(book.client, book.resource, str(version.resource_id))
+        return changes.take_back(book.resource, str(version.resource_id))
 
     with ThreadPoolExecutor(book.batch.pace.at_once, "take back") as pool:
         for version, posted in zip(old, pool.map(done, old), strict=True):

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import ColumnElement, func, select
 
 from pipelines import ledger_tables as t
-from pipelines.changes import TAKEN_BACK, take_back
+from pipelines.changes import TAKEN_BACK, Changes
 from pipelines.client import NotDone, NotSent, Refused, TargetUnusable, Unknown
 from pipelines.exits import ALL_LOADED, SET_ASIDE, UNUSABLE
 from pipelines.ledger import Lease
@@ -187,8 +187,9 @@ def _undo_some(session: Session, lease: Lease, records: Piece, done: Undone) -> 
     before = {version.key for version in _waiting(session, records)}
     intend_withdrawal(session.ledger, lease, [record[:4] for record in records if record.key not in before])
     versions = _waiting(session, records)
+    changes = Changes(session.connection.client)
     with ThreadPoolExecutor(session.pace.at_once, "undo") as pool:
-        posted = list(pool.map(lambda v: take_back(session.connection.client, kind, str(v.resource_id)), versions))
+        posted = list(pool.map(lambda version: changes.take_back(kind, str(version.resource_id)), versions))
     withdrawn: list[Former] = []
     for version, each in zip(versions, posted, strict=True):
         record = by_key[version.key]
