@@ -42,7 +42,7 @@ CREATE TABLE diagnostic_report (
     date_start TIMESTAMP WITH TIME ZONE,
     date_end TIMESTAMP WITH TIME ZONE,
     patient TEXT,
-    body TEXT NOT NULL,
+    body TEXT NOT NULL USING COMPRESSION zstd,
     PRIMARY KEY (id)
 );
 
@@ -70,7 +70,7 @@ CREATE TABLE history (
     version INTEGER NOT NULL,
     updated_at TIMESTAMP WITH TIME ZONE NOT NULL,
     client TEXT NOT NULL,
-    body TEXT NOT NULL
+    body TEXT NOT NULL USING COMPRESSION zstd
 );
 
 CREATE TABLE note (
@@ -91,7 +91,7 @@ CREATE TABLE payment_notice (
     request TEXT,
     cents BIGINT,
     claim TEXT,
-    body TEXT NOT NULL,
+    body TEXT NOT NULL USING COMPRESSION zstd,
     PRIMARY KEY (id)
 );
 
@@ -110,7 +110,7 @@ CREATE TABLE questionnaire (
     client TEXT NOT NULL,
     name TEXT,
     status TEXT,
-    body TEXT NOT NULL,
+    body TEXT NOT NULL USING COMPRESSION zstd,
     PRIMARY KEY (id)
 );
 
@@ -137,7 +137,7 @@ CREATE TABLE questionnaire_response (
     patient TEXT,
     questionnaire TEXT,
     note TEXT,
-    body TEXT NOT NULL,
+    body TEXT NOT NULL USING COMPRESSION zstd,
     PRIMARY KEY (id)
 );
 
@@ -179,7 +179,7 @@ CREATE TABLE task (
     status TEXT,
     due_start TIMESTAMP WITH TIME ZONE,
     due_end TIMESTAMP WITH TIME ZONE,
-    body TEXT NOT NULL,
+    body TEXT NOT NULL USING COMPRESSION zstd,
     PRIMARY KEY (id)
 );
 
