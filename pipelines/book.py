@@ -11,6 +11,7 @@ from pipelines.accepted import ROWS_A_LOOK, accepted_rows, plain_columns
 from pipelines.answers import Answers
 from pipelines.client import FhirClient
 from pipelines.doubts import Settled, settle_doubts
+from pipelines.ended import Ended
 from pipelines.lease import Lease
 from pipelines.ledger import Ledger, utc_text
 from pipelines.ledger_former import intend_change, restore
@@ -27,6 +28,7 @@ from pipelines.spill import batches
 from pipelines.verdicts import Verdicts
 
 KEYS_A_CLOSING = 20_000
+CHANGED = Reason("LEDGER-08", None, None, "the key is known with other content", False)
 SKIPPED = "line key patient_id source_at amount_cents".split()
 
 
@@ -47,6 +49,7 @@ class Book:
         self._second_look: set[str] | None = None
         self._refused: set[str] = set()
         self.answers = Answers.of(batch.folder)
+        self.ended = Ended(ledger, (batch.target, self.source, self.resource), batch.batch_id, self.answers)
         self._landed: list[str] = []
         self.notes: SharedNotes | None = None
 
@@ -61,13 +64,14 @@ class Book:
         known = self.ledger.known(self.batch.target, self.source, self.resource, [row.key for row in rows])
         if self._second_look is not None:
             return self._held_up(rows, known, self._second_look)
-        if not known:
+        ended = self.ended.reasons(rows, known)
+        if not known and not ended:
             return rows
         sending: list[Row] = []
         repeats: list[Repeat] = []
-        changed: list[Row] = []
+        aside = [(row, ended[row.key]) for row in rows if row.key in ended]
         updates: list[tuple[Row, KnownRecord]] = []
-        for row in rows:
+        for row in (row for row in rows if row.key not in ended):
             record = known.get(row.key)
             match self.verdicts.of(row, record):
                 case "send" if record is None:
@@ -79,17 +83,17 @@ class Book:
                 case "update" if record is not None:
                     updates.append((row, record))
                 case "changed":
-                    changed.append(row)
+                    aside.append((row, CHANGED))
                 case state if record is not None:
                     self._keep(row, state)
                     if state not in UNDECIDED and not self.verdicts.own(row, record):
                         repeats.append(_repeat(row, state, record.resource_id))
         with self.ledger.transaction():
             self._note(repeats)
-            self._reject_changed(changed)
+            self._set_aside(aside)
             if so_far := self._so_far():
                 self.ledger.count_run(self.batch.target, so_far)
-        self.progress.advance(len(rows) - len(sending) - len(updates) - len(changed))
+        self.progress.advance(len(rows) - len(sending) - len(updates) - len(aside))
         update_tasks(self, updates)
         return sending
 
@@ -116,11 +120,11 @@ class Book:
                 self._landed.append(row.key)
                 self._close_in_parts()
 
-    def _reject_changed(self, rows: list[Row]) -> None:
-        reason = Reason("LEDGER-08", None, None, "the key is known with other content", False)
-        for row in rows:
+    def _set_aside(self, rows: Sequence[tuple[Row, Reason]]) -> None:
+        for row, _ in rows:
             self.loaded.add("rejected", row.amount_cents)
-        self._reject([self._rejected(row, "rule", [reason]) for row in rows])
+            self._refused.add(row.key)
+        self._reject([self._rejected(row, "rule", [reason]) for row, reason in rows])
         self.progress.advance(len(rows))
 
     def note_answers(self) -> None:

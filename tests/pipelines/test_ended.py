@@ -1,0 +1,72 @@
+"""Records that a person is done with, discarded or loaded under another key: no later file loads them."""
+
+import pytest
+
+from tests.pipelines.test_rejects import HEADER, Practice
+
+ROWS = {"k1": "k1,p1,1.00,2026-03-01,\n", "k2": "k2,p2,2.00,2026-03-01,\n", "k3": "k3,p3,3.00,2026-03-01,\n"}
+
+
+@pytest.fixture(params=[True, False], ids=["with additions", "bare"])
+def practice(request, home, target, chartferry):
+    target.additions = request.param
+    return Practice(home, target, chartferry)
+
+
+def amounts(practice):
+    return sorted(body["amount"]["value"] for body in practice.target.of("PaymentNotice"))
+
+
+@pytest.fixture
+def discarded(practice):
+    """k2 was refused, and is discarded; the target would take it now."""
+    practice.target.refuse = lambda body: body["amount"]["value"] == 2
+    practice.take(HEADER + ROWS["k1"] + ROWS["k2"])
+    assert practice.run("rejects", "discard", practice.ids()["k2"], "--why", "entered twice")[0] == 0
+    practice.target.refuse = lambda body: False
+
+
+@pytest.mark.usefixtures("discarded")
+def test_what_was_discarded_is_not_loaded_by_the_same_file(practice):
+    """LEDGER-07, LEDGER-02"""
+    code, found = practice.take(HEADER + ROWS["k1"] + ROWS["k2"])
+    assert (code, found["totals"]["unchanged"], found["totals"]["rejected"]) == (3, 1, 1)
+    assert amounts(practice) == [1]
+    assert practice.rejects() == {"k2": ("discarded", 2)}
+
+
+@pytest.mark.usefixtures("discarded")
+def test_what_was_discarded_waits_for_a_person_when_it_comes_in_a_later_file(practice):
+    """LEDGER-07: neither that file nor a retry loads it; a row with the reject's id does."""
+    code, found = practice.take(HEADER + ROWS["k1"] + ROWS["k2"] + ROWS["k3"])
+    assert (code, found["totals"]["created"], found["totals"]["rejected"]) == (3, 1, 1)
+    practice.run("rejects", "retry")
+    assert amounts(practice) == [1, 3]
+    (export,) = practice.export().values()
+    assert b"discarded by hand" in export
+    assert practice.take(export, "fixed.csv")[0] == 0
+    assert amounts(practice) == [1, 2, 3]
+
+
+def test_what_was_loaded_under_another_key_is_not_loaded_once_more_under_its_own(practice):
+    """LEDGER-07: the next complete export holds the mended row with the key that the source has for it."""
+    wrong = ROWS["k2"].replace("2.00", "two")
+    practice.take(HEADER + ROWS["k1"] + wrong)
+    (export,) = practice.export().values()
+    practice.take(export.replace(b",k2,", b",k2-mended,").replace(b",two,", b",2.00,"), "fixed.csv")
+    assert amounts(practice) == [1, 2]
+    code, found = practice.take(HEADER + ROWS["k1"] + ROWS["k2"] + ROWS["k3"])
+    assert (code, found["totals"]["created"], found["totals"]["rejected"]) == (3, 1, 1)
+    assert amounts(practice) == [1, 2, 3]
+    assert b"loaded under another key" in b"".join(practice.export().values())
+
+
+def test_of_two_rows_with_one_key_the_other_goes_when_one_has_another_key(practice):
+    """LEDGER-13: each was a reject; what is still open is wanted."""
+    practice.take(HEADER + ROWS["k1"] + ROWS["k1"].replace("1.00", "5.00"))
+    (export,) = practice.export().values()
+    head, _, second = export.splitlines(keepends=True)
+    practice.take(head + second.replace(b",k1,", b",k1-b,"), "fixed.csv")
+    assert practice.take(HEADER + ROWS["k1"])[0] == 0
+    assert amounts(practice) == [1, 5]
+    assert {state for state, _ in practice.rejects().values()} == {"closed"}
