@@ -19,6 +19,8 @@ NOT_DONE_WORDS = {
     429: "it asks for fewer requests (HTTP 429)",
 }
 REFUSED = (400, 404, 405, 412, 422)
+CODE = re.compile(r"[a-z][a-z0-9-]{0,39}")
+"""A code of R4: it goes where no text of a target may go."""
 LOCATION = re.compile(
     r"(?:(?:[^?#]*/)?[A-Z][A-Za-z]+/(?P<id>[A-Za-z0-9.-]{1,64})(?:/_history/[^/?#]+)?/?"
     r"|(?P<uuid>[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}))(?:[?#].*)?"
@@ -109,9 +111,9 @@ def all_issues(body: Any) -> list[dict[str, Any]]:
 
 
 def _issue(said: dict[str, Any]) -> dict[str, Any]:
-    details, expressions = said.get("details"), said.get("expression")
+    code, details, expressions = said.get("code"), said.get("details"), said.get("expression")
     return {
-        "code": said.get("code"),
+        "code": code if isinstance(code, str) and CODE.fullmatch(code) else None,
         "text": details.get("text") if isinstance(details, dict) else None,
         "diagnostics": said.get("diagnostics"),
         "expression": expressions[0] if isinstance(expressions, list) and expressions else None,

@@ -207,6 +207,8 @@ def test_a_dry_run_sends_and_moves_nothing(chartferry, home, target):
     [
         ({"FHIR_BASE_URL": "http://elsewhere.example"}, "use https://, or --insecure"),
         ({"FHIR_BASE_URL": "elsewhere"}, "not an http:// or https:// address"),
+        ({"FHIR_BASE_URL": "http://user:secret@127.0.0.1:1"}, "leave out user, password"),
+        ({"FHIR_BASE_URL": "http://127.0.0.1:1/?key=secret"}, "leave out user, password"),
         ({"FHIR_BASE_URL": ""}, "set FHIR_BASE_URL"),
         ({"FHIR_TOKEN": ""}, "set FHIR_CLIENT_ID and FHIR_CLIENT_SECRET"),
         ({"FHIR_TOKEN": "", "FHIR_CLIENT_ID": "c", "FHIR_CLIENT_SECRET_FILE": "/none"}, "cannot be read"),
@@ -219,6 +221,7 @@ def test_a_target_named_wrongly_is_one_line(chartferry, monkeypatch, environment
     code, out, err = chartferry("import")
     assert (code, out, len(err.splitlines())) == (6, "", 1)
     assert said in err
+    assert "secret" not in err.lower().replace("client_secret", "")
 
 
 def test_a_path_that_is_not_there_is_one_line(chartferry):

@@ -21,7 +21,7 @@ from pipelines.client import (
     Unknown,
     conditional_bundle,
 )
-from pipelines.replies import replies_of, resources_of, total_of
+from pipelines.replies import first_issue, replies_of, resources_of, total_of
 from tests.pipelines.fake_target import FakeTarget, Said, serving
 
 PAYMENT = '{"resourceType":"PaymentNotice","request":{"reference":"Patient/p1"},"amount":{"value":1}}'
@@ -240,6 +240,17 @@ def test_a_location_names_an_id_or_it_is_none(location, found):
     reply = Reply(201, location)
     assert reply.resource_id == found
     assert reply.kind == ("created" if found else "unknown")
+
+
+@pytest.mark.parametrize(
+    ("code", "found"),
+    [("business-rule", "business-rule"), ("Patient Smith is unknown", None), (422, None), (None, None)],
+)
+def test_a_code_that_is_text_is_none(code, found):
+    """Codes stand in summaries, manifests and metadata, where no text of a target may stand."""
+    issue = first_issue({"resourceType": "OperationOutcome", "issue": [{"code": code}]})
+    assert issue is not None
+    assert issue["code"] == found
 
 
 def test_an_entry_of_a_batch_is_refused_without_an_outcome_too():
