@@ -13,7 +13,7 @@ from pipelines.client import FhirClient
 from pipelines.doubts import Settled, settle_doubts
 from pipelines.ended import Ended
 from pipelines.lease import Lease
-from pipelines.ledger import Ledger, utc_text
+from pipelines.ledger import LeaseLost, Ledger, utc_text
 from pipelines.ledger_former import intend_change, restore
 from pipelines.ledger_rejects import resubmit
 from pipelines.ledger_rows import Intent, KnownRecord, Outcome, Reason, Reject, Repeat, Sighting, SoFar
@@ -45,6 +45,7 @@ class Book:
         self.loaded = Loaded()
         self.stopped: set[str] = set()
         self.noted: set[str] = set()
+        self._held_in: str | None = None
         self.superseded: list[str] = []
         self._second_look: set[str] | None = None
         self._refused: set[str] = set()
@@ -171,12 +172,21 @@ class Book:
     def write_down(
         self, intended: Sequence[Row], results: Sequence[tuple[Row, Result]], sightings: Sequence[Sighting] = ()
     ) -> None:
-        """`intend` and `settle` in one commit. Raises `LeaseLost`."""
-        with self.ledger.transaction():
-            if intended:
-                self.intend(intended, sightings)
-            if results:
-                self.settle(results)
+        """`intend`, and what came of other rows, in one commit. Raises `LeaseLost`, and then writes facts only.
+
+        What is open is for who took over to settle, and may be settled by now.
+        """
+        if not intended and not results:
+            return
+        open_too = any(result.state in UNDECIDED for _, result in results)
+        try:
+            with self.ledger.writing(self.lease) if open_too else self.ledger.transaction():
+                if intended:
+                    self.intend(intended, sightings)
+                self._settle(results)
+        except LeaseLost:
+            self._settle([(row, result) for row, result in results if result.state not in UNDECIDED])
+            raise
 
     def intend_updates(self, updates: Sequence[tuple[Row, KnownRecord]]) -> list[Row]:
         """The same for rows whose resource is to be changed; gives them as rows of a change."""
@@ -197,15 +207,21 @@ class Book:
         return rows
 
     def confirm(self) -> None:
-        """Asks the ledger whether this load has the target still. From any thread. Raises `LeaseLost`."""
-        self.ledger.confirm(self.lease)
+        """Asks the ledger whether this load has the target still. From any thread. Raises `LeaseLost`.
+
+        Once in a second of the ledger's clock: nobody is given a target that soon after it was seen held.
+        """
+        second = self.ledger.now()[: len("2026-01-01T00:00:00")]
+        if second != self._held_in:
+            self.ledger.confirm(self.lease)
+            self._held_in = second
 
     def hold_back(self, rows: Iterable[Row]) -> None:
         """Takes intents back: these rows were not sent in this run, and keep what was known of them before."""
-        self.settle([(row, Result("in_doubt" if row.intended else "planned")) for row in rows])
+        self.write_down([], [(row, Result("in_doubt" if row.intended else "planned")) for row in rows])
 
-    def settle(self, results: Sequence[tuple[Row, Result]]) -> None:
-        """Writes down what came of rows, sets the refused ones aside, and counts."""
+    def _settle(self, results: Sequence[tuple[Row, Result]]) -> None:
+        """What came of rows; the refused ones are set aside, and all counted."""
         if not results:
             return
         results = [(row, _of_a_change(r)) if row.change else (row, r) for row, r in results]

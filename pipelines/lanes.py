@@ -8,12 +8,11 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from pipelines.client import FhirClient
 from pipelines.lease import LeaseLost
 from pipelines.ledger_rows import Sighting
-from pipelines.ledger_tables import UNDECIDED
 from pipelines.pace import AT_ONCE, Circuit
 from pipelines.replies import NotDone, NotSent, Refused, Reply, TargetUnusable, Unknown, unusable
 from pipelines.sending import TOO_LARGE, Posted, Result, Row, dated
@@ -45,6 +44,14 @@ class Book(Protocol):
     def confirm(self) -> None: ...
 
 
+class Page(NamedTuple):
+    """What is written of the book in one commit, as its `write_down` takes it."""
+
+    intended: list[Row]
+    results: list[tuple[Row, Result]]
+    sightings: list[Sighting]
+
+
 def send_by_lanes(
     book: Book,
     client: FhirClient,
@@ -53,8 +60,12 @@ def send_by_lanes(
     send: Post | None = None,
 ) -> str | None:
     """Sends the book's rows, each by `send`; gives the sentence that ended it early, else None."""
-    with ThreadPoolExecutor(at_once, "lane") as pool, ThreadPoolExecutor(at_once, "look") as looking:
-        return _Lanes(book, client, pool, looking, at_once, circuit or Circuit(), send or post).run()
+    with (
+        ThreadPoolExecutor(at_once, "lane") as pool,
+        ThreadPoolExecutor(at_once, "look") as looking,
+        ThreadPoolExecutor(1, "book") as keeping,
+    ):
+        return _Lanes(book, client, pool, looking, keeping, at_once, circuit or Circuit(), send or post).run()
 
 
 class _Lanes:
@@ -63,6 +74,8 @@ class _Lanes:
     queues: for each lane at work, the rows behind its first.
     waiting: by patient, rows whose turn it is once the patient's resources are noted. done: results that are not
     written down yet, which they are with the intents of the next rows, in one commit.
+    keeping: the one thread that reads and writes the book while requests are under way, so that none waits for a commit
+    but those that it is for. reading, writing: what it is at; page: what it writes. failed: why it could not.
     """
 
     def __init__(
@@ -71,13 +84,15 @@ class _Lanes:
         client: FhirClient,
         pool: ThreadPoolExecutor,
         looking: ThreadPoolExecutor,
+        keeping: ThreadPoolExecutor,
         at_once: int,
         circuit: Circuit,
         send: Post,
     ) -> None:
-        self.book, self.client, self.pool, self.looking = book, client, pool, looking
+        self.book, self.client = book, client
+        self.pool, self.looking, self.keeping = pool, looking, keeping
         self.at_once, self.circuit, self.send = at_once, circuit, send
-        self.rows = book.rows_to_send()
+        self.rows: Iterator[Row] | None = book.rows_to_send()
         self.spare = SPARE if book.resource in BY_ITSELF else 0
         self.ready: deque[Row] = deque()
         self.intended: deque[Row] = deque()
@@ -87,74 +102,121 @@ class _Lanes:
         self.ahead = 0
         self.under_way: dict[Future[Posted], Row] = {}
         self.looks: dict[Future[Sighting], Row] = {}
+        self.reading: Future[list[Row]] | None = None
+        self.writing: Future[None] | None = None
+        self.page = Page([], [], [])
         self.sightings: list[Sighting] = []
         self.done: list[tuple[Row, Result]] = []
         self.unusable: str | None = None
+        self.failed: BaseException | None = None
 
     def run(self) -> str | None:
         try:
-            while self._start() or self.under_way or self.looks:
+            while self._go_on():
                 self._finish()
         finally:
-            while self.under_way:
+            while self.under_way or self.writing or self.reading:
                 self._finish()
             self._conclude()
         return self.unusable
 
     def _conclude(self) -> None:
-        """Writes down what came, and takes back what was intended and not sent. Raises `LeaseLost`."""
-        try:
-            self.book.confirm()
-            self._write_down([])
+        """Writes down what came, and takes back what was intended and not sent, unless that is another's by now."""
+        self.book.write_down([], self.done)
+        if not isinstance(self.failed, LeaseLost):
             self.book.hold_back(self.intended)
-        except LeaseLost:
-            # Who took over settles what is open: of these rows only facts are ours to write.
-            self.done = [(row, result) for row, result in self.done if result.state not in UNDECIDED]
-            self._write_down([])
-            raise
+        if self.failed:
+            raise self.failed
 
-    def _start(self) -> bool:
-        """Sends what may go now and writes down what has come; whether anything went, or the target was waited for."""
-        if self.intended:
-            self.book.confirm()  # since their commit so much time may have passed that another loader took over
-        went = self._send()
-        rows = self._next_rows()
-        self._write_down(rows)
-        self.intended.extend(rows)
-        if self._send() or went:
+    def _go_on(self) -> bool:
+        """Sends what may go now, and lets the book be read and written; whether anything is to be waited for."""
+        self._send()
+        if self._may_begin():
+            self._read()
+            self._look()
+        self._write()
+        if self.under_way or self.looks or self.reading or self.writing:
             return True
-        return bool(not self.unusable and self.circuit.open and not self.under_way) and self._ask_whether_it_is_back()
+        return bool(not self._ending and self.circuit.open) and self._ask_whether_it_is_back()
 
-    def _send(self) -> bool:
-        """Sends intended rows as far as requests are free; whether any went."""
+    @property
+    def _ending(self) -> bool:
+        return bool(self.unusable or self.failed)
+
+    def _may_begin(self) -> bool:
+        return not self._ending and not self.circuit.open
+
+    def _send(self) -> None:
+        """Sends intended rows as far as requests are free. Raises `LeaseLost`."""
         rows = [self.intended.popleft() for _ in range(min(len(self.intended), self._free()))]
+        if rows:
+            try:
+                self.book.confirm()  # since their commit so much time may have passed that another loader took over
+            except LeaseLost:
+                self.intended.extendleft(reversed(rows))
+                raise
         for row in rows:
             self.under_way[self.pool.submit(self.send, self.client, self.book.resource, row)] = row
-        return bool(rows)
 
     def _free(self) -> int:
         """How many requests more may be under way."""
-        if self.unusable or self.circuit.open:
+        if not self._may_begin():
             return 0
         return max(0, (1 if self.circuit.trying else self.at_once) - len(self.under_way))
 
-    def _write_down(self, rows: list[Row]) -> None:
+    # -- the book
+
+    def _read(self) -> None:
+        """Has rows read ahead."""
+        if self.rows and not self.reading and self.ahead < ROWS_AHEAD:
+            self.reading = self.keeping.submit(_some, self.rows, ROWS_AHEAD - self.ahead)
+
+    def _write(self) -> None:
+        """Has the next rows intended, and what came of others written down."""
+        if self.writing or self.failed:
+            return
+        rows = self._next_rows()
         if rows or self.done:
-            self.book.write_down(rows, self.done, self.sightings if rows else ())
+            self.page = Page(rows, self.done, self.sightings if rows else [])
             self.sightings = [] if rows else self.sightings
             self.done = []
+            self.writing = self.keeping.submit(self.book.write_down, *self.page)
 
     def _next_rows(self) -> list[Row]:
         """Rows whose turn it is, with the moment of their attempt."""
-        if self.unusable or self.circuit.open:
+        if not self._may_begin():
             return []
-        self._look_ahead()
-        for _ in range(min(len(self.to_look), self.at_once - len(self.looks))):
-            row = self.to_look.popleft()
-            self.looks[self.looking.submit(self.book.look, row)] = row
         room = self._free() + (0 if self.circuit.trying else self.spare) - len(self.intended)
         rows = [self.ready.popleft() for _ in range(max(0, min(len(self.ready), room)))]
         return [row if row.intended else row._replace(first_attempt_at=self.book.moment()) for row in rows]
+
+    def _has_read(self, reading: "Future[list[Row]]") -> None:
+        self.reading = None
+        if error := reading.exception():
+            self.failed = self.failed or error
+            return
+        rows = reading.result()
+        if not rows:
+            self.rows = None
+        for row in rows:
+            if row.lane in self.book.stopped:
+                continue
+            self.ahead += 1
+            if row.lane in self.queues:
+                self.queues[row.lane].append(row)
+            else:
+                self.queues[row.lane] = deque()
+                self._its_turn(row)
+
+    def _has_written(self, writing: "Future[None]") -> None:
+        self.writing = None
+        if error := writing.exception():
+            self.failed = self.failed or error
+            self.done = self.done if isinstance(error, LeaseLost) else [*self.page.results, *self.done]
+            return
+        self.intended.extend(self.page.intended)
+
+    # -- the target
 
     def _ask_whether_it_is_back(self) -> bool:
         """After failures in a row: waits until the target answers reads, then sends one row at a time."""
@@ -169,16 +231,11 @@ class _Lanes:
         self.circuit.half_open()
         return True
 
-    def _look_ahead(self) -> None:
-        for row in islice(self.rows, ROWS_AHEAD - self.ahead):
-            if row.lane in self.book.stopped:
-                continue
-            self.ahead += 1
-            if row.lane in self.queues:
-                self.queues[row.lane].append(row)
-            else:
-                self.queues[row.lane] = deque()
-                self._its_turn(row)
+    def _look(self) -> None:
+        """Asks what the patients of rows have there, as far as requests are free."""
+        for _ in range(min(len(self.to_look), self.at_once - len(self.looks))):
+            row = self.to_look.popleft()
+            self.looks[self.looking.submit(self.book.look, row)] = row
 
     def _its_turn(self, row: Row) -> None:
         patient = row.patient_id
@@ -191,21 +248,29 @@ class _Lanes:
             self.to_look.append(row)
 
     def _finish(self) -> None:
-        """Takes what has come of requests, and lets the next of their lanes go. A lane with a row in doubt stops."""
-        if not self.under_way and not self.looks:
+        """Takes what has come of requests and of the book, and lets the next of their lanes go."""
+        at_the_book = [future for future in (self.reading, self.writing) if future]
+        pending: list[Future[Any]] = [*self.under_way, *self.looks, *at_the_book]
+        if not pending:
             return
-        pending: list[Future[Any]] = [*self.under_way, *self.looks]
         done = wait(pending, return_when=FIRST_COMPLETED).done
+        if self.writing in done:
+            self._has_written(self.writing)
+        if self.reading in done:
+            self._has_read(self.reading)
         self._looked([future for future in self.looks if future in done])
-        settled = [(self.under_way.pop(posted), posted.result()) for posted in list(self.under_way) if posted in done]
-        for row, posted in settled:
-            self.done.append((row, posted.result))
-            if posted.result.state == "in_doubt":
-                self.book.stopped.add(row.lane)
-            self.unusable = self.unusable or posted.unusable
-            self.circuit.note(posted.result.state != "in_doubt")
-            self.ahead -= 1
-            self._next(row.lane)
+        for posted in [future for future in self.under_way if future in done]:
+            self._answered(self.under_way.pop(posted), posted.result())
+
+    def _answered(self, row: Row, posted: Posted) -> None:
+        """A lane with a row in doubt stops."""
+        self.done.append((row, posted.result))
+        if posted.result.state == "in_doubt":
+            self.book.stopped.add(row.lane)
+        self.unusable = self.unusable or posted.unusable
+        self.circuit.note(posted.result.state != "in_doubt")
+        self.ahead -= 1
+        self._next(row.lane)
 
     def _looked(self, done: Sequence[Future[Sighting]]) -> None:
         for future in done:
@@ -221,6 +286,10 @@ class _Lanes:
         elif queue:
             self._its_turn(queue.popleft())
             self.queues[lane] = queue
+
+
+def _some(rows: Iterator[Row], most: int) -> list[Row]:
+    return list(islice(rows, most))
 
 
 def post(client: FhirClient, resource_type: str, row: Row, confirm: Callable[[], None] = lambda: None) -> Posted:

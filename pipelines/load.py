@@ -14,7 +14,7 @@ from pipelines.capabilities import Capabilities
 from pipelines.client import FhirClient
 from pipelines.collecting import seldom
 from pipelines.lanes import post, send_by_lanes
-from pipelines.lease import Lease
+from pipelines.lease import Lease, LeaseLost
 from pipelines.ledger import Ledger
 from pipelines.ledger_doubts import forget_sightings
 from pipelines.loaded import Batch, Loaded
@@ -96,8 +96,7 @@ class _Lines:
         """Sends all bundles, as long as the target can be used."""
         try:
             for bundles in rounds:
-                self.book.write_down([row for _, bundle in bundles for row in bundle], self.done)
-                self.done = []
+                self._write_down([row for _, bundle in bundles for row in bundle])
                 self.waiting.extend(bundle for _, bundle in bundles)
                 for line, bundle in bundles:
                     self._end(line)
@@ -107,8 +106,16 @@ class _Lines:
         finally:
             for line in list(self.under_way):
                 self._end(line)
-            self.book.settle(self.done)
+            self.book.write_down([], self.done)
             self.book.hold_back(row for bundle in self.waiting for row in bundle)
+
+    def _write_down(self, intended: list[Row]) -> None:
+        try:
+            self.book.write_down(intended, self.done)
+        except LeaseLost:
+            self.done = []  # what is sure of them is written
+            raise
+        self.done = []
 
     def _begin(self, line: int, bundle: list[Row]) -> None:
         self.waiting.popleft()

@@ -30,7 +30,7 @@ class Book(Protocol):
     resource: str
 
     def intend_updates(self, updates: Sequence[tuple[Row, KnownRecord]]) -> list[Row]: ...
-    def settle(self, results: Sequence[tuple[Row, Result]]) -> None: ...
+    def write_down(self, intended: Sequence[Row], results: Sequence[tuple[Row, Result]]) -> None: ...
 
 
 def update_tasks(book: Book, updates: Sequence[tuple[Row, KnownRecord]]) -> None:
@@ -47,7 +47,7 @@ def update_tasks(book: Book, updates: Sequence[tuple[Row, KnownRecord]]) -> None
             ids = [str(record.resource_id) for _, record in some]
             posted = list(pool.map(lambda row, name: changes.update(name, row.body), rows, ids))
             book.loaded.unusable = next((each.unusable for each in posted if each.unusable), None)
-            book.settle([(row, each.result) for row, each in zip(rows, posted, strict=True)])
+            book.write_down([], [(row, each.result) for row, each in zip(rows, posted, strict=True)])
 
 
 def take_back_superseded(book: Book) -> None:

@@ -9,6 +9,7 @@ import pytest
 from pipelines.lanes import SPARE, post, send_by_lanes
 from pipelines.lease import LeaseLost
 from pipelines.ledger_rows import Sighting
+from pipelines.ledger_tables import UNDECIDED
 from pipelines.pace import Patience
 from pipelines.replies import NotSent
 from pipelines.sending import Posted, Result, Row
@@ -44,8 +45,10 @@ class Book:
     def write_down(
         self, intended: Sequence[Row], results: Sequence[tuple[Row, Result]], sightings: Sequence[Sighting] = ()
     ) -> None:
-        if intended and len(self.writes) == self.lost_at:
-            self.lost = True
+        self.lost = self.lost or bool(intended and len(self.writes) == self.lost_at)
+        facts = {row.key: result.state for row, result in results if result.state not in UNDECIDED}
+        if self.lost and (intended or len(facts) < len(results)):
+            self.came |= facts
             raise LeaseLost
         self.writes.append([row.key for row in intended])
         self.came.update((row.key, result.state) for row, result in results)
@@ -55,7 +58,10 @@ class Book:
             raise LeaseLost
 
     def hold_back(self, rows: Iterable[Row]) -> None:
-        self.held.extend(row.key for row in rows)
+        held = [row.key for row in rows]
+        if held and self.lost:
+            raise LeaseLost
+        self.held += held
 
     @property
     def intended(self) -> list[str]:
@@ -125,6 +131,40 @@ def test_rows_intended_ahead_are_not_sent_by_who_was_silent_too_long(answer: Pos
     assert len(book.intended) == AT_ONCE + SPARE
     assert not book.held
     assert len(book.came) == facts
+
+
+def test_no_row_that_is_intended_waits_for_the_commit_of_others() -> None:
+    """LEDGER-01: the commit after the first lasts until the rows that were intended ahead are under way."""
+    reached = threading.Event()
+
+    class SlowBook(Book):
+        def write_down(self, intended: Sequence[Row], *rest: Any) -> None:
+            if self.writes:
+                assert reached.wait(60)
+            super().write_down(intended, *rest)
+
+    book, target = SlowBook("Task", 20), Target(MADE)
+    target.first = lambda: reached.set() if len(target.sent) == AT_ONCE + SPARE else None
+    target.go.set()
+    assert send_by_lanes(book, None, AT_ONCE, send=target) is None  # type: ignore[arg-type]
+    assert sorted(book.intended) == sorted(target.sent) == sorted(book.came)
+
+
+def test_a_book_that_cannot_be_written_ends_the_sending_with_its_reason() -> None:
+    """LEDGER-01: nothing more is sent, and what came meanwhile is kept for the next attempt to write it down."""
+
+    class FullBook(Book):
+        def write_down(self, intended: Sequence[Row], *rest: Any) -> None:
+            if intended and self.writes:
+                raise OSError("no room")
+            super().write_down(intended, *rest)
+
+    book, target = FullBook("Task", 20), Target(MADE)
+    target.go.set()
+    with pytest.raises(OSError, match="no room"):
+        send_by_lanes(book, None, AT_ONCE, send=target)  # type: ignore[arg-type]
+    assert sorted(book.came) == sorted(target.sent)
+    assert sorted(book.held + target.sent) == sorted(book.intended)
 
 
 def test_a_request_is_not_tried_again_by_who_was_silent_too_long() -> None:

@@ -8,13 +8,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipelines import load as load_module
+from pipelines.book import Book
 from pipelines.client import Credentials, FhirClient, Patience
 from pipelines.feeds.catalog import load_feeds
-from pipelines.ledger import Ledger
+from pipelines.ledger import LeaseLost, Ledger
 from pipelines.load import Batch, load
 from pipelines.pace import Pace
 from pipelines.progress import Progress
-from pipelines.sending import BundleSender
+from pipelines.sending import BundleSender, Result
 from pipelines.validate import ACCEPTED, SKIPPED
 from tests.pipelines.fake_target import FakeTarget, serving
 
@@ -55,16 +56,19 @@ class Work:
         assert feed is not None
         self.feed = replace(feed, file=feed.file.model_copy(update={"changed": changed}))
 
-    def run(self, rows, batch_id="payments-1", resuming=True, skipped=(), settling=900.0, remap=False):
+    def run(self, rows, *args, **named):
+        batch = self.batch(rows, *args, **named)
+        with self.ledger.lease(TARGET) as lease:
+            return load(batch, self.client, self.client.capabilities(), self.ledger, lease, Progress())
+
+    def batch(self, rows, batch_id="payments-1", resuming=True, skipped=(), settling=900.0, remap=False):
         self.runs += 1
         folder = self.home / f"run-{self.runs}"
         folder.mkdir()
         accepted = [dict(zip(ACCEPTED.names, row, strict=True)) for row in rows]
         pq.write_table(pa.Table.from_pylist(accepted, ACCEPTED), folder / "accepted.parquet")
         pq.write_table(pa.Table.from_pylist(list(skipped), SKIPPED), folder / "skipped.parquet")
-        batch = Batch(TARGET, batch_id, self.feed, folder, resuming, Pace(settling_seconds=settling), remap)
-        with self.ledger.lease(TARGET) as lease:
-            return load(batch, self.client, self.client.capabilities(), self.ledger, lease, Progress())
+        return Batch(TARGET, batch_id, self.feed, folder, resuming, Pace(settling_seconds=settling), remap)
 
     def states(self):
         rows = self.ledger.tables()["record"].to_pylist()
@@ -283,7 +287,7 @@ def test_rows_left_sending_by_a_killed_run_are_settled_by_the_next(work, monkeyp
     rows = [payment(number) for number in range(10)]
     with monkeypatch.context() as patched:
         if after:
-            patched.setattr(load_module.Book, "settle", lambda _, results: killed() if results else None)
+            patched.setattr(Ledger, "settle", killed)
         else:
             patched.setattr(BundleSender, "send", killed)
             patched.setattr(load_module.Book, "hold_back", lambda *_: None)
@@ -293,6 +297,22 @@ def test_rows_left_sending_by_a_killed_run_are_settled_by_the_next(work, monkeyp
     assert len(work.target.stored) == (10 if after else 0)
     assert work.run(rows).counts == {"created": 10}
     work.agree()
+
+
+def test_who_lost_the_target_writes_down_only_what_is_sure(work):
+    """LEDGER-10: what is open is for who took over to settle, and may be settled and sent by now."""
+    with work.ledger.lease(TARGET) as lease:
+        book = Book(work.batch([payment(1), payment(2)]), work.client, work.ledger, lease, Progress(), True)
+        made, left = book.rows_to_send()
+        book.write_down([made, left], [])
+        with work.ledger.transaction() as connection:
+            connection.exec_driver_sql("UPDATE lease SET owner = 'them'")
+        with pytest.raises(LeaseLost):
+            book.write_down([], [(made, Result("created", "r1", 201)), (left, Result("planned"))])
+        with pytest.raises(LeaseLost):
+            book.hold_back([left])
+    assert work.states() == {"k1": "created", "k2": "sending"}
+    assert book.loaded.counts == {"created": 1}
 
 
 def test_a_target_that_shows_its_id_no_longer_gets_nothing(home, target, asked, chartferry):
