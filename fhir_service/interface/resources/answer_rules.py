@@ -29,9 +29,10 @@ class Coded(NamedTuple):
 class Sheet:
     """A response laid beside its questionnaire: what the rules of one body share.
 
-    answered: the items of the payload whose question the questionnaire has. by_kind: the same by the kind of question;
-    those of groups and displays under None. doubtful: the codings that are not one of their question's options, but
-    none or several.
+    unknown: where the items of the payload stand whose question the questionnaire does not have. answered: the others,
+    but for those that choose one option, as most do: no rule has anything to say of them. by_kind: the same by the kind
+    of question; those of groups and displays under None. doubtful: the codings that are not one of their question's
+    options, but none or several.
     """
 
     def __init__(self, response: QuestionnaireResponse, world: World) -> None:
@@ -39,9 +40,14 @@ class Sheet:
         known = world.known.questionnaire(self.questionnaire_id) if self.questionnaire_id else None
         self.known: questionnaires.Questionnaire | None = known
         find = known.questions.get if known else lambda _: None
-        self.answered: list[Answered] = [
-            (at, item, question) for at, item in response.placed if (question := find(item.linkId))
-        ]
+        self.unknown: list[str] = []
+        self.answered: list[Answered] = []
+        for at, item in response.placed:
+            question = find(item.linkId)
+            if question is None:
+                self.unknown.append(at)
+            elif not _chooses_an_option(item, question):
+                self.answered.append((at, item, question))
         self.by_kind: dict[str | None, list[Answered]] = {}
         for one in self.answered:
             self.by_kind.setdefault(one[2].kind, []).append(one)
@@ -63,6 +69,14 @@ class Sheet:
             for index, answer in enumerate(item.answer or ()):
                 if answer.valueCoding:
                     yield Coded(at, index, answer.valueCoding, question)
+
+
+def _chooses_an_option(item: Item, question: questionnaires.Item) -> bool:
+    """Whether an item says one thing only: one of the options of a question that takes one."""
+    if question.kind != "SING" or item.item or item.answer is None or len(item.answer) != 1:
+        return False
+    coding = item.answer[0].valueCoding
+    return coding is not None and question.option_counts.get((coding.system, coding.code)) == 1
 
 
 def sheet_of(response: QuestionnaireResponse, world: World) -> Sheet:
@@ -93,11 +107,8 @@ def questionnaire_is_active(response: QuestionnaireResponse, world: World) -> Fo
 def questions_are_known(response: QuestionnaireResponse, world: World) -> Found:
     """`linkId` names an item of the questionnaire."""
     sheet = sheet_of(response, world)
-    if sheet.known is None or len(sheet.answered) == len(response.placed):
-        return
-    for at, item in response.placed:
-        if item.linkId not in sheet.known.questions:
-            yield f"{at}.linkId", "the questionnaire has no item with this linkId"
+    for at in sheet.unknown if sheet.known else ():
+        yield f"{at}.linkId", "the questionnaire has no item with this linkId"
 
 
 @rule("QR-ITEM-06", BUSINESS_RULE, needs="reference", given=False)
