@@ -93,7 +93,7 @@ def rejects_stay_within_the_limit(validated: Validated) -> Violations:
         yield validated.over_limit
 
 
-def the_source_is_its_own(validated: Validated) -> Violations:
+def the_names_are_what_they_were(validated: Validated) -> Violations:
     if validated.known_elsewhere:
         yield validated.known_elsewhere
 
@@ -126,9 +126,9 @@ AFTER_VALIDATE: tuple[Statement[Validated], ...] = (
         by_file=True,
     ),
     Statement(
-        "the_source_is_its_own",
-        "The records are not known under the source of another feed. Else nothing of the file is sent.",
-        the_source_is_its_own,
+        "the_names_are_what_they_were",
+        "The records are not known under another source or other keys. Else nothing of the file is sent.",
+        the_names_are_what_they_were,
         blocking=True,
         by_file=True,
     ),

@@ -39,7 +39,7 @@ def _try_in(session: Session, waiting: Waiting, folder: Path) -> Result:
             folder / "run",
             strict=session.strict,
         )
-        validated.known_elsewhere = known_elsewhere(session, feed, validated)
+        validated.known_elsewhere = known_elsewhere(session, feed, received.batch_id, validated)
         session.progress.advance(validated.records)
     except Unreadable as error:
         return Result(None, None, feed.name, name, "failed", message=str(error))

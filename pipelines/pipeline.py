@@ -155,7 +155,7 @@ def validate_run(session: Session, run: Run) -> Validated:
         only=run.only,
         before=open_by_line(session.ledger, session.target, run.received.batch_id) if run.before else {},
     )
-    validated.known_elsewhere = known_elsewhere(session, run.feed, validated)
+    validated.known_elsewhere = known_elsewhere(session, run.feed, run.received.batch_id, validated)
     progress.advance(validated.records - done)
     progress.end()
     for rejects in _rejects(run.folder):

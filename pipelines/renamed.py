@@ -1,8 +1,11 @@
-"""Whether the records of a file are known under another source: its feed was renamed, or its `source` changed."""
+"""Whether a file's records are known under another name: the source or the keys of its feed are not what they were."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from sqlalchemy import select
+
+from pipelines import ledger_tables as t
 from pipelines.feeds.catalog import Feed
 from pipelines.ledger_tables import LANDED, UNDECIDED
 from pipelines.session import Session
@@ -12,41 +15,77 @@ from pipelines.validation.outcome import Validated
 ROWS_A_LOOK = 4_000
 LOOKED_AT = 1_000
 A_SHARE = 10
-"""Of how many records that are new to their source one, known elsewhere with key and content, stops the file."""
+"""Of how many records that are new by their name one, known under another, stops the file."""
+LOOKED_FOR = "line key content_hash".split()
 GONE = ("planned", "undone")
+THERE = tuple(state for state in (*LANDED, *UNDECIDED) if state not in GONE)
+
+Records = Mapping[str, tuple[int, str]]
+"""Line and content by key."""
 
 
-def known_elsewhere(session: Session, feed: Feed, validated: Validated) -> str | None:
+def known_elsewhere(session: Session, feed: Feed, batch_id: str, validated: Validated) -> str | None:
     """The sentence why nothing of a file may be sent, whose records would be made a second time; None for most files.
 
     Some records, from all over the file, stand for all.
     """
     others = {row["source"] for row in session.ledger.batches(session.target) if row["resource_type"] == feed.resource}
     others.discard(feed.source)
-    if not others or not validated.accepted:
+    if not validated.accepted or not (others or _was_loaded(session, batch_id)):
         return None
     some = dict(_some(validated.folder / "accepted.parquet", -(-validated.accepted // LOOKED_AT)))
     known = session.ledger.known(session.target, feed.source, feed.resource, some)
-    new = {key: content for key, content in some.items() if key not in known}
+    new = {key: about for key, about in some.items() if key not in known}
+    looked_at = f"{len(new):,} records that were looked at"
+    if _many(there := _under_other_keys(session, batch_id, new), new):
+        return (
+            f"{there:,} of {looked_at} were loaded from this file under other keys, and would be made a second time; "
+            "the feed file has to say of the key what it said before"
+        )
     for source in sorted(others):
-        found = session.ledger.known(session.target, source, feed.resource, new).values()
-        there = sum(r.content_hash == new[r.key] and r.state in THERE for r in found)
-        if there and there * A_SHARE >= len(new):
+        if _many(there := _under(session, source, feed.resource, new), new):
             return (
-                f"{there:,} of {len(new):,} records that were looked at are known under the source {source}, and under "
-                f"{feed.source} they would be made a second time; a feed file that was renamed keeps its source by "
-                f'source = "{source}"'
+                f"{there:,} of {looked_at} are known under the source {source}, and under {feed.source} they would be "
+                f'made a second time; a feed file that was renamed keeps its source by source = "{source}"'
             )
     return None
 
 
-THERE = tuple(state for state in (*LANDED, *UNDECIDED) if state not in GONE)
+def _was_loaded(session: Session, batch_id: str) -> bool:
+    record = t.record.c
+    query = select(record.line).where(record.target == session.target, record.batch_id == batch_id).limit(1)
+    with session.ledger.engine.connect() as connection:
+        return connection.execute(query).first() is not None
 
 
-def _some(accepted: Path, apart: int) -> Iterator[tuple[str, str]]:
-    """Key and content of every so many records."""
+def _many(there: int, new: Records) -> bool:
+    return bool(there) and there * A_SHARE >= len(new)
+
+
+def _under(session: Session, source: str, resource_type: str, new: Records) -> int:
+    """How many are known under a source, with the same content."""
+    found = session.ledger.known(session.target, source, resource_type, new).values()
+    return sum(record.content_hash == new[record.key][1] and record.state in THERE for record in found)
+
+
+def _under_other_keys(session: Session, batch_id: str, new: Records) -> int:
+    """Of how many the line has been loaded from this same file."""
+    record = t.record.c
+    query = select(record.line).where(
+        record.target == session.target,
+        record.batch_id == batch_id,
+        record.line.in_([line for line, _ in new.values()]),
+        record.state.in_(THERE),
+    )
+    with session.ledger.engine.connect() as connection:
+        return len(connection.execute(query.distinct()).all())
+
+
+def _some(accepted: Path, apart: int) -> Iterator[tuple[str, tuple[int, str]]]:
+    """Key, line and content of every so many records."""
     first = 0
-    for part in batches(accepted, ROWS_A_LOOK, ["key", "content_hash"]):
+    for part in batches(accepted, ROWS_A_LOOK, LOOKED_FOR):
         rows = part[-first % apart :: apart] if apart > 1 else part
-        yield from zip(rows.column("key").to_pylist(), rows.column("content_hash").to_pylist(), strict=True)
+        for line, key, content in zip(*(rows.column(name).to_pylist() for name in LOOKED_FOR), strict=True):
+            yield key, (line, content)
         first += len(part)

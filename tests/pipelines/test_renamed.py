@@ -1,4 +1,4 @@
-"""A feed that gets another name, or another source, makes nothing a second time: such a file is stopped."""
+"""A feed that gets another name, source or key makes nothing a second time: such a file is stopped."""
 
 import pytest
 
@@ -51,6 +51,22 @@ def test_a_longer_export_is_stopped_wherever_the_known_records_stand(till, targe
     till("cash", range(1, 500))
     assert asked("import")["batches"][0]["state"] == "stopped"
     assert len(target.stored) == 100
+
+
+def test_a_file_that_was_loaded_under_other_keys_is_stopped(till, home, target, asked):
+    """LEDGER-02: its feed file makes another key of the same rows now."""
+    till("till", range(1, 4))
+    asked("import")
+    till("till", range(1, 4))
+    feed = home / "feeds" / "till.toml"
+    before = feed.read_text()
+    feed.write_text(before.replace('payment_id = "payment_id"', 'payment_id = { column = "payment_id", before = "r" }'))
+    found = asked("import")
+    assert (found["exit_code"], found["batches"][0]["state"]) == (4, "stopped")
+    assert "under other keys" in found["batches"][0]["message"]
+    assert len(target.stored) == 3
+    till("till", range(1, 4))
+    assert asked("import")["totals"]["unchanged"] == 3
 
 
 def test_two_sources_that_count_alike_are_two(till, target, asked):
