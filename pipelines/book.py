@@ -3,8 +3,9 @@
 How rows travel is not here: senders take rows from the book and bring their results back.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from pipelines.accepted import ROWS_A_LOOK, accepted_rows, plain_columns
@@ -12,6 +13,7 @@ from pipelines.answers import Answers
 from pipelines.client import FhirClient
 from pipelines.doubts import Settled, settle_doubts
 from pipelines.ended import Ended
+from pipelines.feeds.origins import Origins
 from pipelines.lease import Lease
 from pipelines.ledger import LeaseLost, Ledger, utc_text
 from pipelines.ledger_former import intend_change, restore
@@ -28,7 +30,6 @@ from pipelines.spill import batches
 from pipelines.verdicts import Verdicts
 
 KEYS_A_CLOSING = 20_000
-CHANGED = Reason("LEDGER-08", None, None, "the key is known with other content", False)
 SKIPPED = "line key patient_id source_at amount_cents".split()
 
 
@@ -42,6 +43,7 @@ class Book:
         self.lease, self.progress, self.safe = lease, progress, safe
         self.verdicts = Verdicts(batch, ledger, safe)
         self.source, self.resource = batch.feed.source, batch.feed.resource
+        self.origins = Origins(batch.feed.file, batch.feed.kind)
         self.loaded = Loaded()
         self.stopped: set[str] = set()
         self.noted: set[str] = set()
@@ -83,8 +85,8 @@ class Book:
                     sending.append(self.verdicts.in_its_place(row, record))
                 case "update" if record is not None:
                     updates.append((row, record))
-                case "changed":
-                    aside.append((row, CHANGED))
+                case "changed" if record is not None:
+                    aside.append((row, self._changed(record)))
                 case state if record is not None:
                     self._keep(row, state)
                     if state not in UNDECIDED and not self.verdicts.own(row, record):
@@ -120,6 +122,11 @@ class Book:
             if self.batch.resuming:
                 self._landed.append(row.key)
                 self._close_in_parts()
+
+    def _changed(self, record: KnownRecord) -> Reason:
+        key, known = self.origins.key, f"line {record.line} of {record.batch_id}"
+        column = self.origins.labels.get(key.name)
+        return Reason("LEDGER-08", key.element, column, f"the key is known with other content, from {known}", False)
 
     def _set_aside(self, rows: Sequence[tuple[Row, Reason]]) -> None:
         for row, _ in rows:
@@ -237,7 +244,7 @@ class Book:
         if back:
             restore(self.ledger, *of, back)
             self._note([_repeat(row, "refused", None) for row, _ in results if row.key in back])
-        self._reject([self._rejected(row, "load", _reasons(r)) for row, r in results if r.state == "refused"])
+        self._reject([self._rejected(row, "load", self._reasons(row, r)) for row, r in results if r.state == "refused"])
         known_now = [(row, r) for row, r in results if row.elsewhere and r.state not in UNDECIDED and not row.change]
         self._note([_repeat(row, _elsewhere(r.state), r.resource_id) for row, r in known_now])
         self.progress.advance(len(results))
@@ -321,6 +328,11 @@ class Book:
         about = (row.patient_id, row.source_at, row.amount_cents)
         return Reject(row.line, row.lines, row.key, stage, *about, reasons, self.answers.of_line(row.line))
 
+    def _reasons(self, row: Row, result: Result) -> list[Reason]:
+        """A refusal in the target's own words, with the columns that it is about."""
+        issues = (result.outcome or {}, *result.others)
+        return [_reason(result, issue, partial(self.origins.in_body, body=row.body)) for issue in issues]
+
     def _note(self, repeats: list[Repeat]) -> None:
         if repeats:
             self.ledger.note_repeats(self.batch.target, self.source, self.resource, self.batch.batch_id, repeats)
@@ -346,19 +358,14 @@ def _elsewhere(state: str) -> str:
     return "unchanged" if state in LANDED else state
 
 
-def _reasons(result: Result) -> list[Reason]:
-    """A refusal in the target's own words."""
-    return [_reason(result, issue) for issue in (result.outcome or {}, *result.others)]
-
-
-def _reason(result: Result, issue: dict[str, Any]) -> Reason:
+def _reason(result: Result, issue: dict[str, Any], column: Callable[[str], str | None]) -> Reason:
     """An issue: its code as the rule, its text and diagnostics as the sentence."""
     words = [str(issue[name]) for name in ("text", "diagnostics") if issue.get(name)]
-    expression = issue.get("expression")
+    expression = str(issue.get("expression") or "")
     return Reason(
         str(issue.get("code") or f"HTTP-{result.status}"),
-        str(expression) if expression else None,
-        None,
+        expression or None,
+        column(expression),
         ": ".join(words) or f"the target refused it (HTTP {result.status})",
         result.status == 422,
     )

@@ -22,7 +22,7 @@ from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.vocabulary import Needs, Problem, World, check
 from pipelines import spill
 from pipelines.feeds.kinds import kind_of
-from pipelines.feeds.names import source_label
+from pipelines.feeds.origins import Origins
 from pipelines.feeds.record import Around, Built, Found, Kind, Values
 from pipelines.feeds.schema import FeedFile
 from pipelines.validation.content import dump, sha, to_json
@@ -128,7 +128,6 @@ class Checked(NamedTuple):
 
 KNOWABLE: tuple[Needs, ...] = ("payload", "reference")
 OUTCOMES = (INVALID, BUSINESS_RULE)
-_ITEM = re.compile(r"\w+\.item\[(\d+)\]")
 _PART = re.compile(r"\w+\.(?:item|note)\[(\d+)\](?:\.answer\[(\d+)\])?")
 
 
@@ -163,11 +162,7 @@ class Checker:
         ]
         self.reader = Reader(struct_of(resource.model))
         self.names = [column.name for column in self.kind.columns[1:]]
-        self.labels = {name: source_label(value) for name, value in file.columns.items()}
-        self.labels |= {f"questions.{name}": source_label(value) for name, value in file.questions.items()}
-        if file.comments:
-            self.labels["comments"] = ", ".join(source_label(comment.text) for comment in file.comments)
-        self.mapped = [column for column in self.kind.columns if column.name in self.labels]
+        self.origins = Origins(file, self.kind)
         self.scoring = Scoring(self.inspected, file.scored) if self.kind.resource == "QuestionnaireResponse" else None
 
     def __call__(self, chunk: pa.RecordBatch) -> Checked:
@@ -226,14 +221,14 @@ class Checker:
 
     def _found(self, found: Found, lines: Sequence[int]) -> Reason:
         """A fault that the builder found: it knows our columns and its rows, a reason names the source's and lines."""
-        column = self.labels.get(found.column)
+        column = self.origins.labels.get(found.column)
         line = lines[found.row] if lines and found.row is not None else None
         return Reason("map", found.fault.rule, found.element, column, found.fault.message, line=line)
 
     def _differs(self, row: Row) -> Reason:
         message = f"the key stands in this file more than once, first on line {row.first_line}, with different content"
-        key = self.kind.columns[0]
-        return Reason("map", "LEDGER-13", key.element, self.labels.get(key.name), message)
+        key = self.origins.key
+        return Reason("map", "LEDGER-13", key.element, self.origins.labels.get(key.name), message)
 
     def _stand_in(self, values: list[Values]) -> set[str]:
         """Fills in what is required and missing, so that the rules can speak of the rest."""
@@ -279,17 +274,9 @@ class Checker:
 
     def _reason(self, problem: Problem, built: Built, lines: Sequence[int]) -> Reason:
         retryable, said = problem.rule.startswith(RETRYABLE), problem.message or problem.text
-        column = self._column(problem.expression, built.places)
+        column = self.origins.of(problem.expression, built.places)
         line = _line_of(problem.expression, built.rows, lines) if lines else None
         return Reason("rule", problem.rule, problem.expression, column, said, retryable, line)
-
-    def _column(self, expression: str, places: Sequence[str]) -> str | None:
-        """The source column that an element came from."""
-        if places and (item := _ITEM.match(expression)):
-            return self.labels.get(places[int(item[1])])
-        near = [column for column in self.mapped if expression.startswith(column.element)]
-        exact = [column for column in near if column.tail and column.tail in expression]
-        return next((self.labels[column.name] for column in exact or near), None)
 
     def _accept(self, rows: list[Row], built: Built, body: str) -> None:
         first = rows[0]

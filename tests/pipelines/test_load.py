@@ -227,7 +227,8 @@ def test_a_known_key_with_other_content_is_rejected_and_nothing_is_sent(work):
     assert loaded.cents == {"rejected": 900}
     assert work.target.writes == writes
     (reason,) = work.table("reject_reason")
-    assert (reason["rule_id"], reason["message"]) == ("LEDGER-08", "the key is known with other content")
+    said = "the key is known with other content, from line 2 of payments-1"
+    assert (reason["rule_id"], reason["column_name"], reason["message"]) == ("LEDGER-08", "payment_id", said)
 
 
 def test_the_same_record_in_another_file_is_unchanged(work):
