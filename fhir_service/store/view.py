@@ -265,7 +265,8 @@ class Changes:
     ) -> None:
         """A payment: the account and the charges it reached, and how many cents went to which claim."""
         self._accounts[patient] = account
-        self._charges.update({charge.claim: charge for charge in charges})
+        for charge in charges:
+            self._charges[charge.claim] = charge
         rows = self._rows(ALLOCATION, columns_of(ALLOCATION))
         rows.extend((payment, claim, cents) for claim, cents in parts)
 

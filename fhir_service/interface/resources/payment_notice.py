@@ -1,6 +1,5 @@
 """PaymentNotice: a payment collected from a patient, deducted from the balance; a copayment when it names a Claim."""
 
-from collections.abc import Iterator
 from decimal import Decimal
 from typing import Annotated, Any, Literal
 
@@ -136,12 +135,12 @@ def copayment_names_one_claim(notice: PaymentNotice, _: Site) -> Found:
 _CLAIM = "PaymentNotice.extension[0].extension[0].valueReference"
 
 
-def _patient(notice: PaymentNotice) -> Iterator[tuple[str, str]]:
-    yield "PaymentNotice.request", notice.request.reference
+def _patient(notice: PaymentNotice) -> list[tuple[str, str]]:
+    return [("PaymentNotice.request", notice.request.reference)]
 
 
-def _claims(notice: PaymentNotice) -> Iterator[tuple[str, str]]:
-    yield from ((_CLAIM, claim) for claim in notice.claims[:1])
+def _claims(notice: PaymentNotice) -> list[tuple[str, str]]:
+    return [(_CLAIM, claim) for claim in notice.claims[:1]]
 
 
 @rule("PAY-10", BUSINESS_RULE, needs="state", given=False)
@@ -186,8 +185,16 @@ def _copayment(claim: str) -> dict[str, Any]:
     return {"url": STORED.copayment, "extension": [{"url": "claim", "valueReference": reference(claim)}]}
 
 
-def _claim(stored: dict[str, Any]) -> str | None:
-    parts = [part for extension in stored.get("extension", ()) for part in extension["extension"]]
+def cents_of(stored: dict[str, Any]) -> int:
+    """The amount of a stored notice in cents."""
+    return int(stored["amount"]["value"] * 100)
+
+
+def claim_of(stored: dict[str, Any]) -> str | None:
+    """The id of the Claim that a stored notice names."""
+    if "extension" not in stored:
+        return None
+    parts = [part for extension in stored["extension"] for part in extension["extension"]]
     return id_of(parts[0]["valueReference"]["reference"]) if parts else None
 
 
@@ -210,6 +217,6 @@ PAYMENT_NOTICE = Resource(
         balance_stays_positive,
     ),
     prepare=prepare,
-    kept={"cents": (int, lambda stored: int(stored["amount"]["value"] * 100)), "claim": (str, _claim)},
+    kept={"cents": (int, cents_of), "claim": (str, claim_of)},
     named=lambda notice, _: [notice.request.reference, *notice.claims[:1]],
 )
