@@ -24,6 +24,7 @@ from pipelines.feeds.paths import Path, parse_path
 from pipelines.feeds.record import Found
 from pipelines.feeds.rows import Cells, Form, Rows, array, single
 from pipelines.feeds.schema import FeedFile, Test, Value
+from pipelines.feeds.unlike import in_their_place
 from pipelines.feeds.values import Means, all_true, each_distinct, evaluate, evaluate_lists, objects
 
 
@@ -197,8 +198,10 @@ def _check_header(feed: Feed, header: Sequence[str], file_name: str) -> None:
     there = {*header, *(f"#{place}" for place in range(1, len(header) + 1))}
     lacking = [name for name, must in names.items() if must and name not in there]
     if lacking:
+        found = in_their_place(lacking, names, header, feed.file.delimiter)
         raise Unreadable(
             f"{file_name}: the header lacks {', '.join(lacking)}, which the feed {feed.name} takes; "
+            f"{found + '; ' if found else ''}"
             "check the export, or the columns of the feed file"
         )
     twice = [name for name in names if header.count(name) > 1]

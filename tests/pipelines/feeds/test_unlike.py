@@ -1,0 +1,42 @@
+"""A header that is not the feed's: the sentence says what was found in the place of its columns, no value of a row."""
+
+import pytest
+
+from pipelines.batch import Unreadable
+from pipelines.feeds.catalog import load_feeds
+from pipelines.feeds.mapping import Mapper
+
+OURS = ["payment_id", "patient_id", "amount", "paid_on", "claim_id"]
+ROW = ["P-1", "Ada Lovelace", "12.50", "2026-01-02", ""]
+
+
+@pytest.mark.parametrize(
+    ("header", "said"),
+    [
+        (
+            ["Payment ID", "PATIENT_ID", "amount", "paid_on", "claim_id"],
+            "has 'Payment ID' where the feed names 'payment_id', 'PATIENT_ID' where the feed names 'patient_id'; check",
+        ),
+        ([";".join(OURS)], "takes; the file seems to be delimited by ';', where the feed says ','; check"),
+        ([";".join(OURS).upper()], "takes; the file seems to be delimited by ';', where the feed says ','; check"),
+        (["\t".join(OURS)], "takes; the file seems to be delimited by tabs, where the feed says ','; check"),
+        (
+            ROW,
+            "takes; none of the 5 fields of that line is a column that the feed names, so it may be no header; check",
+        ),
+        ([";".join(ROW)], "takes; none of the 1 fields of that line is a column that the feed names"),
+        (
+            ["payment_id", "amount", "paid_on", "person"],
+            "lacks patient_id, which the feed payments takes; check",
+        ),
+    ],
+)
+def test_a_file_that_lacks_columns_says_what_it_has_in_their_place(header: list[str], said: str) -> None:
+    """Names of columns may be told; a row that stands where the header should be may not."""
+    feed = load_feeds().named("payments")
+    assert feed
+    with pytest.raises(Unreadable) as refused:
+        Mapper(feed, header, "payments.csv")
+    assert said in str(refused.value)
+    assert "Lovelace" not in str(refused.value)
+    assert "person" not in str(refused.value)
