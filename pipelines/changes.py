@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from pipelines.client import FhirClient, NotDone, NotSent, Refused, Unknown
-from pipelines.compare import moment
+from pipelines.compare import referred, second
 from pipelines.replies import unusable
 from pipelines.sending import Posted, Result
 
@@ -138,7 +138,7 @@ def has(now: Body, ours: Body) -> bool:
         return (
             all(now.get(name) == ours[name] for name in ("status", "description") if name in ours)
             and all(_reference(now.get(name)) == _reference(ours[name]) for name in REFERENCES if name in ours)
-            and all(moment(_time(now, name)) == moment(_time(ours, name)) for name in TIMES if name in ours)
+            and all(second(_time(now, name)) == second(_time(ours, name)) for name in TIMES if name in ours)
             and _labels(ours) <= _labels(now)
             and all(_noted(now, note) for note in ours.get("note", ()))
             and (_group(ours) is None or _group_id(ours) == _group_id(now))
@@ -157,7 +157,7 @@ def _time(task: Body, name: str) -> Any:
 
 
 def _reference(element: Body | None) -> str | None:
-    return str(element["reference"]) if element else None
+    return referred(element) if element else None
 
 
 def _label(entry: Body) -> str:
@@ -186,6 +186,6 @@ def _noted(task: Body, note: Body) -> bool:
     return any(
         each.get("text") == note.get("text")
         and _reference(each.get("authorReference")) == _reference(note.get("authorReference"))
-        and ("time" not in note or moment(each.get("time")) == moment(note["time"]))
+        and ("time" not in note or second(each.get("time")) == second(note["time"]))
         for each in task.get("note", ())
     )

@@ -4,12 +4,14 @@ Payments: patient, amount, claim. Responses: patient, questionnaire, answers. Ta
 """
 
 import hashlib
+import re
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
 Body = dict[str, Any]
+REFERENCE = re.compile(r"(?:https?://.*/)?([A-Z][A-Za-z]+/[A-Za-z0-9.-]+)(?:/_history/[^/]+)?")
 
 
 def same_content(resource_type: str, ours: Body, theirs: Body) -> bool:
@@ -52,13 +54,19 @@ def moment(value: Any) -> datetime | None:
     return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 
+def second(value: Any) -> datetime | None:
+    """The same to the second: some targets keep no more of a time."""
+    found = moment(value)
+    return found.replace(microsecond=0) if found else None
+
+
 def _when(resource_type: str, body: Body) -> datetime | None:
-    return moment(body.get(OWN_TIME.get(resource_type, "")))
+    return second(body.get(OWN_TIME.get(resource_type, "")))
 
 
 def _payment(body: Body) -> Any:
-    claims = {_reference(part["valueReference"]) for part in _copayment(body) if "valueReference" in part}
-    return _reference(body["request"]), Decimal(str(body["amount"]["value"])).normalize(), sorted(claims)
+    claims = {referred(part["valueReference"]) for part in _copayment(body) if "valueReference" in part}
+    return referred(body["request"]), Decimal(str(body["amount"]["value"])).normalize(), sorted(claims)
 
 
 def _copayment(body: Body) -> Iterator[Body]:
@@ -69,7 +77,7 @@ def _copayment(body: Body) -> Iterator[Body]:
 
 def _response(body: Body) -> Any:
     questionnaire = body["questionnaire"].rsplit("/", 1)[-1].split("|")[0]
-    return _reference(body["subject"]), questionnaire, sorted(_answers(body))
+    return referred(body["subject"]), questionnaire, sorted(_answers(body))
 
 
 def _answers(element: Body) -> Iterator[tuple[str, str, str]]:
@@ -89,11 +97,13 @@ def _value(answer: Body) -> tuple[str, str]:
 
 
 def _task(body: Body) -> Any:
-    return _reference(body["for"]) if "for" in body else None, body.get("description")
+    return referred(body["for"]) if "for" in body else None, body.get("description")
 
 
-def _reference(element: Body) -> str:
-    return str(element["reference"])
+def referred(element: Body) -> str:
+    """`Type/id`, also of a target that shows references with its address or a version."""
+    found = REFERENCE.fullmatch(str(element["reference"]))
+    return found[1] if found else str(element["reference"])
 
 
 OWN_TIME = {"QuestionnaireResponse": "authored", "Task": "authoredOn"}

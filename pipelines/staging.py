@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from pipelines.accepted import accepted_files
 from pipelines.client import Refused, TargetUnusable
-from pipelines.compare import OWN_TIME, fingerprints
+from pipelines.compare import OWN_TIME, fingerprints, referred
 from pipelines.identifiers import record_of
 from pipelines.replies import resources_of, total_of
 from pipelines.session import Session, reading
@@ -163,7 +163,7 @@ def _there(kind: str, body: dict[str, Any]) -> tuple[Any, ...]:
     identifier = _identifier(body)
     return (
         body["id"],
-        str(subject.get("reference", "")).rpartition("/")[2] or None,
+        referred({"reference": "", **subject}).rpartition("/")[2] or None,
         body.get("status"),
         body.get(OWN_TIME.get(kind, "created")),
         identifier.get("system"),
