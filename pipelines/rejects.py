@@ -25,6 +25,7 @@ from pipelines.session import feed_folders_of, has_ledger, open_ledger, prepare_
 from pipelines.storage import replace_whole
 from pipelines.validation.mapping import form_of, map_file
 from pipelines.validation.outcome import Validated
+from pipelines.validation.side_by_side import SideBySide
 from pipelines.who import user_name
 
 Lines = dict[int, list[str]]
@@ -155,7 +156,7 @@ def _workplace(home: Path) -> Iterator[Path]:
 def _rows_of(received: Received, feed: Feed, lines: Lines, work: Path) -> dict[int, str]:
     """The ids of rejects by physical line, for every row of these records; a record may have rows anywhere."""
     mapped = work / "mapped.parquet"
-    map_file(received, feed, mapped, Validated(work))
+    map_file(received, feed, mapped, Validated(work), SideBySide(1))
     wanted = pa.table({"line": list(lines), "ids": [" ".join(ids) for ids in lines.values()]})
     with spill.sorter(work / ".spill") as database:
         database.register("wanted", wanted)

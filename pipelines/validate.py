@@ -53,7 +53,7 @@ def validate(
     helpers = processes_for(received.size) if processes is None else processes
     with seldom(), workspace(folder) as inner, SideBySide(helpers) as work:
         mapped = inner / "mapped.parquet"
-        answers, trailers = map_file(received, feed, mapped, found)
+        answers, trailers = map_file(received, feed, mapped, found, work)
         check_records(mapped, feed.file, around, strict, found, progress, work, Wanted(_both(answers, before), only))
     found.records = found.accepted + found.rejected
     if only is None:

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from pipelines.batch import Unreadable
@@ -22,10 +21,12 @@ from pipelines.feeds.names import named_by, named_columns, source_label
 from pipelines.feeds.numbers import Numbers
 from pipelines.feeds.paths import Path, parse_path
 from pipelines.feeds.record import Found
-from pipelines.feeds.rows import Cells, Form, Rows, array, single
-from pipelines.feeds.schema import FeedFile, Test, Value
+from pipelines.feeds.rows import Cells, Form, Rows, absent, array, single
+from pipelines.feeds.schema import Crosswalk, FeedFile, Test, Value
 from pipelines.feeds.unlike import in_their_place
 from pipelines.feeds.values import Means, all_true, each_distinct, evaluate, evaluate_lists, objects
+
+Crosswalks = Mapping[Crosswalk, Mapping[str, str]]
 
 
 class Mapped(NamedTuple):
@@ -41,9 +42,11 @@ def numbers_of(file: FeedFile) -> Numbers:
 
 
 class Mapper:
-    """A feed made ready for the rows of one file."""
+    """A feed made ready for the rows of one file. tables: its crosswalks, where they were read before."""
 
-    def __init__(self, feed: Feed, header: Sequence[str] | None, file_name: str) -> None:
+    def __init__(
+        self, feed: Feed, header: Sequence[str] | None, file_name: str, tables: Crosswalks | None = None
+    ) -> None:
         self.feed = feed
         self._numbers = numbers_of(feed.file)
         zone = ZoneInfo(feed.file.timezone)
@@ -53,9 +56,10 @@ class Mapper:
         if header is not None:
             _check_header(feed, header, file_name)
         try:
-            self._means = Means(feed.read_crosswalks(), self._numbers)
+            self.tables = feed.read_crosswalks() if tables is None else tables
         except BadCrosswalk as error:
             raise Unreadable(f"{file_name}: {feed.path.name}: {error}") from None
+        self._means = Means(self.tables, self._numbers)
         self._plan = [
             (feed.kind.by_name[name], value, source_label(value), self._converter(feed.kind.by_name[name]))
             for name, value in feed.file.columns.items()
@@ -122,7 +126,7 @@ class Mapper:
             cells[row] = None
         if column.required:
             faulty = {row for row, _ in wrong}
-            missing = np.flatnonzero(pd.isna(cells))
+            missing = np.flatnonzero(absent(cells))
             wrong.extend((int(row), Fault(column.rule, MISSING)) for row in missing if row not in faulty)
         return cells, wrong
 

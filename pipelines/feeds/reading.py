@@ -31,8 +31,8 @@ from pipelines.feeds.opening import DAMAGED, GZIP_DAMAGED, NAME_THE_ENCODING, op
 from pipelines.feeds.schema import FeedFile
 from pipelines.feeds.texts import composed
 
-CHUNK = 5_000
-CHUNK_SIZE = 16 << 20
+CHUNK = 2_000
+CHUNK_SIZE = 4 << 20
 LONGEST_LINE = 2 << 20
 MOST_READ_AGAIN = 32 * LONGEST_LINE
 csv.field_size_limit(LONGEST_LINE)
@@ -58,6 +58,12 @@ class Chunk:
         self.lines.append(lines)
         self.raw.append(raw)
         self.size += len(raw)
+
+    def handed_over(self) -> "Chunk":
+        """What it holds as a chunk of its own; it is empty then."""
+        found = Chunk(self.rows, self.line, self.lines, self.raw, self.bad, self.size)
+        self.rows, self.line, self.lines, self.raw, self.bad, self.size = [], [], [], [], [], 0
+        return found
 
 
 @dataclass(slots=True)
@@ -116,10 +122,7 @@ class Reader:
         rows = self._csv_rows(chunk) if self._form == "csv" else self._objects(chunk)
         for _ in rows:
             if len(chunk.rows) + len(chunk.bad) >= CHUNK or chunk.size >= CHUNK_SIZE:
-                yield chunk
-                for held in (chunk.rows, chunk.line, chunk.lines, chunk.raw, chunk.bad):
-                    held.clear()
-                chunk.size = 0
+                yield chunk.handed_over()
         yield chunk
 
     def _start(self) -> None:

@@ -83,3 +83,9 @@ def single(found: object, numbers: Numbers = PLAIN) -> object:
 
 def array(found: Iterable[object]) -> Cells:
     return np.fromiter(found, dtype=object)
+
+
+def absent(cells: Cells) -> NDArray[np.bool_]:
+    """Where nothing is."""
+    found: NDArray[np.bool_] = np.equal(cells, np.array(None))
+    return found

@@ -5,12 +5,11 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from pipelines.feeds.columns import Fault
 from pipelines.feeds.numbers import Numbers
-from pipelines.feeds.rows import Cells, Rows, array, single
+from pipelines.feeds.rows import Cells, Rows, absent, array, single
 from pipelines.feeds.schema import Crosswalk, Test, Value
 from pipelines.feeds.texts import composed
 
@@ -72,7 +71,7 @@ def _join(parts: Sequence[Value], between: str, rows: Rows, means: Means) -> Cel
     cells = [evaluate(part, rows, means) for part in parts]
     varying = [found for part, found in zip(parts, cells, strict=True) if part.constant is None]
     joined = array(_joined(found, between) for found in zip(*cells, strict=True))
-    return _only(joined, ~np.all([pd.isna(found) for found in varying], axis=0)) if varying else joined
+    return _only(joined, ~np.all([absent(found) for found in varying], axis=0)) if varying else joined
 
 
 def _texts_of_each(value: Value, rows: Rows, means: Means) -> Cells:
@@ -88,7 +87,7 @@ def _texts_of_each(value: Value, rows: Rows, means: Means) -> Cells:
 def _first(parts: Sequence[Cells]) -> Cells:
     found = parts[0]
     for part in parts[1:]:
-        found = np.where(pd.isna(found), part, found)
+        found = np.where(absent(found), part, found)
     return found
 
 
@@ -163,14 +162,12 @@ def _holds(test: Test, text: str | None) -> bool:
     return not test.starts or (text is not None and text.startswith(test.starts))
 
 
-def each_distinct(cells: Cells, convert: Callable[[Any], object], absent: object = None) -> Cells:
-    """`convert` over a column, called once for each distinct value; faults pass, and `absent` stands for None."""
-    codes, distinct = pd.factorize(cells)
-    table = np.empty(len(distinct) + 1, dtype=object)
-    for place, found in enumerate(distinct):
-        table[place] = found if type(found) is Fault else convert(found)
-    table[-1] = absent
-    return table[codes]
+def each_distinct(cells: Cells, convert: Callable[[Any], object], of_none: object = None) -> Cells:
+    """`convert` over a column, called once for each distinct value; faults pass, and `of_none` stands for None."""
+    table = dict.fromkeys(cells)
+    for found in table:
+        table[found] = of_none if found is None else found if type(found) is Fault else convert(found)
+    return array(map(table.__getitem__, cells))
 
 
 def objects(found: Any) -> list[Any] | Fault | None:

@@ -61,7 +61,7 @@ def _validated(feed: Feed, before: Sequence[dg.AssetKey]) -> dg.AssetsDefinition
         f"What each row of such an export becomes as a {feed.resource}, by the feed and the rules of the interface: "
         "records to send, and rejects with every reason.",
         deps=[keys["received"], *before],
-        kinds={"pandas", "parquet"},
+        kinds={"python", "parquet"},
         code_version=f"{software_version()}+{rules_version()}+{feed.hash[:12]}",
         check_specs=_specs(AFTER_VALIDATE, keys["validated"]),
         retry_policy=AGAIN,

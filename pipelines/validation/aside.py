@@ -34,6 +34,15 @@ class Aside:
         if self._file:
             self._file.close()
 
+    def put_texts(self, batch: pa.RecordBatch, columns: tuple[str, ...]) -> pa.RecordBatch:
+        """A batch with what is sorted in the place of its texts."""
+        for name in columns:
+            found = batch.column(name)
+            if _is_any_long(found):
+                put = pa.array([*map(self.put, found.to_pylist())], pa.string())
+                batch = batch.set_column(batch.schema.get_field_index(name), name, put)
+        return batch
+
     def put(self, text: str | None) -> str | None:
         """What is sorted in place of the text."""
         if text is None or (len(text) <= LONG and not text.startswith(MARK)):
@@ -43,6 +52,11 @@ class Aside:
         self._file.write(data)
         self._size += len(data)
         return f"{MARK}{place} {len(data)}"
+
+
+def _is_any_long(texts: pa.Array) -> bool:
+    """Whether any of the texts may be one that goes aside."""
+    return (pc.max(pc.binary_length(texts)).as_py() or 0) > LONG or pc.any(pc.starts_with(texts, MARK)).as_py() is True
 
 
 def restored(batches: Iterator[pa.RecordBatch], path: Path, columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:

@@ -1,8 +1,10 @@
 """The file's rows as `MAPPED`: read and mapped a chunk at a time, each under its key, or with what is wrong with it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import orjson
@@ -14,46 +16,19 @@ from pipelines.batch import Received
 from pipelines.feeds.broken import BadRow, printable
 from pipelines.feeds.catalog import Feed
 from pipelines.feeds.columns import MISSING, Fault, key, micros
-from pipelines.feeds.mapping import Mapper, path_heads, unnamed_columns
+from pipelines.feeds.mapping import Crosswalks, Mapper, path_heads, unnamed_columns
 from pipelines.feeds.marks import marked_form
 from pipelines.feeds.reading import Chunk, Reader
 from pipelines.feeds.record import Found, Kind, Values
 from pipelines.validation.aside import Aside, aside_of
 from pipelines.validation.content import dump, sha
 from pipelines.validation.outcome import Validated
+from pipelines.validation.side_by_side import SideBySide
 from pipelines.validation.tables import MAPPED
 from pipelines.validation.trailer import Trailers
 
-
-class Sorted:
-    """`MAPPED` as it is written: a chunk of the file at a time in the order of its lines; what is long goes aside."""
-
-    def __init__(self, writer: spill.Writer, aside: Aside) -> None:
-        self._writer, self._aside = writer, aside
-        self._rows: list[tuple[Any, ...]] = []
-        self._batches: list[pa.RecordBatch] = []
-
-    def add(self, *row: Any) -> None:
-        *others, record, content, faults, raw = row
-        self._rows.append((*others, self._aside.put(record), content, faults, self._aside.put(raw)))
-
-    def add_columns(self, *columns: Sequence[Any] | NDArray[np.object_]) -> None:
-        """Some thousand rows at once, as columns."""
-        *others, records, contents, faults, raws = columns
-        put = self._aside.put
-        given = (*others, [*map(put, records)], contents, faults, [*map(put, raws)])
-        arrays = [pa.array(column, field.type) for column, field in zip(given, MAPPED, strict=True)]
-        self._batches.append(pa.record_batch(arrays, schema=MAPPED))
-
-    def end_chunk(self) -> None:
-        """Writes the rows of a chunk."""
-        if self._rows:
-            self._batches.append(spill.as_batch(self._rows, MAPPED))
-        if self._rows or len(self._batches) > 1:
-            self._batches = [pa.concat_batches(self._batches).sort_by("line")]
-        for batch in self._batches:
-            self._writer.add_batch(batch)
-        self._batches, self._rows = [], []
+TEXTS = ("record", "raw")
+"""The columns of `MAPPED` whose texts may be long."""
 
 
 def form_of(received: Received, feed: Feed) -> str:
@@ -61,8 +36,10 @@ def form_of(received: Received, feed: Feed) -> str:
     return marked_form(received.path_in_batch) or feed.format_of(received.file_name)
 
 
-def map_file(received: Received, feed: Feed, to: Path, found: Validated) -> tuple[Mapping[int, str], Trailers]:
-    """The file's rows as `MAPPED`: what each says, under its key, or what is wrong with it.
+def map_file(
+    received: Received, feed: Feed, to: Path, found: Validated, work: SideBySide
+) -> tuple[Mapping[int, str], Trailers]:
+    """The file's rows as `MAPPED`: what each says, under its key, or what is wrong with it. What is long goes aside.
 
     Gives, by line, the rejects that rows say they answer; and the trailers, to be asked when all amounts are known.
     """
@@ -72,38 +49,95 @@ def map_file(received: Received, feed: Feed, to: Path, found: Validated) -> tupl
         Aside(aside_of(to)) as aside,
         spill.Writer(to, MAPPED) as writer,
     ):
-        out = Sorted(writer, aside)
         mapper = Mapper(feed, reader.header, received.file_name)
-        heads: set[str] = set()
-        trailers = Trailers(mapper, reader.header)
-        for chunk in reader.chunks():
-            trailers.take(chunk, found)
-            found.rows += len(chunk.rows) + len(chunk.bad)
-            _write_bad(chunk.bad, mapper, out)
-            if reader.header is None:
-                heads = _more_heads(heads, chunk, feed)
-            _write_chunk(chunk, mapper, out, found)
-            out.end_chunk()
+        trailers, heads = Trailers(mapper, reader.header), Heads(feed, reader.header)
+        make = partial(ChunkMapper, replace(feed, environ={}), reader.header, received.file_name, mapper.tables)
+        for mapped in work.over(make, _counted(reader.chunks(), trailers, heads, found)):
+            found.not_taken += mapped.not_taken
+            writer.add_batch(aside.put_texts(mapped.rows, TEXTS))
     counted = reader.counted
     found.header, found.lines, found.not_taken = counted.header, counted.lines, found.not_taken + counted.blank
-    found.unnamed_columns = _unnamed(feed, reader.header, heads)
+    found.unnamed_columns = heads.unnamed()
     return reader.answers, trailers
 
 
-def _more_heads(heads: set[str], chunk: Chunk, feed: Feed) -> set[str]:
-    """The names that objects of the file begin with, whole resources aside, up to a number that can still be listed."""
-    if len(heads) >= 1000:
-        return heads
-    return heads.union(*(row for row in chunk.rows if not (feed.file.resources and "resourceType" in row)))
+def _counted(chunks: Iterable[Chunk], trailers: Trailers, heads: "Heads", found: Validated) -> Iterator[Chunk]:
+    """The chunks without their trailers."""
+    for chunk in chunks:
+        trailers.take(chunk, found)
+        found.rows += len(chunk.rows) + len(chunk.bad)
+        heads.note(chunk)
+        yield chunk
 
 
-def _unnamed(feed: Feed, header: list[str] | None, heads: set[str]) -> list[str]:
-    if header is not None:
-        return unnamed_columns(feed, header)
-    return sorted(heads - path_heads(feed)) if feed.file.columns else []
+class Heads:
+    """The columns of a file that its feed does not name: of a CSV by its header, else what its objects begin with.
+
+    Whole resources are left aside; names are gathered up to a number that can still be listed.
+    """
+
+    MOST = 1000
+
+    def __init__(self, feed: Feed, header: list[str] | None) -> None:
+        self._feed, self._header = feed, header
+        self._names: set[str] = set()
+
+    def note(self, chunk: Chunk) -> None:
+        if self._header is None and len(self._names) < self.MOST:
+            resources = self._feed.file.resources
+            self._names.update(*(row for row in chunk.rows if not (resources and "resourceType" in row)))
+
+    def unnamed(self) -> list[str]:
+        if self._header is not None:
+            return unnamed_columns(self._feed, self._header)
+        return sorted(self._names - path_heads(self._feed)) if self._feed.file.columns else []
 
 
-def _write_bad(bad: Sequence[BadRow], mapper: Mapper, out: Sorted) -> None:
+# --- A chunk ----------------------------------------------------------------------------------------
+
+
+class MappedChunk(NamedTuple):
+    """Rows of `MAPPED` in the order of their lines, and how many lines of the chunk the feed does not take."""
+
+    rows: pa.RecordBatch
+    not_taken: int
+
+
+class Gathered:
+    """The rows of a chunk as they are made, one by one or some thousand at once."""
+
+    def __init__(self) -> None:
+        self._rows: list[tuple[Any, ...]] = []
+        self._batches: list[pa.RecordBatch] = []
+
+    def add(self, *row: Any) -> None:
+        self._rows.append(row)
+
+    def add_columns(self, *columns: Sequence[Any] | NDArray[np.object_]) -> None:
+        arrays = [pa.array(column, field.type) for column, field in zip(columns, MAPPED, strict=True)]
+        self._batches.append(pa.record_batch(arrays, schema=MAPPED))
+
+    def in_order(self) -> pa.RecordBatch:
+        """All of them, by their lines."""
+        if len(self._batches) == 1 and not self._rows:
+            return self._batches[0]
+        return pa.concat_batches([*self._batches, spill.as_batch(self._rows, MAPPED)]).sort_by("line")
+
+
+class ChunkMapper:
+    """Maps one chunk after another. tables: the feed's crosswalks."""
+
+    def __init__(self, feed: Feed, header: list[str] | None, file_name: str, tables: Crosswalks) -> None:
+        self._mapper = Mapper(feed, header, file_name, tables)
+
+    def __call__(self, chunk: Chunk) -> MappedChunk:
+        out = Gathered()
+        _write_bad(chunk.bad, self._mapper, out)
+        not_taken = _write_chunk(chunk, self._mapper, out)
+        return MappedChunk(out.in_order(), not_taken)
+
+
+def _write_bad(bad: Sequence[BadRow], mapper: Mapper, out: Gathered) -> None:
     """Rows that could not be read. Where rows share a record, the key is kept: it goes on without none of them."""
     keys = mapper.keys_of_broken(bad) if mapper.feed.kind.grouped else [None] * len(bad)
     for row, found in zip(bad, keys, strict=True):
@@ -112,18 +146,20 @@ def _write_bad(bad: Sequence[BadRow], mapper: Mapper, out: Sorted) -> None:
         out.add(row.line, row.lines, found and printable(found), None, None, sha(raw), dump([fault]), raw)
 
 
-def _write_chunk(chunk: Chunk, mapper: Mapper, out: Sorted, found: Validated) -> None:
-    taken = mapper.taken(mapper.rows(chunk.rows))
+def _write_chunk(chunk: Chunk, mapper: Mapper, out: Gathered) -> int:
+    """Gives how many lines the feed does not take."""
+    taken, not_taken = mapper.taken(mapper.rows(chunk.rows)), 0
     if taken is not None and not taken.all():
-        found.not_taken += sum(lines for lines, wanted in zip(chunk.lines, taken, strict=True) if not wanted)
+        not_taken = sum(lines for lines, wanted in zip(chunk.lines, taken, strict=True) if not wanted)
         chunk = _pick(chunk, [int(place) for place in taken.nonzero()[0]])
     resources = [mapper.feed.file.resources and "resourceType" in row for row in chunk.rows]
-    if not any(resources):
+    if any(resources):
+        for wanted, write in ((True, _write_resources), (False, _write_rows)):
+            part = [place for place, is_resource in enumerate(resources) if is_resource == wanted]
+            write(_pick(chunk, part), mapper, out)
+    else:
         _write_rows(chunk, mapper, out)
-        return
-    for wanted, write in ((True, _write_resources), (False, _write_rows)):
-        part = [place for place, is_resource in enumerate(resources) if is_resource == wanted]
-        write(_pick(chunk, part), mapper, out)
+    return not_taken
 
 
 def _pick(chunk: Chunk, places: Sequence[int]) -> Chunk:
@@ -131,7 +167,7 @@ def _pick(chunk: Chunk, places: Sequence[int]) -> Chunk:
     return Chunk(*([column[place] for place in places] for column in columns))  # type: ignore[arg-type]
 
 
-def _write_rows(chunk: Chunk, mapper: Mapper, out: Sorted) -> None:
+def _write_rows(chunk: Chunk, mapper: Mapper, out: Gathered) -> None:
     if not chunk.rows:
         return
     kind = mapper.feed.kind
@@ -159,7 +195,7 @@ def _reason(stage: str, found: Found) -> tuple[Any, ...]:
     return stage, found.fault.rule, found.element, found.column, found.fault.message
 
 
-def _write_resources(chunk: Chunk, mapper: Mapper, out: Sorted) -> None:
+def _write_resources(chunk: Chunk, mapper: Mapper, out: Gathered) -> None:
     """Rows that are FHIR resources. The id is the key; what the interface would ignore on create is left out."""
     kind = mapper.feed.kind
     for resource, line, lines, raw in zip(chunk.rows, chunk.line, chunk.lines, chunk.raw, strict=True):

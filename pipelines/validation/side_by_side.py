@@ -14,6 +14,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import IO, Any, Self, TypeVar
 
+from pipelines.validation.messages import receive, send, widen
+
 Chunk = TypeVar("Chunk")
 Result = TypeVar("Result")
 
@@ -95,8 +97,11 @@ class Helper:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
+            bufsize=0,
         )
         self._to, self._from = _pipes(self._process)
+        for pipe in (self._to, self._from):
+            widen(pipe.fileno())
         self._thread = ThreadPoolExecutor(1, "helper")
         self._prepared: Future[Any] | None = None
         self._waiting: list[Future[Any]] = []
@@ -118,9 +123,8 @@ class Helper:
         return future
 
     def _ask(self, given: Any) -> Any:
-        pickle.dump(given, self._to, pickle.HIGHEST_PROTOCOL)
-        self._to.flush()
-        return pickle.load(self._from)  # noqa: S301 - from our own program
+        send(self._to.fileno(), given)
+        return receive(self._from.fileno())
 
     def end(self) -> None:
         """Ends the process, whatever it is at."""

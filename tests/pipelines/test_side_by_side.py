@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipelines import validate as stage
+from pipelines.feeds import reading
 from pipelines.validation import grouping, side_by_side
 from pipelines.validation.side_by_side import Helper, SideBySide, processes_for
 from tests.pipelines.helped import make, os_gone
@@ -53,10 +54,11 @@ def all_helped(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_two_processes_write_what_one_writes_byte_for_byte(
     case: str, tmp_path: Path, kept: SideBySide, all_helped: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """FEED-FILE-09: chunks of a single row, each checked by the helper, against chunks checked here."""
+    """FEED-FILE-09: chunks of a few rows, each mapped and checked by the helper, against chunks that are done here."""
     (tmp_path / "one").mkdir()
     (tmp_path / "two").mkdir()
     monkeypatch.setattr(grouping, "BATCH_SIZE", 1)
+    monkeypatch.setattr(reading, "CHUNK", 3)
     here = validated(GOLDEN / case / "input", tmp_path / "one")
     done_here: list[object] = []
     monkeypatch.setattr(side_by_side, "_done", lambda _, chunk: done_here.append(chunk))
