@@ -36,8 +36,9 @@ class Reader:
 
     def read(self, raw: bytes) -> Any | None:
         """The value of a text that is plain throughout; None where the models are to look."""
-        if any(pattern.search(raw) for pattern in _UNPLAIN):
-            return None
+        for pattern in _UNPLAIN:
+            if pattern.search(raw):
+                return None
         try:
             value = self._decoder.decode(raw)
         except (msgspec.MsgspecError, ValueError, RecursionError):

@@ -5,7 +5,6 @@ Nothing is known here but the chunk at hand, so that chunks can be checked in an
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -131,10 +130,10 @@ OUTCOMES = (INVALID, BUSINESS_RULE)
 _PART = re.compile(r"\w+\.(?:item|note)\[(\d+)\](?:\.answer\[(\d+)\])?")
 
 
-def _faults(row: Row, of_several: bool) -> Iterator[Reason]:
+def _faults(faults: str, line: int, of_several: bool) -> Iterator[Reason]:
     """What is wrong with a row by itself."""
-    for fault in orjson.loads(row.faults or "[]"):
-        yield Reason(*fault)._replace(line=row.line if of_several else None)
+    for fault in orjson.loads(faults):
+        yield Reason(*fault)._replace(line=line if of_several else None)
 
 
 def _line_of(expression: str, rows: Sequence[Sequence[int]], lines: Sequence[int]) -> int | None:
@@ -188,7 +187,7 @@ class Checker:
         body: str | None = None
         values = [self._values(row.record, row.faults) for row in rows if row.record]
         lines = [row.line for row in rows if row.record and len(rows) > 1]
-        faults = [reason for row in rows for reason in _faults(row, len(rows) > 1)]
+        faults = [reason for row in rows if row.faults for reason in _faults(row.faults, row.line, len(rows) > 1)]
         if first.differs and not self.kind.grouped:
             faults.append(self._differs(first))
         missing = self._stand_in(values) if faults else set()
@@ -242,18 +241,21 @@ class Checker:
 
     def _acceptable(self, body: Any) -> str | None:
         """The body as JSON where it is plain and the rules find nothing; None where they are to say what they find."""
-        with suppress(TypeError):
+        try:
             text = to_json(body)
-            plain = self.reader.read(text)
-            if plain is not None and not self._breaks_a_rule(plain):
-                return text.decode()
-        return None
+        except TypeError:
+            return None
+        plain = self.reader.read(text)
+        return None if plain is None or self._breaks_a_rule(plain) else text.decode()
 
     def _breaks_a_rule(self, plain: Any) -> bool:
         """Whether the rules find anything; what that is, `_problems` says."""
         site = self.around.site
         world = World(site, self.inspected, {})
-        return any(True for function, of_payload in self.rules for _ in function(plain, site if of_payload else world))
+        for function, of_payload in self.rules:
+            for _ in function(plain, site if of_payload else world):
+                return True
+        return False
 
     def _problems(self, line: int, built: Built, lines: Sequence[int], told: set[str | None]) -> Iterator[Reason]:
         """What the interface's rules say, apart from elements of which something was said already."""
