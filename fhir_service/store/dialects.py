@@ -31,8 +31,10 @@ class StoreBusy(Exception):
 
 HOMES_OWN = "service.duckdb"
 """What the store in a home folder is called."""
-_LARGEST_LOG = "128MB"
-"""What commits may leave in the log before it is worked into the file, whatever else is so."""
+_LARGEST_LOG = "512MB"
+"""What commits may leave in the log before it is worked into the file, whatever else is so. A row group of responses
+takes half of it; the log of a service that was killed is read again at some 200 MB a second.
+"""
 _GROUP = 122_880
 """Rows in a full row group of DuckDB."""
 _MOST_ADDED = _GROUP - 2_000
