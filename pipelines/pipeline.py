@@ -30,7 +30,7 @@ from pipelines.renamed import known_elsewhere
 from pipelines.report import RESOURCE, sweep
 from pipelines.run import Result, Run
 from pipelines.session import Session, Waiting, reading
-from pipelines.so_far import outcomes_so_far
+from pipelines.so_far import LINES, outcomes_so_far
 from pipelines.spill import batches
 from pipelines.storage import write_whole
 from pipelines.throwaway import remove_abandoned
@@ -276,12 +276,12 @@ def _close(session: Session, run: Run, result: Result) -> None:
     ledger, target, batch_id = session.ledger, session.target, run.received.batch_id
     ledger.finish_run(target, batch_id, run.number, state=result.state, counts=result.counts, message=result.message)
     before = ledger.batch(target, batch_id) if run.before == "finished" else None
-    state = "finished" if before else result.state
+    state = "finished" if before and not result.counts["in_doubt"] else result.state
     counts: Mapping[str, int] = before or result.counts
     if state == "finished" and (before or run.only is None):
         counts = _first_outcomes(ledger, target, batch_id, counts)
     elif state == "running":
-        counts = {**counts, **outcomes_so_far(ledger, target, batch_id)}
+        counts = {name: counts[name] for name in LINES} | outcomes_so_far(ledger, target, batch_id)
     if before or run.only is None:
         ledger.finish_batch(target, batch_id, state, counts)
     write_manifest(session, run, result, utc_text(datetime.now(UTC)))

@@ -69,6 +69,30 @@ def test_resolve_looks_up_and_adopts_what_arrived_late(doubt, target, asked, cha
     assert len(target.of("PaymentNotice")) == 2
 
 
+@pytest.mark.parametrize("arrives", [False, True])
+def test_a_doubt_of_a_retry_is_open_for_the_next_import(home, target, asked, chartferry, arrives):
+    """CLI-CMD-06, LEDGER-10: the batch had ended; an import that says nothing of the doubt would leave it unseen."""
+    target.additions = False
+    target.refuse = lambda body: body["amount"]["value"] == 2.0
+    payments(home, ("k1", "p1", "1.00"), ("k2", "p1", "2.00"))
+    assert asked("import")["exit_code"] == 3
+    target.refuse, target.faults = lambda body: False, ["lost_before"]
+    found = asked("rejects", "retry")
+    assert (found["exit_code"], found["totals"]["in_doubt"]) == (5, 1)
+    (batch,) = json.loads(chartferry("status", "--json")[1])["batches"]
+    assert (batch["state"], batch["created"], batch["in_doubt"]) == ("running", 1, 1)
+    if arrives:
+        target.create(
+            {"resourceType": "PaymentNotice", "request": {"reference": "Patient/p1"}, "amount": {"value": 2.0}}
+        )
+    found = asked("import")
+    assert (found["exit_code"], found["totals"]["in_doubt"]) == ((0, 0) if arrives else (5, 1))
+    (batch,) = json.loads(chartferry("status", "--json")[1])["batches"]
+    left = tuple(batch[name] for name in ("state", "created", "adopted", "in_doubt", "open_rejects"))
+    assert left == (("finished", 1, 1, 0, 0) if arrives else ("running", 1, 0, 1, 1))
+    assert len(target.of("PaymentNotice")) == (2 if arrives else 1)
+
+
 def test_accept_settles_a_doubt_as_the_resource_that_a_person_names(doubt, home, target, chartferry, asked):
     """CLI-CMD-09, CLI-CMD-19"""
     body = {"resourceType": "PaymentNotice", "request": {"reference": "Patient/p1"}, "amount": {"value": 9.0}}
