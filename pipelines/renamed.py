@@ -69,16 +69,20 @@ def _under(session: Session, source: str, resource_type: str, new: Records) -> i
 
 
 def _under_other_keys(session: Session, batch_id: str, new: Records) -> int:
-    """Of how many the line has been loaded from this same file."""
+    """Of how many the line has been loaded from this same file, by another key.
+
+    By the same key, it was by an importer that took the file since these were looked up.
+    """
+    by_line = {line: key for key, (line, _) in new.items()}
     record = t.record.c
-    query = select(record.line).where(
+    query = select(record.line, record.key).where(
         record.target == session.target,
         record.batch_id == batch_id,
-        record.line.in_([line for line, _ in new.values()]),
+        record.line.in_(by_line),
         record.state.in_(THERE),
     )
     with session.ledger.engine.connect() as connection:
-        return len(connection.execute(query.distinct()).all())
+        return len({line for line, key in connection.execute(query) if by_line[line] != key})
 
 
 def _some(accepted: Path, apart: int) -> Iterator[tuple[str, tuple[int, str]]]:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from pipelines.ledger import Ledger
 from tests.commands import totals_close
 
 COLUMNS = "payment_id patient_id amount paid_on claim_id".split()
@@ -67,6 +68,19 @@ def test_a_file_that_was_loaded_under_other_keys_is_stopped(till, home, target, 
     assert len(target.stored) == 3
     till("till", range(1, 4))
     assert asked("import")["totals"]["unchanged"] == 3
+
+
+def test_a_file_that_another_importer_loads_meanwhile_is_not_stopped(till, target, asked, monkeypatch):
+    """LEDGER-10: its records were not known when they were looked up, and a moment later are, by the same keys."""
+    till("till", range(1, 4))
+    asked("import")
+    till("till", range(1, 4))
+    looked, known = [], Ledger.known
+    monkeypatch.setattr(Ledger, "known", lambda *of: known(*of) if looked else looked.append(of) or {})
+    found = asked("import")
+    assert looked
+    assert (found["exit_code"], found["totals"]["unchanged"]) == (0, 3)
+    assert len(target.stored) == 3
 
 
 def test_two_sources_that_count_alike_are_two(till, target, asked):
