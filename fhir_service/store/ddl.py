@@ -8,6 +8,8 @@ from fhir_service.store.tables import SCHEMA_VERSION, metadata
 _HEAD = f"""\
 -- The service's store, schema version {SCHEMA_VERSION}, as created on DuckDB.
 -- Written by `python -m fhir_service.store.ddl`; the tables are declared in fhir_service/store/tables.py.
+-- The linter does not know how a column says that it is compressed:
+-- noqa: disable=PRS
 """
 
 
