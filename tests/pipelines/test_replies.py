@@ -1,0 +1,99 @@
+"""What a target's answers say: of a write, of a resource made, of a page."""
+
+import pytest
+
+from pipelines.replies import Reply, Unknown, first_issue, replies_of, resources_of, total_of
+
+
+@pytest.mark.parametrize(
+    ("status", "outcome", "kind"),
+    [
+        (201, None, "created"),
+        (200, None, "existed"),
+        (202, None, "unknown"),
+        (400, {}, "refused"),
+        (422, {}, "refused"),
+        (422, None, "unknown"),
+        (401, None, "not done"),
+        (403, None, "not done"),
+        (408, {}, "unknown"),
+        (409, {}, "unknown"),
+        (412, {}, "refused"),
+        (413, None, "not done"),
+        (429, None, "not done"),
+        (500, {}, "unknown"),
+        (502, None, "unknown"),
+        (503, {}, "not done"),
+        (503, None, "unknown"),
+        (504, None, "unknown"),
+        (307, None, "unknown"),
+        (0, None, "unknown"),
+    ],
+)
+def test_what_a_status_says_of_a_write(status, outcome, kind):
+    """LEDGER-11"""
+    assert Reply(status, "http://x/Task/1", outcome).kind == kind
+
+
+def test_a_success_without_a_location_is_unknown():
+    assert Reply(201).kind == "unknown"
+
+
+UUID = "6f1c2f0e-90a4-4d0e-8d3b-0c7d3c1a9b55"
+
+
+@pytest.mark.parametrize(
+    ("location", "found"),
+    [
+        (f"https://inner.example:8443/fhir/Task/{UUID}/_history/1", UUID),
+        (f"Task/{UUID}?_format=json", UUID),
+        (f"/Task/{UUID}/", UUID),
+        (UUID, UUID),
+        ("Task/t.1-a", "t.1-a"),
+        ("/login", None),
+        ("https://sso.example/login?to=/Task/1", None),
+        ("Task/a b", None),
+        ("Task/", None),
+    ],
+)
+def test_a_location_names_an_id_or_it_is_none(location, found):
+    """LEDGER-11: a resource under another name would look gone, and be loaded once more."""
+    reply = Reply(201, location)
+    assert reply.resource_id == found
+    assert reply.kind == ("created" if found else "unknown")
+
+
+@pytest.mark.parametrize(
+    ("code", "found"),
+    [("business-rule", "business-rule"), ("Patient Smith is unknown", None), (422, None), (None, None)],
+)
+def test_a_code_that_is_text_is_none(code, found):
+    """Codes stand in summaries, manifests and metadata, where no text of a target may stand."""
+    issue = first_issue({"resourceType": "OperationOutcome", "issue": [{"code": code}]})
+    assert issue is not None
+    assert issue["code"] == found
+
+
+def test_an_entry_of_a_batch_is_refused_without_an_outcome_too():
+    """LEDGER-11: R4 has the outcome of an entry as optional, and no gateway speaks within a batch-response."""
+    said = [{"response": {"status": "422"}}, {"response": {"status": "400", "outcome": None}}, {"response": {}}, None]
+    replies = replies_of({"type": "batch-response", "entry": said}, len(said))
+    assert [reply.kind for reply in replies] == ["refused", "refused", "unknown", "unknown"]
+
+
+def test_a_page_gives_what_was_searched_for_and_no_outcomes():
+    found, said = {"resourceType": "Task", "id": "1"}, {"resourceType": "OperationOutcome"}
+    assert resources_of({"entry": [{"resource": found}, {"resource": said}]}, "Task") == [found]
+    assert resources_of({}, "Task") == resources_of({"entry": None}, "Task") == []
+
+
+@pytest.mark.parametrize("entry", [{}, {"resource": None}, None, "x", {"resource": {"resourceType": "Task"}}])
+def test_a_page_of_odd_entries_is_unknown(entry):
+    with pytest.raises(Unknown):
+        resources_of({"entry": [entry]}, "Task")
+
+
+@pytest.mark.parametrize("total", ["3", 3.5, True])
+def test_a_total_that_is_no_number_is_unknown(total):
+    with pytest.raises(Unknown):
+        total_of({"total": total})
