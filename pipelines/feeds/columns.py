@@ -141,6 +141,8 @@ def amount(text: str, numbers: Numbers = PLAIN) -> object:
     plain = numbers.amount(text)
     if plain is None or len(plain) > LONGEST_AMOUNT:
         return Fault("FEED-FILE-09", _no_amount(numbers))
+    if numbers.could_be_thousands(plain):
+        return Fault("FEED-FILE-09", _UNCLEAR)
     value = Decimal(plain)
     cents = value.quantize(CENT)
     return f"{cents if cents == value else value:f}"
@@ -151,6 +153,12 @@ def _no_amount(numbers: Numbers) -> str:
         return "no plain decimal amount (12.50); no currency sign, thousands or exponent is taken"
     signs = f", with {' or '.join(numbers.currency)} or without" if numbers.currency else "; no currency sign is taken"
     return f"no amount as the feed file says they are written ({numbers.example}{signs})"
+
+
+_UNCLEAR = (
+    "an amount with three digits behind its sign could be a thousand times as much (1.500 or 1,500); "
+    "write two, or say in the feed file how thousands are written"
+)
 
 
 def number(text: str, numbers: Numbers = PLAIN) -> object:

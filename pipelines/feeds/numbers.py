@@ -30,6 +30,13 @@ class Numbers:
             return None
         return ("-" if signs and signs[0] != "+" else "") + self._plain(found["number"])
 
+    def could_be_thousands(self, plain: str) -> bool:
+        """Whether an amount, as `amount` gives it, may mean a thousand times as much: `1.500`, with no thousands named.
+
+        One whose third decimal is no zero is none that can be paid anyway.
+        """
+        return not self.thousands and bool(_THREE_DECIMALS.fullmatch(plain))
+
     def number(self, text: str) -> str | None:
         """A number without currency, its sign in front; None of what is none. An exponent stays."""
         found = self._number.fullmatch(text.strip())
@@ -61,7 +68,7 @@ class Numbers:
     @cached_property
     def _digits(self) -> str:
         between = _THOUSANDS.get(self.thousands, re.escape(self.thousands))
-        whole = rf"\d{{1,3}}(?:{between}\d{{3}})+|\d+" if self.thousands else r"\d+"
+        whole = rf"[1-9]\d{{0,2}}(?:{between}\d{{3}})+|\d+" if self.thousands else r"\d+"
         point = re.escape(self.decimal)
         return rf"(?P<number>(?:{whole})(?:{point}\d*)?|{point}\d+)"
 
@@ -87,6 +94,7 @@ class Numbers:
 
 
 _SIMPLE = re.compile(r"\d{1,9}\.\d\d", re.ASCII)
+_THREE_DECIMALS = re.compile(r"-?[1-9]\d{0,2}\.\d\d0", re.ASCII)
 _LONGEST = 60
 _EXACT = Context(prec=1000)
 PLAIN = Numbers()

@@ -18,7 +18,8 @@ BERLIN = Conventions(ZoneInfo("Europe/Berlin"), ("%d.%m.%Y %H:%M", "%d.%m.%Y"))
 def test_no_cent_is_gained_or_lost(found: int, zeros: int, sign: str) -> None:
     """FEED-PAY-03, PAY-29."""
     text = f"{sign}{found // 100}.{found % 100:02}{'0' * zeros}"
-    assert cents(str(amount(text))) == found
+    could_be_thousands = zeros == 1 and sign != "0" and 1 <= found // 100 <= 999
+    assert isinstance(amount(text), Fault) if could_be_thousands else cents(str(amount(text))) == found
 
 
 @given(st.decimals(allow_nan=False, allow_infinity=False, places=5))

@@ -13,6 +13,7 @@ GERMAN = Numbers(",", ".", ("€", "EUR"))
 SWISS = Numbers(".", "'", ("CHF",))
 FRENCH = Numbers(",", " ", ("€",))
 AMERICAN = Numbers(".", ",", ("$", "US$"))
+COMMA_ALONE = Numbers(",")
 
 
 @pytest.mark.parametrize(
@@ -31,7 +32,11 @@ AMERICAN = Numbers(".", ",", ("$", "US$"))
         (AMERICAN, "-US$ .5", "-0.50"),
         (AMERICAN, "$-5", "-5.00"),
         (AMERICAN, "($1,234.50)", "-1234.50"),
+        (AMERICAN, "1.500", "1.50"),
         (PLAIN, "−5", "-5.00"),
+        (PLAIN, "0.500", "0.50"),
+        (PLAIN, "1500.000", "1500.00"),
+        (PLAIN, "1.5000", "1.50"),
     ],
 )
 def test_amounts_are_read_as_their_feed_writes_them(numbers: Numbers, text: str, found: str) -> None:
@@ -44,6 +49,7 @@ def test_amounts_are_read_as_their_feed_writes_them(numbers: Numbers, text: str,
     [
         (GERMAN, "1.23"),
         (GERMAN, "12.34,50"),
+        (GERMAN, "0.500"),
         (GERMAN, "1,234.50"),
         (GERMAN, "$ 5"),
         (GERMAN, "5 € EUR"),
@@ -52,7 +58,10 @@ def test_amounts_are_read_as_their_feed_writes_them(numbers: Numbers, text: str,
         (GERMAN, "(5"),
         (AMERICAN, "1,23.50"),
         (AMERICAN, "$"),
+        (COMMA_ALONE, "1,500"),
+        (COMMA_ALONE, "-12,000"),
         (PLAIN, "1,234"),
+        (PLAIN, "1.500"),
         (PLAIN, "5 %"),
     ],
 )
