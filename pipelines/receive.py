@@ -3,6 +3,7 @@
 import hashlib
 import os
 import shutil
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO
@@ -29,10 +30,10 @@ def receive(path: Path, feed: Feed, home: Path, now: datetime | None = None) -> 
     batches.mkdir(mode=0o700, parents=True, exist_ok=True)
     incoming = batches / f".incoming-{uuid4().hex}"
     try:
-        sha256, size = _copy(path, incoming)
+        sha256, read = _copy(path, incoming)
         batch_id = f"{feed.name}-{sha256[:12]}"
         target = _place(batches / batch_id, sha256, path) / name
-        _take_control_along(path, target)
+        control = _take_control_along(path, target)
         incoming.replace(target)
     except OSError as error:
         why = disk.FULL if disk.is_full(error) else error.strerror or type(error).__name__
@@ -40,9 +41,9 @@ def receive(path: Path, feed: Feed, home: Path, now: datetime | None = None) -> 
     finally:
         incoming.unlink(missing_ok=True)
     if moving:
-        for taken in (path, _control_of(path)):
-            taken.unlink(missing_ok=True)
-    return Received(batch_id, sha256, target, name, size, now)
+        _remove_unless_replaced(path, read)
+        _remove_unless_replaced(_control_of(path), control)
+    return Received(batch_id, sha256, target, name, read.st_size, now)
 
 
 def check_copy(received: Received) -> None:
@@ -59,8 +60,8 @@ def check_copy(received: Received) -> None:
         )
 
 
-def _copy(path: Path, to: Path) -> tuple[str, int]:
-    """Copies a file and hashes it on the way."""
+def _copy(path: Path, to: Path) -> tuple[str, os.stat_result]:
+    """Copies a file and hashes it on the way; says what it was when it was read."""
     digest, size = hashlib.sha256(), 0
     before = path.stat()
     with path.open("rb") as source, os.fdopen(os.open(to, FRESH, 0o600), "wb") as target:
@@ -70,9 +71,20 @@ def _copy(path: Path, to: Path) -> tuple[str, int]:
             size += len(block)
         _settle(target)
     after = path.stat()
-    if (before.st_mtime_ns, before.st_size) != (after.st_mtime_ns, after.st_size) or size != after.st_size:
+    if not _same(before, after) or size != after.st_size:
         raise Unreadable(f"{shown(path.name)}: the file changed while it was read; try again when it is complete")
-    return digest.hexdigest(), size
+    return digest.hexdigest(), after
+
+
+def _remove_unless_replaced(path: Path, read: os.stat_result | None) -> None:
+    """Takes a file that was read out of the inbox. One that came under its name since is another, for the next time."""
+    with suppress(FileNotFoundError):
+        if read and _same(path.stat(), read):
+            path.unlink()
+
+
+def _same(one: os.stat_result, other: os.stat_result) -> bool:
+    return (one.st_ino, one.st_mtime_ns, one.st_size) == (other.st_ino, other.st_mtime_ns, other.st_size)
 
 
 def _settle(target: IO[bytes]) -> None:
@@ -95,11 +107,14 @@ def _place(folder: Path, sha256: str, path: Path) -> Path:
     return source
 
 
-def _take_control_along(path: Path, target: Path) -> None:
+def _take_control_along(path: Path, target: Path) -> os.stat_result | None:
     """The control totals beside the file: there before it, so that no batch begins without the totals it came with."""
     control = _control_of(path)
-    if control.is_file() and control.resolve().parent != target.resolve().parent:
-        shutil.copyfile(control, _control_of(target))
+    if not control.is_file() or control.resolve().parent == target.resolve().parent:
+        return None
+    read = control.stat()
+    shutil.copyfile(control, _control_of(target))
+    return read
 
 
 def _control_of(path: Path) -> Path:

@@ -70,6 +70,32 @@ def test_a_file_that_grows_while_it_is_read_is_left_for_the_next_time(
     assert list((tmp_path / "batches").iterdir()) == []
 
 
+def test_a_file_that_comes_under_the_name_of_one_just_read_stays_for_the_next_time(
+    feed: Feed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """STATE-HOME-03: it is moved into the inbox once the other was read, and before that was removed."""
+    inbox, newer = tmp_path / "inbox", tmp_path / "newer"
+    for folder, content in ((inbox, b"old"), (newer, b"new")):
+        folder.mkdir()
+        (folder / "payments.csv").write_bytes(content)
+        (folder / "payments.csv.control.json").write_bytes(content)
+    moves = Path.replace
+
+    def moved(path: Path, to: Path) -> Path:
+        for each in newer.iterdir():
+            moves(each, inbox / each.name)
+        return moves(path, to)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "replace", moved)
+        first = receive(inbox / "payments.csv", feed, tmp_path, NOW)
+    assert [path.read_bytes() for path in sorted(inbox.iterdir())] == [b"new", b"new"]
+    assert [path.read_bytes() for path in first.path_in_batch.parent.iterdir()] == [b"old", b"old"]
+    second = receive(inbox / "payments.csv", feed, tmp_path, NOW)
+    assert not list(inbox.iterdir())
+    assert first.batch_id != second.batch_id
+
+
 def test_a_file_without_permission_and_one_that_leads_nowhere_are_said(
     feed: Feed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
