@@ -3,12 +3,13 @@
 import csv
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-
-from sqlalchemy import Connection, create_engine
-from sqlalchemy.exc import SQLAlchemyError
+from typing import TYPE_CHECKING
 
 from pipelines.feeds.schema import Crosswalk
 from pipelines.feeds.texts import composed
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
 
 Pairs = Iterable[tuple[int, object, object]]
 
@@ -34,6 +35,9 @@ def read_csv(folder: Path, crosswalk: Crosswalk) -> dict[str, str]:
 
 def read_database(crosswalk: Crosswalk, environ: Mapping[str, str]) -> dict[str, str]:
     """The rows of the query on the database that the environment names, from value to value."""
+    from sqlalchemy import create_engine  # half the start of a helper process, which reads no crosswalk
+    from sqlalchemy.exc import SQLAlchemyError
+
     place = f"crosswalk {crosswalk.database}"
     url = environ.get(str(crosswalk.database))
     if not url:
@@ -49,7 +53,7 @@ def read_database(crosswalk: Crosswalk, environ: Mapping[str, str]) -> dict[str,
         raise BadCrosswalk(f"{place}: the query could not be run ({type(error).__name__})") from None
 
 
-def _queried(place: str, connection: Connection, crosswalk: Crosswalk) -> dict[str, str]:
+def _queried(place: str, connection: "Connection", crosswalk: Crosswalk) -> dict[str, str]:
     found = connection.execution_options(stream_results=True).exec_driver_sql(str(crosswalk.query))
     if not found.returns_rows:
         raise BadCrosswalk(f"{place}: a query that gives rows is expected")
