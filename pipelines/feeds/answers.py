@@ -147,6 +147,36 @@ def link_id(text: str, known: Any | None, faults: list[Found], row: int | None =
 # --- Answers --------------------------------------------------------------------------------------
 
 
+class _Choices(dict[tuple[str, str], dict[str, Any] | None]):
+    """By question and code, the item of a row that says no more: the same few come again and again.
+
+    None where the question is several of the questionnaire's. Items are shared, and so never changed.
+    """
+
+    MOST = 4_096
+
+    def __init__(self, known: Any | None) -> None:
+        super().__init__()
+        self._known = known
+
+    def __missing__(self, asked: tuple[str, str]) -> dict[str, Any] | None:
+        if len(self) >= self.MOST:
+            self.clear()
+        faults: list[Found] = []
+        link = link_id(asked[0], self._known, faults)
+        found = self[asked] = None if faults else _item(link, _answer("answer_code", asked[1], link, self._known))
+        return found
+
+
+@lru_cache(maxsize=256)
+def _choices(known: Same) -> _Choices:
+    return _Choices(known.questionnaire)
+
+
+def _item(link: str, *answers: dict[str, Any]) -> dict[str, Any]:
+    return {"linkId": link, "answer": [*answers]}
+
+
 def _items(
     rows: Sequence[Values], known: Any | None, faults: list[Found]
 ) -> list[tuple[dict[str, Any], Sequence[int]]]:
@@ -155,25 +185,35 @@ def _items(
     With each item the row of each of its answers.
     """
     items: dict[str, tuple[dict[str, Any], list[int]]] = {}
+    choices = _choices(Same(known))
     for number, row in enumerate(rows):
+        question, code, text, figure = row.get("question"), *map(row.get, ANSWERS_OF_A_ROW)
+        if question is not None and code is not None and text is None and figure is None:
+            choice = choices[question, code]
+            if choice and choice["linkId"] not in items:
+                items[choice["linkId"]] = (choice, [number])
+                continue
         given = [name for name in ANSWERS_OF_A_ROW if row.get(name) is not None]
-        question = row.get("question")
         if len(given) > 1 or (not given and not row.get("faulty")):
             some = "several of answer_code, answer_text and answer_number are" if given else "no answer column is"
             faults.append(_fault("FEED-ANS-10", f"{some} filled in a row of this response", "answer_code", number))
         elif question is not None and given:
             link = link_id(question, known, faults, number)
-            item, answered = items.setdefault(link, ({"linkId": link, "answer": []}, []))
-            item["answer"].append(_answer(given[0], row[given[0]], known.questions.get(link) if known else None))
+            item, answered = items.get(link) or (_item(link), [])
+            if len(answered) == 1:  # it may be a choice
+                item = _item(link, *item["answer"])
+            item["answer"].append(_answer(given[0], row[given[0]], link, known))
             answered.append(number)
+            items[link] = (item, answered)
     return list(items.values())
 
 
-def _answer(name: str, text: str, question: Any | None) -> dict[str, Any]:
+def _answer(name: str, text: str, link: str, known: Any | None) -> dict[str, Any]:
     if name == "answer_text":
         return {"valueString": text}
     if name == "answer_number":
         return {"valueDecimal": Decimal(text)}
+    question = known.questions.get(link) if known else None
     return {"valueCoding": coding(text, question.options if question else ())}
 
 

@@ -15,22 +15,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fhir_service.interface.datatypes import parse_json
-from fhir_service.interface.outcomes import BUSINESS_RULE, INVALID
-from fhir_service.interface.quick import Reader, struct_of
 from fhir_service.interface.registry import RESOURCES
-from fhir_service.interface.vocabulary import Needs, Problem, World, check
+from fhir_service.interface.vocabulary import Problem, check
 from pipelines import spill
 from pipelines.feeds.kinds import kind_of
 from pipelines.feeds.origins import Origins
 from pipelines.feeds.record import Around, Built, Found, Kind, Values
 from pipelines.feeds.schema import FeedFile
-from pipelines.validation.content import dump, sha, to_json
+from pipelines.validation.content import dump, sha
 from pipelines.validation.grouping import Row, chunks, records, repeated
 from pipelines.validation.inspection import Ambiguity, Inspected
 from pipelines.validation.outcome import Tally, Validated
 from pipelines.validation.reasons import RETRYABLE, Reason
 from pipelines.validation.scoring import INCOMPLETE, Scoring
 from pipelines.validation.side_by_side import SideBySide
+from pipelines.validation.soundness import SoundByItem, Soundness
 from pipelines.validation.tables import ACCEPTED, ANSWERS, REJECTS, SKIPPED, WARNINGS
 
 
@@ -125,8 +124,6 @@ class Checked(NamedTuple):
     inspected: Mapping[str, tuple[Ambiguity, ...]]
 
 
-KNOWABLE: tuple[Needs, ...] = ("payload", "reference")
-OUTCOMES = (INVALID, BUSINESS_RULE)
 _PART = re.compile(r"\w+\.(?:item|note)\[(\d+)\](?:\.answer\[(\d+)\])?")
 
 
@@ -152,17 +149,11 @@ class Checker:
         self.around = around._replace(questionnaires=self.inspected)
         resource = RESOURCES[self.kind.resource]
         self.check = partial(check, resource, site=around.site, lookup=self.inspected)
-        self.rules = [
-            (rule.function, needs == "payload")
-            for outcome in OUTCOMES
-            for needs, rules in resource.ordered_rules[outcome.code]
-            for rule in rules
-            if needs in KNOWABLE
-        ]
-        self.reader = Reader(struct_of(resource.model))
+        of_items = resource.name == "QuestionnaireResponse"
+        self.soundness = (SoundByItem if of_items else Soundness)(resource, around.site, self.inspected)
         self.names = [column.name for column in self.kind.columns[1:]]
         self.origins = Origins(file, self.kind)
-        self.scoring = Scoring(self.inspected, file.scored) if self.kind.resource == "QuestionnaireResponse" else None
+        self.scoring = Scoring(self.inspected, file.scored) if of_items else None
 
     def __call__(self, chunk: pa.RecordBatch) -> Checked:
         self.tally = Tally()
@@ -194,7 +185,7 @@ class Checker:
         built = self.kind.build(first.key, values, self.around) if values else None
         if built:
             faults.extend(self._found(fault, lines) for fault in built.faults)
-            body = self._acceptable(built.body)
+            body = self.soundness.text(built.body)
             if faults or body is None:
                 faults.extend(self._problems(first.line, built, lines, {fault.expression for fault in faults}))
             if "patient_id" in missing:
@@ -238,24 +229,6 @@ class Checker:
                     row[column.name] = column.stand_in
                     filled.add(column.name)
         return filled
-
-    def _acceptable(self, body: Any) -> str | None:
-        """The body as JSON where it is plain and the rules find nothing; None where they are to say what they find."""
-        try:
-            text = to_json(body)
-        except TypeError:
-            return None
-        plain = self.reader.read(text)
-        return None if plain is None or self._breaks_a_rule(plain) else text.decode()
-
-    def _breaks_a_rule(self, plain: Any) -> bool:
-        """Whether the rules find anything; what that is, `_problems` says."""
-        site = self.around.site
-        world = World(site, self.inspected, {})
-        for function, of_payload in self.rules:
-            for _ in function(plain, site if of_payload else world):
-                return True
-        return False
 
     def _problems(self, line: int, built: Built, lines: Sequence[int], told: set[str | None]) -> Iterator[Reason]:
         """What the interface's rules say, apart from elements of which something was said already."""

@@ -109,9 +109,9 @@ def records(chunk: pa.RecordBatch, kind: Kind) -> Iterator[list[Row]]:
 
 def repeated(rows: list[Row]) -> list[list[Row]]:
     """The rows of a record, cut into equal parts where the record stands in the file several times as a whole."""
-    if len(rows) == 1:
-        return [rows]
     hashes = [row.hash for row in rows]
+    if hashes.count(hashes[0]) == 1:
+        return [rows]
     for size in range(1, len(rows) // 2 + 1):
         if len(rows) % size == 0 and hashes == hashes[:size] * (len(rows) // size):
             return [rows[start : start + size] for start in range(0, len(rows), size)]

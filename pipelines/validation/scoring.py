@@ -56,11 +56,14 @@ def _choices(items: Sequence[Any]) -> Iterator[str]:
             yield from _choices(item.item)
 
 
-def _answered(element: Mapping[str, Any]) -> Iterator[str]:
+def _answered(response: Mapping[str, Any]) -> set[str]:
     """The linkIds that have an answer, at any depth."""
-    for item in element.get("item", ()):
-        if item.get("answer"):
-            yield item["linkId"]
-            for answer in item["answer"]:
-                yield from _answered(answer)
-        yield from _answered(item)
+    found, holders = set(), [response]
+    for holder in holders:
+        for item in holder.get("item", ()):
+            if answers := item.get("answer"):
+                found.add(item["linkId"])
+                holders.extend(answer for answer in answers if "item" in answer)
+            if "item" in item:
+                holders.append(item)
+    return found

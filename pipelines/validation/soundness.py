@@ -1,0 +1,90 @@
+"""Whether a body can be sent as it is, asked quickly: read as a struct, the rules gone through until one finds a fault.
+
+What is wrong with the others, the models and the rules say.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from fhir_service.interface.outcomes import BUSINESS_RULE, INVALID
+from fhir_service.interface.quick import Reader, struct_of
+from fhir_service.interface.site import Site
+from fhir_service.interface.vocabulary import Lookup, Needs, Resource, World
+from pipelines.validation.content import to_json
+
+KNOWABLE: tuple[Needs, ...] = ("payload", "reference")
+OUTCOMES = (INVALID, BUSINESS_RULE)
+
+
+class Soundness:
+    """Of the bodies of a resource. `text` gives a sound one as JSON, and None for those that are to be looked at."""
+
+    def __init__(self, resource: Resource, site: Site, lookup: Lookup) -> None:
+        self._site, self._lookup = site, lookup
+        self._reader = Reader(struct_of(resource.model))
+        self._rules = [
+            (rule.function, needs == "payload")
+            for outcome in OUTCOMES
+            for needs, rules in resource.ordered_rules[outcome.code]
+            for rule in rules
+            if needs in KNOWABLE
+        ]
+
+    def text(self, body: Mapping[str, Any]) -> str | None:
+        try:
+            text = to_json(body)
+        except TypeError:
+            return None
+        return text.decode() if self._is_sound(text) else None
+
+    def _is_sound(self, text: bytes) -> bool:
+        plain = self._reader.read(text)
+        return plain is not None and not self._breaks_a_rule(plain)
+
+    def _breaks_a_rule(self, plain: Any) -> bool:
+        site = self._site
+        world = World(site, self._lookup, {})
+        for function, of_payload in self._rules:
+            for _ in function(plain, site if of_payload else world):
+                return True
+        return False
+
+
+class SoundByItem(Soundness):
+    """Of responses: an item that stood in a sound one is sound in all others to the same questionnaire.
+
+    For what a rule says of an item hangs on that item and the questionnaire, but that no linkId stands twice.
+    """
+
+    MOST = 2_000
+    _HOLDS_ITEMS = b'"item"'
+
+    def __init__(self, resource: Resource, site: Site, lookup: Lookup) -> None:
+        super().__init__(resource, site, lookup)
+        self._seen: set[tuple[str, bytes]] = set()
+
+    def text(self, body: Mapping[str, Any]) -> str | None:
+        try:
+            address, items = body["questionnaire"], body["item"]
+            texts = [*map(to_json, items)]
+            links = {item["linkId"] for item in items}
+            named = [(address, text) for text in texts]
+            new = [one for one in named if one not in self._seen]
+        except (TypeError, KeyError):
+            return super().text(body)
+        if len(links) < len(items) or any(self._HOLDS_ITEMS in text for _, text in new):
+            return super().text(body)
+        if not self._is_sound(_with_items(body, [text for _, text in new])):
+            return None
+        if len(self._seen) > self.MOST:
+            self._seen.clear()
+        self._seen.update(new)
+        return _with_items(body, texts).decode()
+
+
+def _with_items(body: Mapping[str, Any], texts: list[bytes]) -> bytes:
+    """A body as JSON, with these items in the place of its own."""
+    given = {name: value for name, value in body.items() if texts or name != "item"}
+    return to_json(given | {"item": [*map(orjson.Fragment, texts)]} if texts else given)
