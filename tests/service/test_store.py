@@ -136,3 +136,10 @@ def test_rows_of_an_append_that_failed_do_not_come_with_the_next(tmp_path: Path)
         found = connection.execute(select(DOCUMENT.c.position)).scalars().all()
     assert sorted(found) == [1, 4]
     service.close()
+
+
+def test_one_thread_works_at_a_statement(tmp_path: Path) -> None:
+    store = Store.open(str(tmp_path / "s.duckdb"))
+    with store.read() as connection:
+        assert connection.exec_driver_sql("SELECT current_setting('threads')").scalar() == 1
+    store.close()
