@@ -1,5 +1,10 @@
 """What a row of a file is to the ledger: to be sent, known, changed, in doubt; and how a known record is sent again."""
 
+from functools import cached_property
+
+from sqlalchemy import Select, select
+
+from pipelines import ledger_tables as t
 from pipelines.ledger import Ledger
 from pipelines.ledger_former import standing
 from pipelines.ledger_rows import KnownRecord
@@ -31,7 +36,7 @@ class Verdicts:
             return "send"
         same = record.content_hash == row.content_hash
         if record.state in LANDED:
-            return "unchanged" if same or self._only_the_feed_changed(row, record) else self._policy(record)
+            return "unchanged" if same or self._only_the_feed_changed(row, record) else self._policy(row, record)
         if not same:
             return "in_doubt" if self.own(row, record) else "changed"
         return "send" if self.safe or row.key in self.resend else "in_doubt"
@@ -39,17 +44,37 @@ class Verdicts:
     def _only_the_feed_changed(self, row: Row, record: KnownRecord) -> bool:
         return not self.batch.remap and self.own(row, record) and record.feed_hash != self.batch.feed.hash
 
-    def _policy(self, record: KnownRecord) -> str:
-        """What the feed says of other content under a known key."""
+    def _policy(self, row: Row, record: KnownRecord) -> str:
+        """What the feed says of other content under a known key. An older file takes nothing back that a newer said."""
         there = record.state != "undone" and record.resource_id is not None
         match self.batch.feed.changed, self.batch.feed.resource:
             case "skip", _:
                 return "skipped"
             case "update", "Task" if there:
-                return "update"
+                return "skipped" if self._is_older(row, record) else "update"
             case "supersede", "QuestionnaireResponse" if there:
-                return "supersede"
+                return "skipped" if self._is_older(row, record) else "supersede"
         return "changed"
+
+    def _is_older(self, row: Row, record: KnownRecord) -> bool:
+        """Whether this very row came before, and a later file has changed its record since."""
+        if not self._came_before or self.own(row, record):
+            return False
+        query = self._appearances().where(t.repeat.c.line == row.line, t.repeat.c.key == row.key)
+        with self._ledger.engine.connect() as connection:
+            seen_at = connection.execute(query).scalar()
+        return seen_at is not None and seen_at < (record.first_attempt_at or "")
+
+    @cached_property
+    def _came_before(self) -> bool:
+        """Whether the ledger has rows of this file whose records are another file's by now."""
+        with self._ledger.engine.connect() as connection:
+            return connection.execute(self._appearances().limit(1)).first() is not None
+
+    def _appearances(self) -> Select[tuple[str]]:
+        """When rows of this file were done with, skipped ones apart."""
+        of_batch = (t.repeat.c.target == self.batch.target, t.repeat.c.batch_id == self.batch.batch_id)
+        return select(t.repeat.c.finished_at).where(*of_batch, t.repeat.c.state != "skipped")
 
     def own(self, row: Row, record: KnownRecord) -> bool:
         return record.batch_id == self.batch.batch_id and record.line == row.line

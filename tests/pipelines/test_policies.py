@@ -163,6 +163,22 @@ def test_a_superseding_response_without_an_answer_is_settled_like_any_other(work
     assert [body["status"] for body in work.target.stored.values()] == ["entered-in-error", "completed"]
 
 
+@pytest.mark.parametrize(("feed", "changed", "make"), [("tasks", "update", task), ("answers", "supersede", response)])
+def test_an_older_file_that_comes_again_takes_nothing_back_that_a_newer_one_said(work, feed, changed, make):
+    """LEDGER-08: the whole inbox again, in whatever order, writes nothing."""
+    work.follow(feed, changed)
+    files = {"one": make(1, text="a"), "same": make(1, text="a"), "two": make(1, text="b"), "three": make(1, text="c")}
+    for name, row in files.items():
+        work.run([row], name)
+    before = work.table("record"), work.target.writes, work.target.puts
+    for name in ("three", "one", "two", "same", "three"):
+        assert work.run([files[name]], name, resuming=False).counts == {
+            "unchanged" if name == "three" else "skipped": 1
+        }
+    assert (work.table("record"), work.target.writes, work.target.puts) == before
+    assert work.run([make(1, text="a")], "four").counts == {f"{changed}d": 1}
+
+
 def test_rows_that_changed_only_because_the_feed_did_wait_for_remap(work):
     """CLI-CMD-18"""
     work.follow("tasks", "update")
