@@ -1,6 +1,7 @@
 """What a row of a file is to the ledger: to be sent, known, changed, in doubt; and how a known record is sent again."""
 
 from functools import cached_property
+from typing import Any
 
 from sqlalchemy import Select, select
 
@@ -71,7 +72,7 @@ class Verdicts:
         with self._ledger.engine.connect() as connection:
             return connection.execute(self._appearances().limit(1)).first() is not None
 
-    def _appearances(self) -> Select[tuple[str]]:
+    def _appearances(self) -> Select[Any]:
         """When rows of this file were done with, skipped ones apart."""
         of_batch = (t.repeat.c.target == self.batch.target, t.repeat.c.batch_id == self.batch.batch_id)
         return select(t.repeat.c.finished_at).where(*of_batch, t.repeat.c.state != "skipped")
