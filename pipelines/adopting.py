@@ -162,7 +162,7 @@ def _stage_free(db: duckdb.DuckDBPyConnection, session: Session, kind: str) -> N
 def _adopt_batch(db: duckdb.DuckDBPyConnection, session: Session, lease: Lease, waiting: Waiting) -> dict[str, int]:
     """Counts `adopted` and `waiting`. Raises `Unreadable`; also `TargetUnusable`, and the batch stays lost."""
     session.decide("verify --adopt", [_received(waiting).batch_id])
-    run = begin(session, _received(waiting), waiting.feed, adopting=True)
+    run = begin(session, _received(waiting), waiting.feed, whole=True, adopting=True)
     try:
         validated = validate_run(session, run)
     except Unreadable as error:

@@ -39,12 +39,23 @@ class BatchLedger(LedgerAccess):
             connection.execute(t.batch.insert().values(row))
         return True
 
-    def finish_batch(self, target: str, batch_id: str, state: str, counts: Mapping[str, int] | None = None) -> None:
+    def reopen_batch(self, target: str, batch_id: str) -> None:
+        """A batch that had ended is `running` while rows of it are sent, so that a killed run leaves it so."""
+        self._change(t.batch, (target, batch_id), state="running")
+
+    def finish_batch(
+        self,
+        target: str,
+        batch_id: str,
+        state: str,
+        counts: Mapping[str, int] | None = None,
+        finished_at: str | None = None,
+    ) -> None:
         """Sets the batch's state and, where given, its counts: those of its rows' first outcomes.
 
-        A batch that was finished before keeps the time when it was.
+        A batch that was finished before keeps the time when it was. finished_at: that of one that was reopened since.
         """
-        finished = case((t.batch.c.state == "finished", t.batch.c.finished_at), else_=self.now())
+        finished = case((t.batch.c.state == "finished", t.batch.c.finished_at), else_=finished_at or self.now())
         self._change(t.batch, (target, batch_id), state=state, finished_at=finished, **(counts or {}))
 
     def start_run(self, target: str, batch_id: str, **values: Any) -> int:
@@ -66,6 +77,13 @@ class BatchLedger(LedgerAccess):
     ) -> None:
         """Sets what became of the run (`finished`, `stopped`, `failed`), its counts, and why unless finished."""
         self._change(t.run, (target, batch_id, run), state=state, message=message, finished_at=self.now(), **counts)
+
+    def cut_off_run(self, target: str, batch_id: str, run: int, state: str, message: str) -> None:
+        """Sets state and message of a run without an end, unless it has ended meanwhile."""
+        this = (t.run.c.target == target, t.run.c.batch_id == batch_id, t.run.c.run == run)
+        with self.transaction() as connection:
+            ending = update(t.run).where(*this, t.run.c.finished_at.is_(None))
+            connection.execute(ending.values(state=state, message=message))
 
     def batches(self, target: str | None = None) -> list[dict[str, Any]]:
         """Batches, oldest first, as dicts of the table's columns."""

@@ -20,6 +20,7 @@ def write_manifest(session: Session, run: Run, result: Result, ended_at: str | N
     """`manifest.json` of the run, in one step: what went in, by which rules, to where, and what came of it.
 
     Counts whose names begin with `amount` are cents. A run that is under way, or was killed, has no `ended_at`.
+    some_records: whether it was over some records of a file whose rows had their outcomes before.
     """
     manifest = {
         **asdict(result),
@@ -30,6 +31,7 @@ def write_manifest(session: Session, run: Run, result: Result, ended_at: str | N
         "source": run.feed.source,
         "feed_hash": run.feed.hash,
         "rules_version": rules_version(),
+        "some_records": run.only is not None and run.before == "finished",
         "questionnaires": _questionnaires(run.folder),
         "software_version": software_version(),
         "target": session.target,

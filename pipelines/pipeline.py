@@ -15,6 +15,7 @@ from pipelines.answers import answers_of
 from pipelines.batch import Received, Unreadable
 from pipelines.behind import batch_behind
 from pipelines.client import TargetUnusable
+from pipelines.cut_off import close_cut_off, lines_left, was_retried
 from pipelines.feeds.catalog import Feed
 from pipelines.lease import Holder, Lease, utc_text
 from pipelines.ledger import Ledger
@@ -28,7 +29,7 @@ from pipelines.publish import Publication, publish
 from pipelines.receive import check_copy, receive
 from pipelines.renamed import known_elsewhere
 from pipelines.report import RESOURCE, sweep
-from pipelines.run import Result, Run
+from pipelines.run import Lines, Result, Run
 from pipelines.session import Session, Waiting, reading
 from pipelines.so_far import LINES, outcomes_so_far
 from pipelines.spill import batches
@@ -51,13 +52,13 @@ def import_file(session: Session, waiting: Waiting) -> Result:
         gone = not waiting.path.exists() and not waiting.path.is_symlink()
         message = f"{waiting.name}: taken by another importer, or removed" if gone else str(error)
         return Result(None, None, waiting.feed.name, waiting.name, "gone" if gone else "failed", message=message)
-    return run_batch(session, received, waiting.feed)
+    return run_batch(session, received, waiting.feed, whole=waiting.received is None or session.remap)
 
 
-def run_batch(session: Session, received: Received, feed: Feed) -> Result:
-    """A received file through validate and load. Raises `LedgerError` and `LeaseLost` only."""
+def run_batch(session: Session, received: Received, feed: Feed, whole: bool) -> Result:
+    """A received file through validate and load; see `begin`. Raises `LedgerError` and `LeaseLost` only."""
     try:
-        run = begin(session, received, feed)
+        run = begin(session, received, feed, whole)
     except NotPossible as error:
         return Result(received.batch_id, None, feed.name, received.file_name, "failed", message=str(error))
     return run_through(session, run)
@@ -76,9 +77,18 @@ def run_through(session: Session, run: Run) -> Result:
     return end(session, run, validated, load_run(session, run, validated))
 
 
-def begin(session: Session, received: Received, feed: Feed, adopting: bool = False) -> Run:
+def begin(
+    session: Session,
+    received: Received,
+    feed: Feed,
+    whole: bool = False,
+    adopting: bool = False,
+    only: Lines | None = None,
+) -> Run:
     """Notes batch and run in the ledger and makes the run's folder.
 
+    only: of a run over some of the records, as in `Run`. Where such a run of a finished batch was cut off, or left
+    doubts, this one is over what is left, unless it is to be over the whole file.
     Raises `NotPossible` when sending could make second ones, since the ledger of runs is lost; not while adopting.
     """
     target, batch_id = session.target, received.batch_id
@@ -99,6 +109,9 @@ def begin(session: Session, received: Received, feed: Feed, adopting: bool = Fal
             file_name=received.file_name,
             file_sha256=received.sha256,
         )
+    before = known["state"] if known else None
+    if before == "running" and not whole and was_retried(session, batch_id):
+        before, only = "finished", lines_left(session, batch_id) if only is None else only
     if session.remap:
         session.decide("import --remap", [batch_id])
     number = session.ledger.start_run(
@@ -112,7 +125,7 @@ def begin(session: Session, received: Received, feed: Feed, adopting: bool = Fal
     remove_abandoned(batch.glob("run-*"))
     folder = _run_folder(batch, number)
     started_at = session.ledger.runs(target, batch_id)[-1]["started_at"]
-    run = Run(received, feed, number, folder, known["state"] if known else None, time.monotonic(), started_at)
+    run = Run(received, feed, number, folder, before, time.monotonic(), started_at, only)
     write_manifest(session, run, _result(run, Validated(folder), {}, None, "running"), None)
     return run
 
@@ -195,6 +208,8 @@ def load_run(session: Session, run: Run, validated: Validated) -> Loaded:
         session.target, batch_id, run.feed, run.folder, resuming, session.pace, session.remap, run.number, counts
     )
     with lease_of(session) as lease:
+        if run.before in ENDED and validated.accepted > validated.skipped:
+            session.ledger.reopen_batch(session.target, batch_id)
         progress.stage("load", batch_id, validated.accepted - validated.skipped)
         loaded = load(
             batch, session.connection.client, session.connection.capabilities, session.ledger, lease, progress
@@ -283,7 +298,8 @@ def _close(session: Session, run: Run, result: Result) -> None:
     elif state == "running":
         counts = {name: counts[name] for name in LINES} | outcomes_so_far(ledger, target, batch_id)
     if before or run.only is None:
-        ledger.finish_batch(target, batch_id, state, counts)
+        ledger.finish_batch(target, batch_id, state, counts, before["finished_at"] if before else None)
+    close_cut_off(session, run)
     write_manifest(session, run, result, utc_text(datetime.now(UTC)))
 
 

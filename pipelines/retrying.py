@@ -4,7 +4,7 @@ Each batch gets one more run, over the records of its open rejects alone.
 """
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from pipelines.batch import Received
@@ -81,4 +81,4 @@ def _source(session: Session, batch_id: str) -> tuple[Received, Feed]:
 
 def _retry_batch(session: Session, received: Received, feed: Feed, lines: Lines) -> Result:
     session.decide("rejects retry", [received.batch_id])
-    return run_through(session, replace(begin(session, received, feed), only=lines))
+    return run_through(session, begin(session, received, feed, only=lines))

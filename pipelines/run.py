@@ -7,6 +7,9 @@ from pathlib import Path
 from pipelines.batch import Received
 from pipelines.feeds.catalog import Feed
 
+Lines = Mapping[int, Sequence[str]]
+"""The ids of rejects by the physical line on which the record that answers them begins."""
+
 
 @dataclass(frozen=True)
 class Run:
@@ -22,7 +25,7 @@ class Run:
     before: str | None
     began: float
     started_at: str
-    only: Mapping[int, Sequence[str]] | None = None
+    only: Lines | None = None
 
 
 @dataclass

@@ -110,6 +110,8 @@ def _one(row: dict[str, Any]) -> Iterable[str]:
 def _times(run: Mapping[str, Any]) -> str:
     if run["finished_at"]:
         return f"{run['started_at']} to {run['finished_at']}"
+    if run["state"] != "running":
+        return f"since {run['started_at']}, without an end"
     return f"since {run['started_at']}, not ended (at work, or stopped in the middle: the next import goes on with it)"
 
 
