@@ -151,15 +151,20 @@ def intend_withdrawal(ledger: LedgerAccess, lease: Lease, rows: Iterable[tuple[s
 
 
 def standing(
-    ledger: LedgerAccess, target: str, source: str, resource_type: str, keys: Iterable[str] | None = None
+    ledger: LedgerAccess,
+    target: str,
+    source: str,
+    resource_type: str,
+    keys: Iterable[str] | None = None,
+    fate: str = "standing",
 ) -> list[Former]:
-    """Earlier versions whose resource is still to be taken back, of these keys or of all."""
+    """Earlier versions whose resource is still to be taken back (or has another fate), of these keys or of all."""
     former = t.former.c
     query = select(*(former[name] for name in Former._fields)).where(
         former.target == target,
         former.source == source,
         former.resource_type == resource_type,
-        former.fate == "standing",
+        former.fate == fate,
     )
     with ledger.engine.connect() as connection:
         if keys is None:
@@ -186,6 +191,11 @@ def undone(ledger: LedgerAccess, target: str, versions: Iterable[Former]) -> Non
             this = _entry_of(target, version.source, version.resource_type, version.key)
             undoing = update(t.entry).where(*this, t.entry.c.generation == version.generation)
             connection.execute(undoing.values(state="undone", finished_at=ledger.now()))
+
+
+def standing_again(ledger: LedgerAccess, target: str, versions: Iterable[Former]) -> None:
+    """The resources of these versions had been taken back, and are to be once more."""
+    withdrawn(ledger, target, versions, "standing")
 
 
 def withdrawal_given_up(ledger: LedgerAccess, target: str, versions: Iterable[Former]) -> None:

@@ -16,10 +16,18 @@ from pipelines.changes import TAKEN_BACK, Changes
 from pipelines.client import NotDone, NotSent, Refused, TargetUnusable, Unknown
 from pipelines.exits import ALL_LOADED, SET_ASIDE, UNUSABLE
 from pipelines.ledger import Lease
-from pipelines.ledger_former import Former, intend_withdrawal, raise_generation, standing, undone, withdrawal_given_up
+from pipelines.ledger_former import (
+    Former,
+    intend_withdrawal,
+    raise_generation,
+    standing,
+    standing_again,
+    undone,
+    withdrawal_given_up,
+)
 from pipelines.ledger_tables import NotPossible
 from pipelines.pipeline import lease_of
-from pipelines.session import Session
+from pipelines.session import Session, reading
 from pipelines.staging import Filling, stage_target, workbench
 
 ROWS_A_COMMIT = 64
@@ -145,7 +153,7 @@ def undo(session: Session, batch_id: str, dry_run: bool) -> Undone:
         if not dry_run:
             session.decide("undo", [batch_id])
         progress.stage("undo", batch_id, _count(session, batch_id, LEFT))
-        for piece in _pieces(session, batch_id, LEFT):
+        for piece in _to_undo(session, batch_id, dry_run):
             for record in piece:
                 if why := _why_not(record):
                     done.leave(record, why)
@@ -163,6 +171,33 @@ def undo(session: Session, batch_id: str, dry_run: bool) -> Undone:
                 break
         progress.end("", "stopped" if done.unusable else "done")
     return done
+
+
+def _to_undo(session: Session, batch_id: str, dry_run: bool) -> Iterator[Piece]:
+    """Pieces of the batch's records: first those that had been taken back, and that the target has as before."""
+    for piece in _pieces(session, batch_id, ("undone",)):
+        again = {(version.key, version.generation): version for version in _there_again(session, piece)}
+        if not dry_run:
+            standing_again(session.ledger, session.target, again.values())
+        yield [record for record in piece if (record.key, record.generation) in again]
+    yield from _pieces(session, batch_id, LEFT)
+
+
+def _there_again(session: Session, piece: Piece) -> list[Former]:
+    """Versions of these records that had been taken back, and that a restored target has as they were before."""
+    source, kind = piece[0].source, piece[0].resource_type
+    if kind not in TAKEN_BACK:
+        return []
+    before = standing(session.ledger, session.target, source, kind, [record.key for record in piece], "withdrawn")
+    found = _read(session, kind, before)
+    return [v for v, body in zip(before, found, strict=True) if body and body.get("status") != TAKEN_BACK[kind]]
+
+
+def _read(session: Session, kind: str, versions: Sequence[Former]) -> list[dict[str, Any] | None]:
+    """The resources of versions as they are now. Raises `TargetUnusable`."""
+    client = session.connection.client
+    with reading(kind), ThreadPoolExecutor(session.pace.at_once, "look") as pool:
+        return list(pool.map(lambda version: client.read(kind, str(version.resource_id)), versions))
 
 
 def _why_not(record: Record) -> str | None:
@@ -209,7 +244,8 @@ def plan_again(session: Session, batch_id: str) -> int:
     """Makes rows that were taken back, or that are gone from the target, planned anew; how many. Raises `NotPossible`.
 
     They go under the next generation, so that neither the ledger nor the target takes them for what they were. What an
-    undo that was cut off had not taken back stays.
+    undo that was cut off had not taken back stays. What had been taken back, and is there again since the target was
+    restored, is taken back once the new ones are there.
     """
     _known_batch(session, batch_id)
     number, progress = 0, session.progress
@@ -232,6 +268,8 @@ def _to_load_again(
     try:
         for piece in _pieces(session, batch_id, THERE):
             _end_undo(session, piece)
+        for piece in _pieces(session, batch_id, (*THERE, "undone")):
+            standing_again(session.ledger, session.target, _there_again(session, piece))
         for looked_at, gone in _gone(session, batch_id):
             advance(looked_at)
             if gone:
@@ -248,8 +286,7 @@ def _end_undo(session: Session, piece: Piece) -> None:
     if piece[0].resource_type not in TAKEN_BACK:
         return
     waiting, status = _waiting(session, piece), TAKEN_BACK[piece[0].resource_type]
-    read = session.connection.client.read
-    found = [read(version.resource_type, str(version.resource_id)) for version in waiting]
+    found = _read(session, piece[0].resource_type, waiting)
     done = [v for v, body in zip(waiting, found, strict=True) if body is None or body.get("status") == status]
     undone(session.ledger, session.target, done)
     withdrawal_given_up(session.ledger, session.target, [version for version in waiting if version not in done])

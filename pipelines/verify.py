@@ -30,7 +30,7 @@ MEANING = {
     "differs": "the target has other content than the row",
     "changed": "changed in the chart since; nothing is wrong",
     "taken back": "taken back in the chart",
-    "not taken back": "to be taken back, and still there; the next import or undo does it",
+    "not taken back": "taken back or to be, and there; the next import does it, after a restore chartferry undo BATCH",
     "shared": "one resource stands for several rows",
     "double": "there once more, unknown to the ledger; take them back in the chart",
     "unknown": "made by an importer, and no row of this ledger; where it was lost, chartferry verify --adopt",

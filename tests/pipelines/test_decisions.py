@@ -207,6 +207,23 @@ def test_what_an_undo_that_was_cut_off_had_not_done_stays_when_the_batch_is_load
     assert asked("verify")["differences"] == []
 
 
+@pytest.mark.parametrize("command", [["undo"], ["import", "--again"]])
+def test_what_was_taken_back_and_is_there_again_after_a_restore_is_taken_back_once_more(home, target, asked, command):
+    """CLI-CMD-10, CLI-CMD-17, CLI-CMD-18: no command leaves it in the chart beside what is loaded anew."""
+    tasks(home, "k1", "k2")
+    batch = asked("import")["batches"][0]["batch_id"]
+    asked("undo", batch)
+    restored = next(body for body in target.of("Task") if body["description"] == "call k1")
+    restored["status"] = "requested"
+    assert asked("verify")["counts"] == {"not taken back": 1}
+    assert list(asked("undo", batch, "--dry-run")["taken_back"].values()) == [f"Task/{restored['id']}"]
+    assert restored["status"] == "requested"
+    asked(*command, batch)
+    live = sorted(body["description"] for body in target.of("Task") if body["status"] != "cancelled")
+    assert live == ([] if command == ["undo"] else ["call k1", "call k2"])
+    assert asked("verify")["differences"] == []
+
+
 def test_undo_lists_payments_as_not_to_be_taken_back(home, target, asked, chartferry):
     """CLI-CMD-10"""
     payments(home, ("k1", "p1", "1.00"))
