@@ -11,7 +11,7 @@ from uuid import uuid4
 
 from pipelines import disk
 from pipelines.batch import Received, Unreadable, shown
-from pipelines.feeds.catalog import CONTROL, Feed
+from pipelines.feeds.catalog import CONTROL, Feed, is_control
 
 BLOCK = 1 << 20
 FRESH = os.O_WRONLY | os.O_CREAT | os.O_EXCL
@@ -32,7 +32,7 @@ def receive(path: Path, feed: Feed, home: Path, now: datetime | None = None) -> 
     try:
         sha256, read = _copy(path, incoming)
         batch_id = f"{feed.name}-{sha256[:12]}"
-        target = _place(batches / batch_id, sha256, path) / name
+        target = _place(batches / batch_id, sha256, path, name)
         control = _take_control_along(path, target)
         incoming.replace(target)
     except OSError as error:
@@ -92,8 +92,11 @@ def _settle(target: IO[bytes]) -> None:
     os.fsync(target.fileno())
 
 
-def _place(folder: Path, sha256: str, path: Path) -> Path:
-    """The source folder of a batch. Two files whose hashes begin alike are two files: the second is refused."""
+def _place(folder: Path, sha256: str, path: Path, name: str) -> Path:
+    """The file's place in its batch. Two files whose hashes begin alike are two files: the second is refused.
+
+    The same bytes under another name take that one's place. Its control totals stay, until others come.
+    """
     source = folder / "source"
     source.mkdir(mode=0o700, parents=True, exist_ok=True)
     known = folder / "sha256"
@@ -101,10 +104,13 @@ def _place(folder: Path, sha256: str, path: Path) -> Path:
         known.write_text(sha256 + "\n")
     elif known.read_text().strip() != sha256:
         raise OSError(0, f"the batch {folder.name} belongs to another file")
-    for older in source.iterdir():
-        if path.resolve().parent != source.resolve():
+    target = source / name
+    for older in list(source.iterdir()) if path.resolve().parent != source.resolve() else ():
+        if is_control(older.name):
+            older.replace(_control_of(target))
+        else:
             older.unlink()
-    return source
+    return target
 
 
 def _take_control_along(path: Path, target: Path) -> os.stat_result | None:

@@ -49,6 +49,27 @@ def test_a_file_elsewhere_stays_and_the_same_bytes_are_the_same_batch(feed: Feed
     assert [path.name for path in (home / "batches").iterdir()] == [receive(first, feed, home, NOW).batch_id]
 
 
+def test_the_control_totals_of_a_file_stay_when_it_comes_again_without_them(feed: Feed, tmp_path: Path) -> None:
+    """STATE-HOME-07: a copy under another name does not pass what they have stopped; others replace them."""
+    first, copy = tmp_path / "payments.csv", tmp_path / "payments-copy.csv"
+    for file in (first, copy):
+        file.write_bytes(b"content")
+    control = tmp_path / "payments.csv.control.json"
+    control.write_text('{"rows": 7}')
+    receive(first, feed, tmp_path / "home", NOW)
+    source = receive(copy, feed, tmp_path / "home", NOW).path_in_batch.parent
+    assert {path.name: path.read_text() for path in source.iterdir()} == {
+        "payments-copy.csv": "content",
+        "payments-copy.csv.control.json": '{"rows": 7}',
+    }
+    control.write_text('{"rows": 1}')
+    receive(first, feed, tmp_path / "home", NOW)
+    assert {path.name: path.read_text() for path in source.iterdir()} == {
+        "payments.csv": "content",
+        "payments.csv.control.json": '{"rows": 1}',
+    }
+
+
 def test_a_file_that_is_not_there_is_unreadable_in_one_sentence(feed: Feed, tmp_path: Path) -> None:
     """STATE-HOME-03."""
     with pytest.raises(Unreadable, match=r"^payments\.csv: cannot be taken in: No such file or directory$"):
