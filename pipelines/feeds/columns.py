@@ -69,7 +69,9 @@ _ISO_TIME = re.compile(
 )
 _NO_KEY = re.compile(f"{CONTROLS.pattern}|[\t\n\r\u00ad\u200b\u2060\ufeff]")
 _UNSEEN = " \t\n\r\v\f\u00a0\u00ad\u200b\u200e\u200f\u2028\u2029\u202f\u2060\u3000\ufeff"
+_PLAIN_KEY = re.compile(r"[A-Za-z0-9_-]{1,200}")
 _MADE_A_NUMBER = re.compile(r"[0-9]+\.0|[0-9](?:\.[0-9]+)?E\+[0-9]+")
+_IN_CENTS = re.compile(r"(?:0|[1-9][0-9]{0,8})\.[0-9]{2}")
 CENT = Decimal("0.01")
 LONGEST_AMOUNT = 25  # characters: within what decimals compute exactly
 LONGEST_NUMBER = 100
@@ -91,6 +93,8 @@ def converter(column: Column, conventions: Conventions) -> Converter:
 
 def key(text: str) -> object:
     """In one form, without spaces and unseen signs around it, which exports have at times and at times not."""
+    if _PLAIN_KEY.fullmatch(text):
+        return text
     text = composed(text.strip(_UNSEEN))
     if len(text) > 200 or _NO_KEY.search(text):
         return Fault("FEED-FILE-09", "a key has at most 200 characters, and no tab, line break or unseen sign within")
@@ -138,6 +142,8 @@ def _wrong_type(kind: str, types: tuple[str, ...]) -> str:
 
 def amount(text: str, numbers: Numbers = PLAIN) -> object:
     """Dollars as a plain decimal text, with two decimals where that is exact. What may be paid is a rule's matter."""
+    if numbers.decimal == "." and _IN_CENTS.fullmatch(text):
+        return text
     plain = numbers.amount(text)
     if plain is None or len(plain) > LONGEST_AMOUNT:
         return Fault("FEED-FILE-09", _no_amount(numbers))
@@ -233,6 +239,8 @@ def cents(text: str | None) -> int | None:
     """An amount in cents; None when it has none, or more decimals than two, or more digits than any payment."""
     if text is None:
         return None
+    if _IN_CENTS.fullmatch(text):
+        return int(text.replace(".", ""))
     try:
         value = Decimal(text).scaleb(2)
     except InvalidOperation:

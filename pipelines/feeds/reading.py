@@ -7,6 +7,7 @@ import csv
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from operator import methodcaller
 from pathlib import Path
 from typing import Any, Self
 
@@ -25,7 +26,7 @@ from pipelines.feeds.broken import (
 )
 from pipelines.feeds.columns import Fault
 from pipelines.feeds.dialect import dialect
-from pipelines.feeds.marks import REJECT_ID, Columns, unmarked_line
+from pipelines.feeds.marks import REJECT_ID, Columns, as_saved, unmarked_line
 from pipelines.feeds.names import named_columns, position
 from pipelines.feeds.opening import DAMAGED, GZIP_DAMAGED, NAME_THE_ENCODING, open_text
 from pipelines.feeds.schema import FeedFile
@@ -78,13 +79,14 @@ class Counted:
 class Reader:
     """A file, read once from its beginning. header: the names of a CSV's columns, None for NDJSON.
 
+    feed: how it is written, which of corrected rejects may be another than their feed's.
     header_text: the header's own lines. answers: by line, the ids of the rejects that a row says it answers; the marks
     that say so are in none of the above.
     """
 
     def __init__(self, path: Path, file_name: str, feed: FeedFile, form: str) -> None:
         self.name = file_name
-        self.feed = feed
+        self.feed = feed = as_saved(path, feed) if form == "csv" else feed
         self.counted = Counted()
         self._path = path
         self._taken: list[str] = []
@@ -344,10 +346,10 @@ class Reader:
 
 def _something_in(cells: list[str]) -> bool:
     """Whether a row says anything: spreadsheets write empty rows as delimiters, old systems end a file by \\x1a."""
-    return any(cell.strip(_BLANK) for cell in cells)
+    return any(map(_without_blanks, cells))
 
 
-_BLANK = " \t\r\n\v\f\x1a\u00a0"
+_without_blanks = methodcaller("strip", " \t\r\n\v\f\x1a\u00a0")
 _NOT_ROWS = "check that it is the export it is named for"
 _TELLING = 4
 """As many fields tell a row from a text with commas."""

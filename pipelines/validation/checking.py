@@ -177,14 +177,14 @@ class Checker:
         first, (rows, *repeats) = rows[0], repeated(rows)
         body: str | None = None
         values = [self._values(row.record, row.faults) for row in rows if row.record]
-        lines = [row.line for row in rows if row.record and len(rows) > 1]
+        lines = [row.line for row in rows if row.record] if len(rows) > 1 else []
         faults = [reason for row in rows if row.faults for reason in _faults(row.faults, row.line, len(rows) > 1)]
         if first.differs and not self.kind.grouped:
             faults.append(self._differs(first))
         missing = self._stand_in(values) if faults else set()
         built = self.kind.build(first.key, values, self.around) if values else None
         if built:
-            faults.extend(self._found(fault, lines) for fault in built.faults)
+            faults += [self._found(fault, lines) for fault in built.faults]
             body = self.soundness.text(built.body)
             if faults or body is None:
                 faults.extend(self._problems(first.line, built, lines, {fault.expression for fault in faults}))

@@ -109,6 +109,8 @@ def records(chunk: pa.RecordBatch, kind: Kind) -> Iterator[list[Row]]:
 
 def repeated(rows: list[Row]) -> list[list[Row]]:
     """The rows of a record, cut into equal parts where the record stands in the file several times as a whole."""
+    if len(rows) == 1:
+        return [rows]
     hashes = [row.hash for row in rows]
     if hashes.count(hashes[0]) == 1:
         return [rows]

@@ -24,13 +24,10 @@ class Soundness:
     def __init__(self, resource: Resource, site: Site, lookup: Lookup) -> None:
         self._site, self._lookup = site, lookup
         self._reader = Reader(struct_of(resource.model))
-        self._rules = [
-            (rule.function, needs == "payload")
-            for outcome in OUTCOMES
-            for needs, rules in resource.ordered_rules[outcome.code]
-            for rule in rules
-            if needs in KNOWABLE
-        ]
+        every = [part for outcome in OUTCOMES for part in resource.ordered_rules[outcome.code]]
+        self._of_payload, self._of_references = (
+            [rule.function for needs, rules in every for rule in rules if needs == wanted] for wanted in KNOWABLE
+        )
 
     def text(self, body: Mapping[str, Any]) -> str | None:
         try:
@@ -40,14 +37,16 @@ class Soundness:
         return text.decode() if self._is_sound(text) else None
 
     def _is_sound(self, text: bytes) -> bool:
-        plain = self._reader.read(text)
+        plain = self._reader.read_written(text)
         return plain is not None and not self._breaks_a_rule(plain)
 
     def _breaks_a_rule(self, plain: Any) -> bool:
-        site = self._site
-        world = World(site, self._lookup, {})
-        for function, of_payload in self._rules:
-            for _ in function(plain, site if of_payload else world):
+        for function in self._of_payload:
+            for _ in function(plain, self._site):
+                return True
+        world = World(self._site, self._lookup, {})
+        for function in self._of_references:
+            for _ in function(plain, world):
                 return True
         return False
 
