@@ -41,7 +41,8 @@ class Book:
     ) -> None:
         self.batch, self.client, self.ledger = batch, client, ledger
         self.lease, self.progress, self.safe = lease, progress, safe
-        self.verdicts = Verdicts(batch, ledger, safe)
+        self.answers = Answers.of(batch.folder)
+        self.verdicts = Verdicts(batch, ledger, safe, self.answers)
         self.source, self.resource = batch.feed.source, batch.feed.resource
         self.origins = Origins(batch.feed.file, batch.feed.kind)
         self.loaded = Loaded()
@@ -51,7 +52,6 @@ class Book:
         self.superseded: list[str] = []
         self._second_look: set[str] | None = None
         self._refused: set[str] = set()
-        self.answers = Answers.of(batch.folder)
         self.ended = Ended(ledger, (batch.target, self.source, self.resource), batch.batch_id, self.answers)
         self._landed: list[str] = []
         self.notes: SharedNotes | None = None

@@ -6,6 +6,7 @@ from typing import Any
 from sqlalchemy import Select, select
 
 from pipelines import ledger_tables as t
+from pipelines.answers import Answers
 from pipelines.ledger import Ledger
 from pipelines.ledger_former import standing
 from pipelines.ledger_rows import KnownRecord
@@ -22,8 +23,8 @@ class Verdicts:
     safe: whether a row in doubt can be sent again without a second one. resend: keys that a look at the target freed.
     """
 
-    def __init__(self, batch: Batch, ledger: Ledger, safe: bool) -> None:
-        self.batch, self.safe = batch, safe
+    def __init__(self, batch: Batch, ledger: Ledger, safe: bool, answers: Answers) -> None:
+        self.batch, self.safe, self._answers = batch, safe, answers
         self.resend: set[str] = set()
         self._ledger, self._of = ledger, (batch.target, batch.feed.source, batch.feed.resource)
 
@@ -47,7 +48,7 @@ class Verdicts:
 
     def _policy(self, row: Row, record: KnownRecord) -> str:
         """What the feed says of other content under a known key. An older file takes nothing back that a newer said."""
-        there = record.state != "undone" and record.resource_id is not None
+        there = record.state != "undone" and record.resource_id is not None and not self._had_another_key(row)
         match self.batch.feed.changed, self.batch.feed.resource:
             case "skip", _:
                 return "skipped"
@@ -56,6 +57,17 @@ class Verdicts:
             case "supersede", "QuestionnaireResponse" if there:
                 return "skipped" if self._is_older(row, record) else "supersede"
         return "changed"
+
+    def _had_another_key(self, row: Row) -> bool:
+        """Whether a row corrects a reject that did not have its key: it may be but a part of the record that has it."""
+        if not (ids := self._answers.of_line(row.line)):
+            return False
+        query = select(t.reject.c.source_key).where(
+            t.reject.c.target == self.batch.target, t.reject.c.reject_id.in_(ids)
+        )
+        with self._ledger.engine.connect() as connection:
+            keys = set(connection.execute(query).scalars())
+        return bool(keys) and row.key not in keys
 
     def _is_older(self, row: Row, record: KnownRecord) -> bool:
         """Whether this very row came before, and a later file has changed its record since."""

@@ -3,6 +3,7 @@
 import pytest
 
 from tests.pipelines.test_rejects import HEADER, Practice
+from tests.pipelines.test_verify import QUESTIONS
 
 ROWS = {"k1": "k1,p1,1.00,2026-03-01,\n", "k2": "k2,p2,2.00,2026-03-01,\n", "k3": "k3,p3,3.00,2026-03-01,\n"}
 
@@ -70,3 +71,21 @@ def test_of_two_rows_with_one_key_the_other_goes_when_one_has_another_key(practi
     assert practice.take(HEADER + ROWS["k1"])[0] == 0
     assert amounts(practice) == [1, 5]
     assert {state for state, _ in practice.rejects().values()} == {"closed"}
+
+
+def test_a_row_that_gets_the_key_of_another_record_by_its_correction_does_not_take_its_place(practice):
+    """LEDGER-07, LEDGER-08: a row without a key was but one answer of a response, whose others are in the chart."""
+    practice.target.stored["q1"] = QUESTIONS
+    columns = "response_id patient_id questionnaire question answer_text".split()
+    feeds = practice.home / "feeds"
+    feeds.mkdir()
+    said = "".join(f'{name} = "{name}"\n' for name in columns)
+    (feeds / "forms.toml").write_text(f'kind = "answers"\nfiles = ["forms*"]\nchanged = "supersede"\n[columns]\n{said}')
+    header = ",".join(columns) + "\n"
+    practice.take(header + "r1,p1,q1,1,first\n,p1,q1,1,second\n", "forms.csv")
+    (export,) = practice.export().values()
+    code, found = practice.take(export.replace(b",,p1", b",r1,p1"), "fixed.csv")
+    assert (code, found["totals"]["superseded"], found["totals"]["rejected"]) == (3, 0, 1)
+    (kept,) = practice.target.of("QuestionnaireResponse")
+    assert (kept["status"], kept["item"][0]["answer"]) == ("completed", [{"valueString": "first"}])
+    assert practice.take(header + "r1,p1,q1,1,other\n", "forms-2.csv")[1]["totals"]["superseded"] == 1
