@@ -110,13 +110,13 @@ def named_target(environ: Mapping[str, str], insecure: bool) -> tuple[str, Crede
     base_url = environ.get("FHIR_BASE_URL", "").rstrip("/")
     if not base_url:
         raise BadTarget("credentials are set but no target: set FHIR_BASE_URL")
-    if not base_url.startswith(("http://", "https://")):
+    if not base_url.lower().startswith(("http://", "https://")):
         raise BadTarget("FHIR_BASE_URL is not an http:// or https:// address")
     token_url = environ.get("FHIR_TOKEN_URL") or None
     if set("@?#") & set(base_url):
         raise BadTarget("FHIR_BASE_URL holds more than an address: leave out user, password and what follows ? or #")
     for name, url in (("FHIR_BASE_URL", base_url), ("FHIR_TOKEN_URL", token_url)):
-        if url and url.startswith("http://") and not is_loopback(url) and not insecure:
+        if url and url.lower().startswith("http://") and not is_loopback(url) and not insecure:
             raise BadTarget(f"{name} is http:// beyond this machine: use https://, or --insecure")
     if token := environ.get("FHIR_TOKEN"):
         return base_url, Credentials(token=token)

@@ -26,6 +26,7 @@ from pipelines.progress import Progress
 from pipelines.replies import NotDone, NotSent, Refused, TargetUnusable, Unknown
 from pipelines.report import SweepIncomplete
 from pipelines.snapshot import Snapshot
+from pipelines.spelling import known_as, spelled_alike
 from pipelines.throwaway import remove_leftovers
 from pipelines.who import user_name
 
@@ -77,11 +78,8 @@ class Session:
         self.why: str | None = None
         self.behind: dict[str, tuple[str, str] | None] | None = None
         _is_not_a_known_one_without_its_id(connection, ledger)
-        self.other_targets = ledger.note_target(connection.id, connection.base_url)
-
-    @property
-    def target(self) -> str:
-        return self.connection.id
+        self.target = known_as(ledger, connection.id)
+        self.other_targets = ledger.note_target(self.target, connection.base_url)
 
     def decide(self, command: str, subjects: Iterable[str], about: str | None = None) -> None:
         """Puts a decision by hand on record: who, when, what it is about, and why where that was said."""
@@ -105,10 +103,11 @@ def _is_not_a_known_one_without_its_id(connection: Connection, ledger: Ledger) -
     """Raises `TargetUnusable` for an address that had an id: under another name everything would go there again."""
     if connection.capabilities.store_id is not None:
         return
-    target, base_url = t.target.c, connection.base_url
-    query = select(target.target_id).where(target.base_url == base_url, target.target_id != base_url).limit(1)
+    base_url, query = connection.base_url, select(t.target.c.target_id, t.target.c.base_url)
+    alike = spelled_alike(base_url)
     with ledger.engine.connect() as reading_ledger:
-        before = reading_ledger.execute(query).scalar()
+        known = [(str(name), str(url)) for name, url in reading_ledger.execute(query)]
+    before = next((name for name, url in known if spelled_alike(url) == alike != spelled_alike(name)), None)
     if before is not None:
         raise TargetUnusable(
             f"{base_url} was {before} before and shows no id now, so it may be another target: nothing was sent. "

@@ -24,6 +24,7 @@ from pipelines.orchestration.names import job_of
 from pipelines.orchestration.requests import ask_for
 from pipelines.pace import pace_of
 from pipelines.session import has_ledger, open_ledger, received_before
+from pipelines.spelling import known_as
 
 if TYPE_CHECKING:
     from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
@@ -136,7 +137,7 @@ def unfinished_sensor(
             target = target_now(home, environ)
             if target is None:
                 return dg.SkipReason("The target does not answer; the tries are not counted.")
-            left = left_batches(ledger, home, target)
+            left = left_batches(ledger, home, known_as(ledger, target))
         busy = _under_way(context.instance, [job_of(feed) for feed in catalog.feeds])
         first = timedelta(seconds=pace_of(environ).settling_seconds)
         asked, after = due([each for each in left if each.batch_id not in busy], before, now, max(first, FIRST_PAUSE))

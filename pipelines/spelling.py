@@ -1,0 +1,38 @@
+"""One target under several spellings of its address: those that are surely the same by the standard of URLs."""
+
+from urllib.parse import urlsplit
+
+from sqlalchemy import select
+
+from pipelines import ledger_tables as t
+from pipelines.ledger_access import LedgerAccess
+
+PORTS = {"http": 80, "https": 443}
+
+
+def spelled_alike(url: str) -> str:
+    """An address as all its spellings have in common: case of scheme and host, usual port, slashes at the end.
+
+    Two names of one machine (localhost, 127.0.0.1) are two addresses. What is no address stays as it is.
+    """
+    try:
+        parts = urlsplit(url)
+        scheme, host, port = parts.scheme.lower(), parts.hostname, parts.port
+    except ValueError:
+        return url
+    if not host or scheme not in PORTS:
+        return url
+    shown = f"[{host}]" if ":" in host else host
+    named = "" if port in (None, PORTS[scheme]) else f":{port}"
+    return f"{scheme}://{shown}{named}{parts.path.rstrip('/')}"
+
+
+def known_as(ledger: LedgerAccess, target_id: str) -> str:
+    """What the ledger knows a target by: its id as it was spelled at first; the id itself where it is new."""
+    with ledger.engine.connect() as connection:
+        query = select(t.target.c.target_id).order_by(t.target.c.first_seen_at)
+        known = list(connection.execute(query).scalars())
+    if target_id in known:
+        return target_id
+    alike = spelled_alike(target_id)
+    return next((each for each in known if spelled_alike(each) == alike), target_id)

@@ -1,0 +1,40 @@
+"""One target under several spellings of its address is one target: nothing goes there a second time."""
+
+import pytest
+
+from pipelines.spelling import spelled_alike
+
+PAYMENTS = "payment_id,patient_id,amount,paid_on\nk1,p1,1.00,2026-01-01\n"
+
+
+@pytest.mark.parametrize(
+    ("url", "alike"),
+    [
+        ("HTTPS://Chart.Example.org", "https://chart.example.org"),
+        ("https://chart.example.org:443/", "https://chart.example.org"),
+        ("http://chart.example.org:80/fhir//", "http://chart.example.org/fhir"),
+        ("http://[::1]:8400", "http://[::1]:8400"),
+        ("https://chart.example.org:8443/R4", "https://chart.example.org:8443/R4"),
+        ("urn:uuid:Ab", "urn:uuid:Ab"),
+        ("https://chart.example.org:port", "https://chart.example.org:port"),
+    ],
+)
+def test_spellings_of_one_address_have_one_form(url, alike):
+    """LEDGER-01: by the standard of URLs, and no further: a path keeps its case."""
+    assert spelled_alike(url) == alike
+
+
+def test_an_import_to_the_same_address_spelled_otherwise_sends_nothing_again(home, target, asked, monkeypatch):
+    """LEDGER-01, CLI-CMD-19: what shows no id is known by its address."""
+    target.additions = False
+    target.store_id = None
+    path = home.parent / "payments.csv"
+    path.write_text(PAYMENTS)
+    named = target.url.replace("127.0.0.1", "localhost")
+    monkeypatch.setenv("FHIR_BASE_URL", named)
+    first = asked("import", path)
+    monkeypatch.setenv("FHIR_BASE_URL", named.replace("http://localhost", "HTTP://LocalHost") + "/")
+    again = asked("import", path)
+    assert (first["totals"]["created"], again["totals"]["created"], again["totals"]["unchanged"]) == (1, 0, 1)
+    assert again["other_targets"] == []
+    assert len(target.of("PaymentNotice")) == 1
