@@ -18,10 +18,12 @@ from pipelines.connections import connect
 from pipelines.feeds.catalog import Catalog, Feed, load_feeds
 from pipelines.feeds.marks import MARKS, csv_lead, marked_line
 from pipelines.feeds.reading import Chunk, Reader
+from pipelines.feeds.schema import FeedFile
 from pipelines.ledger import Ledger
 from pipelines.ledger_rejects import Standing, discard, reasons_of, standing, targets_with_rejects
 from pipelines.ledger_rows import Reason
 from pipelines.session import feed_folders_of, has_ledger, open_ledger, prepare_home, received_before
+from pipelines.spelling import known_as
 from pipelines.storage import replace_whole
 from pipelines.validation.mapping import form_of, map_file
 from pipelines.validation.outcome import Validated
@@ -90,7 +92,7 @@ def export_home(
         targets = targets_with_rejects(ledger)
         if len(targets) > 1:
             with connect(home, environ, insecure) as connection:
-                targets = [connection.id]
+                targets = [known_as(ledger, connection.id)]
         return export(home, ledger, catalog, targets[0], batch_id, out) if targets else Exported()
 
 
@@ -187,9 +189,9 @@ def _write(
     part, found = work / "part", set[str]()
     with (
         Reader(received.path_in_batch, received.file_name, feed.file, form) as reader,
-        _opened(part, received.path_in_batch, feed) as out,
+        _opened(part, received.path_in_batch, reader.feed) as out,
     ):
-        mark = _Marker(reader, feed, out.encoding, reasons, wanted)
+        mark = _Marker(reader, out.encoding, reasons, wanted)
         begun = False
         for chunk in reader.chunks():
             for line, raw in _in_order(chunk, wanted):
@@ -216,12 +218,11 @@ class _Marker:
     def __init__(
         self,
         reader: Reader,
-        feed: Feed,
         encoding: str,
         reasons: Mapping[str, list[Reason]],
         lines: Container[int | None],
     ) -> None:
-        self.reader, self.file, self.encoding, self.reasons, self.lines = reader, feed.file, encoding, reasons, lines
+        self.reader, self.file, self.encoding, self.reasons, self.lines = reader, reader.feed, encoding, reasons, lines
 
     def header(self) -> str:
         if self.reader.header is None:
@@ -258,13 +259,13 @@ def _ended(row: str) -> str:
     return row if row.endswith(("\n", "\r")) else row + "\n"
 
 
-def _opened(part: Path, source: Path, feed: Feed) -> TextIO:
+def _opened(part: Path, source: Path, feed: FeedFile) -> TextIO:
     """The file to write, in the encoding of its source, with a byte order mark where that has one."""
     with source.open("rb") as file:
         packed = file.read(2) == b"\x1f\x8b"
     with gzip.open(source) if packed else source.open("rb") as file:
         start = file.read(3)
-    encoding = codecs.lookup(feed.file.encoding).name
+    encoding = codecs.lookup(feed.encoding).name
     if encoding == "utf-8" and start == codecs.BOM_UTF8:
         encoding = "utf-8-sig"
     errors = "surrogatepass" if encoding.startswith(("utf-16", "utf-32")) else "surrogateescape"

@@ -24,7 +24,9 @@ HEAD = 1 << 16
 BLOCK = 1 << 20
 ID = re.compile(r"\b[0-9a-f]{16}\b")
 _GZIP = b"\x1f\x8b"
+_UTF8 = codecs.BOM_UTF8
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+_BESIDE = re.compile(r'([,;|\t])?"?_reject_id"?([,;|\t])?')
 _LEAD = re.compile(r'\{"_reject_id":"[^"]*","_reasons":')
 _ID_ELEMENT = re.compile(r'"_reject_id"\s*:\s*"([0-9a-f ]{16,})"')
 
@@ -164,6 +166,23 @@ def marked_form(path: Path) -> str | None:
     return "ndjson" if head.lstrip().startswith("{") else "csv"
 
 
+def as_saved(path: Path, feed: FeedFile) -> FeedFile:
+    """How the rows of a CSV are written: as its feed says, unless a spreadsheet saved corrections in its own way.
+
+    That is told by what stands beside `_reject_id` in the header, and by a byte order mark.
+    """
+    if marked_form(path) != "csv":
+        return feed
+    with path.open("rb") as file:
+        start = file.read(3)
+    changed = {"encoding": "utf-16"} if start[:2] in _UTF16 else {"encoding": "utf-8"} if start == _UTF8 else {}
+    header = next(line for line in next(_texts(path, HEAD)).splitlines() if REJECT_ID in line)
+    beside = {sign for found in _BESIDE.finditer(header) for sign in found.groups() if sign}
+    if feed.delimiter not in beside and len(beside) == 1:
+        changed |= {"delimiter": beside.pop(), "quote": '"', "escape": ""}
+    return feed.model_copy(update=changed)
+
+
 def ids_in(path: Path) -> Iterator[str]:
     """Everything in a marked file that looks like a reject's id. Raises OSError, EOFError, zlib.error."""
     left = ""
@@ -177,7 +196,7 @@ def _texts(path: Path, size: int) -> Iterator[str]:
     with path.open("rb") as file:
         packed = file.read(2) == _GZIP
     with gzip.open(path) if packed else path.open("rb") as file:
-        first = file.read(size).removeprefix(codecs.BOM_UTF8)
+        first = file.read(size).removeprefix(_UTF8)
         decoder = codecs.getincrementaldecoder("utf-16" if first[:2] in _UTF16 else "latin-1")("replace")
         yield decoder.decode(first)
         while block := file.read(size):
