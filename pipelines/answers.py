@@ -18,14 +18,21 @@ from pipelines.ledger_rejects import feeds_answered
 
 def feed_of(path: Path, catalog: Catalog, ledger: Ledger | None) -> Feed | None:
     """The feed that takes a file: that of the rejects it answers, else the one its name says. Raises FeedError."""
-    names = _feeds_answered(path, ledger) if ledger and marked_form(path) else set()
+    marked = ledger is not None and marked_form(path) is not None
+    names = _feeds_answered(path, ledger) if ledger and marked else set()
     if len(names) > 1:
         raise FeedError(f"{path.name}: answers rejects of the feeds {' and '.join(sorted(names))}; a file has one feed")
     for name in names:
         if feed := catalog.named(name):
             return feed
         raise FeedError(f"{path.name}: answers rejects of the feed {name}, which no feed file describes")
-    return catalog.match(path.name)
+    feed = catalog.match(path.name)
+    if feed is None and marked:
+        raise FeedError(
+            f"{path.name}: its _reject_id are those of no reject in this ledger: were they exported in another home"
+            " (--home), or changed by a program?"
+        )
+    return feed
 
 
 def _feeds_answered(path: Path, ledger: Ledger) -> set[str]:

@@ -38,6 +38,8 @@ def purge_in(home: Path, environ: Mapping[str, str], batch_id: str, why: str | N
         targets = [row["target"] for row in ledger.batches() if row["batch_id"] == batch_id]
         if not targets:
             raise NotPossible(f"{batch_id}: no such batch")
+        if not (home / "batches" / batch_id / "source").exists():
+            return f"{batch_id}: its source rows are gone already: there is nothing to remove"
         purge(home, ledger, targets[0], batch_id, user_name(), why)
     finally:
         ledger.close()

@@ -1,0 +1,24 @@
+"""What is asked for a second time, or in another home: files of unknown rejects, batches that are purged."""
+
+PAYMENTS = "payment_id,patient_id,amount,paid_on\n"
+
+
+def test_a_file_whose_reject_ids_are_unknown_says_so(home, chartferry):
+    """CLI-CMD-05: it has no name of a feed, and answers nothing that was set aside here."""
+    (home / "inbox" / "corrected.csv").write_text(
+        "_reject_id,_reasons," + PAYMENTS + "0123456789abcdef,,k1,p1,1,2026\n"
+    )
+    code, said, _ = chartferry("import")
+    assert code == 4
+    assert "corrected.csv: its _reject_id are those of no reject in this ledger" in said
+    assert (home / "inbox" / "corrected.csv").exists()
+
+
+def test_a_batch_that_was_purged_is_not_purged_again(home, asked, chartferry):
+    """CLI-CMD-16: and no second decision is put on record."""
+    (home / "inbox" / "payments.csv").write_text(PAYMENTS + "k1,p1,1.00,2026-01-01\n")
+    [batch] = asked("import")["batches"]
+    assert "its source rows are removed" in chartferry("purge", batch["batch_id"])[1]
+    code, said, _ = chartferry("purge", batch["batch_id"])
+    assert (code, "its source rows are gone already" in said) == (0, True)
+    assert chartferry("status", batch["batch_id"])[1].count("decision: ") == 1
