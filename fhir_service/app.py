@@ -14,7 +14,7 @@ from typing import Any
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route, Router
+from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fhir_service.audit import Touch, touch
@@ -24,6 +24,7 @@ from fhir_service.capability import capability_statement, smart_configuration
 from fhir_service.chart import routes as chart
 from fhir_service.exchange import (
     Handler,
+    Paths,
     caller_of,
     json_response,
     null_body,
@@ -32,7 +33,7 @@ from fhir_service.exchange import (
     read_body,
     route,
 )
-from fhir_service.interactions import batch, create, history, search, update, validate
+from fhir_service.interactions import batch, create, history, plain, search, update, validate
 from fhir_service.interactions.create import Created
 from fhir_service.interactions.read import read
 from fhir_service.interface.datatypes import dump_json
@@ -54,8 +55,9 @@ def create_app(service: Service, further: Sequence[BaseRoute] = ()) -> ASGIApp:
         routes += _resource_routes(service, resource)
     if not service.settings.interface_only:
         routes += [route("/", POST=_batch(service)), route("/metrics", GET=_metrics(service))]
-    router = Router(routes, redirect_slashes=False, default=_UnknownPath())
-    return Surroundings(router, service, open_paths=(f"{chart.CHART}/", *([DOOR] if further else [])))
+    return Surroundings(
+        Paths(routes, _UnknownPath()), service, open_paths=(f"{chart.CHART}/", *([DOOR] if further else []))
+    )
 
 
 def _resource_routes(service: Service, resource: Resource) -> list[BaseRoute]:
@@ -67,20 +69,20 @@ def _resource_routes(service: Service, resource: Resource) -> list[BaseRoute]:
         "search": _search,
     }
     handlers = {name: makers[name](service, resource) for name in resource.interactions}
-    plain: list[BaseRoute] = [
+    always: list[BaseRoute] = [
         route(f"/{resource.name}", GET=handlers.get("search"), POST=handlers.get("create")),
         route(f"/{resource.name}/_search", POST=handlers.get("search")),
         route(f"/{resource.name}/{{id}}", GET=handlers.get("read"), PUT=handlers.get("update")),
     ]
     if "create" not in resource.interactions:
-        return plain
+        return always
     if service.settings.interface_only:
-        return [Route(f"/{resource.name}/$validate", _UnknownPath()), *plain]
+        return [Route(f"/{resource.name}/$validate", _UnknownPath()), *always]
     return [
         route(f"/{resource.name}/$validate", POST=_validate(service, resource)),
         route(f"/{resource.name}/_history", GET=_history(service, resource, "s")),
         route(f"/{resource.name}/{{id}}/_history", GET=_history(service, resource, "r")),
-        *plain,
+        *always,
     ]
 
 
@@ -104,7 +106,9 @@ def _create(service: Service, resource: Resource) -> Handler:
         raw = await read_body(request, service.settings.max_body)
         asked = request.headers.get("if-none-exist") if additions else None
         condition = create.condition(asked)
-        model = create.parse(resource, parse_body(raw), service.site, additions)
+        model = plain.create(resource, raw, service.site) if additions else None
+        if model is None:
+            model = create.parse(resource, parse_body(raw), service.site, additions)
         entry = create.Create(resource, model, caller.client, service.site, len(raw), condition)
         touched.patients = entry.patients
         made: Created = await _written(service, entry)
@@ -243,9 +247,9 @@ def _touches(requests: list[batch.Request], results: list[Any]) -> list[Touch]:
 
 
 def _understood(service: Service, raw: bytes, caller: Caller) -> list[batch.Request]:
-    plain = batch.understand_plain(raw, caller, service.site)
-    if plain is not None:
-        return plain
+    understood = batch.understand_plain(raw, caller, service.site)
+    if understood is not None:
+        return understood
     entries = batch.entries(parse_body(raw))
     size = len(raw) // max(len(entries), 1)
     return [batch.understand(entry, caller, service.site, size) for entry in entries]

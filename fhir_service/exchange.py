@@ -1,14 +1,14 @@
 """Requests and answers: a path's handlers by method, bodies and queries that come in, the answers that go out."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 from urllib.parse import parse_qsl, unquote_to_bytes
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
+from starlette.routing import BaseRoute, Route, Router
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fhir_service.auth import Caller
 from fhir_service.interface.datatypes import Malformed, parse_json
@@ -40,6 +40,20 @@ class _ByMethod:
             raise FhirError(NOT_SUPPORTED, headers={"allow": ", ".join(sorted(self._handlers))})
         response = await handler(Request(scope, receive))
         await response(scope, receive, send)
+
+
+class Paths(Router):
+    """Routes. A path without parameters is found at once; where there is none such, routes are tried one by one."""
+
+    def __init__(self, routes: Sequence[BaseRoute], default: ASGIApp) -> None:
+        super().__init__(routes, redirect_slashes=False, default=default)
+        self._fixed = {
+            found.path: found.app for found in routes if isinstance(found, Route) and not found.param_convertors
+        }
+
+    async def app(self, scope: Scope, receive: Receive, send: Send) -> None:
+        found = self._fixed.get(scope["path"], super().app)
+        await found(scope, receive, send)
 
 
 def caller_of(request: Request) -> Caller:

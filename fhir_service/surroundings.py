@@ -1,6 +1,5 @@
 """What stands around every request: correlation id, authentication, rate, errors, audit, metrics and the log."""
 
-import json
 import logging
 import re
 import time
@@ -127,7 +126,7 @@ class Surroundings:
                 "client": _client(scope),
                 "correlation": answer.correlation,
             }
-            access.info(json.dumps(record))
+            access.info(dump_json(record).decode())
 
 
 def _client(scope: Scope) -> str | None:

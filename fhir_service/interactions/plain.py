@@ -1,6 +1,7 @@
-"""Batches that hold nothing but plain creates, as imports send them: read and checked in one pass.
+"""Plain creates, single ones and batches that hold nothing else, as imports send them: read and checked in one pass.
 
-Any other batch is read by `batch.py`, entry by entry; so is one of these with a fault, which says what is wrong.
+Any other body is read by `create.py`, any other batch by `batch.py`, entry by entry; so is one of these with a fault,
+which says what is wrong.
 """
 
 from typing import Any, Literal, NamedTuple, Union
@@ -49,6 +50,13 @@ class _Batch(msgspec.Struct, forbid_unknown_fields=True, gc=False):
 
 
 _READER = Reader(_Batch)
+_READERS = {name: Reader(body) for name, body in _BODIES.items()}
+
+
+def create(resource: Resource, raw: bytes, site: Site) -> Any | None:
+    """The body of such a create; None for any other."""
+    model = _READERS[resource.name].read(raw)
+    return None if model is None or _breaks_a_rule(resource.name, model, site) else model
 
 
 def creates(raw: bytes, site: Site) -> list[PlainCreate] | None:
@@ -61,8 +69,14 @@ def creates(raw: bytes, site: Site) -> list[PlainCreate] | None:
         name, model = entry.request.url, entry.resource
         if type(model) is not _BODIES.get(name):
             return None
-        for rule in _RULES[name]:
-            for _ in rule.function(model, site):
-                return None
+        if _breaks_a_rule(name, model, site):
+            return None
         found.append(PlainCreate(RESOURCES[name], model, entry.request.ifNoneExist))
     return found
+
+
+def _breaks_a_rule(name: str, model: Any, site: Site) -> bool:
+    for rule in _RULES[name]:
+        for _ in rule.function(model, site):
+            return True
+    return False

@@ -216,6 +216,16 @@ def test_items_within_items_are_read_to_some_depth_and_then_left_to_the_model() 
     assert taken == [True, True, True, False, False]
 
 
+def test_what_structs_do_not_take_so_deep_down_is_absent_there() -> None:
+    """QR-ITEM-01: rules and storing look for items under the answers that stand deepest."""
+    item: dict[str, Any] = {"linkId": "q", "answer": [{"valueString": "x"}]}
+    for link_id in ("b", "a"):
+        item = {"linkId": link_id, "item": [item]}
+    body = json.dumps(RESPONSE | {"item": [item]}).encode()
+    read = READERS["QuestionnaireResponse"].read(body)
+    assert [entry.linkId for _, entry in read.placed] == ["a", "b", "q"]  # type: ignore[union-attr]
+
+
 def test_properties_of_the_models_are_those_of_the_structs() -> None:
     """What rules ask of a body, they may ask of either."""
     read = READERS["QuestionnaireResponse"].read(json.dumps(RESPONSE).encode())
@@ -261,6 +271,14 @@ def test_a_batch_of_plain_creates_is_read_at_once() -> None:
 def test_any_other_batch_is_looked_at_entry_by_entry(raw: bytes) -> None:
     """EXTRA-BATCH-01."""
     assert plain.creates(raw, SITE) is None
+
+
+def test_a_single_create_is_read_at_once_where_it_is_plain() -> None:
+    """COMMON-35, COMMON-45."""
+    read = plain.create(RESOURCES["Task"], json.dumps(TASK).encode(), SITE)
+    assert read.description == TASK["description"]  # type: ignore[union-attr]
+    for odd in (TASK | {"other": 1}, TASK | {"extension": [{"url": "http://other", "valueString": "x"}]}, PAYMENT):
+        assert plain.create(RESOURCES["Task"], json.dumps(odd).encode(), SITE) is None
 
 
 def test_a_client_without_the_right_is_told_so_of_each_entry() -> None:
