@@ -19,7 +19,7 @@ from pipelines.orchestration.instance import INSECURE
 
 
 @click.command("import", short_help="Imports exports (default: the inbox) and publishes the tables.")
-@click.argument("paths", type=click.Path(path_type=Path), nargs=-1)
+@click.argument("paths", type=click.Path(path_type=Path, readable=False), nargs=-1)
 @click.option("--dry-run", is_flag=True, help="Apply every rule, send nothing but reads, keep nothing.")
 @click.option("--strict", is_flag=True, help="Decided rules reject too, at a target that is not a service of ours.")
 @click.option("--again", metavar="BATCH", help="Load a batch anew that was taken back, or what is gone of it.")
@@ -65,7 +65,7 @@ def import_(
 
 
 @click.command(short_help="Tells what an import would do, on a copy of the store.")
-@click.argument("paths", type=click.Path(path_type=Path), nargs=-1)
+@click.argument("paths", type=click.Path(path_type=Path, readable=False), nargs=-1)
 @click.option("--reference", type=click.Path(path_type=Path, exists=True), help="Reference data for a new store.")
 @click.option("--store", help="A service's store to copy instead of the home's: a DuckDB file, or a database's URL.")
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Where the report goes.")

@@ -5,6 +5,7 @@ import os
 
 import pytest
 
+from pipelines import receive
 from pipelines.batch import shown
 from pipelines.feeds.catalog import load_feeds
 from pipelines.session import find_files
@@ -151,3 +152,21 @@ def test_a_copy_that_was_changed_in_its_batch_is_not_loaded_and_the_file_itself_
     assert chartferry("import")[0] == 0
     assert [body["amount"]["value"] for body in target.of("PaymentNotice")] == [1.0]
     assert chartferry("verify")[0] == 0
+
+
+def test_a_file_named_that_may_not_be_read_fails_alone(home, chartferry, tmp_path, monkeypatch):
+    """The other files that are named go on."""
+    for name in ("payments-1.csv", "payments-2.csv"):
+        (tmp_path / name).write_text(f"payment_id,patient_id,amount,paid_on\n{name},p1,1.00,2026-01-01\n")
+    may, copy = os.access, receive._copy
+
+    def copied(path, to):
+        if path.name == "payments-1.csv":
+            raise PermissionError(13, "Permission denied")
+        return copy(path, to)
+
+    monkeypatch.setattr(os, "access", lambda path, mode, **more: "payments-1" not in str(path) and may(path, mode))
+    monkeypatch.setattr(receive, "_copy", copied)
+    code, said, _ = chartferry("import", tmp_path / "payments-1.csv", tmp_path / "payments-2.csv")
+    assert (code, "payments-1.csv: cannot be taken in: Permission denied" in said) == (4, True)
+    assert " finished " in said
