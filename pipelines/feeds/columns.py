@@ -148,7 +148,7 @@ def amount(text: str, numbers: Numbers = PLAIN) -> object:
     if plain is None or len(plain) > LONGEST_AMOUNT:
         return Fault("FEED-FILE-09", _no_amount(numbers))
     if numbers.could_be_thousands(plain):
-        return Fault("FEED-FILE-09", _UNCLEAR)
+        return UNCLEAR
     value = Decimal(plain)
     cents = value.quantize(CENT)
     return f"{cents if cents == value else value:f}"
@@ -161,10 +161,12 @@ def _no_amount(numbers: Numbers) -> str:
     return f"no amount as the feed file says they are written ({numbers.example}{signs})"
 
 
-_UNCLEAR = (
+UNCLEAR = Fault(
+    "FEED-FILE-09",
     "an amount with three digits behind its sign could be a thousand times as much (1.500 or 1,500); "
-    "write two, or say in the feed file how thousands are written"
+    "write two, or say in the feed file how thousands are written",
 )
+"""Of an amount that could mean two."""
 
 
 def number(text: str, numbers: Numbers = PLAIN) -> object:

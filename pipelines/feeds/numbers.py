@@ -48,7 +48,7 @@ class Numbers:
         value = Decimal(plain) if plain and len(plain) <= _LONGEST else None
         if value is None or abs(value.adjusted()) >= _LONGEST:
             return text
-        return self.written(_EXACT.multiply(value, scale))
+        return self.written(_short(_EXACT.multiply(value, scale)))
 
     def written(self, value: Decimal) -> str:
         """A number as the export would write it, without thousands."""
@@ -93,8 +93,15 @@ class Numbers:
         return re.compile(rf"(?P<sign>[+-]?){self._digits}(?P<exponent>[eE][+-]?\d{{1,3}})?", re.ASCII)
 
 
+def _short(value: Decimal) -> Decimal:
+    """With two decimals where those behind them are zeros: `12.340`, of `1234.0` cents, is no thousands."""
+    short = value.quantize(_CENT, context=_EXACT)
+    return short if short == value and value.as_tuple().exponent < short.as_tuple().exponent else value
+
+
 _SIMPLE = re.compile(r"\d{1,9}\.\d\d", re.ASCII)
 _THREE_DECIMALS = re.compile(r"-?[1-9]\d{0,2}\.\d\d0", re.ASCII)
 _LONGEST = 60
+_CENT = Decimal("0.01")
 _EXACT = Context(prec=1000)
 PLAIN = Numbers()

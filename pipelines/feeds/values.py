@@ -1,13 +1,14 @@
 """What a feed file's value says, row by row: texts, lists of them, or faults. Each distinct text is done once."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pipelines.feeds.columns import Fault
+from pipelines.feeds.columns import UNCLEAR, Fault
 from pipelines.feeds.numbers import Numbers
 from pipelines.feeds.rows import Cells, Rows, absent, array, single
 from pipelines.feeds.schema import Crosswalk, Test, Value
@@ -38,8 +39,7 @@ def _finished(value: Value, cells: Cells, means: Means) -> Cells:
         table = means.crosswalks[value.crosswalk]
         cells = each_distinct(cells, lambda text: table.get(composed(text.strip()), missing))
     if value.scale is not None:
-        scale = value.scale
-        cells = each_distinct(cells, lambda text: means.numbers.scaled(text, scale))
+        cells = each_distinct(cells, partial(_scaled, value.scale, means.numbers))
     if value.before:
         cells = each_distinct(cells, lambda text: value.before + text)
     return cells
@@ -48,6 +48,11 @@ def _finished(value: Value, cells: Cells, means: Means) -> Cells:
 def _translated(value: Value, text: str) -> str | None:
     """By the feed's values; an empty translation is no value."""
     return value.values.get(composed(text.strip()), text if value.otherwise is None else value.otherwise) or None
+
+
+def _scaled(scale: Decimal, numbers: Numbers, text: str) -> object:
+    plain = numbers.amount(text)
+    return UNCLEAR if plain and numbers.could_be_thousands(plain) else numbers.scaled(text, scale)
 
 
 def _only(cells: Cells, wanted: NDArray[np.bool_]) -> Cells:

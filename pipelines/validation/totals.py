@@ -4,12 +4,13 @@ import codecs
 from decimal import Decimal
 
 from fhir_service.interface.datatypes import Malformed, parse_json
-from pipelines.batch import Received
+from pipelines.batch import Received, shown
 from pipelines.feeds.catalog import CONTROL, Feed
 from pipelines.validation.outcome import Validated
 
 REASONS_TOLD = 5
 MOST_DIGITS = 25
+TOTALS = ("rows", "amount")
 
 
 def control_mismatch(received: Received, found: Validated) -> str | None:
@@ -19,9 +20,12 @@ def control_mismatch(received: Received, found: Validated) -> str | None:
         return None
     try:
         totals = parse_json(control.read_bytes().removeprefix(codecs.BOM_UTF8))
+        unknown = [name for name in totals if name not in TOTALS]
         rows, amount = _total(totals.get("rows")), _total(totals.get("amount"))
     except (Malformed, AttributeError, TypeError, ArithmeticError, ValueError):
-        rows = amount = None
+        rows, amount, unknown = None, None, []
+    if unknown:
+        return f"{control.name} says {shown(unknown[0])}, which is no total: rows and amount are"
     if rows is None and amount is None:
         return f'{control.name} is no JSON object of the form {{"rows": 1, "amount": "0.00"}}'
     if rows is not None and rows != found.rows:

@@ -233,6 +233,10 @@ def test_the_content_hash_is_that_of_the_record_and_not_of_clock_target_or_file(
         ('{"rows": 2, "amount": "3.50"}', None),
         ('{"rows": 3}', "payments.csv.control.json says 3 rows, the file has 2"),
         ('{"amount": "3.49"}', "payments.csv.control.json says an amount of 3.49, the file has 3.50"),
+        (
+            '{"rows": 2, "amuont": "9.99"}',
+            "payments.csv.control.json says amuont, which is no total: rows and amount are",
+        ),
         ("[]", 'payments.csv.control.json is no JSON object of the form {"rows": 1, "amount": "0.00"}'),
     ],
 )
@@ -260,6 +264,26 @@ paid_on = "paid_on"
     found = validated(HEADER + "a,p1,1.00,2024-01-01,\nb,p1,x,2024-01-01,\n", tmp_path, toml=toml)
     sentence = "1 of 2 records are rejected, the feed till allows 0; most often for FEED-FILE-09 (1)"
     assert found.stop == (sentence if stops else None)
+
+
+def test_cents_with_three_digits_behind_their_sign_could_be_a_thousand_times_as_much(tmp_path: Path) -> None:
+    """FEED-FILE-09: a scale makes no amount of what is none; what it makes itself is clear."""
+    toml = """
+name = "till"
+kind = "payments"
+files = ["*.csv"]
+[columns]
+payment_id = "payment_id"
+patient_id = "patient_id"
+amount = { column = "amount", scale = 0.01 }
+paid_on = "paid_on"
+"""
+    text = HEADER + "".join(
+        f"{n},p1,{cents},2024-01-01,\n" for n, cents in enumerate(("1.500", "1234.0", "500", "1500"))
+    )
+    found = validated(text, tmp_path, toml=toml)
+    assert [row["line"] for row in rows(found, "rejects")] == [2]
+    assert [row["amount_cents"] for row in rows(found, "accepted")] == [1234, 500, 1500]
 
 
 def test_a_decided_rule_only_warns_towards_a_target_that_is_not_ours(tmp_path: Path) -> None:

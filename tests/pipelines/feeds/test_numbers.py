@@ -82,6 +82,7 @@ def test_what_is_written_with_separators_is_read_back(cents: int, numbers: Numbe
 def test_a_scaled_number_stays_in_the_form_of_its_feed() -> None:
     """FEED-FILE-08."""
     assert GERMAN.scaled("1.250", Decimal("0.01")) == "12,50"
+    assert GERMAN.scaled("1234,0", Decimal("0.01")) == "12,34"
     assert GERMAN.scaled("no number", Decimal("0.01")) == "no number"
     assert number("1.234,5", GERMAN) == "1234.5"
     assert isinstance(number("(5)", GERMAN), Fault)
