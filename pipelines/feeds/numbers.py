@@ -95,8 +95,9 @@ class Numbers:
 
 def _short(value: Decimal) -> Decimal:
     """With two decimals where those behind them are zeros: `12.340`, of `1234.0` cents, is no thousands."""
+    _, _, decimals = f"{value:f}".partition(".")
     short = value.quantize(_CENT, context=_EXACT)
-    return short if short == value and value.as_tuple().exponent < short.as_tuple().exponent else value
+    return short if len(decimals) > 2 and short == value else value
 
 
 _SIMPLE = re.compile(r"\d{1,9}\.\d\d", re.ASCII)
