@@ -2,15 +2,17 @@
 
 import codecs
 from decimal import Decimal
+from difflib import get_close_matches
 
 from fhir_service.interface.datatypes import Malformed, parse_json
-from pipelines.batch import Received, shown
+from pipelines.batch import Received
 from pipelines.feeds.catalog import CONTROL, Feed
 from pipelines.validation.outcome import Validated
 
 REASONS_TOLD = 5
 MOST_DIGITS = 25
-TOTALS = ("rows", "amount")
+CLOSE = 0.7
+TOTALS = {"rows", "amount"}
 
 
 def control_mismatch(received: Received, found: Validated) -> str | None:
@@ -20,19 +22,25 @@ def control_mismatch(received: Received, found: Validated) -> str | None:
         return None
     try:
         totals = parse_json(control.read_bytes().removeprefix(codecs.BOM_UTF8))
-        unknown = [name for name in totals if name not in TOTALS]
+        meant = next(filter(None, map(_meant, totals.keys() - TOTALS)), None)
         rows, amount = _total(totals.get("rows")), _total(totals.get("amount"))
     except (Malformed, AttributeError, TypeError, ArithmeticError, ValueError):
-        rows, amount, unknown = None, None, []
-    if unknown:
-        return f"{control.name} says {shown(unknown[0])}, which is no total: rows and amount are"
+        rows = amount = meant = None
     if rows is None and amount is None:
         return f'{control.name} is no JSON object of the form {{"rows": 1, "amount": "0.00"}}'
+    if meant:
+        return f"{control.name} has a total under another name: {meant} is meant"
     if rows is not None and rows != found.rows:
         return f"{control.name} says {rows.normalize():f} rows, the file has {found.rows}"
     if amount is not None and amount * 100 != found.amount_received:
         return f"{control.name} says an amount of {amount}, the file has {Decimal(found.amount_received).scaleb(-2)}"
     return None
+
+
+def _meant(name: str) -> str | None:
+    """The total that another name was to be (`Rows`, `amuont`, `amount_usd`); None of what says something else."""
+    close = get_close_matches(name.lower(), TOTALS, 1, CLOSE)
+    return close[0] if close else next((total for total in TOTALS if total in name.lower()), None)
 
 
 def _total(said: object) -> Decimal | None:

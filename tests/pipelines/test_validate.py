@@ -235,7 +235,7 @@ def test_the_content_hash_is_that_of_the_record_and_not_of_clock_target_or_file(
         ('{"amount": "3.49"}', "payments.csv.control.json says an amount of 3.49, the file has 3.50"),
         (
             '{"rows": 2, "amuont": "9.99"}',
-            "payments.csv.control.json says amuont, which is no total: rows and amount are",
+            "payments.csv.control.json has a total under another name: amount is meant",
         ),
         ("[]", 'payments.csv.control.json is no JSON object of the form {"rows": 1, "amount": "0.00"}'),
     ],
