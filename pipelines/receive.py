@@ -25,7 +25,9 @@ def receive(path: Path, feed: Feed, home: Path, now: datetime | None = None) -> 
     now, name = now or datetime.now(UTC), shown(path.name)
     moving = path.resolve().parent == (home / "inbox").resolve()
     if moving and not os.access(path.parent, os.W_OK):
-        raise Unreadable(f"{name}: cannot be moved out of the inbox: this user may not write there")
+        raise Unreadable(
+            f"{name}: cannot be moved out of the inbox: let this user write there, or name a copy elsewhere"
+        )
     batches = home / "batches"
     batches.mkdir(mode=0o700, parents=True, exist_ok=True)
     incoming = batches / f".incoming-{uuid4().hex}"

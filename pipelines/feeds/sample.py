@@ -12,6 +12,7 @@ from fhir_service.interface.site import Site
 from fhir_service.interface.vocabulary import Needs, check
 from pipelines.feeds.catalog import Feed
 from pipelines.feeds.mapping import Mapper
+from pipelines.feeds.origins import Origins
 from pipelines.feeds.reading import Chunk, Reader
 from pipelines.feeds.record import Around
 
@@ -72,10 +73,13 @@ def _broken(feed: Feed, values: dict[str, Any]) -> Iterator[str]:
         return
     row = {column.name: None for column in feed.kind.columns} | values
     built = feed.kind.build(values[feed.kind.key], [row], Around(Site(), None, "2000-01-01"))
-    yield from (f"problem in {found.column}: {found.fault.message}" for found in built.faults)
+    origins = Origins(feed.file, feed.kind)
+    for found in built.faults:
+        yield f"problem in {origins.labels.get(found.column) or found.column}: {found.fault.message}"
     if not built.faults:
-        problems = check(RESOURCES[feed.resource], built.body, Site(), needs=OF_ITSELF).problems
-        yield from (f"problem in {problem.expression}: {problem.message or problem.text}" for problem in problems)
+        for problem in check(RESOURCES[feed.resource], built.body, Site(), needs=OF_ITSELF).problems:
+            place = origins.of(problem.expression) or problem.expression
+            yield f"problem in {place}: {problem.message or problem.text}"
 
 
 def _shown(cell: Any) -> str:
