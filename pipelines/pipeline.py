@@ -98,18 +98,7 @@ def begin(
         raise NotPossible(
             f"{batch_id}: {what} was loaded before, and the ledger does not know that: chartferry verify --adopt"
         )
-    known = session.ledger.batch(target, batch_id)
-    if known is None:
-        session.ledger.start_batch(
-            target,
-            batch_id,
-            feed=feed.name,
-            source=feed.source,
-            resource_type=feed.resource,
-            file_name=received.file_name,
-            file_sha256=received.sha256,
-        )
-    before = known["state"] if known else None
+    before = _state_before(session, received, feed)
     if before == "running" and not whole and was_retried(session, batch_id):
         before, only = "finished", lines_left(session, batch_id) if only is None else only
     if session.remap:
@@ -128,6 +117,22 @@ def begin(
     run = Run(received, feed, number, folder, before, time.monotonic(), started_at, only)
     write_manifest(session, run, _result(run, Validated(folder), {}, None, "running"), None)
     return run
+
+
+def _state_before(session: Session, received: Received, feed: Feed) -> str | None:
+    """The state of the batch; None of one that is noted only now."""
+    known = session.ledger.batch(session.target, received.batch_id)
+    if known is None:
+        session.ledger.start_batch(
+            session.target,
+            received.batch_id,
+            feed=feed.name,
+            source=feed.source,
+            resource_type=feed.resource,
+            file_name=received.file_name,
+            file_sha256=received.sha256,
+        )
+    return known["state"] if known else None
 
 
 def _run_folder(batch: Path, number: int) -> Path:

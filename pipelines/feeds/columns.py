@@ -12,7 +12,7 @@ from functools import lru_cache, partial
 from typing import Literal
 
 from fhir_service.interface.datatypes import CONTROLS, ID_PATTERN, instant_text, normal_time, parse_date
-from pipelines.feeds.numbers import PLAIN, Numbers
+from pipelines.feeds.numbers import CENT, PLAIN, Numbers
 from pipelines.feeds.texts import composed
 
 Ambiguous = Literal["reject", "earlier", "later"]
@@ -72,7 +72,6 @@ _UNSEEN = " \t\n\r\v\f\u00a0\u00ad\u200b\u200e\u200f\u2028\u2029\u202f\u2060\u30
 _PLAIN_KEY = re.compile(r"[A-Za-z0-9_-]{1,200}")
 _MADE_A_NUMBER = re.compile(r"[0-9]+\.0|[0-9](?:\.[0-9]+)?E\+[0-9]+")
 _IN_CENTS = re.compile(r"(?:0|[1-9][0-9]{0,8})\.[0-9]{2}")
-CENT = Decimal("0.01")
 LONGEST_AMOUNT = 25  # characters: within what decimals compute exactly
 LONGEST_NUMBER = 100
 

@@ -96,13 +96,13 @@ class Numbers:
 def _short(value: Decimal) -> Decimal:
     """With two decimals where those behind them are zeros: `12.340`, of `1234.0` cents, is no thousands."""
     _, _, decimals = f"{value:f}".partition(".")
-    short = value.quantize(_CENT, context=_EXACT)
+    short = value.quantize(CENT, context=_EXACT)
     return short if len(decimals) > 2 and short == value else value
 
 
 _SIMPLE = re.compile(r"\d{1,9}\.\d\d", re.ASCII)
 _THREE_DECIMALS = re.compile(r"-?[1-9]\d{0,2}\.\d\d0", re.ASCII)
 _LONGEST = 60
-_CENT = Decimal("0.01")
+CENT = Decimal("0.01")
 _EXACT = Context(prec=1000)
 PLAIN = Numbers()
