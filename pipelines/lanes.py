@@ -19,8 +19,8 @@ from pipelines.sending import TOO_LARGE, Posted, Result, Row, dated
 from pipelines.settling import BY_ITSELF
 
 ROWS_AHEAD = 2_000
-SPARE = 4
-"""How many rows are intended before a request is free for them, so that none waits for a commit.
+SPARE = 8
+"""How many rows are intended before a request is free for them, so that none waits for a commit, and several share one.
 
 After a kill they are in doubt, as those under way are: there is none where a person would have to settle that.
 """
@@ -172,8 +172,8 @@ class _Lanes:
             self.reading = self.keeping.submit(_some, self.rows, ROWS_AHEAD - self.ahead)
 
     def _write(self) -> None:
-        """Has the next rows intended, and what came of others written down."""
-        if self.writing or self.failed:
+        """Has the next rows intended, and what came of others written down, some at a time."""
+        if self.writing or self.failed or (self._may_begin() and len(self.intended) > self.spare // 2):
             return
         rows = self._next_rows()
         if rows or self.done:

@@ -150,6 +150,17 @@ def test_no_row_that_is_intended_waits_for_the_commit_of_others() -> None:
     assert sorted(book.intended) == sorted(target.sent) == sorted(book.came)
 
 
+def test_rows_share_their_commits() -> None:
+    """LEDGER-01: what is intended ahead is filled up when half of it is under way, not after each answer."""
+    rows = 40 * SPARE
+    book, target = Book("Task", rows), Target(MADE)
+    target.go.set()
+    assert send_by_lanes(book, None, AT_ONCE, send=target) is None  # type: ignore[arg-type]
+    assert len(book.came) == rows
+    intending = [write for write in book.writes if write]
+    assert all(len(write) >= SPARE // 2 for write in intending[:-1])
+
+
 def test_a_book_that_cannot_be_written_ends_the_sending_with_its_reason() -> None:
     """LEDGER-01: nothing more is sent, and what came meanwhile is kept for the next attempt to write it down."""
 
