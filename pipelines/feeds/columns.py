@@ -102,6 +102,10 @@ def key(text: str) -> object:
     return text or None
 
 
+NO_FLAG = Fault("FEED-FILE-09", "true or false where a key is expected; a key is a text or a number")
+"""Of a key in NDJSON."""
+
+
 def plain_text(text: str) -> object:
     return text
 

@@ -14,7 +14,7 @@ from pipelines.batch import Unreadable
 from pipelines.feeds.answers import ITEM
 from pipelines.feeds.broken import BadRow, found_in
 from pipelines.feeds.catalog import Feed
-from pipelines.feeds.columns import MISSING, Column, Conventions, Fault, amount, converter, key, labels
+from pipelines.feeds.columns import MISSING, NO_FLAG, Column, Conventions, Fault, amount, converter, key, labels
 from pipelines.feeds.crosswalks import BadCrosswalk
 from pipelines.feeds.marks import MARKS
 from pipelines.feeds.names import named_by, named_columns, source_label
@@ -120,6 +120,8 @@ class Mapper:
             cells = array(None if f is None else convert(f) for f in evaluate_lists(value, rows, self._means))
         else:
             cells = each_distinct(evaluate(value, rows, self._means), convert)
+        if column.shape == "key":
+            cells = _without_flags(cells, value, rows)
         has_faults = Fault in set(map(type, cells))
         wrong = [(row, cell) for row, cell in enumerate(cells) if type(cell) is Fault] if has_faults else []
         for row, _ in wrong:
@@ -182,6 +184,15 @@ class Mapper:
         return each_distinct(evaluate(value, rows, self._means), converter(column, self._conventions))
 
 
+def _without_flags(cells: Cells, value: Value, rows: Rows) -> Cells:
+    """Keys, those at fault that are a `true` or `false` of JSON: whoever writes one says whether there is a key."""
+    for name in named_by(value) if rows.form.places is None and not _FLAGS.isdisjoint(cells) else ():
+        found = zip(cells, rows.raw(name), strict=True)
+        cells = array(NO_FLAG if cell in _FLAGS and isinstance(raw, bool) else cell for cell, raw in found)
+    return cells
+
+
+_FLAGS = {"true", "false"}
 _COMMENT = {"text": "comment", "author_id": "comment_author_id", "time": "comment_time"}
 
 
