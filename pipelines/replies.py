@@ -12,6 +12,8 @@ from typing import Any
 import httpx
 import orjson
 
+from pipelines.batch import shown
+
 NOT_DONE = (401, 403, 413, 429)
 NOT_DONE_WORDS = {
     401: "it does not take the access token (HTTP 401)",
@@ -21,6 +23,9 @@ NOT_DONE_WORDS = {
 REFUSED = (400, 404, 405, 412, 422)
 CODE = re.compile(r"[a-z][a-z0-9-]{0,39}")
 """A code of R4: it goes where no text of a target may go."""
+LONGEST_SAID = 1_000
+"""Characters that are kept of a target's sentence."""
+MOST_ISSUES = 100
 LOCATION = re.compile(
     r"(?:(?:[^?#]*/)?[A-Z][A-Za-z]+/(?P<id>[A-Za-z0-9.-]{1,64})(?:/_history/[^/?#]+)?/?"
     r"|(?P<uuid>[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}))(?:[?#].*)?"
@@ -106,7 +111,7 @@ def first_issue(body: Any) -> dict[str, Any] | None:
 def all_issues(body: Any) -> list[dict[str, Any]]:
     """All issues of an OperationOutcome, each also with its `severity`; none for anything else."""
     issues = body.get("issue") if isinstance(body, dict) and body.get("resourceType") == "OperationOutcome" else None
-    found = [each for each in issues if isinstance(each, dict)] if isinstance(issues, list) else []
+    found = [each for each in issues[:MOST_ISSUES] if isinstance(each, dict)] if isinstance(issues, list) else []
     return [{**_issue(each), "severity": each.get("severity")} for each in found]
 
 
@@ -114,10 +119,17 @@ def _issue(said: dict[str, Any]) -> dict[str, Any]:
     code, details, expressions = said.get("code"), said.get("details"), said.get("expression")
     return {
         "code": code if isinstance(code, str) and CODE.fullmatch(code) else None,
-        "text": details.get("text") if isinstance(details, dict) else None,
-        "diagnostics": said.get("diagnostics"),
-        "expression": expressions[0] if isinstance(expressions, list) and expressions else None,
+        "text": _sentence(details.get("text") if isinstance(details, dict) else None),
+        "diagnostics": _sentence(said.get("diagnostics")),
+        "expression": _sentence(expressions[0] if isinstance(expressions, list) and expressions else None),
     }
+
+
+def _sentence(said: Any) -> str | None:
+    """A target's own words, on one line and not endless: they are kept, and the ledger takes no NUL."""
+    if not isinstance(said, str):
+        return None
+    return shown(said) if len(said) <= LONGEST_SAID else f"{shown(said[:LONGEST_SAID])} ..."
 
 
 def settled(reply: Reply) -> Reply:

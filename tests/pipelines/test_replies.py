@@ -2,7 +2,17 @@
 
 import pytest
 
-from pipelines.replies import Reply, Unknown, first_issue, replies_of, resources_of, total_of
+from pipelines.replies import (
+    LONGEST_SAID,
+    MOST_ISSUES,
+    Reply,
+    Unknown,
+    all_issues,
+    first_issue,
+    replies_of,
+    resources_of,
+    total_of,
+)
 
 
 @pytest.mark.parametrize(
@@ -97,3 +107,20 @@ def test_a_page_of_odd_entries_is_unknown(entry):
 def test_a_total_that_is_no_number_is_unknown(total):
     with pytest.raises(Unknown):
         total_of({"total": total})
+
+
+def test_a_targets_own_words_are_one_line_and_not_endless():
+    """LEDGER-11, REPORT-25: they are kept in the ledger, which takes no NUL; what is no sentence is left out."""
+    said = {"details": {"text": "a\x00b\nc"}, "diagnostics": "x" * 5_000_000, "expression": [{"a": "b"}]}
+    issue = first_issue({"resourceType": "OperationOutcome", "issue": [said]})
+    assert issue == {
+        "code": None,
+        "text": r"a\x00b\nc",
+        "diagnostics": f"{'x' * LONGEST_SAID} ...",
+        "expression": None,
+    }
+
+
+def test_a_target_that_finds_no_end_of_issues_is_cut_short():
+    issues = all_issues({"resourceType": "OperationOutcome", "issue": [{"code": "invalid"}] * 10_000})
+    assert len(issues) == MOST_ISSUES
