@@ -58,6 +58,9 @@ target = Table(
     "target", metadata, _text("target_id", primary_key=True), _text("base_url"), _text("first_seen_at", nullable=False)
 )
 
+alias = Table("alias", metadata, _text("target_id", primary_key=True), _text("known_as", nullable=False))
+"""Ids that targets show by now which the ledger knew by their addresses before, and knows so still."""
+
 batch = Table(
     "batch",
     metadata,

@@ -8,11 +8,8 @@ from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 
-from sqlalchemy import select
-
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.vocabulary import check
-from pipelines import ledger_tables as t
 from pipelines.answers import feed_of
 from pipelines.batch import Received, shown
 from pipelines.connections import Connection, connect
@@ -26,7 +23,7 @@ from pipelines.progress import Progress
 from pipelines.replies import NotDone, NotSent, Refused, TargetUnusable, Unknown
 from pipelines.report import SweepIncomplete
 from pipelines.snapshot import Snapshot
-from pipelines.spelling import known_as, spelled_alike
+from pipelines.target_names import target_of
 from pipelines.throwaway import remove_leftovers
 from pipelines.who import user_name
 
@@ -77,8 +74,7 @@ class Session:
         self.remap = False
         self.why: str | None = None
         self.behind: dict[str, tuple[str, str] | None] | None = None
-        _is_not_a_known_one_without_its_id(connection, ledger)
-        self.target = known_as(ledger, connection.id)
+        self.target = target_of(connection, ledger)
         self.other_targets = ledger.note_target(self.target, connection.base_url)
 
     def decide(self, command: str, subjects: Iterable[str], about: str | None = None) -> None:
@@ -97,22 +93,6 @@ class Session:
 
     def snapshot_for(self, feed: Feed) -> Snapshot:
         return self.snapshot if feed.resource == "QuestionnaireResponse" else Snapshot()
-
-
-def _is_not_a_known_one_without_its_id(connection: Connection, ledger: Ledger) -> None:
-    """Raises `TargetUnusable` for an address that had an id: under another name everything would go there again."""
-    if connection.capabilities.store_id is not None:
-        return
-    base_url, query = connection.base_url, select(t.target.c.target_id, t.target.c.base_url)
-    alike = spelled_alike(base_url)
-    with ledger.engine.connect() as reading_ledger:
-        known = [(str(name), str(url)) for name, url in reading_ledger.execute(query)]
-    before = next((name for name, url in known if spelled_alike(url) == alike != spelled_alike(name)), None)
-    if before is not None:
-        raise TargetUnusable(
-            f"{base_url} was {before} before and shows no id now, so it may be another target: nothing was sent. "
-            "Is /metadata still answered by the service?"
-        )
 
 
 @contextmanager

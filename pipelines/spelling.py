@@ -28,8 +28,12 @@ def spelled_alike(url: str) -> str:
 
 
 def known_as(ledger: LedgerAccess, target_id: str) -> str:
-    """What the ledger knows a target by: its id as it was spelled at first; the id itself where it is new."""
+    """What the ledger knows a target by: its id as it was spelled at first, or the address by which it was known
+    before it showed one; the id itself where it is new."""
     with ledger.engine.connect() as connection:
+        named = select(t.alias.c.known_as).where(t.alias.c.target_id == target_id)
+        if before := connection.execute(named).scalar():
+            return str(before)
         query = select(t.target.c.target_id).order_by(t.target.c.first_seen_at)
         known = list(connection.execute(query).scalars())
     if target_id in known:

@@ -38,3 +38,32 @@ def test_an_import_to_the_same_address_spelled_otherwise_sends_nothing_again(hom
     assert (first["totals"]["created"], again["totals"]["created"], again["totals"]["unchanged"]) == (1, 0, 1)
     assert again["other_targets"] == []
     assert len(target.of("PaymentNotice")) == 1
+
+
+@pytest.mark.parametrize("moved", [False, True], ids=["at its address", "that moves later"])
+def test_a_target_that_begins_to_show_an_id_is_the_one_that_it_was(home, target, asked, monkeypatch, moved):
+    """LEDGER-01: it was known by its address; under its id all of its rows would go there again."""
+    target.additions = False
+    path = home.parent / "payments.csv"
+    path.write_text(PAYMENTS)
+    asked("import", path)
+    target.additions = True
+    again = asked("import", path)
+    assert (again["totals"]["created"], again["totals"]["unchanged"], again["other_targets"]) == (0, 1, [])
+    if moved:
+        monkeypatch.setenv("FHIR_BASE_URL", target.url.replace("127.0.0.1", "localhost"))
+        again = asked("import", path)
+        assert (again["totals"]["created"], again["totals"]["unchanged"], again["other_targets"]) == (0, 1, [])
+    assert len(target.of("PaymentNotice")) == 1
+    assert asked("verify")["differences"] == []
+
+
+def test_another_store_at_an_address_is_another_target(home, target, asked):
+    """LEDGER-01: it has nothing of what was sent to the one before it."""
+    target.additions = False
+    path = home.parent / "payments.csv"
+    path.write_text(PAYMENTS)
+    asked("import", path)
+    target.additions, target.stored = True, {}
+    again = asked("import", path)
+    assert (again["totals"]["created"], again["target_id"], len(again["other_targets"])) == (1, "urn:uuid:fake", 1)
