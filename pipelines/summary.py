@@ -17,6 +17,7 @@ COUNTED = (
     " in_doubt"
 ).split()
 COLUMNS_SHOWN = 40
+LONGEST_COLUMN = 80
 ALWAYS = ("records", "accepted", "rejected", "created", "unchanged")
 LANDED = ("created", "adopted", "unchanged", "updated", "superseded", "in_doubt", "waiting")
 AMOUNTS = ("amount_received", "amount_accepted", "amount_created")
@@ -140,8 +141,13 @@ def _notes(result: Result) -> Iterable[str]:
         yield f"{name}: {result.waiting:,} rows wait for the next import"
     if result.unnamed_columns:
         more = len(result.unnamed_columns) - COLUMNS_SHOWN
-        shown = [*result.unnamed_columns[:COLUMNS_SHOWN], *([f"and {more:,} more"] if more > 0 else [])]
-        yield f"{name}: columns that the feed does not name: {', '.join(shown)}"
+        named = [*map(_column, result.unnamed_columns[:COLUMNS_SHOWN]), *([f"and {more:,} more"] if more > 0 else [])]
+        yield f"{name}: columns that the feed does not name: {', '.join(named)}"
+
+
+def _column(name: str) -> str:
+    """A column's name in a list of them: that of NDJSON may be empty, or a whole text."""
+    return f"{name[:LONGEST_COLUMN]}..." if len(name) > LONGEST_COLUMN else name or "(no name)"
 
 
 def _by_rule(counts: Mapping[str, int]) -> str:

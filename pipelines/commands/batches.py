@@ -6,7 +6,7 @@ from functools import partial
 
 import click
 
-from pipelines.commands.common import Options, at_target, no_batch, with_reason, with_target
+from pipelines.commands.common import Options, as_text, at_target, no_batch, with_reason, with_target
 from pipelines.exits import ALL_LOADED, UNREADABLE
 
 
@@ -23,7 +23,7 @@ def status(options: Options, batch: str | None, as_json: bool) -> int:
         nothing = f"{options.home}: no ledger here, so nothing was imported yet (--home names another folder)"
         click.echo(f"chartferry: {no_batch(batch) if batch else nothing}", err=True)
         return UNREADABLE
-    click.echo(json.dumps(found, indent=1) if as_json else "\n".join(status_lines(found)))
+    click.echo(json.dumps(found, indent=1) if as_json else as_text(status_lines(found)))
     return ALL_LOADED
 
 

@@ -8,6 +8,7 @@ import click
 
 from pipelines.commands.common import (
     Options,
+    as_text,
     insecure_option,
     print_answer,
     showing_progress,
@@ -94,7 +95,7 @@ def rehearse(
     except Unreadable as error:
         click.echo(f"chartferry: {error}", err=True)
         return UNREADABLE
-    click.echo(done.path.read_text(encoding="utf-8") if as_json else "\n".join(done.lines()), nl=not as_json)
+    click.echo(done.path.read_text(encoding="utf-8") if as_json else as_text(done.lines()), nl=not as_json)
     return done.exit_code
 
 

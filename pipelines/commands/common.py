@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 
+from pipelines.batch import shown
 from pipelines.progress import Progress, progress_on
 
 if TYPE_CHECKING:
@@ -59,9 +60,14 @@ def showing_progress() -> Iterator[Progress]:
         progress.close()
 
 
+def as_text(lines: Iterable[str]) -> str:
+    """Lines for a terminal, which obeys control characters: names of a file's columns may hold some."""
+    return "\n".join(map(shown, lines))
+
+
 def print_answer(answer: Answer, as_json: bool) -> int:
     """Prints what a command found or did; gives its exit code."""
-    click.echo(json.dumps(answer.as_json(), indent=1) if as_json else "\n".join(answer.lines()))
+    click.echo(json.dumps(answer.as_json(), indent=1) if as_json else as_text(answer.lines()))
     return answer.exit_code
 
 
@@ -80,7 +86,7 @@ def at_target(
     if as_json:
         click.echo(json.dumps({"target": label, **done.as_json()}, indent=1))
     else:
-        click.echo("\n".join([f"target: {label}", *done.lines()]))
+        click.echo(as_text([f"target: {label}", *done.lines()]))
     return done.exit_code
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from pipelines.commands.common import Options
+from pipelines.commands.common import Options, as_text
 from pipelines.exits import ALL_LOADED, UNREADABLE
 from pipelines.feeds.catalog import Feed, FeedError
 
@@ -37,6 +37,8 @@ def feeds_check(options: Options, files: tuple[Path, ...], sample: Path | None, 
         except FeedError as error:
             for line in error.all:
                 click.echo(f"chartferry: {line}", err=True)
+            if file.suffix != ".toml":
+                click.echo(f"chartferry: {file.name}: to try a feed with an export, name it by --sample", err=True)
             code = UNREADABLE
     for feed in found:
         click.echo("\n".join(feed_lines(feed)))
@@ -53,7 +55,7 @@ def _show_sample(feed: Feed, sample: Path, rows: int) -> int:
 
     try:
         for line in sample_lines(feed, sample, rows):
-            click.echo(line)
+            click.echo(as_text([line]))
     except Unreadable as error:
         click.echo(f"chartferry: {error}", err=True)
         return UNREADABLE

@@ -6,7 +6,15 @@ from pathlib import Path
 
 import click
 
-from pipelines.commands.common import Options, no_such_batch, print_answer, showing_progress, with_reason, with_target
+from pipelines.commands.common import (
+    Options,
+    as_text,
+    no_such_batch,
+    print_answer,
+    showing_progress,
+    with_reason,
+    with_target,
+)
 from pipelines.exits import ALL_LOADED, UNREADABLE
 
 
@@ -27,7 +35,7 @@ def rejects_export(options: Options, batch: str | None, out: Path | None, insecu
     if no_such_batch(options, batch):
         return UNREADABLE
     done = export_home(options.home, os.environ, options.feeds, insecure, batch, out)
-    click.echo(json.dumps(done.as_json(), indent=1) if as_json else "\n".join(done.lines()))
+    click.echo(json.dumps(done.as_json(), indent=1) if as_json else as_text(done.lines()))
     return UNREADABLE if done.left else ALL_LOADED
 
 

@@ -170,3 +170,34 @@ def test_a_file_named_that_may_not_be_read_fails_alone(home, chartferry, tmp_pat
     code, said, _ = chartferry("import", tmp_path / "payments-1.csv", tmp_path / "payments-2.csv")
     assert (code, "payments-1.csv: cannot be taken in: Permission denied" in said) == (4, True)
     assert " finished " in said
+
+
+def test_names_of_columns_are_told_without_what_a_terminal_obeys(chartferry, home, target):
+    """CLI-IMPORT-01: nor are they endless, and one that is empty is told as that."""
+    row = {"payment_id": "1", "patient_id": "p1", "amount": 1, "paid_on": "2026-01-01"}
+    odd = {"": 1, "\x1b[31mred\x00": 2, "x" * 1000: 3}
+    (home / "inbox" / "payments.ndjson").write_text(json.dumps(row | odd))
+    code, out, _ = chartferry("import")
+    [line] = [line for line in out.splitlines() if "columns that the feed does not name" in line]
+    assert code == 0
+    assert line.endswith(rf"name: (no name), \x1b[31mred\x00, {'x' * 80}...")
+
+
+def test_a_sample_is_shown_without_what_a_terminal_obeys(chartferry, tmp_path):
+    """CLI-CMD-14"""
+    sample = tmp_path / "tasks.ndjson"
+    sample.write_text(
+        json.dumps({"task_id": "1", "patient_id": "p1", "description": "a\x1b[2Jb", "status": "requested"})
+    )
+    _, out, _ = chartferry("feeds", "check", "--sample", sample)
+    assert "a\\x1b[2Jb" in out
+    assert "\x1b" not in out
+
+
+def test_an_export_that_is_taken_for_a_feed_file_is_said(chartferry, tmp_path):
+    """CLI-CMD-14"""
+    export = tmp_path / "payments.csv"
+    export.write_text(rows(1))
+    code, _, err = chartferry("feeds", "check", export)
+    assert code == 4
+    assert err.splitlines()[-1] == "chartferry: payments.csv: to try a feed with an export, name it by --sample"
