@@ -186,6 +186,8 @@ def _no_export(path: Path) -> Left | None:
     """What is no file, or a file that says nothing by itself."""
     if path.is_dir():
         return Left(path, "a folder, whose files are not looked at; to import them name it", is_file=False)
+    if path.is_symlink() and not path.exists():
+        return Left(path, "a link that leads to no file")
     if path.exists() and not path.is_file():
         return Left(path, "not a regular file")  # a pipe, a socket, a device: nothing that can be read to its end
     if is_control(path.name) and not path.with_name(path.name.removesuffix(CONTROL)).exists():

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from stat import S_ISREG
 from typing import TYPE_CHECKING
 
 import dagster as dg
@@ -119,13 +120,15 @@ def _mark(parts: Iterator[str] | Sequence[str]) -> str:
 def _files(inbox: Path) -> Iterator[tuple[Path, os.stat_result]]:
     """The files of the inbox in the order of their names; those that begin with a dot are still being written."""
     with os.scandir(inbox) as entries:
-        named = sorted(entry.path for entry in entries if entry.is_file() and not entry.name.startswith("."))
+        named = sorted(entry.path for entry in entries if not entry.name.startswith("."))
     for path in map(Path, named):
         if not is_control(path.name):
             try:
-                yield path, path.stat()
-            except OSError:
+                about = path.stat()
+            except OSError:  # gone meanwhile, or a link that leads nowhere
                 continue
+            if S_ISREG(about.st_mode):
+                yield path, about
 
 
 def _feed(path: Path, catalog: Catalog, ledger: Ledger | None) -> Feed | None:

@@ -118,6 +118,17 @@ def test_controls_hidden_files_and_files_that_no_feed_takes_are_left_alone(inbox
     assert len(from_cursor(sensor.cursor).left) == 1
 
 
+def test_what_is_no_file_holds_no_other_up(inbox: Path) -> None:
+    sensor = Sensor(inbox.parent)
+    (inbox / "payments-1.csv").symlink_to("payments-1.csv")
+    (inbox / "payments-2.csv").symlink_to("not-there.csv")
+    os.mkfifo(inbox / "payments-3.csv")
+    put(inbox, "payments-4.csv")
+    assert sensor.tick() == []
+    [request] = sensor.tick()
+    assert request.partition_key == batch(inbox.parent, "payments-4.csv")
+
+
 def test_hashing_that_takes_too_long_goes_on_at_the_next_look(inbox: Path) -> None:
     put(inbox, "payments-1.csv")
     catalog = load_feeds()

@@ -13,6 +13,18 @@ from pipelines.session import find_files
 HEADER = "payment_id,patient_id,amount,paid_on,claim_id\n"
 LEFT = {
     "a pipe": (os.mkfifo, "payments-x.csv", "not a regular file", 4),
+    "a link to nothing": (
+        lambda path: path.symlink_to("not-there.csv"),
+        "payments-x.csv",
+        "a link that leads to no file",
+        4,
+    ),
+    "a link to itself": (
+        lambda path: path.symlink_to(path.name),
+        "payments-x.csv",
+        "a link that leads to no file",
+        4,
+    ),
     "a folder": (
         lambda path: path.mkdir(),
         "payments-x.csv",
