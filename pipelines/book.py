@@ -6,9 +6,10 @@ How rows travel is not here: senders take rows from the book and bring their res
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
 from typing import Any
 
-from pipelines.accepted import ROWS_A_LOOK, accepted_rows, plain_columns
+from pipelines.accepted import ROWS_A_LOOK, accepted_files, accepted_rows, plain_columns
 from pipelines.answers import Answers
 from pipelines.client import FhirClient
 from pipelines.doubts import Settled, settle_doubts
@@ -272,18 +273,30 @@ class Book:
         if state == "superseded":
             self.superseded.append(row.key)
 
-    # -- rows in doubt at a target that cannot be asked by key
+    # -- rows in doubt
 
-    def settle_doubts(self) -> Settled:
+    def settle_doubts_before(self) -> None:
+        """Looks up what earlier runs left in doubt, as `settle_doubts` does, with the rows as those runs read them.
+
+        At a target that can be asked by key only those that are read otherwise by now: the others are sent again.
+        """
+        if not self.safe:
+            self.settle_doubts(accepted_files(self.batch.folder.parent))
+        elif self.batch.resuming:
+            files = accepted_files(self.batch.folder.parent)
+            self.settle_doubts(files, self.batch.folder / "accepted.parquet")
+
+    def settle_doubts(self, files: Sequence[Path] = (), apart_from: Path | None = None) -> Settled:
         """Looks this batch's rows in doubt up and adopts those found; what surely is not there may be sent again."""
         settled = settle_doubts(
             self.ledger,
             self.client,
             self.batch.target,
             (self.source, self.resource, self.batch.batch_id),
-            [self.batch.folder / "accepted.parquet"],
+            files or [self.batch.folder / "accepted.parquet"],
             safe=self.safe,
             settling_seconds=self.batch.pace.settling_seconds,
+            apart_from=apart_from,
         )
         self.verdicts.resend = {row.key for row in settled.resend}
         return settled

@@ -37,14 +37,20 @@ def settle_doubts(
     *,
     safe: bool,
     settling_seconds: float,
+    apart_from: Path | None = None,
 ) -> Settled:
     """Settles what can be told of the doubts `of` a source, resource type and batch, whose rows are in `accepted`.
 
+    safe: whether the target can be asked by key, and what it does not have may therefore go again at once.
+    apart_from: a file with rows that are no matter here.
     Rows that were to change a resource (which the ledger knows) are settled by reading it when they are sent again.
     """
     source, resource_type, batch_id = of
     records = [r for r in doubtful(ledger, target, batch_id) if r[:2] == (source, resource_type) and not r.resource_id]
     settled = Settled()
+    if apart_from and records:
+        others = rows_in([apart_from], {record.key: record.content_hash for record in records})
+        records = [record for record in records if record.key not in others]
     if not records:
         return settled
     doubts = as_doubts(ledger, target, resource_type, records, accepted)
@@ -55,7 +61,7 @@ def settle_doubts(
         finding = findings[doubt.row.key]
         if finding.state == FOUND:
             settled.adopted.append((doubt.row, _adopt(ledger, target, source, resource_type, doubt.row, finding)))
-        elif finding.state == ABSENT and due(doubt, resource_type, now, settling_seconds):
+        elif finding.state == ABSENT and (safe or due(doubt, resource_type, now, settling_seconds)):
             settled.resend.append(doubt.row)
         else:
             settled.left.append((doubt.row, finding.why or "the target does not have it"))

@@ -48,6 +48,7 @@ def load(
     book.notes = SharedNotes.of(batch, client, ledger)
     book.note_answers()
     book.note_skipped()
+    book.settle_doubts_before()
     with seldom():
         (_send_bundles if safe else _send_singly)(book, client, Why(client, capabilities, book.resource))
     take_back_superseded(book)
@@ -57,7 +58,6 @@ def load(
 
 def _send_singly(book: Book, client: FhirClient, why: Why) -> None:
     """The bare interface: what is in doubt from before, the rows, what has come in doubt, and the lanes it held up."""
-    book.settle_doubts()
     circuit, send = Circuit(), why.posting(partial(post, confirm=book.confirm))
     send = book.notes.posting(send) if book.notes else send
     while True:

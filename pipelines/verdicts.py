@@ -39,9 +39,9 @@ class Verdicts:
         same = record.content_hash == row.content_hash
         if record.state in LANDED:
             return "unchanged" if same or self._only_the_feed_changed(row, record) else self._policy(row, record)
-        if not same:
-            return "in_doubt" if self.own(row, record) else "changed"
-        return "send" if self.safe or row.key in self.resend else "in_doubt"
+        if not same and not self.own(row, record):
+            return "changed"
+        return "send" if row.key in self.resend or (same and self.safe) else "in_doubt"
 
     def _only_the_feed_changed(self, row: Row, record: KnownRecord) -> bool:
         return not self.batch.remap and self.own(row, record) and record.feed_hash != self.batch.feed.hash

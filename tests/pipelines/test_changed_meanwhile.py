@@ -1,0 +1,37 @@
+"""A feed file that changes while rows of a batch are in doubt: they come to their end, each once."""
+
+import pytest
+
+HEAD = "task_id,patient_id,description,status,requester_id,due\n"
+ROWS = HEAD + "k1,p1,call,requested,a,2026-03-01T10:00:00\nk2,p1,write,requested,a,2026-03-01T11:00:00\n"
+FEED = 'kind = "tasks"\nfiles = ["calls*"]\ntimezone = "{}"\n[columns]\n'
+COLUMNS = "".join(f'{name} = "{name}"\n' for name in HEAD.strip().split(","))
+
+
+def feed(home, timezone):
+    folder = home / "feeds"
+    folder.mkdir(exist_ok=True)
+    (folder / "calls.toml").write_text(FEED.format(timezone) + COLUMNS)
+
+
+@pytest.mark.parametrize("additions", [True, False], ids=["with additions", "bare"])
+@pytest.mark.parametrize("fault", ["lost_before", "lost_after"])
+def test_rows_in_doubt_that_are_read_otherwise_by_now_are_loaded_once(
+    home, target, asked, monkeypatch, additions, fault
+):
+    """LEDGER-08, LEDGER-10: found as they were sent, else sent as they are read now."""
+    monkeypatch.setattr("pipelines.pace.Patience.wait", lambda *_: None)
+    monkeypatch.setenv("CHARTFERRY_SETTLING_SECONDS", "0.01")
+    target.additions, target.known_parameters = additions, {"_id", "identifier"}
+    feed(home, "UTC")
+    target.faults = [fault] * 4
+    monkeypatch.setattr("pipelines.book.Book.settle_doubts_again", lambda _: False)
+    (home / "inbox" / "calls.csv").write_text(ROWS)
+    assert asked("import")["totals"]["in_doubt"] == (2 if additions else 1)
+    target.faults = []
+    feed(home, "America/New_York")
+    found = asked("import")
+    assert (found["exit_code"], found["totals"]["in_doubt"]) == (0, 0)
+    assert sorted(body["description"] for body in target.of("Task")) == ["call", "write"]
+    assert asked("import")["batches"] == []
+    assert {each["kind"] for each in asked("verify")["differences"]} <= {"changed"}
