@@ -31,7 +31,7 @@ from pipelines.renamed import known_elsewhere
 from pipelines.report import RESOURCE, sweep
 from pipelines.run import Lines, Result, Run
 from pipelines.session import Session, Waiting, reading
-from pipelines.so_far import LINES, outcomes_so_far
+from pipelines.so_far import with_outcomes
 from pipelines.spill import batches
 from pipelines.storage import write_whole
 from pipelines.throwaway import remove_abandoned
@@ -254,11 +254,20 @@ def end(session: Session, run: Run, validated: Validated, loaded: Loaded) -> Res
     counts = run_counts(validated, loaded)
     waiting = counts["accepted"] - sum(counts[name] for name in OUTCOMES)
     state = "running" if waiting or counts["in_doubt"] else "finished"
-    result = _result(run, validated, counts, loaded.unusable, state)
+    result = _result(run, validated, counts, loaded.unusable or _taken_back(run, loaded), state)
     result.reasons = dict(Counter(result.reasons) + loaded.reasons)
     result.waiting, result.unusable = waiting, loaded.unusable is not None
     _close(session, run, result)
     return result
+
+
+def _taken_back(run: Run, loaded: Loaded) -> str | None:
+    if not loaded.taken_back:
+        return None
+    return (
+        f"{run.received.batch_id}: {loaded.taken_back:,} rows are at the target under their keys and have been taken "
+        f"back there; chartferry import --again {run.received.batch_id} makes them anew"
+    )
 
 
 def end_without_load(session: Session, run: Run, validated: Validated, state: str, message: str) -> Result:
@@ -301,7 +310,7 @@ def _close(session: Session, run: Run, result: Result) -> None:
     if state == "finished" and (before or run.only is None):
         counts = _first_outcomes(ledger, target, batch_id, counts)
     elif state == "running":
-        counts = {name: counts[name] for name in LINES} | outcomes_so_far(ledger, target, batch_id)
+        counts = with_outcomes(ledger, target, batch_id, counts)
     if before or run.only is None:
         ledger.finish_batch(target, batch_id, state, counts, before["finished_at"] if before else None)
     close_cut_off(session, run)

@@ -12,10 +12,19 @@ from pipelines.ledger_tables import LINE_COUNTS, OUTCOMES
 LINES = (*LINE_COUNTS, "amount_received", "amount_accepted")
 
 
-def outcomes_so_far(ledger: Ledger, target: str, batch_id: str) -> dict[str, int]:
-    """The batch's rows by first outcome, and the cents created."""
+def with_outcomes(ledger: Ledger, target: str, batch_id: str, lines: Mapping[str, Any]) -> dict[str, int]:
+    """The counts of a batch's lines, its rows by first outcome, and the cents created.
+
+    A reject that a later run has sent is an accepted row by then, though its lines were counted before.
+    """
     rows = ledger.row_counts(target, batch_id)
-    return {name: rows.get(name, (0, 0))[0] for name in OUTCOMES} | {"amount_created": rows.get("created", (0, 0))[1]}
+    outcomes = {name: rows.get(name, (0, 0)) for name in OUTCOMES}
+    counts = {name: int(lines[name]) for name in LINES} | {name: number for name, (number, _) in outcomes.items()}
+    accepted = sum(number for number, _ in outcomes.values())
+    if accepted > counts["accepted"]:
+        cents = sum(cents for _, cents in outcomes.values())
+        counts |= {"accepted": accepted, "rejected": counts["records"] - accepted, "amount_accepted": cents}
+    return counts | {"amount_created": outcomes["created"][1]}
 
 
 def counts_so_far(ledger: Ledger, batch: Mapping[str, Any]) -> dict[str, int]:
@@ -24,7 +33,7 @@ def counts_so_far(ledger: Ledger, batch: Mapping[str, Any]) -> dict[str, int]:
     lines: Mapping[str, Any] = batch
     if not batch["records"]:
         lines = next((run for run in reversed(ledger.runs(target, batch_id)) if run["records"]), batch)
-    return {name: lines[name] for name in LINES} | outcomes_so_far(ledger, target, batch_id)
+    return with_outcomes(ledger, target, batch_id, lines)
 
 
 def keep_so_far(ledger: Ledger) -> None:

@@ -8,7 +8,7 @@ import pytest
 from pipelines.ledger import Ledger
 
 ROWS = 120
-COUNTED = "records accepted rejected created unchanged refused amount_received amount_created".split()
+COUNTED = "records accepted rejected created unchanged refused amount_received amount_accepted amount_created".split()
 
 
 @pytest.fixture
@@ -85,3 +85,32 @@ def test_rows_without_an_outcome_are_listed_up_to_a_number(killed, chartferry, s
     assert len(found["unsettled"]) > 3
     assert len([line for line in said if line.startswith("line ")]) == 3
     assert any(line.startswith(f"and {len(found['unsettled']) - 3:,} more such rows") for line in said)
+
+
+TILL = 'kind = "payments"\nfiles = "till*"\n[columns]\npayment_id = 1\namount = 3\npaid_on = 4\npatient_id = '
+
+
+def test_a_retry_under_way_counts_what_it_has_sent_as_accepted(home, target, chartferry, status, monkeypatch):
+    """CLI-CMD-03: rows by outcome are never more than the accepted ones."""
+    (home / "feeds").mkdir()
+    feed = home / "feeds" / "till.toml"
+    feed.write_text(f"{TILL}2\n")
+    lines = [f"k{number},{who},1.00,2026-03-01" for number, who in enumerate(("p1", "p2", "a guest"))]
+    (home / "inbox" / "till.csv").write_text("\n".join(["id,who,sum,on", *lines]) + "\n")
+    target.refuse = lambda body: "k1" in json.dumps(body)
+    chartferry("import")
+    counts = shown(status())[1]
+    assert [counts[name] for name in ("accepted", "rejected", "created", "refused")] == [2, 1, 1, 1]
+    feed.write_text(f'{TILL}{{ column = 2, values = {{ "a guest" = "p3" }} }}\n')
+    target.refuse = lambda body: False
+    under_way = []
+
+    def looked(*_):
+        under_way.append(shown(status())[1])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("pipelines.pipeline.end", looked)
+    chartferry("rejects", "retry")
+    [counts] = under_way
+    assert [counts[name] for name in ("records", "accepted", "rejected", "created", "refused")] == [3, 3, 0, 3, 0]
+    assert counts["amount_accepted"] == counts["amount_created"] == 300
