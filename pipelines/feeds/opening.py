@@ -14,6 +14,8 @@ BEGINNING = 4096
 GZIP = b"\x1f\x8b"
 DAMAGED = (EOFError, gzip.BadGzipFile, zlib.error)
 GZIP_DAMAGED = "the gzip data is cut off or damaged; export the file again"
+ZEROS = "zero bytes where rows should be, as of a copy that was not finished; copy or export it again"
+FEW_ZEROS = 64
 NAME_THE_ENCODING = 'export it as UTF-8, or name its encoding in the feed file (encoding = "windows-1252")'
 _BOMS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _WIDE = ("utf-16", "utf-32")
@@ -88,8 +90,16 @@ def _surely_text(start: bytes, name: str, encoding: str, packed: bool) -> None:
     if start[:2] in _BOMS:
         raise Unreadable(f'{name}: the file is UTF-16; export it as UTF-8, or say encoding = "utf-16" in the feed file')
     if is_binary(start):
+        if _ends_in_zeros(start):
+            raise Unreadable(f"{name}: the file has {ZEROS}")
         otherwise = ", and no gzip data as its name says" if name.endswith(".gz") and not packed else ""
         raise Unreadable(f"{name}: the file is binary{otherwise}, or in another encoding; {NAME_THE_ENCODING}")
+
+
+def _ends_in_zeros(start: bytes) -> bool:
+    """Whether a text ends in zero bytes, or is none: room that was set aside for a file, and never filled."""
+    text = start.rstrip(b"\0")
+    return len(start) - len(text) >= FEW_ZEROS and 0 not in text and not is_binary(text)
 
 
 def is_binary(start: bytes) -> bool:

@@ -28,7 +28,7 @@ from pipelines.feeds.columns import Fault
 from pipelines.feeds.dialect import dialect
 from pipelines.feeds.marks import REJECT_ID, Columns, as_saved, unmarked_line
 from pipelines.feeds.names import named_columns, position
-from pipelines.feeds.opening import DAMAGED, GZIP_DAMAGED, NAME_THE_ENCODING, open_text
+from pipelines.feeds.opening import DAMAGED, FEW_ZEROS, GZIP_DAMAGED, NAME_THE_ENCODING, ZEROS, open_text
 from pipelines.feeds.schema import FeedFile
 from pipelines.feeds.texts import composed
 
@@ -142,7 +142,7 @@ class Reader:
         try:
             while line := readline(limit):
                 if len(line) >= limit:
-                    raise Unreadable(f"{self.name}: line {self.counted.lines + 1} is longer than 2 MiB; {_NOT_ROWS}")
+                    raise Unreadable(f"{self.name}: line {self.counted.lines + 1} {_endless(line)}")
                 self.counted.lines += 1
                 if self.counted.lines == 1:
                     line = line.removeprefix("\ufeff")
@@ -342,6 +342,11 @@ class Reader:
             yield
         if not seen:
             raise Unreadable(f"{self.name}: the file is empty; export it again")
+
+
+def _endless(line: str) -> str:
+    """What is wrong with a line that has no end."""
+    return f"has {ZEROS}" if line.endswith("\0" * FEW_ZEROS) else f"is longer than 2 MiB; {_NOT_ROWS}"
 
 
 def _something_in(cells: list[str]) -> bool:

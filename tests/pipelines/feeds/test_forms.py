@@ -15,6 +15,8 @@ from pipelines.validate import Validated, validate
 NAMED = 'payment_id = "id"\npatient_id = "who"\namount = "sum"\npaid_on = "on"\n'
 PLACED = "payment_id = 1\npatient_id = 2\namount = 3\npaid_on = 4\n"
 MARK = "0123456789abcdef"
+ZEROS = "the file has zero bytes where rows should be, as of a copy that was not finished; copy or export it again"
+ENDLESS_ZEROS = ZEROS.replace("the file", "line 1002")
 
 
 def validated(folder: Path, keys: str, content: str | bytes, columns: str = NAMED) -> Validated:
@@ -61,6 +63,10 @@ def test_wide_encodings_are_read_with_and_without_their_mark(encoding: str, tmp_
     [
         ('encoding = "utf-16"', b"id,who,sum,on\n", "the file is not UTF-16, as its feed says"),
         ('encoding = "utf-16"', "id,who,sum,on\n1".encode("utf-16")[:-1], "not text in utf-16"),
+        ("", bytes(5_000), ZEROS),
+        ("", b"id,who,sum,on\n1,p1,1.00,2024-05-01\n" + bytes(5_000), ZEROS),
+        ("", b"id,who,sum,on\n" + b"1,p1,1.00,2024-05-01\n" * 1_000 + bytes(3 << 20), ENDLESS_ZEROS),
+        ("", b"id,who,sum,on\n" + bytes(range(16)) * 300, "the file is binary"),
         ("header = 5", b"a\nb\n", "nothing on line 5 or after it, where the header should be"),
         ("header = 2", b'a\n"id\nx', "the header is no CSV header"),
     ],
