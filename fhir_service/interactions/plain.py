@@ -11,6 +11,7 @@ import msgspec
 from fhir_service.interface.outcomes import INVALID
 from fhir_service.interface.quick import Reader, struct_of
 from fhir_service.interface.registry import RESOURCES
+from fhir_service.interface.resources.shared_items import ResponseInParts, read_items
 from fhir_service.interface.site import Site
 from fhir_service.interface.vocabulary import Resource
 
@@ -29,6 +30,7 @@ _RULES = {
     for name, resource in RESOURCES.items()
 }
 _BODIES = {name: struct_of(resource.model) for name, resource in RESOURCES.items() if "create" in resource.interactions}
+_BODIES_OF_BATCHES = _BODIES | {"QuestionnaireResponse": ResponseInParts}
 
 
 class _Request(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, gc=False):
@@ -38,7 +40,7 @@ class _Request(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, g
 
 
 class _Entry(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, gc=False):
-    resource: Union[tuple(_BODIES.values())]  # type: ignore[valid-type] # noqa: UP007 - of the resources that there are
+    resource: Union[tuple(_BODIES_OF_BATCHES.values())]  # type: ignore[valid-type] # noqa: UP007 - of the resources that there are
     request: _Request
     fullUrl: str | None = None
 
@@ -67,7 +69,9 @@ def creates(raw: bytes, site: Site) -> list[PlainCreate] | None:
     found = []
     for entry in batch.entry:
         name, model = entry.request.url, entry.resource
-        if type(model) is not _BODIES.get(name):
+        if type(model) is not _BODIES_OF_BATCHES.get(name):
+            return None
+        if type(model) is ResponseInParts and not read_items(model):
             return None
         if _breaks_a_rule(name, model, site):
             return None

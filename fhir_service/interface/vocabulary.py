@@ -142,8 +142,20 @@ class Moment(NamedTuple):
     new_id: Callable[[], str]
 
 
+class World(NamedTuple):
+    """What a rule of `reference` or `state` sees; `memo` holds what the rules of one body share."""
+
+    site: Site
+    known: Any
+    memo: dict[str, Any]
+
+
 def _not_offered(*_: Any) -> NoReturn:
     raise NotImplementedError
+
+
+def _not_known(*_: Any) -> bool:
+    return False
 
 
 @dataclass(frozen=True)
@@ -155,6 +167,7 @@ class Resource:
     order: where a problem of a rule stands, for resources whose items are checked one after another.
     kept: what the store keeps beside the parameters' columns: name -> type and how it is drawn.
     named: the references that the rules will ask about, as `Type/id`, so that they can be fetched together.
+    settled: whether the rules that need `reference` surely find nothing in a body, so that none of them need be asked.
     """
 
     name: str
@@ -168,6 +181,7 @@ class Resource:
     merge: Callable[[dict[str, Any], Any, Moment], dict[str, Any]] = _not_offered
     named: Callable[[Any, Site], Sequence[str]] = lambda _model, _site: ()
     order: Callable[[Problem], tuple[int, ...]] | None = None
+    settled: Callable[[Any, World], bool] = _not_known
     kept: Mapping[str, tuple[type, Callable[[dict[str, Any]], Any]]] = field(default_factory=dict)
 
     def param(self, name: str) -> Param | None:
@@ -194,14 +208,6 @@ class Resource:
             ]
             for outcome in (INVALID, BUSINESS_RULE)
         }
-
-
-class World(NamedTuple):
-    """What a rule of `reference` or `state` sees; `memo` holds what the rules of one body share."""
-
-    site: Site
-    known: Any
-    memo: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,6 +251,8 @@ def rule_problems(
     world = None if lookup is None else World(site, lookup, {})
     for needed, rules in resource.ordered_rules[outcome.code]:
         if needed not in needs or (world is None and needed != "payload"):
+            continue
+        if needed == "reference" and world and resource.settled(parsed, world):
             continue
         seen = site if needed == "payload" else world
         found = [rule.problem(*found) for rule in rules for found in rule.function(parsed, seen)]

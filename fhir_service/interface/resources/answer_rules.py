@@ -40,13 +40,16 @@ class Sheet:
         known = world.known.questionnaire(self.questionnaire_id) if self.questionnaire_id else None
         self.known: questionnaires.Questionnaire | None = known
         find = known.questions.get if known else lambda _: None
+        settled = known.settled if known else {}
         self.unknown: list[str] = []
         self.answered: list[Answered] = []
         for at, item in response.placed:
+            if id(item) in settled:
+                continue
             question = find(item.linkId)
             if question is None:
                 self.unknown.append(at)
-            elif not _chooses_an_option(item, question):
+            elif not chooses_an_option(item, question):
                 self.answered.append((at, item, question))
         self.by_kind: dict[str | None, list[Answered]] = {}
         for one in self.answered:
@@ -71,7 +74,7 @@ class Sheet:
                     yield Coded(at, index, answer.valueCoding, question)
 
 
-def _chooses_an_option(item: Item, question: questionnaires.Item) -> bool:
+def chooses_an_option(item: Item, question: questionnaires.Item) -> bool:
     """Whether an item says one thing only: one of the options of a question that takes one."""
     if question.kind != "SING" or item.item or item.answer is None or len(item.answer) != 1:
         return False
@@ -85,6 +88,12 @@ def sheet_of(response: QuestionnaireResponse, world: World) -> Sheet:
     if found is None:
         found = world.memo["sheet"] = Sheet(response, world)
     return found
+
+
+def is_settled(response: QuestionnaireResponse, world: World) -> bool:
+    """Whether none of these rules has anything to say: each item chooses an option of a questionnaire in use."""
+    sheet = sheet_of(response, world)
+    return sheet.known is not None and sheet.known.status != "retired" and not sheet.unknown and not sheet.answered
 
 
 @rule("QR-12", BUSINESS_RULE, needs="reference", given=False)

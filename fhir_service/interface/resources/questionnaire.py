@@ -89,6 +89,11 @@ class Questionnaire(_Shown):
         """Every item of every depth by its linkId."""
         return {item.linkId: item for item in _all(self.item)}
 
+    @cached_property
+    def settled(self) -> dict[int, tuple[Any, Any]]:
+        """Items of responses that choose an option, and how they are stored, by their `id()`: see `shared_items.py`."""
+        return {}
+
 
 def _all(items: list[Item]) -> Iterator[Item]:
     for item in items:

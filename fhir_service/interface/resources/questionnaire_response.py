@@ -1,13 +1,12 @@
 """QuestionnaireResponse: answers to a Questionnaire for a patient, recorded in a chart note."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from fhir_service.interface.datatypes import id_of, instant_text, reference
 from fhir_service.interface.outcomes import BUSINESS_RULE, INVALID
-from fhir_service.interface.resources import questionnaire
-from fhir_service.interface.resources.answer_rules import ANSWER_RULES
+from fhir_service.interface.resources.answer_rules import ANSWER_RULES, chooses_an_option, is_settled
 from fhir_service.interface.resources.common import (
     ID,
     IDENTIFIER,
@@ -17,6 +16,7 @@ from fhir_service.interface.resources.common import (
     records_exist,
     reference_id,
 )
+from fhir_service.interface.resources.questionnaire import Questionnaire
 from fhir_service.interface.resources.response_model import (
     ROOT,
     Answer,
@@ -24,12 +24,12 @@ from fhir_service.interface.resources.response_model import (
     QuestionnaireResponse,
     questionnaire_id,
 )
+from fhir_service.interface.resources.shared_items import settle
 from fhir_service.interface.site import STORED, Site
 from fhir_service.interface.vocabulary import Found, Moment, Note, Param, Problem, Resource, World, rule
 
 AUTOMATION = "Practitioner/automation"
 STATUSES = ("completed", "entered-in-error")
-Questions = Mapping[str, questionnaire.Item]
 _VALUES = ("valueString", "valueCoding", "valueDecimal")
 
 # --- The shape, beyond what the model says --------------------------------------------------------
@@ -172,8 +172,6 @@ def prepare(response: QuestionnaireResponse, moment: Moment) -> dict[str, Any]:
     """A new response: in its note, a new data-import one when none is named; the automation user as default author."""
     note = _note(response, moment.state, moment.site)
     questionnaire = questionnaire_id(response.questionnaire, moment.site) or ""
-    known = moment.state.questionnaire(questionnaire)
-    questions = known.questions if known else {}
     encounter = response.encounter.reference if response.encounter else None
     if encounter is None and note and note.encounter:
         encounter = f"Encounter/{note.encounter}"
@@ -196,28 +194,34 @@ def prepare(response: QuestionnaireResponse, moment: Moment) -> dict[str, Any]:
             "encounter": reference(encounter) if encounter else None,
             "authored": response.authored or instant_text(moment.now),
             "author": reference(response.author.reference if response.author else AUTOMATION),
-            "item": _items(response.item, questions, moment.site.stored_systems),
+            "item": _items(response.item, moment.state.questionnaire(questionnaire), moment.site.stored_systems),
         }
     )
 
 
-def _items(items: list[Item] | None, questions: Questions, systems: dict[str, str]) -> list[dict[str, Any]]:
+def _items(items: list[Item] | None, known: Questionnaire | None, systems: dict[str, str]) -> list[Any]:
     """Items as they are stored, each with the text of its question. Most of a response is made here: no detours."""
-    shown = []
+    settled, questions = (known.settled, known.questions) if known else ({}, {})
+    shown: list[Any] = []
     for item in items or ():
+        if kept := settled.get(id(item)):
+            shown.append(kept[1])
+            continue
         question = questions.get(item.linkId)
         one: dict[str, Any] = {"linkId": item.linkId}
         if question and question.text is not None:
             one["text"] = question.text
         if item.answer:
-            one["answer"] = [_answer(answer, questions, systems) for answer in item.answer]
+            one["answer"] = [_answer(answer, known, systems) for answer in item.answer]
         if item.item:
-            one["item"] = _items(item.item, questions, systems)
+            one["item"] = _items(item.item, known, systems)
+        if known and question and chooses_an_option(item, question):
+            settle(known, item, one)
         shown.append(one)
     return shown
 
 
-def _answer(answer: Answer, questions: Questions, systems: dict[str, str]) -> dict[str, Any]:
+def _answer(answer: Answer, known: Questionnaire | None, systems: dict[str, str]) -> dict[str, Any]:
     shown: dict[str, Any] = {}
     if answer.valueString is not None:
         shown["valueString"] = answer.valueString
@@ -227,7 +231,7 @@ def _answer(answer: Answer, questions: Questions, systems: dict[str, str]) -> di
         system = systems.get(coding.system, coding.system)
         shown["valueCoding"] = {"system": system, "code": coding.code, "display": coding.display}
     if answer.item:
-        shown["item"] = _items(answer.item, questions, systems)
+        shown["item"] = _items(answer.item, known, systems)
     return shown
 
 
@@ -275,4 +279,5 @@ QUESTIONNAIRE_RESPONSE = Resource(
     kept={"note": (str, lambda stored: stored["extension"][0]["valueId"])},
     named=lambda response, _: [target for _, target in _records(response)],
     order=_order,
+    settled=is_settled,
 )

@@ -1,0 +1,60 @@
+"""Items of responses that many share: imports send the same few choices again and again, each in the same words.
+
+Such an item is read once, and is then one object in all responses that say it. That it chooses an option is seen once
+for each questionnaire, which remembers it by its identity, with the text as which it is stored.
+"""
+
+from typing import Annotated, Any
+
+import msgspec
+import orjson
+
+from fhir_service.interface.quick import Reader, struct_of
+from fhir_service.interface.resources.questionnaire import Questionnaire
+from fhir_service.interface.resources.response_model import Item, QuestionnaireResponse
+
+MOST = 5_000
+"""How many items are remembered, here and by a questionnaire; then it begins anew."""
+LONGEST = 500
+"""Bytes of an item that is remembered: a longer one holds words that nobody else says."""
+
+Unread = Annotated[list[msgspec.Raw], msgspec.Meta(min_length=1)] | None
+
+SharedItem = msgspec.defstruct(
+    "SharedItem", [], bases=(struct_of(Item),), kw_only=True, forbid_unknown_fields=True, gc=False
+)
+ResponseInParts = msgspec.defstruct(
+    "ResponseInParts",
+    [("item", Unread, None)],
+    bases=(struct_of(QuestionnaireResponse),),
+    kw_only=True,
+    forbid_unknown_fields=True,
+)
+
+_READER = Reader(SharedItem)
+_read: dict[bytes, Any] = {}
+
+
+def read_items(response: Any) -> bool:
+    """Reads the items of a response in parts; False where one is not plain, and the models are to look at the whole."""
+    items = [_read.get(text) or _item(text) for text in map(bytes, response.item or ())]
+    response.item = items or None
+    return None not in items
+
+
+def _item(text: bytes) -> Any | None:
+    item = _READER.read(text)
+    if item is not None and len(text) <= LONGEST:
+        if len(_read) >= MOST:
+            _read.clear()
+        _read[text] = item
+    return item
+
+
+def settle(known: Questionnaire, item: Any, stored: dict[str, Any]) -> None:
+    """Remembers an item that chooses an option, and how it is stored, where it is shared."""
+    if isinstance(item, SharedItem):
+        if len(known.settled) >= MOST:
+            known.settled.clear()
+        # With the item itself: as long as it is there, no other has its identity.
+        known.settled[id(item)] = (item, orjson.Fragment(orjson.dumps(stored)))
