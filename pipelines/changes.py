@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from pipelines.client import FhirClient, NotDone, NotSent, Refused, Unknown
-from pipelines.compare import referred, second
+from pipelines.compare import TAKEN_BACK, referred, second
 from pipelines.replies import unusable
 from pipelines.sending import Posted, Result
 
@@ -29,8 +29,6 @@ GONE = {
     "diagnostics": None,
     "expression": None,
 }
-TAKEN_BACK = {"QuestionnaireResponse": "entered-in-error", "Task": "cancelled"}
-"""The status of what has been taken back. Payments have none."""
 
 
 class Changes:

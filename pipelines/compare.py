@@ -106,6 +106,16 @@ def referred(element: Body) -> str:
     return found[1] if found else str(element["reference"])
 
 
+TAKEN_BACK = {"QuestionnaireResponse": "entered-in-error", "Task": "cancelled"}
+"""The status of what has been taken back. Payments have none."""
+
+
+def taken_back(resource_type: str, ours: Body, theirs: Body) -> bool:
+    """Whether a resource that was read has been taken back, which the row does not say."""
+    status = TAKEN_BACK.get(resource_type)
+    return status is not None and theirs.get("status") == status != ours.get("status")
+
+
 OWN_TIME = {"QuestionnaireResponse": "authored", "Task": "authoredOn"}
 CONTENT: dict[str, Callable[[Body], Any]] = {
     "PaymentNotice": _payment,

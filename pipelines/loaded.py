@@ -34,17 +34,21 @@ class Loaded:
     """What a load came to: rows by state (`rejected`: other content under a known key) and the same in cents.
 
     `reasons`: how often a rule or an outcome's code set a row aside.
+    taken_back: rows counted as adopted whose resource has been taken back at the target.
     `unusable` says why the load ended early; rows without an outcome are then left for the next run.
     """
 
     counts: Counter[str] = field(default_factory=Counter)
     cents: Counter[str] = field(default_factory=Counter)
     reasons: Counter[str] = field(default_factory=Counter)
+    taken_back: int = 0
     unusable: str | None = None
 
     def add(self, state: str, amount_cents: int | None) -> None:
-        self.counts[state] += 1
-        self.cents[state] += amount_cents or 0
+        self.taken_back += state == "undone"
+        outcome = "adopted" if state == "undone" else state
+        self.counts[outcome] += 1
+        self.cents[outcome] += amount_cents or 0
 
     def move(self, before: str, now: str, amount_cents: int | None) -> None:
         """A row that was counted is in another state by now."""

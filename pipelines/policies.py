@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
-from pipelines.changes import TAKEN_BACK, Changes
+from pipelines.changes import Changes
 from pipelines.client import FhirClient
+from pipelines.compare import TAKEN_BACK
 from pipelines.ledger import Ledger
 from pipelines.ledger_former import Former, standing, withdrawn
 from pipelines.ledger_rows import KnownRecord

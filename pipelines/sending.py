@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from pipelines.client import PAGE, FhirClient, conditional_bundle
-from pipelines.compare import same_content
+from pipelines.compare import same_content, taken_back
 from pipelines.identifiers import identifier_value
 from pipelines.replies import NotDone, NotSent, Refused, Reply, Unknown, unusable
 
@@ -284,10 +284,12 @@ class _Sending:
         kind, resource_id = self.identity.resource_type, reply.resource_id or ""
         if resource_id not in bodies:
             return None
-        body = bodies[resource_id]
-        if body is None or not same_content(kind, json.loads(self.entries[at][0]), body):
+        body, ours = bodies[resource_id], json.loads(self.entries[at][0])
+        if body is None or not same_content(kind, ours, body):
             return Result("refused", None, reply.status, KEY_TAKEN)
-        return Result("created" if at in self.unsure | self.again else "adopted", resource_id, reply.status)
+        if at in self.unsure | self.again:
+            return Result("created", resource_id, reply.status)
+        return Result("undone" if taken_back(kind, ours, body) else "adopted", resource_id, reply.status)
 
 
 def read_back(client: FhirClient, kind: str, ids: Sequence[str], read_all: Callable[..., Any] = map) -> Bodies:

@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 from sqlalchemy import ColumnElement, func, select
 
 from pipelines import ledger_tables as t
-from pipelines.changes import TAKEN_BACK, Changes
+from pipelines.changes import Changes
 from pipelines.client import NotDone, NotSent, Refused, TargetUnusable, Unknown
+from pipelines.compare import TAKEN_BACK
 from pipelines.exits import ALL_LOADED, SET_ASIDE, UNUSABLE
 from pipelines.ledger import Lease
 from pipelines.ledger_former import (

@@ -1,0 +1,42 @@
+"""Two homes with ledgers of their own at one target: what one has made or taken back is what the other finds."""
+
+import json
+
+import pytest
+
+from pipelines.cli import run
+from tests.pipelines.test_verify import QUESTIONS
+
+FILES = {
+    "tasks": "task_id,patient_id,description,status,requester_id\nk1,p1,call,requested,a\nk2,p1,write,requested,a\n",
+    "answers": "response_id,patient_id,questionnaire,question,answer_text\nk1,p1,q1,1,yes\nk2,p1,q1,1,no\n",
+}
+TAKEN_BACK = ("cancelled", "entered-in-error")
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_what_another_home_has_taken_back_is_not_taken_for_there(home, target, asked, capsys, kind):
+    """LEDGER-15, CLI-CMD-17: it is said, and made anew under the next key, which both homes then know as one."""
+    target.stored["q1"] = QUESTIONS
+
+    def other(*arguments):
+        (home.parent / "other" / "inbox").mkdir(parents=True, exist_ok=True)
+        capsys.readouterr()
+        run(["--home", str(home.parent / "other"), *arguments, "--json"])
+        return json.loads(capsys.readouterr().out)
+
+    def living():
+        return [b for b in target.stored.values() if b["id"] != "q1" and b["status"] not in TAKEN_BACK]
+
+    (home / "inbox" / f"{kind}.csv").write_text(FILES[kind])
+    batch = asked("import")["batches"][0]["batch_id"]
+    asked("undo", batch)
+    (home.parent / "other" / "inbox").mkdir(parents=True)
+    (home.parent / "other" / "inbox" / f"{kind}.csv").write_text(FILES[kind])
+    [found] = other("import")["batches"]
+    assert (found["state"], found["counts"]["adopted"], living()) == ("finished", 2, [])
+    assert "2 rows are at the target under their keys and have been taken back there" in found["message"]
+    assert other("import", "--again", batch)["totals"]["created"] == 2
+    assert asked("import", "--again", batch)["totals"]["adopted"] == 2
+    assert len(living()) == 2
+    assert other("verify")["differences"] == asked("verify")["differences"] == []
