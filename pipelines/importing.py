@@ -1,5 +1,6 @@
 """What `chartferry import` and `reports` do between their options and their summary."""
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -82,7 +83,8 @@ def publish_only(session: Session) -> Summary:
 
 def summary_of(session: Session) -> Summary:
     store = session.home / STORE if session.connection.bundled else None
-    return Summary(session.connection.label, session.target, session.other_targets, store=store)
+    left = Counter(row["target"] for row in session.ledger.batches() if row["state"] == "running")
+    return Summary(session.connection.label, session.target, session.other_targets, store=store, left_there=left)
 
 
 def _import(session: Session, waiting: Waiting, summary: Summary) -> Result | None:

@@ -25,7 +25,10 @@ AMOUNTS = ("amount_received", "amount_accepted", "amount_created")
 
 @dataclass
 class Summary:
-    """A run's results, the files that no feed takes, and what was published. store: of the bundled service."""
+    """A run's results, the files that no feed takes, and what was published. store: of the bundled service.
+
+    left_there: by target other than this one, how many batches have no end there.
+    """
 
     target: str
     target_id: str
@@ -36,6 +39,7 @@ class Summary:
     tables: Mapping[str, int] = field(default_factory=dict)
     error: str | None = None
     store: Path | None = None
+    left_there: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def exit_code(self) -> int:
@@ -65,7 +69,13 @@ class Summary:
         """The summary for people. The first line names the target."""
         yield f"target: {self.target}"
         for other in self.other_targets:
-            yield f"note: the ledger of this home also knows the target {other}"
+            left = self.left_there.get(other, 0)
+            there = (
+                f", where batches without an end wait ({left:,}): they go on once it is the target again"
+                if left
+                else ""
+            )
+            yield f"note: the ledger of this home also knows the target {other}{there}"
         yield from self._table()
         for result in self.results:
             yield from _notes(result)

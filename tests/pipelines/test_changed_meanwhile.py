@@ -1,6 +1,8 @@
-"""A feed file that changes while rows of a batch are in doubt: they come to their end, each once."""
+"""A feed file or a target that changes while rows of a batch have no end yet: they come to it, each once."""
 
 import pytest
+
+from tests.pipelines.fake_target import FakeTarget, serving
 
 HEAD = "task_id,patient_id,description,status,requester_id,due\n"
 ROWS = HEAD + "k1,p1,call,requested,a,2026-03-01T10:00:00\nk2,p1,write,requested,a,2026-03-01T11:00:00\n"
@@ -35,3 +37,17 @@ def test_rows_in_doubt_that_are_read_otherwise_by_now_are_loaded_once(
     assert sorted(body["description"] for body in target.of("Task")) == ["call", "write"]
     assert asked("import")["batches"] == []
     assert {each["kind"] for each in asked("verify")["differences"]} <= {"changed"}
+
+
+def test_a_batch_without_an_end_is_named_while_another_target_is_loaded(home, target, chartferry, monkeypatch):
+    """LEDGER-10, CLI-CMD-19: its file is no longer in the inbox, and nothing of it goes to the other."""
+    monkeypatch.setattr("pipelines.pace.Patience.wait", lambda *_: None)
+    feed(home, "UTC")
+    (home / "inbox" / "calls.csv").write_text(ROWS)
+    target.faults = ["forbidden"] * 9
+    assert chartferry("import")[0] == 6
+    with serving(FakeTarget(additions=False)) as other:
+        other.valid_tokens.add("fixed")
+        monkeypatch.setenv("FHIR_BASE_URL", other.url)
+        said = chartferry("import")[1]
+    assert "also knows the target urn:uuid:fake, where batches without an end wait (1)" in said
