@@ -1,18 +1,13 @@
 """The command `chartferry` from options to exit codes, against a real server on loopback named by the environment."""
 
 import json
-import os
-import stat
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import duckdb
 import pytest
 
-from pipelines.cli import run
-from pipelines.connections import bundled_service
 from tests.commands import totals_close
 
 HEADER = "payment_id,patient_id,amount,paid_on,claim_id\n"
@@ -50,15 +45,6 @@ def test_an_import_takes_the_inbox_to_the_target_and_the_tables(chartferry, home
             ("k2", "created", "2.50"),
             ("k3", "created", "3.50"),
         ]
-
-
-def test_the_home_is_for_its_owner_only(chartferry, home):
-    """STATE-HOME-01"""
-    put(home)
-    chartferry("import")
-    assert stat.S_IMODE(home.stat().st_mode) == 0o700
-    shown = [path for path in home.rglob("*") if path.stat().st_mode & 0o077 and "published" not in path.parts]
-    assert shown == []
 
 
 def test_the_same_file_again_creates_nothing_and_is_another_run(chartferry, home, target):
@@ -332,14 +318,6 @@ def test_no_patient_data_in_what_is_printed(chartferry, home, target):
             assert secret not in out + err
 
 
-def test_home_comes_from_the_environment(home, monkeypatch, capsys):
-    """CLI-GLOBAL-01"""
-    monkeypatch.setenv("CHARTFERRY_HOME", str(home))
-    put(home)
-    assert run(["import"]) == 0
-    assert (home / "ledger.db").exists()
-
-
 def test_two_importers_at_once_create_each_record_once(home, target):
     """LEDGER-01, LEDGER-10"""
     put(home, "payments-1.csv", rows=400)
@@ -351,139 +329,6 @@ def test_two_importers_at_once_create_each_record_once(home, target):
     assert {process.returncode for process in both} <= {0, 4}, said
     values = [body["identifier"][0]["value"] for body in target.of("PaymentNotice")]
     assert len(values) == len(set(values)) == 599
-
-
-# -- the bundled service
-
-
-@pytest.fixture
-def own(home, monkeypatch):
-    monkeypatch.delenv("FHIR_BASE_URL")
-    monkeypatch.delenv("FHIR_TOKEN")
-    return home
-
-
-def test_without_a_target_the_bundled_service_is_started_and_ends_with_the_command(own, chartferry, capsys):
-    """CLI-GLOBAL-03, STATE-HOME-06, AUTH-22"""
-    put(own, rows=2)
-    code, out, _ = chartferry("import")
-    assert code == 3  # its patients are not loaded
-    assert "(bundled service, urn:uuid:" in out.splitlines()[0]
-    assert stat.S_IMODE((own / "credentials.json").stat().st_mode) == 0o600
-    assert not (own / "service.duckdb.run").exists()
-    assert chartferry("import")[0] == 0
-
-
-def test_the_bundled_service_ends_when_its_command_is_killed(own):
-    """CLI-GLOBAL-03"""
-    code = "import pathlib, sys, os, time; from pipelines.connections import bundled_service\n"
-    code += "with bundled_service(pathlib.Path(sys.argv[1]), os.environ) as url: print(url, flush=True), time.sleep(60)"
-    command = [sys.executable, "-c", code, str(own)]
-    with subprocess.Popen(command, cwd=Path(__file__).parents[2], stdout=subprocess.PIPE, text=True) as holder:
-        assert holder.stdout is not None
-        url = holder.stdout.readline().strip()
-        service = json.loads((own / "service.duckdb.run").read_text())
-        assert service["url"] == url
-        holder.kill()
-    ends = time.monotonic() + 20
-    while Path(f"/proc/{service['pid']}").exists() and time.monotonic() < ends:
-        time.sleep(0.05)
-    assert not (own / "service.duckdb.run").exists()
-
-
-def test_a_running_service_over_the_store_is_used(own, chartferry):
-    """CLI-GLOBAL-03"""
-    with bundled_service(own, dict(os.environ)) as url:
-        (own / ".service.lock").unlink()  # as if it had been started by `fhir-service serve`
-        code, out, _ = chartferry("import")
-        assert (code, out.splitlines()[0].startswith(f"target: {url} (bundled service")) == (0, True)
-
-
-def test_a_lost_client_is_made_anew(own, chartferry):
-    chartferry("import")
-    (own / "credentials.json").write_text('{"client_id": "gone", "client_secret": "gone"}')
-    assert chartferry("import")[0] == 0
-
-
-def test_a_store_that_cannot_be_opened_is_one_line(own, chartferry):
-    """CLI-IMPORT-08"""
-    (own / "service.duckdb").write_bytes(b"not a store" * 1000)
-    code, out, err = chartferry("import")
-    assert (code, out, len(err.splitlines())) == (6, "", 1)
-    assert err.startswith("chartferry: the bundled service did not start: ")
-
-
-@pytest.mark.parametrize("additions", [True, False])
-@pytest.mark.parametrize("writes", [1, 3])
-def test_a_killed_importer_loses_and_doubles_nothing(home, target, chartferry, additions, writes):
-    """LEDGER-01: killed while requests are under way; what the bare interface leaves unknown stays in doubt."""
-    target.additions = additions
-    target.hold = 0.0 if additions else 0.02
-    put(home, rows=2000 if additions else 40)
-    command = [sys.executable, "-m", "pipelines.cli", "--home", str(home), "import"]
-    with subprocess.Popen(
-        command, cwd=Path(__file__).parents[2], stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as importer:
-        ends = time.monotonic() + 30
-        while target.writes < writes and time.monotonic() < ends:
-            time.sleep(0.001)
-        importer.kill()
-        importer.communicate()
-    target.hold = 0.0
-    code, found = summary(chartferry)
-    totals_close(found)
-    totals = found["totals"]
-    stored = len(target.of("PaymentNotice"))
-    if additions:
-        assert code == 0
-        assert totals["created"] + totals["unchanged"] == stored == 2000
-    else:
-        assert code in (0, 5)  # in doubt stays what the target never got
-        assert totals["in_doubt"] <= 2  # two patients, two lanes
-        assert totals["created"] + totals["unchanged"] + totals["adopted"] == stored
-
-
-def test_a_fault_of_the_program_shows_class_and_place_only(chartferry, home, monkeypatch):
-    def fails(*_):
-        raise ValueError("patient-name")
-
-    monkeypatch.setattr("pipelines.importing.import_file", fails)
-    put(home)
-    code, out, err = chartferry("import")
-    assert (code, out) == (1, "")
-    assert "ValueError at importing.py:" in err
-    assert "patient-name" not in err
-
-
-# -- the home
-
-
-def test_a_folder_that_holds_other_things_is_no_home_and_stays_as_it_is(home, tmp_path):
-    """STATE-HOME-01"""
-    other = tmp_path / "documents"
-    other.mkdir(mode=0o755)
-    (other / "letter.txt").write_text("a letter")
-    other.chmod(0o755)
-    assert run(["--home", str(other), "import"]) == 6
-    assert (stat.S_IMODE(other.stat().st_mode), [path.name for path in other.iterdir()]) == (0o755, ["letter.txt"])
-    other.chmod(0o700)
-    assert run(["--home", str(other), "import"]) == 0
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_a_home_that_cannot_be_written_is_one_line(tmp_path, capsys):
-    (tmp_path / "home").mkdir(mode=0o500)
-    assert run(["--home", str(tmp_path / "home"), "import"]) == 6
-    assert "cannot be written" in capsys.readouterr().err
-
-
-def test_a_home_of_another_user_is_one_line_and_left_alone(home, monkeypatch, capsys):
-    monkeypatch.setattr("pipelines.home.os.geteuid", lambda: 4321)
-    assert run(["--home", str(home), "import"]) == 6
-    err = capsys.readouterr().err
-    assert err.splitlines() == [
-        f"chartferry: {home}: belongs to another user: a home is one user's; name a folder of your own (--home)"
-    ]
 
 
 def test_where_nothing_was_taken_the_target_may_lack_its_reference_data(chartferry, home, target):

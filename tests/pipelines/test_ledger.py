@@ -1,11 +1,9 @@
 """The ledger: intents and outcomes, repeats, rejects, runs, and the lease with its takeover."""
 
-import multiprocessing
 import os
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
 import pytest
@@ -325,52 +323,6 @@ def test_the_heartbeat_keeps_the_lease_and_notices_its_loss(ledger: Ledger, cloc
             lease.check()
 
 
-def test_a_ledger_from_a_newer_version_is_refused(ledger: Ledger, address: str | Path) -> None:
-    with ledger.engine.begin() as connection:
-        connection.execute(t.schema_version.update().values(version=99))
-    with pytest.raises(LedgerError, match="newer version"):
-        Ledger.open(address)
-
-
-def as_of_version_1(ledger: Ledger) -> None:
-    """Records and repeats in tables of their own, with all texts in each row."""
-    with ledger.engine.begin() as connection:
-        for view, _ in t.VIEWS:
-            connection.exec_driver_sql(f"CREATE TABLE kept AS SELECT * FROM {view.name}")
-            connection.exec_driver_sql(f"DROP VIEW {view.name}")
-            view.create(connection)
-            connection.exec_driver_sql(f"INSERT INTO {view.name} SELECT * FROM kept")
-            connection.exec_driver_sql("DROP TABLE kept")
-        connection.exec_driver_sql("ALTER TABLE reject_reason DROP COLUMN line")
-        for table in (t.entry, t.appearance, t.term):
-            table.drop(connection)
-        connection.execute(t.schema_version.update().values(version=1))
-
-
-def test_a_ledger_of_an_earlier_version_keeps_all_it_knows(ledger: Ledger, address: str | Path, clock: Clock) -> None:
-    """LEDGER-01, STATE-HOME-02: a home of an earlier version is opened as it is, and goes on."""
-    with ledger.lease(TARGET) as lease:
-        ledger.intend(lease, *OF, [intent(f"k{n}", n) for n in range(2, 7)])
-        ledger.settle(TARGET, *OF, [Outcome(f"k{n}", 1, "created", f"id-{n}", 201) for n in range(2, 6)])
-    ledger.note_repeats(TARGET, *OF, "payments-b", [Repeat(2, "k2", "unchanged", "id-2", "p1", PAID, 1050)])
-    before = {
-        name: table.sort_by("line").to_pylist()
-        for name, table in ledger.tables().items()
-        if "line" in table.schema.names
-    }
-    as_of_version_1(ledger)
-    ledger.engine.dispose()
-    later = Ledger.open(address, clock)
-    after = later.tables()
-    assert {name: after[name].sort_by("line").to_pylist() for name in before} == before
-    assert [len(before[name]) for name in ("record", "repeat")] == [5, 1]
-    with later.lease(TARGET) as lease:
-        later.intend(lease, *OF, [intent("k7", 7, batch="payments-b")])
-        later.intend_again(lease, *OF, [intent("k6", 6)])
-    assert states(later, "k2", "k6", "k7") == ["created", "sending", "sending"]
-    later.close()
-
-
 def test_a_transaction_holds_all_that_is_written_within_or_nothing(ledger: Ledger, clock: Clock) -> None:
     """LEDGER-01, LEDGER-04: the outcomes of one bundle and the intents of the next are one commit."""
     with ledger.lease(TARGET) as lease:
@@ -391,19 +343,6 @@ def test_a_transaction_holds_all_that_is_written_within_or_nothing(ledger: Ledge
         assert states(ledger, "k1", "k2") == ["created", "sending"]
 
 
-def test_a_file_that_is_no_ledger_is_named_in_one_sentence(tmp_path: Path) -> None:
-    (tmp_path / "ledger.db").write_text("not a database, surely")
-    with pytest.raises(LedgerError, match=r"ledger\.db cannot be opened: file is not a database$"):
-        Ledger.open(tmp_path / "ledger.db")
-
-
-def test_a_ledger_that_this_user_may_not_open_says_what_it_takes(tmp_path: Path) -> None:
-    """Its -wal and -shm may be closed while the file itself is not."""
-    (tmp_path / "ledger.db").mkdir()
-    with pytest.raises(LedgerError, match=r"unable to open database file \(it, its -wal and -shm"):
-        Ledger.open(tmp_path / "ledger.db")
-
-
 def test_tables_are_read_in_chunks_with_fixed_types_as_of_one_moment(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -416,25 +355,3 @@ def test_tables_are_read_in_chunks_with_fixed_types_as_of_one_moment(
         reader = after.reader("record", ["key", "line", "resource_id"])
         assert [f"{f.name} {f.type}" for f in reader.schema] == ["key string", "line int64", "resource_id string"]
         assert sorted(r["line"] for r in reader.read_all().to_pylist()) == [2, 3, 4, 5, 6]
-
-
-def opened_with_others(paths: list[Path], together: Barrier) -> None:
-    try:
-        for path in paths:
-            together.wait()
-            Ledger.open(path).close()
-    except BaseException:
-        together.abort()
-        raise
-
-
-def test_a_new_ledger_may_be_made_by_several_processes_at_once(tmp_path: Path) -> None:
-    """LEDGER-10"""
-    processes = multiprocessing.get_context("spawn")
-    together, paths = processes.Barrier(4), [tmp_path / f"ledger-{number}.db" for number in range(60)]
-    openers = [processes.Process(target=opened_with_others, args=(paths, together)) for _ in range(4)]
-    for opener in openers:
-        opener.start()
-    for opener in openers:
-        opener.join()
-    assert [opener.exitcode for opener in openers] == [0] * 4

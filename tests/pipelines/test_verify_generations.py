@@ -1,0 +1,121 @@
+"""`verify` of records that were superseded, taken back or changed in the chart, also with a lost ledger."""
+
+from contextlib import closing
+
+import pytest
+
+from pipelines.ledger import Ledger
+from tests.pipelines.test_decisions import payments, put, tasks
+from tests.pipelines.test_verify import QUESTIONS, lose_ledger, named
+
+ANSWERS = "response_id,patient_id,questionnaire,authored,author,encounter_id,note_id,question,answer_code,answer_text\n"
+
+
+@pytest.fixture(params=[True, False], ids=["with additions", "bare"])
+def batch(request, home, target, asked):
+    """Three payments of two patients, two of them alike, at the target: the batch's name."""
+    target.additions = request.param
+    payments(home, ("k1", "p1", "1.00"), ("k2", "p1", "1.00"), ("k3", "p2", "2.50"))
+    return asked("import")["batches"][0]["batch_id"]
+
+
+@pytest.mark.parametrize("additions", [True, False], ids=["with additions", "bare"])
+def test_of_a_record_that_was_superseded_the_newest_is_adopted_and_the_old_never_comes_back(
+    home, target, asked, additions
+):
+    """CLI-CMD-17, LEDGER-08"""
+    target.additions = additions
+    supersede_one(home, target, asked)
+    before = dict(target.stored)
+    lose_ledger(home)
+    assert asked("verify", "--adopt")["exit_code"] == 0
+    assert asked("verify")["differences"] == []
+    assert asked("import")["totals"] == {}
+    assert target.stored == before
+
+
+def test_a_key_that_ends_like_a_later_generation_of_another_keeps_its_own_resource(home, target, asked):
+    """CLI-CMD-17, LEDGER-01, decision X2: loaded, taken back, loaded again, and the ledger lost."""
+    tasks(home, "k1", "k1~2")
+    name = asked("import")["batches"][0]["batch_id"]
+    asked("undo", name)
+    assert asked("import", "--again", name)["totals"]["created"] == 2
+    values = [body["identifier"][0]["value"] for body in target.of("Task")]
+    assert values == ["k1", "k1~2~1", "k1~2", "k1~2~2"]
+    assert asked("verify")["differences"] == []
+    lose_ledger(home)
+    assert asked("verify", "--adopt")["batches"] == {name: {"adopted": 2, "waiting": 0}}
+    with closing(Ledger.open(home / "ledger.db")) as ledger:
+        rows = ledger.tables()["record"].to_pylist()
+    known = {(row["key"], row["generation"], row["resource_id"]) for row in rows}
+    third, fourth = (body["id"] for body in target.of("Task")[2:])
+    assert known == {("k1", 2, third), ("k1~2", 2, fourth)}
+    assert asked("verify")["differences"] == []
+
+
+def test_rows_that_were_taken_back_before_the_ledger_was_lost_count_with_their_batch(home, target, asked):
+    """CLI-CMD-17, CLI-CMD-18: the batch closes, and so does what is published of it."""
+    target.stored["q1"] = QUESTIONS
+    put(home, "answers.csv", ANSWERS + "r1,p1,q1,,,,,1,,yes\nr2,p1,q1,,,,,1,,no\n")
+    name = asked("import")["batches"][0]["batch_id"]
+    asked("undo", name)
+    lose_ledger(home)
+    assert asked("verify", "--adopt")["exit_code"] == 0
+    with closing(Ledger.open(home / "ledger.db")) as ledger:
+        [batch] = ledger.batches()
+        states = {row["state"] for row in ledger.tables()["record"].to_pylist()}
+    assert (batch["state"], batch["accepted"], batch["adopted"], batch["rejected"]) == ("finished", 2, 2, 0)
+    assert states == {"undone"}
+
+
+def supersede_one(home, target, asked):
+    """Two files of responses; the second supersedes one of the first. Its totals."""
+    target.stored["q1"] = QUESTIONS
+    (home / "feeds").mkdir()
+    columns = "response_id patient_id questionnaire question answer_text".split()
+    text = 'kind = "answers"\nfiles = ["forms*.csv"]\nchanged = "supersede"\n[columns]\n'
+    (home / "feeds" / "forms.toml").write_text(text + "".join(f'{name} = "{name}"\n' for name in columns))
+    for number, said in enumerate(("yes", "no")):
+        put(home, f"forms-{number}.csv", ",".join(columns) + f"\nr1,p1,q1,1,{said}\nr2,p1,q1,1,same\n")
+        totals = asked("import")["totals"]
+    return totals
+
+
+def test_a_later_generation_that_a_lost_ledger_knew_is_no_double_and_is_adopted(home, target, asked):
+    """CLI-CMD-17, CLI-CMD-18: taken back and loaded anew; then another file met the first generation."""
+    tasks(home, "t1")
+    batch = asked("import")["batches"][0]["batch_id"]
+    asked("undo", batch)
+    asked("import", "--again", batch)
+    [newest] = [body["id"] for body in target.of("Task") if body["status"] == "requested"]
+    lose_ledger(home)
+    elsewhere = home.parent / "tasks-again.csv"
+    tasks(home, "t1")
+    elsewhere.write_text((home / "inbox" / "tasks.csv").read_text() + "\n")
+    (home / "inbox" / "tasks.csv").unlink()
+    assert asked("import", elsewhere)["totals"]["adopted"] == 1
+    found = asked("verify")
+    assert (found["lost"], named(found)) == ([batch], [("unknown", None, newest)])
+    assert asked("verify", "--adopt")["exit_code"] == 0
+    found = asked("verify")
+    assert (found["exit_code"], found["differences"]) == (0, [])
+    assert asked("import", elsewhere)["totals"]["unchanged"] == 1
+    assert len(target.of("Task")) == 2
+
+
+def test_superseded_and_taken_back_responses_agree(home, target, asked):
+    """CLI-CMD-17, LEDGER-08"""
+    totals = supersede_one(home, target, asked)
+    assert (totals["superseded"], totals["unchanged"]) == (1, 1)
+    assert asked("verify")["differences"] == []
+    old = next(body for body in target.of("QuestionnaireResponse") if body["status"] == "entered-in-error")
+    old["status"] = "completed"
+    assert [(kind, resource) for kind, _, resource in named(asked("verify"))] == [("not taken back", old["id"])]
+
+
+def test_a_task_that_was_changed_in_the_chart_is_told_and_no_failure(home, target, asked):
+    tasks(home, "k1")
+    asked("import")
+    target.of("Task")[0]["description"] = "done by phone"
+    found = asked("verify")
+    assert (found["exit_code"], [each["kind"] for each in found["differences"]]) == (0, ["changed"])
