@@ -1,6 +1,6 @@
 """Requests made up from the service's declarations: models become bodies, parameters queries; some are then spoiled.
 
-`Fuzzer` draws everything from one seed. `fault` says what is wrong with an answer, whatever the request was.
+`Fuzzer` draws everything from one seed. `fuzz_answers` says what is wrong with an answer, whatever the request was.
 """
 
 import json
@@ -19,106 +19,23 @@ from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.resources import task
 from fhir_service.interface.site import Site
 from fhir_service.interface.vocabulary import Param, Resource
+from tests.service.fuzz_answers import Sent
+from tests.service.fuzz_words import (
+    CODES,
+    ENCOUNTERS,
+    KNOWN,
+    MOODS,
+    ODD_HEADERS,
+    ODD_NUMBERS,
+    ODD_TEXTS,
+    ODD_TIMES,
+    RICH,
+    SYMPTOMS,
+    WORDS,
+)
 
 Json = dict[str, Any]
 CREATED = tuple(resource for resource in RESOURCES.values() if "create" in resource.interactions)
-
-# --- What the reference world has -----------------------------------------------------------------
-
-KNOWN = {
-    "Patient": ["p1", "p2", "p3", "P.4-Upper", "p5", "p6", "p7"],
-    "Practitioner": ["dr1", "dr2", "DR.3"],
-    "Group": ["g1", "g2"],
-    "Claim": ["c3"],
-    "Questionnaire": ["q-intake", "q-old", "q-systems", "q-odd", "q-score"],
-    "DiagnosticReport": ["r1", "r2", "r4", "r5", "R.8-Upper"],
-}
-ENCOUNTERS = [("p1", "e1", "n1"), ("p1", "e5", "n5"), ("p2", "e6", "n6")]
-"""patient, encounter, note"""
-RICH = "p2"
-"""Owes more than can be paid here; `c3` is a charge of this patient."""
-CODES = [
-    ("http://loinc.org", "44250-9"),
-    ("http://loinc.org", "LP29684-5"),
-    ("http://loinc.org", "55757-9"),
-    ("http://terminology.hl7.org/CodeSystem/v2-0074", "LAB"),
-    ("http://snomed.info/sct", "418799008"),
-]
-MOODS = [("LA6568-5", "Not at all"), ("LA6569-3", "Several days")]
-SYMPTOMS = [("25064002", "Headache"), ("422587007", "Nausea"), ("84229001", "Fatigue")]
-
-# --- What spoils ----------------------------------------------------------------------------------
-
-WORDS = [
-    "follow-up",
-    "x",
-    "Zoë",
-    "漢字 ערב",
-    "👩‍⚕️",
-    "a,b",
-    "a|b",
-    "back\\slash",
-    "100 %",
-    "tab\tand\nline",
-    "'; --",
-    "<b>&",
-]
-ODD_TEXTS = ["", " ", "\x00", "\x07", "\x85", "\ud800", "﻿", "a" * 70_000, "%00", "../..", "{base_url}", "\x01", "null"]
-ODD_TIMES = [
-    "2024-02-30",
-    "0000-01-01",
-    "9999-12-31T23:59:59-14:00",
-    "0001-01-01T00:00:00+14:00",
-    "24:00",
-    "2024",
-    "now",
-]
-ODD_NUMBERS = [
-    "1e400",
-    "-1e400",
-    "1E-999999999",
-    "1e999999999999",
-    "0.1e1",
-    "-0",
-    "9" * 400,
-    "0.005",
-    "1.0000",
-    "NaN",
-    "01",
-]
-ODD_HEADERS = [
-    (b"content-type", b"text/plain"),
-    (b"content-type", b""),
-    (b"accept", b"\xff"),
-    (b"accept", b"application/fhir+json; q=0.9, */*"),
-    (b"prefer", b"handling=lenient"),
-    (b"prefer", b",;=,"),
-    (b"if-none-exist", b"identifier=urn:fuzz|a"),
-    (b"if-none-exist", b"name=x"),
-    (b"if-none-exist", b"identifier=urn:fuzz|a\\"),
-    (b"if-unmodified-since", b"Sat, 01 Jan 2000 00:00:00 GMT"),
-    (b"if-unmodified-since", b"Mon, 99 Foo 99999 99:99:99 GMT"),
-    (b"if-match", b'W/"1"'),
-    (b"if-match", b"\xe9,,"),
-    (b"x-correlation-id", b"\xff" * 40),
-    (b"authorization", b"Bearer nobody"),
-    (b"authorization", b"Basic \xff"),
-    (b"expect", b"something"),
-    (b"range", b"bytes=0-1"),
-    (b"host", b"elsewhere.example"),
-    (b"x-http-method-override", b"DELETE"),
-    (b"content-encoding", b"gzip"),
-]
-
-
-@dataclass(frozen=True)
-class Sent:
-    """A request as it goes out."""
-
-    method: str
-    target: str
-    content: bytes | None = None
-    headers: tuple[tuple[bytes, bytes], ...] = ((b"content-type", b"application/json"),)
 
 
 @dataclass
@@ -439,50 +356,3 @@ _FITTED: dict[str, Callable[[Fuzzer, Json], None]] = {
     "PaymentNotice": _fit_payment,
     "QuestionnaireResponse": _fit_response,
 }
-
-# --- What an answer may be ------------------------------------------------------------------------
-
-CODES_OF = {
-    400: {"invalid"},
-    401: {"unknown"},
-    403: {"forbidden"},
-    404: {"not-found"},
-    405: {"not-supported"},
-    412: {"conflict", "multiple-matches"},
-    413: {"too-long"},
-    422: {"business-rule"},
-}
-
-
-def fault(sent: Sent, response: httpx.Response) -> str | None:
-    """What is wrong with an answer; None when it is a resource, a Bundle, null or an outcome of the Errors table."""
-    if response.status_code not in (200, 201, *CODES_OF):
-        return f"status {response.status_code}"
-    if "x-correlation-id" not in response.headers:
-        return "no correlation id"
-    if sent.method == "HEAD":
-        return "a body for HEAD" if response.content else None
-    if response.is_success and "/files/" in sent.target:
-        return None
-    try:
-        body = datatypes.parse_json(response.content)
-    except datatypes.Malformed as error:
-        return f"the body is not JSON: {error}"
-    return _fault_of_outcome(response, body) if response.is_error else _fault_of_success(sent, body)
-
-
-def _fault_of_outcome(response: httpx.Response, body: Any) -> str | None:
-    if not isinstance(body, dict) or body.get("resourceType") != "OperationOutcome" or len(body["issue"]) != 1:
-        return "no OperationOutcome"
-    issue = body["issue"][0]
-    if issue["severity"] != "error" or issue["code"] not in CODES_OF[response.status_code]:
-        return f"{response.status_code} with {issue['code']}"
-    return "it shows our insides" if "Traceback" in response.text or ".py" in response.text else None
-
-
-def _fault_of_success(sent: Sent, body: Any) -> str | None:
-    if body is None:
-        return None if sent.method in ("POST", "PUT") else "null"
-    kind = body.get("resourceType") if isinstance(body, dict) else None
-    expected = {*RESOURCES, "Bundle", "OperationOutcome", "CapabilityStatement"}
-    return None if kind in expected else f"a body of {kind}"
