@@ -69,13 +69,7 @@ class Summary:
         """The summary for people. The first line names the target."""
         yield f"target: {self.target}"
         for other in self.other_targets:
-            left = self.left_there.get(other, 0)
-            there = (
-                f", where batches without an end wait ({left:,}): they go on once it is the target again"
-                if left
-                else ""
-            )
-            yield f"note: the ledger of this home also knows the target {other}{there}"
+            yield f"note: the ledger of this home also knows the target {other}{self._waiting_at(other)}"
         yield from self._table()
         for result in self.results:
             yield from _notes(result)
@@ -91,6 +85,14 @@ class Summary:
             yield f"kept: {home / 'batches'}: each file, and what became of it"
         if self.error:
             yield f"error: {self.error}"
+
+    def _waiting_at(self, other: str) -> str:
+        number = self.left_there.get(other, 0)
+        return (
+            f", where batches without an end wait ({number:,}): they go on once it is the target again"
+            if number
+            else ""
+        )
 
     def _took_nothing(self) -> bool:
         """Whether records were set aside and none landed, as when a target is empty, or another practice's."""
