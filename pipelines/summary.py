@@ -16,6 +16,8 @@ COUNTED = (
     "lines header not_taken records accepted rejected created adopted unchanged updated superseded skipped refused"
     " in_doubt"
 ).split()
+LACKING = {"FEED-ANS-03", "QR-12"}
+"""Rules that an answer breaks whose questionnaire is not there."""
 COLUMNS_SHOWN = 40
 LONGEST_COLUMN = 80
 ALWAYS = ("records", "accepted", "rejected", "created", "unchanged")
@@ -95,9 +97,12 @@ class Summary:
         )
 
     def _took_nothing(self) -> bool:
-        """Whether records were set aside and none landed, as when a target is empty, or another practice's."""
+        """Whether nothing landed of files that came for the first time, as when a target is empty, or another
+        practice's: it refused rows, or lacks their questionnaires."""
         totals = _totals(result for result in self.results if result.state != "stopped")
-        return not self.error and totals["rejected"] + totals["refused"] > 0 and not any(totals[n] for n in LANDED)
+        first = [result for result in self.results if result.state != "stopped" and (result.run or 1) == 1]
+        missing = any(result.count("refused") or not LACKING.isdisjoint(result.reasons) for result in first)
+        return missing and not self.error and not any(totals[name] for name in LANDED)
 
     def _table(self) -> Iterable[str]:
         if not self.results:

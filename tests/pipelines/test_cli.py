@@ -9,6 +9,7 @@ import duckdb
 import pytest
 
 from tests.commands import totals_close
+from tests.pipelines.test_verify import QUESTIONS
 
 HEADER = "payment_id,patient_id,amount,paid_on,claim_id\n"
 
@@ -337,6 +338,7 @@ def test_where_nothing_was_taken_the_target_may_lack_its_reference_data(chartfer
     _, out, err = chartferry("import")
     assert "note: nothing was taken. Does this target have the patients" in out
     assert "3 refused" in err
+    assert "nothing was taken" not in chartferry("rejects", "retry")[1]
     target.refuse = lambda body: False
     chartferry("rejects", "retry")
     assert "nothing was taken" not in chartferry("import")[1]
@@ -349,3 +351,22 @@ def test_of_a_file_that_was_stopped_nobody_asks_whether_the_target_has_its_patie
     _, out, _ = chartferry("import")
     assert "control.json says 2 rows, the file has 1" in out
     assert "nothing was taken" not in out
+
+
+def test_of_rows_that_their_own_content_rejects_nobody_asks_whether_the_target_has_its_patients(chartferry, home):
+    put(home, text=HEADER + "k1,p1,none,2026-03-01,\n")
+    _, out, _ = chartferry("import")
+    assert "set aside by FEED-FILE-09 (1)" in out
+    assert "nothing was taken" not in out
+
+
+@pytest.mark.parametrize(("status", "asked"), [("active", False), ("retired", False), (None, True)])
+def test_whether_the_target_has_the_questionnaires_is_asked_where_it_lacks_one(status, asked, chartferry, home, target):
+    """A retired one is there."""
+    if status:
+        target.stored["q1"] = QUESTIONS | {"status": status}
+    answers = "response_id,patient_id,questionnaire,authored,question,answer_code,answer_text\n"
+    (home / "inbox" / "answers.csv").write_text(f"{answers}r1,p1,q1,2026-01-01,1,,Fine\n")
+    _, out, _ = chartferry("import")
+    assert ("nothing was taken" in out) == asked
+    assert ("QR-13" in out) == (status == "retired")
