@@ -16,8 +16,9 @@ def _pay(stored: dict[str, Any], view: View, changes: Changes) -> None:
     account.paid += cents
     rows = billing.allocate(cents, charges, claim_of(stored))
     reached = dict(rows)
-    changes.pay(stored["id"], patient, account, [charge for charge in charges if charge.claim in reached], rows)
-    if not all(charge.open for charge in charges):
+    paid = [charge for charge in charges if charge.claim in reached]
+    changes.pay(stored["id"], patient, account, paid, rows)
+    if any(not charge.open for charge in paid):
         view.charges[patient] = [charge for charge in charges if charge.open]
 
 

@@ -221,7 +221,7 @@ class Changes:
 
     def __init__(self, next_seq: Callable[[], int]) -> None:
         self.next_seq = next_seq
-        self._added: dict[str, tuple[Table, tuple[str, ...], list[tuple[Any, ...]]]] = {}
+        self._added: dict[Table, list[tuple[Any, ...]]] = defaultdict(list)
         self._accounts: dict[str, Account] = {}
         self._charges: dict[str, Charge] = {}
         self._replaced: dict[str, dict[str, tuple[int, dict[str, Any]]]] = defaultdict(dict)
@@ -230,26 +230,19 @@ class Changes:
         return bool(self._added or self._accounts or self._replaced)
 
     def add(self, table: Table, row: dict[str, Any]) -> None:
-        """Adds a row; all rows of a table name the same columns."""
-        self._rows(table, row).append(tuple(row.values()))
-
-    def _rows(self, table: Table, columns: Iterable[str]) -> list[tuple[Any, ...]]:
-        """Where the rows of a table wait; the first one says which columns they have."""
-        entry = self._added.get(table.name)
-        if entry is None:
-            entry = self._added[table.name] = (table, tuple(columns), [])
-        return entry[2]
+        """Adds a row, which names all columns of its table."""
+        self._added[table].append(tuple(map(row.__getitem__, columns_of(table))))
 
     def add_resource(self, name: str, stored: dict[str, Any], body: str, client: str, now: datetime) -> None:
         """A new resource: its row and those of its side tables."""
         resource, table, seq = RESOURCES[name], BODIES[name], self.next_seq()
         head = (seq, stored["id"], 1, now, client)
-        self._rows(table, columns_of(table)).append((*head, *index_values(resource, stored).values(), body))
+        self._added[table].append((*head, *index_values(resource, stored).values(), body))
         self._add_sides(resource, seq, stored)
 
     def _add_sides(self, resource: Resource, seq: int, stored: dict[str, Any]) -> None:
         for table, rows in side_rows(resource, seq, stored):
-            self._rows(table, columns_of(table)).extend(rows)
+            self._added[table] += rows
 
     def replace_resource(self, name: str, old: Current, stored: dict[str, Any], new: Current) -> None:
         """A new version of a resource; the old one goes to the history."""
@@ -267,8 +260,7 @@ class Changes:
         self._accounts[patient] = account
         for charge in charges:
             self._charges[charge.claim] = charge
-        rows = self._rows(ALLOCATION, columns_of(ALLOCATION))
-        rows.extend((payment, claim, cents) for claim, cents in parts)
+        self._added[ALLOCATION] += [(payment, claim, cents) for claim, cents in parts]
 
     def flush(self, connection: Connection, dialect: Dialect) -> None:
         for name, replaced in self._replaced.items():
@@ -278,10 +270,10 @@ class Changes:
             if account.fresh:
                 self.add(ACCOUNT, {"patient": patient, "charged": 0, "paid": account.paid})
                 account.fresh = False
-        for table, columns, rows in self._added.values():
+        for table, rows in self._added.items():
             # A payment that reaches no charge has no parts.
             if rows:
-                dialect.append(connection, table, rows, columns)
+                dialect.append(connection, table, rows, columns_of(table))
         if paid:
             dialect.change(connection, ACCOUNT, paid, ("patient", "paid"))
         if self._charges:

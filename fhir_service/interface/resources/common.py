@@ -91,7 +91,7 @@ def identifiers(stored: dict[str, Any]) -> list[tuple[str | None, str | None]]:
 
 def optional(shown: dict[str, Any]) -> dict[str, Any]:
     """A body without the elements that are absent."""
-    return {name: value for name, value in shown.items() if value is not None and value != []}
+    return {name: value for name, value in shown.items() if value or (value is not None and value != [])}
 
 
 ID = Param("_id", "id", lambda stored: stored["id"])
