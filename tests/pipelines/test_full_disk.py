@@ -2,6 +2,7 @@
 
 import errno
 import shutil
+import sqlite3
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from pipelines import disk, publish, receive, spill
 from pipelines.batch import Unreadable
 from pipelines.feeds.catalog import load_feeds
 from pipelines.ledger import Ledger
+from pipelines.ledger_database import _why
 
 NOW = datetime(2024, 6, 1, tzinfo=UTC)
 ROWS = "payment_id,patient_id,amount,paid_on,claim_id\n" + "".join(f"k{n},p1,1.00,2026-03-01,\n" for n in range(3))
@@ -91,3 +93,10 @@ def test_other_errors_are_not_taken_for_a_full_disk() -> None:
     """STATE-HOME-03."""
     assert not disk.is_full(PermissionError(errno.EACCES, "Permission denied"))
     assert not disk.is_full(duckdb.IOException("IO Error: No such file"))
+
+
+def test_a_ledger_that_has_no_room_says_what_it_needs():
+    """LEDGER-10: on a full disk SQLite speaks of its input and output."""
+    full = OperationalError("", None, sqlite3.OperationalError("disk I/O error"))
+    assert _why(full).startswith("disk I/O error (it, its -wal and -shm")
+    assert "room on the disk" in _why(full)
