@@ -1,5 +1,6 @@
 """What the service adds to the interface: $validate and history."""
 
+import json
 from typing import Any
 
 import pytest
@@ -38,6 +39,19 @@ def test_all_problems_are_listed_the_one_of_a_create_first(fresh_service: Runnin
     issues = validated(fresh_service, body)
     created = fresh_service.client.post(f"/{body['resourceType']}", json=body)
     assert created.json()["issue"][0] == issues[0]
+
+
+@pytest.mark.parametrize(("amount", "problems"), [("1E+999999", 2), ("-1E+999999", 1), ("1E-999999", 1)])
+def test_amounts_beyond_what_can_be_computed_with_are_only_compared(
+    fresh_service: Running, amount: str, problems: int
+) -> None:
+    """EXTRA-VALIDATE-02, PAY-25, PAY-28, PAY-CREATE-04: every rule is asked of them."""
+    text = json.dumps(payment(1) | {"amount": {"value": "?", "currency": "USD"}}).replace('"?"', amount)
+    headers = {"content-type": "application/json"}
+    answer = fresh_service.client.post("/PaymentNotice/$validate", content=text, headers=headers)
+    assert answer.status_code == 200
+    found = [issue["expression"] for issue in answer.json()["issue"]]
+    assert found == [["PaymentNotice.amount.value"]] * problems
 
 
 def test_several_problems_come_together(fresh_service: Running) -> None:

@@ -157,7 +157,7 @@ def balance_stays_positive(notice: PaymentNotice, world: World) -> Found:
     patient = notice.request.reference
     if notice.extension or not world.known.exists(patient):
         return
-    if notice.amount.value * 100 > world.known.balance(id_of(patient)):
+    if notice.amount.value > Decimal(world.known.balance(id_of(patient))).scaleb(-2):
         yield "PaymentNotice.amount.value", "the payment is above the balance owed"
 
 
