@@ -120,7 +120,8 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     for number in range(25):
         body = response("q", [item(f"link {number}", coded("a"))], Site().base_url)
-        (created,) = plain.creates(json.dumps(bundle([body])).encode(), Site()) or ()
-        shared_items.settle(questionnaire, created.model.item[0], {"linkId": f"link {number}"})  # type: ignore[arg-type]
+        created = plain.creates(json.dumps(bundle([body])).encode(), Site())
+        assert created
+        shared_items.settle(questionnaire, created[0].model.item[0], {"linkId": f"link {number}"})  # type: ignore[arg-type]
         assert len(shared_items._read) <= 10
         assert len(questionnaire.settled) <= 10  # type: ignore[attr-defined]
