@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 
 from pipelines.feeds.catalog import Catalog, Feed, FeedError
 from pipelines.feeds.marks import ids_in, marked_form
-from pipelines.ledger import Ledger
-from pipelines.ledger_rejects import feeds_answered
+from pipelines.ledger.ledger import Ledger
+from pipelines.ledger.rejects import feeds_answered
 
 
 def feed_of(path: Path, catalog: Catalog, ledger: Ledger | None) -> Feed | None:

@@ -12,7 +12,7 @@ from typing import Generic, NamedTuple, TypeVar
 import dagster as dg
 import pyarrow.compute as pc
 
-from pipelines.ledger_tables import OUTCOMES
+from pipelines.ledger.tables import OUTCOMES
 from pipelines.run import Result
 from pipelines.spill import batches
 from pipelines.validate import Validated

@@ -20,12 +20,12 @@ from typing import Any
 import httpx
 
 from fhir_service.interface.site import Site
-from pipelines.capabilities import Capabilities
-from pipelines.client import FhirClient, is_loopback
-from pipelines.pace import limiter_of, pace_of
-from pipelines.replies import TargetUnusable
 from pipelines.storage import write_whole
-from pipelines.tokens import Credentials
+from pipelines.target.capabilities import Capabilities
+from pipelines.target.client import FhirClient, is_loopback
+from pipelines.target.pace import limiter_of, pace_of
+from pipelines.target.replies import TargetUnusable
+from pipelines.target.tokens import Credentials
 
 SERVICE = (sys.executable, "-m", "fhir_service")
 STORE = "service.duckdb"

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pipelines.ledger_rejects import OPEN, standing
-from pipelines.ledger_tables import COUNTS
+from pipelines.ledger.rejects import OPEN, standing
+from pipelines.ledger.tables import COUNTS
 from pipelines.manifest import MANIFEST
 from pipelines.run import Run
 from pipelines.session import Session

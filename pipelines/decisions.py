@@ -10,17 +10,17 @@ from typing import Any
 import orjson
 from sqlalchemy import select
 
-from pipelines import ledger_tables as t
-from pipelines.accepted import accepted_files, rows_in
-from pipelines.compare import same_content
 from pipelines.doubts import settle_doubts
 from pipelines.exits import ALL_LOADED, IN_DOUBT
-from pipelines.ledger_doubts import Doubtful, doubtful, known_resources
-from pipelines.ledger_former import raise_generation, standing
-from pipelines.ledger_rows import Outcome
-from pipelines.ledger_tables import NotPossible
+from pipelines.ledger import tables as t
+from pipelines.ledger.doubts import Doubtful, doubtful, known_resources
+from pipelines.ledger.former import raise_generation, standing
+from pipelines.ledger.rows import Outcome
+from pipelines.ledger.tables import NotPossible
+from pipelines.loading.accepted import accepted_files, rows_in
 from pipelines.pipeline import lease_of, recount
 from pipelines.session import Session, reading
+from pipelines.verifying.compare import same_content
 
 
 @dataclass(frozen=True)

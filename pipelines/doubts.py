@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from pipelines.accepted import rows_in
-from pipelines.client import FhirClient
-from pipelines.ledger import Ledger
-from pipelines.ledger_doubts import Doubtful, doubtful, known_resources, sightings
-from pipelines.ledger_former import standing
-from pipelines.ledger_rows import Outcome
-from pipelines.sending import Identity, Row
-from pipelines.settling import ABSENT, FOUND, Doubt, Finding, due, look_up
+from pipelines.ledger.doubts import Doubtful, doubtful, known_resources, sightings
+from pipelines.ledger.former import standing
+from pipelines.ledger.ledger import Ledger
+from pipelines.ledger.rows import Outcome
+from pipelines.loading.accepted import rows_in
+from pipelines.loading.sending import Identity, Row
+from pipelines.loading.settling import ABSENT, FOUND, Doubt, Finding, due, look_up
+from pipelines.target.client import FhirClient
 
 
 @dataclass

@@ -4,18 +4,18 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from pipelines.client import TargetUnusable
 from pipelines.connections import STORE
 from pipelines.decisions import read_by
-from pipelines.dry_run import try_file
-from pipelines.ledger_rejects import settle_resubmitted
-from pipelines.ledger_tables import LedgerError, NotPossible
+from pipelines.ledger.rejects import settle_resubmitted
+from pipelines.ledger.tables import LedgerError, NotPossible
 from pipelines.pipeline import import_file, publish_reports
 from pipelines.publish import PublicationError
+from pipelines.rehearsing.dry_run import try_file
 from pipelines.retention import retain
 from pipelines.run import Result
 from pipelines.session import Left, Session, Waiting, find_files, received_batches, unfinished, without_feed
 from pipelines.summary import Summary
+from pipelines.target.client import TargetUnusable
 from pipelines.undoing import plan_again
 
 

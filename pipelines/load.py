@@ -1,6 +1,7 @@
 """The load stage: accepted records through the ledger to the target, each in exactly one known state at the end.
 
-How rows travel is in `sending.py` (bundles) and `lanes.py` (one request a row); what is known of them is in `book.py`.
+Its parts are in `loading/`: how rows travel is in `sending.py` (bundles) and `lanes.py` (one request a row); what is
+known of them is in `book.py`.
 """
 
 from collections import deque
@@ -9,21 +10,21 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from zlib import crc32
 
-from pipelines.book import Book
-from pipelines.capabilities import Capabilities
-from pipelines.client import FhirClient
 from pipelines.collecting import seldom
-from pipelines.lanes import post, send_by_lanes
-from pipelines.lease import Lease, LeaseLost
-from pipelines.ledger import Ledger
-from pipelines.ledger_doubts import forget_sightings
-from pipelines.loaded import Batch, Loaded
-from pipelines.pace import Circuit
-from pipelines.policies import take_back_superseded
+from pipelines.ledger.doubts import forget_sightings
+from pipelines.ledger.lease import Lease, LeaseLost
+from pipelines.ledger.ledger import Ledger
+from pipelines.loading.book import Book
+from pipelines.loading.lanes import post, send_by_lanes
+from pipelines.loading.loaded import Batch, Loaded
+from pipelines.loading.policies import take_back_superseded
+from pipelines.loading.sending import BundleSender, Identity, Result, Row, Sent
+from pipelines.loading.shared_notes import Sender, SharedNotes
+from pipelines.loading.why import Why
 from pipelines.progress import Progress
-from pipelines.sending import BundleSender, Identity, Result, Row, Sent
-from pipelines.shared_notes import Sender, SharedNotes
-from pipelines.why import Why
+from pipelines.target.capabilities import Capabilities
+from pipelines.target.client import FhirClient
+from pipelines.target.pace import Circuit
 
 ROWS_A_BUNDLE = 500
 LINES = 4

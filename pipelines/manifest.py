@@ -7,7 +7,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from fhir_service.interface.registry import RESOURCES
-from pipelines.ledger import Ledger
+from pipelines.ledger.ledger import Ledger
 from pipelines.run import Result, Run
 from pipelines.session import Session
 from pipelines.storage import write_whole

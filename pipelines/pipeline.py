@@ -14,14 +14,13 @@ from typing import Any
 from pipelines.answers import answers_of
 from pipelines.batch import Received, Unreadable
 from pipelines.behind import batch_behind
-from pipelines.client import TargetUnusable
 from pipelines.cut_off import close_cut_off, lines_left, was_retried
 from pipelines.feeds.catalog import Feed
-from pipelines.lease import Holder, Lease, utc_text
-from pipelines.ledger import Ledger
-from pipelines.ledger_rejects import open_by_line
-from pipelines.ledger_rows import Reason, Reject, SoFar
-from pipelines.ledger_tables import LINE_COUNTS, OUTCOMES, NotPossible
+from pipelines.ledger.lease import Holder, Lease, utc_text
+from pipelines.ledger.ledger import Ledger
+from pipelines.ledger.rejects import open_by_line
+from pipelines.ledger.rows import Reason, Reject, SoFar
+from pipelines.ledger.tables import LINE_COUNTS, OUTCOMES, NotPossible
 from pipelines.load import Batch, Loaded, load
 from pipelines.manifest import QUESTIONNAIRES, rules_version, software_version, write_manifest
 from pipelines.progress import Progress
@@ -34,6 +33,7 @@ from pipelines.session import Session, Waiting, reading
 from pipelines.so_far import with_outcomes
 from pipelines.spill import batches
 from pipelines.storage import write_whole
+from pipelines.target.client import TargetUnusable
 from pipelines.throwaway import remove_abandoned
 from pipelines.validate import Validated, validate
 

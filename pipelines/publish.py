@@ -19,7 +19,7 @@ import duckdb
 from jinja2 import TemplateError
 
 from pipelines import disk
-from pipelines.ledger import OUTCOMES, Ledger, Snapshot, utc_text
+from pipelines.ledger.ledger import OUTCOMES, Ledger, Snapshot, utc_text
 from pipelines.manifest import target_of
 from pipelines.page import page_of
 from pipelines.report import Sweep, held

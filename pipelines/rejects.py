@@ -19,12 +19,12 @@ from pipelines.feeds.catalog import Catalog, Feed, load_feeds
 from pipelines.feeds.marks import MARKS, csv_lead, marked_line
 from pipelines.feeds.reading import Chunk, Reader
 from pipelines.feeds.schema import FeedFile
-from pipelines.ledger import Ledger
-from pipelines.ledger_rejects import Standing, discard, reasons_of, standing, targets_with_rejects
-from pipelines.ledger_rows import Reason
+from pipelines.ledger.ledger import Ledger
+from pipelines.ledger.rejects import Standing, discard, reasons_of, standing, targets_with_rejects
+from pipelines.ledger.rows import Reason
 from pipelines.session import feed_folders_of, has_ledger, open_ledger, prepare_home, received_before
-from pipelines.spelling import known_as
 from pipelines.storage import replace_whole
+from pipelines.target.spelling import known_as
 from pipelines.validation.mapping import form_of, map_file
 from pipelines.validation.outcome import Validated
 from pipelines.validation.side_by_side import SideBySide

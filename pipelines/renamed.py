@@ -5,9 +5,9 @@ from pathlib import Path
 
 from sqlalchemy import select
 
-from pipelines import ledger_tables as t
 from pipelines.feeds.catalog import Feed
-from pipelines.ledger_tables import LANDED, UNDECIDED
+from pipelines.ledger import tables as t
+from pipelines.ledger.tables import LANDED, UNDECIDED
 from pipelines.session import Session
 from pipelines.spill import batches
 from pipelines.validation.outcome import Validated

@@ -18,8 +18,8 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines.client import NotDone, NotSent, Refused, Unknown
 from pipelines.storage import locked, replace_whole, session, write_whole
+from pipelines.target.client import NotDone, NotSent, Refused, Unknown
 
 RESOURCE = "DiagnosticReport"
 TRIES = 3

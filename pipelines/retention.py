@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from pipelines.lease import utc_text
-from pipelines.ledger import Ledger
-from pipelines.ledger_rejects import OPEN, standing
-from pipelines.ledger_tables import NotPossible
+from pipelines.ledger.lease import utc_text
+from pipelines.ledger.ledger import Ledger
+from pipelines.ledger.rejects import OPEN, standing
+from pipelines.ledger.tables import NotPossible
 from pipelines.session import Session, has_ledger, open_ledger
 from pipelines.who import user_name
 

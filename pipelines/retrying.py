@@ -11,8 +11,8 @@ from pipelines.batch import Received
 from pipelines.exits import ALL_LOADED, UNREADABLE
 from pipelines.feeds.catalog import Feed
 from pipelines.importing import publish_into, summary_of
-from pipelines.ledger_rejects import OPEN, settle_resubmitted, standing
-from pipelines.ledger_tables import LedgerError
+from pipelines.ledger.rejects import OPEN, settle_resubmitted, standing
+from pipelines.ledger.tables import LedgerError
 from pipelines.pipeline import begin, run_through
 from pipelines.rejects import Left, Lines, OutOfReach, lines_by_batch, source_of
 from pipelines.run import Result

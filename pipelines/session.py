@@ -15,15 +15,15 @@ from pipelines.batch import Received, shown
 from pipelines.connections import Connection, connect
 from pipelines.feeds.catalog import CONTROL, Catalog, Feed, FeedError, is_control, load_feeds
 from pipelines.home import make_private
-from pipelines.ledger import Ledger
-from pipelines.ledger_tables import LedgerError
+from pipelines.ledger.ledger import Ledger
+from pipelines.ledger.tables import LedgerError
 from pipelines.orchestration.instance import prepare_dagster_home
-from pipelines.pace import USUAL, Pace, pace_of, retention_of
 from pipelines.progress import Progress
-from pipelines.replies import NotDone, NotSent, Refused, TargetUnusable, Unknown
 from pipelines.report import SweepIncomplete
 from pipelines.snapshot import Snapshot
-from pipelines.target_names import target_of
+from pipelines.target.names import target_of
+from pipelines.target.pace import USUAL, Pace, pace_of, retention_of
+from pipelines.target.replies import NotDone, NotSent, Refused, TargetUnusable, Unknown
 from pipelines.throwaway import remove_leftovers
 from pipelines.who import user_name
 

@@ -5,9 +5,9 @@ from typing import Any
 
 from sqlalchemy import update
 
-from pipelines import ledger_tables as t
-from pipelines.ledger import Ledger
-from pipelines.ledger_tables import LINE_COUNTS, OUTCOMES
+from pipelines.ledger import tables as t
+from pipelines.ledger.ledger import Ledger
+from pipelines.ledger.tables import LINE_COUNTS, OUTCOMES
 
 LINES = (*LINE_COUNTS, "amount_received", "amount_accepted")
 

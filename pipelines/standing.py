@@ -12,9 +12,9 @@ from typing import Any
 
 from sqlalchemy import case, func, select
 
-from pipelines import ledger_tables as t
-from pipelines.ledger import Ledger, utc_text
-from pipelines.ledger_rejects import OPEN
+from pipelines.ledger import tables as t
+from pipelines.ledger.ledger import Ledger, utc_text
+from pipelines.ledger.rejects import OPEN
 
 AGES = (("under a day", 1), ("1 to 7 days", 7), ("7 to 30 days", 30))
 OLDEST = "over 30 days"

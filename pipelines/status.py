@@ -6,9 +6,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from pipelines.ledger import Ledger
-from pipelines.ledger_rejects import open_by_batch, open_in_batch
-from pipelines.ledger_tables import OUTCOMES, ROW_STATES
+from pipelines.ledger.ledger import Ledger
+from pipelines.ledger.rejects import open_by_batch, open_in_batch
+from pipelines.ledger.tables import OUTCOMES, ROW_STATES
 from pipelines.session import has_ledger, open_ledger
 from pipelines.so_far import counts_so_far
 from pipelines.summary import aligned, dollars

@@ -11,13 +11,9 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, func, select
 
-from pipelines import ledger_tables as t
-from pipelines.changes import Changes
-from pipelines.client import NotDone, NotSent, Refused, TargetUnusable, Unknown
-from pipelines.compare import TAKEN_BACK
 from pipelines.exits import ALL_LOADED, SET_ASIDE, UNUSABLE
-from pipelines.ledger import Lease
-from pipelines.ledger_former import (
+from pipelines.ledger import tables as t
+from pipelines.ledger.former import (
     Former,
     intend_withdrawal,
     raise_generation,
@@ -26,10 +22,14 @@ from pipelines.ledger_former import (
     undone,
     withdrawal_given_up,
 )
-from pipelines.ledger_tables import NotPossible
+from pipelines.ledger.ledger import Lease
+from pipelines.ledger.tables import NotPossible
+from pipelines.loading.changes import Changes
 from pipelines.pipeline import lease_of
 from pipelines.session import Session, reading
-from pipelines.staging import Filling, stage_target, workbench
+from pipelines.target.client import NotDone, NotSent, Refused, TargetUnusable, Unknown
+from pipelines.verifying.compare import TAKEN_BACK
+from pipelines.verifying.staging import Filling, stage_target, workbench
 
 ROWS_A_COMMIT = 64
 ROWS_A_PIECE = 2_000

@@ -14,7 +14,7 @@ from typing import Any, Self
 import duckdb
 import pytest
 
-from pipelines.rehearsed import accounts
+from pipelines.rehearsing.rehearsed import accounts
 from tests.commands import OUTCOMES, command, environment, home_with, load, resources, run, serving, totals
 
 SAMPLES = Path(__file__).parents[1] / "data" / "samples"

@@ -35,8 +35,8 @@ def status(options: Options, batch: str | None, as_json: bool) -> int:
 @click.pass_obj
 def verify(options: Options, batch: str | None, adopt: bool, why: str | None, insecure: bool, as_json: bool) -> int:
     """Reads the target and proves that ledger and target agree, to the row and the cent."""
-    from pipelines.adopting import adopt_lost
-    from pipelines.verify import verify_target
+    from pipelines.verifying.adopting import adopt_lost
+    from pipelines.verifying.verify import verify_target
 
     if adopt and batch:
         raise click.UsageError("--adopt takes no batch: it looks at all of this home")

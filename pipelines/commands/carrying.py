@@ -84,7 +84,7 @@ def rehearse(
 ) -> int:
     """Imports into a throw-away copy of the bundled store (or a new one) and tells what would come of every row."""
     from pipelines.batch import Unreadable
-    from pipelines.rehearsal import Wanted, rehearse
+    from pipelines.rehearsing.rehearsal import Wanted, rehearse
 
     if store and reference:
         raise click.UsageError("--store and --reference are two ways to a store: name one")

@@ -9,15 +9,15 @@ import click
 from sqlalchemy.exc import SQLAlchemyError
 
 from pipelines import disk
-from pipelines.client import TargetUnusable
 from pipelines.commands import batches, carrying, feeds, rejects
 from pipelines.commands.common import Options
 from pipelines.connections import BadTarget
 from pipelines.exits import INTERNAL, UNREADABLE, UNUSABLE
 from pipelines.feeds.catalog import FeedError
 from pipelines.home import BadHome
-from pipelines.ledger_tables import LedgerError, NotPossible
-from pipelines.pace import BadPace
+from pipelines.ledger.tables import LedgerError, NotPossible
+from pipelines.target.client import TargetUnusable
+from pipelines.target.pace import BadPace
 
 COMMANDS: tuple[click.Command, ...] = (
     carrying.import_,

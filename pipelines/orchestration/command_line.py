@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 import dagster as dg
 from sqlalchemy import select
 
-from pipelines import ledger_tables as t
 from pipelines.feeds.catalog import Catalog
-from pipelines.ledger import Ledger, utc_text
+from pipelines.ledger import tables as t
+from pipelines.ledger.ledger import Ledger, utc_text
 from pipelines.orchestration.handover import is_signed
 from pipelines.orchestration.instance import TOLD_TAG
 from pipelines.orchestration.requests import ask_for

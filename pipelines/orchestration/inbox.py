@@ -20,7 +20,7 @@ import dagster as dg
 
 from pipelines.answers import feed_of
 from pipelines.feeds.catalog import Catalog, Feed, FeedError, is_control
-from pipelines.ledger import Ledger
+from pipelines.ledger.ledger import Ledger
 from pipelines.orchestration import reference
 from pipelines.orchestration.requests import Additions, ask_for
 from pipelines.orchestration.stages import batch_id_of

@@ -7,7 +7,7 @@ import dagster as dg
 
 from pipelines.batch import Received
 from pipelines.feeds.catalog import Feed
-from pipelines.ledger_tables import OUTCOMES
+from pipelines.ledger.tables import OUTCOMES
 from pipelines.run import Result
 from pipelines.validate import Validated
 

@@ -11,8 +11,8 @@ import duckdb
 from dagster._utils.schedules import cron_string_iterator
 
 from pipelines.feeds.catalog import Feed
-from pipelines.ledger_rejects import settle_resubmitted
-from pipelines.ledger_tables import OUTCOMES
+from pipelines.ledger.rejects import settle_resubmitted
+from pipelines.ledger.tables import OUTCOMES
 from pipelines.manifest import software_version
 from pipelines.orchestration import metadata
 from pipelines.orchestration.names import AGAIN, keys_of

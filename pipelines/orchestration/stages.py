@@ -16,7 +16,7 @@ from pipelines.batch import Received, Unreadable
 from pipelines.checks import LoadedBatch
 from pipelines.feeds.catalog import Feed
 from pipelines.feeds.marks import marked_form
-from pipelines.ledger_tables import LedgerError, NotPossible
+from pipelines.ledger.tables import LedgerError, NotPossible
 from pipelines.orchestration import metadata
 from pipelines.orchestration.handover import hand_over, newest, sign
 from pipelines.pipeline import begin, end, end_without_load, load_run, run_through, validate_run

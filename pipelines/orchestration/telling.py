@@ -10,10 +10,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from pipelines import ledger_tables as t
 from pipelines.checks import LoadedBatch, counted_in
 from pipelines.feeds.catalog import Feed
-from pipelines.ledger import Ledger
+from pipelines.ledger import tables as t
+from pipelines.ledger.ledger import Ledger
 from pipelines.orchestration import metadata
 from pipelines.orchestration.handover import MANIFEST
 from pipelines.orchestration.stages import FINISHED, NOTHING_SENT, Outcome

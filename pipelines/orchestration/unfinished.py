@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 from sqlalchemy import select
 
-from pipelines import ledger_tables as t
 from pipelines.connections import target_now
 from pipelines.feeds.catalog import Catalog
-from pipelines.lease import SILENCE
-from pipelines.ledger import Ledger, utc_text
+from pipelines.ledger import tables as t
+from pipelines.ledger.lease import SILENCE
+from pipelines.ledger.ledger import Ledger, utc_text
 from pipelines.orchestration.instance import BATCH_TAG
 from pipelines.orchestration.names import job_of
 from pipelines.orchestration.requests import ask_for
-from pipelines.pace import pace_of
 from pipelines.session import has_ledger, open_ledger, received_before
-from pipelines.spelling import known_as
+from pipelines.target.pace import pace_of
+from pipelines.target.spelling import known_as
 
 if TYPE_CHECKING:
     from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition

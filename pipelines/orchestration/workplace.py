@@ -14,14 +14,14 @@ from typing import Any
 import dagster as dg
 
 from pipelines.batch import Unreadable
-from pipelines.client import TargetUnusable
 from pipelines.connections import BadTarget
 from pipelines.feeds.catalog import FeedError
-from pipelines.ledger_tables import LedgerError
+from pipelines.ledger.tables import LedgerError
 from pipelines.orchestration.instance import INSECURE, STRICT, is_set
 from pipelines.progress import PlainProgress
 from pipelines.publish import PublicationError
 from pipelines.session import Session, open_session, prepare_home
+from pipelines.target.client import TargetUnusable
 
 RESOURCE_KEY = "workplace"
 OURS = (BadTarget, FeedError, LedgerError, PublicationError, TargetUnusable, Unreadable)

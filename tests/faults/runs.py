@@ -14,20 +14,20 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fhir_service.interface.site import Site
-from pipelines.client import FhirClient
 from pipelines.connections import Connection
 from pipelines.decisions import accept, resend, resolve
 from pipelines.feeds.catalog import load_feeds
-from pipelines.ledger import Ledger
-from pipelines.ledger_doubts import Doubtful, doubtful
-from pipelines.ledger_tables import OUTCOMES
-from pipelines.pace import Pace, Patience
+from pipelines.ledger.doubts import Doubtful, doubtful
+from pipelines.ledger.ledger import Ledger
+from pipelines.ledger.tables import OUTCOMES
 from pipelines.pipeline import import_file
-from pipelines.replies import TargetUnusable
 from pipelines.session import Session, feed_folders_of, find_files, prepare_home, unfinished
-from pipelines.tokens import Credentials
+from pipelines.target.client import FhirClient
+from pipelines.target.pace import Pace, Patience
+from pipelines.target.replies import TargetUnusable
+from pipelines.target.tokens import Credentials
 from pipelines.undoing import undo
-from pipelines.verify import verify_target
+from pipelines.verifying.verify import verify_target
 from tests.faults.proxy import MOMENTS, OPERATIONS, Fault, Proxy
 from tests.faults.service import Target, serving
 from tests.faults.world import (

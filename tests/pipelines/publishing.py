@@ -10,7 +10,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines.ledger import Intent, Ledger, Outcome, Reason, Reject, Repeat, utc_text
+from pipelines.ledger.ledger import Intent, Ledger, Outcome, Reason, Reject, Repeat, utc_text
 from pipelines.publish import Publication, publish
 from pipelines.report import sweep
 

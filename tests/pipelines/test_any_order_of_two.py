@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 
 from pipelines.cli import run
-from pipelines.identifiers import record_of
+from pipelines.target.identifiers import record_of
 from tests.pipelines import test_any_order
 from tests.pipelines.test_any_order import TAKEN_BACK, Sequence
 

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
-from pipelines.client import (
+from pipelines.target.client import (
     Capabilities,
     Credentials,
     FhirClient,

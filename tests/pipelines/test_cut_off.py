@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import pytest
 
 from pipelines.feeds.catalog import load_feeds
-from pipelines.ledger import Ledger
+from pipelines.ledger.ledger import Ledger
 
 PAYMENTS = "payment_id,patient_id,amount,paid_on\n"
 TASKS = "task_id,description,status,requester_id\n"

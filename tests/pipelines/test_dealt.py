@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.load import LINES, ROWS_A_BUNDLE, dealt, rounds
-from pipelines.sending import Row
+from pipelines.loading.sending import Row
 
 lanes = st.lists(st.sampled_from("abcdefg"), max_size=60).map(lambda found: found * 40)
 

@@ -7,7 +7,7 @@ from unittest.mock import Mock
 import pytest
 
 from pipelines.exits import INTERRUPTED
-from pipelines.ledger import Ledger
+from pipelines.ledger.ledger import Ledger
 from pipelines.who import user_name
 from tests.commands import totals_close
 

@@ -13,8 +13,8 @@ from sqlalchemy.exc import OperationalError
 from pipelines import disk, publish, receive, spill
 from pipelines.batch import Unreadable
 from pipelines.feeds.catalog import load_feeds
-from pipelines.ledger import Ledger
-from pipelines.ledger_database import _why
+from pipelines.ledger.database import _why
+from pipelines.ledger.ledger import Ledger
 
 NOW = datetime(2024, 6, 1, tzinfo=UTC)
 ROWS = "payment_id,patient_id,amount,paid_on,claim_id\n" + "".join(f"k{n},p1,1.00,2026-03-01,\n" for n in range(3))
@@ -60,7 +60,7 @@ def test_a_full_disk_is_said_in_one_sentence_and_the_same_command_goes_on(
 
 
 def test_whatever_met_a_full_disk_the_exit_code_is_the_same(chartferry, home, target, monkeypatch):
-    monkeypatch.setattr("pipelines.staging.tables", tables_full)
+    monkeypatch.setattr("pipelines.verifying.staging.tables", tables_full)
     (home / "inbox" / "payments.csv").write_text(ROWS)
     chartferry("import")
     code, _, err = chartferry("verify")

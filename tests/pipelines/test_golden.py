@@ -16,11 +16,11 @@ import pytest
 
 from fhir_service.interface.resources.questionnaire import Questionnaire
 from fhir_service.interface.site import Site
-from pipelines.accepted import accepted_rows
 from pipelines.batch import Received
 from pipelines.feeds.catalog import Feed, load_feeds
-from pipelines.ledger_notes import Group
-from pipelines.shared_notes import group_of
+from pipelines.ledger.notes import Group
+from pipelines.loading.accepted import accepted_rows
+from pipelines.loading.shared_notes import group_of
 from pipelines.snapshot import Snapshot
 from pipelines.validate import Validated, validate
 

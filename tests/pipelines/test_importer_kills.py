@@ -12,7 +12,7 @@ import time
 import pytest
 
 from pipelines.cli import run
-from pipelines.ledger import Ledger
+from pipelines.ledger.ledger import Ledger
 from tests.commands import OUTCOMES, forget_settings, resources
 from tests.conftest import running
 from tests.pipelines.payers import paid, payments, practice

@@ -9,8 +9,8 @@ import pytest
 
 from pipelines.definitions import build_definitions
 from pipelines.feeds.catalog import load_feeds
-from pipelines.ledger import Ledger
-from pipelines.ledger_rows import Reject
+from pipelines.ledger.ledger import Ledger
+from pipelines.ledger.rows import Reject
 from pipelines.orchestration.inbox import Seen, from_cursor, look, to_cursor
 from pipelines.orchestration.requests import stretches
 from pipelines.orchestration.stages import batch_id_of, waiting_files

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from pipelines.lanes import SPARE, post, send_by_lanes
-from pipelines.lease import LeaseLost
-from pipelines.ledger_rows import Sighting
-from pipelines.ledger_tables import UNDECIDED
-from pipelines.pace import Patience
-from pipelines.replies import NotSent
-from pipelines.sending import Posted, Result, Row
+from pipelines.ledger.lease import LeaseLost
+from pipelines.ledger.rows import Sighting
+from pipelines.ledger.tables import UNDECIDED
+from pipelines.loading.lanes import SPARE, post, send_by_lanes
+from pipelines.loading.sending import Posted, Result, Row
+from pipelines.target.pace import Patience
+from pipelines.target.replies import NotSent
 
 AT_ONCE = 2
 

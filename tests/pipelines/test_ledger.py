@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from pipelines import ledger_tables as t
-from pipelines.lease import utc_text
-from pipelines.ledger import (
+from pipelines.ledger import tables as t
+from pipelines.ledger.lease import utc_text
+from pipelines.ledger.ledger import (
     Intent,
     KnownRecord,
     LeaseLost,
@@ -256,7 +256,7 @@ def test_a_second_loader_waits_says_for_whom_and_takes_over_after_60_seconds_of_
 
 def test_a_dead_process_of_this_machine_is_not_waited_for(ledger: Ledger, clock: Clock) -> None:
     """LEDGER-10: a killed importer's next start does not lose a minute."""
-    from pipelines.lease import this_machine
+    from pipelines.ledger.lease import this_machine
 
     if not this_machine():
         pytest.skip("only where the system names its boot and its process numbers")
@@ -277,7 +277,7 @@ def test_a_holder_whose_last_heartbeat_lies_ahead_is_watched_for_60_seconds(
     hold(ledger, clock)
     clock.pass_seconds(-7200)
     watch, waited = [0.0], 0
-    monkeypatch.setattr("pipelines.lease.time.monotonic", lambda: watch[0])
+    monkeypatch.setattr("pipelines.ledger.lease.time.monotonic", lambda: watch[0])
 
     def waiting(_: object) -> None:
         nonlocal waited
@@ -346,7 +346,7 @@ def test_a_transaction_holds_all_that_is_written_within_or_nothing(ledger: Ledge
 def test_tables_are_read_in_chunks_with_fixed_types_as_of_one_moment(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pipelines.ledger_snapshot.ROWS_A_CHUNK", 2)
+    monkeypatch.setattr("pipelines.ledger.snapshot.ROWS_A_CHUNK", 2)
     with ledger.lease(TARGET) as lease, ledger.snapshot() as before:
         assert before.reader("record", ["key", "line"]).read_all().to_pylist() == []
         ledger.intend(lease, *OF, [intent(f"k{n}", n) for n in range(2, 7)])

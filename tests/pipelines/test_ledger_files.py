@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pipelines import ledger_tables as t
-from pipelines.ledger import (
+from pipelines.ledger import tables as t
+from pipelines.ledger.ledger import (
     Ledger,
     LedgerError,
     Outcome,

@@ -5,8 +5,8 @@ from contextlib import closing
 
 import pytest
 
-from pipelines.ledger import Intent, Ledger, Outcome, Reason, Reject
-from pipelines.ledger_rejects import (
+from pipelines.ledger.ledger import Intent, Ledger, Outcome, Reason, Reject
+from pipelines.ledger.rejects import (
     Standing,
     discard,
     feeds_answered,

@@ -8,14 +8,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipelines import load as load_module
-from pipelines.book import Book
-from pipelines.client import Credentials, FhirClient, Patience
 from pipelines.feeds.catalog import load_feeds
-from pipelines.ledger import LeaseLost, Ledger
+from pipelines.ledger.ledger import LeaseLost, Ledger
 from pipelines.load import Batch, load
-from pipelines.pace import Pace
+from pipelines.loading.book import Book
+from pipelines.loading.sending import BundleSender, Result
 from pipelines.progress import Progress
-from pipelines.sending import BundleSender, Result
+from pipelines.target.client import Credentials, FhirClient, Patience
+from pipelines.target.pace import Pace
 from pipelines.validate import ACCEPTED, SKIPPED
 from tests.pipelines.fake_target import FakeTarget, serving
 

@@ -5,8 +5,8 @@ import io
 import pytest
 from rich.console import Console
 
-from pipelines.pace import BadPace, Circuit, Limiter, Pace, pace_of, retention_of
 from pipelines.progress import BarProgress, PlainProgress, time_left
+from pipelines.target.pace import BadPace, Circuit, Limiter, Pace, pace_of, retention_of
 from tests.pipelines.fake_target import FakeTarget, serving
 from tests.pipelines.test_load import Work, payment
 

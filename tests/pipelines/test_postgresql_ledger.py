@@ -10,9 +10,9 @@ import psycopg
 import pytest
 
 from pipelines.cli import run
-from pipelines.ledger import Intent, Ledger, Outcome
-from pipelines.ledger_former import intend_change
-from pipelines.ledger_notes import RESPONSE, Group, Member, keep_members, members_of
+from pipelines.ledger.former import intend_change
+from pipelines.ledger.ledger import Intent, Ledger, Outcome
+from pipelines.ledger.notes import RESPONSE, Group, Member, keep_members, members_of
 from tests import commands
 from tests.conftest import running
 from tests.pipelines.test_decisions import TASKS, payments, tasks

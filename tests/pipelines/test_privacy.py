@@ -285,10 +285,10 @@ def test_only_the_owner_can_open_what_the_commands_made(imported: tuple[Path, To
 CRASHES: dict[str, tuple[str, Callable[[str], Exception]]] = {
     "receive": ("pipelines.pipeline.receive", OSError),
     "validate": ("pipelines.pipeline.validate", ValueError),
-    "validate, deeper": ("pipelines.ledger.Ledger.reject", KeyError),
+    "validate, deeper": ("pipelines.ledger.ledger.Ledger.reject", KeyError),
     "load": ("pipelines.pipeline.load", RuntimeError),
     "load, deeper": (
-        "pipelines.ledger.Ledger.settle",
+        "pipelines.ledger.ledger.Ledger.settle",
         lambda text: IntegrityError(text, {"key": text}, ValueError(text)),
     ),
     "publish": ("pipelines.publish.page_of", duckdb.ConversionException),

@@ -10,7 +10,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from pipelines.ledger import Repeat
+from pipelines.ledger.ledger import Repeat
 from pipelines.publish import PublicationError, publish
 from pipelines.report_tables import report_tables, with_dictionary
 from tests.pipelines.publishing import BATCH, CBC, LAB, OF, TARGET, World, import_payments, report

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipelines.ledger import Ledger
+from pipelines.ledger.ledger import Ledger
 from tests.commands import totals_close
 
 COLUMNS = "payment_id patient_id amount paid_on claim_id".split()

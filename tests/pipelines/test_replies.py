@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipelines.replies import (
+from pipelines.target.replies import (
     LONGEST_SAID,
     MOST_ISSUES,
     Reply,

@@ -5,8 +5,8 @@ from functools import partial
 
 import pytest
 
-from pipelines.ledger_tables import COUNTS
-from pipelines.loaded import Batch, Loaded
+from pipelines.ledger.tables import COUNTS
+from pipelines.loading.loaded import Batch, Loaded
 from tests.pipelines import test_load
 from tests.pipelines.fake_target import FakeTarget, serving
 from tests.pipelines.test_load import TARGET, Work, payment

@@ -214,7 +214,7 @@ def test_a_killed_run_leaves_what_was_under_way_in_doubt_and_the_next_one_finds_
 
     rows = [payment(number, f"p{number % 4}", 100 + number) for number in range(40)]
     with monkeypatch.context() as patched:
-        patched.setattr("pipelines.book.Book._settle", killed)
+        patched.setattr("pipelines.loading.book.Book._settle", killed)
         with pytest.raises(Killed):
             bare.run(rows)
     there = len(bare.target.stored)

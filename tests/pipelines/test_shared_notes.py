@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from pipelines.cli import run
-from pipelines.ledger import Ledger
-from pipelines.sending import Row
-from pipelines.shared_notes import in_note
+from pipelines.ledger.ledger import Ledger
+from pipelines.loading.sending import Row
+from pipelines.loading.shared_notes import in_note
 from tests import commands
 from tests.conftest import WORLD, running
 from tests.pipelines.fake_target import FakeTarget, Said, serving

@@ -5,7 +5,7 @@ import json
 import duckdb
 import pytest
 
-from pipelines.ledger import Ledger
+from pipelines.ledger.ledger import Ledger
 
 ROWS = 120
 COUNTED = "records accepted rejected created unchanged refused amount_received amount_accepted amount_created".split()

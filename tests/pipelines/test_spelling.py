@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipelines.spelling import spelled_alike
+from pipelines.target.spelling import spelled_alike
 
 PAYMENTS = "payment_id,patient_id,amount,paid_on\nk1,p1,1.00,2026-01-01\n"
 

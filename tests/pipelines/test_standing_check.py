@@ -14,8 +14,8 @@ import pytest
 from dagster._core.definitions.freshness import FreshnessState
 
 from pipelines.definitions import build_definitions
-from pipelines.ledger import Ledger
-from pipelines.ledger_rows import Reject
+from pipelines.ledger.ledger import Ledger
+from pipelines.ledger.rows import Reject
 from pipelines.orchestration import alerts
 from pipelines.orchestration.alerts import COMMAND, WEBHOOK, Event, Told, give, tell_new
 from pipelines.orchestration.instance import TOLD_TAG

@@ -10,7 +10,7 @@ import dagster as dg
 import pytest
 
 from pipelines.definitions import build_definitions
-from pipelines.ledger import Ledger
+from pipelines.ledger.ledger import Ledger
 from pipelines.orchestration import unfinished
 from pipelines.orchestration.instance import BATCH_TAG
 from pipelines.orchestration.unfinished import TRIES, Left, Try, due, from_cursor, left_batches, pause, to_cursor

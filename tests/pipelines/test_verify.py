@@ -7,9 +7,9 @@ from contextlib import closing
 import pytest
 from sqlalchemy import select, update
 
-from pipelines.client import FhirClient, Refused, Reply
-from pipelines.ledger import Ledger
-from pipelines.ledger_tables import entry
+from pipelines.ledger.ledger import Ledger
+from pipelines.ledger.tables import entry
+from pipelines.target.client import FhirClient, Refused, Reply
 from tests.pipelines.test_decisions import payments, put, tasks
 
 QUESTIONS = {

@@ -4,7 +4,7 @@ from contextlib import closing
 
 import pytest
 
-from pipelines.ledger import Ledger
+from pipelines.ledger.ledger import Ledger
 from tests.pipelines.test_decisions import payments, put, tasks
 from tests.pipelines.test_verify import QUESTIONS, lose_ledger, named
 

@@ -1,0 +1,177 @@
+"""The ledger's targets, batches and runs, what was published, and what people decided."""
+
+import uuid
+from collections.abc import Iterable, Mapping
+from functools import cache
+from typing import Any
+
+from sqlalchemy import Connection, Table, and_, case, func, select, update
+
+from pipelines.ledger import tables as t
+from pipelines.ledger.access import LedgerAccess
+from pipelines.ledger.former import first_outcomes
+from pipelines.ledger.rows import SoFar
+from pipelines.ledger.tables import LedgerError
+
+
+class BatchLedger(LedgerAccess):
+    """Batches keep the first outcome of their rows; every run of a batch has counts of its own."""
+
+    # -- targets, batches, runs, publications
+
+    def note_target(self, target_id: str, base_url: str) -> list[str]:
+        """Notes the target (its address may have moved) and gives the ids of all the others that this ledger knows."""
+        with self.transaction() as connection:
+            seen = list(connection.execute(select(t.target.c.target_id)).scalars())
+            if target_id in seen:
+                connection.execute(update(t.target).where(t.target.c.target_id == target_id).values(base_url=base_url))
+            else:
+                row = {"target_id": target_id, "base_url": base_url, "first_seen_at": self.now()}
+                connection.execute(t.target.insert().values(row))
+        return [each for each in seen if each != target_id]
+
+    def start_batch(self, target: str, batch_id: str, **values: Any) -> bool:
+        """Notes a new batch as `running`; False, and nothing changed, when it is known already."""
+        row = {"received_at": self.now(), **values, "target": target, "batch_id": batch_id, "state": "running"}
+        with self.transaction() as connection:
+            if self._batch(connection, target, batch_id) is not None:
+                return False
+            connection.execute(t.batch.insert().values(row))
+        return True
+
+    def reopen_batch(self, target: str, batch_id: str) -> None:
+        """A batch that had ended is `running` while rows of it are sent, so that a killed run leaves it so."""
+        self._change(t.batch, (target, batch_id), state="running")
+
+    def finish_batch(
+        self,
+        target: str,
+        batch_id: str,
+        state: str,
+        counts: Mapping[str, int] | None = None,
+        finished_at: str | None = None,
+    ) -> None:
+        """Sets the batch's state and, where given, its counts: those of its rows' first outcomes.
+
+        A batch that was finished before keeps the time when it was. finished_at: that of one that was reopened since.
+        """
+        finished = case((t.batch.c.state == "finished", t.batch.c.finished_at), else_=finished_at or self.now())
+        self._change(t.batch, (target, batch_id), state=state, finished_at=finished, **(counts or {}))
+
+    def start_run(self, target: str, batch_id: str, **values: Any) -> int:
+        """Notes a run of the batch; gives its number, from 1."""
+        with self.transaction() as connection:
+            here = (t.run.c.target == target, t.run.c.batch_id == batch_id)
+            number = 1 + (connection.execute(select(func.max(t.run.c.run)).where(*here)).scalar() or 0)
+            row = {"started_at": self.now(), **values, "target": target, "batch_id": batch_id, "state": "running"}
+            connection.execute(t.run.insert().values(run=number, **row))
+        return number
+
+    def count_run(self, target: str, so_far: SoFar) -> None:
+        """Notes what a run under way has come to, for whoever looks, or for good should it be killed."""
+        with self.transaction() as connection:
+            self._count_run(connection, target, so_far)
+
+    def finish_run(
+        self, target: str, batch_id: str, run: int, *, state: str, counts: Mapping[str, int], message: str | None = None
+    ) -> None:
+        """Sets what became of the run (`finished`, `stopped`, `failed`), its counts, and why unless finished."""
+        self._change(t.run, (target, batch_id, run), state=state, message=message, finished_at=self.now(), **counts)
+
+    def cut_off_run(self, target: str, batch_id: str, run: int, state: str, message: str) -> None:
+        """Sets state and message of a run without an end, unless it has ended meanwhile."""
+        this = (t.run.c.target == target, t.run.c.batch_id == batch_id, t.run.c.run == run)
+        with self.transaction() as connection:
+            ending = update(t.run).where(*this, t.run.c.finished_at.is_(None))
+            connection.execute(ending.values(state=state, message=message))
+
+    def batches(self, target: str | None = None) -> list[dict[str, Any]]:
+        """Batches, oldest first, as dicts of the table's columns."""
+        query = select(t.batch).order_by(t.batch.c.received_at, t.batch.c.batch_id)
+        return self._dicts(query if target is None else query.where(t.batch.c.target == target))
+
+    def batch(self, target: str, batch_id: str) -> dict[str, Any] | None:
+        with self.engine.connect() as connection:
+            return self._batch(connection, target, batch_id)
+
+    def runs(self, target: str, batch_id: str) -> list[dict[str, Any]]:
+        query = select(t.run).where(t.run.c.target == target, t.run.c.batch_id == batch_id).order_by(t.run.c.run)
+        return self._dicts(query)
+
+    def run_numbers(self, target: str) -> dict[str, list[int]]:
+        """The numbers of the runs of every batch that had one at a target."""
+        found: dict[str, list[int]] = {}
+        with self.engine.connect() as connection:
+            for batch, number in connection.execute(
+                select(t.run.c.batch_id, t.run.c.run).where(t.run.c.target == target)
+            ):
+                found.setdefault(batch, []).append(number)
+        return found
+
+    def row_counts(self, target: str, batch_id: str) -> dict[str, tuple[int, int]]:
+        """Rows of the batch and their cents by first outcome, whatever became of them since; repeats included.
+
+        What was undone before its ledger was lost, and found again since, counts as adopted.
+        """
+        counts: dict[str, tuple[int, int]] = {}
+        repeat = t.repeat.c
+        of_repeats = select(repeat.state, func.count(), func.coalesce(func.sum(repeat.amount_cents), 0)).where(
+            repeat.target == target, repeat.batch_id == batch_id
+        )
+        with self.engine.connect() as connection:
+            for query in (first_outcomes(connection, target, batch_id), of_repeats.group_by(repeat.state)):
+                for state, rows, cents in connection.execute(query):
+                    outcome = "adopted" if state == "undone" else state
+                    before = counts.get(outcome, (0, 0))
+                    counts[outcome] = (before[0] + rows, before[1] + int(cents))
+        return counts
+
+    def note_publication(self, **values: Any) -> None:
+        with self.transaction() as connection:
+            connection.execute(t.publication.insert().values({"published_at": self.now(), **values}))
+
+    # -- decisions by hand
+
+    def note_decisions(self, target: str, user: str, command: str, subjects: Iterable[str], why: str | None) -> None:
+        """Keeps who decided what, when and why: one row a subject (a batch, a reject, a row as `<batch>:<line>`)."""
+        with self.transaction() as connection:
+            self.add_decisions(connection, target, user, command, subjects, why)
+
+    def add_decisions(
+        self, connection: Connection, target: str, user: str, command: str, subjects: Iterable[str], why: str | None
+    ) -> None:
+        """The same within a transaction that also does what was decided."""
+        about = {"target": target, "at": self.now(), "user": user, "command": command, "why": why}
+        if rows := [{**about, "decision_id": uuid.uuid4().hex, "subject": subject} for subject in subjects]:
+            connection.execute(t.decision.insert(), rows)
+
+    def decisions(self, target: str | None = None) -> list[dict[str, Any]]:
+        """Decisions, oldest first, as dicts of the table's columns."""
+        query = select(t.decision).order_by(t.decision.c.at, t.decision.c.subject)
+        return self._dicts(query if target is None else query.where(t.decision.c.target == target))
+
+    def _count_run(self, connection: Connection, target: str, so_far: SoFar | None) -> None:
+        if so_far:
+            this = (target, so_far.batch_id, so_far.run)
+            self._many(connection, _counting(tuple(so_far.counts)), [(*so_far.counts.values(), *this)])
+
+    def _change(self, table: Table, where: tuple[Any, ...], **values: Any) -> None:
+        keys = and_(*(column == value for column, value in zip(table.primary_key.columns, where, strict=True)))
+        with self.transaction() as connection:
+            if connection.execute(update(table).where(keys).values(values)).rowcount != 1:
+                raise LedgerError(f"the ledger has no such {table.name}: {where[1]}")
+
+    def _batch(self, connection: Connection, target: str, batch_id: str) -> dict[str, Any] | None:
+        query = select(t.batch).where(t.batch.c.target == target, t.batch.c.batch_id == batch_id)
+        row = connection.execute(query).one_or_none()
+        return None if row is None else dict(row._mapping)
+
+    def _dicts(self, query: Any) -> list[dict[str, Any]]:
+        with self.engine.connect() as connection:
+            return [dict(row._mapping) for row in connection.execute(query)]
+
+
+@cache
+def _counting(names: tuple[str, ...]) -> str:
+    """As a text, since every commit of a load counts, and putting the statement together costs more than running it."""
+    return f"UPDATE run SET {', '.join(f'{name} = ?' for name in names)} WHERE target = ? AND batch_id = ? AND run = ?"

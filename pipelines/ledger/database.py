@@ -1,0 +1,165 @@
+"""How the ledger's database is opened, made, and brought to today's form: SQLite (WAL) or any SQLAlchemy URL."""
+
+import sqlite3
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from sqlalchemy import Engine, create_engine, event, inspect
+from sqlalchemy.engine import URL, Connection, ExceptionContext, make_url
+from sqlalchemy.exc import SQLAlchemyError
+
+from pipelines.ledger.tables import SCHEMA_VERSION, TERMS, VIEWS, LedgerError, metadata, schema_version
+
+SQLITE = {
+    "synchronous": "FULL",
+    "foreign_keys": "ON",
+    "busy_timeout": "60000",
+    # Keys come in any order, so that a bundle touches pages all over the index: they are kept at hand (32 MB), and
+    # what is written of a page goes from the log to the file once for many bundles (64 MB).
+    "cache_size": "-32000",
+    "wal_autocheckpoint": "16000",
+}
+"""What is set of a connection to SQLite."""
+WAIT_SECONDS = 60.0
+
+
+def open_engine(url: str | Path) -> Engine:
+    """An engine over the ledger at `url` (a SQLAlchemy URL, or an SQLite file's path), its tables made when missing.
+
+    On SQLite a commit is on the disk before it returns, since an intent must outlive the machine. Parameters never show
+    in an exception. Raises `LedgerError`.
+    """
+    address = make_url(f"sqlite:///{url}" if isinstance(url, Path) or "://" not in url else url)
+    engine = _engine(address)
+    if engine.dialect.name == "sqlite":
+        event.listen(engine, "connect", _prepare_sqlite)
+        event.listen(engine, "begin", _begin_sqlite)
+    else:
+        event.listen(engine, "handle_error", _hide_values)
+    try:
+        _create(engine)
+    except SQLAlchemyError as error:
+        engine.dispose()
+        shown = address.render_as_string(hide_password=True)
+        raise LedgerError(f"the ledger {shown} cannot be opened: {_why(error)}") from None
+    except LedgerError:
+        engine.dispose()
+        raise
+    return engine
+
+
+def _why(error: SQLAlchemyError) -> str:
+    """What SQLite says tells of the file alone; of a server's error only the class goes on."""
+    said = getattr(error, "orig", None)
+    if not isinstance(said, sqlite3.Error):
+        return type(error).__name__
+    closed = any(words in str(said) for words in ("readonly", "unable to open", "disk I/O"))
+    hint = " (it, its -wal and -shm, and their folder: this user has to be able to write, with room on the disk)"
+    return f"{said}{hint if closed else ''}"
+
+
+def _hide_values(context: ExceptionContext) -> None:
+    """A server names values of the row that it refuses; only its code for the error goes on."""
+    code = getattr(context.original_exception, "sqlstate", None)
+    for error in (context.original_exception, context.sqlalchemy_exception):
+        if error is not None:
+            error.args = (f"{type(context.original_exception).__name__} {code}",)
+
+
+def _engine(address: URL) -> Engine:
+    """The connection used last is used next: what it holds of the file is still good."""
+    sqlite = address.get_backend_name() == "sqlite"
+    arguments = {"timeout": 60, "check_same_thread": False} if sqlite else {}
+    return create_engine(address, hide_parameters=True, connect_args=arguments, pool_use_lifo=True)
+
+
+def _prepare_sqlite(connection: sqlite3.Connection, _: object) -> None:
+    connection.isolation_level = None
+    _use_log(connection)
+    for name, value in SQLITE.items():
+        connection.execute(f"PRAGMA {name}={value}")
+
+
+def _use_log(connection: sqlite3.Connection) -> None:
+    """Of two that change a new file to its log at once, SQLite refuses one, which then finds it changed."""
+    until = time.monotonic() + WAIT_SECONDS
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > until:
+                raise
+            time.sleep(0.02)
+        else:
+            return
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    """A transaction that will write takes the lock at once: it waits for others here, and never fails halfway."""
+    writes = connection.get_execution_options().get("writes", False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def _create(engine: Engine) -> None:
+    with engine.execution_options(writes=True).begin() as connection:
+        if engine.dialect.name == "postgresql":
+            connection.exec_driver_sql("SELECT pg_advisory_xact_lock(7305811)")
+        version = _version(connection)
+        if version is None:
+            metadata.create_all(connection)
+            _create_views(connection)
+            connection.execute(schema_version.insert().values(version=SCHEMA_VERSION))
+        elif version > SCHEMA_VERSION:
+            raise LedgerError(f"the ledger is from a newer version (schema {version}, this one knows {SCHEMA_VERSION})")
+        else:
+            for step in STEPS[version - 1 :]:
+                step(connection)
+            metadata.create_all(connection)
+            connection.execute(schema_version.update().values(version=SCHEMA_VERSION))
+
+
+def _version(connection: Connection) -> int | None:
+    """The version of a ledger's tables; None where there are none yet."""
+    if not inspect(connection).has_table(schema_version.name):
+        return None
+    found = connection.execute(schema_version.select()).scalars().all()
+    return max(found, default=None)
+
+
+def _create_views(connection: Connection) -> None:
+    for view, kept in VIEWS:
+        terms = [name for name in view.columns.keys() if name in TERMS]  # noqa: SIM118 - not a dict
+        shown = (f"of_{name}.text AS {name}" if name in TERMS else f"kept.{name}" for name in view.columns.keys())  # noqa: SIM118
+        joins = (f"JOIN term AS of_{name} ON of_{name}.term_id = kept.{name}" for name in terms)
+        query = f"SELECT {', '.join(shown)} FROM {kept.name} AS kept {' '.join(joins)}"
+        connection.exec_driver_sql(f"CREATE VIEW {view.name} AS {query}")
+
+
+# -- from earlier versions
+
+
+def _texts_once(connection: Connection) -> None:
+    """To version 2: what the tables `record` and `repeat` held is kept with terms, behind views of these names."""
+    for view, _ in VIEWS:
+        connection.exec_driver_sql(f"ALTER TABLE {view.name} RENAME TO {view.name}_1")
+    metadata.create_all(connection)
+    for view, kept in VIEWS:
+        columns = [column.name for column in view.columns]
+        texts = " UNION ".join(f"SELECT {name} AS text FROM {view.name}_1" for name in columns if name in TERMS)
+        new = f"SELECT found.text FROM ({texts}) AS found WHERE found.text NOT IN (SELECT term.text FROM term)"
+        connection.exec_driver_sql(f"INSERT INTO term (text) {new}")
+        values = (f"(SELECT term_id FROM term WHERE text = {name})" if name in TERMS else name for name in columns)
+        every = f"SELECT {', '.join(values)} FROM {view.name}_1 ORDER BY batch_id, line"
+        connection.exec_driver_sql(f"INSERT INTO {kept.name} ({', '.join(columns)}) {every}")
+        connection.exec_driver_sql(f"DROP TABLE {view.name}_1")
+    _create_views(connection)
+
+
+def _lines_of_reasons(connection: Connection) -> None:
+    """To version 3: a reason may name its row."""
+    connection.exec_driver_sql("ALTER TABLE reject_reason ADD COLUMN line BIGINT")
+
+
+STEPS: tuple[Callable[[Connection], None], ...] = (_texts_once, _lines_of_reasons)
+"""What makes the tables of the next version, from version 1 on."""

@@ -1,0 +1,133 @@
+"""Rows in doubt in the ledger, beside `Ledger`: which there are, and what was at the target before they were sent."""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from sqlalchemy import delete, select
+
+from pipelines.ledger import tables as t
+from pipelines.ledger.access import LedgerAccess
+from pipelines.ledger.rows import Sighting
+
+PATIENTS_A_QUERY = 400
+
+
+class Doubtful(NamedTuple):
+    """A record in doubt. Times are UTC text; resource_id is set where it was to be changed, not made."""
+
+    source: str
+    resource_type: str
+    key: str
+    generation: int
+    batch_id: str
+    line: int
+    content_hash: str
+    resource_id: str | None
+    patient_id: str | None
+    amount_cents: int | None
+    attempts: int
+    first_attempt_at: str | None
+    finished_at: str | None
+
+    @property
+    def name(self) -> str:
+        """What a person calls it by."""
+        return f"{self.batch_id}:{self.line}"
+
+    @property
+    def asked_at(self) -> datetime:
+        """When its outcome was last missed."""
+        return datetime.fromisoformat(max(self.first_attempt_at or "", self.finished_at or "") or "1970-01-01T00:00Z")
+
+
+def doubtful(ledger: LedgerAccess, target: str, batch_id: str | None = None) -> list[Doubtful]:
+    """Records in doubt, of the target or of one batch, in file order."""
+    record = t.record.c
+    query = select(*(record[name] for name in Doubtful._fields)).where(
+        record.target == target, record.state == "in_doubt"
+    )
+    if batch_id is not None:
+        query = query.where(record.batch_id == batch_id)
+    with ledger.engine.connect() as connection:
+        return [Doubtful._make(row) for row in connection.execute(query.order_by(record.batch_id, record.line))]
+
+
+def known_resources(
+    ledger: LedgerAccess, target: str, resource_type: str, patients: Collection[str | None]
+) -> dict[str | None, set[str]]:
+    """By patient, the resources that the ledger knows, those taken back included."""
+    found: dict[str | None, set[str]] = defaultdict(set)
+    named = sorted(patient for patient in patients if patient is not None)
+    with ledger.engine.connect() as connection:
+        for table in (t.record, t.former):
+            c = table.c
+            query = select(c.patient_id, c.resource_id).where(
+                c.target == target, c.resource_type == resource_type, c.resource_id.is_not(None)
+            )
+            parts = [
+                c.patient_id.in_(named[at : at + PATIENTS_A_QUERY]) for at in range(0, len(named), PATIENTS_A_QUERY)
+            ]
+            if None in patients:
+                parts.append(c.patient_id.is_(None))
+            for part in parts:
+                for patient_id, resource_id in connection.execute(query.where(part)):
+                    found[patient_id].add(resource_id)
+    return found
+
+
+def all_resources(ledger: LedgerAccess, target: str, resource_type: str) -> set[str]:
+    """Every resource of a type that the ledger knows."""
+    found: set[str] = set()
+    with ledger.engine.connect() as connection:
+        for table in (t.record, t.former):
+            query = select(table.c.resource_id).where(
+                table.c.target == target, table.c.resource_type == resource_type, table.c.resource_id.is_not(None)
+            )
+            found.update(connection.execute(query).scalars())
+    return found
+
+
+def sightings(
+    ledger: LedgerAccess, target: str, resource_type: str, doubts: Iterable[Doubtful]
+) -> dict[str, tuple[datetime | None, frozenset[str] | None]]:
+    """By key: the earliest that the target can have made it by its own clock, and the ids that were there before."""
+    sighting, found = t.sighting.c, {}
+    with ledger.engine.connect() as connection:
+        for doubt in doubts:
+            query = select(*(sighting[name] for name in Sighting._fields)).where(
+                sighting.target == target,
+                sighting.resource_type == resource_type,
+                sighting.patient_id == (doubt.patient_id or ""),
+                sighting.noted_at <= (doubt.first_attempt_at or ""),
+            )
+            row = connection.execute(query.order_by(sighting.noted_at.desc()).limit(1)).one_or_none()
+            found[doubt.key] = (None, None) if row is None else _before(Sighting._make(row), doubt)
+    return found
+
+
+def _before(seen: Sighting, doubt: Doubtful) -> tuple[datetime | None, frozenset[str] | None]:
+    ids = None if seen.ids is None else frozenset(seen.ids.split())
+    if seen.ahead_us is None or doubt.first_attempt_at is None:
+        return None, ids
+    return datetime.fromisoformat(doubt.first_attempt_at) + timedelta(microseconds=seen.ahead_us), ids
+
+
+def forget_sightings(ledger: LedgerAccess, target: str, resource_type: str) -> None:
+    """Removes what was noted of patients, once no record of theirs is undecided."""
+    record, sighting = t.record.c, t.sighting.c
+    undecided = (
+        select(record.patient_id)
+        .where(record.target == target, record.resource_type == resource_type, record.state.in_(t.UNDECIDED))
+        .where(record.patient_id.is_not(None))
+    )
+    with ledger.transaction() as connection:
+        connection.execute(
+            delete(t.sighting).where(
+                sighting.target == target,
+                sighting.resource_type == resource_type,
+                sighting.patient_id != "",
+                sighting.patient_id.not_in(undecided),
+            )
+        )

@@ -1,0 +1,165 @@
+"""The lease that lets one loader at a time work on a target: owner, heartbeat, takeover after silence."""
+
+import os
+import platform
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from sqlalchemy import ColumnElement, Connection, Engine, and_, select, update
+from sqlalchemy.exc import IntegrityError, SQLAlchemyError
+
+from pipelines.ledger import tables as t
+from pipelines.ledger.tables import LedgerError
+
+Clock = Callable[[], datetime]
+
+SILENCE = timedelta(seconds=60)
+BEAT_SECONDS = 10.0
+
+
+class LeaseLost(LedgerError):
+    """Another loader took over after a silence of ours: nothing more may be sent."""
+
+
+class Holder(NamedTuple):
+    """Who works on the target now; times are UTC text."""
+
+    owner: str
+    host: str
+    machine: str
+    pid: int
+    taken_at: str
+    heartbeat_at: str
+
+
+def utc_text(moment: datetime) -> str:
+    """The ledger's form of a moment: UTC, microseconds, `Z`."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def this_machine() -> str:
+    """Names this boot and its process numbers, so that a dead holder is known for dead; else empty."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot}/{Path('/proc/self/ns/pid').readlink()}"
+    except OSError:
+        return ""
+
+
+def _is_dead(holder: Holder) -> bool:
+    if not holder.machine or holder.machine != this_machine():
+        return False
+    try:
+        os.kill(holder.pid, 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+class Lease:
+    """Held within `with`: enters when the target is free, or its holder silent for 60 s or surely dead; leaves it free.
+
+    Silence is told by the holder's last heartbeat, and by watching: where the clock was put back, that lies ahead.
+
+    Whoever enters finds no other loader at work, so every row still `sending` is of unknown outcome: it becomes
+    `in_doubt`, and the attribute `in_doubt` says how many. `waiting` is told of the holder, once a second, while the
+    target is taken.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        target: str,
+        clock: Clock,
+        waiting: Callable[[Holder], None] | None = None,
+        *,
+        poll_seconds: float = 1.0,
+        beat_seconds: float = BEAT_SECONDS,
+    ):
+        self.target, self.owner, self.in_doubt = target, uuid.uuid4().hex, 0
+        self._engine, self._clock, self._waiting = engine.execution_options(writes=True), clock, waiting
+        self._poll_seconds, self._beat_seconds = poll_seconds, beat_seconds
+        self._ended = threading.Event()
+        self._lost = threading.Event()
+        self._thread = threading.Thread(target=self._beat, name="lease heartbeat", daemon=True)
+
+    def __enter__(self) -> Self:
+        seen, since = None, time.monotonic()
+        while (holder := self._take(seen if time.monotonic() - since > SILENCE.total_seconds() else None)) is not None:
+            if holder != seen:
+                seen, since = holder, time.monotonic()
+            if self._waiting:
+                self._waiting(holder)
+            time.sleep(self._poll_seconds)
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ended.set()
+        self._thread.join()
+        with self._engine.begin() as connection:
+            connection.execute(t.lease.delete().where(self._mine()))
+
+    def check(self) -> None:
+        """Raises `LeaseLost` when the heartbeat found another owner. `Ledger.intend` also asks the ledger itself."""
+        if self._lost.is_set():
+            raise LeaseLost(f"another loader took over the target {self.target}")
+
+    def _mine(self) -> ColumnElement[bool]:
+        return and_(t.lease.c.target == self.target, t.lease.c.owner == self.owner)
+
+    def _take(self, silent: Holder | None) -> Holder | None:
+        """None when the lease is ours now, else its holder. silent: who was watched for 60 s without a heartbeat."""
+        try:
+            with self._engine.begin() as connection:
+                holder = self._replace_holder(connection, silent)
+                if holder is None:
+                    self.in_doubt = connection.execute(
+                        update(t.entry)
+                        .where(t.entry.c.target == t.term_of(self.target), t.entry.c.state == "sending")
+                        .values(state="in_doubt", finished_at=utc_text(self._clock()))
+                    ).rowcount
+                return holder
+        except IntegrityError:  # another loader was first, between our look and our insert
+            return Holder("", "another loader", "", 0, "", "")
+
+    def _replace_holder(self, connection: Connection, silent: Holder | None) -> Holder | None:
+        columns = [t.lease.c[name] for name in Holder._fields]
+        row = connection.execute(
+            select(*columns).where(t.lease.c.target == self.target).with_for_update()
+        ).one_or_none()
+        if row is None:
+            connection.execute(t.lease.insert().values(target=self.target, **self._self()))
+            return None
+        holder = Holder(*row)
+        beats = holder != silent and holder.heartbeat_at >= utc_text(self._clock() - SILENCE)
+        if beats and not _is_dead(holder):
+            return holder
+        connection.execute(update(t.lease).where(t.lease.c.target == self.target).values(**self._self()))
+        return None
+
+    def _self(self) -> dict[str, object]:
+        now = utc_text(self._clock())
+        me = Holder(self.owner, platform.node(), this_machine(), os.getpid(), now, now)
+        return me._asdict()
+
+    def _beat(self) -> None:
+        while not self._ended.wait(self._beat_seconds):
+            try:
+                with self._engine.begin() as connection:
+                    beat = update(t.lease).where(self._mine()).values(heartbeat_at=utc_text(self._clock()))
+                    if connection.execute(beat).rowcount == 0:
+                        self._lost.set()
+                        return
+            except SQLAlchemyError:  # busy or away for a moment: the next beat tells
+                continue

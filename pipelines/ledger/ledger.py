@@ -1,0 +1,274 @@
+"""The import ledger: what was sent, what came of it, and what is not known, written before and after each request.
+
+It is what makes an import safe to stop, repeat and resume. Bulk calls take plain tuples and commit once each.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+
+from sqlalchemy import select
+
+from pipelines.ledger import tables as t
+from pipelines.ledger.batches import BatchLedger
+from pipelines.ledger.lease import Lease, LeaseLost, utc_text
+from pipelines.ledger.rejects import named_rejects
+from pipelines.ledger.rows import Intent, KnownRecord, Outcome, Reason, Reject, Repeat, Sighting, SoFar, reject_id
+from pipelines.ledger.snapshot import Snapshot
+from pipelines.ledger.tables import AMOUNTS, COUNTS, LINE_COUNTS, OUTCOMES, ROW_STATES, UNDECIDED, LedgerError
+
+__all__ = [
+    "AMOUNTS",
+    "COUNTS",
+    "LINE_COUNTS",
+    "OUTCOMES",
+    "ROW_STATES",
+    "Intent",
+    "KnownRecord",
+    "Lease",
+    "LeaseLost",
+    "Ledger",
+    "LedgerError",
+    "Outcome",
+    "Reason",
+    "Reject",
+    "Repeat",
+    "Snapshot",
+    "reject_id",
+    "utc_text",
+]
+
+KEYS_A_QUERY = 1000
+
+KNOWN = """
+SELECT {columns} FROM record WHERE target = ? AND source = ? AND resource_type = ? AND key IN ({keys})
+ORDER BY key, generation"""
+INTEND = """
+INSERT INTO entry (target, source, resource_type, key, generation, batch_id, line, content_hash, feed_hash, state,
+  patient_id, source_at, amount_cents, attempts, first_attempt_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 'sending', ?, ?, ?, 1, ?)"""
+NOTE_SIGHTING = """
+INSERT INTO sighting (target, resource_type, patient_id, noted_at, ahead_us, ids) VALUES (?, ?, ?, ?, ?, ?)
+ON CONFLICT DO NOTHING"""
+KEEP_APPEARANCE = """
+INSERT INTO appearance (target, batch_id, line, source, resource_type, key, state, resource_id, patient_id, source_at,
+  amount_cents, attempts, http_status, finished_at)
+SELECT target, batch_id, line, source, resource_type, key, state, resource_id, patient_id, source_at,
+  amount_cents, attempts, http_status, finished_at
+FROM entry
+WHERE target = ? AND source = ? AND resource_type = ? AND key = ? AND generation = ?
+  AND state NOT IN ('planned', 'sending', 'in_doubt') AND NOT (batch_id = ? AND line = ?)
+ON CONFLICT DO NOTHING"""
+INTEND_AGAIN = """
+UPDATE entry SET
+  batch_id = CASE WHEN state IN ('planned', 'in_doubt') THEN batch_id ELSE ? END,
+  line = CASE WHEN state IN ('planned', 'in_doubt') THEN line ELSE ? END,
+  content_hash = ?, feed_hash = ?, patient_id = ?, source_at = ?, amount_cents = ?,
+  first_attempt_at = COALESCE(?, first_attempt_at),
+  state = 'sending', attempts = attempts + 1, http_status = NULL, finished_at = NULL
+WHERE target = ? AND source = ? AND resource_type = ? AND key = ? AND generation = ? AND state <> 'sending'"""
+SETTLE = """
+UPDATE entry SET state = ?, resource_id = COALESCE(?, resource_id), http_status = ?, finished_at = ?
+WHERE target = ? AND source = ? AND resource_type = ? AND key = ? AND generation = ?"""
+NOTE_REPEAT = """
+INSERT INTO appearance (target, batch_id, line, source, resource_type, key, state, resource_id, patient_id, source_at,
+  amount_cents, attempts, finished_at)
+SELECT CAST(? AS INTEGER), CAST(? AS INTEGER), CAST(? AS BIGINT), CAST(? AS INTEGER), CAST(? AS INTEGER),
+  CAST(? AS TEXT), CAST(? AS TEXT), CAST(? AS TEXT), CAST(? AS TEXT), CAST(? AS TEXT), CAST(? AS BIGINT), 0,
+  CAST(? AS TEXT)
+WHERE NOT EXISTS (SELECT 1 FROM entry WHERE target = ? AND batch_id = ? AND line = ?)
+ON CONFLICT DO NOTHING"""
+SET_ASIDE = """
+INSERT INTO reject (target, reject_id, batch_id, line, lines, source, resource_type, source_key, stage, state, attempts,
+  first_seen_at, last_seen_at, patient_id, source_at, amount_cents)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 'open', 1, ?, ?, ?, ?, ?)
+ON CONFLICT (target, reject_id) DO UPDATE SET stage = excluded.stage, attempts = reject.attempts + 1,
+  last_seen_at = excluded.last_seen_at,
+  closed_by_batch = CASE WHEN excluded.stage = 'load' THEN NULL ELSE reject.closed_by_batch END,
+  state = CASE WHEN reject.state = 'resubmitted' OR (reject.state = 'closed' AND excluded.stage = 'load') THEN 'open'
+    ELSE reject.state END"""
+"""What the target refuses is not there, so that a reject which was closed is open again."""
+FORGET_REASONS = "DELETE FROM reject_reason WHERE reject_id = ?"
+ADD_REASON = """
+INSERT INTO reject_reason (reject_id, position, rule_id, expression, column_name, message, retryable, line)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?)"""
+CLOSE_REJECT = """
+UPDATE reject SET state = 'closed', closed_by_batch = ?
+WHERE target = ? AND reject_id = ? AND state IN ('open', 'resubmitted')"""
+
+
+class Ledger(BatchLedger):
+    """The ledger at a URL or file: its records and rejects, beside batches and runs."""
+
+    # -- records
+
+    def known(self, target: str, source: str, resource_type: str, keys: Iterable[str]) -> dict[str, KnownRecord]:
+        """The newest generation of each of these keys that the ledger has, by key."""
+        found: dict[str, KnownRecord] = {}
+        with self.engine.connect() as connection:
+            for some in _parts(keys, KEYS_A_QUERY):
+                query = self._native(KNOWN.format(columns=", ".join(KnownRecord._fields), keys=_marks(len(some))))
+                rows = connection.exec_driver_sql(query, (target, source, resource_type, *some))
+                found.update((row[0], KnownRecord(*row)) for row in rows)
+        return found
+
+    def unsettled(self, target: str, batch_id: str | None = None) -> list[KnownRecord]:
+        """Records that are planned, sending or in doubt, of the target or one batch, in file order."""
+        columns = [t.record.c[name] for name in KnownRecord._fields]
+        query = select(*columns).where(t.record.c.target == target, t.record.c.state.in_(UNDECIDED))
+        if batch_id is not None:
+            query = query.where(t.record.c.batch_id == batch_id)
+        with self.engine.connect() as connection:
+            rows = connection.execute(query.order_by(t.record.c.batch_id, t.record.c.line))
+            return [KnownRecord._make(row) for row in rows]
+
+    def resource_ids(self, target: str, resource_type: str, patient_id: str | None) -> set[str]:
+        """Ids of the patient's resources that the ledger knows: none of them may be adopted again."""
+        found: set[str] = set()
+        with self.engine.connect() as connection:
+            for table in (t.record, t.former):
+                query = select(table.c.resource_id).where(
+                    table.c.target == target,
+                    table.c.resource_type == resource_type,
+                    table.c.patient_id == patient_id,
+                    table.c.resource_id.is_not(None),
+                )
+                found.update(connection.execute(query).scalars())
+        return found
+
+    def intend(
+        self,
+        lease: Lease,
+        source: str,
+        resource_type: str,
+        intents: Iterable[Intent],
+        sightings: Iterable[Sighting] = (),
+    ) -> None:
+        """Writes down, durably, that these new records are being sent. Commit comes before the request.
+
+        Raises `LeaseLost` when the lease is another's by now, and the database's IntegrityError when a record is known.
+        sightings: what was at the target before, of patients whose records are sent from now on.
+        """
+        now = self.now()
+        intents = list(intents)
+        number = self._numbers(lease.target, source, resource_type, intents)
+        of = (number[lease.target], number[source], number[resource_type])
+        rows = [
+            (*of, i[0], i[1], number[i[2]], i[3], i[4], number[i[5]], i[6], i[7], i[8], i[9] or now) for i in intents
+        ]
+        with self.transaction() as connection:
+            self._check(connection, lease)
+            self._many(connection, INTEND, rows)
+            self._many(connection, NOTE_SIGHTING, [(lease.target, resource_type, *sighting) for sighting in sightings])
+
+    def intend_again(self, lease: Lease, source: str, resource_type: str, intents: Iterable[Intent]) -> None:
+        """The same for known records of the same generation: another attempt, or a PUT.
+
+        A planned or in-doubt record stays with its batch and line. One that was settled in another batch leaves that
+        outcome there (as a repeat) and moves to the batch and line of the intent.
+        """
+        intents = list(intents)
+        number = self._numbers(lease.target, source, resource_type, intents)
+        of = (number[lease.target], number[source], number[resource_type])
+        where = [(*of, i.key, i.generation) for i in intents]
+        with self.transaction() as connection:
+            self._check(connection, lease)
+            self._many(
+                connection,
+                KEEP_APPEARANCE,
+                [(*w, number[i.batch_id], i.line) for w, i in zip(where, intents, strict=True)],
+            )
+            again = [(number[i[2]], *i[3:5], number[i[5]], *i[6:], *w) for w, i in zip(where, intents, strict=True)]
+            self._many_exactly(connection, INTEND_AGAIN, again)
+
+    def settle(
+        self, target: str, source: str, resource_type: str, outcomes: Iterable[Outcome], so_far: SoFar | None = None
+    ) -> None:
+        """Writes down what came of intents: any row state. `planned` is for what was surely not sent or not done.
+
+        so_far: what the run has come to with these outcomes, written in the same transaction.
+        """
+        now, number = self.now(), self.terms((target, source, resource_type))
+        of = (number[target], number[source], number[resource_type])
+        rows = [
+            (state, resource, status, now, *of, key, generation)
+            for key, generation, state, resource, status in outcomes
+        ]
+        with self.transaction() as connection:
+            self._many_exactly(connection, SETTLE, rows)
+            self._count_run(connection, target, so_far)
+
+    def note_repeats(
+        self, target: str, source: str, resource_type: str, batch_id: str, repeats: Iterable[Repeat]
+    ) -> None:
+        """Later appearances of known records. A line that the batch has an outcome for already keeps that."""
+        now, number = self.now(), self.terms((target, batch_id, source, resource_type))
+        at, kind = (number[target], number[batch_id]), (number[source], number[resource_type])
+        rows = [(*at, r[0], *kind, *r[1:], now, *at, r[0]) for r in repeats]
+        with self.transaction() as connection:
+            self._many(connection, NOTE_REPEAT, rows)
+
+    # -- rejects
+
+    def reject(
+        self, target: str, source: str, resource_type: str, batch_id: str, rejects: Iterable[Reject]
+    ) -> list[str]:
+        """Sets records aside; gives their ids in order. One met again counts an attempt and gets today's reasons."""
+        now = self.now()
+        with self.transaction() as connection:
+            named = named_rejects(connection, target, source, resource_type, batch_id, list(rejects), now)
+            rows = [
+                (target, name, batch_id, r.line, r.lines, source, resource_type, *r[2:4], now, now, *r[4:7])
+                for name, r in named.items()
+            ]
+            reasons = [
+                (name, position, *reason[:4], int(reason.retryable), reason.line)
+                for name, r in named.items()
+                for position, reason in enumerate(r.reasons)
+            ]
+            self._many(connection, SET_ASIDE, rows)
+            self._many(connection, FORGET_REASONS, [(name,) for name in named])
+            self._many(connection, ADD_REASON, reasons)
+        return list(named)
+
+    def close_rejects(
+        self,
+        target: str,
+        source: str,
+        resource_type: str,
+        keys: Iterable[str],
+        *,
+        batch_id: str,
+        ids: Iterable[str] = (),
+    ) -> int:
+        """Closes the open rejects that accepted rows of the batch answer, by key or reject id; gives how many."""
+        accepted, answered = set(keys), set(ids)
+        reject = t.reject.c
+        with self.transaction() as connection:
+            opened = connection.execute(
+                select(reject.reject_id, reject.source_key).where(
+                    reject.target == target,
+                    reject.source == source,
+                    reject.resource_type == resource_type,
+                    reject.state.in_(("open", "resubmitted")),
+                )
+            )
+            closing_ids = [name for name, key in opened if key in accepted or name in answered]
+            self._many(connection, CLOSE_REJECT, [(batch_id, target, name) for name in closing_ids])
+        return len(closing_ids)
+
+    # -- within
+
+    def _numbers(self, target: str, source: str, resource_type: str, intents: Iterable[Intent]) -> Mapping[str, int]:
+        """The numbers of all terms of these intents."""
+        shared = {text for i in intents for text in (i.batch_id, i.feed_hash)}
+        return self.terms({target, source, resource_type} | shared)
+
+
+@cache
+def _marks(number: int) -> str:
+    return ", ".join("?" * number)
+
+
+def _parts(items: Iterable[str], size: int) -> Iterator[list[str]]:
+    all_items = list(items)
+    return (all_items[start : start + size] for start in range(0, len(all_items), size))

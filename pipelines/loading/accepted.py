@@ -1,0 +1,65 @@
+"""Reading what the validate stage accepted, as the rows that a load sends."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipelines.loading.sending import Row
+from pipelines.spill import batches
+
+ROWS_A_LOOK = 4_000
+ACCEPTED = "line lines key lane content_hash patient_id source_at amount_cents body".split()
+
+
+def accepted_rows(path: Path, now: str) -> Iterator[list[Row]]:
+    """The rows of `accepted.parquet` as the validate stage ordered them, some at a time. `now`: UTC text."""
+    for part in batches(path, ROWS_A_LOOK, ACCEPTED):
+        yield as_rows(part, now)
+
+
+def as_rows(part: pa.RecordBatch, now: str) -> list[Row]:
+    return [
+        Row._make((*row, now, 1, False, False, False, "")) for row in zip(*plain_columns(part, ACCEPTED), strict=True)
+    ]
+
+
+def plain_columns(part: pa.RecordBatch, names: Sequence[str]) -> list[list[Any]]:
+    """Columns as Python values; times as the ledger's text, which is also much sooner made than datetimes."""
+    columns = (part.column(name) for name in names)
+    return [utc_texts(c) if pa.types.is_timestamp(c.type) else c.to_pylist() for c in columns]
+
+
+def utc_texts(column: pa.Array) -> list[str | None]:
+    """Timestamps as the ledger's text of fixed width."""
+    texts = pc.cast(pc.cast(column, pa.timestamp("us", "UTC")), pa.string())
+    return pc.replace_substring(texts, " ", "T").to_pylist()  # type: ignore[no-any-return]
+
+
+def accepted_files(batch: Path) -> list[Path]:
+    """What the runs of a batch accepted, the newest first."""
+    return sorted(batch.glob("run-*/accepted.parquet"), key=lambda path: path.stat().st_mtime, reverse=True)
+
+
+def rows_in(paths: Iterable[Path], wanted: Mapping[str, str]) -> dict[str, Row]:
+    """By key, the rows of these keys that have these content hashes, from the first file that has each."""
+    found: dict[str, Row] = {}
+    for path in paths:
+        left = {key: content for key, content in wanted.items() if key not in found}
+        found |= rows_of(path, left) if left else {}
+    return found
+
+
+def rows_of(path: Path, wanted: Mapping[str, str]) -> dict[str, Row]:
+    """By key, the rows of these keys that have these content hashes."""
+    found: dict[str, Row] = {}
+    keys = pa.array(list(wanted), pa.string())
+    for part in batches(path, ROWS_A_LOOK, ACCEPTED):
+        if not pc.any(pc.is_in(part.column("key"), keys)).as_py():
+            continue
+        for row in as_rows(part, ""):
+            if wanted.get(row.key) == row.content_hash:
+                found[row.key] = row
+    return found

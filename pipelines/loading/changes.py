@@ -1,0 +1,189 @@
+"""Changing what is at a target already: a task updated to a row's content, a task or response taken back.
+
+Read, merge, write with If-Unmodified-Since. A write whose outcome is unknown is settled by reading and comparing.
+"""
+
+import json
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from pipelines.loading.sending import Posted, Result
+from pipelines.target.client import FhirClient, NotDone, NotSent, Refused, Unknown
+from pipelines.target.replies import unusable
+from pipelines.verifying.compare import TAKEN_BACK, referred, second
+
+Body = dict[str, Any]
+Wanted = Callable[[Body], Body | None]
+"""Gives the body to write for a resource as it was read; None when it is as it should be."""
+
+KEPT = "resourceType id identifier status intent description for authoredOn requester owner restriction input".split()
+RESPONSE = "resourceType id questionnaire subject encounter authored author".split()
+GROUP = "/fhir/extensions/task-group"
+NOTE = "/fhir/extensions/note-id"
+CONFLICT = 412
+GONE = {
+    "code": "not-found",
+    "text": "the target has no such resource any more",
+    "diagnostics": None,
+    "expression": None,
+}
+
+
+class Changes:
+    """Changes resources side by side: no two of one note or encounter at once, and none more once one has found that
+    the target cannot be used. For several threads.
+    """
+
+    def __init__(self, client: FhirClient) -> None:
+        self._client = client
+        self._unusable: str | None = None
+        self._guard = threading.Lock()
+        self._turns: dict[str, threading.Lock] = {}
+
+    def update(self, resource_id: str, row_body: str) -> Posted:
+        """Brings a task to what a row says: its elements win, what it does not say stays, comments are added once."""
+        ours = json.loads(row_body)
+        return self._write("Task", resource_id, lambda now: None if has(now, ours) else merged(now, ours), "updated")
+
+    def take_back(self, resource_type: str, resource_id: str) -> Posted:
+        """Moves a response to `entered-in-error`, a task to `cancelled`; once more changes nothing."""
+        status = TAKEN_BACK[resource_type]
+
+        def wanted(now: Body) -> Body | None:
+            if now.get("status") == status:
+                return None
+            if resource_type == "Task":
+                return merged(now, {"status": status})
+            return {**{name: now[name] for name in RESPONSE if name in now}, "status": status}
+
+        return self._write(resource_type, resource_id, wanted, "undone")
+
+    def _write(self, resource_type: str, resource_id: str, wanted: Wanted, state: str) -> Posted:
+        client = self._client
+        pauses, tries, unclear, asked = client.patience.pauses(), 0, False, None
+        while not self._unusable:
+            tries += 1
+            try:
+                found = client.read_as_of(resource_type, resource_id)
+            except (NotSent, NotDone, Refused, Unknown) as error:
+                self._unusable = f"the target could not be used: it cannot be read ({error})"
+                break
+            if found is None:
+                return Posted(Result("refused", None, 404, GONE))
+            body = wanted(found[0])
+            if body is None:
+                return Posted(Result(state, resource_id, 200))
+            try:
+                with self._turn(found[0]):
+                    status = client.update(resource_type, resource_id, json.dumps(body).encode(), found[1])
+                return Posted(Result(state, resource_id, status))
+            except Refused as error:
+                if error.reply.status != CONFLICT or tries > client.patience.attempts // 2:
+                    return Posted(Result("refused", None, error.reply.status, error.reply.outcome))
+                problem, asked = "it changes all the time", None
+            except Unknown as error:
+                problem, asked, unclear = f"no clear answer ({error})", None, True
+            except NotSent as error:
+                problem, asked = str(error), error.retry_after
+                pauses = iter(()) if error.final else pauses
+            except NotDone as error:
+                problem, asked = str(error), error.reply.retry_after
+            if (pause := next(pauses, None)) is None:
+                self._unusable = unusable(problem, tries)
+            else:
+                client.patience.wait(pause, asked)
+        return Posted(Result("in_doubt" if unclear else "planned", resource_id), self._unusable)
+
+    def _turn(self, body: Body) -> AbstractContextManager[object]:
+        """Entered by one at a time of those that name the same encounter or note."""
+        place = _place(body)
+        if place is None:
+            return nullcontext()
+        with self._guard:
+            return self._turns.setdefault(place, threading.Lock())
+
+
+def _place(body: Body) -> str | None:
+    """The note of a response, else its encounter, else its patient; a task has no place."""
+    if body.get("resourceType") != "QuestionnaireResponse":
+        return None
+    notes = (each.get("valueId") for each in body.get("extension", ()) if str(each.get("url", "")).endswith(NOTE))
+    references = (_reference(body.get(name)) for name in ("encounter", "subject"))
+    return next((str(each) for each in (*notes, *references) if each), None)
+
+
+# -- a task and a row
+
+
+def merged(now: Body, ours: Body) -> Body:
+    """The task to write: the row's elements over those of the task, both's labels, comments that it does not have."""
+    task = {name: now[name] for name in KEPT if name in now}
+    task.update({name: ours[name] for name in KEPT if name in ours and name not in ("id", "identifier", "input")})
+    if labels := [*now.get("input", ()), *(each for each in ours.get("input", ()) if _label(each) not in _labels(now))]:
+        task["input"] = labels
+    if group := _group(ours) or _group(now):
+        task["extension"] = [group]
+    if notes := [note for note in ours.get("note", ()) if not _noted(now, note)]:
+        task["note"] = notes
+    return task
+
+
+def has(now: Body, ours: Body) -> bool:
+    """Whether a task is what the row says already."""
+    try:
+        return (
+            all(now.get(name) == ours[name] for name in ("status", "description") if name in ours)
+            and all(_reference(now.get(name)) == _reference(ours[name]) for name in REFERENCES if name in ours)
+            and all(second(_time(now, name)) == second(_time(ours, name)) for name in TIMES if name in ours)
+            and _labels(ours) <= _labels(now)
+            and all(_noted(now, note) for note in ours.get("note", ()))
+            and (_group(ours) is None or _group_id(ours) == _group_id(now))
+        )
+    except (TypeError, AttributeError, KeyError):
+        return False
+
+
+REFERENCES = ("for", "requester", "owner")
+TIMES = ("authoredOn", "restriction")
+
+
+def _time(task: Body, name: str) -> Any:
+    found = task.get(name)
+    return found.get("period", {}).get("end") if isinstance(found, dict) else found
+
+
+def _reference(element: Body | None) -> str | None:
+    return referred(element) if element else None
+
+
+def _label(entry: Body) -> str:
+    return str(entry["valueString"])
+
+
+def _labels(task: Body) -> set[str]:
+    return {_label(entry) for entry in task.get("input", ())}
+
+
+def _group(task: Body) -> Body | None:
+    found = (each for each in task.get("extension", ()) if str(each.get("url", "")).endswith(GROUP))
+    group = next(found, None)
+    return (
+        {"url": group["url"], "valueReference": {"reference": group["valueReference"]["reference"]}} if group else None
+    )
+
+
+def _group_id(task: Body) -> str | None:
+    group = _group(task)
+    return _reference(group["valueReference"]) if group else None
+
+
+def _noted(task: Body, note: Body) -> bool:
+    """Whether a task has a comment: by author, text and, where the row gives one, time."""
+    return any(
+        each.get("text") == note.get("text")
+        and _reference(each.get("authorReference")) == _reference(note.get("authorReference"))
+        and ("time" not in note or second(each.get("time")) == second(note["time"]))
+        for each in task.get("note", ())
+    )

@@ -1,0 +1,71 @@
+"""Records that a person is done with, discarded or loaded under another key: their rows do not go by themselves."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from sqlalchemy import ColumnElement, and_, exists, select
+
+from pipelines.answers import Answers
+from pipelines.ledger import tables as t
+from pipelines.ledger.access import LedgerAccess
+from pipelines.ledger.rejects import IDS_A_QUERY, OPEN
+from pipelines.ledger.rows import KnownRecord, Reason, reject_id
+from pipelines.loading.sending import Row
+
+Of = tuple[str, str, str]
+SENTENCES = {
+    "discarded": "the record was discarded by hand; to load it after all, put its row in with the _reject_id of this",
+    "closed": "a correction of the record was loaded under another key; discard this, or put its row in with the "
+    "_reject_id of this to load it as well",
+}
+
+
+class Ended:
+    """The rejects `of` a target, source and resource type that are done with, asked for by a load of a batch."""
+
+    def __init__(self, ledger: LedgerAccess, of: Of, batch_id: str, answers: Answers) -> None:
+        self._ledger, self._of, self._batch_id, self._answers = ledger, of, batch_id, answers
+        with ledger.engine.connect() as connection:
+            query = select(t.reject.c.reject_id).where(*self._ours(), t.reject.c.state.in_(list(SENTENCES))).limit(1)
+            self._none = connection.execute(query).first() is None
+
+    def reasons(self, rows: Sequence[Row], known: Mapping[str, KnownRecord]) -> dict[str, Reason]:
+        """By key, why a row that could be sent is set aside instead."""
+        if self._none:
+            return {}
+        asked = [row.key for row in rows if _may_go(known.get(row.key)) and not self._answers_by_hand(row)]
+        return {key: Reason("LEDGER-07", None, None, SENTENCES[state], False) for key, state in self._states(asked)}
+
+    def _answers_by_hand(self, row: Row) -> bool:
+        """Whether a person put the row in for a reject. One that is tried again answers its own."""
+        own = reject_id(self._of[0], self._batch_id, row.line, row.key)
+        return any(name != own for name in self._answers.of_line(row.line))
+
+    def _states(self, keys: Sequence[str]) -> Iterator[tuple[str, str]]:
+        """Of two rejects with one key in a file, that one is done with says nothing while the other is open."""
+        reject, other = t.reject.c, t.reject.alias()
+        still_open = exists().where(
+            and_(
+                other.c.target == reject.target,
+                other.c.source == reject.source,
+                other.c.resource_type == reject.resource_type,
+                other.c.source_key == reject.source_key,
+                other.c.batch_id == reject.batch_id,
+                other.c.state.in_(OPEN),
+            )
+        )
+        query = select(reject.source_key, reject.state).where(*self._ours(), reject.state.in_(list(SENTENCES)))
+        with self._ledger.engine.connect() as connection:
+            for start in range(0, len(keys), IDS_A_QUERY):
+                some = keys[start : start + IDS_A_QUERY]
+                found = connection.execute(query.where(reject.source_key.in_(some), ~still_open))
+                yield from ((str(key), str(state)) for key, state in found)
+
+    def _ours(self) -> tuple[ColumnElement[bool], ...]:
+        target, source, resource_type = self._of
+        reject = t.reject.c
+        return reject.target == target, reject.source == source, reject.resource_type == resource_type
+
+
+def _may_go(record: KnownRecord | None) -> bool:
+    """Whether nothing of a record is at the target, nor ever was."""
+    return record is None or (record.state == "refused" and record.generation == 1)

@@ -1,0 +1,332 @@
+"""Sending rows to a target with the bare interface: one POST a row, lanes side by side, one after another within one.
+
+An outcome that is not known stays so: the row is in doubt, its lane stops, nothing is sent again by itself. Before the
+first row of a patient, what the patient has there is noted: it tells later what a request in doubt can have made.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from itertools import islice
+from typing import Any, NamedTuple, Protocol
+
+from pipelines.ledger.lease import LeaseLost
+from pipelines.ledger.rows import Sighting
+from pipelines.loading.sending import TOO_LARGE, Posted, Result, Row, dated
+from pipelines.loading.settling import BY_ITSELF
+from pipelines.target.client import FhirClient
+from pipelines.target.pace import AT_ONCE, Circuit
+from pipelines.target.replies import NotDone, NotSent, Refused, Reply, TargetUnusable, Unknown, unusable
+
+ROWS_AHEAD = 2_000
+SPARE = 8
+"""How many rows are intended before a request is free for them, so that none waits for a commit, and several share one.
+
+After a kill they are in doubt, as those under way are: there is none where a person would have to settle that.
+"""
+Post = Callable[[FhirClient, str, Row], Posted]
+
+
+class Book(Protocol):
+    """What lanes need of the load's book."""
+
+    resource: str
+    stopped: set[str]
+    noted: set[str]
+
+    def rows_to_send(self) -> Iterator[Row]: ...
+    def moment(self) -> str: ...
+    def look(self, row: Row) -> Sighting: ...
+    def write_down(
+        self, intended: Sequence[Row], results: Sequence[tuple[Row, Result]], sightings: Sequence[Sighting] = ()
+    ) -> None: ...
+    def hold_back(self, rows: Iterable[Row]) -> None: ...
+    def confirm(self) -> None: ...
+
+
+class Page(NamedTuple):
+    """What is written of the book in one commit, as its `write_down` takes it."""
+
+    intended: list[Row]
+    results: list[tuple[Row, Result]]
+    sightings: list[Sighting]
+
+
+def send_by_lanes(
+    book: Book,
+    client: FhirClient,
+    at_once: int = AT_ONCE,
+    circuit: Circuit | None = None,
+    send: Post | None = None,
+) -> str | None:
+    """Sends the book's rows, each by `send`; gives the sentence that ended it early, else None."""
+    with (
+        ThreadPoolExecutor(at_once, "lane") as pool,
+        ThreadPoolExecutor(at_once, "look") as looking,
+        ThreadPoolExecutor(1, "book") as keeping,
+    ):
+        return _Lanes(book, client, pool, looking, keeping, at_once, circuit or Circuit(), send or post).run()
+
+
+class _Lanes:
+    """ready: rows whose turn it is. intended: those that wait for a request to be free, their intents committed.
+
+    queues: for each lane at work, the rows behind its first.
+    waiting: by patient, rows whose turn it is once the patient's resources are noted. done: results that are not
+    written down yet, which they are with the intents of the next rows, in one commit.
+    keeping: the one thread that reads and writes the book while requests are under way, so that none waits for a commit
+    but those that it is for. reading, writing: what it is at; page: what it writes. failed: why it could not.
+    """
+
+    def __init__(
+        self,
+        book: Book,
+        client: FhirClient,
+        pool: ThreadPoolExecutor,
+        looking: ThreadPoolExecutor,
+        keeping: ThreadPoolExecutor,
+        at_once: int,
+        circuit: Circuit,
+        send: Post,
+    ) -> None:
+        self.book, self.client = book, client
+        self.pool, self.looking, self.keeping = pool, looking, keeping
+        self.at_once, self.circuit, self.send = at_once, circuit, send
+        self.rows: Iterator[Row] | None = book.rows_to_send()
+        self.spare = SPARE if book.resource in BY_ITSELF else 0
+        self.ready: deque[Row] = deque()
+        self.intended: deque[Row] = deque()
+        self.waiting: dict[str, list[Row]] = {}
+        self.to_look: deque[Row] = deque()
+        self.queues: dict[str, deque[Row]] = {}
+        self.ahead = 0
+        self.under_way: dict[Future[Posted], Row] = {}
+        self.looks: dict[Future[Sighting], Row] = {}
+        self.reading: Future[list[Row]] | None = None
+        self.writing: Future[None] | None = None
+        self.page = Page([], [], [])
+        self.sightings: list[Sighting] = []
+        self.done: list[tuple[Row, Result]] = []
+        self.unusable: str | None = None
+        self.failed: BaseException | None = None
+
+    def run(self) -> str | None:
+        try:
+            while self._go_on():
+                self._finish()
+        finally:
+            while self.under_way or self.writing or self.reading:
+                self._finish()
+            self._conclude()
+        return self.unusable
+
+    def _conclude(self) -> None:
+        """Writes down what came, and takes back what was intended and not sent, unless that is another's by now."""
+        self.book.write_down([], self.done)
+        if not isinstance(self.failed, LeaseLost):
+            self.book.hold_back(self.intended)
+        if self.failed:
+            raise self.failed
+
+    def _go_on(self) -> bool:
+        """Sends what may go now, and lets the book be read and written; whether anything is to be waited for."""
+        self._send()
+        if self._may_begin():
+            self._read()
+            self._look()
+        self._write()
+        if self.under_way or self.looks or self.reading or self.writing:
+            return True
+        return bool(not self._ending and self.circuit.open) and self._ask_whether_it_is_back()
+
+    @property
+    def _ending(self) -> bool:
+        return bool(self.unusable or self.failed)
+
+    def _may_begin(self) -> bool:
+        return not self._ending and not self.circuit.open
+
+    def _send(self) -> None:
+        """Sends intended rows as far as requests are free. Raises `LeaseLost`."""
+        rows = [self.intended.popleft() for _ in range(min(len(self.intended), self._free()))]
+        if rows:
+            try:
+                self.book.confirm()  # since their commit so much time may have passed that another loader took over
+            except LeaseLost:
+                self.intended.extendleft(reversed(rows))
+                raise
+        for row in rows:
+            self.under_way[self.pool.submit(self.send, self.client, self.book.resource, row)] = row
+
+    def _free(self) -> int:
+        """How many requests more may be under way."""
+        if not self._may_begin():
+            return 0
+        return max(0, (1 if self.circuit.trying else self.at_once) - len(self.under_way))
+
+    # -- the book
+
+    def _read(self) -> None:
+        """Has rows read ahead."""
+        if self.rows and not self.reading and self.ahead < ROWS_AHEAD:
+            self.reading = self.keeping.submit(_some, self.rows, ROWS_AHEAD - self.ahead)
+
+    def _write(self) -> None:
+        """Has the next rows intended, and what came of others written down, some at a time."""
+        if self.writing or self.failed or (self._may_begin() and len(self.intended) > self.spare // 2):
+            return
+        rows = self._next_rows()
+        if rows or self.done:
+            self.page = Page(rows, self.done, self.sightings if rows else [])
+            self.sightings = [] if rows else self.sightings
+            self.done = []
+            self.writing = self.keeping.submit(self.book.write_down, *self.page)
+
+    def _next_rows(self) -> list[Row]:
+        """Rows whose turn it is, with the moment of their attempt."""
+        if not self._may_begin():
+            return []
+        room = self._free() + (0 if self.circuit.trying else self.spare) - len(self.intended)
+        rows = [self.ready.popleft() for _ in range(max(0, min(len(self.ready), room)))]
+        return [row if row.intended else row._replace(first_attempt_at=self.book.moment()) for row in rows]
+
+    def _has_read(self, reading: "Future[list[Row]]") -> None:
+        self.reading = None
+        if error := reading.exception():
+            self.failed = self.failed or error
+            return
+        rows = reading.result()
+        if not rows:
+            self.rows = None
+        for row in rows:
+            if row.lane in self.book.stopped:
+                continue
+            self.ahead += 1
+            if row.lane in self.queues:
+                self.queues[row.lane].append(row)
+            else:
+                self.queues[row.lane] = deque()
+                self._its_turn(row)
+
+    def _has_written(self, writing: "Future[None]") -> None:
+        self.writing = None
+        if error := writing.exception():
+            self.failed = self.failed or error
+            self.done = self.done if isinstance(error, LeaseLost) else [*self.page.results, *self.done]
+            return
+        self.intended.extend(self.page.intended)
+
+    # -- the target
+
+    def _ask_whether_it_is_back(self) -> bool:
+        """After failures in a row: waits until the target answers reads, then sends one row at a time."""
+        if self.circuit.given_up:
+            self.unusable = "the target could not be used: no clear answer, again and again"
+            return False
+        try:
+            self.client.wait_until_it_answers(self.book.resource)
+        except TargetUnusable as error:
+            self.unusable = str(error)
+            return False
+        self.circuit.half_open()
+        return True
+
+    def _look(self) -> None:
+        """Asks what the patients of rows have there, as far as requests are free."""
+        for _ in range(min(len(self.to_look), self.at_once - len(self.looks))):
+            row = self.to_look.popleft()
+            self.looks[self.looking.submit(self.book.look, row)] = row
+
+    def _its_turn(self, row: Row) -> None:
+        patient = row.patient_id
+        if patient is None or patient in self.book.noted:
+            self.ready.append(row)
+        elif patient in self.waiting:
+            self.waiting[patient].append(row)
+        else:
+            self.waiting[patient] = [row]
+            self.to_look.append(row)
+
+    def _finish(self) -> None:
+        """Takes what has come of requests and of the book, and lets the next of their lanes go."""
+        at_the_book = [future for future in (self.reading, self.writing) if future]
+        pending: list[Future[Any]] = [*self.under_way, *self.looks, *at_the_book]
+        if not pending:
+            return
+        done = wait(pending, return_when=FIRST_COMPLETED).done
+        if self.writing in done:
+            self._has_written(self.writing)
+        if self.reading in done:
+            self._has_read(self.reading)
+        self._looked([future for future in self.looks if future in done])
+        for posted in [future for future in self.under_way if future in done]:
+            self._answered(self.under_way.pop(posted), posted.result())
+
+    def _answered(self, row: Row, posted: Posted) -> None:
+        """A lane with a row in doubt stops."""
+        self.done.append((row, posted.result))
+        if posted.result.state == "in_doubt":
+            self.book.stopped.add(row.lane)
+        self.unusable = self.unusable or posted.unusable
+        self.circuit.note(posted.result.state != "in_doubt")
+        self.ahead -= 1
+        self._next(row.lane)
+
+    def _looked(self, done: Sequence[Future[Sighting]]) -> None:
+        for future in done:
+            patient = self.looks.pop(future).patient_id or ""
+            self.sightings.append(future.result())
+            self.book.noted.add(patient)
+            self.ready.extend(self.waiting.pop(patient))
+
+    def _next(self, lane: str) -> None:
+        queue = self.queues.pop(lane)
+        if lane in self.book.stopped:
+            self.ahead -= len(queue)
+        elif queue:
+            self._its_turn(queue.popleft())
+            self.queues[lane] = queue
+
+
+def _some(rows: Iterator[Row], most: int) -> list[Row]:
+    return list(islice(rows, most))
+
+
+def post(client: FhirClient, resource_type: str, row: Row, confirm: Callable[[], None] = lambda: None) -> Posted:
+    """One row, tried again with pauses only while it is sure that nothing was done.
+
+    confirm: called before it is tried again; raises `LeaseLost` when another loader took over during the pause.
+    """
+    pauses, tries, body = client.patience.pauses(), 0, dated(resource_type, row).encode()
+    while True:
+        tries, asked = tries + 1, None
+        try:
+            return Posted(_made(client.create(resource_type, body)))
+        except Refused as error:
+            return Posted(_refused(error.reply))
+        except Unknown:
+            return Posted(Result("in_doubt"))
+        except NotSent as error:
+            problem, asked = str(error), error.retry_after
+            pauses = iter(()) if error.final else pauses
+        except NotDone as error:
+            if error.reply.status == TOO_LARGE:
+                return Posted(_refused(error.reply))
+            problem, asked = str(error), error.reply.retry_after
+        pause = next(pauses, None)
+        if pause is None:
+            state = "in_doubt" if row.intended else "planned"
+            return Posted(Result(state), unusable(problem, tries))
+        client.patience.wait(pause, asked)
+        try:
+            confirm()
+        except LeaseLost as error:
+            return Posted(Result("in_doubt"), str(error))
+
+
+def _made(reply: Reply) -> Result:
+    return Result("created", reply.resource_id, reply.status)
+
+
+def _refused(reply: Reply) -> Result:
+    return Result("refused", None, reply.status, reply.outcome)

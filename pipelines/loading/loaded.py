@@ -1,0 +1,70 @@
+"""What a load is of, and what it has come to."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pipelines.feeds.catalog import Feed
+from pipelines.ledger.tables import OUTCOMES
+from pipelines.target.pace import USUAL, Pace
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One run of a batch. folder: `run-<n>/`, where the stages hand over. resuming: it has not finished before.
+
+    remap: rows that changed only because the feed did follow its policy too. run: its number, and validated: what was
+    counted before the load, where the run's counts are to be kept up to date.
+    """
+
+    target: str
+    batch_id: str
+    feed: Feed
+    folder: Path
+    resuming: bool
+    pace: Pace = USUAL
+    remap: bool = False
+    run: int | None = None
+    validated: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass
+class Loaded:
+    """What a load came to: rows by state (`rejected`: other content under a known key) and the same in cents.
+
+    `reasons`: how often a rule or an outcome's code set a row aside.
+    taken_back: rows counted as adopted whose resource has been taken back at the target.
+    `unusable` says why the load ended early; rows without an outcome are then left for the next run.
+    """
+
+    counts: Counter[str] = field(default_factory=Counter)
+    cents: Counter[str] = field(default_factory=Counter)
+    reasons: Counter[str] = field(default_factory=Counter)
+    taken_back: int = 0
+    unusable: str | None = None
+
+    def add(self, state: str, amount_cents: int | None) -> None:
+        self.taken_back += state == "undone"
+        outcome = "adopted" if state == "undone" else state
+        self.counts[outcome] += 1
+        self.cents[outcome] += amount_cents or 0
+
+    def move(self, before: str, now: str, amount_cents: int | None) -> None:
+        """A row that was counted is in another state by now."""
+        self.counts[before] -= 1
+        self.cents[before] -= amount_cents or 0
+        self.counts, self.cents = +self.counts, +self.cents
+        self.add(now, amount_cents)
+
+    def counts_with(self, validated: Mapping[str, int]) -> dict[str, int]:
+        """What the ledger counts of the run, given the counts before the load: lines, records, outcomes, cents."""
+        changed, changed_cents = self.counts["rejected"], self.cents["rejected"]
+        return {
+            **validated,
+            "accepted": validated["accepted"] - changed,
+            "rejected": validated["rejected"] + changed,
+            "amount_accepted": validated["amount_accepted"] - changed_cents,
+            **{name: self.counts[name] for name in OUTCOMES},
+            "amount_created": self.cents["created"],
+        }

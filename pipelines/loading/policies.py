@@ -1,0 +1,78 @@
+"""What a feed's policy does at the target with other content under a known key: tasks updated, responses superseded.
+
+The rows of a superseding response travel like any other; here the old one is taken back once the new one is there.
+"""
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol
+
+from pipelines.ledger.former import Former, standing, withdrawn
+from pipelines.ledger.ledger import Ledger
+from pipelines.ledger.rows import KnownRecord
+from pipelines.ledger.tables import LANDED
+from pipelines.loading.changes import Changes
+from pipelines.loading.loaded import Batch, Loaded
+from pipelines.loading.sending import Posted, Result, Row
+from pipelines.target.client import FhirClient
+from pipelines.verifying.compare import TAKEN_BACK
+
+UPDATES_A_COMMIT = 64
+
+
+class Book(Protocol):
+    """What policies need of the load's book."""
+
+    batch: Batch
+    client: FhirClient
+    ledger: Ledger
+    loaded: Loaded
+    source: str
+    resource: str
+
+    def intend_updates(self, updates: Sequence[tuple[Row, KnownRecord]]) -> list[Row]: ...
+    def write_down(self, intended: Sequence[Row], results: Sequence[tuple[Row, Result]]) -> None: ...
+
+
+def update_tasks(book: Book, updates: Sequence[tuple[Row, KnownRecord]]) -> None:
+    """Brings tasks to what their rows say, some side by side; no two are of one record."""
+    if not updates:
+        return
+    changes = Changes(book.client)
+    with ThreadPoolExecutor(book.batch.pace.at_once, "update") as pool:
+        for start in range(0, len(updates), UPDATES_A_COMMIT):
+            if book.loaded.unusable:
+                return
+            some = updates[start : start + UPDATES_A_COMMIT]
+            rows = book.intend_updates(some)
+            ids = [str(record.resource_id) for _, record in some]
+            posted = list(pool.map(lambda row, name: changes.update(name, row.body), rows, ids))
+            book.loaded.unusable = next((each.unusable for each in posted if each.unusable), None)
+            book.write_down([], [(row, each.result) for row, each in zip(rows, posted, strict=True)])
+
+
+def take_back_superseded(book: Book) -> None:
+    """Takes back what has been superseded, in this run or in an earlier one that ended before it could."""
+    if book.resource not in TAKEN_BACK or book.loaded.unusable:
+        return
+    of = (book.batch.target, book.source, book.resource)
+    left = standing(book.ledger, *of)
+    known = book.ledger.known(*of, {version.key for version in left})
+    old = [version for version in left if _is_superseded(version, known.get(version.key))]
+
+    changes = Changes(book.client)
+
+    def done(version: Former) -> Posted:
+        return changes.take_back(book.resource, str(version.resource_id))
+
+    with ThreadPoolExecutor(book.batch.pace.at_once, "take back") as pool:
+        for version, posted in zip(old, pool.map(done, old), strict=True):
+            book.loaded.unusable = book.loaded.unusable or posted.unusable
+            if posted.result.state in ("undone", "refused"):
+                fate = "withdrawn" if posted.result.state == "undone" else "gone"
+                withdrawn(book.ledger, book.batch.target, [version], fate)
+
+
+def _is_superseded(version: Former, record: KnownRecord | None) -> bool:
+    """Whether the record is there in a later generation (a version of the same one waits for an undo)."""
+    return record is not None and record.generation > version.generation and record.state in LANDED

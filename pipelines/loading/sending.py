@@ -1,0 +1,323 @@
+"""Sending rows to a target that offers batch and conditional create: bundles, answers, attempts, what is known after.
+
+Nothing here touches the ledger: rows come with their intents committed, and leave with results to be written down.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+from pipelines.target.client import PAGE, FhirClient, conditional_bundle
+from pipelines.target.identifiers import identifier_value
+from pipelines.target.replies import NotDone, NotSent, Refused, Reply, Unknown, unusable
+from pipelines.verifying.compare import same_content, taken_back
+
+Bodies = dict[str, dict[str, Any] | None]
+PLAIN_KEY = re.compile(r"[A-Za-z0-9._~-]+")
+UNKNOWN_TRIES = 4
+"""How often a bundle of unknown outcome is sent in all: conditional create makes every further one safe."""
+
+TOO_LARGE = 413
+OF_THE_CONTENT = (400, 413, 422)
+"""Refusals of a bundle that one of its rows may have caused; the others are about the endpoint."""
+KEY_TAKEN = {
+    "code": "KEY-TAKEN",
+    "text": "the target has another resource under this key",
+    "diagnostics": None,
+    "expression": None,
+}
+DATED = {"Task": '"authoredOn":', "QuestionnaireResponse": '"authored":', "PaymentNotice": '"created":'}
+"""The element that a body gets from the moment of its first attempt when the source has none."""
+
+
+class Row(NamedTuple):
+    """An accepted record on its way.
+
+    known: the ledger has a record of it. intended: an earlier intent of ours may have reached the target. elsewhere:
+    that record stays with the batch and line that it came with first. change: it takes the place of an earlier
+    version: `first` while that stands in the ledger yet, then `again`.
+    """
+
+    line: int
+    lines: int
+    key: str
+    lane: str
+    content_hash: str
+    patient_id: str | None
+    source_at: str | None
+    amount_cents: int | None
+    body: str
+    first_attempt_at: str
+    generation: int = 1
+    known: bool = False
+    intended: bool = False
+    elsewhere: bool = False
+    change: str = ""
+
+
+class Result(NamedTuple):
+    """What came of a row: `state` of the ledger; `outcome` the first issue when it was refused, `others` the rest."""
+
+    state: str
+    resource_id: str | None = None
+    status: int | None = None
+    outcome: dict[str, Any] | None = None
+    others: tuple[dict[str, Any], ...] = ()
+
+
+class Posted(NamedTuple):
+    """The result of one row, and why nothing more can be sent, if so."""
+
+    result: Result
+    unusable: str | None = None
+
+
+@dataclass(slots=True)
+class Sent:
+    """Results by the rows' places. `unusable` is the sentence that ends the load."""
+
+    results: dict[int, Result] = field(default_factory=dict)
+    unusable: str | None = None
+
+
+class Identity(NamedTuple):
+    """How the records of a source are named at the target: the identifier's system, and the resource's shape."""
+
+    source: str
+    resource_type: str
+
+    @property
+    def system(self) -> str:
+        return f"urn:chartferry:{self.source}:{self.resource_type}"
+
+    def entry(self, row: Row) -> tuple[str, str]:
+        """The body as it is sent, and `ifNoneExist` as a JSON string.
+
+        The body is the prepared JSON with identifier and, where the source has none, its date.
+        """
+        before, after, condition = _around(self)
+        value = asked = identifier_value(row.key, row.generation)
+        if PLAIN_KEY.fullmatch(value):
+            shown = f'"{value}"'
+        else:
+            shown, asked = json.dumps(value), quote(re.sub(r"([\\,|$])", r"\\\1", value), safe="")
+        return f"{dated(self.resource_type, row)[:-1]}{before}{shown}{after}", f'{condition}{asked}"'
+
+
+@cache
+def _around(identity: Identity) -> tuple[str, str, str]:
+    """What stands around a key: in the body before and after it, and in the condition before it."""
+    opening, closing = ("", "") if identity.resource_type == "QuestionnaireResponse" else ("[", "]")
+    body = f',"identifier":{opening}{{"system":{json.dumps(identity.system)},"value":'
+    return body, f"}}{closing}}}", json.dumps(f"identifier={quote(identity.system, safe=':')}|")[:-1]
+
+
+def dated(resource_type: str, row: Row) -> str:
+    """The prepared body, with the moment of the first attempt where the source gives none."""
+    name = DATED[resource_type]
+    return row.body if name in row.body else f'{row.body[:-1]},{name}"{row.first_attempt_at}"}}'
+
+
+class Sizes:
+    """What the target takes at once, in characters, as its answers have shown. For several threads."""
+
+    def __init__(self) -> None:
+        self._taken, self._too_large = 0, 0
+
+    def took(self, size: int) -> None:
+        self._taken = max(self._taken, size)
+
+    def found_too_large(self, size: int) -> None:
+        self._too_large = min(self._too_large or size, size)
+        self._taken = self._taken if self._taken < self._too_large else 0
+
+    def parts(self, places: Sequence[int], sizes: Sequence[int]) -> list[list[int]]:
+        """The places in bundles of a size that should be taken; all in one while none was too large."""
+        most = max(self._taken, self._too_large // 2) if self._too_large else sum(sizes)
+        parts: list[list[int]] = []
+        room = 0
+        for at in places:
+            if not parts or sizes[at] > room:
+                parts.append([])
+                room = most
+            parts[-1].append(at)
+            room -= sizes[at]
+        return parts
+
+
+class BundleSender:
+    """Sends bundles of rows. `read_all` runs reads side by side (a thread pool's map).
+
+    whole: the result of a refused row with all its reasons, given the body as it was sent.
+    What was too large for the target (413) is remembered: later bundles go in parts that it takes.
+    """
+
+    def __init__(
+        self,
+        client: FhirClient,
+        identity: Identity,
+        read_all: Callable[..., Any] = map,
+        whole: Callable[[Result, str], Result] = lambda result, _: result,
+    ) -> None:
+        self._client, self._identity, self._read_all, self._whole = client, identity, read_all, whole
+        self._sizes = Sizes()
+
+    def send(self, rows: Sequence[Row]) -> Sent:
+        """Sends the rows, again and again within bounds until each is known. Raises nothing of the target's doing."""
+        sending = _Sending(self._client, self._identity, self._read_all, self._sizes, rows)
+        sent = sending.run()
+        refused = [at for at, result in sent.results.items() if result.state == "refused" and not sent.unusable]
+        whole = self._read_all(lambda at: self._whole(sent.results[at], sending.entries[at][0]), refused)
+        sent.results.update(zip(refused, list(whole), strict=True))
+        return sent
+
+
+class Left(NamedTuple):
+    """What one attempt left to be sent again: places, why, the pause that was asked for, whether it was unclear.
+
+    final: to try again now is of no use.
+    """
+
+    places: list[int]
+    problem: str
+    asked: float | None = None
+    unclear: bool = False
+    final: bool = False
+
+
+class _Sending:
+    """One bundle's way to its results."""
+
+    def __init__(
+        self, client: FhirClient, identity: Identity, read_all: Callable[..., Any], limits: Sizes, rows: Sequence[Row]
+    ) -> None:
+        self.client, self.identity, self.read_all, self.rows = client, identity, read_all, rows
+        self.limits = limits
+        self.sent = Sent()
+        self.unsure = {at for at, row in enumerate(rows) if row.intended}
+        self.again: set[int] = set()
+        self.entries = [identity.entry(row) for row in rows]
+        self.sizes = [len(body) for body, _ in self.entries]
+
+    def run(self) -> Sent:
+        self._parts(self.limits.parts(range(len(self.rows)), self.sizes))
+        if self.sent.unusable:
+            for at in range(len(self.rows)):
+                self.sent.results.setdefault(at, Result("in_doubt" if at in self.unsure | self.again else "planned"))
+        return self.sent
+
+    def _parts(self, parts: Iterable[list[int]]) -> None:
+        for places in parts:
+            if not self.sent.unusable:
+                self._part(places)
+
+    def _part(self, places: list[int]) -> None:
+        """Sends these rows until each has a result, or the target proves unusable."""
+        pauses, tries = self.client.patience.pauses(), 0
+        while True:
+            tries += 1
+            left = self._try(places, tries)
+            places = left.places
+            if not places or self.sent.unusable:
+                return
+            pause = None if left.final else next(pauses, None)
+            if pause is None or (left.unclear and tries >= UNKNOWN_TRIES):
+                self.sent.unusable = unusable(left.problem, tries)
+                return
+            self.client.patience.wait(pause, left.asked)
+
+    def _try(self, places: list[int], tries: int) -> Left:
+        bundle = conditional_bundle(self.identity.resource_type, [self.entries[at] for at in places])
+        try:
+            replies = self.client.batch(bundle, len(places))
+            self.limits.took(self._size(places))
+            return self._take(places, replies, tries)
+        except NotSent as error:
+            return Left(places, str(error), error.retry_after, final=error.final)
+        except (NotDone, Refused) as error:
+            return self._whole(places, error)
+        except Unknown as error:
+            self.again.update(places)
+            return Left(places, f"no clear answer ({error})", unclear=True)
+
+    def _size(self, places: Iterable[int]) -> int:
+        return sum(self.sizes[at] for at in places)
+
+    def _whole(self, places: list[int], error: NotDone | Refused) -> Left:
+        """A bundle that was refused as a whole goes in parts, so that one row answers for itself alone."""
+        reply = error.reply
+        if reply.kind == "not done" and reply.status != TOO_LARGE:
+            return Left(places, str(error), reply.retry_after)
+        if reply.status == TOO_LARGE:
+            self.limits.found_too_large(self._size(places))
+        if reply.status not in OF_THE_CONTENT:
+            self.sent.unusable = f"the target does not take batch bundles (HTTP {reply.status})"
+        elif len(places) == 1:
+            self.sent.results[places[0]] = Result("refused", None, reply.status, reply.outcome)
+        else:
+            middle = len(places) // 2
+            self._parts([places[:middle], places[middle:]])
+        return Left([], "")
+
+    def _take(self, places: list[int], replies: list[Reply], tries: int) -> Left:
+        """Notes what the replies say; what is left is to be sent again."""
+        existed = [reply.resource_id or "" for reply in replies if reply.kind == "existed"]
+        bodies = read_back(self.client, self.identity.resource_type, existed, self.read_all)
+        left: list[int] = []
+        for at, reply in zip(places, replies, strict=True):
+            result = self._existing(at, reply, bodies) if reply.kind == "existed" else settled(reply)
+            if result is None and reply.kind != "not done":
+                self.again.add(at)
+                result = Result("in_doubt", None, reply.status or None) if tries >= UNKNOWN_TRIES else None
+            if result is None:
+                left.append(at)
+            else:
+                self.sent.results[at] = result
+        return Left(left, f"{len(left)} entries without an outcome")
+
+    def _existing(self, at: int, reply: Reply, bodies: Bodies) -> Result | None:
+        """A 200 answer, compared with what was read back; None when it could not be read, which is unknown."""
+        kind, resource_id = self.identity.resource_type, reply.resource_id or ""
+        if resource_id not in bodies:
+            return None
+        body, ours = bodies[resource_id], json.loads(self.entries[at][0])
+        if body is None or not same_content(kind, ours, body):
+            return Result("refused", None, reply.status, KEY_TAKEN)
+        if at in self.unsure | self.again:
+            return Result("created", resource_id, reply.status)
+        return Result("undone" if taken_back(kind, ours, body) else "adopted", resource_id, reply.status)
+
+
+def read_back(client: FhirClient, kind: str, ids: Sequence[str], read_all: Callable[..., Any] = map) -> Bodies:
+    """Resources by id: None for one that is not there, nothing for one that could not be read."""
+    bodies: Bodies = {}
+    parts = [ids[at : at + PAGE] for at in range(0, len(ids), PAGE)]
+    for found in read_all(lambda some: _read_some(client, kind, some), parts):
+        bodies |= found
+    return bodies
+
+
+def _read_some(client: FhirClient, kind: str, ids: Sequence[str]) -> Bodies:
+    """Those of one search together, what that does not give one by one."""
+    found = Bodies()
+    try:
+        if len(ids) > 1:
+            found |= client.read_many(kind, ids)
+        for resource_id in (each for each in ids if each not in found):
+            found[resource_id] = client.read(kind, resource_id)
+    except (NotSent, NotDone, Refused, Unknown):
+        return found
+    return found
+
+
+def settled(reply: Reply) -> Result | None:
+    """The result of a reply that settles a row; None for one that does not."""
+    if reply.kind == "created":
+        return Result("created", reply.resource_id, reply.status)
+    if reply.kind == "refused" or reply.status == TOO_LARGE:
+        return Result("refused", None, reply.status, reply.outcome)
+    return None

@@ -1,0 +1,235 @@
+"""Notes that responses share: those of a patient and local day that name no encounter and no note of their own.
+
+The first of them makes the note; each later one is sent with its note-id, read from one that is at the target already.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from datetime import datetime
+from threading import Lock
+from typing import Any, NamedTuple, Protocol, Self
+from zoneinfo import ZoneInfo
+
+import orjson
+
+from pipelines.ledger.access import LedgerAccess
+from pipelines.ledger.lease import Lease
+from pipelines.ledger.notes import RESPONSE, Group, keep_members, members_of
+from pipelines.loading.loaded import Batch
+from pipelines.loading.sending import Posted, Result, Row, Sent, read_back
+from pipelines.target.client import FhirClient, TargetUnusable
+
+Post = Callable[[FhirClient, str, Row], Posted]
+NOTE_ID = "/fhir/extensions/note-id"
+STANDING = ("created", "adopted", "updated", "superseded")
+UNSURE = ("sending", "in_doubt")
+GROUPS_KEPT = 20_000
+"""Of how many groups the note is remembered: many more than are under way at once. The ledger knows the others."""
+
+
+class Sender(Protocol):
+    """What sends a bundle of rows."""
+
+    def send(self, rows: Sequence[Row]) -> Sent: ...
+
+
+class Found(NamedTuple):
+    """notes: by group, the note-id extension as JSON. held: groups of which it is not known whether they have one."""
+
+    notes: dict[Group, str]
+    held: set[Group]
+
+    def note(self, group: Group | None) -> str | None:
+        return self.notes.get(group) if group else None
+
+
+class SharedNotes:
+    """The notes of one load. For several threads, of which no two have rows of one group: a group is in one lane."""
+
+    def __init__(self, batch: Batch, client: FhirClient, ledger: LedgerAccess) -> None:
+        self._client, self._ledger = client, ledger
+        self._target, self._batch_id, self._source = batch.target, batch.batch_id, batch.feed.source
+        self._zone = ZoneInfo(batch.feed.file.timezone)
+        self._turn = Lock()
+        self._made: dict[Group, str] = {}
+        self._notes: dict[Group, str] = {}
+
+    @classmethod
+    def of(cls, batch: Batch, client: FhirClient, ledger: LedgerAccess) -> Self | None:
+        """The shared notes of a batch whose feed wants them."""
+        return cls(batch, client, ledger) if batch.feed.notes == "patient-day" else None
+
+    def group(self, row: Row) -> Group | None:
+        """The group of a row; None for one that is not to share a note."""
+        return group_of(row, self._zone)
+
+    def keep(self, lease: Lease, rows: Iterable[Row]) -> None:
+        """Writes down which rows, about to be sent, share a note. Raises `LeaseLost`."""
+        groups = ((row, self.group(row)) for row in rows)
+        keep_members(
+            self._ledger, lease, self._source, [(row.key, row.generation, group) for row, group in groups if group]
+        )
+
+    def made(self, group: Group | None, result: Result) -> None:
+        """Remembers a response that is at the target by now."""
+        if group and result.resource_id and result.state in STANDING:
+            self._remember(self._made, group, result.resource_id)
+
+    def find(self, groups: Collection[Group], sending: Collection[str], read_all: Callable[..., Any] = map) -> Found:
+        """The notes that groups have already. sending: keys whose outcome is about to be known.
+
+        Raises `TargetUnusable` when a response that has the note cannot be read, or does not show it.
+        """
+        notes = {group: note for group in groups if (note := self._notes.get(group))}
+        there = {group: [made] for group in groups if group not in notes and (made := self._made.get(group))}
+        held: set[Group] = set()
+        rest = [group for group in groups if group not in notes and group not in there]
+        for member in members_of(self._ledger, self._target, self._source, rest) if rest else ():
+            if member.state in STANDING and member.resource_id:
+                there.setdefault(member.group, []).append(member.resource_id)
+            elif member.state in UNSURE and member.batch_id != self._batch_id and member.key not in sending:
+                held.add(member.group)
+        for group, note in self._read(there, read_all).items():
+            self._remember(self._notes, group, note)
+            notes[group] = note
+        return Found(notes, held - notes.keys())
+
+    def _read(self, there: Mapping[Group, list[str]], read_all: Callable[..., Any]) -> dict[Group, str]:
+        """The note of the first response of each group that has not been taken back."""
+        notes: dict[Group, str] = {}
+        while there:
+            bodies = read_back(self._client, RESPONSE, [ids[0] for ids in there.values()], read_all)
+            others: dict[Group, list[str]] = {}
+            for group, (first, *rest) in there.items():
+                if first not in bodies:
+                    raise TargetUnusable("the target could not be used: a response whose note is shared cannot be read")
+                body = bodies[first]
+                if body is not None and body.get("status") != "entered-in-error":
+                    notes[group] = _note_id(body)
+                elif rest:
+                    others[group] = rest
+            there = others
+        return notes
+
+    def _remember(self, by_group: dict[Group, str], group: Group, value: str) -> None:
+        with self._turn:
+            by_group[group] = value
+            if len(by_group) > GROUPS_KEPT:
+                del by_group[next(iter(by_group))]
+
+    # -- one request a row
+
+    def posting(self, post: Post) -> Post:
+        """Posts a row into the note of its group, where there is one."""
+
+        def shared(client: FhirClient, resource_type: str, row: Row) -> Posted:
+            group = self.group(row)
+            if group is None:
+                return post(client, resource_type, row)
+            try:
+                found = self.find([group], [row.key])
+            except TargetUnusable as error:
+                return Posted(_unsent(row), str(error))
+            if group in found.held:
+                return Posted(_unsent(row))
+            posted = post(client, resource_type, in_note(row, found.note(group)))
+            self.made(group, posted.result)
+            return posted
+
+        return shared
+
+    # -- bundles
+
+    def sending(self, sender: Sender, read_all: Callable[..., Any] = map) -> Sender:
+        """Sends bundles in turns: the first row of each group that has no note yet, then the others into its note."""
+        return _InTurns(self, sender, read_all)
+
+
+class _InTurns:
+    def __init__(self, notes: SharedNotes, sender: Sender, read_all: Callable[..., Any]) -> None:
+        self._notes, self._sender, self._read_all = notes, sender, read_all
+
+    def send(self, rows: Sequence[Row]) -> Sent:
+        groups = [self._notes.group(row) for row in rows]
+        sent, left = Sent(), list(range(len(rows)))
+        while left and not sent.unusable:
+            try:
+                left = self._turn(rows, groups, left, sent)
+            except TargetUnusable as error:
+                sent.unusable = str(error)
+        for at, row in enumerate(rows):
+            sent.results.setdefault(at, _unsent(row))
+        return sent
+
+    def _turn(self, rows: Sequence[Row], groups: Sequence[Group | None], left: list[int], sent: Sent) -> list[int]:
+        """Sends what may go now; gives what is to go after it."""
+        wanted = {group for at in left if (group := groups[at])}
+        found = self._notes.find(wanted, {rows[at].key for at in left}, self._read_all)
+        free = [at for at in left if groups[at] not in found.held]
+        heads = _heads(rows, groups, free, found.notes)
+        going = [at for at in free if groups[at] is None or groups[at] in found.notes or at in heads]
+        part = self._sender.send([in_note(rows[at], found.note(groups[at])) for at in going])
+        for place, result in part.results.items():
+            sent.results[going[place]] = result
+            self._notes.made(groups[going[place]], result)
+        sent.unusable = part.unusable
+        stopped = {rows[at].lane for at in going if sent.results[at].state == "in_doubt"}
+        gone = set(going)
+        return [at for at in free if at not in gone and rows[at].lane not in stopped]
+
+
+def _heads(
+    rows: Sequence[Row], groups: Sequence[Group | None], places: Sequence[int], notes: Mapping[Group, str]
+) -> set[int]:
+    """Of each group without a note the row that makes it: one that may be there already, else the first."""
+    heads: dict[Group, int] = {}
+    for at in sorted(places, key=lambda at: not rows[at].intended):
+        group = groups[at]
+        if group and group not in notes:
+            heads.setdefault(group, at)
+    return set(heads.values())
+
+
+def _unsent(row: Row) -> Result:
+    return Result("in_doubt" if row.intended else "planned")
+
+
+# -- rows and their notes
+
+
+def group_of(row: Row, zone: ZoneInfo) -> Group | None:
+    """Patient and local day of a response; None when it names an encounter or a note of its own."""
+    if row.patient_id is None or _names_its_note(row.body):
+        return None
+    at = row.source_at or row.first_attempt_at
+    if f'"authored":"{at[:10]}"' in row.body:  # a date, which is that day everywhere
+        return Group(row.patient_id, at[:10])
+    return Group(row.patient_id, datetime.fromisoformat(at).astimezone(zone).date().isoformat())
+
+
+def in_note(row: Row, note: str | None) -> Row:
+    """The row as it is sent into a note, given as the JSON of the note-id extension."""
+    if note is None:
+        return row
+    if _extensions(row.body):
+        return row._replace(body=row.body.replace('"extension":[', f'"extension":[{note},', 1))
+    return row._replace(body=f'{row.body[:-1]},"extension":[{note}]}}')
+
+
+def _names_its_note(body: str) -> bool:
+    return '"encounter":' in body or any(_is_note_id(each) for each in _extensions(body))
+
+
+def _extensions(body: str) -> list[dict[str, Any]]:
+    return orjson.loads(body).get("extension", []) if '"extension":' in body else []
+
+
+def _is_note_id(extension: Mapping[str, Any]) -> bool:
+    return str(extension.get("url", "")).endswith(NOTE_ID)
+
+
+def _note_id(body: Mapping[str, Any]) -> str:
+    """The extension by which a response shows its note, as JSON. Raises `TargetUnusable` for one that shows none."""
+    for extension in body.get("extension", ()):
+        if _is_note_id(extension) and extension.get("valueId"):
+            return orjson.dumps({"url": extension["url"], "valueId": extension["valueId"]}).decode()
+    raise TargetUnusable('the target does not show the notes of its responses, which notes = "patient-day" needs')

@@ -1,0 +1,114 @@
+"""What a row of a file is to the ledger: to be sent, known, changed, in doubt; and how a known record is sent again."""
+
+from functools import cached_property
+from typing import Any
+
+from sqlalchemy import Select, select
+
+from pipelines.answers import Answers
+from pipelines.ledger import tables as t
+from pipelines.ledger.former import standing
+from pipelines.ledger.ledger import Ledger
+from pipelines.ledger.rows import KnownRecord
+from pipelines.ledger.tables import LANDED, UNDECIDED
+from pipelines.loading.loaded import Batch
+from pipelines.loading.sending import Row
+
+SURELY_NOT_THERE = ("planned", "refused")
+
+
+class Verdicts:
+    """Verdicts on the rows of a batch.
+
+    safe: whether a row in doubt can be sent again without a second one. resend: keys that a look at the target freed.
+    """
+
+    def __init__(self, batch: Batch, ledger: Ledger, safe: bool, answers: Answers) -> None:
+        self.batch, self.safe, self._answers = batch, safe, answers
+        self.resend: set[str] = set()
+        self._ledger, self._of = ledger, (batch.target, batch.feed.source, batch.feed.resource)
+
+    def of(self, row: Row, record: KnownRecord | None) -> str:
+        """`send`, `supersede`, `update`, `changed`, or the state that the row has without being sent."""
+        if record is None:
+            return "send"
+        if record.state in UNDECIDED and record.resource_id is not None:
+            return "update"
+        if record.state in SURELY_NOT_THERE:
+            return "send"
+        same = record.content_hash == row.content_hash
+        if record.state in LANDED:
+            return "unchanged" if same or self._only_the_feed_changed(row, record) else self._policy(row, record)
+        if not same and not self.own(row, record):
+            return "changed"
+        return "send" if row.key in self.resend or (same and self.safe) else "in_doubt"
+
+    def _only_the_feed_changed(self, row: Row, record: KnownRecord) -> bool:
+        return not self.batch.remap and self.own(row, record) and record.feed_hash != self.batch.feed.hash
+
+    def _policy(self, row: Row, record: KnownRecord) -> str:
+        """What the feed says of other content under a known key. An older file takes nothing back that a newer said."""
+        there = record.state != "undone" and record.resource_id is not None and not self._had_another_key(row)
+        match self.batch.feed.changed, self.batch.feed.resource:
+            case "skip", _:
+                return "skipped"
+            case "update", "Task" if there:
+                return "skipped" if self._is_older(row, record) else "update"
+            case "supersede", "QuestionnaireResponse" if there:
+                return "skipped" if self._is_older(row, record) else "supersede"
+        return "changed"
+
+    def _had_another_key(self, row: Row) -> bool:
+        """Whether a row corrects a reject that did not have its key: it may be but a part of the record that has it."""
+        if not (ids := self._answers.of_line(row.line)):
+            return False
+        query = select(t.reject.c.source_key).where(
+            t.reject.c.target == self.batch.target, t.reject.c.reject_id.in_(ids)
+        )
+        with self._ledger.engine.connect() as connection:
+            keys = set(connection.execute(query).scalars())
+        return bool(keys) and row.key not in keys
+
+    def _is_older(self, row: Row, record: KnownRecord) -> bool:
+        """Whether this very row came before, and a later file has changed its record since."""
+        if not self._came_before or self.own(row, record):
+            return False
+        query = self._appearances().where(t.repeat.c.line == row.line, t.repeat.c.key == row.key)
+        with self._ledger.engine.connect() as connection:
+            seen_at = connection.execute(query).scalar()
+        return seen_at is not None and seen_at < (record.first_attempt_at or "")
+
+    @cached_property
+    def _came_before(self) -> bool:
+        """Whether the ledger has rows of this file whose records are another file's by now."""
+        with self._ledger.engine.connect() as connection:
+            return connection.execute(self._appearances().limit(1)).first() is not None
+
+    def _appearances(self) -> Select[Any]:
+        """When rows of this file were done with, skipped ones apart."""
+        of_batch = (t.repeat.c.target == self.batch.target, t.repeat.c.batch_id == self.batch.batch_id)
+        return select(t.repeat.c.finished_at).where(*of_batch, t.repeat.c.state != "skipped")
+
+    def own(self, row: Row, record: KnownRecord) -> bool:
+        return record.batch_id == self.batch.batch_id and record.line == row.line
+
+    def again(self, row: Row, record: KnownRecord) -> Row:
+        """A known record as a row to send: with its generation and its first moment."""
+        doubtful = record.state not in SURELY_NOT_THERE
+        stays = doubtful or record.state == "planned"
+        return row._replace(
+            generation=record.generation,
+            first_attempt_at=record.first_attempt_at or row.first_attempt_at,
+            known=True,
+            intended=doubtful,
+            elsewhere=stays and not self.own(row, record),
+            change="again" if record.generation > 1 and self._supersedes(record.key) else "",
+        )
+
+    def in_its_place(self, row: Row, record: KnownRecord) -> Row:
+        """A response that takes the place of the one that is known: of the next generation."""
+        return row._replace(generation=record.generation + 1, known=True, change="first")
+
+    def _supersedes(self, key: str) -> bool:
+        """Whether an earlier version still stands, to be taken back once this one is there."""
+        return bool(standing(self._ledger, *self._of, [key]))

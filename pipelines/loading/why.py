@@ -1,0 +1,55 @@
+"""Every reason of a refusal: a create is refused for the first, `$validate`, where it is offered, tells the others."""
+
+from collections.abc import Callable
+from typing import Any
+
+from pipelines.loading.sending import OF_THE_CONTENT, TOO_LARGE, Posted, Result, Row, dated
+from pipelines.target.capabilities import Capabilities
+from pipelines.target.client import FhirClient
+from pipelines.target.replies import NotDone, NotSent, Refused, Unknown
+
+MOST = 5_000
+"""How many refused rows of one load are asked about: where more are refused, it is mostly for one reason."""
+FAILURES = 3
+
+Post = Callable[[FhirClient, str, Row], Posted]
+
+
+class Why:
+    """Asks about the refused rows of one load, within bounds. For several threads. What cannot be had is left out."""
+
+    def __init__(self, client: FhirClient, capabilities: Capabilities, resource_type: str) -> None:
+        self._client, self._resource_type = client, resource_type
+        self._left = MOST if resource_type in capabilities.validates else 0
+
+    def whole(self, result: Result, body: str | bytes) -> Result:
+        """The result of a row with all reasons, where it was refused for what it says. body: as it was sent."""
+        of_the_content = result.status in OF_THE_CONTENT and result.status != TOO_LARGE
+        if result.state != "refused" or not result.outcome or not of_the_content or self._left <= 0:
+            return result
+        self._left -= 1
+        try:
+            issues = self._client.validate(self._resource_type, body)
+        except (NotSent, NotDone, Refused, Unknown):
+            self._left -= MOST // FAILURES
+            return result
+        return result._replace(others=_others(result.outcome, issues))
+
+    def posting(self, post: Post) -> Post:
+        """Posts a row, and asks where it is refused."""
+
+        def asked(client: FhirClient, resource_type: str, row: Row) -> Posted:
+            posted = post(client, resource_type, row)
+            return posted._replace(result=self.whole(posted.result, dated(resource_type, row).encode()))
+
+        return asked if self._left else post
+
+
+def _others(first: dict[str, Any], issues: list[dict[str, Any]]) -> tuple[dict[str, Any], ...]:
+    """The errors among these that are not the first."""
+    others: list[dict[str, Any]] = []
+    for issue in issues:
+        said = {name: value for name, value in issue.items() if name != "severity"}
+        if issue["severity"] in ("error", "fatal") and said not in (first, *others):
+            others.append(said)
+    return tuple(others)

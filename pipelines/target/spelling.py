@@ -1,0 +1,42 @@
+"""One target under several spellings of its address: those that are surely the same by the standard of URLs."""
+
+from urllib.parse import urlsplit
+
+from sqlalchemy import select
+
+from pipelines.ledger import tables as t
+from pipelines.ledger.access import LedgerAccess
+
+PORTS = {"http": 80, "https": 443}
+
+
+def spelled_alike(url: str) -> str:
+    """An address as all its spellings have in common: case of scheme and host, usual port, slashes at the end.
+
+    Two names of one machine (localhost, 127.0.0.1) are two addresses. What is no address stays as it is.
+    """
+    try:
+        parts = urlsplit(url)
+        scheme, host, port = parts.scheme.lower(), parts.hostname, parts.port
+    except ValueError:
+        return url
+    if not host or scheme not in PORTS:
+        return url
+    shown = f"[{host}]" if ":" in host else host
+    named = "" if port in (None, PORTS[scheme]) else f":{port}"
+    return f"{scheme}://{shown}{named}{parts.path.rstrip('/')}"
+
+
+def known_as(ledger: LedgerAccess, target_id: str) -> str:
+    """What the ledger knows a target by: its id as it was spelled at first, or the address by which it was known
+    before it showed one; the id itself where it is new."""
+    with ledger.engine.connect() as connection:
+        named = select(t.alias.c.known_as).where(t.alias.c.target_id == target_id)
+        if before := connection.execute(named).scalar():
+            return str(before)
+        query = select(t.target.c.target_id).order_by(t.target.c.first_seen_at)
+        known = list(connection.execute(query).scalars())
+    if target_id in known:
+        return target_id
+    alike = spelled_alike(target_id)
+    return next((each for each in known if spelled_alike(each) == alike), target_id)

@@ -1,0 +1,272 @@
+"""Rebuilding a lost ledger: the batches that it does not know are validated again and matched with the target.
+
+By identifier where the target has ours, else by content; a resource is taken once. Nothing is sent.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import duckdb
+import orjson
+
+from pipelines.batch import Received, Unreadable
+from pipelines.exits import ALL_LOADED, SET_ASIDE
+from pipelines.ledger.former import raise_generation
+from pipelines.ledger.lease import Lease
+from pipelines.ledger.rows import KnownRecord, Outcome, Repeat
+from pipelines.loading.accepted import accepted_rows
+from pipelines.loading.book import Book
+from pipelines.loading.loaded import Batch
+from pipelines.loading.sending import Identity, Row
+from pipelines.loading.shared_notes import SharedNotes
+from pipelines.manifest import ledger_is_behind
+from pipelines.pipeline import begin, end, end_without_load, lease_of, validate_run
+from pipelines.session import Session, Waiting, received_batches, unfinished, without_feed
+from pipelines.validation.outcome import Validated
+from pipelines.verifying.compare import OWN_TIME, fingerprints
+from pipelines.verifying.staging import Filling, stage_ledger, stage_records_of, stage_target, workbench
+
+OPEN = ("planned", "sending", "in_doubt")
+LIVE = ("created", "adopted", "updated", "superseded")
+ROWS = "n key identifier content dated"
+
+MATCH = """
+CREATE OR REPLACE TABLE match AS
+WITH named AS (
+  SELECT row.n, there.id, there.status, there.record_generation AS generation, there.content = row.content AS same
+  FROM there JOIN row ON there.system = row.identifier AND there.record_key = row.key
+),
+newest AS (
+  FROM named QUALIFY row_number() OVER (PARTITION BY n ORDER BY generation DESC) = 1
+),
+free AS (
+  SELECT id, content, timed FROM there
+  WHERE status <> 'entered-in-error' AND (system IS NULL OR system NOT LIKE 'urn:chartferry:%')
+),
+nameless AS (SELECT * FROM row ANTI JOIN named ON named.n = row.n),
+by_time AS (
+  SELECT a.n, b.id FROM (
+    SELECT n, dated, row_number() OVER (PARTITION BY dated ORDER BY n) AS place FROM nameless WHERE dated IS NOT NULL
+  ) AS a JOIN (
+    SELECT id, timed, row_number() OVER (PARTITION BY timed ORDER BY id) AS place FROM free
+  ) AS b ON a.dated = b.timed AND a.place = b.place
+),
+by_content AS (
+  SELECT a.n, b.id FROM (
+    SELECT n, content, row_number() OVER (PARTITION BY content ORDER BY n) AS place FROM nameless WHERE dated IS NULL
+  ) AS a JOIN (
+    SELECT id, content, row_number() OVER (PARTITION BY content ORDER BY id) AS place
+    FROM free ANTI JOIN by_time ON by_time.id = free.id
+  ) AS b ON a.content = b.content AND a.place = b.place
+)
+SELECT n, generation, id, CASE status WHEN 'entered-in-error' THEN 'undone' ELSE 'adopted' END AS state
+FROM newest WHERE same
+UNION ALL SELECT n, 1, id, 'adopted' FROM by_time
+UNION ALL SELECT n, 1, id, 'adopted' FROM by_content
+ORDER BY n"""
+"""Rows with the resource that each made. A row whose newest generation has other content is left: the next import
+meets it, and says so. One without a time of its own was given one by us, which is lost with the ledger."""
+
+
+class Match(NamedTuple):
+    """A row's resource at the target, the generation that made it, and what the row therefore is."""
+
+    generation: int
+    resource_id: str
+    state: str
+
+
+@dataclass
+class Adopted:
+    """By batch: how many of its rows the target has, and how many it has not. left: batches that cannot be read."""
+
+    batches: dict[str, dict[str, int]] = field(default_factory=dict)
+    left: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def exit_code(self) -> int:
+        return SET_ASIDE if self.left or any(each["waiting"] for each in self.batches.values()) else ALL_LOADED
+
+    def as_json(self) -> dict[str, Any]:
+        return {**asdict(self), "exit_code": self.exit_code}
+
+    def lines(self) -> Iterator[str]:
+        for name, counts in self.batches.items():
+            yield f"{name}: {counts['adopted']:,} rows adopted, {counts['waiting']:,} wait for the next import"
+        for name, why in self.left.items():
+            yield f"{name}: not adopted: {why}"
+        if not self.batches and not self.left:
+            yield "the ledger knows every batch of this home"
+
+
+def adopt_lost(session: Session) -> Adopted:
+    """Rebuilds what the ledger lost: rows of batches that it does not know, or knows less of than their folders do.
+
+    The newest batch goes first: of a record that came several times it is the newest that the target has. Raises
+    `TargetUnusable`.
+    """
+    adopted, staged = Adopted(left=without_feed(session)), set[str]()
+    with lease_of(session) as lease, workbench(session.home) as db:
+        stage_ledger(db, session)
+        for waiting in reversed(lost_batches(session)):
+            kind, name = waiting.feed.resource, _received(waiting).batch_id
+            if kind not in staged:
+                _stage_free(db, session, kind)
+                staged.add(kind)
+            try:
+                adopted.batches[name] = _adopt_batch(db, session, lease, waiting)
+            except Unreadable as error:
+                adopted.left[name] = str(error)
+    return adopted
+
+
+def lost_batches(session: Session) -> list[Waiting]:
+    """Received batches of which the ledger knows nothing, or lost runs, oldest first."""
+    here = [row["batch_id"] for row in session.ledger.batches(session.target)]
+    everywhere = {row["batch_id"] for row in session.ledger.batches()}
+    unknown = [each for each in unfinished(session) if _received(each).batch_id not in everywhere]
+    behind = [
+        each
+        for each in received_batches(session, here)
+        if ledger_is_behind(session.home, session.ledger, session.target, _received(each).batch_id)
+    ]
+    return sorted([*unknown, *behind], key=lambda each: _received(each).received_at)
+
+
+def batch_of(waiting: Waiting) -> str:
+    """The name of a received batch."""
+    return _received(waiting).batch_id
+
+
+def _received(waiting: Waiting) -> Received:
+    assert waiting.received is not None  # noqa: S101 - these come from their batches
+    return waiting.received
+
+
+def _stage_free(db: duckdb.DuckDBPyConnection, session: Session, kind: str) -> None:
+    """Tables `there_of_<kind>`: the target's resources that the ledger does not know; `gone_of_<kind>`: the keys of
+    records whose resource the target does not have."""
+    stage_target(db, session, kind)
+    stage_records_of(db, kind)
+    states = ", ".join(f"'{state}'" for state in LIVE)
+    db.execute(
+        f"CREATE TABLE gone_of_{kind} AS SELECT source, key FROM ours"
+        f" ANTI JOIN there ON there.id = ours.resource_id WHERE state IN ({states})"
+    )
+    db.execute("DELETE FROM there WHERE id IN (SELECT resource_id FROM known)")
+    db.execute(f"CREATE TABLE there_of_{kind} AS FROM there")
+
+
+def _adopt_batch(db: duckdb.DuckDBPyConnection, session: Session, lease: Lease, waiting: Waiting) -> dict[str, int]:
+    """Counts `adopted` and `waiting`. Raises `Unreadable`; also `TargetUnusable`, and the batch stays lost."""
+    session.decide("verify --adopt", [_received(waiting).batch_id])
+    run = begin(session, _received(waiting), waiting.feed, whole=True, adopting=True)
+    try:
+        validated = validate_run(session, run)
+    except Unreadable as error:
+        end_without_load(session, run, Validated(run.folder), "failed", str(error))
+        raise
+    kind, accepted = run.feed.resource, run.folder / "accepted.parquet"
+    batch = Batch(session.target, run.received.batch_id, run.feed, run.folder, True, session.pace)
+    safe = session.connection.capabilities.safe_batches(kind)
+    book = Book(batch, session.connection.client, session.ledger, lease, session.progress, safe)
+    db.execute(f"CREATE OR REPLACE TABLE there AS FROM there_of_{kind}")
+    _stage_rows(db, book, accepted)
+    db.execute(MATCH)
+    book.note_skipped()
+    _adopt_rows(db, book, accepted)
+    db.execute(f"DELETE FROM there_of_{kind} WHERE id IN (SELECT id FROM match)")
+    result = end(session, run, validated, book.loaded)
+    return {"adopted": book.loaded.counts["adopted"] + book.loaded.counts["undone"], "waiting": result.waiting}
+
+
+def _numbered(book: Book, accepted: Path) -> Iterator[tuple[int, list[Row], dict[str, KnownRecord]]]:
+    """Rows of the file some at a time, with the number of the first, and what the ledger knows of them."""
+    first = 0
+    for rows in accepted_rows(accepted, book.moment()):
+        yield first, rows, book.ledger.known(book.batch.target, book.source, book.resource, [row.key for row in rows])
+        first += len(rows)
+
+
+def _stage_rows(db: duckdb.DuckDBPyConnection, book: Book, accepted: Path) -> None:
+    """Table `row`: the rows of which the ledger does not know what came of them."""
+    kind, own_time = book.resource, OWN_TIME.get(book.resource, "")
+    system = Identity(book.source, kind).system
+    with Filling(db, "row", ROWS) as table:
+        for first, rows, known in _numbered(book, accepted):
+            lost = _lost(db, book, rows, known)
+            for n, row in enumerate(rows, first):
+                if row.key not in known or row.key in lost:
+                    body = orjson.loads(row.body)
+                    content, timed = fingerprints(kind, body)
+                    table.add((n, row.key, system, content, timed if own_time in body else None))
+
+
+def _lost(db: duckdb.DuckDBPyConnection, book: Book, rows: Sequence[Row], known: Mapping[str, KnownRecord]) -> set[str]:
+    """Keys of known records of the same content that have no outcome, or whose resource the target does not have, or
+    of which it has one of a later generation."""
+    same = {
+        row.key: known[row.key] for row in rows if row.key in known and known[row.key].content_hash == row.content_hash
+    }
+    if not same:
+        return set()
+    query = f"SELECT key FROM gone_of_{book.resource} WHERE source = $1 AND key IN (SELECT unnest($2))"
+    gone = {key for (key,) in db.execute(query, [book.source, list(same)]).fetchall()}
+    return gone | _of_later_generations(db, book, same) | {key for key, r in same.items() if r.state in OPEN}
+
+
+def _of_later_generations(db: duckdb.DuckDBPyConnection, book: Book, known: Mapping[str, KnownRecord]) -> set[str]:
+    newest = f"""
+        SELECT record_key, max(record_generation) FROM there_of_{book.resource}
+        WHERE system = $1 AND record_key IN (SELECT unnest($2)) GROUP BY record_key"""
+    found = db.execute(newest, [Identity(book.source, book.resource).system, list(known)]).fetchall()
+    return {key for key, generation in found if generation > known[key].generation}
+
+
+def _adopt_rows(db: duckdb.DuckDBPyConnection, book: Book, accepted: Path) -> None:
+    for first, rows, known in _numbered(book, accepted):
+        found = db.execute("SELECT * FROM match WHERE n BETWEEN $1 AND $2", [first, first + len(rows) - 1]).fetchall()
+        matches = {n: Match(*rest) for n, *rest in found}
+        _settle(book, [(row, matches[n]) for n, row in enumerate(rows, first) if n in matches], known)
+        others = [row for n, row in enumerate(rows, first) if n not in matches and row.key in known]
+        _note_known(book, [(row, known[row.key]) for row in others])
+
+
+def _settle(book: Book, found: Sequence[tuple[Row, Match]], known: Mapping[str, KnownRecord]) -> None:
+    """Writes matched rows down as adopted, of the generation that made their resource."""
+    rows = [(_of_generation(book, row, match.generation, known.get(row.key)), match) for row, match in found]
+    if rows:
+        book.intend([row for row, _ in rows])
+        if notes := SharedNotes.of(book.batch, book.client, book.ledger):
+            notes.keep(book.lease, [row for row, _ in rows if row.source_at])
+        outcomes = [Outcome(row.key, row.generation, match.state, match.resource_id, None) for row, match in rows]
+        book.ledger.settle(book.batch.target, book.source, book.resource, outcomes)
+    for row, match in rows:
+        book.loaded.add("adopted" if match.state == "undone" else match.state, row.amount_cents)
+
+
+def _of_generation(book: Book, row: Row, generation: int, record: KnownRecord | None) -> Row:
+    """The row under this generation or a later one: a known record is raised to it, past a resource that is gone."""
+    if record is None:
+        return row._replace(generation=generation)
+    now, fate = record.generation, "gone" if record.state in LIVE else None
+    while fate or now < generation:
+        raise_generation(book.ledger, book.lease, [(book.source, book.resource, row.key, now)], fate)
+        now, fate = now + 1, None
+    return row._replace(known=True, generation=now)
+
+
+def _note_known(book: Book, rows: Sequence[tuple[Row, KnownRecord]]) -> None:
+    """Counts rows whose record the ledger has already: of a later batch, or of what it did not lose."""
+    repeats: list[Repeat] = []
+    for row, record in rows:
+        if record.state == "in_doubt":
+            book.loaded.add("in_doubt", row.amount_cents)
+        elif record.state not in OPEN:
+            state = "unchanged" if record.content_hash == row.content_hash else "skipped"
+            book.loaded.add(state, row.amount_cents)
+            about = (row.patient_id, row.source_at, row.amount_cents)
+            repeats.append(Repeat(row.line, row.key, state, record.resource_id, *about))
+    book.ledger.note_repeats(book.batch.target, book.source, book.resource, book.batch.batch_id, repeats)

@@ -1,0 +1,215 @@
+"""What is compared, as tables on disk: the target's resources, the ledger's records, the rows that batches hold.
+
+Memory stays the same however many there are.
+"""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import duckdb
+import orjson
+import pyarrow as pa
+
+from pipelines.loading.accepted import accepted_files
+from pipelines.session import Session, reading
+from pipelines.storage import session as tables
+from pipelines.target.client import Refused, TargetUnusable
+from pipelines.target.identifiers import record_of
+from pipelines.target.replies import resources_of, total_of
+from pipelines.throwaway import throwaway_folder
+from pipelines.verifying.compare import OWN_TIME, fingerprints, referred
+
+ROWS = 10_000
+TRIES = 3
+LARGE_PAGE = {"_count": "1000"}
+"""Asked for first; a target gives pages of its own largest size, or refuses, and is asked as always."""
+NUMBERS = ("generation", "record_generation", "version", "line", "amount_cents", "cents", "n")
+THERE = "id patient_id status made system record_key record_generation content timed cents"
+OURS = "source key generation batch_id line state resource_id patient_id amount_cents content_hash first_attempt_at"
+CONTENT = "key content_hash content timed"
+SUBJECTS = ("request", "subject", "for")
+
+
+@contextmanager
+def workbench(home: Path) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A database in a folder of its own under the home, for the owner only; both are gone at the end."""
+    with throwaway_folder(home) as folder, tables(folder / "spill", folder / "tables.duckdb") as db:
+        yield db
+
+
+class Filling:
+    """A new table of texts and numbers that is filled some thousand rows at a time, within `with`."""
+
+    def __init__(self, db: duckdb.DuckDBPyConnection, name: str, columns: str, keep: bool = False) -> None:
+        self._db, self._name, self._rows = db, name, list[tuple[Any, ...]]()
+        self._schema = pa.schema([(c, pa.int64() if c in NUMBERS else pa.string()) for c in columns.split()])
+        if not keep:
+            self._insert(self._schema.empty_table(), "CREATE OR REPLACE TABLE {} AS FROM given")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None) -> None:
+        if kind is None:
+            self._flush()
+
+    def add(self, row: tuple[Any, ...]) -> None:
+        self._rows.append(row)
+        if len(self._rows) >= ROWS:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._rows:
+            columns = zip(zip(*self._rows, strict=True), self._schema, strict=True)
+            self._insert(pa.Table.from_arrays([pa.array(c, f.type) for c, f in columns], schema=self._schema))
+            self._rows.clear()
+
+    def _insert(self, rows: pa.Table, statement: str = "INSERT INTO {} FROM given") -> None:
+        self._db.register("given", rows)
+        self._db.execute(statement.format(self._name))
+        self._db.unregister("given")
+
+
+def number(db: duckdb.DuckDBPyConnection, query: str, given: dict[str, str] | None = None) -> int:
+    """What a query of one number says."""
+    [[found]] = db.execute(query, given or {}).fetchall()
+    return int(found)
+
+
+# -- the ledger
+
+
+def stage_ledger(db: duckdb.DuckDBPyConnection, session: Session) -> None:
+    """Tables `all_ours` and `all_former`: the target's records, and their earlier versions, as of one moment."""
+    about = "target resource_type".split()
+    with session.ledger.snapshot() as snapshot:
+        for name, table, columns in (("all_ours", "record", OURS), ("all_former", "former", f"{OURS} fate")):
+            db.register("given", snapshot.reader(table, [*about, *columns.split()]))
+            db.execute(
+                f"CREATE OR REPLACE TABLE {name} AS FROM given WHERE target = $target", {"target": session.target}
+            )
+            db.unregister("given")
+
+
+def stage_records_of(db: duckdb.DuckDBPyConnection, kind: str) -> int:
+    """Views `ours`, `former` and `known` (the resources of both), of one resource type; how many records there are."""
+    for name in ("ours", "former"):
+        db.execute(f"CREATE OR REPLACE VIEW {name} AS FROM all_{name} WHERE resource_type = '{kind}'")
+    db.execute(
+        "CREATE OR REPLACE TABLE known AS SELECT resource_id FROM ours WHERE resource_id IS NOT NULL"
+        " UNION ALL SELECT resource_id FROM former WHERE resource_id IS NOT NULL"
+    )
+    return number(db, "SELECT count(*) FROM ours")
+
+
+# -- the target
+
+
+def stage_target(db: duckdb.DuckDBPyConnection, session: Session, kind: str) -> None:
+    """Table `there`: every resource of a type, once.
+
+    Raises `TargetUnusable`, also when the pages do not come to what the target counts.
+    """
+    session.progress.stage("verify", kind)
+    for _ in range(TRIES):
+        total = _read(db, session, kind)
+        found = _each_once(db)
+        if found >= total:
+            break
+    else:
+        raise TargetUnusable(f"{kind} could not be read from the target (its pages hold {found:,} of {total:,})")
+    session.progress.end()
+
+
+def _read(db: duckdb.DuckDBPyConnection, session: Session, kind: str) -> int:
+    """Fills `there`; gives what the target counted when the reading began."""
+    total = None
+    with reading(kind), Filling(db, "there", THERE) as there:
+        for bundle in _pages(session, kind):
+            total = total_of(bundle) if total is None else total
+            resources = resources_of(bundle, kind)
+            for body in resources:
+                there.add(_there(kind, body))
+            session.progress.advance(len(resources))
+    return total or 0
+
+
+def _pages(session: Session, kind: str) -> Iterator[dict[str, Any]]:
+    pages = session.connection.client.pages(kind, LARGE_PAGE)
+    try:
+        first = next(pages, None)
+    except Refused:
+        pages = session.connection.client.pages(kind)
+        first = next(pages, None)
+    if first is not None:
+        yield first
+    yield from pages
+
+
+def _each_once(db: duckdb.DuckDBPyConnection) -> int:
+    """Removes what pages repeated, since something was made meanwhile; how many resources there are."""
+    found, different = db.execute("SELECT count(*), count(DISTINCT id) FROM there").fetchall()[0]
+    if found != different:
+        db.execute("DELETE FROM there WHERE rowid NOT IN (SELECT min(rowid) FROM there GROUP BY id)")
+    return int(different)
+
+
+def _there(kind: str, body: dict[str, Any]) -> tuple[Any, ...]:
+    subject: dict[str, Any] = next((body[name] for name in SUBJECTS if isinstance(body.get(name), dict)), {})
+    identifier = _identifier(body)
+    return (
+        body["id"],
+        referred({"reference": "", **subject}).rpartition("/")[2] or None,
+        body.get("status"),
+        body.get(OWN_TIME.get(kind, "created")),
+        identifier.get("system"),
+        *record_of(str(identifier.get("value") or "")),
+        *fingerprints(kind, body),
+        _cents(body) if kind == "PaymentNotice" else None,
+    )
+
+
+def _identifier(body: dict[str, Any]) -> dict[str, Any]:
+    """The identifier that an importer gave the resource, which need not be its only one; else its first."""
+    found = body.get("identifier")
+    named = [each for each in (found if isinstance(found, list) else [found]) if isinstance(each, dict)]
+    of_importers = (each for each in named if str(each.get("system")).startswith("urn:chartferry:"))
+    return next(of_importers, named[0] if named else {})
+
+
+def _cents(body: dict[str, Any]) -> int | None:
+    """The amount; None for what is no whole number of cents."""
+    try:
+        cents = Decimal(str(body["amount"]["value"])) * 100
+        return int(cents) if cents == int(cents) else None
+    except (KeyError, TypeError, ArithmeticError, InvalidOperation, ValueError):
+        return None
+
+
+# -- what rows say
+
+
+def stage_contents(db: duckdb.DuckDBPyConnection, session: Session, kind: str) -> None:
+    """Table `content`: by key and content hash, what the records of `ours` say of which a batch still holds the row."""
+    batches = [row["batch_id"] for row in session.ledger.batches(session.target) if row["resource_type"] == kind]
+    Filling(db, "content", CONTENT)
+    for path in (path for name in batches for path in accepted_files(session.home / "batches" / name)):
+        with Filling(db, "content", CONTENT, keep=True) as content, db.cursor() as cursor:
+            for key, content_hash, body in _rows(cursor, path):
+                content.add((key, content_hash, *fingerprints(kind, orjson.loads(body))))
+
+
+def _rows(cursor: duckdb.DuckDBPyConnection, path: Path) -> Iterable[tuple[str, str, str]]:
+    """Rows of a file that are what the ledger knows by their key and that no earlier file had."""
+    found = cursor.sql(
+        "SELECT key, content_hash, body FROM read_parquet($path) AS row"
+        " SEMI JOIN ours ON ours.key = row.key AND ours.content_hash = row.content_hash"
+        " ANTI JOIN content ON content.key = row.key AND content.content_hash = row.content_hash",
+        params={"path": str(path)},
+    )
+    for part in found.to_arrow_reader(ROWS):
+        yield from zip(*(column.to_pylist() for column in part.columns), strict=True)

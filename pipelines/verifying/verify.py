@@ -1,0 +1,232 @@
+"""`verify`: ledger against target, to the row and the cent.
+
+The target is read whole, a type at a time, into a table beside the ledger's rows; what differs is asked of both.
+"""
+
+import json
+import tempfile
+import weakref
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import duckdb
+
+from pipelines.exits import ALL_LOADED, IN_DOUBT, SET_ASIDE
+from pipelines.ledger.tables import NotPossible
+from pipelines.pipeline import lease_of
+from pipelines.session import Session
+from pipelines.summary import dollars
+from pipelines.verifying.adopting import batch_of, lost_batches
+from pipelines.verifying.staging import number, stage_contents, stage_ledger, stage_records_of, stage_target, workbench
+
+TYPES = ("PaymentNotice", "QuestionnaireResponse", "Task")
+SLACK = "INTERVAL 5 MINUTE"
+"""By how much the target's clock may be behind ours where only times tell an old equal payment from a late double."""
+
+MEANING = {
+    "gone": "the target has them no more; chartferry import --again BATCH loads them anew",
+    "differs": "the target has other content than the row",
+    "changed": "changed in the chart since; nothing is wrong",
+    "taken back": "taken back in the chart",
+    "not taken back": "taken back or to be, and there; the next import does it, after a restore chartferry undo BATCH",
+    "shared": "one resource stands for several rows",
+    "double": "there once more, unknown to the ledger; take them back in the chart",
+    "unknown": "made by an importer, and no row of this ledger; where it was lost, chartferry verify --adopt",
+    "in doubt": "not known whether the target has them; chartferry doubts resolve",
+}
+"""What each kind of difference says, and what can be done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One thing that ledger and target do not agree on. row: `<batch>:<line>`."""
+
+    kind: str
+    resource_type: str
+    row: str | None
+    resource_id: str | None
+
+    def line(self) -> str:
+        resource = f"{self.resource_type}/{self.resource_id}" if self.resource_id else self.resource_type
+        return f"{self.kind}: {self.row or '-'}: {resource}"
+
+
+class Differences:
+    """Differences in the order in which they were found, in a file: there may be as many as rows. counts: by kind."""
+
+    def __init__(self) -> None:
+        self._file = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115 - it lives as long as this does
+        weakref.finalize(self, self._file.close)
+        self.counts: Counter[str] = Counter()
+
+    def add(self, each: Difference) -> None:
+        self._file.write(json.dumps([each.kind, each.resource_type, each.row, each.resource_id]) + "\n")
+        self.counts[each.kind] += 1
+
+    def __iter__(self) -> Iterator[Difference]:
+        self._file.seek(0)
+        return (Difference(*json.loads(line)) for line in self._file)
+
+
+@dataclass
+class Verified:
+    """By resource type: rows that the ledger has there, and cents on both sides. differences: everything else.
+
+    without_source: of how many rows the content cannot be compared, since their source rows are purged.
+    lost: batches in the home's folders that the ledger does not know, or knows less of.
+    """
+
+    rows: dict[str, int] = field(default_factory=dict)
+    ledger_cents: int = 0
+    target_cents: int = 0
+    others: dict[str, int] = field(default_factory=dict)
+    without_source: dict[str, int] = field(default_factory=dict)
+    lost: list[str] = field(default_factory=list)
+    differences: Differences = field(default_factory=Differences)
+
+    @property
+    def exit_code(self) -> int:
+        kinds = set(self.differences.counts)
+        return IN_DOUBT if "in doubt" in kinds else SET_ASIDE if self.lost or kinds - {"changed"} else ALL_LOADED
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "rows": self.rows,
+            "ledger_cents": self.ledger_cents,
+            "target_cents": self.target_cents,
+            "others": self.others,
+            "without_source": self.without_source,
+            "lost": self.lost,
+            "counts": dict(self.differences.counts),
+            "differences": [asdict(each) for each in self.differences],
+            "exit_code": self.exit_code,
+        }
+
+    def lines(self) -> Iterator[str]:
+        for kind, rows in self.rows.items():
+            yield f"{kind}: {rows:,} rows of the ledger are there, {self.others.get(kind, 0):,} others are not ours"
+        yield f"payments: {dollars(self.ledger_cents)} in the ledger, {dollars(self.target_cents)} at the target"
+        for kind, rows in self.without_source.items():
+            if rows:
+                yield f"{kind}: {rows:,} rows are purged: of these, patient and amount are compared, not the rest"
+        yield from (each.line() for each in self.differences)
+        for kind, count in self.differences.counts.items():
+            yield f"{count:,} {kind}: {MEANING[kind]}"
+        for name in self.lost:
+            yield f"{name}: the ledger does not know it, or not all of it: chartferry verify --adopt"
+        if not self.differences.counts and not self.lost:
+            yield "ledger and target agree"
+
+
+def verify_target(session: Session, batch_id: str | None = None) -> Verified:
+    """Compares the ledger's rows at the target, or those of one batch, with the target, while nobody loads into it.
+
+    Raises `TargetUnusable`, and `NotPossible` for a batch that the ledger does not know.
+    """
+    if batch_id is not None and session.ledger.batch(session.target, batch_id) is None:
+        raise NotPossible(f"{batch_id}: no such batch at this target")
+    lost = {batch_of(waiting): waiting.feed.resource for waiting in lost_batches(session)}
+    verified = Verified(lost=[name for name in lost if batch_id in (None, name)])
+    with lease_of(session), workbench(session.home) as db:
+        stage_ledger(db, session)
+        for kind in TYPES:
+            if stage_records_of(db, kind) or kind in lost.values():
+                stage_target(db, session, kind)
+                stage_contents(db, session, kind)
+                _compare(db, kind, batch_id or "", verified)
+    return verified
+
+
+# -- what differs
+
+LIVE = "ours.state IN ('created', 'adopted', 'updated', 'superseded')"
+WITHOUT = "there.status IN ('entered-in-error', 'cancelled')"
+STRANGERS = "there ANTI JOIN known ON known.resource_id = there.id"
+BY_NAME = f"""(FROM {STRANGERS}) AS there
+            JOIN ours ON there.system = 'urn:chartferry:' || ours.source || ':' || $kind
+            AND ours.key = there.record_key"""
+OF_THE_FIRST_ATTEMPT = """abs(epoch(TRY_CAST(there.made AS TIMESTAMPTZ))
+                - epoch(ours.first_attempt_at::TIMESTAMPTZ)) < 1"""
+"""A row without a time of its own is sent with that of its first attempt, which some targets keep to the second."""
+QUERIES: dict[str, str] = {
+    "gone": f"""
+        SELECT batch_id, line, resource_id FROM ours ANTI JOIN there ON there.id = ours.resource_id WHERE {LIVE}""",
+    "differs": f"""
+        SELECT batch_id, line, resource_id FROM ours JOIN there ON there.id = ours.resource_id
+        LEFT JOIN content USING (key, content_hash)
+        WHERE {LIVE} AND $kind <> 'Task' AND (there.patient_id IS DISTINCT FROM ours.patient_id
+            OR (ours.amount_cents IS NOT NULL AND there.cents IS DISTINCT FROM ours.amount_cents)
+            OR (content.content IS NOT NULL AND content.content IS DISTINCT FROM there.content))""",
+    "changed": f"""
+        SELECT batch_id, line, resource_id FROM ours JOIN there ON there.id = ours.resource_id
+        LEFT JOIN content USING (key, content_hash)
+        WHERE {LIVE} AND $kind = 'Task' AND content.content <> there.content""",
+    "taken back": f"""
+        SELECT batch_id, line, resource_id FROM ours JOIN there ON there.id = ours.resource_id
+        WHERE {LIVE} AND there.status = 'entered-in-error'""",
+    "not taken back": f"""
+        SELECT batch_id, line, resource_id FROM former JOIN there ON there.id = former.resource_id
+        WHERE former.fate IN ('standing', 'withdrawn') AND NOT {WITHOUT}""",
+    "shared": f"""
+        SELECT min(batch_id) AS batch_id, arg_min(line, batch_id) AS line, resource_id FROM ours
+        WHERE {LIVE} GROUP BY resource_id HAVING count(*) > 1""",
+    "double": f"""
+        SELECT arg_min(ours.batch_id, ours.line) AS batch_id, min(ours.line) AS line, there.id FROM {STRANGERS}
+        JOIN content ON content.timed = there.timed
+        JOIN ours ON ours.key = content.key AND ours.content_hash = content.content_hash
+        WHERE there.system IS NULL AND there.status <> 'entered-in-error'
+            AND ours.state NOT IN ('in_doubt', 'sending', 'planned')
+            AND ($kind <> 'PaymentNotice' OR there.made::TIMESTAMPTZ >= ours.first_attempt_at::TIMESTAMPTZ - {SLACK})
+        GROUP BY there.id
+        UNION ALL
+        SELECT arg_min(ours.batch_id, ours.line), min(ours.line), there.id FROM {STRANGERS}
+        JOIN content ON content.content = there.content AND content.timed = content.content
+        JOIN ours ON ours.key = content.key AND ours.content_hash = content.content_hash
+        WHERE there.system IS NULL AND $kind <> 'PaymentNotice' AND there.status <> 'entered-in-error'
+            AND ours.state NOT IN ('in_doubt', 'sending', 'planned') AND {OF_THE_FIRST_ATTEMPT}
+        GROUP BY there.id
+        UNION ALL
+        SELECT arg_min(ours.batch_id, ours.line), min(ours.line), there.id FROM {BY_NAME}
+        WHERE NOT {WITHOUT} AND ours.state NOT IN ('in_doubt', 'sending', 'planned')
+            AND there.record_generation <= ours.generation
+        GROUP BY there.id""",
+    "unknown": f"""
+        SELECT NULL AS batch_id, NULL AS line, there.id FROM {STRANGERS}
+        ANTI JOIN difference ON difference.resource_id = there.id
+        ANTI JOIN (SELECT there.id FROM {BY_NAME} WHERE {WITHOUT}) AS earlier
+            ON earlier.id = there.id
+        WHERE there.system LIKE 'urn:chartferry:%:' || $kind""",
+    "in doubt": """
+        SELECT batch_id, line, resource_id FROM ours WHERE state IN ('in_doubt', 'sending')""",
+}
+"""By kind of difference: batch, line and resource of each. A resource of an earlier generation that was taken back and
+that the ledger does not know (any more) is none, and one of a later generation than the ledger knows is no double."""
+
+
+def _compare(db: duckdb.DuckDBPyConnection, kind: str, batch_id: str, verified: Verified) -> None:
+    db.execute("CREATE OR REPLACE TABLE difference (kind TEXT, batch_id TEXT, line BIGINT, resource_id TEXT)")
+    given = {"kind": kind, "batch": batch_id}
+    for name, query in QUERIES.items():
+        statement = f"INSERT INTO difference SELECT '{name}', * FROM ({query}) WHERE $batch IN ('', batch_id)"
+        db.execute(statement, {each: value for each, value in given.items() if f"${each}" in statement})
+    for name in QUERIES:
+        found = db.execute("SELECT batch_id, line, resource_id FROM difference WHERE kind = $1 ORDER BY ALL", [name])
+        while part := found.fetchmany(10_000):
+            for batch, line, resource in part:
+                row = None if batch is None else f"{batch}:{line}"
+                verified.differences.add(Difference(name, kind, row, resource))
+    _count(db, kind, {"batch": batch_id}, verified)
+
+
+def _count(db: duckdb.DuckDBPyConnection, kind: str, batch: dict[str, str], verified: Verified) -> None:
+    live = f"{LIVE} AND $batch IN ('', ours.batch_id)"
+    there = f"FROM ours JOIN there ON there.id = ours.resource_id WHERE {live}"
+    verified.rows[kind] = number(db, f"SELECT count(*) {there}", batch)
+    purged = f"FROM ours ANTI JOIN content USING (key, content_hash) WHERE {live}"
+    verified.without_source[kind] = number(db, f"SELECT count(*) {purged}", batch)
+    verified.others[kind] = number(db, f"SELECT count(*) FROM {STRANGERS}")
+    if kind == "PaymentNotice":
+        verified.target_cents = number(db, f"SELECT coalesce(sum(there.cents), 0) {there}", batch)
+        verified.ledger_cents = number(db, f"SELECT coalesce(sum(amount_cents), 0) FROM ours WHERE {live}", batch)
