@@ -125,3 +125,23 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         shared_items.settle(questionnaire, created[0].model.item[0], {"linkId": f"link {number}"})  # type: ignore[arg-type]
         assert len(shared_items._read) <= 10
         assert len(questionnaire.settled) <= 10  # type: ignore[attr-defined]
+
+
+def test_the_own_words_of_a_person_are_not_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """EXTRA-BATCH-01: what somebody wrote is in the store, and nowhere else once its request is answered."""
+    read: dict[bytes, Any] = {}
+    monkeypatch.setattr(shared_items, "_read", read)
+    words = item("remarks", [{"valueString": "fine"}])
+    under_another = item("mood", coded("b"), item=[words])
+    under_an_answer = item("mood", [coded("c")[0] | {"item": [words]}])
+    body = response("q", [item("mood", coded("a")), words, under_another, under_an_answer], Site().base_url)
+    created = plain.creates(json.dumps(bundle([body])).encode(), Site())
+    assert created
+    assert len(read) == 1
+    assert b"fine" not in b"".join(read)
+    questionnaire = RESOURCES["Questionnaire"].model.model_validate(
+        {"resourceType": "Questionnaire", "id": "q", "status": "active", "item": []}
+    )
+    for each, stored in zip(created[0].model.item, body["item"], strict=True):
+        shared_items.settle(questionnaire, each, stored)  # type: ignore[arg-type]
+    assert len(questionnaire.settled) == 1  # type: ignore[attr-defined]

@@ -1,7 +1,8 @@
 """Items of responses that many share: imports send the same few choices again and again, each in the same words.
 
 Such an item is read once, and is then one object in all responses that say it. That it chooses an option is seen once
-for each questionnaire, which remembers it by its identity, with the text as which it is stored.
+for each questionnaire, which remembers it by its identity, with the text as which it is stored. What a person wrote in
+own words is never remembered.
 """
 
 from typing import Annotated, Any
@@ -44,16 +45,22 @@ def read_items(response: Any) -> bool:
 
 def _item(text: bytes) -> Any | None:
     item = _READER.read(text)
-    if item is not None and len(text) <= LONGEST:
+    if item is not None and len(text) <= LONGEST and not _has_own_words(item):
         if len(_read) >= MOST:
             _read.clear()
         _read[text] = item
     return item
 
 
+def _has_own_words(item: Any) -> bool:
+    return any(map(_has_own_words, item.item or ())) or any(
+        answer.valueString is not None or any(map(_has_own_words, answer.item or ())) for answer in item.answer or ()
+    )
+
+
 def settle(known: Questionnaire, item: Any, stored: dict[str, Any]) -> None:
     """Remembers an item that chooses an option, and how it is stored, where it is shared."""
-    if isinstance(item, SharedItem):
+    if isinstance(item, SharedItem) and not _has_own_words(item):
         if len(known.settled) >= MOST:
             known.settled.clear()
         # With the item itself: as long as it is there, no other has its identity.
