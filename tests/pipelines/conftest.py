@@ -1,10 +1,14 @@
-"""What tests of `chartferry` in this process share: a made-up target on loopback, a home that knows it, the command."""
+"""What tests of `chartferry` in this process share: a made-up target on loopback, a home that knows it, a ledger."""
 
 import json
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
 from pipelines.cli import run
+from pipelines.ledger.ledger import Ledger
 from tests.commands import forget_settings
 from tests.pipelines.fake_target import FakeTarget, serving
 
@@ -54,3 +58,39 @@ def asked(chartferry):
         return found
 
     return call
+
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = NOON
+
+    def __call__(self) -> datetime:
+        return self.now
+
+    def pass_seconds(self, seconds: float) -> None:
+        self.now += timedelta(seconds=seconds)
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def address(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str | Path]:
+    """Where an empty ledger may be, on each database. STATE-HOME-02"""
+    if request.param == "sqlite":
+        yield tmp_path / "ledger.db"
+        return
+    with request.getfixturevalue("postgres").database() as url:
+        yield url
+
+
+@pytest.fixture
+def ledger(address: str | Path, clock: Clock) -> Iterator[Ledger]:
+    opened = Ledger.open(address, clock)
+    yield opened
+    opened.close()

@@ -2,8 +2,7 @@
 
 import os
 import threading
-from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -23,44 +22,11 @@ from pipelines.ledger.ledger import (
     Repeat,
     reject_id,
 )
+from tests.pipelines.conftest import NOON, Clock
 
 TARGET = "urn:uuid:5f0c7c5e-0000-4000-8000-000000000001"
 OF = ("default", "PaymentNotice")
-NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 PAID = "2026-02-27T00:00:00.000000Z"
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = NOON
-
-    def __call__(self) -> datetime:
-        return self.now
-
-    def pass_seconds(self, seconds: float) -> None:
-        self.now += timedelta(seconds=seconds)
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def address(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str | Path]:
-    """Where an empty ledger may be, on each database. STATE-HOME-02"""
-    if request.param == "sqlite":
-        yield tmp_path / "ledger.db"
-        return
-    with request.getfixturevalue("postgres").database() as url:
-        yield url
-
-
-@pytest.fixture
-def ledger(address: str | Path, clock: Clock) -> Iterator[Ledger]:
-    opened = Ledger.open(address, clock)
-    yield opened
-    opened.close()
 
 
 def intent(key: str, line: int = 2, batch: str = "payments-a", content: str = "h1", generation: int = 1) -> Intent:

@@ -1,7 +1,6 @@
 """A ledger as a file: none, a closed one, an earlier or a newer version, made by several at once."""
 
 import multiprocessing
-from collections.abc import Iterator
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
@@ -14,29 +13,8 @@ from pipelines.ledger.ledger import (
     Outcome,
     Repeat,
 )
-from tests.pipelines.test_ledger import OF, PAID, TARGET, Clock, intent, states
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def address(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str | Path]:
-    """Where an empty ledger may be, on each database. STATE-HOME-02"""
-    if request.param == "sqlite":
-        yield tmp_path / "ledger.db"
-        return
-    with request.getfixturevalue("postgres").database() as url:
-        yield url
-
-
-@pytest.fixture
-def ledger(address: str | Path, clock: Clock) -> Iterator[Ledger]:
-    opened = Ledger.open(address, clock)
-    yield opened
-    opened.close()
+from tests.pipelines.conftest import Clock
+from tests.pipelines.test_ledger import OF, PAID, TARGET, intent, states
 
 
 def test_a_ledger_from_a_newer_version_is_refused(ledger: Ledger, address: str | Path) -> None:
