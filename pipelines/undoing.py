@@ -6,6 +6,7 @@ Each is done under the target's lease and stays on the record, as every decision
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -223,7 +224,7 @@ def _undo_some(session: Session, lease: Lease, records: Piece, done: Undone) -> 
     before = {version.key for version in _waiting(session, records)}
     intend_withdrawal(session.ledger, lease, [record[:4] for record in records if record.key not in before])
     versions = _waiting(session, records)
-    changes = Changes(session.connection.client)
+    changes = Changes(session.connection.client, partial(session.ledger.confirm, lease))
     with ThreadPoolExecutor(session.pace.at_once, "undo") as pool:
         posted = list(pool.map(lambda version: changes.take_back(kind, str(version.resource_id)), versions))
     withdrawn: list[Former] = []

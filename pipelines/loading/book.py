@@ -182,19 +182,25 @@ class Book:
     ) -> None:
         """`intend`, and what came of other rows, in one commit. Raises `LeaseLost`, and then writes facts only.
 
-        What is open is for who took over to settle, and may be settled by now.
+        What is open is for who took over to settle, and may be settled by now; and a fact of a record that is so, or
+        has been changed since, is an old one.
         """
         if not intended and not results:
             return
-        open_too = any(result.state in UNDECIDED for _, result in results)
         try:
-            with self.ledger.writing(self.lease) if open_too else self.ledger.transaction():
+            with self.ledger.writing(self.lease):
                 if intended:
                     self.intend(intended, sightings)
                 self._settle(results)
         except LeaseLost:
-            self._settle([(row, result) for row, result in results if result.state not in UNDECIDED])
+            with self.ledger.transaction():
+                self._settle(self._still_asked(results))
             raise
+
+    def _still_asked(self, results: Sequence[tuple[Row, Result]]) -> list[tuple[Row, Result]]:
+        """Facts of rows whose intents are the last that is known of their records."""
+        known = self.ledger.known(self.batch.target, self.source, self.resource, [row.key for row, _ in results])
+        return [(row, result) for row, result in results if _tells(row, result, known[row.key])]
 
     def intend_updates(self, updates: Sequence[tuple[Row, KnownRecord]]) -> list[Row]:
         """The same for rows whose resource is to be changed; gives them as rows of a change."""
@@ -359,6 +365,13 @@ class Book:
 
 def _repeat(row: Row, state: str, resource_id: str | None) -> Repeat:
     return Repeat(row.line, row.key, state, resource_id, row.patient_id, row.source_at, row.amount_cents)
+
+
+def _tells(row: Row, result: Result, record: KnownRecord) -> bool:
+    """Whether a result is a fact, and news. That a change was refused is for who changes the record now."""
+    same = (record.generation, record.content_hash) == (row.generation, row.content_hash)
+    fact = result.state not in UNDECIDED and not (row.change and result.state == "refused")
+    return same and fact and record.state in UNDECIDED
 
 
 def _of_a_change(result: Result) -> Result:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+from pipelines.ledger.lease import LeaseLost
 from pipelines.loading.sending import Posted, Result
 from pipelines.target.client import FhirClient, NotDone, NotSent, Refused, Unknown
 from pipelines.target.replies import unusable
@@ -34,10 +35,12 @@ GONE = {
 class Changes:
     """Changes resources side by side: no two of one note or encounter at once, and none more once one has found that
     the target cannot be used. For several threads.
+
+    confirm: called before each write; raises `LeaseLost` when another loader has the target, and may have changed it.
     """
 
-    def __init__(self, client: FhirClient) -> None:
-        self._client = client
+    def __init__(self, client: FhirClient, confirm: Callable[[], None]) -> None:
+        self._client, self._confirm = client, confirm
         self._unusable: str | None = None
         self._guard = threading.Lock()
         self._turns: dict[str, threading.Lock] = {}
@@ -77,8 +80,12 @@ class Changes:
                 return Posted(Result(state, resource_id, 200))
             try:
                 with self._turn(found[0]):
+                    self._confirm()
                     status = client.update(resource_type, resource_id, json.dumps(body).encode(), found[1])
                 return Posted(Result(state, resource_id, status))
+            except LeaseLost as error:
+                self._unusable = str(error)
+                break
             except Refused as error:
                 if error.reply.status != CONFLICT or tries > client.patience.attempts // 2:
                     return Posted(Result("refused", None, error.reply.status, error.reply.outcome))

@@ -32,13 +32,14 @@ class Book(Protocol):
 
     def intend_updates(self, updates: Sequence[tuple[Row, KnownRecord]]) -> list[Row]: ...
     def write_down(self, intended: Sequence[Row], results: Sequence[tuple[Row, Result]]) -> None: ...
+    def confirm(self) -> None: ...
 
 
 def update_tasks(book: Book, updates: Sequence[tuple[Row, KnownRecord]]) -> None:
     """Brings tasks to what their rows say, some side by side; no two are of one record."""
     if not updates:
         return
-    changes = Changes(book.client)
+    changes = Changes(book.client, book.confirm)
     with ThreadPoolExecutor(book.batch.pace.at_once, "update") as pool:
         for start in range(0, len(updates), UPDATES_A_COMMIT):
             if book.loaded.unusable:
@@ -60,7 +61,7 @@ def take_back_superseded(book: Book) -> None:
     known = book.ledger.known(*of, {version.key for version in left})
     old = [version for version in left if _is_superseded(version, known.get(version.key))]
 
-    changes = Changes(book.client)
+    changes = Changes(book.client, book.confirm)
 
     def done(version: Former) -> Posted:
         return changes.take_back(book.resource, str(version.resource_id))

@@ -60,7 +60,7 @@ class Target:
 
 
 def take_back_all(target: Target, at_once: int) -> list[Any]:
-    changes = Changes(cast(FhirClient, target))
+    changes = Changes(cast(FhirClient, target), lambda: None)
     with ThreadPoolExecutor(at_once) as pool:
         return list(pool.map(lambda each: changes.take_back("QuestionnaireResponse", each), target.bodies))
 
