@@ -12,6 +12,7 @@ from uuid import uuid4
 from pipelines import disk
 from pipelines.batch import Received, Unreadable, shown
 from pipelines.feeds.catalog import CONTROL, Feed, is_control
+from pipelines.written import WRITING, is_written
 
 BLOCK = 1 << 20
 FRESH = os.O_WRONLY | os.O_CREAT | os.O_EXCL
@@ -20,7 +21,8 @@ FRESH = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 def receive(path: Path, feed: Feed, home: Path, now: datetime | None = None) -> Received:
     """Takes a file in: a file of the inbox is moved into its batch, any other is copied. Its control totals come along.
 
-    The same bytes are the same batch. Raises Unreadable when the file cannot be read to its end, or changed meanwhile.
+    The same bytes are the same batch. Raises Unreadable when the file cannot be read to its end, changed meanwhile, or
+    is still being written: what comes after would go with a file that was moved.
     """
     now, name = now or datetime.now(UTC), shown(path.name)
     moving = path.resolve().parent == (home / "inbox").resolve()
@@ -66,16 +68,23 @@ def _copy(path: Path, to: Path) -> tuple[str, os.stat_result]:
     """Copies a file and hashes it on the way; says what it was when it was read."""
     digest, size = hashlib.sha256(), 0
     before = path.stat()
+    _check_nobody_writes(path)
     with path.open("rb") as source, os.fdopen(os.open(to, FRESH, 0o600), "wb") as target:
         while block := source.read(BLOCK):
             digest.update(block)
             target.write(block)
             size += len(block)
         _settle(target)
+    _check_nobody_writes(path)
     after = path.stat()
     if not _same(before, after) or size != after.st_size:
         raise Unreadable(f"{shown(path.name)}: the file changed while it was read; try again when it is complete")
     return digest.hexdigest(), after
+
+
+def _check_nobody_writes(path: Path) -> None:
+    if is_written(path):
+        raise Unreadable(f"{shown(path.name)}: {WRITING}")
 
 
 def _remove_unless_replaced(path: Path, read: os.stat_result | None) -> None:
@@ -121,7 +130,11 @@ def _take_control_along(path: Path, target: Path) -> os.stat_result | None:
     if not control.is_file() or control.resolve().parent == target.resolve().parent:
         return None
     read = control.stat()
+    _check_nobody_writes(control)
     shutil.copyfile(control, _control_of(target))
+    _check_nobody_writes(control)
+    if not _same(read, control.stat()):
+        raise Unreadable(f"{shown(control.name)}: the file changed while it was read; try again when it is complete")
     return read
 
 

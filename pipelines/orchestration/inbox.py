@@ -19,12 +19,14 @@ from typing import TYPE_CHECKING
 import dagster as dg
 
 from pipelines.answers import feed_of
+from pipelines.batch import shown
 from pipelines.feeds.catalog import Catalog, Feed, FeedError, is_control
 from pipelines.ledger.ledger import Ledger
 from pipelines.orchestration import reference
 from pipelines.orchestration.requests import Additions, ask_for
 from pipelines.orchestration.stages import batch_id_of
 from pipelines.session import has_ledger, open_ledger
+from pipelines.written import is_written
 
 if TYPE_CHECKING:
     from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
@@ -48,13 +50,17 @@ class Seen:
 
 @dataclass
 class Look:
-    """What one look at the inbox came to. ready: batches to import now with the marks of their files, by feed."""
+    """What one look at the inbox came to. ready: batches to import now with the marks of their files, by feed.
+
+    unreadable: why a file cannot be read, by its name; each look tries again.
+    """
 
     still: set[str] = field(default_factory=set)
     asked: set[str] = field(default_factory=set)
     left: set[str] = field(default_factory=set)
     ready: dict[str, dict[str, str]] = field(default_factory=dict)
     unmatched: list[str] = field(default_factory=list)
+    unreadable: dict[str, str] = field(default_factory=dict)
     feeds: str = ""
 
     @property
@@ -97,10 +103,14 @@ def _take_up(path: Path, mark: str, catalog: Catalog, ledger: Ledger | None, fou
         found.unmatched.append(path.name)
         return
     try:
-        batch_id, after = batch_id_of(feed, path), mark_of(path, path.stat())
-    except OSError:
+        batch_id, written, after = batch_id_of(feed, path), is_written(path), mark_of(path, path.stat())
+    except FileNotFoundError:
         return
-    if after == mark:
+    except OSError as error:
+        found.still.add(mark)
+        found.unreadable[path.name] = error.strerror or type(error).__name__
+        return
+    if after == mark and not written:
         found.asked.add(mark)
         found.ready.setdefault(feed.name, {})[mark] = batch_id
     else:
@@ -175,7 +185,9 @@ def inbox_sensor(
         with _ledger(home, environ) as ledger:
             found = look(home / "inbox", catalog, before, ledger=ledger)
         for name in found.unmatched[:NAMES_SAID]:
-            context.log.warning("no feed takes a file of the name %s, or two do: it is left where it is", name)
+            context.log.warning("no feed takes a file of the name %s, or two do: it is left where it is", shown(name))
+        for name, why in list(found.unreadable.items())[:NAMES_SAID]:
+            context.log.warning("%s cannot be read: %s; it is left where it is, and tried again", shown(name), why)
         requests: list[dg.RunRequest] = []
         additions: Additions = []
         for feed in catalog.feeds:

@@ -1,6 +1,7 @@
 """The inbox sensor: only files that have stopped growing, each once, a feed's in one run and by name."""
 
 import os
+import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -67,6 +68,32 @@ def test_a_file_is_taken_up_when_two_looks_saw_the_same(inbox: Path) -> None:
     assert request.partition_key == batch(inbox.parent, "payments-1.csv")
     assert request.tags["chartferry/batch"] == request.partition_key
     assert sensor.tick() == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux says whether a program has a file open to write")
+def test_a_file_that_a_program_still_writes_is_not_still_however_long_it_pauses(inbox: Path) -> None:
+    sensor = Sensor(inbox.parent)
+    with put(inbox, "payments-1.csv").open("a"):
+        assert [sensor.tick() for _ in range(3)] == [[], [], []]
+    assert len(sensor.tick()) == 1
+
+
+def test_a_file_that_may_not_be_read_is_named_at_each_look_until_it_may(
+    inbox: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalog, path = load_feeds(), put(inbox, "payments-1.csv")
+
+    def refused(*_: object) -> str:
+        raise PermissionError(13, "Permission denied")
+
+    seen = look(inbox, catalog, Seen()).seen
+    with monkeypatch.context() as patched:
+        patched.setattr("pipelines.orchestration.inbox.batch_id_of", refused)
+        for _ in range(2):
+            found = look(inbox, catalog, seen)
+            assert (found.unreadable, found.ready) == ({path.name: "Permission denied"}, {})
+            seen = found.seen
+    assert list(look(inbox, catalog, seen).ready) == ["payments"]
 
 
 def test_a_file_of_the_same_size_that_was_written_again_is_not_still(inbox: Path) -> None:

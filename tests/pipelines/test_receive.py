@@ -1,5 +1,6 @@
 """Receiving: a file becomes a batch."""
 
+import sys
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
@@ -89,6 +90,25 @@ def test_a_file_that_grows_while_it_is_read_is_left_for_the_next_time(
             receive(file, feed, tmp_path, NOW)
     assert file.exists()
     assert list((tmp_path / "batches").iterdir()) == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux says whether a program has a file open to write")
+@pytest.mark.parametrize("written", ["payments.csv", "payments.csv.control.json"])
+def test_a_file_that_a_program_still_writes_is_left_however_long_it_pauses(
+    feed: Feed, tmp_path: Path, written: str
+) -> None:
+    """STATE-HOME-03: moved, it would take with it what the program writes next, which nobody would ever see."""
+    inbox = tmp_path / "inbox"
+    inbox.mkdir()
+    (inbox / "payments.csv").write_text("one\n")
+    with (inbox / written).open("a") as program:
+        with pytest.raises(Unreadable, match=rf"^{written}: another program still has it open to write; try again"):
+            receive(inbox / "payments.csv", feed, tmp_path, NOW)
+        assert (inbox / "payments.csv").exists()
+        program.write("two\n")
+    received = receive(inbox / "payments.csv", feed, tmp_path, NOW).path_in_batch
+    assert received.with_name(written).read_text().endswith("two\n")
+    assert not list(inbox.iterdir())
 
 
 def test_a_file_that_comes_under_the_name_of_one_just_read_stays_for_the_next_time(
