@@ -1,9 +1,9 @@
 """Rebuilding a lost ledger: the batches that it does not know are validated again and matched with the target.
 
-By identifier where the target has ours, else by content; a resource is taken once. Nothing is sent.
+Which row made what is told by `matching.py`; what is not told is left to the next import. Nothing is sent.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,6 +16,7 @@ from pipelines.exits import ALL_LOADED, SET_ASIDE
 from pipelines.ledger.former import raise_generation
 from pipelines.ledger.lease import Lease
 from pipelines.ledger.rows import KnownRecord, Outcome, Repeat
+from pipelines.ledger.tables import LANDED
 from pipelines.loading.accepted import accepted_rows
 from pipelines.loading.book import Book
 from pipelines.loading.loaded import Batch
@@ -25,49 +26,12 @@ from pipelines.manifest import ledger_is_behind
 from pipelines.pipeline import begin, end, end_without_load, lease_of, validate_run
 from pipelines.session import Session, Waiting, received_batches, unfinished, without_feed
 from pipelines.validation.outcome import Validated
-from pipelines.verifying.compare import OWN_TIME, fingerprints
+from pipelines.verifying.compare import OWN_TIME, TAKEN_BACK, fingerprints
+from pipelines.verifying.matching import ROWS, WITHDRAWN, match_rows, stage_attempts
 from pipelines.verifying.staging import Filling, stage_ledger, stage_records_of, stage_target, workbench
 
 OPEN = ("planned", "sending", "in_doubt")
 LIVE = ("created", "adopted", "updated", "superseded")
-ROWS = "n key identifier content dated"
-
-MATCH = """
-CREATE OR REPLACE TABLE match AS
-WITH named AS (
-  SELECT row.n, there.id, there.status, there.record_generation AS generation, there.content = row.content AS same
-  FROM there JOIN row ON there.system = row.identifier AND there.record_key = row.key
-),
-newest AS (
-  FROM named QUALIFY row_number() OVER (PARTITION BY n ORDER BY generation DESC) = 1
-),
-free AS (
-  SELECT id, content, timed FROM there
-  WHERE status <> 'entered-in-error' AND (system IS NULL OR system NOT LIKE 'urn:chartferry:%')
-),
-nameless AS (SELECT * FROM row ANTI JOIN named ON named.n = row.n),
-by_time AS (
-  SELECT a.n, b.id FROM (
-    SELECT n, dated, row_number() OVER (PARTITION BY dated ORDER BY n) AS place FROM nameless WHERE dated IS NOT NULL
-  ) AS a JOIN (
-    SELECT id, timed, row_number() OVER (PARTITION BY timed ORDER BY id) AS place FROM free
-  ) AS b ON a.dated = b.timed AND a.place = b.place
-),
-by_content AS (
-  SELECT a.n, b.id FROM (
-    SELECT n, content, row_number() OVER (PARTITION BY content ORDER BY n) AS place FROM nameless WHERE dated IS NULL
-  ) AS a JOIN (
-    SELECT id, content, row_number() OVER (PARTITION BY content ORDER BY id) AS place
-    FROM free ANTI JOIN by_time ON by_time.id = free.id
-  ) AS b ON a.content = b.content AND a.place = b.place
-)
-SELECT n, generation, id, CASE status WHEN 'entered-in-error' THEN 'undone' ELSE 'adopted' END AS state
-FROM newest WHERE same
-UNION ALL SELECT n, 1, id, 'adopted' FROM by_time
-UNION ALL SELECT n, 1, id, 'adopted' FROM by_content
-ORDER BY n"""
-"""Rows with the resource that each made. A row whose newest generation has other content is left: the next import
-meets it, and says so. One without a time of its own was given one by us, which is lost with the ledger."""
 
 
 class Match(NamedTuple):
@@ -80,7 +44,10 @@ class Match(NamedTuple):
 
 @dataclass
 class Adopted:
-    """By batch: how many of its rows the target has, and how many it has not. left: batches that cannot be read."""
+    """By batch: how many of its rows the target has (taken back: so many of these), and how many it has not.
+
+    left: batches that cannot be read.
+    """
 
     batches: dict[str, dict[str, int]] = field(default_factory=dict)
     left: dict[str, str] = field(default_factory=dict)
@@ -95,6 +62,8 @@ class Adopted:
     def lines(self) -> Iterator[str]:
         for name, counts in self.batches.items():
             yield f"{name}: {counts['adopted']:,} rows adopted, {counts['waiting']:,} wait for the next import"
+            if back := counts["taken_back"]:
+                yield f"{name}: {back:,} of them have been taken back there: chartferry import --again makes them anew"
         for name, why in self.left.items():
             yield f"{name}: not adopted: {why}"
         if not self.batches and not self.left:
@@ -110,6 +79,7 @@ def adopt_lost(session: Session) -> Adopted:
     adopted, staged = Adopted(left=without_feed(session)), set[str]()
     with lease_of(session) as lease, workbench(session.home) as db:
         stage_ledger(db, session)
+        stage_attempts(db, session)
         for waiting in reversed(lost_batches(session)):
             kind, name = waiting.feed.resource, _received(waiting).batch_id
             if kind not in staged:
@@ -147,20 +117,20 @@ def _received(waiting: Waiting) -> Received:
 
 def _stage_free(db: duckdb.DuckDBPyConnection, session: Session, kind: str) -> None:
     """Tables `there_of_<kind>`: the target's resources that the ledger does not know; `gone_of_<kind>`: the keys of
-    records whose resource the target does not have."""
+    records whose resource the target does not have, or has as one that was taken back."""
     stage_target(db, session, kind)
     stage_records_of(db, kind)
     states = ", ".join(f"'{state}'" for state in LIVE)
     db.execute(
         f"CREATE TABLE gone_of_{kind} AS SELECT source, key FROM ours"
-        f" ANTI JOIN there ON there.id = ours.resource_id WHERE state IN ({states})"
+        f" ANTI JOIN (FROM there WHERE NOT {WITHDRAWN}) AS live ON live.id = ours.resource_id WHERE state IN ({states})"
     )
     db.execute("DELETE FROM there WHERE id IN (SELECT resource_id FROM known)")
     db.execute(f"CREATE TABLE there_of_{kind} AS FROM there")
 
 
 def _adopt_batch(db: duckdb.DuckDBPyConnection, session: Session, lease: Lease, waiting: Waiting) -> dict[str, int]:
-    """Counts `adopted` and `waiting`. Raises `Unreadable`; also `TargetUnusable`, and the batch stays lost."""
+    """Counts `adopted`, `taken_back`, `waiting`. Raises `Unreadable`, and `TargetUnusable`: the batch stays lost."""
     session.decide("verify --adopt", [_received(waiting).batch_id])
     run = begin(session, _received(waiting), waiting.feed, whole=True, adopting=True)
     try:
@@ -174,12 +144,19 @@ def _adopt_batch(db: duckdb.DuckDBPyConnection, session: Session, lease: Lease, 
     book = Book(batch, session.connection.client, session.ledger, lease, session.progress, safe)
     db.execute(f"CREATE OR REPLACE TABLE there AS FROM there_of_{kind}")
     _stage_rows(db, book, accepted)
-    db.execute(MATCH)
+    match_rows(db, book.source, kind)
     book.note_skipped()
-    _adopt_rows(db, book, accepted)
+    _adopt_rows(db, book, accepted, _later_batches(session, run.received))
     db.execute(f"DELETE FROM there_of_{kind} WHERE id IN (SELECT id FROM match)")
     result = end(session, run, validated, book.loaded)
-    return {"adopted": book.loaded.counts["adopted"] + book.loaded.counts["undone"], "waiting": result.waiting}
+    counts, back = book.loaded.counts, book.loaded.taken_back
+    return {"adopted": counts["adopted"], "taken_back": back, "waiting": result.waiting}
+
+
+def _later_batches(session: Session, received: Received) -> set[str]:
+    """Batches whose files came after this one."""
+    others = received_batches(session, [row["batch_id"] for row in session.ledger.batches(session.target)])
+    return {_received(each).batch_id for each in others if _received(each).received_at > received.received_at}
 
 
 def _numbered(book: Book, accepted: Path) -> Iterator[tuple[int, list[Row], dict[str, KnownRecord]]]:
@@ -201,20 +178,27 @@ def _stage_rows(db: duckdb.DuckDBPyConnection, book: Book, accepted: Path) -> No
                 if row.key not in known or row.key in lost:
                     body = orjson.loads(row.body)
                     content, timed = fingerprints(kind, body)
-                    table.add((n, row.key, system, content, timed if own_time in body else None))
+                    back = int(body.get("status") == TAKEN_BACK.get(kind, ""))
+                    table.add((n, row.key, system, content, timed if own_time in body else None, back))
 
 
 def _lost(db: duckdb.DuckDBPyConnection, book: Book, rows: Sequence[Row], known: Mapping[str, KnownRecord]) -> set[str]:
     """Keys of known records of the same content that have no outcome, or whose resource the target does not have, or
-    of which it has one of a later generation."""
-    same = {
-        row.key: known[row.key] for row in rows if row.key in known and known[row.key].content_hash == row.content_hash
-    }
+    of which it has one of a later generation; and those of which the ledger knows that it was refused, and no more."""
+    here = {row.key: known[row.key] for row in rows if row.key in known}
+    same = {row.key: here[row.key] for row in rows if row.key in here and _says(here[row.key], row)}
     if not same:
         return set()
     query = f"SELECT key FROM gone_of_{book.resource} WHERE source = $1 AND key IN (SELECT unnest($2))"
     gone = {key for (key,) in db.execute(query, [book.source, list(same)]).fetchall()}
-    return gone | _of_later_generations(db, book, same) | {key for key, r in same.items() if r.state in OPEN}
+    return (
+        gone | _of_later_generations(db, book, same) | {key for key, r in same.items() if r.state in (*OPEN, "refused")}
+    )
+
+
+def _says(record: KnownRecord, row: Row) -> bool:
+    """Whether a row is what is known of its record; of one that was refused nothing is at the target."""
+    return record.content_hash == row.content_hash or record.state == "refused"
 
 
 def _of_later_generations(db: duckdb.DuckDBPyConnection, book: Book, known: Mapping[str, KnownRecord]) -> set[str]:
@@ -225,13 +209,13 @@ def _of_later_generations(db: duckdb.DuckDBPyConnection, book: Book, known: Mapp
     return {key for key, generation in found if generation > known[key].generation}
 
 
-def _adopt_rows(db: duckdb.DuckDBPyConnection, book: Book, accepted: Path) -> None:
+def _adopt_rows(db: duckdb.DuckDBPyConnection, book: Book, accepted: Path, later: Collection[str]) -> None:
     for first, rows, known in _numbered(book, accepted):
         found = db.execute("SELECT * FROM match WHERE n BETWEEN $1 AND $2", [first, first + len(rows) - 1]).fetchall()
         matches = {n: Match(*rest) for n, *rest in found}
         _settle(book, [(row, matches[n]) for n, row in enumerate(rows, first) if n in matches], known)
         others = [row for n, row in enumerate(rows, first) if n not in matches and row.key in known]
-        _note_known(book, [(row, known[row.key]) for row in others])
+        _note_known(book, [(row, known[row.key]) for row in others], later)
 
 
 def _settle(book: Book, found: Sequence[tuple[Row, Match]], known: Mapping[str, KnownRecord]) -> None:
@@ -243,8 +227,10 @@ def _settle(book: Book, found: Sequence[tuple[Row, Match]], known: Mapping[str, 
             notes.keep(book.lease, [row for row, _ in rows if row.source_at])
         outcomes = [Outcome(row.key, row.generation, match.state, match.resource_id, None) for row, match in rows]
         book.ledger.settle(book.batch.target, book.source, book.resource, outcomes)
+        of = (book.batch.target, book.source, book.resource)
+        book.ledger.close_rejects(*of, [row.key for row, _ in rows], batch_id=book.batch.batch_id)
     for row, match in rows:
-        book.loaded.add("adopted" if match.state == "undone" else match.state, row.amount_cents)
+        book.loaded.add(match.state, row.amount_cents)
 
 
 def _of_generation(book: Book, row: Row, generation: int, record: KnownRecord | None) -> Row:
@@ -258,14 +244,18 @@ def _of_generation(book: Book, row: Row, generation: int, record: KnownRecord | 
     return row._replace(known=True, generation=now)
 
 
-def _note_known(book: Book, rows: Sequence[tuple[Row, KnownRecord]]) -> None:
-    """Counts rows whose record the ledger has already: of a later batch, or of what it did not lose."""
+def _note_known(book: Book, rows: Sequence[tuple[Row, KnownRecord]], later: Collection[str]) -> None:
+    """Counts rows whose record the ledger has already: of a later batch, or of what it did not lose.
+
+    One that changes what an earlier batch said, or whose record was refused, waits for the next import.
+    """
     repeats: list[Repeat] = []
     for row, record in rows:
+        same = record.content_hash == row.content_hash
         if record.state == "in_doubt":
             book.loaded.add("in_doubt", row.amount_cents)
-        elif record.state not in OPEN:
-            state = "unchanged" if record.content_hash == row.content_hash else "skipped"
+        elif record.state in LANDED and (same or record.batch_id in {*later, book.batch.batch_id}):
+            state = "unchanged" if same else "skipped"
             book.loaded.add(state, row.amount_cents)
             about = (row.patient_id, row.source_at, row.amount_cents)
             repeats.append(Repeat(row.line, row.key, state, record.resource_id, *about))

@@ -188,7 +188,7 @@ def test_what_the_target_does_not_have_waits_for_the_next_import(batch, home, ta
     lose(target, lost)
     lose_ledger(home)
     found = asked("verify", "--adopt")
-    assert found["batches"] == {batch: {"adopted": 2, "waiting": 1}}
+    assert found["batches"] == {batch: {"adopted": 2, "taken_back": 0, "waiting": 1}}
     assert asked("import")["totals"]["created"] == 1
     assert asked("verify")["differences"] == []
 

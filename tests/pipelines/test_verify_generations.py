@@ -44,7 +44,7 @@ def test_a_key_that_ends_like_a_later_generation_of_another_keeps_its_own_resour
     assert values == ["k1", "k1~2~1", "k1~2", "k1~2~2"]
     assert asked("verify")["differences"] == []
     lose_ledger(home)
-    assert asked("verify", "--adopt")["batches"] == {name: {"adopted": 2, "waiting": 0}}
+    assert asked("verify", "--adopt")["batches"] == {name: {"adopted": 2, "taken_back": 0, "waiting": 0}}
     with closing(Ledger.open(home / "ledger.db")) as ledger:
         rows = ledger.tables()["record"].to_pylist()
     known = {(row["key"], row["generation"], row["resource_id"]) for row in rows}

@@ -1,0 +1,175 @@
+"""`verify --adopt` where several answers are possible: what the target does not tell is left to the next import."""
+
+import random
+import shutil
+from contextlib import closing
+
+import duckdb
+import pytest
+
+from pipelines.ledger.ledger import Ledger
+from pipelines.verifying.matching import MATCH
+from tests.pipelines.test_decisions import payments, put, tasks
+from tests.pipelines.test_verify import QUESTIONS, lose_ledger
+
+ANSWERS = "response_id,patient_id,questionnaire,question,answer_text\n"
+both = pytest.mark.parametrize("additions", [True, False], ids=["with additions", "bare"])
+
+
+def records(home):
+    with closing(Ledger.open(home / "ledger.db")) as ledger:
+        rows = ledger.tables()["record"].to_pylist()
+    return {row["key"]: (row["state"], row["resource_id"]) for row in rows}
+
+
+def yesterday(home):
+    """Keeps the ledger as it is now; gives what puts it back."""
+    shutil.copy(home / "ledger.db", home / "yesterday.db")
+
+    def put_back():
+        lose_ledger(home)
+        (home / "yesterday.db").rename(home / "ledger.db")
+
+    return put_back
+
+
+def answers(home, target):
+    target.stored["q1"] = QUESTIONS
+    put(home, "answers.csv", ANSWERS + "k1,p1,q1,1,yes\nk2,p1,q1,1,no\n")
+
+
+@both
+@pytest.mark.parametrize("kind", ["Task", "QuestionnaireResponse"])
+def test_what_was_taken_back_stays_so_and_is_told(home, target, asked, chartferry, additions, kind):
+    """CLI-CMD-17, CLI-CMD-22"""
+    target.additions = additions
+    tasks(home, "k1", "k2") if kind == "Task" else answers(home, target)
+    batch = asked("import")["batches"][0]["batch_id"]
+    asked("undo", batch)
+    before = dict(target.stored)
+    lose_ledger(home)
+    out = chartferry("verify", "--adopt")[1]
+    assert f"{batch}: 2 of them have been taken back there: chartferry import --again makes them anew" in out
+    assert {state for state, _ in records(home).values()} == {"undone"}
+    assert asked("import")["totals"] == {}
+    assert target.stored == before
+    assert asked("import", "--again", batch)["totals"]["created"] == 2
+    assert asked("verify")["differences"] == []
+
+
+@both
+@pytest.mark.parametrize("older", [False, True], ids=["lost", "of before the undo"])
+def test_what_was_made_anew_is_adopted_and_not_what_was_taken_back(home, target, asked, additions, older):
+    """CLI-CMD-17, CLI-CMD-18"""
+    target.additions = additions
+    tasks(home, "k1")
+    batch = asked("import")["batches"][0]["batch_id"]
+    put_back = yesterday(home)
+    asked("undo", batch)
+    asked("import", "--again", batch)
+    put_back() if older else lose_ledger(home)
+    [standing] = [body["id"] for body in target.of("Task") if body["status"] == "requested"]
+    assert asked("verify", "--adopt")["exit_code"] == 0
+    assert records(home) == {"k1": ("adopted", standing)}
+    assert asked("verify")["differences"] == []
+
+
+@both
+def test_a_payment_from_before_a_row_was_first_sent_is_not_the_rows(home, target, asked, additions):
+    """CLI-CMD-17, LEDGER-01: it was made in the chart, and the row was never sent."""
+    target.additions = additions
+    payments(home, ("k1", "p1", "1.00"))
+    asked("import")
+    made = target.of("PaymentNotice")[0]
+    older = target.create({name: made[name] for name in made if name != "identifier"})[1].rpartition("/")[2]
+    target.stored[older]["created"] = "2020-01-01T00:00:00+00:00"
+    payments(home, ("k1", "p1", "1.00"), ("k2", "p1", "1.00"), name="payments-b.csv")
+    target.faults = ["busy"] * 40
+    asked("import")
+    target.faults = []
+    lose_ledger(home)
+    found = asked("verify", "--adopt")
+    assert sum(each["adopted"] for each in found["batches"].values()) == 1
+    assert list(records(home).values()) == [("adopted", made["id"])]
+    assert asked("import")["totals"]["created"] == 1
+    assert len(target.of("PaymentNotice")) == 3
+    assert asked("verify")["differences"] == []
+
+
+@both
+def test_a_row_that_changes_what_an_earlier_batch_said_is_set_aside_again(home, target, asked, additions):
+    """CLI-CMD-17, LEDGER-09: it was a reject before the ledger of yesterday came back, and counted as skipped."""
+    target.additions = additions
+    payments(home, ("k1", "p1", "1.00"))
+    asked("import")
+    put_back = yesterday(home)
+    payments(home, ("k1", "p1", "9.00"), ("k2", "p1", "3.00"), name="payments-b.csv")
+    batch = asked("import")["batches"][0]["batch_id"]
+    put_back()
+    found = asked("verify", "--adopt")
+    assert found["batches"] == {batch: {"adopted": 1, "taken_back": 0, "waiting": 1}}
+    found = asked("import")
+    assert (found["exit_code"], found["batches"][0]["reasons"]) == (3, {"LEDGER-08": 1})
+    with closing(Ledger.open(home / "ledger.db")) as ledger:
+        [counts] = [each for each in ledger.batches() if each["batch_id"] == batch]
+    assert (counts["rejected"], counts["adopted"], counts["skipped"]) == (1, 1, 0)
+    assert len(target.of("PaymentNotice")) == 2
+
+
+@both
+@pytest.mark.parametrize("corrected", [False, True], ids=["the same row", "a corrected one"])
+def test_what_was_refused_and_is_there_since_is_adopted_and_its_reject_closed(
+    home, target, asked, chartferry, additions, corrected
+):
+    """CLI-CMD-17, LEDGER-01: to try it again would make a second one."""
+    target.additions = additions
+    target.refuse = lambda body: True
+    payments(home, ("k1", "p1", "1.00"))
+    asked("import")
+    put_back = yesterday(home)
+    target.refuse = lambda body: False
+    payments(home, ("k1", "p1", "2.00" if corrected else "1.00"), ("k2", "p1", "3.00"), name="payments-b.csv")
+    assert asked("import")["totals"]["created"] == 2
+    before = dict(target.stored)
+    put_back()
+    assert asked("verify", "--adopt")["exit_code"] == 0
+    assert {state for state, _ in records(home).values()} == {"adopted"}
+    chartferry("rejects", "retry")
+    assert asked("import")["totals"] == {}
+    assert target.stored == before
+    assert asked("verify")["differences"] == []
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_as_many_rows_as_can_be_get_a_payment_that_is_not_older_than_their_attempt(seed):
+    """CLI-CMD-17: by trying all ways."""
+    dice = random.Random(seed)
+    rows = [dice.randrange(8) for _ in range(dice.randrange(1, 6))]
+    made = [dice.randrange(8) for _ in range(dice.randrange(0, 6))]
+    with duckdb.connect() as db:
+        db.execute("CREATE TABLE row (n BIGINT, key TEXT, identifier TEXT, content TEXT, dated TEXT, withdrawn BIGINT)")
+        db.execute("CREATE TABLE attempted (source TEXT, key TEXT, since TEXT)")
+        db.execute(
+            "CREATE TABLE there (id TEXT, system TEXT, record_key TEXT, record_generation BIGINT, status TEXT,"
+            " content TEXT, timed TEXT, made TEXT)"
+        )
+        for n, hour in enumerate(rows):
+            db.execute("INSERT INTO row VALUES ($1, $2, 's', 'c', NULL, 0)", [n, f"k{n}"])
+            db.execute("INSERT INTO attempted VALUES ('default', $1, $2)", [f"k{n}", f"2026-01-01T{hour:02}:00:00Z"])
+        for n, hour in enumerate(made):
+            at = f"2026-01-01T{hour:02}:00:00+00:00"
+            db.execute("INSERT INTO there VALUES ($1, NULL, NULL, NULL, 'active', 'c', 'c', $2)", [str(n), at])
+        db.execute(MATCH, {"source": "default", "made": True})
+        found = db.execute("SELECT n, id, state FROM match").fetchall()
+    assert all(made[int(name)] >= rows[n] and state == "adopted" for n, name, state in found)
+    assert len({name for _, name, _ in found}) == len({n for n, _, _ in found}) == len(found) == most(rows, made)
+
+
+def most(rows, made):
+    """How many rows can have one each."""
+    if not rows:
+        return 0
+    first, *others = rows
+    ways = [most(others, made)]
+    ways += [1 + most(others, made[:at] + made[at + 1 :]) for at, when in enumerate(made) if when >= first]
+    return max(ways)
