@@ -13,7 +13,12 @@ class BadHome(Exception):
 
 def make_private(home: Path) -> None:
     """Makes the home, or closes it to others where it is a home already: no folder that holds other things."""
-    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if "?" in str(home.absolute()):
+        raise BadHome(f"{home}: cannot be a home: DuckDB takes a ? for the end of a file's path; name another (--home)")
+    try:
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except FileExistsError:
+        raise BadHome(f"{home}: is a file, or a link that leads nowhere: name a folder (--home)") from None
     about = home.stat()
     if os.geteuid() not in (0, about.st_uid):
         raise BadHome(f"{home}: belongs to another user: a home is one user's; name a folder of your own (--home)")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
-from sqlalchemy import Connection, Engine, Table, create_engine
+from sqlalchemy import URL, Connection, Engine, Table, create_engine
 from sqlalchemy.exc import DBAPIError
 
 from fhir_service.store.dialect import Dialect, Row
@@ -96,8 +96,10 @@ class DuckDb:
             opened.execute("CHECKPOINT")
 
     def _engine(self) -> Engine:
+        if "?" in str(self._path):
+            raise OSError(f"{self._path} cannot be a store: DuckDB takes a ? for the end of a file's path")
         engine = create_engine(
-            f"duckdb:///{self._path}",
+            URL.create("duckdb", database=str(self._path)),  # as a text, `?` and `%` in it would name another file
             connect_args={"config": self._config},
             pool_size=16,
             max_overflow=64,

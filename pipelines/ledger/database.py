@@ -30,7 +30,7 @@ def open_engine(url: str | Path) -> Engine:
     On SQLite a commit is on the disk before it returns, since an intent must outlive the machine. Parameters never show
     in an exception. Raises `LedgerError`.
     """
-    address = make_url(f"sqlite:///{url}" if isinstance(url, Path) or "://" not in url else url)
+    address = address_of(url)
     engine = _engine(address)
     if engine.dialect.name == "sqlite":
         event.listen(engine, "connect", _prepare_sqlite)
@@ -41,12 +41,21 @@ def open_engine(url: str | Path) -> Engine:
         _create(engine)
     except SQLAlchemyError as error:
         engine.dispose()
-        shown = address.render_as_string(hide_password=True)
+        shown = (
+            address.database if address.get_backend_name() == "sqlite" else address.render_as_string(hide_password=True)
+        )
         raise LedgerError(f"the ledger {shown} cannot be opened: {_why(error)}") from None
     except LedgerError:
         engine.dispose()
         raise
     return engine
+
+
+def address_of(named: str | Path) -> URL:
+    """Of a ledger's URL or path. A path is taken as it is: in a URL its `?` and `%` would name another file."""
+    if isinstance(named, Path) or "://" not in named:
+        return URL.create("sqlite", database=str(named))
+    return make_url(named)
 
 
 def _why(error: SQLAlchemyError) -> str:

@@ -22,6 +22,7 @@ from pipelines.connections import STORE, connect, copy_named_store, copy_store, 
 from pipelines.feeds.catalog import load_feeds
 from pipelines.home import make_private
 from pipelines.ledger import tables as t
+from pipelines.ledger.database import address_of
 from pipelines.ledger.lease import Clock
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rejects import settle_resubmitted
@@ -229,7 +230,7 @@ def copy_ledger(home: Path, environ: Mapping[str, str], to: Path) -> None:
     """The ledger of the home as of now, in a file of its own, without the lease that a loader may hold."""
     if not has_ledger(home, environ):
         return
-    address = make_url(_address(environ.get("CHARTFERRY_LEDGER") or f"sqlite:///{home / 'ledger.db'}"))
+    address = address_of(environ.get("CHARTFERRY_LEDGER") or home / "ledger.db")
     if address.get_backend_name() == "sqlite":
         with closing(sqlite3.connect(str(address.database))) as source, closing(sqlite3.connect(to)) as copy:
             source.backup(copy)
@@ -237,10 +238,6 @@ def copy_ledger(home: Path, environ: Mapping[str, str], to: Path) -> None:
         _copy_tables(address.render_as_string(hide_password=False), to)
     with closing(Ledger.open(to)) as ledger, ledger.transaction() as connection:
         connection.execute(t.lease.delete())
-
-
-def _address(named: str) -> str:
-    return named if "://" in named else f"sqlite:///{named}"
 
 
 def _copy_tables(url: str, to: Path) -> None:

@@ -53,3 +53,19 @@ def test_a_home_of_another_user_is_one_line_and_left_alone(home, monkeypatch, ca
     assert err.splitlines() == [
         f"chartferry: {home}: belongs to another user: a home is one user's; name a folder of your own (--home)"
     ]
+
+
+def test_a_link_that_leads_nowhere_is_no_home(tmp_path, capsys):
+    (tmp_path / "home").symlink_to("nowhere")
+    assert run(["--home", str(tmp_path / "home"), "import"]) == 6
+    assert capsys.readouterr().err.splitlines() == [
+        f"chartferry: {tmp_path / 'home'}: is a file, or a link that leads nowhere: name a folder (--home)"
+    ]
+
+
+def test_a_home_whose_files_duckdb_would_put_elsewhere_is_one_line_and_not_made(tmp_path, capsys):
+    """STATE-HOME-01: what stands before the `?` would be made a store, outside of the home."""
+    home = tmp_path / "what?" / "home"
+    assert run(["--home", str(home), "import"]) == 6
+    assert "DuckDB takes a ? for the end of a file's path; name another (--home)" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []

@@ -69,6 +69,16 @@ def test_a_file_that_is_no_ledger_is_named_in_one_sentence(tmp_path: Path) -> No
         Ledger.open(tmp_path / "ledger.db")
 
 
+@pytest.mark.parametrize("named", [Path, str])
+def test_a_ledger_is_at_its_path_whatever_signs_are_in_it(tmp_path: Path, named: type) -> None:
+    """STATE-HOME-02: in a URL, `?` and `%` would make another path of it, outside of the home."""
+    path = tmp_path / "100%20 a?b #;'c" / "ledger.db"
+    path.parent.mkdir()
+    Ledger.open(named(path)).close()
+    assert path.is_file()
+    assert list(tmp_path.iterdir()) == [path.parent]
+
+
 def test_a_ledger_that_this_user_may_not_open_says_what_it_takes(tmp_path: Path) -> None:
     """Its -wal and -shm may be closed while the file itself is not."""
     (tmp_path / "ledger.db").mkdir()

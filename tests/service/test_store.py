@@ -44,6 +44,19 @@ def test_a_store_of_a_version_that_cannot_be_followed_is_refused(tmp_path: Path,
     assert (done.exit_code, done.output.count("\n")) == (1, 1)
 
 
+def test_a_store_is_at_its_path_whatever_signs_are_in_it(tmp_path: Path) -> None:
+    """In a URL, `%` and `?` would make another path of it. With a `?` DuckDB itself would write its log elsewhere."""
+    folder = tmp_path / "100%20 #;'c"
+    folder.mkdir()
+    Store.open(str(folder / "s.duckdb")).close()
+    assert (folder / "s.duckdb").is_file()
+    with pytest.raises(
+        OSError, match=r"s\.duckdb\? cannot be a store: DuckDB takes a \? for the end of a file's path$"
+    ):
+        Store.open(str(tmp_path / "s.duckdb?"))
+    assert list(tmp_path.iterdir()) == [folder]
+
+
 def test_an_older_store_is_brought_to_the_present_in_one_transaction(tmp_path: Path) -> None:
     store = Store.open(str(tmp_path / "s.duckdb"))
 
