@@ -1,11 +1,16 @@
 """Whether a file is still being written: what has stopped growing for a moment may be half an export all the same."""
 
 import os
+import re
 import signal
 import sys
 from pathlib import Path
 
 WRITING = "another program still has it open to write; try again when it is complete"
+MOUNTS = Path("/proc/self/mounts")
+LOCAL = frozenset("btrfs ext2 ext3 ext4 f2fs overlay ramfs tmpfs xfs zfs".split())
+"""File systems that refuse a read lease for no other reason. Those of networks (NFS, CIFS) have some of their own."""
+_ESCAPED = re.compile(r"\\([0-7]{3})")
 
 
 def is_written(path: Path) -> bool:
@@ -24,9 +29,19 @@ def is_written(path: Path) -> bool:
         fcntl(file, F_SETLEASE, F_RDLCK)
         fcntl(file, F_SETLEASE, F_UNLCK)
     except BlockingIOError:
-        return True
+        return _file_system(path.resolve()) in LOCAL
     except OSError:  # another's file, or a file system without leases
         return False
     finally:
         os.close(file)
     return False
+
+
+def _file_system(path: Path) -> str:
+    """The type of the file system that a path is on; empty where that cannot be told."""
+    try:
+        lines = os.fsdecode(MOUNTS.read_bytes()).splitlines()
+    except OSError:
+        return ""
+    kinds = {_ESCAPED.sub(lambda code: chr(int(code[1], 8)), line.split()[1]): line.split()[2] for line in lines}
+    return kinds.get(max((point for point in kinds if path.is_relative_to(point)), key=len, default=""), "")

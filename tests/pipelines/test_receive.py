@@ -10,6 +10,7 @@ import pytest
 from pipelines.batch import Unreadable
 from pipelines.feeds.catalog import Feed, load_feeds
 from pipelines.receive import receive
+from pipelines.written import is_written
 
 NOW = datetime(2024, 6, 1, tzinfo=UTC)
 
@@ -109,6 +110,22 @@ def test_a_file_that_a_program_still_writes_is_left_however_long_it_pauses(
     received = receive(inbox / "payments.csv", feed, tmp_path, NOW).path_in_batch
     assert received.with_name(written).read_text().endswith("two\n")
     assert not list(inbox.iterdir())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux says whether a program has a file open to write")
+@pytest.mark.parametrize(("kind", "written"), [("ext4", True), ("nfs4", False), ("cifs", False)])
+def test_what_a_file_system_of_a_network_refuses_says_nothing_of_writers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, written: bool
+) -> None:
+    """It grants leases as it likes: its files would wait for ever."""
+    folder = tmp_path / "from a server"
+    folder.mkdir()
+    mounts = tmp_path / "mounts"
+    escaped = str(folder).replace(" ", r"\040")
+    mounts.write_text(f"/dev/vda / ext4 rw 0 0\nserver:/ {escaped} {kind} rw 0 0\n")
+    monkeypatch.setattr("pipelines.written.MOUNTS", mounts)
+    with (folder / "payments.csv").open("w"):
+        assert is_written(folder / "payments.csv") is written
 
 
 def test_a_file_that_comes_under_the_name_of_one_just_read_stays_for_the_next_time(
