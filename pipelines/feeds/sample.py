@@ -24,8 +24,9 @@ def sample_lines(feed: Feed, path: Path, rows: int) -> Iterator[str]:
     with Reader(path, path.name, feed.file, feed.format_of(path.name)) as reader:
         mapper = Mapper(feed, reader.header, path.name)
         shown: Counter[str] = Counter()
+        width = len(reader.header or ())
         for chunk in reader.chunks():
-            for line, lines in sorted(_chunk(mapper, chunk, rows - shown.total())):
+            for line, lines in sorted(_chunk(mapper, chunk, rows - shown.total(), width)):
                 yield f"{path.name}: line {line}: {lines[0]}"
                 yield from (f"  {text}" for text in lines[1:])
                 shown[re.split("[:,]", lines[0])[0]] += 1
@@ -35,8 +36,11 @@ def sample_lines(feed: Feed, path: Path, rows: int) -> Iterator[str]:
         yield f"{path.name}: {f'of the first {shown.total()} rows {counts}' if shown else 'no rows'}"
 
 
-def _chunk(mapper: Mapper, chunk: Chunk, most: int) -> list[tuple[int, list[str]]]:
-    found = [(row.line, [f"rejected: {row.fault.message}"]) for row in chunk.bad]
+def _chunk(mapper: Mapper, chunk: Chunk, most: int, width: int) -> list[tuple[int, list[str]]]:
+    found = [
+        (row.line, ["trailer" if _ends(mapper, row.cells, width) else f"rejected: {row.fault.message}"])
+        for row in chunk.bad[:most]
+    ]
     rows = chunk.rows[:most]
     taken = mapper.taken(mapper.rows(rows)) if rows else None
     trailer = mapper.feed.file.trailer
@@ -54,6 +58,15 @@ def _chunk(mapper: Mapper, chunk: Chunk, most: int) -> list[tuple[int, list[str]
     if wanted:
         found += _mapped(mapper, [rows[place] for place in wanted], [chunk.line[place] for place in wanted])
     return list(islice(sorted(found), most))
+
+
+def _ends(mapper: Mapper, cells: list[str] | None, width: int) -> bool:
+    """Whether a row of too few or too many fields is the trailer, which an import takes as that."""
+    trailer = mapper.feed.file.trailer
+    if not cells or trailer is None:
+        return False
+    padded = cells + [""] * (width - len(cells))
+    return bool(mapper.holds(mapper.rows([padded]), trailer.when)[0])
 
 
 def _mapped(mapper: Mapper, rows: list[Any], lines: list[int]) -> Iterator[tuple[int, list[str]]]:

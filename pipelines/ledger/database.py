@@ -63,6 +63,8 @@ def _why(error: SQLAlchemyError) -> str:
     said = getattr(error, "orig", None)
     if not isinstance(said, sqlite3.Error):
         return type(error).__name__
+    if "locked" in str(said):
+        return f"{said}: another process writes to it, and has for a minute; try again when that has ended"
     closed = any(words in str(said) for words in ("readonly", "unable to open", "disk I/O"))
     hint = " (it, its -wal and -shm, and their folder: this user has to be able to write, with room on the disk)"
     return f"{said}{hint if closed else ''}"

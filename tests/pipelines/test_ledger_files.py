@@ -1,11 +1,14 @@
 """A ledger as a file: none, a closed one, an earlier or a newer version, made by several at once."""
 
 import multiprocessing
+import sqlite3
+from contextlib import closing
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
 import pytest
 
+from pipelines.ledger import database
 from pipelines.ledger import tables as t
 from pipelines.ledger.ledger import (
     Ledger,
@@ -77,6 +80,15 @@ def test_a_ledger_is_at_its_path_whatever_signs_are_in_it(tmp_path: Path, named:
     Ledger.open(named(path)).close()
     assert path.is_file()
     assert list(tmp_path.iterdir()) == [path.parent]
+
+
+def test_a_ledger_that_another_process_keeps_locked_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Ledger.open(tmp_path / "ledger.db").close()
+    monkeypatch.setitem(database.SQLITE, "busy_timeout", "10")
+    with closing(sqlite3.connect(tmp_path / "ledger.db", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(LedgerError, match=r"locked: another process writes to it, and has for a minute; try again"):
+            Ledger.open(tmp_path / "ledger.db")
 
 
 def test_a_ledger_that_this_user_may_not_open_says_what_it_takes(tmp_path: Path) -> None:

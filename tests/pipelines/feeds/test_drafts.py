@@ -133,6 +133,24 @@ def test_a_sample_shows_refunds_and_answers(capsys: pytest.CaptureFixture[str]) 
     assert "g.2 / display / Stress" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("row", ["Sum;2", "Sum;;;;;;2 rows"])
+def test_a_trailer_of_fewer_or_more_fields_is_one_in_a_sample_as_in_an_import(
+    row: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """FEED-FILE-08, LEDGER-14."""
+    names = ("payment_id", "patient_id", "amount", "paid_on")
+    columns = "".join(f'{name} = "{name}"\n' for name in names)
+    head = (
+        'files = ["till*"]\nkind = "payments"\ndelimiter = ";"\n[trailer]\nwhen = { payment_id = "Sum" }\n[columns]\n'
+    )
+    written(tmp_path, "till.toml", head + columns)
+    export = written(tmp_path, "till.csv", f"{';'.join(names)}\n1;p1;5;2026-01-01\n2;p1;5\n{row}\n")
+    assert run(["feeds", "check", str(tmp_path / "till.toml"), "--sample", str(export)]) == 0
+    shown = capsys.readouterr().out
+    assert "till.csv: line 4: trailer\n" in shown
+    assert "till.csv: of the first 3 rows 1 taken, 1 rejected, 1 trailer\n" in shown
+
+
 def test_a_sample_that_no_feed_takes_or_that_cannot_be_read_says_so(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
