@@ -1,19 +1,31 @@
-"""A TCP proxy that hands on what clients say some time later, as a longer way to the server would."""
+"""A TCP proxy that hands on what clients say some time later, as a longer way to the server would.
+
+usage: latency.py [MS]
+It is an instrument: what it is late beyond the time asked for would count as ours. Run alone, it says how late it is.
+"""
 
 import asyncio
+import socket
+import sys
 import threading
+import time
+from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
-
-CHUNK = 1 << 16
+from contextlib import contextmanager
+from selectors import SelectSelector
 
 
 @contextmanager
 def later(port: int, seconds: float) -> Iterator[int]:
     """A proxy before a port of this machine; gives its own port. Answers come back at once."""
     ready: Future[tuple[int, asyncio.AbstractEventLoop, asyncio.Event]] = Future()
-    thread = threading.Thread(target=lambda: asyncio.run(_serve(port, seconds, ready)), daemon=True)
+
+    def run() -> None:
+        with asyncio.Runner(loop_factory=_exact_loop) as runner:
+            runner.run(_serve(port, seconds, ready))
+
+    thread = threading.Thread(target=run, daemon=True)
     thread.start()
     own_port, loop, stop = ready.result()
     try:
@@ -23,41 +35,137 @@ def later(port: int, seconds: float) -> Iterator[int]:
         thread.join()
 
 
+def _exact_loop() -> asyncio.AbstractEventLoop:
+    """A loop whose timers are late by microseconds; with epoll, the usual one, they go by whole milliseconds."""
+    return asyncio.SelectorEventLoop(SelectSelector())
+
+
 async def _serve(
     port: int, seconds: float, ready: "Future[tuple[int, asyncio.AbstractEventLoop, asyncio.Event]]"
 ) -> None:
-    async def meet(client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
-        with suppress(OSError):
-            server, to_server = await asyncio.open_connection("127.0.0.1", port)
-            try:
-                await asyncio.gather(_hand_on(client, to_server, seconds), _hand_on(server, to_client, 0))
-            finally:
-                to_server.close()
-                to_client.close()
-
-    stop = asyncio.Event()
-    async with await asyncio.start_server(meet, "127.0.0.1", 0) as server:
-        ready.set_result((server.sockets[0].getsockname()[1], asyncio.get_running_loop(), stop))
-        await stop.wait()
+    loop, stop = asyncio.get_running_loop(), asyncio.Event()
+    clients: set[_Client] = set()
+    server = await loop.create_server(lambda: _Client(loop, port, seconds, clients), "127.0.0.1", 0)
+    ready.set_result((server.sockets[0].getsockname()[1], loop, stop))
+    await stop.wait()
+    server.close()
+    for client in list(clients):
+        client.abort()
+    await asyncio.sleep(0)
 
 
-async def _hand_on(given: asyncio.StreamReader, to: asyncio.StreamWriter, seconds: float) -> None:
-    """Each part as much later as all others, in their order, so that the delay holds nothing up."""
-    now = asyncio.get_running_loop().time
-    parts: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
+class _Client(asyncio.Protocol):
+    """A client's connection: each part of what it says goes on as much later as all others, in their order."""
 
-    async def deliver() -> None:
-        while True:
-            due, part = await parts.get()
-            await asyncio.sleep(due - now())
-            if not part:
-                to.write_eof()
-                return
-            to.write(part)
-            await to.drain()
+    def __init__(self, loop: asyncio.AbstractEventLoop, port: int, seconds: float, among: "set[_Client]") -> None:
+        self._loop, self._port, self._seconds, self._among = loop, port, seconds, among
+        self._parts: deque[bytes] = deque()
+        self._to: asyncio.Transport | None = None
 
-    delivering = asyncio.create_task(deliver())
-    while part := await given.read(CHUNK):
-        parts.put_nowait((now() + seconds, part))
-    parts.put_nowait((now() + seconds, b""))
-    await delivering
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._own = transport
+        self._own.pause_reading()
+        self._among.add(self)
+        self._connecting = self._loop.create_task(self._connect())
+
+    async def _connect(self) -> None:
+        try:
+            self._to, _ = await self._loop.create_connection(lambda: _Server(self._own), "127.0.0.1", self._port)
+        except OSError:
+            self._own.abort()
+            return
+        self._own.resume_reading()
+
+    def data_received(self, data: bytes) -> None:
+        self._parts.append(data)
+        self._loop.call_later(self._seconds, self._hand_on)
+
+    def eof_received(self) -> bool:
+        self.data_received(b"")
+        return True
+
+    def connection_lost(self, _: Exception | None) -> None:
+        self._loop.call_later(self._seconds, self._end)
+
+    def _hand_on(self) -> None:
+        part = self._parts.popleft()
+        if self._to is None or self._to.is_closing():
+            return
+        if part:
+            self._to.write(part)
+        else:
+            self._to.write_eof()
+
+    def _end(self) -> None:
+        self._among.discard(self)
+        if self._to:
+            self._to.close()
+
+    def abort(self) -> None:
+        self._own.abort()
+        if self._to:
+            self._to.abort()
+
+
+class _Server(asyncio.Protocol):
+    """The connection to the server for one of a client: what the server says goes back at once."""
+
+    def __init__(self, client: asyncio.Transport) -> None:
+        self._client = client
+
+    def data_received(self, data: bytes) -> None:
+        self._client.write(data)
+
+    def connection_lost(self, _: Exception | None) -> None:
+        self._client.close()
+
+
+# --- How exact it is --------------------------------------------------------------------------------
+
+
+PART = 1_000
+"""Bytes: what a row makes."""
+
+
+def lateness(seconds: float, times: int = 200, apart: float = 0.0067) -> list[float]:
+    """How much later than asked each of some parts arrives, in seconds, with as many on their way as in a load."""
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listening,
+        later(listening.getsockname()[1], seconds) as port,
+        socket.create_connection(("127.0.0.1", port)) as client,
+    ):
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        server, _ = listening.accept()
+        said = [0.0] * times
+
+        def say() -> None:
+            for at in range(times):
+                said[at] = time.perf_counter()
+                client.sendall(bytes(PART))
+                time.sleep(apart)
+
+        talking = threading.Thread(target=say)
+        talking.start()
+        with server:
+            heard = [_heard(server) for _ in range(times)]
+        talking.join()
+    return sorted(at - since - seconds for at, since in zip(heard, said, strict=True))
+
+
+def _heard(server: socket.socket) -> float:
+    left = PART
+    while left:
+        left -= len(server.recv(left))
+    return time.perf_counter()
+
+
+def main() -> None:
+    seconds = float(sys.argv[1] if len(sys.argv) > 1 else 50) / 1000
+    late = [1000 * one for one in lateness(seconds)]
+    middle, most, least = late[len(late) // 2], late[len(late) * 95 // 100], late[0]
+    print(f"late beyond {1000 * seconds:g} ms: {middle:.2f} ms, 95 of 100 below {most:.2f}, none below {least:.2f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from bench.import_one import Moments
-from bench.latency import later
+from bench.latency import lateness, later
 
 
 def echo(server: socket.socket) -> None:
@@ -28,6 +28,10 @@ def test_a_slow_line_hands_on_all_that_is_said_later() -> None:
             heard = b"".join(iter(lambda: client.recv(1 << 16), b""))
     assert heard == said
     assert time.monotonic() - began >= 0.2
+
+
+def test_a_slow_line_is_never_early() -> None:
+    assert lateness(0.05, times=40)[0] >= 0
 
 
 def test_the_last_tenth_of_a_load_is_told_as_a_share_of_the_first() -> None:
