@@ -44,6 +44,10 @@ _MOST_ADDED = _GROUP - 2_000
 """How many rows of a table are worked into the file at once, give or take a batch: just under a row group. Each time
 makes row groups of its own; where some are far from full, DuckDB writes all near them again, to join them.
 """
+_FEW = 4
+"""How many rows or keys take a statement that the connection keeps parsed. To parse one takes half of what a look-up
+takes; a flush of the appender has one made, parsed and planned that holds its rows, which pays from some five rows on.
+"""
 
 
 class DuckDb:
@@ -142,6 +146,11 @@ class DuckDb:
             place = columns.index("digest")
             digests.add([row[place] for row in rows])
         self._added[table.name] += len(rows)
+        if len(rows) <= _FEW:
+            marks = ", ".join([f"({', '.join('?' * len(columns))})"] * len(rows))
+            sql = f"INSERT INTO {table.name} ({', '.join(columns)}) VALUES {marks}"
+            _execute(connection, sql, [value for row in rows for value in row])
+            return
         with _appender(connection, table.name, tuple(columns)) as appender:
             appender.append_rows(rows)
             appender.flush()
@@ -185,9 +194,9 @@ class DuckDb:
             sql = f"SELECT {names} FROM {table.name} WHERE {key} IN (SELECT unnest($1)) AND {where}"
             return raw.execute(sql, [list(keys)]).fetchall()
         marks = ", ".join("?" * len(keys))
-        return raw.execute(
-            f"SELECT {names} FROM {table.name} WHERE {key} IN ({marks}) AND {where}", list(keys)
-        ).fetchall()
+        sql = f"SELECT {names} FROM {table.name} WHERE {key} IN ({marks}) AND {where}"
+        found = _execute(connection, sql, list(keys)) if len(keys) <= _FEW else raw.execute(sql, list(keys))
+        return found.fetchall()
 
     def _digested(
         self, raw: duckdb.DuckDBPyConnection, table: Table, codes: Collection[str], columns: Sequence[str]
@@ -214,6 +223,14 @@ def _raw(connection: Connection) -> duckdb.DuckDBPyConnection:
     wrapped: Any = connection.connection.driver_connection
     raw: duckdb.DuckDBPyConnection = wrapped._ConnectionWrapper__c
     return raw
+
+
+def _execute(connection: Connection, sql: str, values: list[Any]) -> duckdb.DuckDBPyConnection:
+    """Executes a statement that the connection keeps parsed: only of those that there are few of."""
+    raw, kept = _raw(connection), connection.info.setdefault("statements", {})
+    if sql not in kept:
+        (kept[sql],) = raw.extract_statements(sql)
+    return raw.execute(kept[sql], values)
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """The writer: one batch, one commit, a constant number of statements, and nothing stored after a refusal."""
 
 import json
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -68,9 +69,15 @@ class _Counting:
     def __init__(self, connection: Any, seen: list[str]) -> None:
         self._connection, self._seen = connection, seen
 
-    def execute(self, sql: str | bytes, *args: Any) -> Any:
-        self._seen.append(str(sql))
+    def execute(self, sql: Any, *args: Any) -> Any:
+        """A statement as text, or kept parsed."""
+        text = str(getattr(sql, "query", sql))
+        into = re.match(r"INSERT INTO (\w+)", text)
+        self._seen.append(f"append {into[1]}" if into else text)
         return self._connection.execute(sql, *args)
+
+    def extract_statements(self, sql: str) -> Any:
+        return self._connection.extract_statements(sql)
 
     def appender(self, table: str, **options: Any) -> Any:
         return self._connection.appender(table, **options)
@@ -335,3 +342,19 @@ def test_paging_under_concurrent_writes_shows_each_row_once(fresh_service: Runni
             made += 1
     assert len(seen) >= 25
     assert seen == [f"task {n}" for n in range(len(seen))]
+
+
+def test_a_create_like_one_before_finds_its_statements_parsed(fresh_service: Running) -> None:
+    engine, dialect = fresh_service.service.store.engine, fresh_service.service.store.dialect
+    if dialect.shared:
+        pytest.skip("PostgreSQL's driver prepares statements by itself")
+
+    def parsed() -> dict[str, Any]:
+        with engine.connect() as connection:  # the writer's own: the last that was used
+            return dict(connection.info.get("statements", {}))
+
+    _create(fresh_service, task(1))
+    before = parsed()
+    _create(fresh_service, task(2))
+    assert any(sql.startswith("INSERT INTO task ") for sql in before)
+    assert parsed() == before
