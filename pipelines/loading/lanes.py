@@ -4,11 +4,13 @@ An outcome that is not known stays so: the row is in doubt, its lane stops, noth
 first row of a patient, what the patient has there is noted: it tells later what a request in doubt can have made.
 """
 
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
-from typing import Any, NamedTuple, Protocol
+from queue import SimpleQueue
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from pipelines.ledger.lease import LeaseLost
 from pipelines.ledger.rows import Sighting
@@ -24,6 +26,7 @@ SPARE = 8
 
 After a kill they are in doubt, as those under way are: there is none where a person would have to settle that.
 """
+T = TypeVar("T")
 Post = Callable[[FhirClient, str, Row], Posted]
 
 
@@ -68,14 +71,24 @@ def send_by_lanes(
         return _Lanes(book, client, pool, looking, keeping, at_once, circuit or Circuit(), send or post).run()
 
 
+class _Answer(NamedTuple):
+    """What came of a row, or what went wrong with it; neither where it could not be sent."""
+
+    row: Row | None = None
+    posted: Posted | BaseException | None = None
+
+
 class _Lanes:
-    """ready: rows whose turn it is. intended: those that wait for a request to be free, their intents committed.
+    """ready: rows whose turn it is. intended: those that wait for a request to be free, their intents committed. Who
+    has had the answer to one row takes the next of them by itself, so that no request waits for this thread: `lock` is
+    for what both change, which is `intended`, `busy` (how many send), `circuit`, `unusable` and `failed`.
 
     queues: for each lane at work, the rows behind its first.
     waiting: by patient, rows whose turn it is once the patient's resources are noted. done: results that are not
     written down yet, which they are with the intents of the next rows, in one commit.
     keeping: the one thread that reads and writes the book while requests are under way, so that none waits for a commit
     but those that it is for. reading, writing: what it is at; page: what it writes. failed: why it could not.
+    came: answers, and what is done at the book, for this thread to take.
     """
 
     def __init__(
@@ -100,7 +113,9 @@ class _Lanes:
         self.to_look: deque[Row] = deque()
         self.queues: dict[str, deque[Row]] = {}
         self.ahead = 0
-        self.under_way: dict[Future[Posted], Row] = {}
+        self.lock = threading.Lock()
+        self.busy = 0
+        self.came: SimpleQueue[Future[Any] | _Answer] = SimpleQueue()
         self.looks: dict[Future[Sighting], Row] = {}
         self.reading: Future[list[Row]] | None = None
         self.writing: Future[None] | None = None
@@ -114,8 +129,11 @@ class _Lanes:
         try:
             while self._go_on():
                 self._finish()
+        except BaseException as error:
+            self.failed = self.failed or error  # nothing more is sent
+            raise
         finally:
-            while self.under_way or self.writing or self.reading:
+            while self._at_work:
                 self._finish()
             self._conclude()
         return self.unusable
@@ -135,9 +153,15 @@ class _Lanes:
             self._read()
             self._look()
         self._write()
-        if self.under_way or self.looks or self.reading or self.writing:
+        if self._at_work:
             return True
         return bool(not self._ending and self.circuit.open) and self._ask_whether_it_is_back()
+
+    @property
+    def _at_work(self) -> bool:
+        """Whether anything is to be waited for, or has come and is to be taken."""
+        with self.lock:
+            return bool(self.busy or self.looks or self.reading or self.writing or not self.came.empty())
 
     @property
     def _ending(self) -> bool:
@@ -147,29 +171,62 @@ class _Lanes:
         return not self._ending and not self.circuit.open
 
     def _send(self) -> None:
-        """Sends intended rows as far as requests are free. Raises `LeaseLost`."""
-        rows = [self.intended.popleft() for _ in range(min(len(self.intended), self._free()))]
-        if rows:
-            try:
-                self.book.confirm()  # since their commit so much time may have passed that another loader took over
-            except LeaseLost:
-                self.intended.extendleft(reversed(rows))
-                raise
+        """Sends intended rows as far as requests are free."""
+        with self.lock:
+            rows = [self.intended.popleft() for _ in range(min(len(self.intended), self._free()))]
+            self.busy += len(rows)
         for row in rows:
-            self.under_way[self.pool.submit(self.send, self.client, self.book.resource, row)] = row
+            self.pool.submit(self._carry, row)
 
     def _free(self) -> int:
         """How many requests more may be under way."""
         if not self._may_begin():
             return 0
-        return max(0, (1 if self.circuit.trying else self.at_once) - len(self.under_way))
+        return max(0, (1 if self.circuit.trying else self.at_once) - self.busy)
+
+    def _carry(self, first: Row) -> None:
+        """In a thread of its own: sends a row, then what is intended, one after another, as long as that may be."""
+        row: Row | None = first
+        while row and self._has_still(row):
+            try:
+                posted: Posted | BaseException = self.send(self.client, self.book.resource, row)
+            except BaseException as error:  # noqa: BLE001 - it is raised where answers are taken
+                posted = error
+            row = self._note(row, posted)
+
+    def _has_still(self, row: Row) -> bool:
+        """Whether this loader has the target: since the row's commit so much time may have passed that it lost it."""
+        try:
+            self.book.confirm()
+        except BaseException as error:  # noqa: BLE001 - it is raised where the sending ends
+            with self.lock:
+                self.intended.appendleft(row)
+                self.failed = self.failed or error
+                self.busy -= 1
+                self.came.put(_Answer())
+            return False
+        return True
+
+    def _note(self, row: Row, posted: Posted | BaseException) -> Row | None:
+        """What an answer says of the target; gives the row to be sent next in its place, if any."""
+        with self.lock:
+            if isinstance(posted, Posted):
+                self.unusable = self.unusable or posted.unusable
+                self.circuit.note(posted.result.state != "in_doubt")
+            else:
+                self.failed = self.failed or posted
+            self.busy -= 1
+            following = self.intended.popleft() if self.intended and self._free() else None
+            self.busy += bool(following)
+            self.came.put(_Answer(row, posted))
+        return following
 
     # -- the book
 
     def _read(self) -> None:
         """Has rows read ahead."""
         if self.rows and not self.reading and self.ahead < ROWS_AHEAD:
-            self.reading = self.keeping.submit(_some, self.rows, ROWS_AHEAD - self.ahead)
+            self.reading = self._told(self.keeping.submit(_some, self.rows, ROWS_AHEAD - self.ahead))
 
     def _write(self) -> None:
         """Has the next rows intended, and what came of others written down, some at a time."""
@@ -180,7 +237,12 @@ class _Lanes:
             self.page = Page(rows, self.done, self.sightings if rows else [])
             self.sightings = [] if rows else self.sightings
             self.done = []
-            self.writing = self.keeping.submit(self.book.write_down, *self.page)
+            self.writing = self._told(self.keeping.submit(self.book.write_down, *self.page))
+
+    def _told(self, future: "Future[T]") -> "Future[T]":
+        """The same, that comes when it is done."""
+        future.add_done_callback(self.came.put)
+        return future
 
     def _next_rows(self) -> list[Row]:
         """Rows whose turn it is, with the moment of their attempt."""
@@ -235,7 +297,7 @@ class _Lanes:
         """Asks what the patients of rows have there, as far as requests are free."""
         for _ in range(min(len(self.to_look), self.at_once - len(self.looks))):
             row = self.to_look.popleft()
-            self.looks[self.looking.submit(self.book.look, row)] = row
+            self.looks[self._told(self.looking.submit(self.book.look, row))] = row
 
     def _its_turn(self, row: Row) -> None:
         patient = row.patient_id
@@ -249,35 +311,37 @@ class _Lanes:
 
     def _finish(self) -> None:
         """Takes what has come of requests and of the book, and lets the next of their lanes go."""
-        at_the_book = [future for future in (self.reading, self.writing) if future]
-        pending: list[Future[Any]] = [*self.under_way, *self.looks, *at_the_book]
-        if not pending:
+        if not self._at_work:
             return
-        done = wait(pending, return_when=FIRST_COMPLETED).done
-        if self.writing in done:
-            self._has_written(self.writing)
-        if self.reading in done:
-            self._has_read(self.reading)
-        self._looked([future for future in self.looks if future in done])
-        for posted in [future for future in self.under_way if future in done]:
-            self._answered(self.under_way.pop(posted), posted.result())
+        came, more = self.came.get(), True
+        while more:
+            if isinstance(came, _Answer):
+                self._answered(came)
+            elif came is self.writing:
+                self._has_written(came)
+            elif came is self.reading:
+                self._has_read(came)
+            else:
+                self._looked(came)
+            if more := not self.came.empty():
+                came = self.came.get()
 
-    def _answered(self, row: Row, posted: Posted) -> None:
+    def _answered(self, answer: "_Answer") -> None:
         """A lane with a row in doubt stops."""
+        row, posted = answer
+        if row is None or not isinstance(posted, Posted):
+            return
         self.done.append((row, posted.result))
         if posted.result.state == "in_doubt":
             self.book.stopped.add(row.lane)
-        self.unusable = self.unusable or posted.unusable
-        self.circuit.note(posted.result.state != "in_doubt")
         self.ahead -= 1
         self._next(row.lane)
 
-    def _looked(self, done: Sequence[Future[Sighting]]) -> None:
-        for future in done:
-            patient = self.looks.pop(future).patient_id or ""
-            self.sightings.append(future.result())
-            self.book.noted.add(patient)
-            self.ready.extend(self.waiting.pop(patient))
+    def _looked(self, look: "Future[Sighting]") -> None:
+        patient = self.looks.pop(look).patient_id or ""
+        self.sightings.append(look.result())
+        self.book.noted.add(patient)
+        self.ready.extend(self.waiting.pop(patient))
 
     def _next(self, lane: str) -> None:
         queue = self.queues.pop(lane)

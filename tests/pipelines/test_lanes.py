@@ -123,7 +123,13 @@ def test_who_lost_the_lease_leaves_what_it_intended_to_who_has_it() -> None:
 def test_rows_intended_ahead_are_not_sent_by_who_was_silent_too_long(answer: Posted, facts: int) -> None:
     """LEDGER-10: the process was stopped while requests were under way; another loader has settled the rest by now."""
     book = Book("Task", 20)
-    target = Target(answer, first=lambda: setattr(book, "lost", True))
+    under_way = threading.Barrier(AT_ONCE)
+
+    def lose() -> None:
+        under_way.wait(60)
+        book.lost = True
+
+    target = Target(answer, first=lose)
     target.go.set()
     with pytest.raises(LeaseLost):
         send_by_lanes(book, None, AT_ONCE, send=target)  # type: ignore[arg-type]
@@ -148,6 +154,39 @@ def test_no_row_that_is_intended_waits_for_the_commit_of_others() -> None:
     target.go.set()
     assert send_by_lanes(book, None, AT_ONCE, send=target) is None  # type: ignore[arg-type]
     assert sorted(book.intended) == sorted(target.sent) == sorted(book.came)
+
+
+def test_no_row_that_is_intended_waits_for_the_thread_that_deals_rows_out() -> None:
+    """Who has had an answer takes the next by itself: here that thread is held up until all of the first are sent."""
+    reached = threading.Event()
+
+    class BusyBook(Book):
+        def moment(self) -> str:
+            assert not self.writes or reached.wait(60)
+            return ""
+
+    book, target = BusyBook("Task", 20), Target(MADE)
+    target.first = lambda: reached.set() if len(target.sent) == AT_ONCE + SPARE else None
+    target.go.set()
+    assert send_by_lanes(book, None, AT_ONCE, send=target) is None  # type: ignore[arg-type]
+    assert sorted(book.intended) == sorted(target.sent) == sorted(book.came)
+
+
+def test_a_fault_of_ours_ends_the_sending_and_is_raised() -> None:
+    """LEDGER-01: what was intended and not sent is taken back; what was under way is for the next run to settle."""
+
+    def fault() -> None:
+        if len(target.sent) > AT_ONCE:
+            raise KeyError
+
+    book, target = Book("Task", 20), Target(MADE)
+    target.first = fault
+    target.go.set()
+    with pytest.raises(KeyError):
+        send_by_lanes(book, None, AT_ONCE, send=target)  # type: ignore[arg-type]
+    assert len(target.sent) <= 2 * AT_ONCE + 1
+    assert sorted(book.held + target.sent) == sorted(book.intended)
+    assert set(book.came) < set(target.sent)
 
 
 def test_rows_share_their_commits() -> None:
