@@ -15,6 +15,7 @@ from pipelines.connections import BadTarget
 from pipelines.exits import INTERNAL, UNREADABLE, UNUSABLE
 from pipelines.feeds.catalog import FeedError
 from pipelines.home import BadHome
+from pipelines.ledger.database import why
 from pipelines.ledger.tables import LedgerError, NotPossible
 from pipelines.target.client import TargetUnusable
 from pipelines.target.pace import BadPace
@@ -41,7 +42,7 @@ FAILURES: dict[type[BaseException], tuple[int, Callable[[Any], str]]] = {
     TargetUnusable: (UNUSABLE, str),
     NotPossible: (UNREADABLE, str),
     LedgerError: (UNUSABLE, str),
-    SQLAlchemyError: (UNUSABLE, lambda error: f"the ledger could not be read or written ({type(error).__name__})"),
+    SQLAlchemyError: (UNUSABLE, lambda error: f"the ledger could not be read or written: {why(error)}"),
     OSError: (UNUSABLE, lambda error: f"{error.strerror or type(error).__name__}: {error.filename or 'a file'}"),
     Exception: (INTERNAL, lambda error: f"a fault of this program: {type(error).__name__} at {_place(error)}"),
 }

@@ -44,7 +44,7 @@ def open_engine(url: str | Path) -> Engine:
         shown = (
             address.database if address.get_backend_name() == "sqlite" else address.render_as_string(hide_password=True)
         )
-        raise LedgerError(f"the ledger {shown} cannot be opened: {_why(error)}") from None
+        raise LedgerError(f"the ledger {shown} cannot be opened: {why(error)}") from None
     except LedgerError:
         engine.dispose()
         raise
@@ -58,7 +58,7 @@ def address_of(named: str | Path) -> URL:
     return make_url(named)
 
 
-def _why(error: SQLAlchemyError) -> str:
+def why(error: SQLAlchemyError) -> str:
     """What SQLite says tells of the file alone; of a server's error only the class goes on."""
     said = getattr(error, "orig", None)
     if not isinstance(said, sqlite3.Error):

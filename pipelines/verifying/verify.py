@@ -32,7 +32,7 @@ MEANING = {
     "taken back": "taken back in the chart",
     "not taken back": "taken back or to be, and there; the next import does it, after a restore chartferry undo BATCH",
     "shared": "one resource stands for several rows",
-    "double": "there once more, unknown to the ledger; take them back in the chart",
+    "double": "there once more, unknown to the ledger; where nobody else made them, take them back in the chart",
     "unknown": "made by an importer, and no row of this ledger; where it was lost, chartferry verify --adopt",
     "in doubt": "not known whether the target has them; chartferry doubts resolve",
 }

@@ -13,7 +13,7 @@ from sqlalchemy.exc import OperationalError
 from pipelines import disk, publish, receive, spill
 from pipelines.batch import Unreadable
 from pipelines.feeds.catalog import load_feeds
-from pipelines.ledger.database import _why
+from pipelines.ledger.database import why
 from pipelines.ledger.ledger import Ledger
 
 NOW = datetime(2024, 6, 1, tzinfo=UTC)
@@ -98,5 +98,5 @@ def test_other_errors_are_not_taken_for_a_full_disk() -> None:
 def test_a_ledger_that_has_no_room_says_what_it_needs():
     """LEDGER-10: on a full disk SQLite speaks of its input and output."""
     full = OperationalError("", None, sqlite3.OperationalError("disk I/O error"))
-    assert _why(full).startswith("disk I/O error (it, its -wal and -shm")
-    assert "room on the disk" in _why(full)
+    assert why(full).startswith("disk I/O error (it, its -wal and -shm")
+    assert "room on the disk" in why(full)

@@ -118,3 +118,16 @@ def test_a_new_ledger_may_be_made_by_several_processes_at_once(tmp_path: Path) -
     for opener in openers:
         opener.join()
     assert [opener.exitcode for opener in openers] == [0] * 4
+
+
+def test_a_ledger_that_is_held_while_a_command_is_at_work_is_told_as_that(home, target, chartferry, monkeypatch):
+    """LEDGER-10: an importer may have been stopped in the middle of a commit."""
+    chartferry("import")
+    monkeypatch.setitem(database.SQLITE, "busy_timeout", "50")
+    holder = sqlite3.connect(home / "ledger.db", isolation_level=None, check_same_thread=False)
+    hold = holder.execute
+    monkeypatch.setattr("pipelines.verifying.verify.lost_batches", lambda _: list(hold("BEGIN IMMEDIATE")))
+    with closing(holder):
+        code, out, err = chartferry("verify")
+    assert (code, out) == (6, "")
+    assert "the ledger could not be read or written: database is locked: another process writes to it" in err
