@@ -140,9 +140,11 @@ class _Lanes:
 
     def _conclude(self) -> None:
         """Writes down what came, and takes back what was intended and not sent, unless that is another's by now."""
+        with self.lock:
+            left, self.intended = self.intended, deque()
         self.book.write_down([], self.done)
         if not isinstance(self.failed, LeaseLost):
-            self.book.hold_back(self.intended)
+            self.book.hold_back(left)
         if self.failed:
             raise self.failed
 
@@ -161,7 +163,8 @@ class _Lanes:
     def _at_work(self) -> bool:
         """Whether anything is to be waited for, or has come and is to be taken."""
         with self.lock:
-            return bool(self.busy or self.looks or self.reading or self.writing or not self.came.empty())
+            called = self.intended and self._free()
+            return bool(self.busy or called or self.looks or self.reading or self.writing or not self.came.empty())
 
     @property
     def _ending(self) -> bool:
@@ -171,12 +174,11 @@ class _Lanes:
         return not self._ending and not self.circuit.open
 
     def _send(self) -> None:
-        """Sends intended rows as far as requests are free."""
+        """Calls for as many threads as may send what is intended; each takes its rows by itself."""
         with self.lock:
-            rows = [self.intended.popleft() for _ in range(min(len(self.intended), self._free()))]
-            self.busy += len(rows)
-        for row in rows:
-            self.pool.submit(self._carry, row)
+            called = min(len(self.intended), self._free())
+        for _ in range(called):
+            self.pool.submit(self._carry)
 
     def _free(self) -> int:
         """How many requests more may be under way."""
@@ -184,15 +186,22 @@ class _Lanes:
             return 0
         return max(0, (1 if self.circuit.trying else self.at_once) - self.busy)
 
-    def _carry(self, first: Row) -> None:
-        """In a thread of its own: sends a row, then what is intended, one after another, as long as that may be."""
-        row: Row | None = first
+    def _carry(self) -> None:
+        """In a thread of its own: sends what is intended, one row after another, as long as that may be."""
+        with self.lock:
+            row = self._take()
         while row and self._has_still(row):
             try:
                 posted: Posted | BaseException = self.send(self.client, self.book.resource, row)
             except BaseException as error:  # noqa: BLE001 - it is raised where answers are taken
                 posted = error
             row = self._note(row, posted)
+
+    def _take(self) -> Row | None:
+        """The next row to be sent, if one may be. For who holds the lock."""
+        row = self.intended.popleft() if self.intended and self._free() else None
+        self.busy += bool(row)
+        return row
 
     def _has_still(self, row: Row) -> bool:
         """Whether this loader has the target: since the row's commit so much time may have passed that it lost it."""
@@ -216,10 +225,8 @@ class _Lanes:
             else:
                 self.failed = self.failed or posted
             self.busy -= 1
-            following = self.intended.popleft() if self.intended and self._free() else None
-            self.busy += bool(following)
             self.came.put(_Answer(row, posted))
-        return following
+            return self._take()
 
     # -- the book
 

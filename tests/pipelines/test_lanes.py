@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -170,6 +171,27 @@ def test_no_row_that_is_intended_waits_for_the_thread_that_deals_rows_out() -> N
     target.go.set()
     assert send_by_lanes(book, None, AT_ONCE, send=target) is None  # type: ignore[arg-type]
     assert sorted(book.intended) == sorted(target.sent) == sorted(book.came)
+
+
+def test_an_interrupt_while_threads_are_called_ends_the_sending(monkeypatch: pytest.MonkeyPatch) -> None:
+    """LEDGER-01: those that were called end what they took, and the rest is taken back."""
+
+    class Interrupted(ThreadPoolExecutor):
+        calls = 0
+
+        def submit(self, *given: Any) -> Any:  # type: ignore[override]
+            Interrupted.calls += self._thread_name_prefix == "lane"
+            if Interrupted.calls == AT_ONCE:
+                raise KeyboardInterrupt
+            return super().submit(*given)
+
+    monkeypatch.setattr("pipelines.loading.lanes.ThreadPoolExecutor", Interrupted)
+    book, target = Book("Task", 20), Target(MADE)
+    target.go.set()
+    with pytest.raises(KeyboardInterrupt):
+        send_by_lanes(book, None, AT_ONCE, send=target)  # type: ignore[arg-type]
+    assert sorted(book.held + target.sent) == sorted(book.intended)
+    assert sorted(book.came) == sorted(target.sent)
 
 
 def test_a_fault_of_ours_ends_the_sending_and_is_raised() -> None:
