@@ -1,5 +1,6 @@
 """The first stage: a file becomes a batch, copied and hashed under `<home>/batches/<feed>-<hash>/source/`."""
 
+import errno
 import hashlib
 import os
 import shutil
@@ -15,6 +16,7 @@ from pipelines.feeds.catalog import CONTROL, Feed, is_control
 from pipelines.written import WRITING, is_written
 
 BLOCK = 1 << 20
+CLOSED = (errno.EACCES, errno.EPERM, errno.EROFS)
 FRESH = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 
 
@@ -31,23 +33,33 @@ def receive(path: Path, feed: Feed, home: Path, now: datetime | None = None) -> 
             f"{name}: cannot be moved out of the inbox: let this user write there, or name a copy elsewhere"
         )
     batches = home / "batches"
-    batches.mkdir(mode=0o700, parents=True, exist_ok=True)
     incoming = batches / f".incoming-{uuid4().hex}"
     try:
+        batches.mkdir(mode=0o700, parents=True, exist_ok=True)
         sha256, read = _copy(path, incoming)
         batch_id = f"{feed.name}-{sha256[:12]}"
         target = _place(batches / batch_id, sha256, path, name)
         control = _take_control_along(path, target)
         incoming.replace(target)
     except OSError as error:
-        why = disk.FULL if disk.is_full(error) else error.strerror or type(error).__name__
-        raise Unreadable(f"{name}: cannot be taken in: {why}") from None
+        raise Unreadable(f"{name}: cannot be taken in: {_why(error, home)}") from None
     finally:
-        incoming.unlink(missing_ok=True)
+        with suppress(OSError):
+            incoming.unlink()
     if moving:
         _remove_unless_replaced(path, read)
         _remove_unless_replaced(_control_of(path), control)
     return Received(batch_id, sha256, target, name, read.st_size, now)
+
+
+def _why(error: OSError, home: Path) -> str:
+    """What went wrong; where the home is closed, that it is not the file."""
+    if disk.is_full(error):
+        return disk.FULL
+    said, at = error.strerror or type(error).__name__, os.fsdecode(error.filename or "")
+    if error.errno in CLOSED and Path(at).is_relative_to(home / "batches"):
+        return f"{said}: this user has to be able to write in {home / 'batches'}"
+    return said
 
 
 def check_copy(received: Received) -> None:

@@ -113,6 +113,10 @@ def _begin_sqlite(connection: Connection) -> None:
 
 
 def _create(engine: Engine) -> None:
+    """Makes what is missing. Where nothing is, none who only reads waits here for one who writes."""
+    with engine.connect() as connection:
+        if _is_of_today(connection):
+            return
     with engine.execution_options(writes=True).begin() as connection:
         if engine.dialect.name == "postgresql":
             connection.exec_driver_sql("SELECT pg_advisory_xact_lock(7305811)")
@@ -128,6 +132,11 @@ def _create(engine: Engine) -> None:
                 step(connection)
             metadata.create_all(connection)
             connection.execute(schema_version.update().values(version=SCHEMA_VERSION))
+
+
+def _is_of_today(connection: Connection) -> bool:
+    there = set(inspect(connection).get_table_names())
+    return there >= set(metadata.tables) and _version(connection) == SCHEMA_VERSION
 
 
 def _version(connection: Connection) -> int | None:

@@ -82,8 +82,18 @@ def test_a_ledger_is_at_its_path_whatever_signs_are_in_it(tmp_path: Path, named:
     assert list(tmp_path.iterdir()) == [path.parent]
 
 
-def test_a_ledger_that_another_process_keeps_locked_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_only_reads_a_ledger_does_not_wait_for_who_writes_to_it(tmp_path: Path) -> None:
+    """CLI-CMD-03: an importer may be stopped in the middle of a commit, and a person looks what is the matter."""
     Ledger.open(tmp_path / "ledger.db").close()
+    with closing(sqlite3.connect(tmp_path / "ledger.db", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with closing(Ledger.open(tmp_path / "ledger.db")) as ledger:
+            assert ledger.batches("http://t") == []
+
+
+def test_a_new_ledger_that_another_process_keeps_locked_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(database.SQLITE, "busy_timeout", "10")
     with closing(sqlite3.connect(tmp_path / "ledger.db", isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")

@@ -1,5 +1,6 @@
 """Receiving: a file becomes a batch."""
 
+import re
 import sys
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -126,6 +127,23 @@ def test_what_a_file_system_of_a_network_refuses_says_nothing_of_writers(
     monkeypatch.setattr("pipelines.written.MOUNTS", mounts)
     with (folder / "payments.csv").open("w"):
         assert is_written(folder / "payments.csv") is written
+
+
+def test_a_home_that_is_closed_is_named_and_not_the_file(
+    feed: Feed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "payments.csv").write_text("one\n")
+
+    def refused(path: Path, *_: object) -> int:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    with monkeypatch.context() as patched:
+        patched.setattr("pipelines.receive.is_written", lambda _: False)
+        patched.setattr("pipelines.receive.os.open", refused)
+        batches = re.escape(str(tmp_path / "home" / "batches"))
+        with pytest.raises(Unreadable, match=rf"^payments\.csv: .*: this user has to be able to write in {batches}$"):
+            receive(tmp_path / "payments.csv", feed, tmp_path / "home", NOW)
+    assert (tmp_path / "payments.csv").read_text() == "one\n"
 
 
 def test_a_file_that_comes_under_the_name_of_one_just_read_stays_for_the_next_time(
