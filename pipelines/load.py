@@ -15,9 +15,10 @@ from pipelines.ledger.doubts import forget_sightings
 from pipelines.ledger.lease import Lease, LeaseLost
 from pipelines.ledger.ledger import Ledger
 from pipelines.loading.book import Book
-from pipelines.loading.lanes import post, send_by_lanes
+from pipelines.loading.lanes import send_by_lanes
 from pipelines.loading.loaded import Batch, Loaded
 from pipelines.loading.policies import take_back_superseded
+from pipelines.loading.posting import post
 from pipelines.loading.sending import BundleSender, Identity, Result, Row, Sent
 from pipelines.loading.shared_notes import Sender, SharedNotes
 from pipelines.loading.why import Why

@@ -6,7 +6,7 @@ first row of a patient, what the patient has there is noted: it tells later what
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
 from queue import SimpleQueue
@@ -14,11 +14,12 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from pipelines.ledger.lease import LeaseLost
 from pipelines.ledger.rows import Sighting
-from pipelines.loading.sending import TOO_LARGE, Posted, Result, Row, dated
+from pipelines.loading.posting import Post, post
+from pipelines.loading.sending import Posted, Result, Row
 from pipelines.loading.settling import BY_ITSELF
 from pipelines.target.client import FhirClient
 from pipelines.target.pace import AT_ONCE, Circuit
-from pipelines.target.replies import NotDone, NotSent, Refused, Reply, TargetUnusable, Unknown, unusable
+from pipelines.target.replies import TargetUnusable
 
 ROWS_AHEAD = 2_000
 SPARE = 8
@@ -27,7 +28,6 @@ SPARE = 8
 After a kill they are in doubt, as those under way are: there is none where a person would have to settle that.
 """
 T = TypeVar("T")
-Post = Callable[[FhirClient, str, Row], Posted]
 
 
 class Book(Protocol):
@@ -67,8 +67,10 @@ def send_by_lanes(
         ThreadPoolExecutor(at_once, "lane") as pool,
         ThreadPoolExecutor(at_once, "look") as looking,
         ThreadPoolExecutor(1, "book") as keeping,
+        ThreadPoolExecutor(1, "deal") as dealing,
     ):
-        return _Lanes(book, client, pool, looking, keeping, at_once, circuit or Circuit(), send or post).run()
+        dealing.submit(bool).result()  # its one thread is there, whatever is interrupted from here on
+        return _Lanes(book, client, pool, looking, keeping, at_once, circuit or Circuit(), send or post).run(dealing)
 
 
 class _Answer(NamedTuple):
@@ -80,15 +82,15 @@ class _Answer(NamedTuple):
 
 class _Lanes:
     """ready: rows whose turn it is. intended: those that wait for a request to be free, their intents committed. Who
-    has had the answer to one row takes the next of them by itself, so that no request waits for this thread: `lock` is
-    for what both change, which is `intended`, `busy` (how many send), `circuit`, `unusable` and `failed`.
+    has had the answer to one row takes the next of them by itself, so that no request waits for who deals them out:
+    `lock` is for what both change, which is `intended`, `busy` (how many send), `circuit`, `unusable` and `failed`.
 
     queues: for each lane at work, the rows behind its first.
     waiting: by patient, rows whose turn it is once the patient's resources are noted. done: results that are not
     written down yet, which they are with the intents of the next rows, in one commit.
     keeping: the one thread that reads and writes the book while requests are under way, so that none waits for a commit
     but those that it is for. reading, writing: what it is at; page: what it writes. failed: why it could not.
-    came: answers, and what is done at the book, for this thread to take.
+    came: answers, and what is done at the book, for who deals rows out to take.
     """
 
     def __init__(
@@ -125,24 +127,34 @@ class _Lanes:
         self.unusable: str | None = None
         self.failed: BaseException | None = None
 
-    def run(self) -> str | None:
+    def run(self, dealing: ThreadPoolExecutor) -> str | None:
+        """Another thread deals: Ctrl-C comes between any two steps of this one, where what was just taken were lost."""
         try:
-            while self._go_on():
-                self._finish()
+            while dealing.submit(self._deal).result() and self._ask_whether_it_is_back():
+                pass
+            dealing.submit(self._conclude).result()
         except BaseException as error:
             self.failed = self.failed or error  # nothing more is sent
+            dealing.submit(self._conclude).result()
             raise
-        finally:
-            while self._at_work:
-                self._finish()
-            self._conclude()
         return self.unusable
 
+    def _deal(self) -> bool:
+        """Sends as long as anything is to be waited for; whether the target is to be asked whether it is back."""
+        while self._go_on():
+            self._finish()
+        return self.circuit.open and not self._ending
+
     def _conclude(self) -> None:
-        """Writes down what came, and takes back what was intended and not sent, unless that is another's by now."""
+        """Waits for what is under way, writes down what came, and takes back what was intended and not sent, unless
+        that is another's by now. Once: to be called again is nothing but to be told what failed.
+        """
+        while self._at_work:
+            self._finish()
         with self.lock:
             left, self.intended = self.intended, deque()
-        self.book.write_down([], self.done)
+        done, self.done = self.done, []
+        self.book.write_down([], done)
         if not isinstance(self.failed, LeaseLost):
             self.book.hold_back(left)
         if self.failed:
@@ -155,9 +167,7 @@ class _Lanes:
             self._read()
             self._look()
         self._write()
-        if self._at_work:
-            return True
-        return bool(not self._ending and self.circuit.open) and self._ask_whether_it_is_back()
+        return self._at_work
 
     @property
     def _at_work(self) -> bool:
@@ -190,6 +200,8 @@ class _Lanes:
         """In a thread of its own: sends what is intended, one row after another, as long as that may be."""
         with self.lock:
             row = self._take()
+            if self.failed:
+                self.came.put(_Answer())  # who called may wait for what is not taken any more
         while row and self._has_still(row):
             try:
                 posted: Posted | BaseException = self.send(self.client, self.book.resource, row)
@@ -346,6 +358,9 @@ class _Lanes:
 
     def _looked(self, look: "Future[Sighting]") -> None:
         patient = self.looks.pop(look).patient_id or ""
+        if error := look.exception():
+            self.failed = self.failed or error
+            return
         self.sightings.append(look.result())
         self.book.noted.add(patient)
         self.ready.extend(self.waiting.pop(patient))
@@ -361,43 +376,3 @@ class _Lanes:
 
 def _some(rows: Iterator[Row], most: int) -> list[Row]:
     return list(islice(rows, most))
-
-
-def post(client: FhirClient, resource_type: str, row: Row, confirm: Callable[[], None] = lambda: None) -> Posted:
-    """One row, tried again with pauses only while it is sure that nothing was done.
-
-    confirm: called before it is tried again; raises `LeaseLost` when another loader took over during the pause.
-    """
-    pauses, tries, body = client.patience.pauses(), 0, dated(resource_type, row).encode()
-    while True:
-        tries, asked = tries + 1, None
-        try:
-            return Posted(_made(client.create(resource_type, body)))
-        except Refused as error:
-            return Posted(_refused(error.reply))
-        except Unknown:
-            return Posted(Result("in_doubt"))
-        except NotSent as error:
-            problem, asked = str(error), error.retry_after
-            pauses = iter(()) if error.final else pauses
-        except NotDone as error:
-            if error.reply.status == TOO_LARGE:
-                return Posted(_refused(error.reply))
-            problem, asked = str(error), error.reply.retry_after
-        pause = next(pauses, None)
-        if pause is None:
-            state = "in_doubt" if row.intended else "planned"
-            return Posted(Result(state), unusable(problem, tries))
-        client.patience.wait(pause, asked)
-        try:
-            confirm()
-        except LeaseLost as error:
-            return Posted(Result("in_doubt"), str(error))
-
-
-def _made(reply: Reply) -> Result:
-    return Result("created", reply.resource_id, reply.status)
-
-
-def _refused(reply: Reply) -> Result:
-    return Result("refused", None, reply.status, reply.outcome)

@@ -1,5 +1,6 @@
 """Rows one by one: which are intended before a request is free for them, and what becomes of those never sent."""
 
+import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -10,7 +11,8 @@ import pytest
 from pipelines.ledger.lease import LeaseLost
 from pipelines.ledger.rows import Sighting
 from pipelines.ledger.tables import UNDECIDED
-from pipelines.loading.lanes import SPARE, post, send_by_lanes
+from pipelines.loading.lanes import SPARE, _Lanes, send_by_lanes
+from pipelines.loading.posting import post
 from pipelines.loading.sending import Posted, Result, Row
 from pipelines.target.pace import Patience
 from pipelines.target.replies import NotSent
@@ -180,8 +182,9 @@ def test_an_interrupt_while_threads_are_called_ends_the_sending(monkeypatch: pyt
         calls = 0
 
         def submit(self, *given: Any) -> Any:  # type: ignore[override]
-            Interrupted.calls += self._thread_name_prefix == "lane"
-            if Interrupted.calls == AT_ONCE:
+            lane = self._thread_name_prefix == "lane"
+            Interrupted.calls += lane
+            if lane and Interrupted.calls == AT_ONCE:
                 raise KeyboardInterrupt
             return super().submit(*given)
 
@@ -191,6 +194,46 @@ def test_an_interrupt_while_threads_are_called_ends_the_sending(monkeypatch: pyt
     with pytest.raises(KeyboardInterrupt):
         send_by_lanes(book, None, AT_ONCE, send=target)  # type: ignore[arg-type]
     assert sorted(book.held + target.sent) == sorted(book.intended)
+    assert sorted(book.came) == sorted(target.sent)
+
+
+@pytest.mark.parametrize("taking", ["_answered", "_has_read", "_has_written"])
+def test_an_interrupt_while_an_answer_is_taken_loses_nothing(monkeypatch: pytest.MonkeyPatch, taking: str) -> None:
+    """LEDGER-01: what came is written down, the rest taken back, nor is anything waited for in vain."""
+    take, interrupts = getattr(_Lanes, taking), iter([signal.SIGINT])
+
+    def interrupted(self: _Lanes, what: Any) -> None:
+        for interrupt in interrupts:
+            signal.raise_signal(interrupt)
+        take(self, what)
+
+    monkeypatch.setattr(_Lanes, taking, interrupted)
+    book, target = Book("Task", 20), Target(MADE)
+    target.go.set()
+    with pytest.raises(KeyboardInterrupt):
+        send_by_lanes(book, None, AT_ONCE, send=target)  # type: ignore[arg-type]
+    assert sorted(book.held + target.sent) == sorted(book.intended)
+    assert sorted(book.came) == sorted(target.sent)
+
+
+def test_looks_that_fail_end_the_sending_and_lose_nothing() -> None:
+    """LEDGER-01: more than one does, as what is wrong with one is often wrong with all."""
+
+    class BlindBook(Book):
+        def rows_to_send(self) -> Iterator[Row]:
+            return (row(n)._replace(patient_id=f"p{n}" if n >= AT_ONCE else None) for n in range(self.rows))
+
+        def look(self, row: Row) -> Sighting:
+            reached.wait(60)
+            raise ValueError(row.key)
+
+    reached = threading.Event()
+    book, target = BlindBook("Task", 20), Target(MADE, first=reached.set)
+    target.go.set()
+    with pytest.raises(ValueError, match="k"):
+        send_by_lanes(book, None, AT_ONCE, send=target)  # type: ignore[arg-type]
+    assert sorted(book.held + target.sent) == sorted(book.intended)
+    assert target.sent
     assert sorted(book.came) == sorted(target.sent)
 
 
