@@ -5,6 +5,7 @@ import json
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 from fhir_service.interface.registry import RESOURCES
 from pipelines.ledger.ledger import Ledger
@@ -49,6 +50,16 @@ def target_of(folder: Path) -> str | None:
     return str(json.loads(path.read_bytes())["target"]) if path.exists() else None
 
 
+def manifest_in(folder: Path) -> dict[str, Any] | None:
+    """The manifest of a run; None where there is none, or a file that is none: the ledger then knows of no such run."""
+    try:
+        said = json.loads((folder / MANIFEST).read_bytes())
+    except (OSError, ValueError):
+        return None
+    named = isinstance(said, dict) and all(isinstance(said.get(name), str) for name in ("target", "started_at"))
+    return said if named else None
+
+
 def _questionnaires(folder: Path) -> dict[str, str]:
     """Short names of the content of the questionnaires that a run's answers were checked by."""
     path = folder / QUESTIONNAIRES
@@ -61,13 +72,13 @@ def ledger_is_behind(home: Path, ledger: Ledger, target: str, batch_id: str) -> 
     A run of its own that ended later makes good for them.
     """
     folders = list((home / "batches" / batch_id).glob("run-*"))
-    manifests = [json.loads(path.read_bytes()) for path in (each / MANIFEST for each in folders) if path.exists()]
+    manifests = [manifest for manifest in map(manifest_in, folders) if manifest]
     runs = ledger.runs(target, batch_id)
     if not runs and len(manifests) < len(folders) and all(row["batch_id"] != batch_id for row in ledger.batches()):
         return True
     known = {run["started_at"] for run in runs}
     ended = max((run["started_at"] for run in runs if run["finished_at"]), default="")
-    starts = (each.get("started_at", "") for each in manifests if each["target"] == target)
+    starts = (each["started_at"] for each in manifests if each["target"] == target)
     return any(start not in known and (start > ended or not ended) for start in starts)
 
 

@@ -31,6 +31,7 @@ from pipelines.verifying.matching import ROWS, WITHDRAWN, match_rows, stage_atte
 from pipelines.verifying.staging import Filling, stage_ledger, stage_records_of, stage_target, workbench
 
 OPEN = ("planned", "sending", "in_doubt")
+PAYMENTS = "PaymentNotice"
 LIVE = ("created", "adopted", "updated", "superseded")
 
 
@@ -73,14 +74,13 @@ class Adopted:
 def adopt_lost(session: Session) -> Adopted:
     """Rebuilds what the ledger lost: rows of batches that it does not know, or knows less of than their folders do.
 
-    The newest batch goes first: of a record that came several times it is the newest that the target has. Raises
-    `TargetUnusable`.
+    Raises `TargetUnusable`.
     """
     adopted, staged = Adopted(left=without_feed(session)), set[str]()
     with lease_of(session) as lease, workbench(session.home) as db:
         stage_ledger(db, session)
         stage_attempts(db, session)
-        for waiting in reversed(lost_batches(session)):
+        for waiting in _in_order(session, lost_batches(session)):
             kind, name = waiting.feed.resource, _received(waiting).batch_id
             if kind not in staged:
                 _stage_free(db, session, kind)
@@ -90,6 +90,17 @@ def adopt_lost(session: Session) -> Adopted:
             except Unreadable as error:
                 adopted.left[name] = str(error)
     return adopted
+
+
+def _in_order(session: Session, lost: Sequence[Waiting]) -> list[Waiting]:
+    """The newest batch goes first: of a record that came several times it is the newest that the target has.
+
+    Payments without identifiers go by content, the oldest first: a payment is never changed, so what a later file says
+    under its key was set aside, and must not take the equal payment of another row.
+    """
+    named = session.connection.capabilities.safe_batches(PAYMENTS)
+    first = [each for each in lost if each.feed.resource == PAYMENTS and not named]
+    return [*first, *(each for each in reversed(lost) if each not in first)]
 
 
 def lost_batches(session: Session) -> list[Waiting]:
@@ -250,11 +261,12 @@ def _note_known(book: Book, rows: Sequence[tuple[Row, KnownRecord]], later: Coll
     One that changes what an earlier batch said, or whose record was refused, waits for the next import.
     """
     repeats: list[Repeat] = []
+    not_earlier = {*later, book.batch.batch_id}
     for row, record in rows:
         same = record.content_hash == row.content_hash
         if record.state == "in_doubt":
             book.loaded.add("in_doubt", row.amount_cents)
-        elif record.state in LANDED and (same or record.batch_id in {*later, book.batch.batch_id}):
+        elif record.state in LANDED and (same or record.batch_id in not_earlier):
             state = "unchanged" if same else "skipped"
             book.loaded.add(state, row.amount_cents)
             about = (row.patient_id, row.source_at, row.amount_cents)

@@ -3,11 +3,13 @@
 A resource is taken once. One that is older than all attempts of a row is not the row's.
 """
 
-import json
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
 
 import duckdb
 
-from pipelines.manifest import MANIFEST
+from pipelines.manifest import manifest_in
 from pipelines.session import Session
 from pipelines.verifying.staging import Filling
 
@@ -34,7 +36,8 @@ free AS (
   FROM there WHERE system IS NULL OR system NOT LIKE 'urn:chartferry:%'
 ),
 nameless AS (
-  SELECT row.*, coalesce(attempted.since::TIMESTAMPTZ - {SLACK}, '-infinity') AS since
+  SELECT row.*, coalesce(attempted.since::TIMESTAMPTZ - {SLACK}, '-infinity') AS since,
+    coalesce(attempted.contents, 1) AS contents
   FROM row ANTI JOIN named ON named.n = row.n LEFT JOIN attempted ON attempted.source = $source AND $made
     AND attempted.key = row.key
 ),
@@ -47,11 +50,11 @@ by_time AS (
 ),
 course AS (
   SELECT *, count(id) OVER back AS resources, count(n) OVER back AS place FROM (
-    SELECT content, since AS moment, n, NULL AS id, NULL AS withdrawn FROM nameless WHERE dated IS NULL
+    SELECT content, since AS moment, contents, n, NULL AS id, NULL AS withdrawn FROM nameless WHERE dated IS NULL
     UNION ALL
-    SELECT content, moment, NULL, id, withdrawn FROM free ANTI JOIN by_time ON by_time.id = free.id
+    SELECT content, moment, 0, NULL, id, withdrawn FROM free ANTI JOIN by_time ON by_time.id = free.id
   ) WINDOW back AS (
-    PARTITION BY content ORDER BY moment DESC, n NULLS FIRST, withdrawn, id ROWS UNBOUNDED PRECEDING
+    PARTITION BY content ORDER BY moment DESC, contents, n, withdrawn, id ROWS UNBOUNDED PRECEDING
   )
 ),
 served AS (
@@ -76,7 +79,8 @@ meets it, and says so. One without a time of its own was given one by us, which 
 
 course: rows and resources of one content, the latest first, a row being as late as its first attempt; `resources` says
 how many of them are not older. served: how many of these are taken once each row has had its turn, the latest first.
-What was taken back is the last to be taken.
+What was taken back is the last to be taken. Of rows as late as each other, one whose key came with several contents
+is the last to take: it may have been set aside or refused for one of them.
 """
 
 
@@ -86,17 +90,31 @@ def match_rows(db: duckdb.DuckDBPyConnection, source: str, kind: str) -> None:
 
 
 def stage_attempts(db: duckdb.DuckDBPyConnection, session: Session) -> None:
-    """Table `attempted`: by source and key, when a run first took the row, of what shows when it was made."""
+    """Table `attempted`: by source and key, when a run first took the row, of what shows when it was made, and with how
+    many contents the key came."""
     with Filling(db, "runs", "source since path") as runs:
-        for path in (session.home / "batches").glob(f"*/run-*/{MANIFEST}"):
-            run, accepted = json.loads(path.read_bytes()), path.with_name("accepted.parquet")
-            about = (run.get("target"), run.get("resource"))
-            if about == (session.target, MADE_BY_THE_TARGET) and "source" in run and accepted.exists():
-                runs.add((run["source"], run["started_at"], str(accepted)))
-    Filling(db, "attempt", "source key since")
+        for folder in (session.home / "batches").glob("*/run-*"):
+            if attempt := _attempt(folder, session.target):
+                runs.add(attempt)
+    Filling(db, "attempt", "source key since content_hash")
     for source, since, accepted in db.execute("FROM runs").fetchall():
-        keys = "INSERT INTO attempt SELECT $source, key, $since FROM read_parquet($path)"
-        db.execute(keys, {"source": source, "since": since, "path": accepted})
+        keys = "INSERT INTO attempt SELECT $source, key, $since, content_hash FROM read_parquet($path)"
+        with suppress(duckdb.Error):  # cut short by a full disk, say: the row has no known beginning then
+            db.execute(keys, {"source": source, "since": since, "path": accepted})
     db.execute(
-        "CREATE OR REPLACE TABLE attempted AS SELECT source, key, min(since) AS since FROM attempt GROUP BY source, key"
+        "CREATE OR REPLACE TABLE attempted AS"
+        " SELECT source, key, min(since) AS since, count(DISTINCT content_hash) AS contents"
+        " FROM attempt GROUP BY source, key"
     )
+
+
+def _attempt(folder: Path, target: str) -> tuple[str, str, str] | None:
+    """Source, beginning and accepted rows of a run; None for one of others, and where its folder does not tell."""
+    run, accepted = manifest_in(folder), folder / "accepted.parquet"
+    if not run or (run["target"], run.get("resource")) != (target, MADE_BY_THE_TARGET) or not accepted.exists():
+        return None
+    try:
+        datetime.fromisoformat(run["started_at"])
+    except ValueError:
+        return None
+    return (run["source"], run["started_at"], str(accepted)) if isinstance(run.get("source"), str) else None

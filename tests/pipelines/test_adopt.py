@@ -9,6 +9,7 @@ import pytest
 
 from pipelines.ledger.ledger import Ledger
 from pipelines.verifying.matching import MATCH
+from tests.pipelines.fake_target import Said, outcome
 from tests.pipelines.test_decisions import payments, put, tasks
 from tests.pipelines.test_verify import QUESTIONS, lose_ledger
 
@@ -148,14 +149,14 @@ def test_as_many_rows_as_can_be_get_a_payment_that_is_not_older_than_their_attem
     made = [dice.randrange(8) for _ in range(dice.randrange(0, 6))]
     with duckdb.connect() as db:
         db.execute("CREATE TABLE row (n BIGINT, key TEXT, identifier TEXT, content TEXT, dated TEXT, withdrawn BIGINT)")
-        db.execute("CREATE TABLE attempted (source TEXT, key TEXT, since TEXT)")
+        db.execute("CREATE TABLE attempted (source TEXT, key TEXT, since TEXT, contents BIGINT)")
         db.execute(
             "CREATE TABLE there (id TEXT, system TEXT, record_key TEXT, record_generation BIGINT, status TEXT,"
             " content TEXT, timed TEXT, made TEXT)"
         )
         for n, hour in enumerate(rows):
             db.execute("INSERT INTO row VALUES ($1, $2, 's', 'c', NULL, 0)", [n, f"k{n}"])
-            db.execute("INSERT INTO attempted VALUES ('default', $1, $2)", [f"k{n}", f"2026-01-01T{hour:02}:00:00Z"])
+            db.execute("INSERT INTO attempted VALUES ('default', $1, $2, 1)", [f"k{n}", f"2026-01-01T{hour:02}:00:00Z"])
         for n, hour in enumerate(made):
             at = f"2026-01-01T{hour:02}:00:00+00:00"
             db.execute("INSERT INTO there VALUES ($1, NULL, NULL, NULL, 'active', 'c', 'c', $2)", [str(n), at])
@@ -163,6 +164,51 @@ def test_as_many_rows_as_can_be_get_a_payment_that_is_not_older_than_their_attem
         found = db.execute("SELECT n, id, state FROM match").fetchall()
     assert all(made[int(name)] >= rows[n] and state == "adopted" for n, name, state in found)
     assert len({name for _, name, _ in found}) == len({n for n, _, _ in found}) == len(found) == most(rows, made)
+
+
+@both
+def test_a_row_that_was_set_aside_does_not_take_the_equal_payment_of_another(home, target, asked, additions):
+    """CLI-CMD-17, LEDGER-01: the other row waited, and was paid twice."""
+    target.additions = additions
+    payments(home, ("k1", "p1", "1.00"), ("k2", "p1", "2.00"))
+    asked("import")
+    payments(home, ("k1", "p1", "2.00"), name="payments-b.csv")
+    assert asked("import")["exit_code"] == 3
+    before = dict(target.stored)
+    lose_ledger(home)
+    asked("verify", "--adopt")
+    assert asked("import")["exit_code"] == 3
+    assert target.stored == before
+    assert asked("verify")["differences"] == []
+
+
+def test_a_payment_is_the_row_that_came_once_and_not_the_one_that_was_corrected(home, target, asked):
+    """CLI-CMD-17, LEDGER-01: the corrected one had been refused as it first came."""
+    target.additions = False
+    target.faults = [Said(422, outcome("business-rule"))]
+    payments(home, ("k1", "p1", "1.00"), ("k2", "p1", "1.00"))
+    asked("import")
+    payments(home, ("k1", "p1", "2.00"), name="payments-b.csv")
+    asked("import")
+    before = dict(target.stored)
+    lose_ledger(home)
+    asked("verify", "--adopt")
+    asked("import")
+    assert len(before) == 2
+    assert target.stored == before
+
+
+@pytest.mark.parametrize("words", ["", "{", "[]", "null", "{}", '{"target": 7}', "no text"])
+def test_a_file_that_is_no_manifest_is_passed_over(home, target, asked, words):
+    """CLI-CMD-17"""
+    payments(home, ("k1", "p1", "1.00"))
+    batch = asked("import")["batches"][0]["batch_id"]
+    for folder in (home / "batches" / batch / "run-1", home / "batches" / "another" / "run-1"):
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "manifest.json").write_bytes(b"\xff" if words == "no text" else words.encode())
+    assert asked("verify")["differences"] == []
+    lose_ledger(home)
+    assert asked("verify", "--adopt")["batches"] == {batch: {"adopted": 1, "taken_back": 0, "waiting": 0}}
 
 
 def most(rows, made):
