@@ -3,11 +3,10 @@
 How rows travel is not here: senders take rows from the book and bring their results back.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 from pipelines.answers import Answers
 from pipelines.doubts import Settled, settle_doubts
@@ -26,6 +25,7 @@ from pipelines.loading.sending import Result, Row
 from pipelines.loading.settling import ahead, ids_before
 from pipelines.loading.shared_notes import SharedNotes
 from pipelines.loading.verdicts import Verdicts
+from pipelines.loading.why import reasons_of
 from pipelines.progress import Progress
 from pipelines.spill import batches
 from pipelines.target.client import FhirClient
@@ -188,13 +188,25 @@ class Book:
         if not intended and not results:
             return
         try:
-            with self.ledger.writing(self.lease):
+            with self._counting(), self.ledger.writing(self.lease):
                 if intended:
                     self.intend(intended, sightings)
                 self._settle(results)
         except LeaseLost:
-            with self.ledger.transaction():
+            with self._counting(), self.ledger.transaction():
                 self._settle(self._still_asked(results))
+            raise
+
+    @contextmanager
+    def _counting(self) -> Iterator[None]:
+        """What is counted within counts once it is written: who could not write it may try again."""
+        counted, landed, superseded = self.loaded.copy(), self._landed, self.superseded
+        so_many = len(landed), len(superseded)
+        try:
+            yield
+        except BaseException:
+            self.loaded.put_back(counted)
+            self._landed, self.superseded = landed[: so_many[0]], superseded[: so_many[1]]
             raise
 
     def _still_asked(self, results: Sequence[tuple[Row, Result]]) -> list[tuple[Row, Result]]:
@@ -251,7 +263,8 @@ class Book:
         if back:
             restore(self.ledger, *of, back)
             self._note([_repeat(row, "refused", None) for row, _ in results if row.key in back])
-        self._reject([self._rejected(row, "load", self._reasons(row, r)) for row, r in results if r.state == "refused"])
+        refused = [(row, reasons_of(r, row.body, self.origins)) for row, r in results if r.state == "refused"]
+        self._reject([self._rejected(row, "load", reasons) for row, reasons in refused])
         known_now = [(row, r) for row, r in results if row.elsewhere and r.state not in UNDECIDED and not row.change]
         self._note([_repeat(row, _elsewhere(r.state), r.resource_id) for row, r in known_now])
         self.progress.advance(len(results))
@@ -347,11 +360,6 @@ class Book:
         about = (row.patient_id, row.source_at, row.amount_cents)
         return Reject(row.line, row.lines, row.key, stage, *about, reasons, self.answers.of_line(row.line))
 
-    def _reasons(self, row: Row, result: Result) -> list[Reason]:
-        """A refusal in the target's own words, with the columns that it is about."""
-        issues = (result.outcome or {}, *result.others)
-        return [_reason(result, issue, partial(self.origins.in_body, body=row.body)) for issue in issues]
-
     def _note(self, repeats: list[Repeat]) -> None:
         if repeats:
             self.ledger.note_repeats(self.batch.target, self.source, self.resource, self.batch.batch_id, repeats)
@@ -382,16 +390,3 @@ def _of_a_change(result: Result) -> Result:
 def _elsewhere(state: str) -> str:
     """What a row is whose record stands in another batch, once that record has this state."""
     return "unchanged" if state in LANDED else state
-
-
-def _reason(result: Result, issue: dict[str, Any], column: Callable[[str], str | None]) -> Reason:
-    """An issue: its code as the rule, its text and diagnostics as the sentence."""
-    words = [str(issue[name]) for name in ("text", "diagnostics") if issue.get(name)]
-    expression = str(issue.get("expression") or "")
-    return Reason(
-        str(issue.get("code") or f"HTTP-{result.status}"),
-        expression or None,
-        column(expression),
-        ": ".join(words) or f"the target refused it (HTTP {result.status})",
-        result.status == 422,
-    )

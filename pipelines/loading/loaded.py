@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pipelines.feeds.catalog import Feed
@@ -56,6 +56,14 @@ class Loaded:
         self.cents[before] -= amount_cents or 0
         self.counts, self.cents = +self.counts, +self.cents
         self.add(now, amount_cents)
+
+    def copy(self) -> "Loaded":
+        return replace(self, counts=self.counts.copy(), cents=self.cents.copy(), reasons=self.reasons.copy())
+
+    def put_back(self, before: "Loaded") -> None:
+        """What was counted since is not. Why the load ended stays."""
+        self.counts, self.cents, self.reasons = before.counts, before.cents, before.reasons
+        self.taken_back = before.taken_back
 
     def counts_with(self, validated: Mapping[str, int]) -> dict[str, int]:
         """What the ledger counts of the run, given the counts before the load: lines, records, outcomes, cents."""

@@ -1,8 +1,11 @@
 """Every reason of a refusal: a create is refused for the first, `$validate`, where it is offered, tells the others."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
+from pipelines.feeds.origins import Origins
+from pipelines.ledger.rows import Reason
 from pipelines.loading.sending import OF_THE_CONTENT, TOO_LARGE, Posted, Result, Row, dated
 from pipelines.target.capabilities import Capabilities
 from pipelines.target.client import FhirClient
@@ -43,6 +46,26 @@ class Why:
             return posted._replace(result=self.whole(posted.result, dated(resource_type, row).encode()))
 
         return asked if self._left else post
+
+
+def reasons_of(result: Result, body: str, origins: Origins) -> list[Reason]:
+    """A refusal in the target's own words, with the columns of the source that it is about. body: as it was mapped."""
+    return [
+        _reason(result, issue, partial(origins.in_body, body=body)) for issue in (result.outcome or {}, *result.others)
+    ]
+
+
+def _reason(result: Result, issue: dict[str, Any], column: Callable[[str], str | None]) -> Reason:
+    """An issue: its code as the rule, its text and diagnostics as the sentence."""
+    words = [str(issue[name]) for name in ("text", "diagnostics") if issue.get(name)]
+    expression = str(issue.get("expression") or "")
+    return Reason(
+        str(issue.get("code") or f"HTTP-{result.status}"),
+        expression or None,
+        column(expression),
+        ": ".join(words) or f"the target refused it (HTTP {result.status})",
+        result.status == 422,
+    )
 
 
 def _others(first: dict[str, Any], issues: list[dict[str, Any]]) -> tuple[dict[str, Any], ...]:

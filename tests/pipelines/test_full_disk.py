@@ -3,6 +3,7 @@
 import errno
 import shutil
 import sqlite3
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -15,6 +16,11 @@ from pipelines.batch import Unreadable
 from pipelines.feeds.catalog import load_feeds
 from pipelines.ledger.database import why
 from pipelines.ledger.ledger import Ledger
+from pipelines.loading.book import Book
+from pipelines.loading.sending import Result
+from pipelines.progress import Progress
+from tests.pipelines.fake_target import FakeTarget, serving
+from tests.pipelines.test_load import TARGET, Work, payment
 
 NOW = datetime(2024, 6, 1, tzinfo=UTC)
 ROWS = "payment_id,patient_id,amount,paid_on,claim_id\n" + "".join(f"k{n},p1,1.00,2026-03-01,\n" for n in range(3))
@@ -100,3 +106,21 @@ def test_a_ledger_that_has_no_room_says_what_it_needs():
     full = OperationalError("", None, sqlite3.OperationalError("disk I/O error"))
     assert why(full).startswith("disk I/O error (it, its -wal and -shm")
     assert "room on the disk" in why(full)
+
+
+@pytest.mark.parametrize("breaking", ["settle", "reject"])
+def test_what_could_not_be_written_down_counts_once_when_it_could(tmp_path, monkeypatch, breaking):
+    """REPORT-14: a load that writes its last results once more would have counted them twice."""
+    with serving(FakeTarget()) as target, closing(Work(tmp_path, target)) as work, work.ledger.lease(TARGET) as lease:
+        book = Book(work.batch([payment(1), payment(2)]), work.client, work.ledger, lease, Progress(), True)
+        first, second = rows = list(book.rows_to_send())
+        book.write_down(rows, [])
+        results = [(first, Result("created", "r1", 201)), (second, Result("refused", None, 422))]
+        with monkeypatch.context() as broken:
+            broken.setattr(work.ledger, breaking, full)
+            with pytest.raises(OSError, match="No space"):
+                book.write_down([], results)
+        assert (book.loaded.counts, book.loaded.reasons) == ({}, {})
+        book.write_down([], results)
+        assert (book.loaded.counts, book.loaded.reasons) == ({"created": 1, "refused": 1}, {"HTTP-422": 1})
+        assert work.states() == {"k1": "created", "k2": "refused"}
