@@ -235,16 +235,17 @@ def received_batches(session: Session, names: Sequence[str]) -> list[Waiting]:
 
 
 def received_before(folder: Path) -> Received | None:
-    """The file of a batch folder; None when the folder holds none (purged, or not a batch)."""
+    """The file of a batch folder; None when the folder holds none (purged, or not a batch).
+
+    It came when its hash was written down: the copy is a new one each time that the same file comes again.
+    """
     try:
-        sha256 = (folder / "sha256").read_text().strip()
+        sha256, came = (folder / "sha256").read_text().strip(), (folder / "sha256").stat().st_mtime
         path = next(p for p in sorted((folder / "source").iterdir()) if not is_control(p.name))
     except (OSError, StopIteration):
         return None
     about = path.stat()
-    return Received(
-        folder.name, sha256, path, shown(path.name), about.st_size, datetime.fromtimestamp(about.st_mtime, UTC)
-    )
+    return Received(folder.name, sha256, path, shown(path.name), about.st_size, datetime.fromtimestamp(came, UTC))
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import pytest
 from pipelines.ledger.ledger import Ledger
 from pipelines.verifying.matching import MATCH
 from tests.pipelines.fake_target import Said, outcome
-from tests.pipelines.test_decisions import payments, put, tasks
+from tests.pipelines.test_decisions import TASKS, payments, put, tasks
 from tests.pipelines.test_verify import QUESTIONS, lose_ledger
 
 ANSWERS = "response_id,patient_id,questionnaire,question,answer_text\n"
@@ -164,6 +164,23 @@ def test_as_many_rows_as_can_be_get_a_payment_that_is_not_older_than_their_attem
         found = db.execute("SELECT n, id, state FROM match").fetchall()
     assert all(made[int(name)] >= rows[n] and state == "adopted" for n, name, state in found)
     assert len({name for _, name, _ in found}) == len({n for n, _, _ in found}) == len(found) == most(rows, made)
+
+
+@both
+def test_an_older_file_that_came_once_more_does_not_bring_tasks_back_to_what_it_says(home, target, asked, additions):
+    """CLI-CMD-17, LEDGER-08"""
+    target.additions = additions
+    (home / "feeds").mkdir()
+    columns = "".join(f'{name} = "{name}"\n' for name in TASKS.strip().split(","))
+    head = 'kind = "tasks"\nfiles = ["tasks*"]\nchanged = "update"\n[columns]\n'
+    (home / "feeds" / "calls.toml").write_text(head + columns)
+    for text in ("old", "new", "old"):
+        tasks(home, "k1", text=text)
+        asked("import")
+    lose_ledger(home)
+    asked("verify", "--adopt")
+    asked("import")
+    assert [body["description"] for body in target.of("Task")] == ["new k1"]
 
 
 @both

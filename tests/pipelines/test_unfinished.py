@@ -24,7 +24,7 @@ def received(home: Path, name: str) -> None:
     (folder / "source").mkdir(parents=True)
     (folder / "sha256").write_text("0" * 64)
     (folder / "source" / "payments.csv").write_text("payment_id\n")
-    os.utime(folder / "source" / "payments.csv", (0, 0))
+    os.utime(folder / "sha256", (0, 0))
 
 
 @pytest.fixture
