@@ -1,0 +1,240 @@
+"""Rows one by one under random schedules, by seed: whatever comes when, the sending ends, and each row as one thing."""
+
+import faulthandler
+import random
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from pipelines.ledger.lease import LeaseLost
+from pipelines.ledger.rows import Sighting
+from pipelines.ledger.tables import UNDECIDED
+from pipelines.loading.lanes import send_by_lanes
+from pipelines.loading.sending import Posted, Result, Row
+from pipelines.target.pace import Circuit
+from pipelines.target.replies import TargetUnusable
+
+SEEDS = 400
+LONGEST_SECONDS = 60.0
+LATE = 9
+"""How many rows may still go after a failure, beside those under way: threads that have taken one before they hear."""
+
+
+class Fault(Exception):
+    """A fault of ours, anywhere."""
+
+
+class World:
+    """Book, client and target of one load. Which of them fail, how often and how slowly is the seed's.
+
+    known: what the target said of a row. wrong: what must never be, as far as it shows while rows are sent.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.dice = dice = random.Random(seed)
+        self.lock, self.own = threading.Lock(), threading.local()
+        self.resource = dice.choice(["Task", "PaymentNotice", "QuestionnaireResponse"])
+        self.at_once, self.circuit = dice.choice([1, 2, 3, 8]), Circuit(dice.choice([1, 3, 5]), dice.choice([0, 1, 3]))
+        lanes, patients = dice.choice([1, 2, 5, 50]), dice.choice([0, 1, 3, 20])
+        self.rows = [self._row(number, lanes, patients) for number in range(dice.choice([0, 1, 3, 10, 40, 120]))]
+        often = {"doubt": dice.choice([0.02, 0.2, 0.8]), "refused": 0.2, "away": 0.03, "send": 0.03, "confirm": 0.03}
+        often |= {"write": 0.05, "look": 0.1, "read": 0.1, "lose": 0.02, "still away": 0.3}
+        self.often = {what: share for what, share in often.items() if dice.random() < 0.35}
+        self.slow = dice.choice([0, 0, 0.0003, 0.002])
+        self.stopped: set[str] = set()
+        self.noted: set[str] = set()
+        self.intents: Counter[str] = Counter()
+        self.sent: Counter[str] = Counter()
+        self.under_way: Counter[str] = Counter()
+        self.known: dict[str, Result] = {}
+        self.written: dict[str, Result] = {}
+        self.held: set[str] = set()
+        self.doubted: set[str] = set()
+        self.lost, self.not_written = False, 0
+        self.sent_before_failing: int | None = None
+        self.wrong: list[str] = []
+
+    def _row(self, number: int, lanes: int, patients: int) -> Row:
+        lane = f"lane {self.dice.randrange(lanes)}"
+        patient = f"p{self.dice.randrange(patients)}" if patients else None
+        before = self.dice.random() < 0.1
+        return Row(number, 1, f"k{number}", lane, "hash", patient, None, None, "{}", "", intended=before)
+
+    def happens(self, what: str) -> bool:
+        with self.lock:
+            return what in self.often and self.dice.random() < self.often[what]
+
+    def pause(self) -> None:
+        with self.lock:
+            share = self.dice.random()
+        if self.slow and share < 0.5:
+            time.sleep(self.slow * share)
+
+    def may_fail(self, what: str) -> None:
+        if self.happens(what):
+            self.failing()
+            raise Fault(what)
+
+    def failing(self) -> None:
+        with self.lock:
+            if self.sent_before_failing is None:
+                self.sent_before_failing = self.sent.total()
+
+    def has_still(self) -> None:
+        self.lost = self.lost or self.happens("lose")
+        if self.lost:
+            self.failing()
+            raise LeaseLost
+
+    def never(self, wrong: bool, what: str) -> None:
+        if wrong:
+            self.wrong.append(what)
+
+    # -- the book
+
+    def rows_to_send(self) -> Iterator[Row]:
+        for row in self.rows:
+            self.may_fail("read")
+            yield row
+
+    def moment(self) -> str:
+        return "now"
+
+    def look(self, row: Row) -> Sighting:
+        self.pause()
+        self.may_fail("look")
+        return Sighting(row.patient_id or "", "now", None, None)
+
+    def confirm(self) -> None:
+        self.pause()
+        self.has_still()
+        self.may_fail("confirm")
+        self.own.confirmed = True
+
+    def write_down(
+        self, intended: Sequence[Row], results: Sequence[tuple[Row, Result]], _: Sequence[Sighting] = ()
+    ) -> None:
+        if not intended and not results:
+            return
+        self.pause()
+        try:
+            self.has_still()
+        except LeaseLost:
+            self._note([(row, result) for row, result in results if result.state not in UNDECIDED])
+            raise
+        if self.happens("write"):
+            self.not_written += 1
+            self.failing()
+            raise Fault("write")
+        self.never(self.resource == "PaymentNotice" and len(intended) > self.at_once, "payments intended ahead")
+        with self.lock:
+            self.intents.update(row.key for row in intended)
+        self._note(results)
+        self.pause()
+
+    def _note(self, results: Sequence[tuple[Row, Result]]) -> None:
+        for row, result in results:
+            self.never(row.key in self.written, "a result written twice")
+            self.never(self.known.get(row.key) != result, "a result that the target never gave")
+            self.written[row.key] = result
+
+    def hold_back(self, rows: Iterable[Row]) -> None:
+        held = [row.key for row in rows]
+        if held and self.lost:
+            raise LeaseLost
+        self.held.update(held)
+
+    # -- the target
+
+    def wait_until_it_answers(self, _: str) -> None:
+        self.pause()
+        self.never(bool(self.under_way), "asked whether it is back while rows are under way")
+        if self.happens("still away"):
+            raise TargetUnusable("away")
+
+    def send(self, _: Any, __: str, row: Row) -> Posted:
+        with self.lock:
+            self.never(not getattr(self.own, "confirmed", False), "sent by one who has not asked for the lease")
+            self.own.confirmed = False
+            self.sent[row.key] += 1
+            self.under_way[row.lane] += 1
+            self.never(self.intents[row.key] != 1, "sent without one intent")
+            self.never(self.sent[row.key] > 1, "sent twice")
+            self.never(self.under_way[row.lane] > 1, "two of a lane at once")
+            self.never(row.lane in self.doubted, "sent behind a row in doubt")
+            self.never(self.under_way.total() > (1 if self.circuit.trying else self.at_once), "too many at once")
+        try:
+            self.pause()
+            self.may_fail("send")
+            posted = self._answer(row)
+            self.known[row.key] = posted.result
+            self.doubted |= {row.lane} if posted.result.state == "in_doubt" else set()
+            return posted
+        finally:
+            with self.lock:
+                self.under_way -= Counter([row.lane])
+
+    def _answer(self, row: Row) -> Posted:
+        if self.happens("away"):
+            self.failing()
+            return Posted(Result("in_doubt" if row.intended else "planned"), "away")
+        if self.happens("doubt"):
+            return Posted(Result("in_doubt"))
+        if self.happens("refused"):
+            return Posted(Result("refused", None, 422, {}))
+        return Posted(Result("created", f"r-{row.key}", 201))
+
+
+def ended(world: World) -> BaseException | str | None:
+    """How the sending of a world ended; a process whose sending does not end is ended, and says where it stood."""
+    faulthandler.dump_traceback_later(LONGEST_SECONDS, exit=True)
+    try:
+        return send_by_lanes(world, world, world.at_once, world.circuit, world.send)  # type: ignore[arg-type]
+    except (Fault, LeaseLost) as error:
+        return error
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+
+
+def check_rows(world: World, end: BaseException | str | None) -> None:
+    """Each row that was intended has one result, or was held back, or its outcome is not known.
+
+    What one write failed to note the last one does; where that fails too, it is for the next run to settle.
+    """
+    for key in world.intents:
+        assert not (key in world.held and (key in world.written or world.sent[key]))
+        unsettled = key not in world.written and key not in world.held
+        fact = key in world.known and world.known[key].state not in UNDECIDED
+        unknown = key in world.sent and key not in world.known
+        assert not unsettled or world.not_written > 1 or unknown or (world.lost and not fact)
+    if end is None:
+        assert {row.key for row in world.rows if row.lane not in world.stopped} <= world.written.keys()
+
+
+@pytest.fixture
+def hasty() -> Iterator[None]:
+    """Threads take turns so often that what may come between two steps does come."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.usefixtures("hasty")
+def test_whatever_comes_when_each_row_ends_as_one_thing() -> None:
+    """LEDGER-01, LEDGER-05, LEDGER-10"""
+    ends: Counter[str] = Counter()
+    for seed in range(SEEDS):
+        world = World(seed)
+        end = ended(world)
+        ends[type(end).__name__] += 1
+        assert (seed, world.wrong) == (seed, [])
+        check_rows(world, end)
+        before = world.sent_before_failing
+        assert before is None or world.sent.total() - before <= world.at_once + LATE
+    assert ends.keys() == {"NoneType", "str", "Fault", "LeaseLost"}
