@@ -147,16 +147,19 @@ class _Lanes:
 
     def _conclude(self) -> None:
         """Waits for what is under way, writes down what came, and takes back what was intended and not sent, unless
-        that is another's by now. Once: to be called again is nothing but to be told what failed.
+        that is another's by now. Called again it does what it could not, and tells what failed.
         """
         while self._at_work:
             self._finish()
-        with self.lock:
-            left, self.intended = self.intended, deque()
-        done, self.done = self.done, []
-        self.book.write_down([], done)
+        try:
+            self.book.write_down([], self.done)
+        except LeaseLost:
+            self.done = []  # what is sure of them is written
+            raise
+        self.done = []
         if not isinstance(self.failed, LeaseLost):
-            self.book.hold_back(left)
+            self.book.hold_back(self.intended)
+        self.intended.clear()
         if self.failed:
             raise self.failed
 

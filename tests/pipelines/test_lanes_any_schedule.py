@@ -86,7 +86,8 @@ class World:
                 self.sent_before_failing = self.sent.total()
 
     def has_still(self) -> None:
-        self.lost = self.lost or self.happens("lose")
+        if self.happens("lose"):
+            self.lost = True
         if self.lost:
             self.failing()
             raise LeaseLost
