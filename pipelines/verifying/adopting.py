@@ -32,6 +32,7 @@ from pipelines.verifying.staging import Filling, stage_ledger, stage_records_of,
 
 OPEN = ("planned", "sending", "in_doubt")
 PAYMENTS = "PaymentNotice"
+NAMED = 5
 LIVE = ("created", "adopted", "updated", "superseded")
 
 
@@ -47,11 +48,13 @@ class Match(NamedTuple):
 class Adopted:
     """By batch: how many of its rows the target has (taken back: so many of these), and how many it has not.
 
-    left: batches that cannot be read.
+    left: batches that cannot be read. unclaimed: by type, the patients of rows that wait who have resources that no row
+    was matched with, at a target that the next import cannot ask by key.
     """
 
     batches: dict[str, dict[str, int]] = field(default_factory=dict)
     left: dict[str, str] = field(default_factory=dict)
+    unclaimed: dict[str, list[str]] = field(default_factory=dict)
 
     @property
     def exit_code(self) -> int:
@@ -67,6 +70,12 @@ class Adopted:
                 yield f"{name}: {back:,} of them have been taken back there: chartferry import --again makes them anew"
         for name, why in self.left.items():
             yield f"{name}: not adopted: {why}"
+        for kind, patients in self.unclaimed.items():
+            named = f"{', '.join(patients[:NAMED])}{' and others' if len(patients) > NAMED else ''}"
+            yield (
+                f"{kind}: {len(patients):,} patients of rows that wait have some there that no row is matched with"
+                f" ({named}); look into the chart before the next import, which sends these rows"
+            )
         if not self.batches and not self.left:
             yield "the ledger knows every batch of this home"
 
@@ -80,6 +89,7 @@ def adopt_lost(session: Session) -> Adopted:
     with lease_of(session) as lease, workbench(session.home) as db:
         stage_ledger(db, session)
         stage_attempts(db, session)
+        db.execute("CREATE TABLE waits (kind VARCHAR, patient_id VARCHAR)")
         for waiting in _in_order(session, lost_batches(session)):
             kind, name = waiting.feed.resource, _received(waiting).batch_id
             if kind not in staged:
@@ -89,7 +99,18 @@ def adopt_lost(session: Session) -> Adopted:
                 adopted.batches[name] = _adopt_batch(db, session, lease, waiting)
             except Unreadable as error:
                 adopted.left[name] = str(error)
+        unasked = [kind for kind in staged if not session.connection.capabilities.safe_batches(kind)]
+        adopted.unclaimed = {kind: patients for kind in sorted(unasked) if (patients := _with_unclaimed(db, kind))}
     return adopted
+
+
+def _with_unclaimed(db: duckdb.DuckDBPyConnection, kind: str) -> list[str]:
+    """The patients of rows that wait who have resources that may be what these rows made, unlike as they look."""
+    query = (
+        f"SELECT DISTINCT patient_id FROM waits SEMI JOIN (FROM there_of_{kind} AS there WHERE NOT {WITHDRAWN}) AS free"
+        " USING (patient_id) WHERE kind = $1 ORDER BY ALL"
+    )
+    return [patient for (patient,) in db.execute(query, [kind]).fetchall()]
 
 
 def _in_order(session: Session, lost: Sequence[Waiting]) -> list[Waiting]:
@@ -159,6 +180,9 @@ def _adopt_batch(db: duckdb.DuckDBPyConnection, session: Session, lease: Lease, 
     book.note_skipped()
     _adopt_rows(db, book, accepted, _later_batches(session, run.received))
     db.execute(f"DELETE FROM there_of_{kind} WHERE id IN (SELECT id FROM match)")
+    left = "(FROM row ANTI JOIN match USING (n)) AS unmatched"
+    query = f"SELECT DISTINCT $1, patient_id FROM read_parquet($2) SEMI JOIN {left} USING (key)"
+    db.execute(f"INSERT INTO waits {query}", [kind, str(accepted)])
     result = end(session, run, validated, book.loaded)
     counts, back = book.loaded.counts, book.loaded.taken_back
     return {"adopted": counts["adopted"], "taken_back": back, "waiting": result.waiting}

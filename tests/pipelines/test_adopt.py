@@ -215,6 +215,23 @@ def test_a_payment_is_the_row_that_came_once_and_not_the_one_that_was_corrected(
     assert target.stored == before
 
 
+@both
+def test_what_waits_beside_resources_that_no_row_claims_is_for_a_person_to_look_at(
+    home, target, asked, chartferry, additions
+):
+    """CLI-CMD-17, LEDGER-06: one key came with several contents, and only the lost ledger knew which was loaded."""
+    target.additions = additions
+    target.faults = [Said(422, outcome("business-rule"))]
+    for name, row in (("a", ("k1", "p1", "1.00")), ("b", ("k1", "p1", "2.00")), ("c", ("k2", "p1", "1.00"))):
+        payments(home, row, name=f"payments-{name}.csv")
+        asked("import")
+    assert len(target.of("PaymentNotice")) == 2
+    lose_ledger(home)
+    _, out, _ = chartferry("verify", "--adopt")
+    line = "PaymentNotice: 1 patients of rows that wait have some there that no row is matched with (p1);"
+    assert (line in out) is not additions
+
+
 @pytest.mark.parametrize("words", ["", "{", "[]", "null", "{}", '{"target": 7}', "no text"])
 def test_a_file_that_is_no_manifest_is_passed_over(home, target, asked, words):
     """CLI-CMD-17"""
