@@ -230,6 +230,18 @@ def open_in_batch(ledger: LedgerAccess, target: str, batch_id: str) -> list[dict
     return [row | {"rules": [reason.rule_id for reason in reasons.get(row["reject_id"], ())]} for row in found]
 
 
+def open_by_key(ledger: LedgerAccess, target: str, batch_id: str) -> dict[str, list[str]]:
+    """The ids of the rejects that came with a batch and are not done with, by source key, where they have one."""
+    reject = t.reject.c
+    query = select(reject.source_key, reject.reject_id).where(reject.source_key.is_not(None))
+    query = query.where(reject.target == target, reject.batch_id == batch_id, reject.state.in_(OPEN))
+    found: dict[str, list[str]] = {}
+    with ledger.engine.connect() as connection:
+        for key, name in connection.execute(query):
+            found.setdefault(key, []).append(name)
+    return found
+
+
 def open_by_line(ledger: LedgerAccess, target: str, batch_id: str) -> dict[int, str]:
     """The ids, apart by spaces, of the rejects that came with a batch and are not done with, by line."""
     reject = t.reject.c

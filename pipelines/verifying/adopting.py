@@ -15,6 +15,7 @@ from pipelines.batch import Received, Unreadable
 from pipelines.exits import ALL_LOADED, SET_ASIDE
 from pipelines.ledger.former import raise_generation
 from pipelines.ledger.lease import Lease
+from pipelines.ledger.rejects import open_by_key
 from pipelines.ledger.rows import KnownRecord, Outcome, Repeat
 from pipelines.ledger.tables import LANDED
 from pipelines.loading.accepted import accepted_rows
@@ -99,9 +100,24 @@ def adopt_lost(session: Session) -> Adopted:
                 adopted.batches[name] = _adopt_batch(db, session, lease, waiting)
             except Unreadable as error:
                 adopted.left[name] = str(error)
+        _close_answered(session, adopted.batches)
         unasked = [kind for kind in staged if not session.connection.capabilities.safe_batches(kind)]
         adopted.unclaimed = {kind: patients for kind in sorted(unasked) if (patients := _with_unclaimed(db, kind))}
     return adopted
+
+
+def _close_answered(session: Session, names: Collection[str]) -> None:
+    """Closes rejects of these batches whose record a file that came later has loaded: batches were met out of turn."""
+    everything = received_batches(session, [row["batch_id"] for row in session.ledger.batches(session.target)])
+    came = {batch_of(each): each for each in everything}
+    for name in came.keys() & names:
+        of, at = came[name].feed, _received(came[name]).received_at
+        opened = open_by_key(session.ledger, session.target, name)
+        for key, record in session.ledger.known(session.target, of.source, of.resource, opened).items():
+            by = came.get(record.batch_id)
+            if by and _received(by).received_at > at and record.state in LANDED:
+                closing = (session.target, of.source, of.resource, ())
+                session.ledger.close_rejects(*closing, batch_id=record.batch_id, ids=opened[key])
 
 
 def _with_unclaimed(db: duckdb.DuckDBPyConnection, kind: str) -> list[str]:

@@ -216,6 +216,21 @@ def test_a_payment_is_the_row_that_came_once_and_not_the_one_that_was_corrected(
 
 
 @both
+def test_a_reject_that_a_later_file_has_answered_is_not_open_again(home, target, asked, additions):
+    """CLI-CMD-17, LEDGER-07: the file that answers it is met first."""
+    target.additions = additions
+    for name, row in (("a", ("k1", "p1", "x")), ("b", ("k1", "p1", "2.00")), ("c", ("k1", "p1", "3.00"))):
+        payments(home, row, name=f"payments-{name}.csv")
+        asked("import")
+    lose_ledger(home)
+    asked("verify", "--adopt")
+    asked("import")
+    with closing(Ledger.open(home / "ledger.db")) as ledger:
+        states = {row["stage"]: row["state"] for row in ledger.tables()["reject"].to_pylist()}
+    assert states == {"map": "closed", "rule": "open"}
+
+
+@both
 def test_what_waits_beside_resources_that_no_row_claims_is_for_a_person_to_look_at(
     home, target, asked, chartferry, additions
 ):
