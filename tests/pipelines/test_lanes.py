@@ -175,6 +175,15 @@ def test_no_row_that_is_intended_waits_for_the_thread_that_deals_rows_out() -> N
     assert sorted(book.intended) == sorted(target.sent) == sorted(book.came)
 
 
+def assert_an_interrupt_loses_nothing() -> None:
+    book, target = Book("Task", 20), Target(MADE)
+    target.go.set()
+    with pytest.raises(KeyboardInterrupt):
+        send_by_lanes(book, None, AT_ONCE, send=target)  # type: ignore[arg-type]
+    assert sorted(book.held + target.sent) == sorted(book.intended)
+    assert sorted(book.came) == sorted(target.sent)
+
+
 def test_an_interrupt_while_threads_are_called_ends_the_sending(monkeypatch: pytest.MonkeyPatch) -> None:
     """LEDGER-01: those that were called end what they took, and the rest is taken back."""
 
@@ -189,12 +198,7 @@ def test_an_interrupt_while_threads_are_called_ends_the_sending(monkeypatch: pyt
             return super().submit(*given)
 
     monkeypatch.setattr("pipelines.loading.lanes.ThreadPoolExecutor", Interrupted)
-    book, target = Book("Task", 20), Target(MADE)
-    target.go.set()
-    with pytest.raises(KeyboardInterrupt):
-        send_by_lanes(book, None, AT_ONCE, send=target)  # type: ignore[arg-type]
-    assert sorted(book.held + target.sent) == sorted(book.intended)
-    assert sorted(book.came) == sorted(target.sent)
+    assert_an_interrupt_loses_nothing()
 
 
 @pytest.mark.parametrize("taking", ["_answered", "_has_read", "_has_written"])
@@ -208,12 +212,7 @@ def test_an_interrupt_while_an_answer_is_taken_loses_nothing(monkeypatch: pytest
         take(self, what)
 
     monkeypatch.setattr(_Lanes, taking, interrupted)
-    book, target = Book("Task", 20), Target(MADE)
-    target.go.set()
-    with pytest.raises(KeyboardInterrupt):
-        send_by_lanes(book, None, AT_ONCE, send=target)  # type: ignore[arg-type]
-    assert sorted(book.held + target.sent) == sorted(book.intended)
-    assert sorted(book.came) == sorted(target.sent)
+    assert_an_interrupt_loses_nothing()
 
 
 def test_looks_that_fail_end_the_sending_and_lose_nothing() -> None:
