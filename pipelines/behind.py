@@ -1,13 +1,18 @@
 """Whether the ledger is behind what lies in the home: it is lost, or an older copy, while its runs are here."""
 
-import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from pipelines.feeds.catalog import Feed
-from pipelines.manifest import ledger_is_behind
+from pipelines.ledger.ledger import Ledger
+from pipelines.ledger.rows import KnownRecord
+from pipelines.loading.outcomes import Told, outcomes_in, short
+from pipelines.manifest import manifest_in
 from pipelines.session import Session, received_before
+
+OUTCOMES_A_LOOK = 2_000
 
 
 def batch_behind(session: Session, feed: Feed, batch_id: str) -> str | None:
@@ -24,7 +29,7 @@ def batch_behind(session: Session, feed: Feed, batch_id: str) -> str | None:
 
 def _behind(session: Session) -> Iterator[tuple[str, tuple[str, str] | None]]:
     """Batches, each with its source and kind of resource where a run has put them down."""
-    numbers = session.ledger.run_numbers(session.target)
+    numbers = session.ledger.ended_runs(session.target)
     for folder in sorted((session.home / "batches").iterdir()):
         runs = [run.name for run in folder.glob("run-*")]
         known = {f"run-{number}" for number in numbers.get(folder.name, ())}
@@ -35,5 +40,49 @@ def _behind(session: Session) -> Iterator[tuple[str, tuple[str, str] | None]]:
 
 
 def _about(folder: Path) -> tuple[str, str] | None:
-    manifests: list[dict[str, Any]] = [json.loads(path.read_bytes()) for path in folder.glob("run-*/manifest.json")]
+    manifests = filter(None, map(manifest_in, folder.glob("run-*")))
     return next(((each["source"], each["resource"]) for each in manifests if "source" in each), None)
+
+
+def ledger_is_behind(home: Path, ledger: Ledger, target: str, batch_id: str) -> bool:
+    """Whether runs of the batch at this target are here that the ledger does not know, or not to their end: it is lost,
+    or an older one. A run of its own that ended later makes good for them.
+    """
+    folders = list((home / "batches" / batch_id).glob("run-*"))
+    found = [(folder, manifest) for folder in folders if (manifest := manifest_in(folder))]
+    runs = ledger.runs(target, batch_id)
+    if not runs and len(found) < len(folders) and all(row["batch_id"] != batch_id for row in ledger.batches()):
+        return True
+    known = {run["started_at"]: run["finished_at"] for run in runs}
+    ended = max((start for start, end in known.items() if end), default="")
+    return any(
+        manifest["started_at"] > ended and _is_news(ledger, folder, manifest, known)
+        for folder, manifest in found
+        if manifest["target"] == target
+    )
+
+
+def _is_news(ledger: Ledger, folder: Path, manifest: dict[str, Any], known: dict[str, str | None]) -> bool:
+    """Whether a run has done more than the ledger knows, which may be a copy of the time when it was under way."""
+    if manifest["started_at"] not in known or manifest.get("ended_at"):
+        return True
+    of = (manifest["target"], manifest.get("source", ""), manifest.get("resource", ""))
+    return any(_is_newer(ledger, of, told) for told in _batched(outcomes_in(folder), OUTCOMES_A_LOOK))
+
+
+def _is_newer(ledger: Ledger, of: tuple[str, str, str], told: Sequence[Told]) -> bool:
+    """Whether any of these outcomes is one that the ledger does not have, nor a later one of the record."""
+    known = ledger.known(*of, {each.key for each in told})
+    return any(each.key not in known or _goes_beyond(known[each.key], each) for each in told)
+
+
+def _goes_beyond(record: KnownRecord, told: Told) -> bool:
+    if told.generation != record.generation:
+        return told.generation > record.generation
+    made = told.resource_id is not None and told.resource_id != record.resource_id
+    return made or (told.state == "updated" and told.content != short(record.content_hash))
+
+
+def _batched(items: Iterator[Told], size: int) -> Iterator[list[Told]]:
+    while some := list(islice(items, size)):
+        yield some

@@ -7,7 +7,7 @@ from typing import Any
 
 from pipelines.ledger.rejects import OPEN, standing
 from pipelines.ledger.tables import COUNTS
-from pipelines.manifest import MANIFEST
+from pipelines.manifest import MANIFEST, manifest_in
 from pipelines.run import Run
 from pipelines.session import Session
 from pipelines.storage import write_whole
@@ -45,14 +45,14 @@ def close_cut_off(session: Session, run: Run) -> None:
             continue
         ledger.cut_off_run(session.target, batch_id, row["run"], STATE, said)
         for folder, manifest in _manifests(session, batch_id):
-            if manifest["started_at"] == row["started_at"] and not manifest["ended_at"]:
+            if manifest["started_at"] == row["started_at"] and not manifest.get("ended_at"):
                 manifest |= {"state": STATE, "message": said, "counts": {name: row[name] for name in COUNTS}}
                 write_whole(folder / MANIFEST, (json.dumps(manifest, indent=1, sort_keys=True) + "\n").encode())
 
 
 def _manifests(session: Session, batch_id: str) -> Iterator[tuple[Path, dict[str, Any]]]:
     """Folders and manifests of the batch's runs at this target."""
-    for path in sorted((session.home / "batches" / batch_id).glob(f"run-*/{MANIFEST}")):
-        manifest = json.loads(path.read_bytes())
-        if manifest["target"] == session.target:
-            yield path.parent, manifest
+    for folder in sorted((session.home / "batches" / batch_id).glob("run-*")):
+        manifest = manifest_in(folder)
+        if manifest and manifest["target"] == session.target:
+            yield folder, manifest

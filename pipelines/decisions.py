@@ -84,7 +84,7 @@ def resolve(session: Session, batch_id: str | None = None) -> Resolved:
                 safe=session.connection.capabilities.safe_batches(of[1]),
                 settling_seconds=session.pace.settling_seconds,
             )
-            for row, _ in settled.adopted:
+            for row, *_ in settled.adopted:
                 resolved.adopted[names.pop(row.key).name] = of[1]
             whys = {row.key: why for row, why in settled.left}
             whys |= {row.key: "not there: the next import sends it again" for row in settled.resend}

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NamedTuple
 
 from pipelines.ledger.doubts import Doubtful, doubtful, known_resources, sightings
 from pipelines.ledger.former import standing
@@ -18,12 +19,19 @@ from pipelines.loading.settling import ABSENT, FOUND, Doubt, Finding, due, look_
 from pipelines.target.client import FhirClient
 
 
+class Found(NamedTuple):
+    """A row whose resource the target has, with the state that the row has now."""
+
+    row: Row
+    state: str
+    resource_id: str
+
+
 @dataclass
 class Settled:
-    """adopted: rows with the state that they have now. resend: rows that may go again by themselves. left: the rest,
-    with why."""
+    """adopted: rows that were found. resend: rows that may go again by themselves. left: the rest, with why."""
 
-    adopted: list[tuple[Row, str]] = field(default_factory=list)
+    adopted: list[Found] = field(default_factory=list)
     resend: list[Row] = field(default_factory=list)
     left: list[tuple[Row, str]] = field(default_factory=list)
 
@@ -59,8 +67,9 @@ def settle_doubts(
     now = datetime.now(UTC)
     for doubt in doubts:
         finding = findings[doubt.row.key]
-        if finding.state == FOUND:
-            settled.adopted.append((doubt.row, _adopt(ledger, target, source, resource_type, doubt.row, finding)))
+        if finding.state == FOUND and finding.resource_id:
+            state = _adopt(ledger, target, source, resource_type, doubt.row, finding)
+            settled.adopted.append(Found(doubt.row, state, finding.resource_id))
         elif finding.state == ABSENT and (safe or due(doubt, resource_type, now, settling_seconds)):
             settled.resend.append(doubt.row)
         else:

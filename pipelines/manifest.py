@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from fhir_service.interface.registry import RESOURCES
-from pipelines.ledger.ledger import Ledger
 from pipelines.run import Result, Run
 from pipelines.session import Session
 from pipelines.storage import write_whole
@@ -64,22 +63,6 @@ def _questionnaires(folder: Path) -> dict[str, str]:
     """Short names of the content of the questionnaires that a run's answers were checked by."""
     path = folder / QUESTIONNAIRES
     return dict(json.loads(path.read_bytes())) if path.exists() else {}
-
-
-def ledger_is_behind(home: Path, ledger: Ledger, target: str, batch_id: str) -> bool:
-    """Whether runs of the batch at this target are here that the ledger does not know: it is lost, or an older one.
-
-    A run of its own that ended later makes good for them.
-    """
-    folders = list((home / "batches" / batch_id).glob("run-*"))
-    manifests = [manifest for manifest in map(manifest_in, folders) if manifest]
-    runs = ledger.runs(target, batch_id)
-    if not runs and len(manifests) < len(folders) and all(row["batch_id"] != batch_id for row in ledger.batches()):
-        return True
-    known = {run["started_at"] for run in runs}
-    ended = max((run["started_at"] for run in runs if run["finished_at"]), default="")
-    starts = (each["started_at"] for each in manifests if each["target"] == target)
-    return any(start not in known and (start > ended or not ended) for start in starts)
 
 
 def software_version() -> str:

@@ -12,7 +12,7 @@ from pipelines.ledger.tables import NotPossible
 from pipelines.session import Session, has_ledger, open_ledger
 from pipelines.who import user_name
 
-KEPT_FILES = ("sha256", "manifest.json", "warnings.parquet")
+KEPT_FILES = ("sha256", "manifest.json", "outcomes.ndjson", "warnings.parquet")
 
 
 def purge(home: Path, ledger: Ledger, target: str, batch_id: str, user: str, why: str | None = None) -> None:
@@ -47,7 +47,7 @@ def purge_in(home: Path, environ: Mapping[str, str], batch_id: str, why: str | N
 
 
 def remove_rows(folder: Path) -> None:
-    """Leaves of a batch's folder only what holds no row: its hash, the manifests of its runs, and their warnings."""
+    """Leaves of a batch's folder only what holds no row: its hash, and of its runs manifests, outcomes and warnings."""
     for path in sorted(folder.iterdir()) if folder.is_dir() else []:
         if path.is_dir() and path.name.startswith("run-"):
             for part in path.iterdir():

@@ -98,13 +98,12 @@ class BatchLedger(LedgerAccess):
         query = select(t.run).where(t.run.c.target == target, t.run.c.batch_id == batch_id).order_by(t.run.c.run)
         return self._dicts(query)
 
-    def run_numbers(self, target: str) -> dict[str, list[int]]:
-        """The numbers of the runs of every batch that had one at a target."""
+    def ended_runs(self, target: str) -> dict[str, list[int]]:
+        """The numbers of the runs of every batch that have ended at a target."""
         found: dict[str, list[int]] = {}
+        ended = select(t.run.c.batch_id, t.run.c.run).where(t.run.c.target == target, t.run.c.finished_at.is_not(None))
         with self.engine.connect() as connection:
-            for batch, number in connection.execute(
-                select(t.run.c.batch_id, t.run.c.run).where(t.run.c.target == target)
-            ):
+            for batch, number in connection.execute(ended):
                 found.setdefault(batch, []).append(number)
         return found
 

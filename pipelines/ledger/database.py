@@ -4,13 +4,17 @@ import sqlite3
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from sqlalchemy import Engine, create_engine, event, inspect
 from sqlalchemy.engine import URL, Connection, ExceptionContext, make_url
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import OperationalError, SQLAlchemyError
 
 from pipelines.ledger.tables import SCHEMA_VERSION, TERMS, VIEWS, LedgerError, metadata, schema_version
 
+IDLE_MILLISECONDS = 60_000
+"""After which a server ends the transaction of a process that was stopped, or lost, in the middle of it. It may hold
+the lease, which nobody else could take over before."""
 SQLITE = {
     "synchronous": "FULL",
     "foreign_keys": "ON",
@@ -61,6 +65,8 @@ def address_of(named: str | Path) -> URL:
 def why(error: SQLAlchemyError) -> str:
     """What SQLite says tells of the file alone; of a server's error only the class goes on."""
     said = getattr(error, "orig", None)
+    if isinstance(error, OperationalError) and not isinstance(said, sqlite3.Error):
+        return "its server does not answer, or has ended the connection: once it is there, start the same command again"
     if not isinstance(said, sqlite3.Error):
         return type(error).__name__
     if "locked" in str(said):
@@ -80,8 +86,11 @@ def _hide_values(context: ExceptionContext) -> None:
 
 def _engine(address: URL) -> Engine:
     """The connection used last is used next: what it holds of the file is still good."""
-    sqlite = address.get_backend_name() == "sqlite"
-    arguments = {"timeout": 60, "check_same_thread": False} if sqlite else {}
+    arguments: dict[str, Any] = {}
+    if address.get_backend_name() == "sqlite":
+        arguments = {"timeout": 60, "check_same_thread": False}
+    elif "options" not in address.query:
+        arguments = {"options": f"-c idle_in_transaction_session_timeout={IDLE_MILLISECONDS}"}
     return create_engine(address, hide_parameters=True, connect_args=arguments, pool_use_lifo=True)
 
 

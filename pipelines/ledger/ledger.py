@@ -198,12 +198,20 @@ class Ledger(BatchLedger):
             self._count_run(connection, target, so_far)
 
     def note_repeats(
-        self, target: str, source: str, resource_type: str, batch_id: str, repeats: Iterable[Repeat]
+        self,
+        target: str,
+        source: str,
+        resource_type: str,
+        batch_id: str,
+        repeats: Iterable[Repeat],
+        at: str | None = None,
     ) -> None:
-        """Later appearances of known records. A line that the batch has an outcome for already keeps that."""
-        now, number = self.now(), self.terms((target, batch_id, source, resource_type))
-        at, kind = (number[target], number[batch_id]), (number[source], number[resource_type])
-        rows = [(*at, r[0], *kind, *r[1:], now, *at, r[0]) for r in repeats]
+        """Other appearances of known records, of now or of another moment. A line that the batch has an outcome for
+        already keeps that.
+        """
+        moment, number = at or self.now(), self.terms((target, batch_id, source, resource_type))
+        place, kind = (number[target], number[batch_id]), (number[source], number[resource_type])
+        rows = [(*place, r[0], *kind, *r[1:], moment, *place, r[0]) for r in repeats]
         with self.transaction() as connection:
             self._many(connection, NOTE_REPEAT, rows)
 

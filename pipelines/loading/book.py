@@ -20,6 +20,7 @@ from pipelines.ledger.tables import LANDED, UNDECIDED
 from pipelines.loading.accepted import ROWS_A_LOOK, accepted_files, accepted_rows, plain_columns
 from pipelines.loading.ended import Ended
 from pipelines.loading.loaded import Batch, Loaded
+from pipelines.loading.outcomes import OnRecord
 from pipelines.loading.policies import update_tasks
 from pipelines.loading.sending import Result, Row
 from pipelines.loading.settling import ahead, ids_before
@@ -42,6 +43,7 @@ class Book:
     ) -> None:
         self.batch, self.client, self.ledger = batch, client, ledger
         self.lease, self.progress, self.safe = lease, progress, safe
+        self.on_record = OnRecord(batch.folder, ledger.now)
         self.answers = Answers.of(batch.folder)
         self.verdicts = Verdicts(batch, ledger, safe, self.answers)
         self.source, self.resource = batch.feed.source, batch.feed.resource
@@ -232,6 +234,10 @@ class Book:
             self.ledger.intend_again(self.lease, self.source, self.resource, known)
         return rows
 
+    def change(self, known: int, row: Row) -> None:
+        """Commits that a record, known in this generation, is being changed to what a row says. Raises `LeaseLost`."""
+        intend_change(self.ledger, self.lease, self.source, self.resource, [(known, self._intent(row))])
+
     def confirm(self) -> None:
         """Asks the ledger whether this load has the target still. From any thread. Raises `LeaseLost`.
 
@@ -252,6 +258,7 @@ class Book:
             return
         results = [(row, _of_a_change(r)) if row.change else (row, r) for row, r in results]
         self._count(results)
+        self.on_record.note(results)
         back = {row.key for row, r in results if row.change and r.state == "refused"}
         of = (self.batch.target, self.source, self.resource)
         outcomes = [
@@ -263,12 +270,22 @@ class Book:
         if back:
             restore(self.ledger, *of, back)
             self._note([_repeat(row, "refused", None) for row, _ in results if row.key in back])
-        refused = [(row, reasons_of(r, row.body, self.origins)) for row, r in results if r.state == "refused"]
-        self._reject([self._rejected(row, "load", reasons) for row, reasons in refused])
+        self._set_aside_refused(results)
         known_now = [(row, r) for row, r in results if row.elsewhere and r.state not in UNDECIDED and not row.change]
         self._note([_repeat(row, _elsewhere(r.state), r.resource_id) for row, r in known_now])
         self.progress.advance(len(results))
         self._close_in_parts()
+
+    def _set_aside_refused(self, results: Sequence[tuple[Row, Result]]) -> None:
+        refused = [(row, reasons_of(r, row.body, self.origins)) for row, r in results if r.state == "refused"]
+        self._reject([self._rejected(row, "load", reasons) for row, reasons in refused])
+
+    def note_refused_changes(self, results: Sequence[tuple[Row, Result]]) -> None:
+        """Rows that were to change records, and were refused in a run that the ledger does not know."""
+        with self._counting(), self.ledger.transaction():
+            self._count(results)
+            self._note([_repeat(row, "refused", None) for row, _ in results])
+            self._set_aside_refused(results)
 
     def _count(self, results: Sequence[tuple[Row, Result]]) -> None:
         for row, result in results:
@@ -317,16 +334,17 @@ class Book:
             settling_seconds=self.batch.pace.settling_seconds,
             apart_from=apart_from,
         )
+        self.on_record.note((found.row, Result(found.state, found.resource_id)) for found in settled.adopted)
         self.verdicts.resend = {row.key for row in settled.resend}
         return settled
 
     def settle_doubts_again(self) -> bool:
         """The same after rows were sent; whether lanes that had stopped can go on: they are then looked at again."""
         settled = self.settle_doubts()
-        for row, state in settled.adopted:
+        for row, state, _ in settled.adopted:
             self.loaded.move("in_doubt", state, row.amount_cents)
             self._has_landed(row, state)
-        self._second_look = {row.lane for row, _ in settled.adopted} - {row.lane for row, _ in settled.left}
+        self._second_look = {found.row.lane for found in settled.adopted} - {row.lane for row, _ in settled.left}
         self.stopped -= self._second_look
         return bool(self._second_look)
 

@@ -206,10 +206,16 @@ class Watched(Ledger):
             self._tell(None, each.key, each.state, each.http_status)
 
     def note_repeats(
-        self, target: str, source: str, resource_type: str, batch_id: str, repeats: Iterable[Repeat]
+        self,
+        target: str,
+        source: str,
+        resource_type: str,
+        batch_id: str,
+        repeats: Iterable[Repeat],
+        at: str | None = None,
     ) -> None:
         told = list(repeats)
-        super().note_repeats(target, source, resource_type, batch_id, told)
+        super().note_repeats(target, source, resource_type, batch_id, told, at)
         for each in told:
             self._tell(each.line, each.key, each.state)
 

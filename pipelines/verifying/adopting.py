@@ -3,46 +3,38 @@
 Which row made what is told by `matching.py`; what is not told is left to the next import. Nothing is sent.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import duckdb
 import orjson
 
 from pipelines.batch import Received, Unreadable
+from pipelines.behind import ledger_is_behind
 from pipelines.exits import ALL_LOADED, SET_ASIDE
-from pipelines.ledger.former import raise_generation
-from pipelines.ledger.lease import Lease
+from pipelines.ledger.lease import Lease, utc_text
 from pipelines.ledger.rejects import open_by_key
-from pipelines.ledger.rows import KnownRecord, Outcome, Repeat
+from pipelines.ledger.rows import KnownRecord
 from pipelines.ledger.tables import LANDED
 from pipelines.loading.accepted import accepted_rows
 from pipelines.loading.book import Book
 from pipelines.loading.loaded import Batch
+from pipelines.loading.outcomes import short
 from pipelines.loading.sending import Identity, Row
-from pipelines.loading.shared_notes import SharedNotes
-from pipelines.manifest import ledger_is_behind
 from pipelines.pipeline import begin, end, end_without_load, lease_of, validate_run
 from pipelines.session import Session, Waiting, received_batches, unfinished, without_feed
 from pipelines.validation.outcome import Validated
 from pipelines.verifying.compare import OWN_TIME, TAKEN_BACK, fingerprints
-from pipelines.verifying.matching import ROWS, WITHDRAWN, match_rows, stage_attempts
+from pipelines.verifying.matching import ROWS, match_rows
+from pipelines.verifying.restoring import FOUND, LIVE, Match, Restored, says
 from pipelines.verifying.staging import Filling, stage_ledger, stage_records_of, stage_target, workbench
+from pipelines.verifying.told import WITHDRAWN, stage_runs, stage_told_of
 
 OPEN = ("planned", "sending", "in_doubt")
 PAYMENTS = "PaymentNotice"
 NAMED = 5
-LIVE = ("created", "adopted", "updated", "superseded")
-
-
-class Match(NamedTuple):
-    """A row's resource at the target, the generation that made it, and what the row therefore is."""
-
-    generation: int
-    resource_id: str
-    state: str
 
 
 @dataclass
@@ -89,7 +81,7 @@ def adopt_lost(session: Session) -> Adopted:
     adopted, staged = Adopted(left=without_feed(session)), set[str]()
     with lease_of(session) as lease, workbench(session.home) as db:
         stage_ledger(db, session)
-        stage_attempts(db, session)
+        stage_runs(db, session)
         db.execute("CREATE TABLE waits (kind VARCHAR, patient_id VARCHAR)")
         for waiting in _in_order(session, lost_batches(session)):
             kind, name = waiting.feed.resource, _received(waiting).batch_id
@@ -100,24 +92,25 @@ def adopt_lost(session: Session) -> Adopted:
                 adopted.batches[name] = _adopt_batch(db, session, lease, waiting)
             except Unreadable as error:
                 adopted.left[name] = str(error)
-        _close_answered(session, adopted.batches)
+        _close_answered(session)
         unasked = [kind for kind in staged if not session.connection.capabilities.safe_batches(kind)]
         adopted.unclaimed = {kind: patients for kind in sorted(unasked) if (patients := _with_unclaimed(db, kind))}
     return adopted
 
 
-def _close_answered(session: Session, names: Collection[str]) -> None:
-    """Closes rejects of these batches whose record a file that came later has loaded: batches were met out of turn."""
-    everything = received_batches(session, [row["batch_id"] for row in session.ledger.batches(session.target)])
-    came = {batch_of(each): each for each in everything}
-    for name in came.keys() & names:
-        of, at = came[name].feed, _received(came[name]).received_at
+def _close_answered(session: Session) -> None:
+    """Closes rejects whose record their own batch or one that came later has loaded: batches were met out of turn."""
+    batches = session.ledger.batches(session.target)
+    came = {row["batch_id"]: row["received_at"] for row in batches}
+    here = received_batches(session, list(came))
+    came |= {batch_of(each): utc_text(_received(each).received_at) for each in here}
+    for batch in batches:
+        name, of = batch["batch_id"], (session.target, batch["source"], batch["resource_type"])
         opened = open_by_key(session.ledger, session.target, name)
-        for key, record in session.ledger.known(session.target, of.source, of.resource, opened).items():
-            by = came.get(record.batch_id)
-            if by and _received(by).received_at > at and record.state in LANDED:
-                closing = (session.target, of.source, of.resource, ())
-                session.ledger.close_rejects(*closing, batch_id=record.batch_id, ids=opened[key])
+        for key, record in session.ledger.known(*of, opened).items():
+            answers = record.batch_id == name or came[record.batch_id] > came[name]
+            if answers and record.state in LANDED:
+                session.ledger.close_rejects(*of, (), batch_id=record.batch_id, ids=opened[key])
 
 
 def _with_unclaimed(db: duckdb.DuckDBPyConnection, kind: str) -> list[str]:
@@ -132,8 +125,8 @@ def _with_unclaimed(db: duckdb.DuckDBPyConnection, kind: str) -> list[str]:
 def _in_order(session: Session, lost: Sequence[Waiting]) -> list[Waiting]:
     """The newest batch goes first: of a record that came several times it is the newest that the target has.
 
-    Payments without identifiers go by content, the oldest first: a payment is never changed, so what a later file says
-    under its key was set aside, and must not take the equal payment of another row.
+    Payments without identifiers may go by content, the oldest first: a payment is never changed, so what a later file
+    says under its key was set aside, and must not take the equal payment of another row.
     """
     named = session.connection.capabilities.safe_batches(PAYMENTS)
     first = [each for each in lost if each.feed.resource == PAYMENTS and not named]
@@ -165,7 +158,8 @@ def _received(waiting: Waiting) -> Received:
 
 def _stage_free(db: duckdb.DuckDBPyConnection, session: Session, kind: str) -> None:
     """Tables `there_of_<kind>`: the target's resources that the ledger does not know; `gone_of_<kind>`: the keys of
-    records whose resource the target does not have, or has as one that was taken back."""
+    records whose resource the target does not have, or has as one that was taken back; and what runs left on record.
+    """
     stage_target(db, session, kind)
     stage_records_of(db, kind)
     states = ", ".join(f"'{state}'" for state in LIVE)
@@ -173,6 +167,7 @@ def _stage_free(db: duckdb.DuckDBPyConnection, session: Session, kind: str) -> N
         f"CREATE TABLE gone_of_{kind} AS SELECT source, key FROM ours"
         f" ANTI JOIN (FROM there WHERE NOT {WITHDRAWN}) AS live ON live.id = ours.resource_id WHERE state IN ({states})"
     )
+    stage_told_of(db, kind)
     db.execute("DELETE FROM there WHERE id IN (SELECT resource_id FROM known)")
     db.execute(f"CREATE TABLE there_of_{kind} AS FROM there")
 
@@ -191,17 +186,23 @@ def _adopt_batch(db: duckdb.DuckDBPyConnection, session: Session, lease: Lease, 
     safe = session.connection.capabilities.safe_batches(kind)
     book = Book(batch, session.connection.client, session.ledger, lease, session.progress, safe)
     db.execute(f"CREATE OR REPLACE TABLE there AS FROM there_of_{kind}")
+    for view, table in (("told_here", "told_of"), ("last_told", "last_of")):
+        db.execute(f"CREATE OR REPLACE VIEW {view} AS FROM {table}_{kind}")
     _stage_rows(db, book, accepted)
-    match_rows(db, book.source, kind)
+    match_rows(db, book.source, kind, run.received.batch_id)
     book.note_skipped()
-    _adopt_rows(db, book, accepted, _later_batches(session, run.received))
+    restored = Restored(db, book, run.received, _later_batches(session, run.received))
+    for first, rows, known in _numbered(book, accepted):
+        found = db.execute("SELECT * FROM match WHERE n BETWEEN $1 AND $2", [first, first + len(rows) - 1]).fetchall()
+        matches = {n: Match(*rest) for n, *rest in found}
+        restored.write([(row, matches.get(n)) for n, row in enumerate(rows, first)], known)
     db.execute(f"DELETE FROM there_of_{kind} WHERE id IN (SELECT id FROM match)")
     left = "(FROM row ANTI JOIN match USING (n)) AS unmatched"
     query = f"SELECT DISTINCT $1, patient_id FROM read_parquet($2) SEMI JOIN {left} USING (key)"
     db.execute(f"INSERT INTO waits {query}", [kind, str(accepted)])
     result = end(session, run, validated, book.loaded)
     counts, back = book.loaded.counts, book.loaded.taken_back
-    return {"adopted": counts["adopted"], "taken_back": back, "waiting": result.waiting}
+    return {"adopted": sum(counts[name] for name in FOUND), "taken_back": back, "waiting": result.waiting}
 
 
 def _later_batches(session: Session, received: Received) -> set[str]:
@@ -230,26 +231,44 @@ def _stage_rows(db: duckdb.DuckDBPyConnection, book: Book, accepted: Path) -> No
                     body = orjson.loads(row.body)
                     content, timed = fingerprints(kind, body)
                     back = int(body.get("status") == TAKEN_BACK.get(kind, ""))
-                    table.add((n, row.key, system, content, timed if own_time in body else None, back))
+                    dated = timed if own_time in body else None
+                    table.add((n, row.key, row.line, short(row.content_hash), system, content, dated, back))
 
 
 def _lost(db: duckdb.DuckDBPyConnection, book: Book, rows: Sequence[Row], known: Mapping[str, KnownRecord]) -> set[str]:
     """Keys of known records of the same content that have no outcome, or whose resource the target does not have, or
     of which it has one of a later generation; and those of which the ledger knows that it was refused, and no more."""
     here = {row.key: known[row.key] for row in rows if row.key in known}
-    same = {row.key: here[row.key] for row in rows if row.key in here and _says(here[row.key], row)}
+    news = _news(db, book, rows, here)
+    same = {row.key: here[row.key] for row in rows if row.key in here and says(here[row.key], row)}
     if not same:
-        return set()
+        return news
     query = f"SELECT key FROM gone_of_{book.resource} WHERE source = $1 AND key IN (SELECT unnest($2))"
     gone = {key for (key,) in db.execute(query, [book.source, list(same)]).fetchall()}
-    return (
-        gone | _of_later_generations(db, book, same) | {key for key, r in same.items() if r.state in (*OPEN, "refused")}
+    unsettled = {key for key, record in same.items() if record.state in (*OPEN, "refused")}
+    return news | gone | unsettled | _of_later_generations(db, book, same)
+
+
+def _news(db: duckdb.DuckDBPyConnection, book: Book, rows: Sequence[Row], known: Mapping[str, KnownRecord]) -> set[str]:
+    """Keys of known records of which a run that the ledger lost has left on record that these rows made or changed
+    what the target has."""
+    query = (
+        "SELECT key, content, generation, resource_id FROM told_here"
+        " WHERE source = $1 AND key IN (SELECT unnest($2)) AND news = 1"
     )
+    told = {key: rest for key, *rest in db.execute(query, [book.source, list(known)]).fetchall()}
+    said = {row.key: short(row.content_hash) for row in rows}
+    return {
+        key
+        for key, (content, generation, resource_id) in told.items()
+        if content == said[key]
+        and generation >= known[key].generation
+        and (content, generation, resource_id) != _of_record(known[key])
+    }
 
 
-def _says(record: KnownRecord, row: Row) -> bool:
-    """Whether a row is what is known of its record; of one that was refused nothing is at the target."""
-    return record.content_hash == row.content_hash or record.state == "refused"
+def _of_record(record: KnownRecord) -> tuple[str, int, str | None]:
+    return short(record.content_hash), record.generation, record.resource_id
 
 
 def _of_later_generations(db: duckdb.DuckDBPyConnection, book: Book, known: Mapping[str, KnownRecord]) -> set[str]:
@@ -258,57 +277,3 @@ def _of_later_generations(db: duckdb.DuckDBPyConnection, book: Book, known: Mapp
         WHERE system = $1 AND record_key IN (SELECT unnest($2)) GROUP BY record_key"""
     found = db.execute(newest, [Identity(book.source, book.resource).system, list(known)]).fetchall()
     return {key for key, generation in found if generation > known[key].generation}
-
-
-def _adopt_rows(db: duckdb.DuckDBPyConnection, book: Book, accepted: Path, later: Collection[str]) -> None:
-    for first, rows, known in _numbered(book, accepted):
-        found = db.execute("SELECT * FROM match WHERE n BETWEEN $1 AND $2", [first, first + len(rows) - 1]).fetchall()
-        matches = {n: Match(*rest) for n, *rest in found}
-        _settle(book, [(row, matches[n]) for n, row in enumerate(rows, first) if n in matches], known)
-        others = [row for n, row in enumerate(rows, first) if n not in matches and row.key in known]
-        _note_known(book, [(row, known[row.key]) for row in others], later)
-
-
-def _settle(book: Book, found: Sequence[tuple[Row, Match]], known: Mapping[str, KnownRecord]) -> None:
-    """Writes matched rows down as adopted, of the generation that made their resource."""
-    rows = [(_of_generation(book, row, match.generation, known.get(row.key)), match) for row, match in found]
-    if rows:
-        book.intend([row for row, _ in rows])
-        if notes := SharedNotes.of(book.batch, book.client, book.ledger):
-            notes.keep(book.lease, [row for row, _ in rows if row.source_at])
-        outcomes = [Outcome(row.key, row.generation, match.state, match.resource_id, None) for row, match in rows]
-        book.ledger.settle(book.batch.target, book.source, book.resource, outcomes)
-        of = (book.batch.target, book.source, book.resource)
-        book.ledger.close_rejects(*of, [row.key for row, _ in rows], batch_id=book.batch.batch_id)
-    for row, match in rows:
-        book.loaded.add(match.state, row.amount_cents)
-
-
-def _of_generation(book: Book, row: Row, generation: int, record: KnownRecord | None) -> Row:
-    """The row under this generation or a later one: a known record is raised to it, past a resource that is gone."""
-    if record is None:
-        return row._replace(generation=generation)
-    now, fate = record.generation, "gone" if record.state in LIVE else None
-    while fate or now < generation:
-        raise_generation(book.ledger, book.lease, [(book.source, book.resource, row.key, now)], fate)
-        now, fate = now + 1, None
-    return row._replace(known=True, generation=now)
-
-
-def _note_known(book: Book, rows: Sequence[tuple[Row, KnownRecord]], later: Collection[str]) -> None:
-    """Counts rows whose record the ledger has already: of a later batch, or of what it did not lose.
-
-    One that changes what an earlier batch said, or whose record was refused, waits for the next import.
-    """
-    repeats: list[Repeat] = []
-    not_earlier = {*later, book.batch.batch_id}
-    for row, record in rows:
-        same = record.content_hash == row.content_hash
-        if record.state == "in_doubt":
-            book.loaded.add("in_doubt", row.amount_cents)
-        elif record.state in LANDED and (same or record.batch_id in not_earlier):
-            state = "unchanged" if same else "skipped"
-            book.loaded.add(state, row.amount_cents)
-            about = (row.patient_id, row.source_at, row.amount_cents)
-            repeats.append(Repeat(row.line, row.key, state, record.resource_id, *about))
-    book.ledger.note_repeats(book.batch.target, book.source, book.resource, book.batch.batch_id, repeats)

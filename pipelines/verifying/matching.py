@@ -1,20 +1,14 @@
-"""Which resource of a target a row made, for a ledger that has lost that: by identifier, else by content.
+"""Which resource of a target a row made, for a ledger that has lost that: as runs have left on record, else by
+identifier, else by content.
 
 A resource is taken once. One that is older than all attempts of a row is not the row's.
 """
 
-from contextlib import suppress
-from datetime import datetime
-from pathlib import Path
-
 import duckdb
 
-from pipelines.manifest import manifest_in
-from pipelines.session import Session
-from pipelines.verifying.staging import Filling
+from pipelines.verifying.told import WITHDRAWN
 
-ROWS = "n key identifier content dated withdrawn"
-WITHDRAWN = "coalesce(there.status IN ('entered-in-error', 'cancelled'), false)"
+ROWS = "n key line said identifier content dated withdrawn"
 SLACK = "INTERVAL 5 MINUTE"
 """By how much the target's clock may be behind ours."""
 MADE_BY_THE_TARGET = "PaymentNotice"
@@ -22,7 +16,13 @@ MADE_BY_THE_TARGET = "PaymentNotice"
 
 MATCH = f"""
 CREATE OR REPLACE TABLE match AS
-WITH named AS (
+WITH on_record AS (FROM told_here WHERE source = $source),
+by_record AS (
+  SELECT row.n, on_record.generation, on_record.resource_id AS id, on_record.withdrawn
+  FROM row JOIN on_record USING (key)
+  WHERE on_record.content = row.said OR (on_record.batch_id = $batch AND on_record.line = row.line)
+),
+named AS (
   SELECT row.n, there.id, {WITHDRAWN} AS withdrawn, there.record_generation AS generation,
     there.content = row.content AS same
   FROM there JOIN row ON there.system = row.identifier AND there.record_key = row.key
@@ -33,12 +33,16 @@ newest AS (
 free AS (
   SELECT id, content, timed, {WITHDRAWN} AS withdrawn,
     CASE WHEN $made THEN coalesce(TRY_CAST(made AS TIMESTAMPTZ), 'infinity') ELSE 'infinity' END AS moment
-  FROM there WHERE system IS NULL OR system NOT LIKE 'urn:chartferry:%'
+  FROM there ANTI JOIN told AS taken ON taken.resource_id = there.id
+  WHERE system IS NULL OR system NOT LIKE 'urn:chartferry:%'
 ),
 nameless AS (
   SELECT row.*, coalesce(attempted.since::TIMESTAMPTZ - {SLACK}, '-infinity') AS since,
     coalesce(attempted.contents, 1) AS contents
-  FROM row ANTI JOIN named ON named.n = row.n LEFT JOIN attempted ON attempted.source = $source AND $made
+  FROM row ANTI JOIN named ON named.n = row.n ANTI JOIN on_record ON on_record.key = row.key
+  ANTI JOIN last_told AS refused ON refused.source = $source AND refused.key = row.key AND refused.state = 'refused'
+    AND (refused.content = row.said OR (refused.batch_id = $batch AND refused.line = row.line))
+  LEFT JOIN attempted ON attempted.source = $source AND attempted.resource_type = $kind AND $made
     AND attempted.key = row.key
 ),
 by_time AS (
@@ -68,7 +72,9 @@ by_content AS (
   WHERE a.taken > a.before
 ),
 found AS (
-  SELECT n, generation, id, withdrawn FROM newest WHERE same
+  FROM by_record ANTI JOIN newest ON newest.n = by_record.n AND newest.generation > by_record.generation
+  UNION ALL SELECT n, generation, id, withdrawn FROM newest
+  ANTI JOIN by_record ON by_record.n = newest.n AND by_record.generation >= newest.generation WHERE same
   UNION ALL SELECT n, 1, id, withdrawn FROM by_time
   UNION ALL SELECT n, 1, id, withdrawn FROM by_content
 )
@@ -77,6 +83,8 @@ FROM found JOIN row USING (n) ORDER BY n"""
 """Rows with the resource that each made. A row whose newest generation has other content is left: the next import
 meets it, and says so. One without a time of its own was given one by us, which is lost with the ledger.
 
+on_record: what runs have left on record. A row is known there by its key with its content, or with its very line, which
+a feed that was changed since reads otherwise.
 course: rows and resources of one content, the latest first, a row being as late as its first attempt; `resources` says
 how many of them are not older. served: how many of these are taken once each row has had its turn, the latest first.
 What was taken back is the last to be taken. Of rows as late as each other, one whose key came with several contents
@@ -84,37 +92,9 @@ is the last to take: it may have been set aside or refused for one of them.
 """
 
 
-def match_rows(db: duckdb.DuckDBPyConnection, source: str, kind: str) -> None:
-    """Table `match`, of the tables `row` (as `ROWS` says), `there` and `attempted`."""
-    db.execute(MATCH, {"source": source, "made": kind == MADE_BY_THE_TARGET})
-
-
-def stage_attempts(db: duckdb.DuckDBPyConnection, session: Session) -> None:
-    """Table `attempted`: by source and key, when a run first took the row, of what shows when it was made, and with how
-    many contents the key came."""
-    with Filling(db, "runs", "source since path") as runs:
-        for folder in (session.home / "batches").glob("*/run-*"):
-            if attempt := _attempt(folder, session.target):
-                runs.add(attempt)
-    Filling(db, "attempt", "source key since content_hash")
-    for source, since, accepted in db.execute("FROM runs").fetchall():
-        keys = "INSERT INTO attempt SELECT $source, key, $since, content_hash FROM read_parquet($path)"
-        with suppress(duckdb.Error):  # cut short by a full disk, say: the row has no known beginning then
-            db.execute(keys, {"source": source, "since": since, "path": accepted})
-    db.execute(
-        "CREATE OR REPLACE TABLE attempted AS"
-        " SELECT source, key, min(since) AS since, count(DISTINCT content_hash) AS contents"
-        " FROM attempt GROUP BY source, key"
-    )
-
-
-def _attempt(folder: Path, target: str) -> tuple[str, str, str] | None:
-    """Source, beginning and accepted rows of a run; None for one of others, and where its folder does not tell."""
-    run, accepted = manifest_in(folder), folder / "accepted.parquet"
-    if not run or (run["target"], run.get("resource")) != (target, MADE_BY_THE_TARGET) or not accepted.exists():
-        return None
-    try:
-        datetime.fromisoformat(run["started_at"])
-    except ValueError:
-        return None
-    return (run["source"], run["started_at"], str(accepted)) if isinstance(run.get("source"), str) else None
+def match_rows(db: duckdb.DuckDBPyConnection, source: str, kind: str, batch_id: str) -> None:
+    """Table `match`, of the tables `row` (as `ROWS` says), `there`, and what `told.py` stages: `attempted`, `told`, and
+    of this kind `told_here` and `last_told`.
+    """
+    of = {"source": source, "kind": kind, "batch": batch_id}
+    db.execute(MATCH, {**of, "made": kind == MADE_BY_THE_TARGET})

@@ -74,7 +74,7 @@ class Differences:
 class Verified:
     """By resource type: rows that the ledger has there, and cents on both sides. differences: everything else.
 
-    without_source: of how many rows the content cannot be compared, since their source rows are purged.
+    without_source: of how many rows the content cannot be compared, since their source rows are purged, or damaged.
     lost: batches in the home's folders that the ledger does not know, or knows less of.
     """
 
@@ -110,7 +110,7 @@ class Verified:
         yield f"payments: {dollars(self.ledger_cents)} in the ledger, {dollars(self.target_cents)} at the target"
         for kind, rows in self.without_source.items():
             if rows:
-                yield f"{kind}: {rows:,} rows are purged: of these, patient and amount are compared, not the rest"
+                yield f"{kind}: {rows:,} rows are purged or damaged: only their patient and amount are compared"
         yield from (each.line() for each in self.differences)
         for kind, count in self.differences.counts.items():
             yield f"{count:,} {kind}: {MEANING[kind]}"

@@ -8,6 +8,8 @@ from pathlib import Path
 import duckdb
 import psycopg
 import pytest
+from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError
 
 from pipelines.cli import run
 from pipelines.ledger.former import intend_change
@@ -228,3 +230,25 @@ def imported_rows(home):
     with duckdb.connect(str(home / "published" / "reports.duckdb"), read_only=True) as tables:
         found = tables.execute(f"{imported} UNION ALL {rejected}").fetchall()
     return {(file, line): state for file, line, state in found}
+
+
+def test_who_was_stopped_in_a_transaction_does_not_keep_the_lease(ledger_url, monkeypatch):
+    """LEDGER-01: whoever was to take over waited for it without a word, and without an end."""
+    monkeypatch.setattr("pipelines.ledger.database.IDLE_MILLISECONDS", 200)
+    stopped, other = Ledger.open(ledger_url), Ledger.open(ledger_url)
+    with closing(stopped), closing(other), stopped.lease("t"), stopped.engine.connect() as connection:
+        connection.execute(text("SELECT owner FROM lease FOR SHARE"))
+        with other.engine.begin() as theirs:
+            theirs.execute(text("SET LOCAL lock_timeout = '20s'"))
+            theirs.execute(text("UPDATE lease SET owner = 'another'"))
+        with pytest.raises(DBAPIError):
+            connection.execute(text("SELECT 1"))
+
+
+def test_a_server_that_is_away_is_told_as_that(home, chartferry, monkeypatch):
+    """LEDGER-01"""
+    payments(home, ("k1", "p1", "1.00"))
+    monkeypatch.setenv("CHARTFERRY_LEDGER", "postgresql+psycopg://nobody@127.0.0.1:1/nothing")
+    code, _, err = chartferry("import")
+    assert (code, "its server does not answer" in err, "Traceback" in err) == (6, True, False)
+    assert (home / "inbox" / "payments.csv").exists()

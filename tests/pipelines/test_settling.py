@@ -242,6 +242,6 @@ def test_settling_by_identifier_tells_what_is_there(tmp_path):
             safe=True,
             settling_seconds=0,
         )
-        assert [(row.key, state) for row, state in settled.adopted] == [("k1", "adopted")]
+        assert [(row.key, state) for row, state, _ in settled.adopted] == [("k1", "adopted")]
         work.agree()
         work.close()

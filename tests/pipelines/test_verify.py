@@ -280,13 +280,21 @@ def test_both_lost_a_ledger_and_a_day_of_the_store_come_right_again(batch, home,
     assert sorted(body["amount"]["value"] for body in target.of("PaymentNotice")) == [1.0, 1.0, 2.5, 9.0]
 
 
+def test_rows_that_were_damaged_since_are_no_fault_of_the_program(batch, home, asked):
+    """CLI-CMD-17"""
+    path = home / "batches" / batch / "run-1" / "accepted.parquet"
+    path.write_bytes(path.read_bytes()[:-20])
+    found = asked("verify", batch)
+    assert (found["differences"], found["without_source"]) == ([], {"PaymentNotice": 3})
+
+
 def test_of_purged_rows_it_says_what_is_no_longer_compared(batch, asked, chartferry):
     """CLI-CMD-17, CLI-CMD-16"""
     assert asked("verify")["without_source"] == {"PaymentNotice": 0}
     chartferry("purge", batch)
     found = asked("verify", batch)
     assert (found["differences"], found["without_source"]) == ([], {"PaymentNotice": 3})
-    assert "3 rows are purged" in chartferry("verify")[1]
+    assert "3 rows are purged or damaged" in chartferry("verify")[1]
 
 
 def test_what_is_gone_of_a_large_batch_is_found_by_a_sweep_and_asked_for_once_more(batch, target, asked, monkeypatch):
