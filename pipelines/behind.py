@@ -8,7 +8,8 @@ from typing import Any
 from pipelines.feeds.catalog import Feed
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rows import KnownRecord
-from pipelines.loading.outcomes import Told, outcomes_in, short
+from pipelines.ledger.tables import UNDECIDED
+from pipelines.loading.outcomes import CHANGE_REFUSED, Told, outcomes_in, short
 from pipelines.manifest import manifest_in
 from pipelines.session import Session, received_before
 
@@ -77,6 +78,11 @@ def _is_newer(ledger: Ledger, of: tuple[str, str, str], told: Sequence[Told]) ->
 
 
 def _goes_beyond(record: KnownRecord, told: Told) -> bool:
+    """What was refused made nothing; and of a row that the ledger knows to be under way no answer is news to it: one
+    is on record before it is in the ledger, and who is killed in between looks the row up.
+    """
+    if told.state == CHANGE_REFUSED or (told.generation == record.generation and record.state in UNDECIDED):
+        return False
     if told.generation != record.generation:
         return told.generation > record.generation
     made = told.resource_id is not None and told.resource_id != record.resource_id

@@ -13,6 +13,7 @@ from uuid import uuid4
 from pipelines import disk
 from pipelines.batch import Received, Unreadable, shown
 from pipelines.feeds.catalog import CONTROL, Feed, is_control
+from pipelines.storage import replace_whole
 from pipelines.written import WRITING, is_written
 
 BLOCK = 1 << 20
@@ -122,10 +123,7 @@ def _place(folder: Path, sha256: str, path: Path, name: str) -> Path:
     """
     source = folder / "source"
     source.mkdir(mode=0o700, parents=True, exist_ok=True)
-    known = folder / "sha256"
-    if not known.exists():
-        known.write_text(sha256 + "\n")
-    elif known.read_text().strip() != sha256:
+    if _hash_of(folder, sha256) != sha256:
         raise OSError(0, f"the batch {folder.name} belongs to another file")
     target = source / name
     for older in list(source.iterdir()) if path.resolve().parent != source.resolve() else ():
@@ -134,6 +132,20 @@ def _place(folder: Path, sha256: str, path: Path, name: str) -> Path:
         else:
             older.unlink()
     return target
+
+
+def _hash_of(folder: Path, otherwise: str) -> str:
+    """The hash that a batch is of, written down where it is not, or was cut off by an end of this machine."""
+    known = folder / "sha256"
+    if known.exists() and len(said := known.read_text().strip()) == len(otherwise):
+        return said
+    part = folder / f".sha256-{uuid4().hex}"
+    try:
+        part.write_text(otherwise + "\n")
+        replace_whole(part, known)
+    finally:
+        part.unlink(missing_ok=True)
+    return otherwise
 
 
 def _take_control_along(path: Path, target: Path) -> os.stat_result | None:

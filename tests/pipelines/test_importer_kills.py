@@ -92,7 +92,7 @@ def killed_and_ended(service, home, monkeypatch, capsys, seed, kills):
             if row.state == "in_doubt":
                 assert run(["--home", str(home), "doubts", "resend", f"{row.batch_id}:{row.line}"]) == 0
         code = run(["--home", str(home), "import"])
-    assert code == 0, capsys.readouterr()
+    assert code == 0, "".join(capsys.readouterr())
     check(service, home, wanted, capsys)
 
 

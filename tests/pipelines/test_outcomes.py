@@ -303,6 +303,47 @@ def test_a_copy_of_the_time_before_a_retry_that_was_killed_sends_nothing_twice(
     assert asked("verify")["differences"] == []
 
 
+@both
+def test_who_was_killed_between_the_record_and_the_ledger_goes_on(
+    home, target, asked, chartferry, additions, monkeypatch
+):
+    """LEDGER-01: the ledger is no older copy, it had only begun to write."""
+    target.additions = additions
+    payments(home, ("k1", "p1", "1.00"), ("k2", "p2", "2.00"))
+    with monkeypatch.context() as patched:
+        patched.setattr("pipelines.load.forget_sightings", killed)
+        patched.setattr("pipelines.pipeline.end", killed)
+        chartferry("import")
+    with closing(sqlite3.connect(home / "ledger.db")) as db, db:
+        db.execute("UPDATE entry SET state = 'sending', resource_id = NULL")
+    before = dict(target.stored)
+    assert len(before) == 2
+    found = asked("import")
+    assert (found["exit_code"], found["batches"][0]["message"]) == (0, None)
+    assert {name for _, name in records(home).values()} == set(before)
+    assert target.stored == before
+
+
+@both
+def test_who_was_killed_after_a_change_was_refused_goes_on(home, target, asked, chartferry, additions, monkeypatch):
+    """LEDGER-01, LEDGER-08: the record is what it was before, and the ledger knows."""
+    target.additions, target.stored["q1"] = additions, QUESTIONS
+    changing(home, "form", "answers", ANSWERS, "supersede")
+    put(home, "form-1.csv", ANSWERS + "k1,p1,q1,1,yes\n")
+    asked("import")
+    before = dict(target.stored)
+    target.refuse = lambda body: "maybe" in json.dumps(body)
+    put(home, "form-2.csv", ANSWERS + "k1,p1,q1,1,maybe\n")
+    with monkeypatch.context() as patched:
+        patched.setattr("pipelines.pipeline.end", killed)
+        chartferry("import")
+    target.refuse = lambda _: False
+    found = asked("import")
+    assert (found["exit_code"], found["batches"][0]["message"]) == (0, None)
+    assert len(target.stored) == len(before) + 1
+    assert {state for state, _ in records(home).values()} == {"superseded"}
+
+
 def test_what_was_refused_stays_so_where_the_ledgers_making_was_cut_off(home, target, asked, chartferry, monkeypatch):
     """CLI-CMD-17, LEDGER-07"""
     target.additions, target.faults = False, [REFUSED]

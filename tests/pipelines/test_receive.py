@@ -158,7 +158,7 @@ def test_a_file_that_comes_under_the_name_of_one_just_read_stays_for_the_next_ti
     moves = Path.replace
 
     def moved(path: Path, to: Path) -> Path:
-        for each in newer.iterdir():
+        for each in newer.iterdir() if path.name.startswith(".incoming") else ():
             moves(each, inbox / each.name)
         return moves(path, to)
 
@@ -201,4 +201,30 @@ def test_a_file_that_cannot_be_moved_out_of_the_inbox_is_said_and_makes_no_batch
     with pytest.raises(Unreadable, match=r"inbox: let this user write there, or name a copy elsewhere"):
         receive(file, feed, tmp_path, NOW)
     assert not (tmp_path / "batches").exists()
+    assert file.exists()
+
+
+@pytest.mark.parametrize("left", ["", "0", "0123456789ab"])
+def test_a_hash_that_was_cut_off_is_written_anew(feed: Feed, tmp_path: Path, left: str) -> None:
+    """STATE-HOME-07: the machine ended while it was written."""
+    file = tmp_path / "payments.csv"
+    file.write_bytes(b"content")
+    batch = tmp_path / "batches" / f"payments-{sha256(b'content').hexdigest()[:12]}"
+    batch.mkdir(parents=True)
+    (batch / "sha256").write_text(left)
+    received = receive(file, feed, tmp_path, NOW)
+    assert (batch / "sha256").read_text().strip() == received.sha256
+    assert sorted(found.name for found in batch.iterdir()) == ["sha256", "source"]
+
+
+def test_a_file_whose_hash_begins_as_that_of_another_is_refused(feed: Feed, tmp_path: Path) -> None:
+    """STATE-HOME-07."""
+    file = tmp_path / "payments.csv"
+    file.write_bytes(b"content")
+    digest = sha256(b"content").hexdigest()
+    batch = tmp_path / "batches" / f"payments-{digest[:12]}"
+    batch.mkdir(parents=True)
+    (batch / "sha256").write_text(f"{digest[:12]}{'0' * 52}\n")
+    with pytest.raises(Unreadable, match="belongs to another file"):
+        receive(file, feed, tmp_path, NOW)
     assert file.exists()
