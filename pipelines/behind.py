@@ -78,13 +78,16 @@ def _is_newer(ledger: Ledger, of: tuple[str, str, str], told: Sequence[Told]) ->
 
 
 def _goes_beyond(record: KnownRecord, told: Told) -> bool:
-    """What was refused made nothing; and of a row that the ledger knows to be under way no answer is news to it: one
-    is on record before it is in the ledger, and who is killed in between looks the row up.
+    """What was refused made nothing; what the ledger wrote down later, or has still to write, is no news to it.
+
+    An outcome is on record before it is in the ledger: who is killed in between looks the row up.
     """
-    if told.state == CHANGE_REFUSED or (told.generation == record.generation and record.state in UNDECIDED):
+    if told.state == CHANGE_REFUSED or told.generation < record.generation:
         return False
-    if told.generation != record.generation:
-        return told.generation > record.generation
+    if told.generation > record.generation:
+        return True
+    if record.state in UNDECIDED or told.at <= (record.finished_at or ""):
+        return False
     made = told.resource_id is not None and told.resource_id != record.resource_id
     return made or (told.state == "updated" and told.content != short(record.content_hash))
 

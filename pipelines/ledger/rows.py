@@ -58,6 +58,7 @@ class KnownRecord(NamedTuple):
     attempts: int
     http_status: int | None
     first_attempt_at: str | None
+    finished_at: str | None
 
 
 class Repeat(NamedTuple):

@@ -52,7 +52,7 @@ def test_an_intent_is_on_the_disk_before_its_outcome_is_known(ledger: Ledger, ad
             assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
     now = utc_text(NOON)
     assert ledger.known(TARGET, *OF, ["k1", "none"]) == {
-        "k1": KnownRecord("k1", 1, "payments-a", 2, "h1", "f1", "created", "id-1", "p1", PAID, 1050, 1, 201, now)
+        "k1": KnownRecord("k1", 1, "payments-a", 2, "h1", "f1", "created", "id-1", "p1", PAID, 1050, 1, 201, now, now)
     }
     assert ledger.row_counts(TARGET, "payments-a") == {"created": (1, 1050), "refused": (1, 1050)}
 

@@ -344,6 +344,26 @@ def test_who_was_killed_after_a_change_was_refused_goes_on(home, target, asked, 
     assert {state for state, _ in records(home).values()} == {"superseded"}
 
 
+def test_what_a_later_file_changed_after_a_run_was_killed_is_no_news_to_the_ledger(
+    home, target, asked, chartferry, monkeypatch
+):
+    """LEDGER-01, LEDGER-08: that run knew the record otherwise."""
+    target.additions = False
+    changing(home, "tasks", "tasks", "task_id,patient_id,description,status,requester_id", "update")
+    tasks(home, "k1", "k2")
+    asked("import")
+    with monkeypatch.context() as patched:
+        patched.setattr("pipelines.pipeline.end", killed)
+        tasks(home, "k1", text="mail")
+        chartferry("import")
+    tasks(home, "k1", text="visit")
+    [later] = (home / "inbox").iterdir()
+    assert asked("import", str(later))["exit_code"] == 0
+    found = asked("import")
+    assert (found["exit_code"], [batch["message"] for batch in found["batches"]]) == (0, [None])
+    assert {body["description"] for body in target.of("Task")} == {"visit k1", "call k2"}
+
+
 def test_what_was_refused_stays_so_where_the_ledgers_making_was_cut_off(home, target, asked, chartferry, monkeypatch):
     """CLI-CMD-17, LEDGER-07"""
     target.additions, target.faults = False, [REFUSED]
