@@ -3,6 +3,7 @@
 import errno
 import hashlib
 import os
+import re
 import shutil
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -18,6 +19,7 @@ from pipelines.written import WRITING, is_written
 
 BLOCK = 1 << 20
 CLOSED = (errno.EACCES, errno.EPERM, errno.EROFS)
+HASH = re.compile("[0-9a-f]{64}")
 FRESH = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 
 
@@ -135,9 +137,9 @@ def _place(folder: Path, sha256: str, path: Path, name: str) -> Path:
 
 
 def _hash_of(folder: Path, otherwise: str) -> str:
-    """The hash that a batch is of, written down where it is not, or was cut off by an end of this machine."""
+    """The hash that a batch is of, written down where none is, or what is none since the machine ended, or a disk."""
     known = folder / "sha256"
-    if known.exists() and len(said := known.read_text().strip()) == len(otherwise):
+    if known.exists() and HASH.fullmatch(said := known.read_text(errors="replace").strip()):
         return said
     part = folder / f".sha256-{uuid4().hex}"
     try:

@@ -240,7 +240,7 @@ def received_before(folder: Path) -> Received | None:
     It came when its hash was written down: the copy is a new one each time that the same file comes again.
     """
     try:
-        sha256, came = (folder / "sha256").read_text().strip(), (folder / "sha256").stat().st_mtime
+        sha256, came = (folder / "sha256").read_text(errors="replace").strip(), (folder / "sha256").stat().st_mtime
         path = next(p for p in sorted((folder / "source").iterdir()) if not is_control(p.name))
     except (OSError, StopIteration):
         return None

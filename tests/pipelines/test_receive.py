@@ -204,14 +204,14 @@ def test_a_file_that_cannot_be_moved_out_of_the_inbox_is_said_and_makes_no_batch
     assert file.exists()
 
 
-@pytest.mark.parametrize("left", ["", "0", "0123456789ab"])
-def test_a_hash_that_was_cut_off_is_written_anew(feed: Feed, tmp_path: Path, left: str) -> None:
-    """STATE-HOME-07: the machine ended while it was written."""
+@pytest.mark.parametrize("left", [b"", b"0", b"0123456789ab", b"\xff" * 64, bytes(65)])
+def test_a_hash_that_was_cut_off_is_written_anew(feed: Feed, tmp_path: Path, left: bytes) -> None:
+    """STATE-HOME-07: the machine ended while it was written, or its disk."""
     file = tmp_path / "payments.csv"
     file.write_bytes(b"content")
     batch = tmp_path / "batches" / f"payments-{sha256(b'content').hexdigest()[:12]}"
     batch.mkdir(parents=True)
-    (batch / "sha256").write_text(left)
+    (batch / "sha256").write_bytes(left)
     received = receive(file, feed, tmp_path, NOW)
     assert (batch / "sha256").read_text().strip() == received.sha256
     assert sorted(found.name for found in batch.iterdir()) == ["sha256", "source"]
