@@ -6,7 +6,7 @@ known of them is in `book.py`.
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from zlib import crc32
 
@@ -19,7 +19,7 @@ from pipelines.loading.lanes import send_by_lanes
 from pipelines.loading.loaded import Batch, Loaded
 from pipelines.loading.policies import take_back_superseded
 from pipelines.loading.posting import post
-from pipelines.loading.sending import BundleSender, Identity, Result, Row, Sent, not_sent
+from pipelines.loading.sending import BundleSender, Identity, Result, Row, Sent
 from pipelines.loading.shared_notes import Sender, SharedNotes
 from pipelines.loading.why import Why
 from pipelines.progress import Progress
@@ -76,80 +76,54 @@ def _send_singly(book: Book, client: FhirClient, why: Why) -> None:
 
 def _send_bundles(book: Book, client: FhirClient, why: Why) -> None:
     """A bundle under way on each line, while the next round is encoded and intended."""
-    with (
-        ThreadPoolExecutor(LINES, "bundle") as lines,
-        ThreadPoolExecutor(READERS, "read back") as readers,
-        ThreadPoolExecutor(1, "book") as keeping,
-    ):
+    with ThreadPoolExecutor(LINES, "bundle") as lines, ThreadPoolExecutor(READERS, "read back") as readers:
         sender: Sender = BundleSender(client, Identity(book.source, book.resource), readers.map, why.whole)
         sender = book.notes.sending(sender, readers.map) if book.notes else sender
-        coming = rounds(dealt(book.rows_to_send()))
-        _Lines(book, coming, keeping, lambda rows: lines.submit(sender.send, rows)).carry()
+        _Lines(book, lambda rows: lines.submit(sender.send, rows)).carry(rounds(dealt(book.rows_to_send())))
 
 
 class _Lines:
     """under_way: by line, the rows of a bundle and what comes of them. waiting: bundles intended, and not sent yet.
 
-    keeping: the one thread that reads and writes the book while bundles are under way, so that no line waits for a
-    commit. next: the round that it reads and intends; page: results that it writes down in the same commit. done:
-    those that have come since.
+    done: results that are not written down yet, which they are with the intents of the next round, in one commit.
     """
 
-    def __init__(
-        self,
-        book: Book,
-        coming: Iterator[Round],
-        keeping: ThreadPoolExecutor,
-        send: Callable[[list[Row]], Future[Sent]],
-    ) -> None:
-        self.book, self.coming, self.keeping, self.send = book, coming, keeping, send
+    def __init__(self, book: Book, send: Callable[[list[Row]], Future[Sent]]) -> None:
+        self.book, self.send = book, send
         self.under_way: dict[int, tuple[list[Row], Future[Sent]]] = {}
         self.waiting: deque[list[Row]] = deque()
-        self.next: Future[Round] | None = None
-        self.page: list[tuple[Row, Result]] = []
         self.done: list[tuple[Row, Result]] = []
-        self.unusable: str | None = None
 
-    def carry(self) -> None:
+    def carry(self, rounds: Iterable[Round]) -> None:
         """Sends all bundles, as long as the target can be used."""
         try:
-            self._ask_for_next()
-            while bundles := self._taken():
-                self._ask_for_next()
+            for bundles in rounds:
+                self._write_down([row for _, bundle in bundles for row in bundle])
+                self.waiting.extend(bundle for _, bundle in bundles)
                 for line, bundle in bundles:
                     self._end(line)
-                    if self.unusable or self.book.loaded.unusable:
+                    if self.book.loaded.unusable:
                         return
                     self._begin(line, bundle)
         finally:
-            self._conclude()
+            for line in list(self.under_way):
+                self._end(line)
+            self.book.write_down([], self.done)
+            self.book.hold_back(row for bundle in self.waiting for row in bundle)
 
-    def _ask_for_next(self) -> None:
-        """Has a round read and intended, and what has come so far written down."""
-        self.page, self.done = self.done, []
-        self.next = self.keeping.submit(self._read_and_write, self.page)
-
-    def _read_and_write(self, results: list[tuple[Row, Result]]) -> Round:
-        bundles = next(self.coming, [])
-        self.book.write_down([row for _, bundle in bundles for row in bundle], results)
-        return bundles
-
-    def _taken(self) -> Round:
-        """The round that was asked for, its intents committed; none after the last."""
-        if self.next is None:
-            return []
-        wait([self.next])
-        asked, self.next = self.next, None
-        if error := asked.exception():
-            self.done = self.done if isinstance(error, LeaseLost) else [*self.page, *self.done]
-            raise error
-        self.waiting.extend(bundle for _, bundle in asked.result())
-        return asked.result()
+    def _write_down(self, intended: list[Row]) -> None:
+        try:
+            self.book.write_down(intended, self.done)
+        except LeaseLost:
+            self.done = []  # what is sure of them is written
+            raise
+        self.done = []
 
     def _begin(self, line: int, bundle: list[Row]) -> None:
         self.waiting.popleft()
         going = [row for row in bundle if row.lane not in self.book.stopped]
-        self.done += [(row, not_sent(row)) for row in bundle if row.lane in self.book.stopped]
+        if len(going) < len(bundle):
+            self.book.hold_back(row for row in bundle if row.lane in self.book.stopped)
         if going:
             self.under_way[line] = (going, self.send(going))
 
@@ -160,18 +134,7 @@ class _Lines:
             sent = sending.result()
             self.done += [(row, sent.results[at]) for at, row in enumerate(rows)]
             self.book.stopped.update(rows[at].lane for at, result in sent.results.items() if result.state == "in_doubt")
-            self.unusable = self.unusable or sent.unusable
-
-    def _conclude(self) -> None:
-        """Waits for what is under way, writes down what came, and takes back what was intended and not sent."""
-        for line in list(self.under_way):
-            self._end(line)
-        try:
-            self._taken()
-        finally:
-            self.book.loaded.unusable = self.book.loaded.unusable or self.unusable
-            self.book.write_down([], self.done)
-            self.book.hold_back(row for bundle in self.waiting for row in bundle)
+            self.book.loaded.unusable = self.book.loaded.unusable or sent.unusable
 
 
 def rounds(dealing: Iterable[tuple[int, list[Row]]]) -> Iterator[Round]:

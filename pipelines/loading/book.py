@@ -22,7 +22,7 @@ from pipelines.loading.ended import Ended
 from pipelines.loading.loaded import Batch, Loaded
 from pipelines.loading.outcomes import OnRecord
 from pipelines.loading.policies import update_tasks
-from pipelines.loading.sending import Result, Row, not_sent
+from pipelines.loading.sending import Result, Row
 from pipelines.loading.settling import ahead, ids_before
 from pipelines.loading.shared_notes import SharedNotes
 from pipelines.loading.verdicts import Verdicts
@@ -250,7 +250,7 @@ class Book:
 
     def hold_back(self, rows: Iterable[Row]) -> None:
         """Takes intents back: these rows were not sent in this run, and keep what was known of them before."""
-        self.write_down([], [(row, not_sent(row)) for row in rows])
+        self.write_down([], [(row, Result("in_doubt" if row.intended else "planned")) for row in rows])
 
     def _settle(self, results: Sequence[tuple[Row, Result]]) -> None:
         """What came of rows; the refused ones are set aside, and all counted."""

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from pipelines.ledger.lease import LeaseLost
-from pipelines.loading.sending import TOO_LARGE, Posted, Result, Row, dated, not_sent
+from pipelines.loading.sending import TOO_LARGE, Posted, Result, Row, dated
 from pipelines.target.client import FhirClient
 from pipelines.target.replies import NotDone, NotSent, Refused, Reply, Unknown, unusable
 
@@ -33,7 +33,8 @@ def post(client: FhirClient, resource_type: str, row: Row, confirm: Callable[[],
             problem, asked = str(error), error.reply.retry_after
         pause = next(pauses, None)
         if pause is None:
-            return Posted(not_sent(row), unusable(problem, tries))
+            state = "in_doubt" if row.intended else "planned"
+            return Posted(Result(state), unusable(problem, tries))
         client.patience.wait(pause, asked)
         try:
             confirm()

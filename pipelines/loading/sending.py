@@ -69,11 +69,6 @@ class Result(NamedTuple):
     others: tuple[dict[str, Any], ...] = ()
 
 
-def not_sent(row: Row) -> Result:
-    """The result of a row that was not sent in this run: what was known of it before."""
-    return Result("in_doubt" if row.intended else "planned")
-
-
 class Posted(NamedTuple):
     """The result of one row, and why nothing more can be sent, if so."""
 

@@ -16,7 +16,7 @@ from pipelines.ledger.lease import Lease
 from pipelines.ledger.notes import RESPONSE, Group, keep_members, members_of
 from pipelines.loading.loaded import Batch
 from pipelines.loading.posting import Post
-from pipelines.loading.sending import Posted, Result, Row, Sent, not_sent, read_back
+from pipelines.loading.sending import Posted, Result, Row, Sent, read_back
 from pipelines.target.client import FhirClient, TargetUnusable
 
 NOTE_ID = "/fhir/extensions/note-id"
@@ -128,9 +128,9 @@ class SharedNotes:
             try:
                 found = self.find([group], [row.key])
             except TargetUnusable as error:
-                return Posted(not_sent(row), str(error))
+                return Posted(_unsent(row), str(error))
             if group in found.held:
-                return Posted(not_sent(row))
+                return Posted(_unsent(row))
             posted = post(client, resource_type, in_note(row, found.note(group)))
             self.made(group, posted.result)
             return posted
@@ -157,7 +157,7 @@ class _InTurns:
             except TargetUnusable as error:
                 sent.unusable = str(error)
         for at, row in enumerate(rows):
-            sent.results.setdefault(at, not_sent(row))
+            sent.results.setdefault(at, _unsent(row))
         return sent
 
     def _turn(self, rows: Sequence[Row], groups: Sequence[Group | None], left: list[int], sent: Sent) -> list[int]:
@@ -187,6 +187,10 @@ def _heads(
         if group and group not in notes:
             heads.setdefault(group, at)
     return set(heads.values())
+
+
+def _unsent(row: Row) -> Result:
+    return Result("in_doubt" if row.intended else "planned")
 
 
 # -- rows and their notes
