@@ -10,6 +10,7 @@ from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rows import KnownRecord
 from pipelines.ledger.tables import UNDECIDED
 from pipelines.loading.outcomes import CHANGE_REFUSED, Told, outcomes_in, short
+from pipelines.loading.verdicts import SURELY_NOT_THERE
 from pipelines.manifest import manifest_in
 from pipelines.session import Session, received_before
 
@@ -24,12 +25,12 @@ def batch_behind(session: Session, feed: Feed, batch_id: str) -> str | None:
     """
     if session.behind is None:
         session.behind = dict(_behind(session))
-    here = [name for name, about in session.behind.items() if about in (None, (feed.source, feed.resource))]
+    here = [name for name, about in session.behind.items() if not about or (feed.source, feed.resource) in about]
     return batch_id if batch_id in here else next(iter(here), None)
 
 
-def _behind(session: Session) -> Iterator[tuple[str, tuple[str, str] | None]]:
-    """Batches, each with its source and kind of resource where a run has put them down."""
+def _behind(session: Session) -> Iterator[tuple[str, set[tuple[str, str]]]]:
+    """Batches, each with the sources and kinds of resource that its runs have put down."""
     numbers = session.ledger.ended_runs(session.target)
     for folder in sorted((session.home / "batches").iterdir()):
         runs = [run.name for run in folder.glob("run-*")]
@@ -40,9 +41,9 @@ def _behind(session: Session) -> Iterator[tuple[str, tuple[str, str] | None]]:
             yield folder.name, _about(folder)
 
 
-def _about(folder: Path) -> tuple[str, str] | None:
+def _about(folder: Path) -> set[tuple[str, str]]:
     manifests = filter(None, map(manifest_in, folder.glob("run-*")))
-    return next(((each["source"], each["resource"]) for each in manifests if "source" in each), None)
+    return {(each["source"], each["resource"]) for each in manifests if "source" in each}
 
 
 def ledger_is_behind(home: Path, ledger: Ledger, target: str, batch_id: str) -> bool:
@@ -86,7 +87,11 @@ def _goes_beyond(record: KnownRecord, told: Told) -> bool:
         return False
     if told.generation > record.generation:
         return True
-    if record.state in UNDECIDED or told.at <= (record.finished_at or ""):
+    if told.at <= (record.finished_at or ""):
+        return False
+    if record.state in SURELY_NOT_THERE:  # and would be sent: the ledger does not know that it was
+        return told.state != "refused"
+    if record.state in UNDECIDED:
         return False
     made = told.resource_id is not None and told.resource_id != record.resource_id
     return made or (told.state == "updated" and told.content != short(record.content_hash))

@@ -113,7 +113,7 @@ def begin(
     batch = session.home / "batches" / batch_id
     remove_abandoned(batch.glob("run-*"))
     folder = _run_folder(batch, number)
-    started_at = session.ledger.runs(target, batch_id)[-1]["started_at"]
+    [started_at] = (run["started_at"] for run in session.ledger.runs(target, batch_id) if run["run"] == number)
     run = Run(received, feed, number, folder, before, time.monotonic(), started_at, only)
     write_manifest(session, run, _result(run, Validated(folder), {}, None, "running"), None)
     return run

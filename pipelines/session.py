@@ -73,7 +73,7 @@ class Session:
         self.pace, self.keep_days = pace, keep_days
         self.remap = False
         self.why: str | None = None
-        self.behind: dict[str, tuple[str, str] | None] | None = None
+        self.behind: dict[str, set[tuple[str, str]]] | None = None
         self.target = target_of(connection, ledger)
         self.other_targets = ledger.note_target(self.target, connection.base_url)
 

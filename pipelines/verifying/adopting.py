@@ -24,7 +24,7 @@ from pipelines.loading.loaded import Batch
 from pipelines.loading.outcomes import short
 from pipelines.loading.sending import Identity, Row
 from pipelines.pipeline import begin, end, end_without_load, lease_of, validate_run
-from pipelines.session import Session, Waiting, received_batches, unfinished, without_feed
+from pipelines.session import Session, Waiting, received_batches, received_before, unfinished, without_feed
 from pipelines.validation.outcome import Validated
 from pipelines.verifying.compare import OWN_TIME, TAKEN_BACK, fingerprints
 from pipelines.verifying.matching import ROWS, match_rows
@@ -134,14 +134,18 @@ def _in_order(session: Session, lost: Sequence[Waiting]) -> list[Waiting]:
 
 
 def lost_batches(session: Session) -> list[Waiting]:
-    """Received batches of which the ledger knows nothing, or lost runs, oldest first."""
-    here = [row["batch_id"] for row in session.ledger.batches(session.target)]
-    everywhere = {row["batch_id"] for row in session.ledger.batches()}
-    unknown = [each for each in unfinished(session) if _received(each).batch_id not in everywhere]
+    """Received batches of which the ledger knows nothing though they had a run, or lost runs, oldest first."""
+    batches = session.home / "batches"
+    feeds = {row["batch_id"]: row["feed"] for row in session.ledger.batches()}
+    unknown = [
+        w for w in unfinished(session) if batch_of(w) not in feeds and any((batches / batch_of(w)).glob("run-*"))
+    ]
     behind = [
-        each
-        for each in received_batches(session, here)
-        if ledger_is_behind(session.home, session.ledger, session.target, _received(each).batch_id)
+        Waiting(received.path_in_batch, feed, received)
+        for name in feeds
+        if ledger_is_behind(session.home, session.ledger, session.target, name)
+        and (feed := session.catalog.named(feeds[name]))
+        and (received := received_before(batches / name))
     ]
     return sorted([*unknown, *behind], key=lambda each: _received(each).received_at)
 
