@@ -48,7 +48,7 @@ def _about(folder: Path) -> set[tuple[str, str]]:
 
 def ledger_is_behind(home: Path, ledger: Ledger, target: str, batch_id: str) -> bool:
     """Whether runs of the batch at this target are here that the ledger does not know, or not to their end: it is lost,
-    or an older one. A run of its own that ended later makes good for them.
+    or an older one. A run of its own that ended later makes good for them, unless it could not read the file.
     """
     folders = list((home / "batches" / batch_id).glob("run-*"))
     found = [(folder, manifest) for folder in folders if (manifest := manifest_in(folder))]
@@ -56,7 +56,7 @@ def ledger_is_behind(home: Path, ledger: Ledger, target: str, batch_id: str) -> 
     if not runs and len(found) < len(folders) and all(row["batch_id"] != batch_id for row in ledger.batches()):
         return True
     known = {run["started_at"]: run["finished_at"] for run in runs}
-    ended = max((start for start, end in known.items() if end), default="")
+    ended = max((run["started_at"] for run in runs if run["finished_at"] and run["state"] != "failed"), default="")
     return any(
         manifest["started_at"] > ended and _is_news(ledger, folder, manifest, known)
         for folder, manifest in found
@@ -66,8 +66,10 @@ def ledger_is_behind(home: Path, ledger: Ledger, target: str, batch_id: str) -> 
 
 def _is_news(ledger: Ledger, folder: Path, manifest: dict[str, Any], known: dict[str, str | None]) -> bool:
     """Whether a run has done more than the ledger knows, which may be a copy of the time when it was under way."""
-    if manifest["started_at"] not in known or manifest.get("ended_at"):
+    if manifest["started_at"] not in known:
         return True
+    if known[manifest["started_at"]] or manifest.get("ended_at"):
+        return not known[manifest["started_at"]]
     of = (manifest["target"], manifest.get("source", ""), manifest.get("resource", ""))
     return any(_is_newer(ledger, of, told) for told in _batched(outcomes_in(folder), OUTCOMES_A_LOOK))
 

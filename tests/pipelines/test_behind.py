@@ -83,6 +83,32 @@ def test_rows_that_a_copy_knows_as_taken_back_and_that_were_made_anew_since(
     assert target.stored == before
 
 
+def test_a_batch_that_the_feed_cannot_read_any_more_goes_on_to_hold_up_others(home, target, asked):
+    """CLI-CMD-17, LEDGER-01: what it sent may come again in any file, until the feed is put right."""
+    of_the_feed = {"payment_id": "id", "patient_id": "patient", "amount": "amount", "paid_on": "paid"}
+
+    def feed(**changed):
+        names = "".join(f'{name} = "{column}"\n' for name, column in (of_the_feed | changed).items())
+        text = f'kind = "payments"\nfiles = ["pay*"]\nchanged = "reject"\n[columns]\n{names}'
+        (home / "feeds").mkdir(exist_ok=True)
+        (home / "feeds" / "pay.toml").write_text(text)
+
+    feed()
+    put(home, "pay-a.csv", "id,patient,amount,paid\nk1,p1,1.00,2026-03-01\n")
+    batch = asked("import")["batches"][0]["batch_id"]
+    feed(amount="sum")
+    lose_ledger(home)
+    assert batch in asked("verify", "--adopt")["left"]
+    put(home, "pay-b.csv", "id,patient,sum,paid\nk1,p1,1.00,2026-03-01\n")
+    for _ in range(2):
+        assert all("chartferry verify --adopt" in message for message in messages(asked("import")))
+    feed()
+    assert list(asked("verify", "--adopt")["batches"]) == [batch]
+    feed(amount="sum")
+    asked("import")
+    assert len(target.of("PaymentNotice")) == 1
+
+
 @pytest.mark.parametrize("source", ["a", "b"])
 def test_a_batch_that_was_read_under_two_sources_holds_up_both(home, target, asked, source):
     """LEDGER-01: what it sent may come again under either."""
