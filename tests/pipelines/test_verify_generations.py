@@ -68,6 +68,15 @@ def test_rows_that_were_taken_back_before_the_ledger_was_lost_count_with_their_b
     assert states == {"undone"}
 
 
+def test_a_superseded_response_that_the_target_would_not_take_back_is_named(home, target, asked):
+    """CLI-CMD-17, LEDGER-08: both stand in the chart, and only a person can end that."""
+    target.put_faults = ["refused"]
+    supersede_one(home, target, asked)
+    old = next(iter(target.of("QuestionnaireResponse")))["id"]
+    found = asked("verify")
+    assert [(each["kind"], each["resource_id"]) for each in found["differences"]] == [("not taken back", old)]
+
+
 def supersede_one(home, target, asked):
     """Two files of responses; the second supersedes one of the first. Its totals."""
     target.stored["q1"] = QUESTIONS
