@@ -66,10 +66,10 @@ def ledger_is_behind(home: Path, ledger: Ledger, target: str, batch_id: str) -> 
 
 def _is_news(ledger: Ledger, folder: Path, manifest: dict[str, Any], known: dict[str, str | None]) -> bool:
     """Whether a run has done more than the ledger knows, which may be a copy of the time when it was under way."""
-    if manifest["started_at"] not in known:
+    if known.get(manifest["started_at"]):
+        return False
+    if manifest["started_at"] not in known or manifest.get("ended_at"):
         return True
-    if known[manifest["started_at"]] or manifest.get("ended_at"):
-        return not known[manifest["started_at"]]
     of = (manifest["target"], manifest.get("source", ""), manifest.get("resource", ""))
     return any(_is_newer(ledger, of, told) for told in _batched(outcomes_in(folder), OUTCOMES_A_LOOK))
 
