@@ -20,8 +20,7 @@ OUTCOMES_A_LOOK = 2_000
 def batch_behind(session: Session, feed: Feed, batch_id: str) -> str | None:
     """A batch with records of the feed's source and kind of which the ledger lacks runs: this one before others.
 
-    What such a batch sent may come again in any file. Batches whose source rows are purged are passed over: nothing can
-    be found out of them. Looked up once a session.
+    What such a batch sent may come again in any file. Looked up once a session.
     """
     if session.behind is None:
         session.behind = dict(_behind(session))
@@ -35,10 +34,13 @@ def _behind(session: Session) -> Iterator[tuple[str, set[tuple[str, str]]]]:
     for folder in sorted((session.home / "batches").iterdir()):
         runs = [run.name for run in folder.glob("run-*")]
         known = {f"run-{number}" for number in numbers.get(folder.name, ())}
-        if known.issuperset(runs) or received_before(folder) is None:
+        if known.issuperset(runs):
             continue
+        about = _about(folder)
+        if not about and received_before(folder) is None:
+            continue  # purged, and what its runs were is not told any more: nothing can be found out of it
         if ledger_is_behind(session.home, session.ledger, session.target, folder.name):
-            yield folder.name, _about(folder)
+            yield folder.name, about
 
 
 def _about(folder: Path) -> set[tuple[str, str]]:

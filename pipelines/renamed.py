@@ -65,7 +65,7 @@ def _many(there: int, new: Records) -> bool:
 def _under(session: Session, source: str, resource_type: str, new: Records) -> int:
     """How many are known under a source, with the same content."""
     found = session.ledger.known(session.target, source, resource_type, new).values()
-    return sum(record.content_hash == new[record.key][1] and record.state in THERE for record in found)
+    return sum(record.holds(new[record.key][1]) and record.state in THERE for record in found)
 
 
 def _under_other_keys(session: Session, batch_id: str, new: Records) -> int:

@@ -240,12 +240,17 @@ def received_before(folder: Path) -> Received | None:
     It came when its hash was written down: the copy is a new one each time that the same file comes again.
     """
     try:
-        sha256, came = (folder / "sha256").read_text(errors="replace").strip(), (folder / "sha256").stat().st_mtime
+        sha256, time = (folder / "sha256").read_text(errors="replace").strip(), came(folder)
         path = next(p for p in sorted((folder / "source").iterdir()) if not is_control(p.name))
     except (OSError, StopIteration):
         return None
     about = path.stat()
-    return Received(folder.name, sha256, path, shown(path.name), about.st_size, datetime.fromtimestamp(came, UTC))
+    return Received(folder.name, sha256, path, shown(path.name), about.st_size, time)
+
+
+def came(folder: Path) -> datetime:
+    """When the file of a batch came. Raises `OSError` where that is not known."""
+    return datetime.fromtimestamp((folder / "sha256").stat().st_mtime, UTC)
 
 
 @contextmanager

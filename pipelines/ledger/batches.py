@@ -73,10 +73,22 @@ class BatchLedger(LedgerAccess):
             self._count_run(connection, target, so_far)
 
     def finish_run(
-        self, target: str, batch_id: str, run: int, *, state: str, counts: Mapping[str, int], message: str | None = None
+        self,
+        target: str,
+        batch_id: str,
+        run: int,
+        *,
+        state: str,
+        counts: Mapping[str, int],
+        message: str | None = None,
+        finished_at: str | None = None,
     ) -> None:
-        """Sets what became of the run (`finished`, `stopped`, `failed`), its counts, and why unless finished."""
-        self._change(t.run, (target, batch_id, run), state=state, message=message, finished_at=self.now(), **counts)
+        """Sets what became of the run (`finished`, `stopped`, `failed`), its counts, and why unless finished.
+
+        finished_at: that of one that is known again.
+        """
+        ended = {"state": state, "message": message, "finished_at": finished_at or self.now()}
+        self._change(t.run, (target, batch_id, run), **ended, **counts)
 
     def cut_off_run(self, target: str, batch_id: str, run: int, state: str, message: str) -> None:
         """Sets state and message of a run without an end, unless it has ended meanwhile."""

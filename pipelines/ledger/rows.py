@@ -42,7 +42,10 @@ class SoFar(NamedTuple):
 
 
 class KnownRecord(NamedTuple):
-    """The newest generation of a record that the ledger knows."""
+    """The newest generation of a record that the ledger knows.
+
+    content_hash: its beginning alone of a record that a lost ledger got back without its row.
+    """
 
     key: str
     generation: int
@@ -59,6 +62,10 @@ class KnownRecord(NamedTuple):
     http_status: int | None
     first_attempt_at: str | None
     finished_at: str | None
+
+    def holds(self, content_hash: str) -> bool:
+        """Whether this is what the record says."""
+        return content_hash.startswith(self.content_hash)
 
 
 class Repeat(NamedTuple):

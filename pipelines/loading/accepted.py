@@ -54,7 +54,7 @@ def _is_whole(path: Path) -> bool:
 
 
 def rows_in(paths: Iterable[Path], wanted: Mapping[str, str]) -> dict[str, Row]:
-    """By key, the rows of these keys that have these content hashes, from the first file that has each."""
+    """By key, the rows of these keys whose content hashes begin so, from the first file that has each."""
     found: dict[str, Row] = {}
     for path in paths:
         left = {key: content for key, content in wanted.items() if key not in found}
@@ -63,13 +63,13 @@ def rows_in(paths: Iterable[Path], wanted: Mapping[str, str]) -> dict[str, Row]:
 
 
 def rows_of(path: Path, wanted: Mapping[str, str]) -> dict[str, Row]:
-    """By key, the rows of these keys that have these content hashes."""
+    """By key, the rows of these keys whose content hashes begin so."""
     found: dict[str, Row] = {}
     keys = pa.array(list(wanted), pa.string())
     for part in batches(path, ROWS_A_LOOK, ACCEPTED):
         if not pc.any(pc.is_in(part.column("key"), keys)).as_py():
             continue
         for row in as_rows(part, ""):
-            if wanted.get(row.key) == row.content_hash:
+            if (said := wanted.get(row.key)) and row.content_hash.startswith(said):
                 found[row.key] = row
     return found

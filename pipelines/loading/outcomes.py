@@ -5,11 +5,14 @@ outcome, or the moment (UTC text) of those that follow.
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import orjson
 
+from pipelines.ledger.lease import utc_text
 from pipelines.loading.sending import Result, Row
 
 NAME = "outcomes.ndjson"
@@ -68,7 +71,7 @@ def outcomes_in(folder: Path) -> Iterator[Told]:
                 said = orjson.loads(line)
             except ValueError:
                 continue
-            if isinstance(said, str):
+            if _is_moment(said):
                 at = said
             elif _is_outcome(said):
                 yield Told._make((*said, at))
@@ -79,12 +82,20 @@ def short(content_hash: str) -> str:
     return content_hash[:CHARACTERS_OF_A_HASH]
 
 
+def _is_moment(said: Any) -> bool:
+    with suppress(ValueError):
+        return isinstance(said, str) and utc_text(datetime.fromisoformat(said)) == said
+    return False
+
+
 def _is_outcome(said: Any) -> bool:
     kinds = (str, str, int, int, str, str | None, int | None, str | None)
     if not isinstance(said, list) or len(said) != len(kinds) or not all(map(isinstance, said, kinds)):
         return False
-    _, _, line, generation, state, *_ = said
-    return 0 < line < MOST_LINES and 0 < generation < MOST_GENERATIONS and state in STATES
+    _, content, line, generation, state, _, _, asked_at = said
+    if asked_at is not None and not _is_moment(asked_at):
+        return False
+    return bool(content) and 0 < line < MOST_LINES and 0 < generation < MOST_GENERATIONS and state in STATES
 
 
 def _tells(row: Row, result: Result) -> bool:

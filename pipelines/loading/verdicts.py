@@ -36,7 +36,7 @@ class Verdicts:
             return "update"
         if record.state in SURELY_NOT_THERE:
             return "send"
-        same = record.content_hash == row.content_hash
+        same = record.holds(row.content_hash)
         if record.state in LANDED:
             return "unchanged" if same or self._only_the_feed_changed(row, record) else self._policy(row, record)
         if not same and not self.own(row, record):

@@ -71,5 +71,5 @@ def _known(session: Session, waiting: Waiting, validated: Validated) -> dict[str
         known = session.ledger.known(session.target, feed.source, feed.resource, hashes)
         for record in known.values():
             if record.state not in ("planned", "sending", "in_doubt", "refused"):
-                counts["unchanged" if record.content_hash == hashes[record.key] else "changed"] += 1
+                counts["unchanged" if record.holds(hashes[record.key]) else "changed"] += 1
     return counts

@@ -23,7 +23,7 @@ from pipelines.loading.book import Book
 from pipelines.loading.loaded import Batch
 from pipelines.loading.outcomes import short
 from pipelines.loading.sending import Identity, Row
-from pipelines.pipeline import begin, end, end_without_load, lease_of, validate_run
+from pipelines.pipeline import begin, end, end_without_load, lease_of, recount, validate_run
 from pipelines.session import Session, Waiting, received_batches, received_before, unfinished, without_feed
 from pipelines.validation.outcome import Validated
 from pipelines.verifying.compare import OWN_TIME, TAKEN_BACK, fingerprints
@@ -31,6 +31,7 @@ from pipelines.verifying.matching import ROWS, match_rows
 from pipelines.verifying.restoring import FOUND, LIVE, Match, Restored, says
 from pipelines.verifying.staging import Filling, stage_ledger, stage_records_of, stage_target, workbench
 from pipelines.verifying.told import WITHDRAWN, stage_runs, stage_told_of
+from pipelines.verifying.without_rows import purged_and_lost, restore_batch, restore_records
 
 OPEN = ("planned", "sending", "in_doubt")
 PAYMENTS = "PaymentNotice"
@@ -41,11 +42,13 @@ NAMED = 5
 class Adopted:
     """By batch: how many of its rows the target has (taken back: so many of these), and how many it has not.
 
-    left: batches that cannot be read. unclaimed: by type, the patients of rows that wait who have resources that no row
-    was matched with, at a target that the next import cannot ask by key.
+    without_rows: of how many records, by batch, only that is known which is on record: their rows are purged, or their
+    feed rejects them by now. left: batches that cannot be read. unclaimed: by type, the patients of rows that wait who
+    have resources that no row was matched with, at a target that the next import cannot ask by key.
     """
 
     batches: dict[str, dict[str, int]] = field(default_factory=dict)
+    without_rows: dict[str, int] = field(default_factory=dict)
     left: dict[str, str] = field(default_factory=dict)
     unclaimed: dict[str, list[str]] = field(default_factory=dict)
 
@@ -61,6 +64,8 @@ class Adopted:
             yield f"{name}: {counts['adopted']:,} rows adopted, {counts['waiting']:,} wait for the next import"
             if back := counts["taken_back"]:
                 yield f"{name}: {back:,} of them have been taken back there: chartferry import --again makes them anew"
+        for name, records in self.without_rows.items():
+            yield f"{name}: {records:,} records known again by what is on record of them, without their rows"
         for name, why in self.left.items():
             yield f"{name}: not adopted: {why}"
         for kind, patients in self.unclaimed.items():
@@ -69,7 +74,7 @@ class Adopted:
                 f"{kind}: {len(patients):,} patients of rows that wait have some there that no row is matched with"
                 f" ({named}); look into the chart before the next import, which sends these rows"
             )
-        if not self.batches and not self.left:
+        if not self.batches and not self.without_rows and not self.left:
             yield "the ledger knows every batch of this home"
 
 
@@ -78,24 +83,38 @@ def adopt_lost(session: Session) -> Adopted:
 
     Raises `TargetUnusable`.
     """
-    adopted, staged = Adopted(left=without_feed(session)), set[str]()
+    adopted = Adopted(left=without_feed(session))
     with lease_of(session) as lease, workbench(session.home) as db:
+        lost, purged = _in_order(session, lost_batches(session)), purged_and_lost(session)
         stage_ledger(db, session)
         stage_runs(db, session)
         db.execute("CREATE TABLE waits (kind VARCHAR, patient_id VARCHAR)")
-        for waiting in _in_order(session, lost_batches(session)):
-            kind, name = waiting.feed.resource, _received(waiting).batch_id
-            if kind not in staged:
-                _stage_free(db, session, kind)
-                staged.add(kind)
+        kinds = sorted({*(waiting.feed.resource for waiting in lost), *purged.values()})
+        for kind in kinds:
+            _stage_free(db, session, kind)
+        for waiting in lost:
+            name = batch_of(waiting)
             try:
                 adopted.batches[name] = _adopt_batch(db, session, lease, waiting)
             except Unreadable as error:
                 adopted.left[name] = str(error)
+        for name in purged:
+            restore_batch(session, name)
+        for kind in kinds:
+            adopted.without_rows |= restore_records(db, session, lease, kind, {*adopted.batches, *purged})
+        for name in adopted.batches.keys() & adopted.without_rows.keys():
+            _count_anew(session, name)
         _close_answered(session)
-        unasked = [kind for kind in staged if not session.connection.capabilities.safe_batches(kind)]
-        adopted.unclaimed = {kind: patients for kind in sorted(unasked) if (patients := _with_unclaimed(db, kind))}
+        unasked = [kind for kind in kinds if not session.connection.capabilities.safe_batches(kind)]
+        adopted.unclaimed = {kind: patients for kind in unasked if (patients := _with_unclaimed(db, kind))}
     return adopted
+
+
+def _count_anew(session: Session, batch_id: str) -> None:
+    """Counts what was written down since its end; what goes on is counted at its end."""
+    batch = session.ledger.batch(session.target, batch_id)
+    if batch and batch["state"] == "finished":
+        recount(session.ledger, session.target, batch_id)
 
 
 def _close_answered(session: Session) -> None:

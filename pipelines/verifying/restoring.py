@@ -161,7 +161,7 @@ class Restored:
         """
         repeats = []
         for row, record in rows:
-            same = record.content_hash == row.content_hash
+            same = record.holds(row.content_hash)
             if record.state == "in_doubt":
                 self._book.loaded.add("in_doubt", row.amount_cents)
             elif record.state in LANDED and (same or record.batch_id in self._not_earlier):
@@ -186,7 +186,7 @@ class Restored:
 
 def says(record: KnownRecord, row: Row) -> bool:
     """Whether a row is what is known of its record; of one that was refused nothing is at the target."""
-    return record.content_hash == row.content_hash or record.state == "refused"
+    return record.holds(row.content_hash) or record.state == "refused"
 
 
 def _is_changed(row: Row, record: KnownRecord | None) -> bool:

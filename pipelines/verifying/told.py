@@ -16,7 +16,8 @@ from pipelines.verifying.staging import Filling
 
 WITHDRAWN = "coalesce(there.status IN ('entered-in-error', 'cancelled'), false)"
 ATTEMPTS = "source resource_type key since content_hash"
-OF_RUN, OF_ROW = "source resource_type batch_id", "key content line generation state resource_id http_status asked_at"
+OF_RUN = "source resource_type batch_id feed_hash"
+OF_ROW = "key content line generation state resource_id http_status asked_at"
 TOLD = f"{OF_RUN} {OF_ROW} noted_at place news"
 
 
@@ -26,6 +27,7 @@ class _Run:
 
     source: str
     resource_type: str
+    feed_hash: str
     began: str
     folder: Path
     news: int
@@ -38,7 +40,7 @@ def stage_runs(db: duckdb.DuckDBPyConnection, session: Session) -> None:
     Filling(db, "attempt", ATTEMPTS)
     with Filling(db, "told", TOLD) as told:
         for run in sorted(_runs(session), key=lambda run: run.began):
-            of = (run.source, run.resource_type, run.folder.parent.name)
+            of = (run.source, run.resource_type, run.folder.parent.name, run.feed_hash)
             for place, each in enumerate(outcomes_in(run.folder)):
                 told.add((*of, *each, place, run.news))
             with suppress(duckdb.Error):  # cut short by a full disk, or gone: the rows have no known beginning then
@@ -67,13 +69,13 @@ def _runs(session: Session) -> Iterator[_Run]:
             run = manifest_in(folder)
             if run and run["target"] == session.target and _is_whole(run):
                 news = int(run["started_at"] not in ended)
-                yield _Run(run["source"], run["resource"], run["started_at"], folder, news)
+                yield _Run(run["source"], run["resource"], run["feed_hash"], run["started_at"], folder, news)
 
 
 def _is_whole(manifest: Mapping[str, Any]) -> bool:
     with suppress(ValueError):
         datetime.fromisoformat(manifest["started_at"])
-        return all(isinstance(manifest.get(name), str) for name in ("source", "resource"))
+        return all(isinstance(manifest.get(name), str) for name in ("source", "resource", "feed_hash"))
     return False
 
 
@@ -84,8 +86,8 @@ def stage_told_of(db: duckdb.DuckDBPyConnection, kind: str) -> None:
     last = "row_number() OVER (PARTITION BY {} ORDER BY place DESC) = 1"
     of_record, of_resource = last.format("source, key"), last.format("resource_id")
     there = (
-        f"SELECT told.*, {WITHDRAWN} AS withdrawn FROM told JOIN there ON there.id = told.resource_id"
-        f" WHERE told.resource_type = $kind QUALIFY {of_record}"
+        f"SELECT told.*, {WITHDRAWN} AS withdrawn, there.patient_id, there.cents"
+        f" FROM told JOIN there ON there.id = told.resource_id WHERE told.resource_type = $kind QUALIFY {of_record}"
     )
     records = f"FROM told WHERE resource_type = $kind AND state <> '{CHANGE_REFUSED}'"
     db.execute(f"CREATE TABLE last_of_{kind} AS {records} QUALIFY {of_record}", {"kind": kind})

@@ -20,6 +20,7 @@ from pipelines.session import Session
 from pipelines.summary import dollars
 from pipelines.verifying.adopting import batch_of, lost_batches
 from pipelines.verifying.staging import number, stage_contents, stage_ledger, stage_records_of, stage_target, workbench
+from pipelines.verifying.without_rows import purged_and_lost
 
 TYPES = ("PaymentNotice", "QuestionnaireResponse", "Task")
 SLACK = "INTERVAL 5 MINUTE"
@@ -127,7 +128,7 @@ def verify_target(session: Session, batch_id: str | None = None) -> Verified:
     """
     if batch_id is not None and session.ledger.batch(session.target, batch_id) is None:
         raise NotPossible(f"{batch_id}: no such batch at this target")
-    lost = {batch_of(waiting): waiting.feed.resource for waiting in lost_batches(session)}
+    lost = {batch_of(waiting): waiting.feed.resource for waiting in lost_batches(session)} | purged_and_lost(session)
     verified = Verified(lost=[name for name in lost if batch_id in (None, name)])
     with lease_of(session), workbench(session.home) as db:
         stage_ledger(db, session)

@@ -38,6 +38,8 @@ class Alike(Sequence):
         refused = [text for text in ('"value": 3.0', '"v2"') if dice.random() < 0.4]
         target.refuse = lambda body: any(text in json.dumps(body) for text in refused)
 
+    purges = False
+
     def row(self, feed, key, version, wrong):
         line = super().row(feed, key, version, wrong)
         if feed == "pay" and not wrong:
@@ -53,6 +55,8 @@ class Alike(Sequence):
             self.target.faults = [self.dice.choice(["lost_before", "lost_after"])]
         super().step()
         self.target.faults = []
+        if self.purges and self.dice.random() < 0.5:
+            self.chartferry("purge", self.dice.choice(sorted(each.name for each in (self.home / "batches").iterdir())))
 
     def with_a_batch(self, *command):
         if not self.supersedes:
@@ -101,11 +105,12 @@ class World:
         return soon, self.now(), differences, verified["ledger_cents"] - verified["target_cents"]
 
 
+@pytest.mark.parametrize("purges", [False, True], ids=["rows kept", "rows purged"])
 @pytest.mark.parametrize("yesterday", [False, True], ids=["lost", "of yesterday"])
 @pytest.mark.parametrize("additions", [True, False], ids=["with additions", "bare"])
 @pytest.mark.parametrize("seed", range(3))
 def test_a_home_goes_on_as_if_it_had_kept_its_ledger(
-    seed, additions, yesterday, home, target, asked, chartferry, monkeypatch
+    seed, additions, yesterday, purges, home, target, asked, chartferry, monkeypatch
 ):
     """CLI-CMD-17, LEDGER-01"""
     monkeypatch.setattr("pipelines.importing.publish_into", lambda *_: None)
@@ -113,6 +118,7 @@ def test_a_home_goes_on_as_if_it_had_kept_its_ledger(
     target.additions = additions
     dice = random.Random(seed)
     sequence = Alike(home, target, asked, chartferry, dice)
+    sequence.purges = purges
     sequence.new()
     older, steps = home.parent / "older.db", dice.randrange(1, 7)
     copied_at = dice.randrange(steps)

@@ -1,0 +1,193 @@
+"""A lost ledger gets records back whose rows are purged, or rejected by their feed by now: what runs left on record."""
+
+import json
+from contextlib import closing
+
+import pytest
+
+from pipelines.ledger.ledger import Ledger
+from tests.pipelines.fake_target import Said, outcome
+from tests.pipelines.test_adopt import both, records, yesterday
+from tests.pipelines.test_behind import messages
+from tests.pipelines.test_decisions import payments, put, tasks
+from tests.pipelines.test_outcomes import changing
+from tests.pipelines.test_verify import lose_ledger
+
+
+@pytest.fixture(autouse=True)
+def without_publishing(monkeypatch):
+    monkeypatch.setattr("pipelines.importing.publish_into", lambda *_: None)
+    monkeypatch.setattr("pipelines.retrying.publish_into", lambda *_: None)
+
+
+def table(home, name):
+    with closing(Ledger.open(home / "ledger.db")) as ledger:
+        return ledger.tables()[name].to_pylist()
+
+
+def of_batch(home, batch):
+    """Batch and runs but for the moments at which the ledger itself wrote them down."""
+    rows = [*table(home, "batch"), *table(home, "run")]
+    moments = ("received_at", "finished_at")
+    return [{name: row[name] for name in row if name not in moments} for row in rows if row["batch_id"] == batch]
+
+
+# -- purged
+
+
+@both
+def test_a_later_file_makes_nothing_anew_of_what_was_purged(home, target, asked, chartferry, additions):
+    """CLI-CMD-16, CLI-CMD-17, LEDGER-01"""
+    target.additions = additions
+    payments(home, ("k1", "p1", "1.00"), ("k2", "p2", "2.00"))
+    batch = asked("import")["batches"][0]["batch_id"]
+    chartferry("purge", batch)
+    before = of_batch(home, batch)
+    lose_ledger(home)
+    payments(home, ("k1", "p1", "1.00"), ("k3", "p1", "1.00"), name="payments-b.csv")
+    if not additions:
+        assert f"since {batch} was loaded before" in messages(asked("import"))[0]
+        assert len(target.of("PaymentNotice")) == 2
+    assert asked("verify")["lost"] == [batch]
+    assert "2 records known again by what is on record of them" in chartferry("verify", "--adopt")[1]
+    assert "the ledger knows every batch of this home" in chartferry("verify", "--adopt")[1]
+    assert of_batch(home, batch) == before
+    found = asked("import")
+    assert (found["totals"]["unchanged"], found["totals"]["created"]) == (1, 1)
+    assert len(target.of("PaymentNotice")) == 3
+    verified = asked("verify")
+    assert (verified["differences"], verified["lost"]) == ([], [])
+    assert verified["target_cents"] == verified["ledger_cents"] == 400
+
+
+@both
+def test_tasks_that_were_taken_back_and_purged_are_known_as_that(home, target, asked, chartferry, additions):
+    """CLI-CMD-17, CLI-CMD-22"""
+    target.additions = additions
+    tasks(home, "k1", "k2")
+    batch = asked("import")["batches"][0]["batch_id"]
+    asked("undo", batch)
+    chartferry("purge", batch)
+    lose_ledger(home)
+    assert asked("verify", "--adopt")["without_rows"] == {batch: 2}
+    assert {state for state, _ in records(home).values()} == {"undone"}
+
+
+def test_what_a_copy_knows_as_planned_was_made_since_and_is_purged(home, target, asked, chartferry):
+    """LEDGER-01: a run of which the copy knows nothing made it."""
+    target.additions, target.faults = False, [Said(401, outcome("unknown"))] * 40
+    payments(home, ("k1", "p1", "1.00"))
+    asked("import")
+    put_back = yesterday(home)
+    target.faults = []
+    target.valid_tokens.add("fixed")
+    batch = asked("import")["batches"][0]["batch_id"]
+    chartferry("purge", batch)
+    put_back()
+    assert asked("verify", "--adopt")["without_rows"] == {batch: 1}
+    payments(home, ("k1", "p1", "1.00"), ("k2", "p1", "2.00"), name="payments-b.csv")
+    asked("import")
+    assert len(target.of("PaymentNotice")) == 2
+    assert asked("verify")["differences"] == []
+
+
+@pytest.mark.parametrize("said", ["{}", "[", '{"target": "x", "started_at": "y"}'])
+def test_a_purged_batch_whose_runs_are_not_told_any_more_holds_nothing_up(home, target, asked, chartferry, said):
+    """CLI-CMD-17: nothing can be found out of it."""
+    target.additions = False
+    payments(home, ("k1", "p1", "1.00"))
+    batch = asked("import")["batches"][0]["batch_id"]
+    chartferry("purge", batch)
+    (home / "batches" / batch / "run-1" / "manifest.json").write_text(said)
+    lose_ledger(home)
+    assert asked("verify", "--adopt")["without_rows"] == {}
+    payments(home, ("k2", "p1", "2.00"), name="payments-b.csv")
+    assert asked("import")["totals"]["created"] == 1
+
+
+def test_a_manifest_that_says_little_is_enough_to_know_what_was_made(home, target, asked, chartferry):
+    """CLI-CMD-17"""
+    target.additions = False
+    payments(home, ("k1", "p1", "1.00"))
+    batch = asked("import")["batches"][0]["batch_id"]
+    chartferry("purge", batch)
+    path = home / "batches" / batch / "run-1" / "manifest.json"
+    kept = ("target", "started_at", "source", "resource", "feed_hash")
+    said = {name: value for name, value in json.loads(path.read_bytes()).items() if name in kept}
+    path.write_text(json.dumps({**said, "counts": {"created": "many"}, "state": 7}))
+    (home / "batches" / batch / "sha256").unlink()
+    lose_ledger(home)
+    assert asked("verify", "--adopt")["without_rows"] == {batch: 1}
+    payments(home, ("k1", "p1", "1.00"), name="payments-b.csv")
+    asked("import")
+    assert len(target.of("PaymentNotice")) == 1
+
+
+# -- rejected by now
+
+
+@pytest.fixture
+def other_amounts(home):
+    """A feed that reads amounts from a column that has none of them by now, and what puts it right."""
+    changing(home, "payments", "payments", "payment_id,patient_id,amount,paid_on,claim_id", "reject")
+    feed = home / "feeds" / "payments.toml"
+    right = feed.read_text()
+
+    def to(column):
+        feed.write_text(right.replace('amount = "amount"', f'amount = "{column}"'))
+
+    return to
+
+
+@both
+def test_what_its_feed_rejects_by_now_is_not_made_again(home, target, asked, other_amounts, additions):
+    """CLI-CMD-17, LEDGER-01: its reject is closed, since the record is there."""
+    target.additions = additions
+    payments(home, ("k1", "p1", "1.00"), ("k2", "p2", "2.00"))
+    batch = asked("import")["batches"][0]["batch_id"]
+    other_amounts("claim_id")
+    lose_ledger(home)
+    assert asked("verify", "--adopt")["without_rows"] == {batch: 2}
+    assert {row["state"] for row in table(home, "reject")} == {"closed"}
+    [kept] = table(home, "batch")
+    assert (kept["state"], kept["accepted"], kept["rejected"], kept["adopted"]) == ("finished", 2, 0, 2)
+    other_amounts("amount")
+    payments(home, ("k1", "p1", "1.00"), ("k2", "p2", "3.00"), ("k3", "p1", "1.00"), name="payments-b.csv")
+    found = asked("import")
+    assert (found["totals"]["unchanged"], found["totals"]["created"], found["totals"]["rejected"]) == (1, 1, 1)
+    assert len(target.of("PaymentNotice")) == 3
+    assert asked("verify")["differences"] == []
+
+
+def test_what_was_in_doubt_and_its_feed_rejects_by_now_is_in_doubt(home, target, asked, other_amounts):
+    """CLI-CMD-08, CLI-CMD-17: it may have arrived."""
+    target.additions, target.faults = False, ["lost_before"]
+    payments(home, ("k1", "p1", "1.00"))
+    batch = asked("import")["batches"][0]["batch_id"]
+    other_amounts("claim_id")
+    lose_ledger(home)
+    assert asked("verify", "--adopt")["without_rows"] == {batch: 1}
+    assert records(home) == {"k1": ("in_doubt", None)}
+    other_amounts("amount")
+    payments(home, ("k1", "p1", "1.00"), name="payments-b.csv")
+    asked("import", str(home / "inbox" / "payments-b.csv"))
+    assert target.of("PaymentNotice") == []
+    assert asked("doubts", "resolve")["left"] == {f"{batch}:2": "the target does not have it"}
+
+
+def test_a_batch_of_which_rows_wait_goes_on_though_others_are_rejected_by_now(home, target, asked, other_amounts):
+    """CLI-CMD-17, LEDGER-02: as many known again as wait are no reason to take it for finished."""
+    target.additions = False
+    rows = "k1,p1,1.00,2026-03-01,\nk2,p2,2.00,2026-03-01,3.00\n"
+    target.faults = [None, *[Said(401, outcome("unknown"))] * 40]
+    put(home, "payments.csv", f"payment_id,patient_id,amount,paid_on,claim_id\n{rows}")
+    batch = asked("import")["batches"][0]["batch_id"]
+    target.faults = []
+    target.valid_tokens.add("fixed")
+    made = len(target.of("PaymentNotice"))
+    other_amounts("claim_id")
+    lose_ledger(home)
+    asked("verify", "--adopt")
+    assert made == 1
+    [kept] = table(home, "batch")
+    assert (kept["batch_id"], kept["state"]) == (batch, "running")
