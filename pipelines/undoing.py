@@ -10,7 +10,8 @@ from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, func, select
+import pyarrow as pa
+from sqlalchemy import ColumnElement, Text, func, select
 
 from pipelines.exits import ALL_LOADED, SET_ASIDE, UNUSABLE
 from pipelines.ledger import tables as t
@@ -28,7 +29,9 @@ from pipelines.ledger.tables import NotPossible
 from pipelines.loading.changes import Changes
 from pipelines.pipeline import lease_of
 from pipelines.session import Session, reading
+from pipelines.spill import Writer, batches
 from pipelines.target.client import NotDone, NotSent, Refused, TargetUnusable, Unknown
+from pipelines.throwaway import throwaway_folder
 from pipelines.verifying.compare import TAKEN_BACK
 from pipelines.verifying.staging import Filling, stage_target, workbench
 
@@ -65,6 +68,7 @@ class Record(NamedTuple):
 
 Piece = Sequence[Record]
 COLUMNS = [t.record.c[name] for name in Record._fields]
+RECORDS = pa.schema([(c.name, pa.string() if isinstance(c.type, Text) else pa.int64()) for c in COLUMNS])
 
 
 def _of_batch(session: Session, batch_id: str, states: Sequence[str]) -> list[ColumnElement[bool]]:
@@ -79,16 +83,15 @@ def _count(session: Session, batch_id: str, states: Sequence[str]) -> int:
 
 
 def _pieces(session: Session, batch_id: str, states: Sequence[str]) -> Iterator[Piece]:
-    """The batch's records in these states, in the order of its lines; what becomes of those given is no matter."""
-    line = 0
-    while True:
-        query = select(*COLUMNS).where(*_of_batch(session, batch_id, states), t.record.c.line > line)
-        with session.ledger.engine.connect() as connection:
-            piece = [Record._make(row) for row in connection.execute(query.order_by("line").limit(ROWS_A_PIECE))]
-        if not piece:
-            return
-        yield piece
-        line = piece[-1].line
+    """The batch's records that are in these states now, in the order of its lines, whatever becomes of them."""
+    query = select(*COLUMNS).where(*_of_batch(session, batch_id, states)).order_by("line")
+    with throwaway_folder(session.home) as folder:
+        kept = folder / "records.parquet"
+        with session.ledger.engine.connect() as connection, Writer(kept, RECORDS) as out:
+            for row in connection.execution_options(yield_per=ROWS_A_PIECE).execute(query):
+                out.add(*row)
+        for part in batches(kept, ROWS_A_PIECE, Record._fields):
+            yield [Record._make(row) for row in zip(*(column.to_pylist() for column in part.columns), strict=True)]
 
 
 def _known_batch(session: Session, batch_id: str) -> None:

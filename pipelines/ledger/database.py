@@ -10,7 +10,7 @@ from sqlalchemy import Engine, create_engine, event, inspect
 from sqlalchemy.engine import URL, Connection, ExceptionContext, make_url
 from sqlalchemy.exc import OperationalError, SQLAlchemyError
 
-from pipelines.ledger.tables import SCHEMA_VERSION, TERMS, VIEWS, LedgerError, metadata, schema_version
+from pipelines.ledger.tables import BY_BATCH, SCHEMA_VERSION, TERMS, VIEWS, LedgerError, metadata, schema_version
 
 IDLE_MILLISECONDS = 60_000
 """After which a server ends the transaction of a process that was stopped, or lost, in the middle of it. It may hold
@@ -19,12 +19,14 @@ SQLITE = {
     "synchronous": "FULL",
     "foreign_keys": "ON",
     "busy_timeout": "60000",
-    # Keys come in any order, so that a bundle touches pages all over the index: they are kept at hand (32 MB), and
-    # what is written of a page goes from the log to the file once for many bundles (64 MB).
+    # Keys come in any order, so that a bundle touches pages all over the index: they are kept at hand (32 MB).
     "cache_size": "-32000",
-    "wal_autocheckpoint": "16000",
 }
 """What is set of a connection to SQLite."""
+BYTES_A_PAGE = 2048
+"""Of a new file: of a page, a bundle often changes one row only, and the whole page is written."""
+BYTES_OF_THE_LOG = 64 << 20
+"""From which on it goes to the file: what is written of a page goes there once for many bundles."""
 WAIT_SECONDS = 60.0
 
 
@@ -96,9 +98,12 @@ def _engine(address: URL) -> Engine:
 
 def _prepare_sqlite(connection: sqlite3.Connection, _: object) -> None:
     connection.isolation_level = None
+    connection.execute(f"PRAGMA page_size={BYTES_A_PAGE}")
     _use_log(connection)
     for name, value in SQLITE.items():
         connection.execute(f"PRAGMA {name}={value}")
+    [bytes_a_page] = connection.execute("PRAGMA page_size").fetchone()
+    connection.execute(f"PRAGMA wal_autocheckpoint={BYTES_OF_THE_LOG // bytes_a_page}")
 
 
 def _use_log(connection: sqlite3.Connection) -> None:
@@ -190,5 +195,11 @@ def _lines_of_reasons(connection: Connection) -> None:
     connection.exec_driver_sql("ALTER TABLE reject_reason ADD COLUMN line BIGINT")
 
 
-STEPS: tuple[Callable[[Connection], None], ...] = (_texts_once, _lines_of_reasons)
+def _batches_without_lines(connection: Connection) -> None:
+    """To version 4: the index of batches does not have the line any more."""
+    connection.exec_driver_sql(f"DROP INDEX {BY_BATCH.name}")
+    BY_BATCH.create(connection)
+
+
+STEPS: tuple[Callable[[Connection], None], ...] = (_texts_once, _lines_of_reasons, _batches_without_lines)
 """What makes the tables of the next version, from version 1 on."""

@@ -75,8 +75,11 @@ INSERT INTO appearance (target, batch_id, line, source, resource_type, key, stat
 SELECT CAST(? AS INTEGER), CAST(? AS INTEGER), CAST(? AS BIGINT), CAST(? AS INTEGER), CAST(? AS INTEGER),
   CAST(? AS TEXT), CAST(? AS TEXT), CAST(? AS TEXT), CAST(? AS TEXT), CAST(? AS TEXT), CAST(? AS BIGINT), 0,
   CAST(? AS TEXT)
-WHERE NOT EXISTS (SELECT 1 FROM entry WHERE target = ? AND batch_id = ? AND line = ?)
+WHERE NOT (EXISTS (SELECT 1 FROM entry WHERE target = ? AND batch_id = ?) AND EXISTS (
+  SELECT 1 FROM entry
+  WHERE target = ? AND source = ? AND resource_type = ? AND key = ? AND batch_id = ? AND line = ?))
 ON CONFLICT DO NOTHING"""
+"""Of a batch without entries, as that of a file which came before, no key is looked up."""
 SET_ASIDE = """
 INSERT INTO reject (target, reject_id, batch_id, line, lines, source, resource_type, source_key, stage, state, attempts,
   first_seen_at, last_seen_at, patient_id, source_at, amount_cents)
@@ -206,12 +209,12 @@ class Ledger(BatchLedger):
         repeats: Iterable[Repeat],
         at: str | None = None,
     ) -> None:
-        """Other appearances of known records, of now or of another moment. A line that the batch has an outcome for
-        already keeps that.
+        """Other appearances of known records, of now or of another moment. A record that the batch has on that line
+        already keeps its outcome.
         """
         moment, number = at or self.now(), self.terms((target, batch_id, source, resource_type))
-        place, kind = (number[target], number[batch_id]), (number[source], number[resource_type])
-        rows = [(*place, r[0], *kind, *r[1:], moment, *place, r[0]) for r in repeats]
+        to, batch, *kind = (number[text] for text in (target, batch_id, source, resource_type))
+        rows = [(to, batch, r[0], *kind, *r[1:], moment, to, batch, to, *kind, r[1], batch, r[0]) for r in repeats]
         with self.transaction() as connection:
             self._many(connection, NOTE_REPEAT, rows)
 

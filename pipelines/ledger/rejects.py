@@ -3,8 +3,9 @@
 A reject stays itself in whatever file its record comes again: `resubmission` says where.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from sqlalchemy import Connection, and_, func, select, update
 from sqlalchemy.dialects import postgresql, sqlite
@@ -17,6 +18,8 @@ from pipelines.ledger.tables import LANDED
 
 OPEN = ("open", "resubmitted")
 IDS_A_QUERY = 400
+LINES_A_QUERY = 10_000
+Name = TypeVar("Name", str, int)
 INSERTS: dict[str, Callable[..., Any]] = {"postgresql": postgresql.insert, "sqlite": sqlite.insert}
 
 
@@ -130,8 +133,10 @@ def _note(connection: Connection, target: str, batch_id: str, answers: Mapping[i
 def settle_resubmitted(ledger: LedgerAccess, target: str) -> None:
     """Closes the resubmitted rejects whose records have landed since, and opens those that were refused."""
     with ledger.transaction() as connection:
-        for each in list(_standing(connection, target, ("resubmitted",))):
-            states = set(_row_states(connection, target, each))
+        waiting = list(_standing(connection, target, ("resubmitted",)))
+        of_rows = _row_states(connection, target, waiting)
+        for each in waiting:
+            states = of_rows[each.batch_id, each.line]
             if not states or not states <= {*LANDED, "refused"}:
                 continue
             values = {"state": "open"} if "refused" in states else {"state": "closed", "closed_by_batch": each.batch_id}
@@ -140,11 +145,19 @@ def settle_resubmitted(ledger: LedgerAccess, target: str) -> None:
             connection.execute(update(t.reject).where(*where).values(**values))
 
 
-def _row_states(connection: Connection, target: str, at: Standing) -> Iterator[str]:
-    for table in (t.record, t.repeat):
-        c = table.c
-        where = (c.target == target, c.batch_id == at.batch_id, c.line == at.line)
-        yield from connection.execute(select(c.state).where(*where)).scalars()
+def _row_states(connection: Connection, target: str, at: Iterable[Standing]) -> Mapping[tuple[str, int], set[str]]:
+    """The states of what stands on these lines, by batch and line: a batch is read through for many lines at once."""
+    found: defaultdict[tuple[str, int], set[str]] = defaultdict(set)
+    lines = defaultdict[str, set[int]](set)
+    for each in at:
+        lines[each.batch_id].add(each.line)
+    for batch_id, wanted in lines.items():
+        for some in _parts(wanted, LINES_A_QUERY):
+            for c in (t.record.c, t.repeat.c):
+                there = select(c.line, c.state).where(c.target == target, c.batch_id == batch_id, c.line.in_(some))
+                for line, state in connection.execute(there):
+                    found[batch_id, line].add(state)
+    return found
 
 
 # -- which are open
@@ -292,6 +305,6 @@ def discard(ledger: BatchLedger, ids: Sequence[str], user: str, why: str) -> dic
     return {}
 
 
-def _parts(ids: Iterable[str]) -> Iterator[list[str]]:
+def _parts(ids: Iterable[Name], size: int = IDS_A_QUERY) -> Iterator[list[Name]]:
     every = sorted(set(ids))
-    return (every[start : start + IDS_A_QUERY] for start in range(0, len(every), IDS_A_QUERY))
+    return (every[start : start + size] for start in range(0, len(every), size))

@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import BigInteger, Column, Index, Integer, MetaData, ScalarSelect, Table, Text, select, text
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 ROW_STATES = (
     "planned",
@@ -130,7 +130,8 @@ record = Table("record", MetaData(), *_record("generation"))
 
 entry = _kept("entry", record)
 """Records as they are kept and written."""
-Index("entry_by_batch", entry.c.target, entry.c.batch_id, entry.c.line)
+BY_BATCH = Index("entry_by_batch", entry.c.target, entry.c.batch_id)
+"""Without the line: payments are sent by date, so that each would be put in at another place of the index."""
 _SENDING = text("state = 'sending'")
 Index("entry_sending", entry.c.target, sqlite_where=_SENDING, postgresql_where=_SENDING)
 

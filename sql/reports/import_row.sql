@@ -27,6 +27,7 @@ WITH later AS (
                 ledger_record.target = ledger_repeat.target
                 AND ledger_record.batch_id = ledger_repeat.batch_id
                 AND ledger_record.line = ledger_repeat.line
+                AND ledger_record.key = ledger_repeat.key
         )
 ),
 

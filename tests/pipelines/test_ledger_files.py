@@ -7,6 +7,7 @@ from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
 import pytest
+from sqlalchemy import inspect
 
 from pipelines.ledger import database
 from pipelines.ledger import tables as t
@@ -64,6 +65,18 @@ def test_a_ledger_of_an_earlier_version_keeps_all_it_knows(ledger: Ledger, addre
         later.intend_again(lease, *OF, [intent("k6", 6)])
     assert states(later, "k2", "k6", "k7") == ["created", "sending", "sending"]
     later.close()
+
+
+def test_a_ledger_of_version_3_loses_the_line_from_its_index_of_batches(ledger: Ledger, address: str | Path) -> None:
+    """STATE-HOME-02: with it each payment, sent by date, is put in at another place of the index."""
+    with ledger.engine.begin() as connection:
+        connection.exec_driver_sql(f"DROP INDEX {t.BY_BATCH.name}")
+        connection.exec_driver_sql(f"CREATE INDEX {t.BY_BATCH.name} ON entry (target, batch_id, line)")
+        connection.execute(t.schema_version.update().values(version=3))
+    ledger.engine.dispose()
+    with closing(Ledger.open(address)) as later:
+        [index] = [each for each in inspect(later.engine).get_indexes("entry") if each["name"] == t.BY_BATCH.name]
+    assert index["column_names"] == ["target", "batch_id"]
 
 
 def test_a_file_that_is_no_ledger_is_named_in_one_sentence(tmp_path: Path) -> None:
