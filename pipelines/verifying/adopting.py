@@ -31,7 +31,7 @@ from pipelines.verifying.matching import ROWS, match_rows
 from pipelines.verifying.restoring import FOUND, LIVE, Match, Restored, says
 from pipelines.verifying.staging import Filling, stage_ledger, stage_records_of, stage_target, workbench
 from pipelines.verifying.told import WITHDRAWN, stage_runs, stage_told_of
-from pipelines.verifying.without_rows import purged_and_lost, restore_batch, restore_records
+from pipelines.verifying.without_rows import note_former, purged_and_lost, restore_batch, restore_records
 
 OPEN = ("planned", "sending", "in_doubt")
 PAYMENTS = "PaymentNotice"
@@ -102,6 +102,7 @@ def adopt_lost(session: Session) -> Adopted:
             restore_batch(session, name)
         for kind in kinds:
             adopted.without_rows |= restore_records(db, session, lease, kind, {*adopted.batches, *purged})
+            note_former(db, session, kind, purged)
         for name in adopted.batches.keys() & adopted.without_rows.keys():
             _count_anew(session, name)
         _close_answered(session)

@@ -6,7 +6,7 @@ Runs have left on record which resource each made, so that a later file that bri
 from collections import Counter
 from collections.abc import Collection
 from itertools import groupby
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,7 +14,7 @@ import duckdb
 
 from pipelines.behind import ledger_is_behind
 from pipelines.ledger.lease import Lease, utc_text
-from pipelines.ledger.rows import Intent, KnownRecord, Outcome
+from pipelines.ledger.rows import Intent, KnownRecord, Outcome, Repeat
 from pipelines.ledger.tables import COUNTS
 from pipelines.loading.verdicts import SURELY_NOT_THERE
 from pipelines.manifest import manifest_in
@@ -52,6 +52,11 @@ SELECT source, batch_id, key, generation, line, content, feed_hash, state, NULL,
 FROM last_of_{kind} ANTI JOIN told_of_{kind} USING (source, key) WHERE state = 'in_doubt' AND asked_at IS NOT NULL
 ORDER BY source, batch_id, line, key"""
 """The records that the target has, and those in doubt."""
+FORMER = """
+SELECT source, batch_id, line, key, last(resource_id ORDER BY place) FROM told
+WHERE resource_type = $kind AND resource_id IS NOT NULL AND batch_id IN (SELECT unnest($batches))
+GROUP BY ALL ORDER BY source, batch_id, line"""
+"""What rows made; of those that are records now the ledger notes nothing more."""
 
 
 # -- batches
@@ -138,6 +143,18 @@ def restore_records(
                 session.ledger.settle(session.target, source, kind, map(_outcome, [*new, *again]))
             restored.update(record.batch_id for record in [*new, *again])
     return dict(restored)
+
+
+def note_former(db: duckdb.DuckDBPyConnection, session: Session, kind: str, batches: Collection[str]) -> None:
+    """Notes what rows of these batches made or changed that others have changed since, as of when their files came: put
+    in once more, such a file brings nothing back.
+    """
+    came = {row["batch_id"]: row["received_at"] for row in session.ledger.batches(session.target)}
+    found = db.cursor().execute(FORMER, {"kind": kind, "batches": list(batches)})
+    while some := found.fetchmany(ROWS):
+        for (source, batch_id), rows in groupby(some, itemgetter(0, 1)):
+            repeats = [Repeat(line, key, "adopted", resource_id) for *_, line, key, resource_id in rows]
+            session.ledger.note_repeats(session.target, source, kind, batch_id, repeats, came[batch_id])
 
 
 def _is_behind(known: KnownRecord, told: OnRecord) -> bool:

@@ -73,6 +73,21 @@ def test_tasks_that_were_taken_back_and_purged_are_known_as_that(home, target, a
     assert {state for state, _ in records(home).values()} == {"undone"}
 
 
+@both
+def test_an_older_file_that_was_purged_brings_nothing_back(home, target, asked, chartferry, additions):
+    """CLI-CMD-17, LEDGER-08: as with the ledger that was lost."""
+    target.additions = additions
+    changing(home, "tasks", "tasks", "task_id,patient_id,description,status,requester_id", "update")
+    for text in ("call", "mail"):
+        tasks(home, "k1", "k2", text=text)
+        chartferry("purge", asked("import")["batches"][0]["batch_id"])
+    lose_ledger(home)
+    asked("verify", "--adopt")
+    tasks(home, "k1", "k2", text="call")
+    assert asked("import")["totals"]["skipped"] == 2
+    assert {body["description"] for body in target.of("Task")} == {"mail k1", "mail k2"}
+
+
 def test_what_a_copy_knows_as_planned_was_made_since_and_is_purged(home, target, asked, chartferry):
     """LEDGER-01: a run of which the copy knows nothing made it."""
     target.additions, target.faults = False, [Said(401, outcome("unknown"))] * 40
