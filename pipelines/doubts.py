@@ -4,6 +4,7 @@ Used by the load of a batch and by `chartferry doubts resolve`.
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,8 +15,10 @@ from pipelines.ledger.former import standing
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rows import Outcome
 from pipelines.loading.accepted import rows_in
+from pipelines.loading.outcomes import outcomes_in, short
 from pipelines.loading.sending import Identity, Row
-from pipelines.loading.settling import ABSENT, FOUND, Doubt, Finding, due, look_up
+from pipelines.loading.settling import ABSENT, FOUND, UNREADABLE, Doubt, Finding, due, look_up
+from pipelines.manifest import manifest_in
 from pipelines.target.client import FhirClient
 
 
@@ -62,8 +65,10 @@ def settle_doubts(
     if not records:
         return settled
     doubts = as_doubts(ledger, target, resource_type, records, accepted)
-    ours = known_resources(ledger, target, resource_type, {doubt.row.patient_id for doubt in doubts})
-    findings = look_up(client, Identity(source, resource_type), doubts, ours, safe)
+    findings = _on_record(client, target, resource_type, records, accepted)
+    asked = [doubt for doubt in doubts if doubt.row.key not in findings]
+    ours = known_resources(ledger, target, resource_type, {doubt.row.patient_id for doubt in asked})
+    findings |= look_up(client, Identity(source, resource_type), asked, ours, safe)
     now = datetime.now(UTC)
     for doubt in doubts:
         finding = findings[doubt.row.key]
@@ -94,6 +99,28 @@ def as_doubts(
         for record in records
         if record.key in rows
     ]
+
+
+def _on_record(
+    client: FhirClient, target: str, resource_type: str, records: Sequence[Doubtful], accepted: Sequence[Path]
+) -> dict[str, Finding]:
+    """By key, the resources that runs have left on record and that are there: who is killed before the ledger has such
+    an outcome leaves a doubt. These may look otherwise by now, or like others.
+    """
+    wanted, made = {record.key: record for record in records}, dict[str, str]()
+    runs = [
+        folder for folder in {path.parent for path in accepted} if (manifest_in(folder) or {}).get("target") == target
+    ]
+    for told in (told for folder in runs for told in outcomes_in(folder) if told.resource_id and told.key in wanted):
+        record = wanted[told.key]
+        if (told.generation, told.content) == (record.generation, short(record.content_hash)):
+            made[told.key] = str(told.resource_id)
+    found: dict[str, Finding] = {}
+    for key, resource_id in made.items():
+        with suppress(*UNREADABLE):  # it is looked up as if nothing were on record
+            if client.read(resource_type, resource_id) is not None:
+                found[key] = Finding(FOUND, resource_id)
+    return found
 
 
 def _adopt(ledger: Ledger, target: str, source: str, resource_type: str, row: Row, finding: Finding) -> str:

@@ -324,6 +324,26 @@ def test_who_was_killed_between_the_record_and_the_ledger_goes_on(
     assert target.stored == before
 
 
+@pytest.mark.parametrize("command", [("import",), ("doubts", "resolve")], ids=" ".join)
+def test_a_task_made_just_before_a_kill_is_the_rows_also_where_it_was_rewritten(
+    home, target, asked, chartferry, monkeypatch, command
+):
+    """LEDGER-05, LEDGER-06: by what is on record; by its content it was not found, and was made again."""
+    target.additions = False
+    tasks(home, "k1")
+    with monkeypatch.context() as patched:
+        patched.setattr("pipelines.load.forget_sightings", killed)
+        chartferry("import")
+    with closing(sqlite3.connect(home / "ledger.db")) as db, db:
+        long_ago = "first_attempt_at = '2026-01-01T00:00:00.000000Z', finished_at = NULL"
+        db.execute(f"UPDATE entry SET state = 'in_doubt', resource_id = NULL, {long_ago}")
+    [task] = target.of("Task")
+    task["description"] = "rewritten"
+    asked(*command)
+    assert target.of("Task") == [task]
+    assert records(home) == {"k1": ("adopted", task["id"])}
+
+
 @both
 def test_who_was_killed_after_a_change_was_refused_goes_on(home, target, asked, chartferry, additions, monkeypatch):
     """LEDGER-01, LEDGER-08: the record is what it was before, and the ledger knows."""
