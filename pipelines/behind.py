@@ -11,7 +11,7 @@ from pipelines.ledger.rows import KnownRecord
 from pipelines.ledger.tables import UNDECIDED
 from pipelines.loading.outcomes import CHANGE_REFUSED, Told, outcomes_in, short
 from pipelines.loading.verdicts import SURELY_NOT_THERE
-from pipelines.manifest import manifest_in
+from pipelines.on_record import manifest_in
 from pipelines.session import Session, received_before
 
 OUTCOMES_A_LOOK = 2_000

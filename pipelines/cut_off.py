@@ -7,7 +7,7 @@ from typing import Any
 
 from pipelines.ledger.rejects import OPEN, standing
 from pipelines.ledger.tables import COUNTS
-from pipelines.manifest import MANIFEST, manifest_in
+from pipelines.on_record import MANIFEST, manifest_in
 from pipelines.run import Run
 from pipelines.session import Session
 from pipelines.storage import write_whole

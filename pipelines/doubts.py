@@ -18,7 +18,7 @@ from pipelines.loading.accepted import rows_in
 from pipelines.loading.outcomes import outcomes_in, short
 from pipelines.loading.sending import Identity, Row
 from pipelines.loading.settling import ABSENT, FOUND, UNREADABLE, Doubt, Finding, due, look_up
-from pipelines.manifest import manifest_in
+from pipelines.on_record import target_of
 from pipelines.target.client import FhirClient
 
 
@@ -108,9 +108,7 @@ def _on_record(
     an outcome leaves a doubt. These may look otherwise by now, or like others.
     """
     wanted, made = {record.key: record for record in records}, dict[str, str]()
-    runs = [
-        folder for folder in {path.parent for path in accepted} if (manifest_in(folder) or {}).get("target") == target
-    ]
+    runs = [folder for folder in {path.parent for path in accepted} if target_of(folder) == target]
     for told in (told for folder in runs for told in outcomes_in(folder) if told.resource_id and told.key in wanted):
         record = wanted[told.key]
         if (told.generation, told.content) == (record.generation, short(record.content_hash)):

@@ -5,14 +5,13 @@ import json
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
 
 from fhir_service.interface.registry import RESOURCES
+from pipelines.on_record import MANIFEST
 from pipelines.run import Result, Run
 from pipelines.session import Session
 from pipelines.storage import write_whole
 
-MANIFEST = "manifest.json"
 QUESTIONNAIRES = "questionnaires.json"
 
 
@@ -41,22 +40,6 @@ def write_manifest(session: Session, run: Run, result: Result, ended_at: str | N
         "records_per_second": round(result.count("records") / result.seconds) if result.seconds else None,
     }
     write_whole(run.folder / MANIFEST, (json.dumps(manifest, indent=1, sort_keys=True) + "\n").encode())
-
-
-def target_of(folder: Path) -> str | None:
-    """The target that a run of this folder was for; None where its manifest is not there."""
-    path = folder / MANIFEST
-    return str(json.loads(path.read_bytes())["target"]) if path.exists() else None
-
-
-def manifest_in(folder: Path) -> dict[str, Any] | None:
-    """The manifest of a run; None where there is none, or a file that is none: the ledger then knows of no such run."""
-    try:
-        said = json.loads((folder / MANIFEST).read_bytes())
-    except (OSError, ValueError):
-        return None
-    named = isinstance(said, dict) and all(isinstance(said.get(name), str) for name in ("target", "started_at"))
-    return said if named else None
 
 
 def _questionnaires(folder: Path) -> dict[str, str]:

@@ -20,11 +20,12 @@ from jinja2 import TemplateError
 
 from pipelines import disk
 from pipelines.ledger.ledger import OUTCOMES, Ledger, Snapshot, utc_text
-from pipelines.manifest import target_of
+from pipelines.on_record import target_of
 from pipelines.page import page_of
 from pipelines.report import Sweep, held
 from pipelines.report_tables import BrokenTable, ReportTable, report_tables, staging_selects
 from pipelines.so_far import keep_so_far
+from pipelines.spill import is_whole
 from pipelines.storage import locked, replace_whole, session
 
 READ_ONLY = 0o444
@@ -256,9 +257,10 @@ def _stage_files(db: duckdb.DuckDBPyConnection, sweep: Sweep, batches: Path) -> 
     """What the SQL reads of the swept reports, and of the import: records made ready to send, warnings."""
     db.register("sweep", db.read_parquet(str(sweep.path)) if sweep.path.exists() else db.sql(NO_SWEEP))
     ids = [row[0] for row in db.execute(OF_TARGET).fetchall()]
-    files = [str(path) for name in ids for path in (batches / name).glob("run-*/accepted.parquet")]
+    files = [str(path) for name in ids for path in (batches / name).glob("run-*/accepted.parquet") if is_whole(path)]
     db.register("sent", db.sql(SENT, params=[files]) if files else db.sql(NOTHING_SENT))
-    warned = [str(path) for path in batches.glob("*/run-*/warnings.parquet") if target_of(path.parent) == sweep.target]
+    of_target = (path for path in batches.glob("*/run-*/warnings.parquet") if target_of(path.parent) == sweep.target)
+    warned = [str(path) for path in of_target if is_whole(path)]
     db.register("warned", db.sql(WARNED, params=[warned]) if warned else db.sql(NOTHING_WARNED))
     for name, select in staging_selects().items():
         db.execute(f"CREATE TEMP TABLE {name} AS {select}")

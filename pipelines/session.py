@@ -15,13 +15,13 @@ from pipelines.batch import Received, shown
 from pipelines.connections import Connection, connect
 from pipelines.feeds.catalog import CONTROL, Catalog, Feed, FeedError, is_control, load_feeds
 from pipelines.home import make_private
+from pipelines.known_target import known_target
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.tables import LedgerError
 from pipelines.orchestration.instance import prepare_dagster_home
 from pipelines.progress import Progress
 from pipelines.report import SweepIncomplete
 from pipelines.snapshot import Snapshot
-from pipelines.target.names import target_of
 from pipelines.target.pace import USUAL, Pace, pace_of, retention_of
 from pipelines.target.replies import NotDone, NotSent, Refused, TargetUnusable, Unknown
 from pipelines.throwaway import remove_leftovers
@@ -74,7 +74,7 @@ class Session:
         self.remap = False
         self.why: str | None = None
         self.behind: dict[str, set[tuple[str, str]]] | None = None
-        self.target = target_of(connection, ledger)
+        self.target = known_target(connection, ledger, home)
         self.other_targets = ledger.note_target(self.target, connection.base_url)
 
     def decide(self, command: str, subjects: Iterable[str], about: str | None = None) -> None:

@@ -82,6 +82,15 @@ def batches(path: Path, rows: int, columns: Sequence[str]) -> Iterator[pa.Record
         yield from file.iter_batches(rows, columns=columns)
 
 
+def is_whole(path: Path) -> bool:
+    """Whether a Parquet file was not cut short since it was written."""
+    try:
+        pq.read_metadata(path)
+    except (pa.ArrowInvalid, OSError):
+        return False
+    return True
+
+
 def as_batch(rows: Sequence[Sequence[Any]], schema: pa.Schema) -> pa.RecordBatch:
     """Rows as columns."""
     columns = zip(*rows, strict=True) if rows else ((),) * len(schema)

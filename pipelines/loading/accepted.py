@@ -6,10 +6,9 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from pipelines.loading.sending import Row
-from pipelines.spill import batches
+from pipelines.spill import batches, is_whole
 
 ROWS_A_LOOK = 4_000
 ACCEPTED = "line lines key lane content_hash patient_id source_at amount_cents body".split()
@@ -41,16 +40,8 @@ def utc_texts(column: pa.Array) -> list[str | None]:
 
 def accepted_files(batch: Path) -> list[Path]:
     """What the runs of a batch accepted, the newest first; without files that were cut short since."""
-    files = (path for path in batch.glob("run-*/accepted.parquet") if _is_whole(path))
+    files = (path for path in batch.glob("run-*/accepted.parquet") if is_whole(path))
     return sorted(files, key=lambda path: path.stat().st_mtime, reverse=True)
-
-
-def _is_whole(path: Path) -> bool:
-    try:
-        pq.read_metadata(path)
-    except (pa.ArrowInvalid, OSError):
-        return False
-    return True
 
 
 def rows_in(paths: Iterable[Path], wanted: Mapping[str, str]) -> dict[str, Row]:

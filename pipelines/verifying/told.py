@@ -10,7 +10,7 @@ from typing import Any
 import duckdb
 
 from pipelines.loading.outcomes import CHANGE_REFUSED, outcomes_in
-from pipelines.manifest import manifest_in
+from pipelines.on_record import manifest_in
 from pipelines.session import Session
 from pipelines.verifying.staging import Filling
 

@@ -17,7 +17,7 @@ from pipelines.ledger.lease import Lease, utc_text
 from pipelines.ledger.rows import Intent, KnownRecord, Outcome, Repeat
 from pipelines.ledger.tables import COUNTS
 from pipelines.loading.verdicts import SURELY_NOT_THERE
-from pipelines.manifest import manifest_in
+from pipelines.on_record import manifest_in
 from pipelines.pipeline import ENDED
 from pipelines.session import Session, came, received_before
 from pipelines.verifying.compare import CONTENT

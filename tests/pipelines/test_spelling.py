@@ -2,7 +2,9 @@
 
 import pytest
 
+from pipelines.exits import UNUSABLE
 from pipelines.target.spelling import spelled_alike
+from tests.pipelines.test_verify import lose_ledger
 
 PAYMENTS = "payment_id,patient_id,amount,paid_on\nk1,p1,1.00,2026-01-01\n"
 
@@ -56,6 +58,36 @@ def test_a_target_that_begins_to_show_an_id_is_the_one_that_it_was(home, target,
         assert (again["totals"]["created"], again["totals"]["unchanged"], again["other_targets"]) == (0, 1, [])
     assert len(target.of("PaymentNotice")) == 1
     assert asked("verify")["differences"] == []
+
+
+@pytest.mark.parametrize("shows_an_id", [True, False])
+def test_a_target_of_a_lost_ledger_is_the_one_that_it_was(home, target, asked, monkeypatch, shows_an_id):
+    """LEDGER-01: by its address, spelled otherwise, or by the id that it shows by now: its runs are on record."""
+    target.additions = False
+    path = home.parent / "payments.csv"
+    path.write_text(PAYMENTS)
+    asked("import", path)
+    lose_ledger(home)
+    target.additions = shows_an_id
+    if not shows_an_id:
+        monkeypatch.setenv("FHIR_BASE_URL", target.url.replace("http", "HTTP") + "/")
+        assert asked("import", path)["batches"][0]["state"] == "failed"
+    asked("verify", "--adopt")
+    again = asked("import", path)
+    assert (again["totals"]["created"], again["totals"]["unchanged"], again["other_targets"]) == (0, 1, [])
+    assert len(target.of("PaymentNotice")) == 1
+
+
+def test_a_target_of_a_lost_ledger_that_shows_no_id_any_more_gets_nothing(home, target, asked, chartferry):
+    """LEDGER-01, CLI-CMD-19"""
+    path = home.parent / "payments.csv"
+    path.write_text(PAYMENTS)
+    asked("import", path)
+    lose_ledger(home)
+    target.additions = False
+    code, _, err = chartferry("import", path)
+    assert (code, "shows no id now" in err) == (UNUSABLE, True)
+    assert len(target.of("PaymentNotice")) == 1
 
 
 def test_another_store_at_an_address_is_another_target(home, target, asked):

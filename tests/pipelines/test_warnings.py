@@ -56,6 +56,21 @@ def test_a_file_without_warnings_leaves_no_file_of_them(home, asked, published):
     assert published(ASKED) == []
 
 
+@pytest.mark.parametrize("body", [b"", b"PAR1", b"\xff" * 80], ids=["empty", "cut", "noise"])
+@pytest.mark.parametrize("name", ["accepted.parquet", "warnings.parquet", "manifest.json"])
+def test_a_damaged_file_of_a_run_keeps_no_table_from_being_published(home, asked, chartferry, published, name, body):
+    """STATE-HOME-07: it tells nothing any more; what the ledger knows is there."""
+    (home / "inbox" / "payments.csv").write_text(ZERO)
+    (home / "inbox" / "tasks.csv").write_text(
+        "task_id,patient_id,description,status,requester_id\nk1,p1,call,requested,a\n"
+    )
+    asked("import")
+    damaged = [path for path in home.glob(f"batches/*/run-1/{name}") if path.write_bytes(body) is not None]
+    assert damaged
+    assert chartferry("reports")[0] == 0
+    assert published("SELECT count(*) FROM import_row") == [(3,)]
+
+
 def test_what_another_target_was_warned_of_is_not_published(home, asked, published):
     (home / "inbox" / "payments.csv").write_text(ZERO)
     asked("import")
