@@ -100,6 +100,7 @@ def adopt_lost(session: Session) -> Adopted:
                 adopted.left[name] = str(error)
         for name in purged:
             restore_batch(session, name)
+            adopted.without_rows[name] = 0
         for kind in kinds:
             adopted.without_rows |= restore_records(db, session, lease, kind, {*adopted.batches, *purged})
             note_former(db, session, kind, purged)

@@ -87,14 +87,21 @@ def restore_batch(session: Session, batch_id: str) -> None:
         file_sha256=_text(first, "file_sha256"),
         received_at=utc_text(came(folder)) if (folder / "sha256").exists() else runs[0]["started_at"],
     )
-    known = {run["started_at"] for run in ledger.runs(target, batch_id)}
-    for run in (run for run in runs if run["started_at"] not in known):
-        about = {name: _text(run, name) for name in ("started_at", "feed_hash", "rules_version", "software_version")}
-        number = ledger.start_run(target, batch_id, **about)
-        said, ended_at = _text(run, "message"), _text(run, "ended_at")
-        of_run = (target, batch_id, number)
-        ledger.finish_run(*of_run, state=_state(run), counts=_counts(run), message=said, finished_at=ended_at)
+    known = {run["started_at"]: run for run in ledger.runs(target, batch_id)}
+    for run in runs:
+        _restore_run(session, batch_id, run, known.get(run["started_at"]))
     ledger.finish_batch(target, batch_id, _state(first), _counts(first), _text(first, "ended_at"))
+
+
+def _restore_run(session: Session, batch_id: str, run: dict[str, Any], known: dict[str, Any] | None) -> None:
+    """known: what the ledger has of the run, of which it may not have the end."""
+    if known and known["finished_at"]:
+        return
+    about = {name: _text(run, name) for name in ("started_at", "feed_hash", "rules_version", "software_version")}
+    number = known["run"] if known else session.ledger.start_run(session.target, batch_id, **about)
+    said, ended_at = _text(run, "message"), _text(run, "ended_at")
+    of_run = (session.target, batch_id, number)
+    session.ledger.finish_run(*of_run, state=_state(run), counts=_counts(run), message=said, finished_at=ended_at)
 
 
 def _runs(session: Session, folder: Path) -> list[dict[str, Any]]:

@@ -1,11 +1,13 @@
 """A lost ledger gets records back whose rows are purged, or rejected by their feed by now: what runs left on record."""
 
 import json
+import sqlite3
 from contextlib import closing
 
 import pytest
 
 from pipelines.ledger.ledger import Ledger
+from pipelines.pipeline import validate_run
 from tests.pipelines.fake_target import Said, outcome
 from tests.pipelines.test_adopt import both, records, yesterday
 from tests.pipelines.test_behind import messages
@@ -30,6 +32,19 @@ def of_batch(home, batch):
     rows = [*table(home, "batch"), *table(home, "run")]
     moments = ("received_at", "finished_at")
     return [{name: row[name] for name in row if name not in moments} for row in rows if row["batch_id"] == batch]
+
+
+def copying_in_a_run(home, monkeypatch):
+    """The ledger will be copied when the next run has read its file: where to."""
+    older = home.parent / "older.db"
+
+    def copying(*arguments):
+        with closing(sqlite3.connect(home / "ledger.db")) as ledger:
+            ledger.execute("VACUUM INTO ?", [str(older)])
+        return validate_run(*arguments)
+
+    monkeypatch.setattr("pipelines.pipeline.validate_run", copying)
+    return older
 
 
 # -- purged
@@ -104,6 +119,22 @@ def test_what_a_copy_knows_as_planned_was_made_since_and_is_purged(home, target,
     asked("import")
     assert len(target.of("PaymentNotice")) == 2
     assert asked("verify")["differences"] == []
+
+
+def test_a_copy_of_the_time_when_the_run_of_a_purged_batch_was_under_way(home, target, asked, chartferry, monkeypatch):
+    """LEDGER-01: the run is known, and its end is not."""
+    target.additions = False
+    payments(home, ("k1", "p1", "1.00"), ("k2", "p2", "2.00"))
+    older = copying_in_a_run(home, monkeypatch)
+    batch = asked("import")["batches"][0]["batch_id"]
+    chartferry("purge", batch)
+    lose_ledger(home)
+    older.rename(home / "ledger.db")
+    assert asked("verify", "--adopt")["without_rows"] == {batch: 2}
+    assert "the ledger knows every batch of this home" in chartferry("verify", "--adopt")[1]
+    payments(home, ("k1", "p1", "1.00"), ("k3", "p1", "3.00"), name="payments-b.csv")
+    assert asked("import")["totals"]["created"] == 1
+    assert len(target.of("PaymentNotice")) == 3
 
 
 @pytest.mark.parametrize("said", ["{}", "[", '{"target": "x", "started_at": "y"}'])
