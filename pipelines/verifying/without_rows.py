@@ -53,10 +53,10 @@ FROM last_of_{kind} ANTI JOIN told_of_{kind} USING (source, key) WHERE state = '
 ORDER BY source, batch_id, line, key"""
 """The records that the target has, and those in doubt."""
 FORMER = """
-SELECT source, batch_id, line, key, last(resource_id ORDER BY place) FROM told
-WHERE resource_type = $kind AND resource_id IS NOT NULL AND batch_id IN (SELECT unnest($batches))
+SELECT source, batch_id, line, key, last(resource_id ORDER BY place) FILTER (resource_id IS NOT NULL) FROM told
+WHERE resource_type = $kind AND batch_id IN (SELECT unnest($batches)) AND state <> 'in_doubt'
 GROUP BY ALL ORDER BY source, batch_id, line"""
-"""What rows made; of those that are records now the ledger notes nothing more."""
+"""What rows made, or that they were refused; of those that are records now the ledger notes nothing more."""
 
 
 # -- batches
@@ -153,14 +153,14 @@ def restore_records(
 
 
 def note_former(db: duckdb.DuckDBPyConnection, session: Session, kind: str, batches: Collection[str]) -> None:
-    """Notes what rows of these batches made or changed that others have changed since, as of when their files came: put
-    in once more, such a file brings nothing back.
+    """Notes what came of the other rows of these batches, as of when their files came: their records are other rows' by
+    now, and such a file, put in once more, brings nothing back.
     """
     came = {row["batch_id"]: row["received_at"] for row in session.ledger.batches(session.target)}
     found = db.cursor().execute(FORMER, {"kind": kind, "batches": list(batches)})
     while some := found.fetchmany(ROWS):
         for (source, batch_id), rows in groupby(some, itemgetter(0, 1)):
-            repeats = [Repeat(line, key, "adopted", resource_id) for *_, line, key, resource_id in rows]
+            repeats = [Repeat(line, key, "adopted" if made else "refused", made) for *_, line, key, made in rows]
             session.ledger.note_repeats(session.target, source, kind, batch_id, repeats, came[batch_id])
 
 

@@ -103,6 +103,27 @@ def test_an_older_file_that_was_purged_brings_nothing_back(home, target, asked, 
     assert {body["description"] for body in target.of("Task")} == {"mail k1", "mail k2"}
 
 
+@both
+def test_a_purged_file_of_which_a_row_was_refused_and_made_by_a_later_one_brings_nothing_back(
+    home, target, asked, chartferry, additions
+):
+    """CLI-CMD-17, LEDGER-08"""
+    target.additions = additions
+    changing(home, "tasks", "tasks", "task_id,patient_id,description,status,requester_id", "update")
+    target.refuse = lambda body: body["description"] == "call k1"
+    tasks(home, "k1", text="call")
+    batch = asked("import")["batches"][0]["batch_id"]
+    target.refuse = lambda _: False
+    tasks(home, "k1", text="mail")
+    asked("import")
+    assert chartferry("purge", batch)[0] == 0
+    lose_ledger(home)
+    asked("verify", "--adopt")
+    tasks(home, "k1", text="call")
+    assert asked("import")["totals"]["skipped"] == 1
+    assert [body["description"] for body in target.of("Task")] == ["mail k1"]
+
+
 def test_what_a_copy_knows_as_planned_was_made_since_and_is_purged(home, target, asked, chartferry):
     """LEDGER-01: a run of which the copy knows nothing made it."""
     target.additions, target.faults = False, [Said(401, outcome("unknown"))] * 40
