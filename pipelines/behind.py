@@ -45,7 +45,7 @@ def _behind(session: Session) -> Iterator[tuple[str, set[tuple[str, str]]]]:
 
 def _about(folder: Path) -> set[tuple[str, str]]:
     manifests = filter(None, map(manifest_in, folder.glob("run-*")))
-    return {(each["source"], each["resource"]) for each in manifests if "source" in each}
+    return {(each["source"], each["resource"]) for each in manifests}
 
 
 def ledger_is_behind(home: Path, ledger: Ledger, target: str, batch_id: str) -> bool:
@@ -72,7 +72,7 @@ def _is_news(ledger: Ledger, folder: Path, manifest: dict[str, Any], known: dict
         return False
     if manifest["started_at"] not in known or manifest.get("ended_at"):
         return True
-    of = (manifest["target"], manifest.get("source", ""), manifest.get("resource", ""))
+    of = (manifest["target"], manifest["source"], manifest["resource"])
     return any(_is_newer(ledger, of, told) for told in _batched(outcomes_in(folder), OUTCOMES_A_LOOK))
 
 

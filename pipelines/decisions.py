@@ -3,7 +3,7 @@
 Each is done under the target's lease and stays on the record: the user, the moment, the command and what it was about.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -18,6 +18,9 @@ from pipelines.ledger.former import raise_generation, standing
 from pipelines.ledger.rows import Outcome
 from pipelines.ledger.tables import NotPossible
 from pipelines.loading.accepted import accepted_files, rows_in
+from pipelines.loading.outcomes import OnRecord
+from pipelines.loading.sending import Result, Row
+from pipelines.on_record import target_of
 from pipelines.pipeline import lease_of, recount
 from pipelines.session import Session, reading
 from pipelines.verifying.compare import same_content
@@ -84,6 +87,7 @@ def resolve(session: Session, batch_id: str | None = None) -> Resolved:
                 safe=session.connection.capabilities.safe_batches(of[1]),
                 settling_seconds=session.pace.settling_seconds,
             )
+            _put_on_record(session, of[2], [(each.row, each.state, each.resource_id) for each in settled.adopted])
             for row, *_ in settled.adopted:
                 resolved.adopted[names.pop(row.key).name] = of[1]
             whys = {row.key: why for row, why in settled.left}
@@ -119,6 +123,7 @@ def accept(session: Session, name: str, resource_id: str) -> str:
         replaces = standing(session.ledger, session.target, doubt.source, kind, [doubt.key])
         state = "superseded" if replaces else "adopted"
         outcome = Outcome(doubt.key, doubt.generation, state, resource_id, None)
+        _put_on_record(session, doubt.batch_id, [(row._replace(generation=doubt.generation), state, resource_id)])
         session.ledger.settle(session.target, doubt.source, kind, [outcome])
         recount(session.ledger, session.target, doubt.batch_id)
     return f"{name}: {kind}/{resource_id}"
@@ -135,6 +140,14 @@ def resend(session: Session, name: str) -> str:
         raise_generation(session.ledger, lease, [of], None)
         recount(session.ledger, session.target, doubt.batch_id)
     return f"{name}: the next import sends it again"
+
+
+def _put_on_record(session: Session, batch_id: str, settled: Sequence[tuple[Row, str, str]]) -> None:
+    """Puts rows, each with its state and resource, on record in the batch's newest run at the target."""
+    batch = session.home / "batches" / batch_id
+    runs = [each for each in batch.glob("run-*") if target_of(each) == session.target]
+    if newest := max(runs, key=lambda each: each.stat().st_mtime, default=None):
+        OnRecord(newest, session.ledger.now).note((row, Result(state, made)) for row, state, made in settled)
 
 
 def _doubt(session: Session, name: str) -> Doubtful:

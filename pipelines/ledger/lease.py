@@ -6,6 +6,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import TracebackType
@@ -41,6 +42,13 @@ class Holder(NamedTuple):
 def utc_text(moment: datetime) -> str:
     """The ledger's form of a moment: UTC, microseconds, `Z`."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def is_moment(said: object) -> bool:
+    """Whether this is a moment in the ledger's form."""
+    with suppress(ValueError, OverflowError):
+        return isinstance(said, str) and utc_text(datetime.fromisoformat(said)) == said
+    return False
 
 
 def this_machine() -> str:

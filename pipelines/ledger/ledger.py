@@ -218,6 +218,21 @@ class Ledger(BatchLedger):
         with self.transaction() as connection:
             self._many(connection, NOTE_REPEAT, rows)
 
+    def is_read_otherwise(self, target: str, batch_id: str, feed_hash: str) -> bool:
+        """Whether a batch has records that were read by another feed than this."""
+        record = t.record.c
+        here = (record.target == target, record.batch_id == batch_id, record.feed_hash != feed_hash)
+        with self.engine.connect() as connection:
+            return connection.execute(select(record.line).where(*here).limit(1)).first() is not None
+
+    def keys_on(self, target: str, batch_id: str, lines: Iterable[int]) -> dict[int, str]:
+        """The keys of a batch's records on these lines. The whole batch is looked through for them."""
+        record = t.record.c
+        here = (record.target == target, record.batch_id == batch_id, record.line.in_(list(lines)))
+        with self.engine.connect() as connection:
+            found = connection.execute(select(record.line, record.key).where(*here))
+            return {int(row.line): str(row.key) for row in found}
+
     # -- rejects
 
     def reject(

@@ -6,6 +6,7 @@ How rows travel is not here: senders take rows from the book and bring their res
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 
 from pipelines.answers import Answers
@@ -95,7 +96,7 @@ class Book:
                     if state not in UNDECIDED and not self.verdicts.own(row, record):
                         repeats.append(_repeat(row, state, record.resource_id))
         with self.ledger.transaction():
-            self._note(repeats)
+            self.note(repeats)
             self._set_aside(aside)
             if so_far := self._so_far():
                 self.ledger.count_run(self.batch.target, so_far)
@@ -150,7 +151,7 @@ class Book:
         if path.exists():
             for part in batches(path, ROWS_A_LOOK, SKIPPED):
                 rows = list(zip(*plain_columns(part, SKIPPED), strict=True))
-                self._note([Repeat(line, key, "skipped", None, *rest) for line, key, *rest in rows])
+                self.note([Repeat(line, key, "skipped", None, *rest) for line, key, *rest in rows])
                 for *_, cents in rows:
                     self.loaded.add("skipped", cents)
 
@@ -269,10 +270,10 @@ class Book:
         self.ledger.settle(*of, outcomes, self._so_far())
         if back:
             restore(self.ledger, *of, back)
-            self._note([_repeat(row, "refused", None) for row, _ in results if row.key in back])
+            self.note([_repeat(row, "refused", None) for row, _ in results if row.key in back])
         self._set_aside_refused(results)
         known_now = [(row, r) for row, r in results if row.elsewhere and r.state not in UNDECIDED and not row.change]
-        self._note([_repeat(row, _elsewhere(r.state), r.resource_id) for row, r in known_now])
+        self.note([_repeat(row, _elsewhere(r.state), r.resource_id) for row, r in known_now])
         self.progress.advance(len(results))
         self._close_in_parts()
 
@@ -284,7 +285,7 @@ class Book:
         """Rows that were to change records, and were refused in a run that the ledger does not know."""
         with self._counting(), self.ledger.transaction():
             self._count(results)
-            self._note([_repeat(row, "refused", None) for row, _ in results])
+            self.note([_repeat(row, "refused", None) for row, _ in results])
             self._set_aside_refused(results)
 
     def _count(self, results: Sequence[tuple[Row, Result]]) -> None:
@@ -378,9 +379,22 @@ class Book:
         about = (row.patient_id, row.source_at, row.amount_cents)
         return Reject(row.line, row.lines, row.key, stage, *about, reasons, self.answers.of_line(row.line))
 
-    def _note(self, repeats: list[Repeat]) -> None:
-        if repeats:
-            self.ledger.note_repeats(self.batch.target, self.source, self.resource, self.batch.batch_id, repeats)
+    def note(self, repeats: Sequence[Repeat], at: str | None = None) -> None:
+        """Notes rows whose records are known from elsewhere, as of now or of another moment.
+
+        A line on which the batch has a record of another key, by a feed that was changed since, keeps that alone.
+        """
+        if not repeats:
+            return
+        target, batch_id = self.batch.target, self.batch.batch_id
+        if self._is_read_otherwise:
+            keys = self.ledger.keys_on(target, batch_id, [each.line for each in repeats])
+            repeats = [each for each in repeats if keys.get(each.line, each.key) == each.key]
+        self.ledger.note_repeats(target, self.source, self.resource, batch_id, repeats, at)
+
+    @cached_property
+    def _is_read_otherwise(self) -> bool:
+        return self.ledger.is_read_otherwise(self.batch.target, self.batch.batch_id, self.batch.feed.hash)
 
     def _reject(self, rejects: list[Reject]) -> None:
         if rejects:

@@ -5,14 +5,12 @@ outcome, or the moment (UTC text) of those that follow.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
-from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import orjson
 
-from pipelines.ledger.lease import utc_text
+from pipelines.ledger.lease import is_moment
 from pipelines.loading.sending import Result, Row
 
 NAME = "outcomes.ndjson"
@@ -21,7 +19,7 @@ CHANGE_REFUSED = "change_refused"
 """A row that was to change a record, and left it as it was."""
 STATES = (*MADE, "refused", "in_doubt", CHANGE_REFUSED)
 CHARACTERS_OF_A_HASH = 16
-MOST_LINES, MOST_GENERATIONS = 1 << 40, 1_000
+MOST_LINES, MOST_GENERATIONS, MOST_STATUS = 1 << 40, 1_000, 1_000
 
 
 class Told(NamedTuple):
@@ -71,7 +69,7 @@ def outcomes_in(folder: Path) -> Iterator[Told]:
                 said = orjson.loads(line)
             except ValueError:
                 continue
-            if _is_moment(said):
+            if is_moment(said):
                 at = said
             elif _is_outcome(said):
                 yield Told._make((*said, at))
@@ -82,18 +80,12 @@ def short(content_hash: str) -> str:
     return content_hash[:CHARACTERS_OF_A_HASH]
 
 
-def _is_moment(said: Any) -> bool:
-    with suppress(ValueError):
-        return isinstance(said, str) and utc_text(datetime.fromisoformat(said)) == said
-    return False
-
-
 def _is_outcome(said: Any) -> bool:
     kinds = (str, str, int, int, str, str | None, int | None, str | None)
     if not isinstance(said, list) or len(said) != len(kinds) or not all(map(isinstance, said, kinds)):
         return False
-    _, content, line, generation, state, _, _, asked_at = said
-    if asked_at is not None and not _is_moment(asked_at):
+    _, content, line, generation, state, _, status, asked_at = said
+    if not (status is None or 0 < status < MOST_STATUS) or not (asked_at is None or is_moment(asked_at)):
         return False
     return bool(content) and 0 < line < MOST_LINES and 0 < generation < MOST_GENERATIONS and state in STATES
 

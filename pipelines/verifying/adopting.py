@@ -23,7 +23,7 @@ from pipelines.loading.book import Book
 from pipelines.loading.loaded import Batch
 from pipelines.loading.outcomes import short
 from pipelines.loading.sending import Identity, Row
-from pipelines.pipeline import begin, end, end_without_load, lease_of, recount, validate_run
+from pipelines.pipeline import begin, end, end_without_load, lease_of, validate_run
 from pipelines.session import Session, Waiting, received_batches, received_before, unfinished, without_feed
 from pipelines.validation.outcome import Validated
 from pipelines.verifying.compare import OWN_TIME, TAKEN_BACK, fingerprints
@@ -31,7 +31,7 @@ from pipelines.verifying.matching import ROWS, match_rows
 from pipelines.verifying.restoring import FOUND, LIVE, Match, Restored, says
 from pipelines.verifying.staging import Filling, stage_ledger, stage_records_of, stage_target, workbench
 from pipelines.verifying.told import WITHDRAWN, stage_runs, stage_told_of
-from pipelines.verifying.without_rows import note_former, purged_and_lost, restore_batch, restore_records
+from pipelines.verifying.without_rows import note_others, purged_and_lost, restore_batch, restore_records, untold
 
 OPEN = ("planned", "sending", "in_doubt")
 PAYMENTS = "PaymentNotice"
@@ -95,28 +95,21 @@ def adopt_lost(session: Session) -> Adopted:
         for waiting in lost:
             name = batch_of(waiting)
             try:
-                adopted.batches[name] = _adopt_batch(db, session, lease, waiting)
+                adopted.batches[name] = _adopt_batch(db, session, lease, waiting, adopted.without_rows)
             except Unreadable as error:
                 adopted.left[name] = str(error)
-        for name in purged:
-            restore_batch(session, name)
-            adopted.without_rows[name] = 0
+        adopted.left |= untold(session)
+        adopted.without_rows |= dict.fromkeys(purged, 0)
         for kind in kinds:
-            adopted.without_rows |= restore_records(db, session, lease, kind, {*adopted.batches, *purged})
-            note_former(db, session, kind, purged)
-        for name in adopted.batches.keys() & adopted.without_rows.keys():
-            _count_anew(session, name)
+            adopted.without_rows |= restore_records(db, session, lease, kind, purged)
+        note_others(db, session, purged)
+        for name in purged:  # last, since a batch whose runs are known is lost no more
+            if missing := restore_batch(db, session, name):
+                adopted.left[name] = missing
         _close_answered(session)
         unasked = [kind for kind in kinds if not session.connection.capabilities.safe_batches(kind)]
         adopted.unclaimed = {kind: patients for kind in unasked if (patients := _with_unclaimed(db, kind))}
     return adopted
-
-
-def _count_anew(session: Session, batch_id: str) -> None:
-    """Counts what was written down since its end; what goes on is counted at its end."""
-    batch = session.ledger.batch(session.target, batch_id)
-    if batch and batch["state"] == "finished":
-        recount(session.ledger, session.target, batch_id)
 
 
 def _close_answered(session: Session) -> None:
@@ -197,7 +190,9 @@ def _stage_free(db: duckdb.DuckDBPyConnection, session: Session, kind: str) -> N
     db.execute(f"CREATE TABLE there_of_{kind} AS FROM there")
 
 
-def _adopt_batch(db: duckdb.DuckDBPyConnection, session: Session, lease: Lease, waiting: Waiting) -> dict[str, int]:
+def _adopt_batch(
+    db: duckdb.DuckDBPyConnection, session: Session, lease: Lease, waiting: Waiting, without_rows: dict[str, int]
+) -> dict[str, int]:
     """Counts `adopted`, `taken_back`, `waiting`. Raises `Unreadable`, and `TargetUnusable`: the batch stays lost."""
     session.decide("verify --adopt", [_received(waiting).batch_id])
     run = begin(session, _received(waiting), waiting.feed, whole=True, adopting=True)
@@ -225,6 +220,7 @@ def _adopt_batch(db: duckdb.DuckDBPyConnection, session: Session, lease: Lease, 
     left = "(FROM row ANTI JOIN match USING (n)) AS unmatched"
     query = f"SELECT DISTINCT $1, patient_id FROM read_parquet($2) SEMI JOIN {left} USING (key)"
     db.execute(f"INSERT INTO waits {query}", [kind, str(accepted)])
+    without_rows |= restore_records(db, session, lease, kind, [run.received.batch_id], accepted)
     result = end(session, run, validated, book.loaded)
     counts, back = book.loaded.counts, book.loaded.taken_back
     return {"adopted": sum(counts[name] for name in FOUND), "taken_back": back, "waiting": result.waiting}

@@ -121,18 +121,13 @@ class Restored:
             Repeat(row.line, row.key, "adopted", made[row.key], row.patient_id, row.source_at, row.amount_cents)
             for row in former
         ]
-        self._note(repeats, self._came)
+        self._book.note(repeats, self._came)
         return [row for row in rows if row.key not in made]
 
     def _about(self, rows: Sequence[Row]) -> dict[str, Any]:
         """What `ASKED` and `ITSELF` are asked with."""
         asked = [{"key": row.key, "said": short(row.content_hash), "row_line": row.line} for row in rows]
         return {"rows": asked, "source": self._book.source, "batch": self._book.batch.batch_id}
-
-    def _note(self, repeats: Sequence[Repeat], at: str | None = None) -> None:
-        book = self._book
-        of = (book.batch.target, book.source, book.resource, book.batch.batch_id)
-        book.ledger.note_repeats(*of, repeats, at)
 
     def _settle(
         self, found: Sequence[tuple[Row, Match]], known: Mapping[str, KnownRecord]
@@ -169,7 +164,7 @@ class Restored:
                 self._book.loaded.add(state, row.amount_cents)
                 about = (row.patient_id, row.source_at, row.amount_cents)
                 repeats.append(Repeat(row.line, row.key, state, record.resource_id, *about))
-        self._note(repeats)
+        self._book.note(repeats)
 
     def _leave_open(self, rows: Sequence[tuple[Row, Open]]) -> None:
         """Rows that were refused are rejects again; what was in doubt is so again, since it may arrive yet."""

@@ -1,11 +1,9 @@
 """What runs have left on record of their rows, as tables: which resource each made, and when it was first tried."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 import duckdb
 
@@ -67,16 +65,9 @@ def _runs(session: Session) -> Iterator[_Run]:
         ended = {run["started_at"] for run in session.ledger.runs(session.target, batch.name) if run["finished_at"]}
         for folder in batch.glob("run-*"):
             run = manifest_in(folder)
-            if run and run["target"] == session.target and _is_whole(run):
+            if run and run["target"] == session.target:
                 news = int(run["started_at"] not in ended)
                 yield _Run(run["source"], run["resource"], run["feed_hash"], run["started_at"], folder, news)
-
-
-def _is_whole(manifest: Mapping[str, Any]) -> bool:
-    with suppress(ValueError):
-        datetime.fromisoformat(manifest["started_at"])
-        return all(isinstance(manifest.get(name), str) for name in ("source", "resource", "feed_hash"))
-    return False
 
 
 def stage_told_of(db: duckdb.DuckDBPyConnection, kind: str) -> None:
@@ -86,7 +77,7 @@ def stage_told_of(db: duckdb.DuckDBPyConnection, kind: str) -> None:
     last = "row_number() OVER (PARTITION BY {} ORDER BY place DESC) = 1"
     of_record, of_resource = last.format("source, key"), last.format("resource_id")
     there = (
-        f"SELECT told.*, {WITHDRAWN} AS withdrawn, there.patient_id, there.cents"
+        f"SELECT told.*, {WITHDRAWN} AS withdrawn, there.patient_id, there.cents, there.made"
         f" FROM told JOIN there ON there.id = told.resource_id WHERE told.resource_type = $kind QUALIFY {of_record}"
     )
     records = f"FROM told WHERE resource_type = $kind AND state <> '{CHANGE_REFUSED}'"

@@ -1,9 +1,13 @@
 """A feed that gets another name, source or key makes nothing a second time: such a file is stopped."""
 
+from contextlib import closing
+
 import pytest
 
 from pipelines.ledger.ledger import Ledger
 from tests.commands import totals_close
+from tests.pipelines.test_decisions import put
+from tests.pipelines.test_outcomes import changing
 
 COLUMNS = "payment_id patient_id amount paid_on claim_id".split()
 FEED = 'kind = "payments"\nfiles = ["till*.csv"]\n[columns]\n' + "".join(f'{name} = "{name}"\n' for name in COLUMNS)
@@ -100,3 +104,21 @@ def test_two_sources_that_count_alike_are_two(till, target, asked):
     target.refuse = lambda body: False
     till("cash", range(21, 24))
     assert asked("import")["totals"]["created"] == 3
+
+
+def test_a_line_that_is_known_under_another_key_by_now_counts_once(home, target, asked):
+    """LEDGER-02: it keeps the outcome that it had."""
+    target.additions = False
+    head = "payment_id,patient_id,amount,paid_on,claim_id\n"
+    changing(home, "payments", "payments", head, "skip")
+    for name, row in (("payments-b.csv", "c1,p1,1.00,2026-03-01,"), ("payments-a.csv", "k1,p1,1.00,2026-03-01,c1")):
+        put(home, name, f"{head}{row}\n")
+        asked("import")
+    feed = home / "feeds" / "payments.toml"
+    keyless = feed.read_text().replace('claim_id = "claim_id"\n', "")
+    feed.write_text(keyless.replace('payment_id = "payment_id"', 'payment_id = "claim_id"'))
+    put(home, "payments-a.csv", f"{head}k1,p1,1.00,2026-03-01,c1\n")
+    asked("import")
+    with closing(Ledger.open(home / "ledger.db")) as ledger:
+        counts = [(batch["accepted"], batch["rejected"], batch["created"]) for batch in ledger.batches()]
+    assert counts == [(1, 0, 1)] * 2

@@ -6,14 +6,16 @@ from contextlib import closing
 
 import pytest
 
+from pipelines.exits import SET_ASIDE
 from pipelines.ledger.ledger import Ledger
+from pipelines.ledger.tables import OUTCOMES
 from pipelines.pipeline import validate_run
 from tests.pipelines.fake_target import Said, outcome
-from tests.pipelines.test_adopt import both, records, yesterday
+from tests.pipelines.test_adopt import ANSWERS, both, records, yesterday
 from tests.pipelines.test_behind import messages
 from tests.pipelines.test_decisions import payments, put, tasks
-from tests.pipelines.test_outcomes import changing
-from tests.pipelines.test_verify import lose_ledger
+from tests.pipelines.test_outcomes import changing, killed
+from tests.pipelines.test_verify import QUESTIONS, lose_ledger
 
 
 @pytest.fixture(autouse=True)
@@ -25,6 +27,10 @@ def without_publishing(monkeypatch):
 def table(home, name):
     with closing(Ledger.open(home / "ledger.db")) as ledger:
         return ledger.tables()[name].to_pylist()
+
+
+def came_to(found):
+    return {name: found["totals"][name] for name in (*OUTCOMES, "rejected", "waiting") if found["totals"][name]}
 
 
 def of_batch(home, batch):
@@ -160,14 +166,15 @@ def test_a_copy_of_the_time_when_the_run_of_a_purged_batch_was_under_way(home, t
 
 @pytest.mark.parametrize("said", ["{}", "[", '{"target": "x", "started_at": "y"}'])
 def test_a_purged_batch_whose_runs_are_not_told_any_more_holds_nothing_up(home, target, asked, chartferry, said):
-    """CLI-CMD-17: nothing can be found out of it."""
+    """CLI-CMD-17: nothing can be found out of it, which is said."""
     target.additions = False
     payments(home, ("k1", "p1", "1.00"))
     batch = asked("import")["batches"][0]["batch_id"]
     chartferry("purge", batch)
     (home / "batches" / batch / "run-1" / "manifest.json").write_text(said)
     lose_ledger(home)
-    assert asked("verify", "--adopt")["without_rows"] == {}
+    adopted = asked("verify", "--adopt")
+    assert (adopted["without_rows"], list(adopted["left"]), adopted["exit_code"]) == ({}, [batch], SET_ASIDE)
     payments(home, ("k2", "p1", "2.00"), name="payments-b.csv")
     assert asked("import")["totals"]["created"] == 1
 
@@ -181,13 +188,105 @@ def test_a_manifest_that_says_little_is_enough_to_know_what_was_made(home, targe
     path = home / "batches" / batch / "run-1" / "manifest.json"
     kept = ("target", "started_at", "source", "resource", "feed_hash")
     said = {name: value for name, value in json.loads(path.read_bytes()).items() if name in kept}
-    path.write_text(json.dumps({**said, "counts": {"created": "many"}, "state": 7}))
+    path.write_text(json.dumps(said))
     (home / "batches" / batch / "sha256").unlink()
     lose_ledger(home)
     assert asked("verify", "--adopt")["without_rows"] == {batch: 1}
     payments(home, ("k1", "p1", "1.00"), name="payments-b.csv")
     asked("import")
     assert len(target.of("PaymentNotice")) == 1
+
+
+def test_a_purged_batch_that_made_more_than_is_on_record_is_named(home, target, asked, chartferry):
+    """CLI-CMD-17: a person looks into the chart before a file brings these rows again."""
+    payments(home, ("k1", "p1", "1.00"), ("k2", "p2", "2.00"))
+    batch = asked("import")["batches"][0]["batch_id"]
+    chartferry("purge", batch)
+    (home / "batches" / batch / "run-1" / "outcomes.ndjson").unlink()
+    lose_ledger(home)
+    adopted = asked("verify", "--adopt")
+    assert "of 2 rows that it made, 0 are on record" in adopted["left"][batch]
+    assert adopted["exit_code"] == SET_ASIDE
+    assert asked("verify", "--adopt")["left"] == {}
+
+
+@pytest.mark.parametrize("damage", [{"resource": None}, {"source": ["a"]}, {"counts": {"created": 10**30}}])
+@pytest.mark.parametrize("more", [{"message": "\ud800"}, {"ended_at": "y"}, {"started_at": "2026-13-45"}, {}])
+def test_a_damaged_manifest_ends_no_command_with_a_fault(home, target, asked, chartferry, damage, more):
+    """CLI-CMD-17, STATE-HOME-07"""
+    target.additions = False
+    payments(home, ("k1", "p1", "1.00"))
+    batch = asked("import")["batches"][0]["batch_id"]
+    chartferry("purge", batch)
+    path = home / "batches" / batch / "run-1" / "manifest.json"
+    path.write_text(json.dumps({**json.loads(path.read_bytes()), **(more or damage)}))
+    lose_ledger(home)
+    assert batch in asked("verify", "--adopt")["left"]
+    payments(home, ("k2", "p1", "2.00"), name="payments-b.csv")
+    assert asked("import")["totals"]["created"] == 1
+
+
+@pytest.mark.parametrize("step", ["restore_records", "note_others", "restore_batch"])
+def test_who_is_killed_while_records_are_restored_restores_them_the_next_time(
+    home, target, asked, chartferry, monkeypatch, step
+):
+    """CLI-CMD-17, LEDGER-01"""
+    target.additions = False
+    payments(home, ("k1", "p1", "1.00"))
+    batch = asked("import")["batches"][0]["batch_id"]
+    chartferry("purge", batch)
+    lose_ledger(home)
+    with monkeypatch.context() as patched:
+        patched.setattr(f"pipelines.verifying.adopting.{step}", killed)
+        chartferry("verify", "--adopt")
+    asked("verify", "--adopt")
+    payments(home, ("k1", "p1", "1.00"), ("k2", "p1", "2.00"), name="payments-b.csv")
+    assert came_to(asked("import")) == {"created": 1, "unchanged": 1}
+    assert len(target.of("PaymentNotice")) == 2
+
+
+@both
+@pytest.mark.parametrize("policy", ["update", "supersede"])
+def test_what_a_copy_knows_as_it_was_before_a_purged_file_changed_it(
+    home, target, asked, chartferry, additions, policy
+):
+    """LEDGER-01, LEDGER-08"""
+    target.additions, target.stored["q1"] = additions, QUESTIONS
+    columns = ANSWERS if policy == "supersede" else "task_id,patient_id,description,status,requester_id"
+    changing(home, "file", "answers" if policy == "supersede" else "tasks", columns, policy)
+
+    def put_in(name, said):
+        row = f"k1,p1,q1,1,{said}" if policy == "supersede" else f"k1,p1,{said},requested,a"
+        put(home, name, f"{columns.strip()}\n{row}\n")
+        return asked("import")
+
+    put_in("file-1.csv", "yes")
+    put_back = yesterday(home)
+    chartferry("purge", put_in("file-2.csv", "no")["batches"][0]["batch_id"])
+    before = len(target.stored)
+    put_back()
+    asked("verify", "--adopt")
+    assert came_to(put_in("file-3.csv", "no")) == {"unchanged": 1}
+    assert len(target.stored) == before
+    assert asked("verify")["differences"] == []
+
+
+@pytest.mark.parametrize("command", ["resolve", "accept"])
+def test_a_doubt_that_was_settled_and_is_purged_comes_back_as_settled(home, target, asked, chartferry, command):
+    """CLI-CMD-08, CLI-CMD-17"""
+    target.additions, target.faults = False, ["lost_before"]
+    payments(home, ("k1", "p1", "1.00"), ("k2", "p1", "2.00"))
+    batch = asked("import")["batches"][0]["batch_id"]
+    target.create({"resourceType": "PaymentNotice", "request": {"reference": "Patient/p1"}, "amount": {"value": 1.0}})
+    [made] = target.stored
+    asked("doubts", command, *((f"{batch}:2", "--resource", f"PaymentNotice/{made}") if command == "accept" else ()))
+    asked("import")
+    assert chartferry("purge", batch)[0] == 0
+    lose_ledger(home)
+    asked("verify", "--adopt")
+    assert records(home)["k1"] == ("adopted", made)
+    payments(home, ("k1", "p1", "1.00"), ("k3", "p1", "3.00"), name="payments-b.csv")
+    assert came_to(asked("import")) == {"created": 1, "unchanged": 1}
 
 
 # -- rejected by now
