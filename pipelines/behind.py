@@ -11,7 +11,7 @@ from pipelines.ledger.rows import KnownRecord
 from pipelines.ledger.tables import UNDECIDED
 from pipelines.loading.outcomes import CHANGE_REFUSED, Told, outcomes_in, short
 from pipelines.loading.verdicts import SURELY_NOT_THERE
-from pipelines.on_record import manifest_in
+from pipelines.on_record import is_of, manifest_in
 from pipelines.session import Session, received_before
 
 OUTCOMES_A_LOOK = 2_000
@@ -55,15 +55,22 @@ def ledger_is_behind(home: Path, ledger: Ledger, target: str, batch_id: str) -> 
     folders = list((home / "batches" / batch_id).glob("run-*"))
     found = [(folder, manifest) for folder in folders if (manifest := manifest_in(folder))]
     runs = ledger.runs(target, batch_id)
-    if not runs and len(found) < len(folders) and all(row["batch_id"] != batch_id for row in ledger.batches()):
+    untold = set(folders) - {folder for folder, _ in found}
+    if max(map(number_of, untold), default=0) > ledger.newest_run(batch_id):
         return True
     known = {run["started_at"]: run["finished_at"] for run in runs}
     ended = max((run["started_at"] for run in runs if run["finished_at"] and run["state"] != "failed"), default="")
     return any(
         manifest["started_at"] > ended and _is_news(ledger, folder, manifest, known)
         for folder, manifest in found
-        if manifest["target"] == target
+        if is_of(manifest, target)
     )
+
+
+def number_of(run: Path) -> int:
+    """The number of a run, by the name of its folder."""
+    number = run.name.split("-")[1]
+    return int(number) if number.isdecimal() else 0
 
 
 def _is_news(ledger: Ledger, folder: Path, manifest: dict[str, Any], known: dict[str, str | None]) -> bool:

@@ -3,7 +3,7 @@
 Used by the load of a batch and by `chartferry doubts resolve`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -18,7 +18,7 @@ from pipelines.loading.accepted import rows_in
 from pipelines.loading.outcomes import outcomes_in, short
 from pipelines.loading.sending import Identity, Row
 from pipelines.loading.settling import ABSENT, FOUND, UNREADABLE, Doubt, Finding, due, look_up
-from pipelines.on_record import target_of
+from pipelines.on_record import is_of, manifest_in
 from pipelines.target.client import FhirClient
 
 
@@ -65,9 +65,9 @@ def settle_doubts(
     if not records:
         return settled
     doubts = as_doubts(ledger, target, resource_type, records, accepted)
-    findings = _on_record(client, target, resource_type, records, accepted)
+    ours = known_resources(ledger, target, resource_type, {doubt.row.patient_id for doubt in doubts})
+    findings = _on_record(client, target, resource_type, records, accepted, set().union(*ours.values()))
     asked = [doubt for doubt in doubts if doubt.row.key not in findings]
-    ours = known_resources(ledger, target, resource_type, {doubt.row.patient_id for doubt in asked})
     findings |= look_up(client, Identity(source, resource_type), asked, ours, safe)
     now = datetime.now(UTC)
     for doubt in doubts:
@@ -102,13 +102,18 @@ def as_doubts(
 
 
 def _on_record(
-    client: FhirClient, target: str, resource_type: str, records: Sequence[Doubtful], accepted: Sequence[Path]
+    client: FhirClient,
+    target: str,
+    resource_type: str,
+    records: Sequence[Doubtful],
+    accepted: Sequence[Path],
+    taken: Collection[str],
 ) -> dict[str, Finding]:
     """By key, the resources that runs have left on record and that are there: who is killed before the ledger has such
-    an outcome leaves a doubt. These may look otherwise by now, or like others.
+    an outcome leaves a doubt. These may look otherwise by now, or like others. taken: the resources of other rows.
     """
     wanted, made = {record.key: record for record in records}, dict[str, str]()
-    runs = [folder for folder in {path.parent for path in accepted} if target_of(folder) == target]
+    runs = [folder for folder in sorted({path.parent for path in accepted}) if _is_of(folder, target)]
     for told in (told for folder in runs for told in outcomes_in(folder) if told.resource_id and told.key in wanted):
         record = wanted[told.key]
         if (told.generation, told.content) == (record.generation, short(record.content_hash)):
@@ -116,9 +121,14 @@ def _on_record(
     found: dict[str, Finding] = {}
     for key, resource_id in made.items():
         with suppress(*UNREADABLE):  # it is looked up as if nothing were on record
-            if client.read(resource_type, resource_id) is not None:
+            if resource_id not in taken and client.read(resource_type, resource_id) is not None:
                 found[key] = Finding(FOUND, resource_id)
     return found
+
+
+def _is_of(folder: Path, target: str) -> bool:
+    run = manifest_in(folder)
+    return run is not None and is_of(run, target)
 
 
 def _adopt(ledger: Ledger, target: str, source: str, resource_type: str, row: Row, finding: Finding) -> str:

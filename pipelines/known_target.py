@@ -14,7 +14,7 @@ from pipelines.connections import Connection
 from pipelines.ledger import tables as t
 from pipelines.ledger.ledger import Ledger
 from pipelines.loading.outcomes import outcomes_in
-from pipelines.on_record import manifest_in
+from pipelines.on_record import is_of, manifest_in
 from pipelines.target.replies import NotDone, NotSent, Refused, TargetUnusable, Unknown
 from pipelines.target.spelling import known_as, spelled_alike
 
@@ -27,6 +27,8 @@ def known_target(connection: Connection, ledger: Ledger, home: Path) -> str:
     in_the_ledger = _known(ledger)
     known = in_the_ledger if name in in_the_ledger else _on_record(home) | in_the_ledger
     name, before = (_as_spelled(each, known) for each in (name, before))
+    if name not in known and before not in known:
+        before = _formerly_at(connection.base_url, known) or before
     if connection.capabilities.store_id is None:
         _is_not_a_known_one_without_its_id(connection.base_url, known)
     if name in known or before not in known:
@@ -45,14 +47,20 @@ def _known(ledger: Ledger) -> dict[str, str]:
 
 
 def _on_record(home: Path) -> dict[str, str]:
-    """The same by the runs of a home."""
+    """The same by the runs of a home, the last of each telling the address."""
     runs = filter(None, map(manifest_in, home.glob("batches/*/run-*")))
-    return {run["target"]: str(run.get("target_url", "")) for run in runs}
+    return {run["target"]: str(run.get("target_url", "")) for run in sorted(runs, key=lambda run: run["started_at"])}
 
 
 def _as_spelled(name: str, known: dict[str, str]) -> str:
     alike = spelled_alike(name)
     return name if name in known else next((each for each in known if spelled_alike(each) == alike), name)
+
+
+def _formerly_at(base_url: str, known: dict[str, str]) -> str | None:
+    """What is known by another address than this, at which it is by now."""
+    alike = spelled_alike(base_url)
+    return next((name for name, url in known.items() if "://" in name and spelled_alike(url) == alike), None)
 
 
 def _is_not_a_known_one_without_its_id(base_url: str, known: dict[str, str]) -> None:
@@ -82,7 +90,7 @@ def _made_on_record(home: Path, name: str) -> list[tuple[str, str]]:
 
     def made() -> Iterator[tuple[str, str]]:
         for folder in home.glob("batches/*/run-*"):
-            if (run := manifest_in(folder)) and run["target"] == name:
+            if (run := manifest_in(folder)) and is_of(run, name):
                 told = (each.resource_id for each in outcomes_in(folder) if each.resource_id)
                 yield from ((str(run.get("resource")), found) for found in islice(told, 1))
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.ledger.lease import is_moment
+from pipelines.target.spelling import spelled_alike
 
 MANIFEST = "manifest.json"
 TEXTS = ("target", "started_at", "source", "resource", "feed_hash")
@@ -12,13 +13,18 @@ MOST = 1 << 60
 
 
 def manifest_in(folder: Path) -> dict[str, Any] | None:
-    """The manifest of a run; None where there is none, or a file that is none: the ledger then knows of no such run."""
+    """The manifest of a run, without what of it is damaged; None where there is none, or a file that is none."""
     try:
         said = json.loads((folder / MANIFEST).read_bytes())
-        text = json.dumps(said, ensure_ascii=False).encode()  # not of half a character
     except (OSError, ValueError):
         return None
-    return said if b"\\u0000" not in text and _is_one(said) else None
+    if not isinstance(said, dict) or not all(map(_is_text, map(said.get, TEXTS))) or not is_moment(said["started_at"]):
+        return None
+    whole = {name: value for name, value in said.items() if not isinstance(value, str) or _is_text(value)}
+    counts, ended_at = said.get("counts"), said.get("ended_at")
+    whole["counts"] = {n: c for n, c in counts.items() if _is_count(c)} if isinstance(counts, dict) else {}
+    whole["ended_at"] = ended_at if is_moment(ended_at) else None
+    return whole
 
 
 def target_of(folder: Path) -> str | None:
@@ -27,9 +33,18 @@ def target_of(folder: Path) -> str | None:
     return str(said["target"]) if said else None
 
 
-def _is_one(said: Any) -> bool:
-    if not isinstance(said, dict) or not all(isinstance(said.get(name), str) for name in TEXTS):
+def is_of(manifest: dict[str, Any], target: str) -> bool:
+    """Whether a run was for this target, however its address was spelled."""
+    return manifest["target"] == target or spelled_alike(manifest["target"]) == spelled_alike(target)
+
+
+def _is_text(said: object) -> bool:
+    """Whether this can be written down in any database: no half of a character."""
+    try:
+        return isinstance(said, str) and "\0" not in said and bool(said.encode() or True)
+    except UnicodeEncodeError:
         return False
-    began, ended, counts = said["started_at"], said.get("ended_at"), said.get("counts", {})
-    whole = isinstance(counts, dict) and all(isinstance(each, int) and 0 <= each < MOST for each in counts.values())
-    return whole and is_moment(began) and (ended is None or is_moment(ended))
+
+
+def _is_count(said: object) -> bool:
+    return isinstance(said, int) and 0 <= said < MOST

@@ -89,10 +89,11 @@ def begin(
 
     only: of a run over some of the records, as in `Run`. Where such a run of a finished batch was cut off, or left
     doubts, this one is over what is left, unless it is to be over the whole file.
-    Raises `NotPossible` when sending could make second ones, since the ledger of runs is lost; not while adopting.
+    Raises `NotPossible` when sending could make second ones, since the ledger of runs is lost; not while adopting. What
+    a target got that was known by its address has no identifier, also where that target shows an id by now.
     """
     target, batch_id = session.target, received.batch_id
-    safe = session.connection.capabilities.safe_batches(feed.resource)
+    safe = session.connection.capabilities.safe_batches(feed.resource) and session.target == session.connection.id
     if not (adopting or safe) and (lost := batch_behind(session, feed, batch_id)):
         what = "it" if lost == batch_id else f"nothing was sent, since {lost}"
         raise NotPossible(

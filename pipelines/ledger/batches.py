@@ -110,6 +110,12 @@ class BatchLedger(LedgerAccess):
         query = select(t.run).where(t.run.c.target == target, t.run.c.batch_id == batch_id).order_by(t.run.c.run)
         return self._dicts(query)
 
+    def newest_run(self, batch_id: str) -> int:
+        """The highest number of a batch's runs at any target; 0 where there are none."""
+        newest = select(func.max(t.run.c.run)).where(t.run.c.batch_id == batch_id)
+        with self.engine.connect() as connection:
+            return int(connection.execute(newest).scalar() or 0)
+
     def ended_runs(self, target: str) -> dict[str, list[int]]:
         """The numbers of the runs of every batch that have ended at a target."""
         found: dict[str, list[int]] = {}

@@ -12,21 +12,21 @@ from typing import Any, NamedTuple
 
 import duckdb
 
-from pipelines.behind import ledger_is_behind
+from pipelines.behind import ledger_is_behind, number_of
 from pipelines.ledger.former import intend_change, raise_generation
 from pipelines.ledger.lease import Lease, utc_text
 from pipelines.ledger.rows import Intent, KnownRecord, Outcome, Repeat
 from pipelines.ledger.tables import COUNTS, LANDED, OUTCOMES
 from pipelines.loading.outcomes import CHANGE_REFUSED, short
 from pipelines.loading.verdicts import SURELY_NOT_THERE
-from pipelines.on_record import manifest_in
+from pipelines.on_record import is_of, manifest_in
 from pipelines.pipeline import ENDED
 from pipelines.session import Session, came, received_before
 from pipelines.verifying.compare import CONTENT, OWN_TIME
-from pipelines.verifying.staging import ROWS
+from pipelines.verifying.staging import ROWS, number
 
 UNSURE = ("sending", "in_doubt")
-MADE_IT = ("created", "adopted", "updated", "superseded")
+LOOK = "look into the chart before a file brings these rows again"
 
 
 class OnRecord(NamedTuple):
@@ -72,6 +72,7 @@ FROM last_of_{kind} ANTI JOIN told_of_{kind} USING (source, key)
 WHERE state = 'in_doubt' AND asked_at IS NOT NULL AND batch_id IN (SELECT unnest($batches)) {apart}
 ORDER BY source, batch_id, line, key"""
 """The records that the target has, and those in doubt."""
+MADE = "SELECT count(DISTINCT (key, generation)) FROM told WHERE batch_id = $batch AND state = 'created'"
 LAST_OF_ROWS = """
 SELECT source, batch_id, line, key,
   last(resource_id ORDER BY place) FILTER (resource_id IS NOT NULL) AS resource_id, last(state ORDER BY place) AS state
@@ -83,11 +84,14 @@ FROM told WHERE batch_id IN (SELECT unnest($batches)) GROUP BY ALL"""
 
 
 def purged_and_lost(session: Session) -> dict[str, str]:
-    """Batches without their rows of which the ledger lacks runs, each with the type of its resources, by name."""
+    """Batches without their rows of which the ledger lacks runs, or what came of rows, each with the type of its
+    resources, by name.
+    """
     found = {}
     for folder in _without_rows(session):
         runs = _runs(session, folder)
-        if runs and ledger_is_behind(session.home, session.ledger, session.target, folder.name):
+        of = (session.target, folder.name)
+        if runs and (ledger_is_behind(session.home, session.ledger, *of) or session.ledger.unsettled(*of)):
             found[folder.name] = str(runs[-1]["resource"])
     return found
 
@@ -96,8 +100,7 @@ def untold(session: Session) -> dict[str, str]:
     """Such batches of which nothing is told any more, each with what to do."""
     known = {row["batch_id"] for row in session.ledger.batches()}
     return {
-        folder.name: "its rows are purged, and no manifest.json of its runs tells what they sent: look into the chart"
-        " before a file brings these rows again"
+        folder.name: f"its rows are purged, and no manifest.json of its runs tells what they sent: {LOOK}"
         for folder in _without_rows(session)
         if folder.name not in known and any(folder.glob("run-*")) and not any(map(manifest_in, folder.glob("run-*")))
     }
@@ -129,12 +132,21 @@ def restore_batch(db: duckdb.DuckDBPyConnection, session: Session, batch_id: str
         _restore_run(session, batch_id, run, known.get(run["started_at"]))
     state = first["state"] if first.get("state") in ENDED else "failed"
     counts = _counts_of(db, batch_id, runs, first)
-    ledger.finish_batch(target, batch_id, state, counts, first.get("ended_at"))
-    made = sum(run.get("counts", {}).get("created", 0) for run in runs)
-    on_record = sum(counts[name] for name in MADE_IT)
-    if made <= on_record:
-        return None
-    return f"of {made:,} rows that it made, {on_record:,} are on record: look into the chart before others come again"
+    ledger.finish_batch(target, batch_id, state, counts, first["ended_at"])
+    made, on_record = sum(run["counts"].get("created", 0) for run in runs), number(db, MADE, {"batch": batch_id})
+    if untold := _note_untold(session, batch_id):
+        return f"what {untold} of its runs did is not told any more: {LOOK}"
+    return f"of {made:,} rows that it made, {on_record:,} are on record: {LOOK}" if made > on_record else None
+
+
+def _note_untold(session: Session, batch_id: str) -> int:
+    """Counts runs of a batch of which nothing is told any more as known; how many they are."""
+    folders = list((session.home / "batches" / batch_id).glob("run-*"))
+    untold = [folder for folder in folders if manifest_in(folder) is None]
+    for _ in range(session.ledger.newest_run(batch_id), max(map(number_of, untold), default=0)):
+        run = session.ledger.start_run(session.target, batch_id)
+        session.ledger.finish_run(session.target, batch_id, run, state="failed", counts={}, message="not told any more")
+    return len(untold)
 
 
 def _restore_run(session: Session, batch_id: str, run: dict[str, Any], known: dict[str, Any] | None) -> None:
@@ -143,7 +155,7 @@ def _restore_run(session: Session, batch_id: str, run: dict[str, Any], known: di
         return
     about = {name: _text(run, name) for name in ("started_at", "feed_hash", "rules_version", "software_version")}
     number = known["run"] if known else session.ledger.start_run(session.target, batch_id, **about)
-    ended_at = run.get("ended_at")
+    ended_at = run["ended_at"]
     session.ledger.finish_run(
         session.target,
         batch_id,
@@ -158,7 +170,7 @@ def _restore_run(session: Session, batch_id: str, run: dict[str, Any], known: di
 def _runs(session: Session, folder: Path) -> list[dict[str, Any]]:
     """The manifests of a batch's runs at this target, the first one first."""
     found = (manifest_in(run) for run in folder.glob("run-*"))
-    ours = (run for run in found if run and run["target"] == session.target and run["resource"] in CONTENT)
+    ours = (run for run in found if run and is_of(run, session.target) and run["resource"] in CONTENT)
     return sorted(ours, key=lambda run: run["started_at"])
 
 
@@ -172,7 +184,7 @@ def _text(run: dict[str, Any], name: str) -> str | None:
 
 
 def _counts(run: dict[str, Any]) -> dict[str, int]:
-    return {name: said for name, said in run.get("counts", {}).items() if name in COUNTS}
+    return {name: said for name, said in run["counts"].items() if name in COUNTS}
 
 
 def _counts_of(
@@ -229,9 +241,13 @@ def restore_records(
 
 def _is_behind(known: KnownRecord, told: OnRecord) -> bool:
     """Whether what is told came after what the ledger knows."""
-    if not told.news or told.resource_id is None or told.generation < known.generation:
+    if told.resource_id is None or told.generation < known.generation:
         return False
-    if told.generation > known.generation or known.state in (*SURELY_NOT_THERE, *UNSURE):
+    if known.state in UNSURE and told.generation == known.generation:
+        return True
+    if not told.news:
+        return False
+    if told.generation > known.generation or known.state in SURELY_NOT_THERE:
         return True
     return known.state in LANDED and known.state != "undone" and short(known.content_hash) != told.content
 
@@ -241,7 +257,8 @@ def _caught_up(session: Session, lease: Lease, kind: str, told: OnRecord, known:
     ledger, intent, now = session.ledger, _intent(told), told.state_now
     if known is None:
         return now
-    if known.state in LANDED:
+    is_other = short(known.content_hash) != told.content
+    if known.state in LANDED or (known.state in UNSURE and is_other and told.generation == known.generation):
         intend_change(ledger, lease, told.source, kind, [(known.generation, intent)])
         changed = "updated" if told.generation == known.generation else "superseded"
         return changed if now == "adopted" else now

@@ -418,3 +418,47 @@ def test_what_was_loaded_last_stands_whatever_clocks_say(home, target, asked):
     assert {name for _, name in records(home).values()} == {name for _, name in before.values()}
     assert asked("import")["totals"] == {}
     assert asked("verify")["differences"] == []
+
+
+def test_a_resource_on_record_of_one_row_that_another_has_by_its_content_is_nobodys_twice(
+    home, target, asked, chartferry, monkeypatch
+):
+    """LEDGER-05, LEDGER-06: of two equal payments one was made."""
+    target.additions, target.faults = False, [Said(401, outcome("unknown"))] * 40
+    payments(home, ("k1", "p1", "1.00"), name="payments-1.csv")
+    asked("import")
+    target.valid_tokens.add("fixed")
+    target.faults = ["lost_before"]
+    payments(home, ("j1", "p1", "1.00"), name="payments-2.csv")
+    asked("import", str(home / "inbox" / "payments-2.csv"))
+    target.faults = []
+    with monkeypatch.context() as patched:
+        patched.setattr("pipelines.ledger.ledger.Ledger.settle", killed)
+        chartferry("import")
+    asked("doubts", "resolve")
+    for _ in range(2):
+        asked("import")
+    made = [each for _, each in records(home).values() if each]
+    assert len(made) == len(set(made)) == len(target.of("PaymentNotice"))
+
+
+@pytest.mark.parametrize("said", ["{", None, '{"started_at": 7}'])
+def test_a_copy_of_before_a_run_that_is_not_told_any_more_is_an_older_one(home, target, asked, chartferry, said):
+    """LEDGER-01, STATE-HOME-07"""
+    target.additions = False
+    target.faults = [None, *[Said(401, outcome("unknown"))] * 40]
+    payments(home, ("k1", "p1", "1.00"), ("k2", "p2", "2.00"))
+    batch = asked("import")["batches"][0]["batch_id"]
+    target.faults, put_back = [], yesterday(home)
+    target.valid_tokens.add("fixed")
+    asked("import")
+    manifest = home / "batches" / batch / "run-2" / "manifest.json"
+    manifest.write_text(said) if said else manifest.unlink()
+    put_back()
+    payments(home, ("k2", "p2", "2.00"), name="payments-b.csv")
+    for found in asked("import")["batches"]:
+        assert "chartferry verify --adopt" in found["message"]
+    asked("verify", "--adopt")
+    asked("import")
+    assert len(target.of("PaymentNotice")) == 2
+    assert asked("verify")["differences"] == []

@@ -71,7 +71,7 @@ def test_a_target_of_a_lost_ledger_is_the_one_that_it_was(home, target, asked, m
     target.additions = shows_an_id
     if not shows_an_id:
         monkeypatch.setenv("FHIR_BASE_URL", target.url.replace("http", "HTTP") + "/")
-        assert asked("import", path)["batches"][0]["state"] == "failed"
+    assert asked("import", path)["batches"][0]["state"] == "failed"
     asked("verify", "--adopt")
     again = asked("import", path)
     assert (again["totals"]["created"], again["totals"]["unchanged"], again["other_targets"]) == (0, 1, [])

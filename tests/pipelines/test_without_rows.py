@@ -210,20 +210,78 @@ def test_a_purged_batch_that_made_more_than_is_on_record_is_named(home, target, 
     assert asked("verify", "--adopt")["left"] == {}
 
 
-@pytest.mark.parametrize("damage", [{"resource": None}, {"source": ["a"]}, {"counts": {"created": 10**30}}])
-@pytest.mark.parametrize("more", [{"message": "\ud800"}, {"ended_at": "y"}, {"started_at": "2026-13-45"}, {}])
-def test_a_damaged_manifest_ends_no_command_with_a_fault(home, target, asked, chartferry, damage, more):
-    """CLI-CMD-17, STATE-HOME-07"""
+UNTOLD = ({"resource": None}, {"source": ["a"]}, {"started_at": "2026-13-45"}, {"target": "\ud800"})
+LESS = ({"counts": {"created": 10**30}}, {"message": "\ud800"}, {"ended_at": "y"}, {"file": "\\u0000"}, {"state": 7})
+
+
+@pytest.mark.parametrize("damage", [*UNTOLD, *LESS], ids=str)
+def test_a_damaged_manifest_ends_no_command_with_a_fault(home, target, asked, chartferry, damage):
+    """CLI-CMD-17, STATE-HOME-07: what it still tells is enough, or the batch is named."""
     target.additions = False
     payments(home, ("k1", "p1", "1.00"))
     batch = asked("import")["batches"][0]["batch_id"]
     chartferry("purge", batch)
     path = home / "batches" / batch / "run-1" / "manifest.json"
-    path.write_text(json.dumps({**json.loads(path.read_bytes()), **(more or damage)}))
+    path.write_text(json.dumps({**json.loads(path.read_bytes()), **damage}))
     lose_ledger(home)
-    assert batch in asked("verify", "--adopt")["left"]
+    adopted = asked("verify", "--adopt")
+    assert (adopted["without_rows"], list(adopted["left"])) == (({}, [batch]) if damage in UNTOLD else ({batch: 1}, []))
     payments(home, ("k2", "p1", "2.00"), name="payments-b.csv")
-    assert asked("import")["totals"]["created"] == 1
+    assert came_to(asked("import")) == {"created": 1}
+
+
+@both
+def test_a_purged_batch_of_which_one_run_is_not_told_any_more_is_named(home, target, asked, chartferry, additions):
+    """CLI-CMD-17"""
+    target.additions, target.refuse = additions, lambda body: body["amount"]["value"] == 2.0
+    payments(home, ("k1", "p1", "1.00"), ("k2", "p2", "2.00"))
+    batch = asked("import")["batches"][0]["batch_id"]
+    target.refuse = lambda _: False
+    asked("rejects", "retry")
+    chartferry("purge", batch)
+    (home / "batches" / batch / "run-2" / "manifest.json").write_text("{")
+    lose_ledger(home)
+    assert "what 1 of its runs did is not told any more" in asked("verify", "--adopt")["left"][batch]
+    assert asked("verify", "--adopt")["left"] == {}
+
+
+@both
+def test_what_was_taken_back_and_made_anew_is_all_on_record(home, target, asked, chartferry, additions):
+    """CLI-CMD-17, CLI-CMD-22"""
+    target.additions = additions
+    tasks(home, "k1", "k2")
+    batch = asked("import")["batches"][0]["batch_id"]
+    asked("undo", batch)
+    asked("import", "--again", batch)
+    before = records(home)
+    chartferry("purge", batch)
+    lose_ledger(home)
+    assert asked("verify", "--adopt")["left"] == {}
+    assert {made for _, made in records(home).values()} == {made for _, made in before.values()}
+
+
+@both
+def test_a_change_that_a_copy_has_in_doubt_and_another_since(home, target, asked, chartferry, additions):
+    """LEDGER-01, LEDGER-08: the newest is what the record says."""
+    target.additions = additions
+    changing(home, "tasks", "tasks", "task_id,patient_id,description,status,requester_id", "update")
+    batches = []
+    for text in ("A", "B", "C"):
+        target.put_faults = ["lost_before"] * 20 if text == "B" else []
+        tasks(home, "k1", text=text)
+        batches.append(asked("import")["batches"][-1]["batch_id"])
+        if text == "B":
+            put_back = yesterday(home)
+            target.put_faults = []
+            asked("import")
+    for batch in batches:
+        chartferry("purge", batch)
+    put_back()
+    asked("verify", "--adopt")
+    for text in ("C", "B"):
+        tasks(home, "k1", text=text)
+        asked("import")
+        assert [body["description"] for body in target.of("Task")] == ["C k1"]
 
 
 @pytest.mark.parametrize("step", ["restore_records", "note_others", "restore_batch"])
@@ -287,6 +345,20 @@ def test_a_doubt_that_was_settled_and_is_purged_comes_back_as_settled(home, targ
     assert records(home)["k1"] == ("adopted", made)
     payments(home, ("k1", "p1", "1.00"), ("k3", "p1", "3.00"), name="payments-b.csv")
     assert came_to(asked("import")) == {"created": 1, "unchanged": 1}
+
+
+def test_a_doubt_of_a_copy_that_was_settled_since_and_is_purged_is_settled_again(home, target, asked, chartferry):
+    """CLI-CMD-08, CLI-CMD-17"""
+    target.additions, target.faults = False, ["lost_before"]
+    payments(home, ("k1", "p1", "1.00"))
+    batch = asked("import")["batches"][0]["batch_id"]
+    put_back = yesterday(home)
+    target.create({"resourceType": "PaymentNotice", "request": {"reference": "Patient/p1"}, "amount": {"value": 1.0}})
+    asked("doubts", "resolve")
+    chartferry("purge", batch)
+    put_back()
+    assert asked("verify", "--adopt")["without_rows"] == {batch: 1}
+    assert records(home) == {"k1": ("adopted", *target.stored)}
 
 
 # -- rejected by now
