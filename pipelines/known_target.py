@@ -4,7 +4,7 @@ Under another name everything would go there a second time. Where the ledger doe
 the home tell.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from itertools import islice
 from pathlib import Path
 
@@ -20,12 +20,15 @@ from pipelines.target.spelling import known_as, spelled_alike
 
 LOOKED_AT = 5
 
+Known = dict[str, set[str]]
+"""The addresses of targets, by what each is known by."""
+
 
 def known_target(connection: Connection, ledger: Ledger, home: Path) -> str:
     """The name under which the ledger keeps the target. Raises `TargetUnusable` where that cannot be told."""
     name, before = (known_as(ledger, each) for each in (connection.id, connection.base_url))
     in_the_ledger = _known(ledger)
-    known = in_the_ledger if name in in_the_ledger else _on_record(home) | in_the_ledger
+    known = in_the_ledger if name in in_the_ledger else _with_those_on_record(home, in_the_ledger)
     name, before = (_as_spelled(each, known) for each in (name, before))
     if name not in known and before not in known:
         before = _formerly_at(connection.base_url, known) or before
@@ -40,33 +43,39 @@ def known_target(connection: Connection, ledger: Ledger, home: Path) -> str:
     return before
 
 
-def _known(ledger: Ledger) -> dict[str, str]:
+def _known(ledger: Ledger) -> Known:
     """The address of each target, by what the ledger knows it by."""
     with ledger.engine.connect() as reading:
-        return {str(name): str(url) for name, url in reading.execute(select(t.target.c.target_id, t.target.c.base_url))}
+        found = reading.execute(select(t.target.c.target_id, t.target.c.base_url))
+        return {str(name): {str(url)} for name, url in found}
 
 
-def _on_record(home: Path) -> dict[str, str]:
-    """The same by the runs of a home, the last of each telling the address."""
-    runs = filter(None, map(manifest_in, home.glob("batches/*/run-*")))
-    return {run["target"]: str(run.get("target_url", "")) for run in sorted(runs, key=lambda run: run["started_at"])}
+def _with_those_on_record(home: Path, known: Known) -> Known:
+    """These and the targets of a home's runs, with all addresses that they had."""
+    found = {name: set(urls) for name, urls in known.items()}
+    for run in filter(None, map(manifest_in, home.glob("batches/*/run-*"))):
+        found.setdefault(run["target"], set()).add(str(run.get("target_url", "")))
+    return found
 
 
-def _as_spelled(name: str, known: dict[str, str]) -> str:
+def _was_at(urls: Collection[str], base_url: str) -> bool:
+    return spelled_alike(base_url) in map(spelled_alike, urls)
+
+
+def _as_spelled(name: str, known: Known) -> str:
     alike = spelled_alike(name)
     return name if name in known else next((each for each in known if spelled_alike(each) == alike), name)
 
 
-def _formerly_at(base_url: str, known: dict[str, str]) -> str | None:
+def _formerly_at(base_url: str, known: Known) -> str | None:
     """What is known by another address than this, at which it is by now."""
-    alike = spelled_alike(base_url)
-    return next((name for name, url in known.items() if "://" in name and spelled_alike(url) == alike), None)
+    return next((name for name, urls in known.items() if "://" in name and _was_at(urls, base_url)), None)
 
 
-def _is_not_a_known_one_without_its_id(base_url: str, known: dict[str, str]) -> None:
+def _is_not_a_known_one_without_its_id(base_url: str, known: Known) -> None:
     """Raises `TargetUnusable` for an address that had an id."""
-    alike = spelled_alike(base_url)
-    before = next((name for name, url in known.items() if spelled_alike(url) == alike != spelled_alike(name)), None)
+    others = (name for name, urls in known.items() if _was_at(urls, base_url) and not _was_at([name], base_url))
+    before = next(others, None)
     if before is not None:
         raise TargetUnusable(
             f"{base_url} was {before} before and shows no id now, so it may be another target: nothing was sent. "

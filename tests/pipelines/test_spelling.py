@@ -60,6 +60,23 @@ def test_a_target_that_begins_to_show_an_id_is_the_one_that_it_was(home, target,
     assert asked("verify")["differences"] == []
 
 
+def test_a_target_that_moved_and_shows_no_id_any_more_gets_nothing_at_either_address(
+    home, target, asked, chartferry, monkeypatch
+):
+    """LEDGER-01, CLI-CMD-19: also where the ledger is lost."""
+    path, moved = home.parent / "payments.csv", target.url.replace("127.0.0.1", "localhost")
+    for number, url in enumerate((target.url, moved)):
+        monkeypatch.setenv("FHIR_BASE_URL", url)
+        path.write_text(PAYMENTS.replace("k1", f"k{number}"))
+        asked("import", path)
+    lose_ledger(home)
+    target.additions = False
+    for url in (target.url, moved):
+        monkeypatch.setenv("FHIR_BASE_URL", url)
+        assert "shows no id now" in chartferry("import", path)[2]
+    assert len(target.of("PaymentNotice")) == 2
+
+
 @pytest.mark.parametrize("shows_an_id", [True, False])
 def test_a_target_of_a_lost_ledger_is_the_one_that_it_was(home, target, asked, monkeypatch, shows_an_id):
     """LEDGER-01: by its address, spelled otherwise, or by the id that it shows by now: its runs are on record."""
