@@ -20,7 +20,7 @@ from pipelines.ledger.tables import NotPossible
 from pipelines.loading.accepted import accepted_files, rows_in
 from pipelines.loading.outcomes import OnRecord
 from pipelines.loading.sending import Result, Row
-from pipelines.on_record import target_of
+from pipelines.on_record import run_of
 from pipelines.pipeline import lease_of, recount
 from pipelines.session import Session, reading
 from pipelines.verifying.compare import same_content
@@ -145,7 +145,7 @@ def resend(session: Session, name: str) -> str:
 def _put_on_record(session: Session, batch_id: str, settled: Sequence[tuple[Row, str, str]]) -> None:
     """Puts rows, each with its state and resource, on record in the batch's newest run at the target."""
     batch = session.home / "batches" / batch_id
-    runs = [each for each in batch.glob("run-*") if target_of(each) == session.target]
+    runs = [each for each in batch.glob("run-*") if run_of(each, session.target)]
     if newest := max(runs, key=lambda each: each.stat().st_mtime, default=None):
         OnRecord(newest, session.ledger.now).note((row, Result(state, made)) for row, state, made in settled)
 

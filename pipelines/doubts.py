@@ -18,7 +18,7 @@ from pipelines.loading.accepted import rows_in
 from pipelines.loading.outcomes import outcomes_in, short
 from pipelines.loading.sending import Identity, Row
 from pipelines.loading.settling import ABSENT, FOUND, UNREADABLE, Doubt, Finding, due, look_up
-from pipelines.on_record import is_of, manifest_in
+from pipelines.on_record import run_of
 from pipelines.target.client import FhirClient
 
 
@@ -113,7 +113,7 @@ def _on_record(
     an outcome leaves a doubt. These may look otherwise by now, or like others. taken: the resources of other rows.
     """
     wanted, made = {record.key: record for record in records}, dict[str, str]()
-    runs = [folder for folder in sorted({path.parent for path in accepted}) if _is_of(folder, target)]
+    runs = [folder for folder in sorted({path.parent for path in accepted}) if run_of(folder, target)]
     for told in (told for folder in runs for told in outcomes_in(folder) if told.resource_id and told.key in wanted):
         record = wanted[told.key]
         if (told.generation, told.content) == (record.generation, short(record.content_hash)):
@@ -124,11 +124,6 @@ def _on_record(
             if resource_id not in taken and client.read(resource_type, resource_id) is not None:
                 found[key] = Finding(FOUND, resource_id)
     return found
-
-
-def _is_of(folder: Path, target: str) -> bool:
-    run = manifest_in(folder)
-    return run is not None and is_of(run, target)
 
 
 def _adopt(ledger: Ledger, target: str, source: str, resource_type: str, row: Row, finding: Finding) -> str:

@@ -14,7 +14,7 @@ from pipelines.connections import Connection
 from pipelines.ledger import tables as t
 from pipelines.ledger.ledger import Ledger
 from pipelines.loading.outcomes import outcomes_in
-from pipelines.on_record import is_of, manifest_in
+from pipelines.on_record import manifest_in, run_of
 from pipelines.target.replies import NotDone, NotSent, Refused, TargetUnusable, Unknown
 from pipelines.target.spelling import known_as, spelled_alike
 
@@ -99,7 +99,7 @@ def _made_on_record(home: Path, name: str) -> list[tuple[str, str]]:
 
     def made() -> Iterator[tuple[str, str]]:
         for folder in home.glob("batches/*/run-*"):
-            if (run := manifest_in(folder)) and is_of(run, name):
+            if run := run_of(folder, name):
                 told = (each.resource_id for each in outcomes_in(folder) if each.resource_id)
                 yield from ((str(run.get("resource")), found) for found in islice(told, 1))
 

@@ -27,10 +27,10 @@ def manifest_in(folder: Path) -> dict[str, Any] | None:
     return whole
 
 
-def target_of(folder: Path) -> str | None:
-    """The target that a run was for; None where that is not told."""
+def run_of(folder: Path, target: str | None) -> dict[str, Any] | None:
+    """The manifest of a run that was for this target; None of any other."""
     said = manifest_in(folder)
-    return str(said["target"]) if said else None
+    return said if said and target is not None and is_of(said, target) else None
 
 
 def is_of(manifest: dict[str, Any], target: str) -> bool:
@@ -40,10 +40,7 @@ def is_of(manifest: dict[str, Any], target: str) -> bool:
 
 def _is_text(said: object) -> bool:
     """Whether this can be written down in any database: no half of a character."""
-    try:
-        return isinstance(said, str) and "\0" not in said and bool(said.encode() or True)
-    except UnicodeEncodeError:
-        return False
+    return isinstance(said, str) and "\0" not in said and said == said.encode(errors="replace").decode()
 
 
 def _is_count(said: object) -> bool:

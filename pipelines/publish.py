@@ -20,7 +20,7 @@ from jinja2 import TemplateError
 
 from pipelines import disk
 from pipelines.ledger.ledger import OUTCOMES, Ledger, Snapshot, utc_text
-from pipelines.on_record import target_of
+from pipelines.on_record import run_of
 from pipelines.page import page_of
 from pipelines.report import Sweep, held
 from pipelines.report_tables import BrokenTable, ReportTable, report_tables, staging_selects
@@ -259,7 +259,7 @@ def _stage_files(db: duckdb.DuckDBPyConnection, sweep: Sweep, batches: Path) -> 
     ids = [row[0] for row in db.execute(OF_TARGET).fetchall()]
     files = [str(path) for name in ids for path in (batches / name).glob("run-*/accepted.parquet") if is_whole(path)]
     db.register("sent", db.sql(SENT, params=[files]) if files else db.sql(NOTHING_SENT))
-    of_target = (path for path in batches.glob("*/run-*/warnings.parquet") if target_of(path.parent) == sweep.target)
+    of_target = (path for path in batches.glob("*/run-*/warnings.parquet") if run_of(path.parent, sweep.target))
     warned = [str(path) for path in of_target if is_whole(path)]
     db.register("warned", db.sql(WARNED, params=[warned]) if warned else db.sql(NOTHING_WARNED))
     for name, select in staging_selects().items():

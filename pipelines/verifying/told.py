@@ -8,7 +8,7 @@ from pathlib import Path
 import duckdb
 
 from pipelines.loading.outcomes import CHANGE_REFUSED, outcomes_in
-from pipelines.on_record import is_of, manifest_in
+from pipelines.on_record import run_of
 from pipelines.session import Session
 from pipelines.verifying.staging import Filling
 
@@ -64,8 +64,7 @@ def _runs(session: Session) -> Iterator[_Run]:
     for batch in (session.home / "batches").iterdir() if (session.home / "batches").is_dir() else ():
         ended = {run["started_at"] for run in session.ledger.runs(session.target, batch.name) if run["finished_at"]}
         for folder in batch.glob("run-*"):
-            run = manifest_in(folder)
-            if run and is_of(run, session.target):
+            if run := run_of(folder, session.target):
                 news = int(run["started_at"] not in ended)
                 yield _Run(run["source"], run["resource"], run["feed_hash"], run["started_at"], folder, news)
 

@@ -19,7 +19,7 @@ from pipelines.ledger.rows import Intent, KnownRecord, Outcome, Repeat
 from pipelines.ledger.tables import COUNTS, LANDED, OUTCOMES
 from pipelines.loading.outcomes import CHANGE_REFUSED, short
 from pipelines.loading.verdicts import SURELY_NOT_THERE
-from pipelines.on_record import is_of, manifest_in
+from pipelines.on_record import manifest_in, run_of
 from pipelines.pipeline import ENDED
 from pipelines.session import Session, came, received_before
 from pipelines.verifying.compare import CONTENT, OWN_TIME
@@ -134,19 +134,19 @@ def restore_batch(db: duckdb.DuckDBPyConnection, session: Session, batch_id: str
     counts = _counts_of(db, batch_id, runs, first)
     ledger.finish_batch(target, batch_id, state, counts, first["ended_at"])
     made, on_record = sum(run["counts"].get("created", 0) for run in runs), number(db, MADE, {"batch": batch_id})
-    if untold := _note_untold(session, batch_id):
-        return f"what {untold} of its runs did is not told any more: {LOOK}"
+    if lacking := _note_untold(session, batch_id):
+        return f"what {lacking} of its runs did is not told any more: {LOOK}"
     return f"of {made:,} rows that it made, {on_record:,} are on record: {LOOK}" if made > on_record else None
 
 
 def _note_untold(session: Session, batch_id: str) -> int:
     """Counts runs of a batch of which nothing is told any more as known; how many they are."""
     folders = list((session.home / "batches" / batch_id).glob("run-*"))
-    untold = [folder for folder in folders if manifest_in(folder) is None]
-    for _ in range(session.ledger.newest_run(batch_id), max(map(number_of, untold), default=0)):
+    lacking = [folder for folder in folders if manifest_in(folder) is None]
+    for _ in range(session.ledger.newest_run(batch_id), max(map(number_of, lacking), default=0)):
         run = session.ledger.start_run(session.target, batch_id)
         session.ledger.finish_run(session.target, batch_id, run, state="failed", counts={}, message="not told any more")
-    return len(untold)
+    return len(lacking)
 
 
 def _restore_run(session: Session, batch_id: str, run: dict[str, Any], known: dict[str, Any] | None) -> None:
@@ -154,12 +154,12 @@ def _restore_run(session: Session, batch_id: str, run: dict[str, Any], known: di
     if known and known["finished_at"]:
         return
     about = {name: _text(run, name) for name in ("started_at", "feed_hash", "rules_version", "software_version")}
-    number = known["run"] if known else session.ledger.start_run(session.target, batch_id, **about)
+    run_number = known["run"] if known else session.ledger.start_run(session.target, batch_id, **about)
     ended_at = run["ended_at"]
     session.ledger.finish_run(
         session.target,
         batch_id,
-        number,
+        run_number,
         state=str(run.get("state")) if ended_at else "failed",
         counts=_counts(run),
         message=_text(run, "message"),
@@ -169,8 +169,8 @@ def _restore_run(session: Session, batch_id: str, run: dict[str, Any], known: di
 
 def _runs(session: Session, folder: Path) -> list[dict[str, Any]]:
     """The manifests of a batch's runs at this target, the first one first."""
-    found = (manifest_in(run) for run in folder.glob("run-*"))
-    ours = (run for run in found if run and is_of(run, session.target) and run["resource"] in CONTENT)
+    found = (run_of(run, session.target) for run in folder.glob("run-*"))
+    ours = (run for run in found if run and run["resource"] in CONTENT)
     return sorted(ours, key=lambda run: run["started_at"])
 
 
