@@ -1,7 +1,7 @@
 """History: every version of a resource, or of a type since an instant; newest first, paged like a search."""
 
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from sqlalchemy import ColumnElement, Select, Subquery, func, literal, select, union_all
@@ -12,6 +12,10 @@ from fhir_service.interface.outcomes import unknown_resource
 from fhir_service.interface.vocabulary import Resource
 from fhir_service.store.store import Store
 from fhir_service.store.tables import BODIES, HISTORY
+
+REACH = timedelta(minutes=5)
+"""How far before `_since` a history reaches: so far may the clock of a service be behind, and no change is missed."""
+_FIRST = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +66,7 @@ def parse(resource: Resource, pairs: search.Pairs, count: int, most: int) -> tup
 def run(store: Store, resource: Resource, page: Page, since: datetime | None, resource_id: str | None = None) -> Page:
     """The versions of a type, or of one resource. Raises the 404 of an unknown one."""
     versions = _versions(resource, resource_id)
-    where = [versions.c.updated_at >= since] if since else []
+    where = [versions.c.updated_at >= _reached(since)] if since else []
     query = _ordered(versions, where).limit(page.count).offset(page.offset)
     with store.read() as connection:
         if resource_id is not None:
@@ -72,6 +76,10 @@ def run(store: Store, resource: Resource, page: Page, since: datetime | None, re
         found = [Version(*row) for row in connection.execute(query)] if wanted else []
     path = page.path if resource_id is None else f"/{resource.name}/{resource_id}/_history"
     return replace(page, path=path, total=total, versions=found)
+
+
+def _reached(since: datetime) -> datetime:
+    return since - REACH if since - _FIRST > REACH else _FIRST
 
 
 def _known(connection: Any, resource: Resource, resource_id: str) -> None:

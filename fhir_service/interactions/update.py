@@ -1,7 +1,7 @@
 """Update: of a Task, and of a QuestionnaireResponse to entered-in-error. Checks, preconditions, the writer's entry."""
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
@@ -123,6 +123,6 @@ class Update:
         moment = Moment(self.id, desk.now, desk.view, self.site, desk.new_id)
         stored = self.resource.merge(current.stored, self.model, moment)
         body = dump_json(stored).decode()
-        new = replace(current, version=current.version + 1, updated_at=desk.now, client=self.client, body=body)
+        new = current.followed(desk.now, self.client, body)
         desk.changes.replace_resource(self.resource.name, current, stored, new)
         desk.view.current[self.resource.name][self.id] = new

@@ -186,8 +186,7 @@ class Chunk:
         if old is None:
             self.changes.add_resource(name, stored, body, CLIENT, self.tools.now)
         else:
-            new = Current(old.seq, old.version + 1, self.tools.now, CLIENT, body)
-            self.changes.replace_resource(name, old, stored, new)
+            self.changes.replace_resource(name, old, stored, old.followed(self.tools.now, CLIENT, body))
 
     # --- questionnaires ---
 

@@ -6,7 +6,7 @@ Each entry sees the effects of those before it. `Changes` holds the rows that th
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy import Connection, Table
@@ -77,6 +77,18 @@ class Current:
     def stored(self) -> dict[str, Any]:
         found: dict[str, Any] = parse_json(self.body)
         return found
+
+    def followed(self, now: datetime, client: str, body: str) -> "Current":
+        """Return the version that follows this one. Its time is later than this one's, whatever the clock says."""
+        return Current(self.seq, self.version + 1, _after(self.updated_at, now), client, body)
+
+
+def _after(last: datetime, now: datetime) -> datetime:
+    """Return the time of the version after `last`: now, unless the clock stands still or is behind.
+
+    A whole second where it is behind: dates of requests are cut to the second, and must tell the versions apart.
+    """
+    return now if now > last else last + timedelta(microseconds=1) if now == last else last + timedelta(seconds=1)
 
 
 class Questionnaires:

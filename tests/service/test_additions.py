@@ -1,10 +1,12 @@
 """What the service adds to the interface: $validate and history."""
 
 import json
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 
+from fhir_service.interactions import history
 from tests.conftest import BOTH, Running
 from tests.service.test_writer import payment, task, total
 
@@ -79,9 +81,10 @@ def test_history_shows_every_version_newest_first(fresh_service: Running) -> Non
     ]
     everything = client.get("/Task/_history").json()
     assert [entry["resource"]["id"] for entry in everything["entry"]] == [other, task_id, task_id, task_id]
-    second = bundle["entry"][1]["response"]["lastModified"]
-    since = client.get("/Task/_history", params={"_since": second}).json()
-    assert since["total"] == 3
+    second = datetime.fromisoformat(bundle["entry"][1]["response"]["lastModified"])
+    for later, expected in ((history.REACH, 3), (history.REACH + timedelta(microseconds=1), 2)):
+        since = client.get("/Task/_history", params={"_since": (second + later).isoformat()}).json()
+        assert since["total"] == expected
 
 
 def test_history_is_paged_like_a_search(fresh_service: Running) -> None:
