@@ -189,24 +189,61 @@ def copy(store: str | None, to: str) -> None:
     click.echo(_perform(store, "copy", {"to": str(Path(to).absolute())})["copy"])
 
 
-@main.command()
+@main.group(invoke_without_command=True)
 @_store
 @click.option("--patient", metavar="ID", help="Only what touched this patient's data.")
 @click.option("--client", metavar="ID", help="Only what this client did.")
 @click.option("--since", metavar="TIME", help="Only from this date or instant on; UTC unless it has an offset.")
-def audit(store: str | None, patient: str | None, client: str | None, since: str | None) -> None:
+@click.pass_context
+def audit(
+    context: click.Context, store: str | None, patient: str | None, client: str | None, since: str | None
+) -> None:
     """Show who read and wrote what, when, with what outcome: a line of JSON each."""
+    context.obj = store
+    if context.invoked_subcommand:
+        return
     from fhir_service.audit import read
 
-    path = _settings(store=store).audit_path
     try:
         start = datetime.fromisoformat(since) if since else None
     except ValueError:
         raise _Failed("--since: a date or an instant such as 2026-01-31T08:00:00+00:00 is expected", USAGE) from None
-    if not path.exists():
-        raise _Failed(f"there is no audit at {path}")
+    path = _audit_path(store)
     for record in read(path, patient, client, start.replace(tzinfo=start.tzinfo or UTC) if start else None):
         click.echo(json.dumps(record))
+
+
+@audit.command("verify")
+@_store
+@click.argument("former", nargs=-1, metavar="[FILE]...", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.pass_obj
+def audit_verify(named: str | None, store: str | None, former: Sequence[Path]) -> None:
+    """Prove that no record of the audit was cut, changed or removed. FILE: former files that were moved away."""
+    from fhir_service.chain import examine, files_of
+
+    with _plainly():
+        examined = examine(files_of(_audit_path(store or named)), [path.absolute() for path in former])
+    for one in examined:
+        before = f", {one.unchained} from before the chain" if one.unchained else ""
+        click.echo(f"{one.path}: {one.records} records{before}; ends with {one.ends}")
+        for number in one.cut:
+            click.echo(f"notice  line {number} has no end: a process ended while it wrote it")
+        for sentence in one.wrong:
+            click.echo(f"WRONG  {sentence}")
+    wrong = sum(len(one.wrong) for one in examined)
+    click.echo(f"{wrong or 'nothing'} wrong")
+    if wrong:
+        raise SystemExit(DAMAGED)
+
+
+def _audit_path(store: str | None) -> Path:
+    """The audit of a store. Ends the command if there is none."""
+    from fhir_service.chain import files_of
+
+    path = _settings(store=store).audit_path
+    if not files_of(path):
+        raise _Failed(f"there is no audit at {path}")
+    return path
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:

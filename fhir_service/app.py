@@ -17,7 +17,8 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from fhir_service.audit import Touch, touch
+from fhir_service import health
+from fhir_service.audit import Touch, require_audit, touch
 from fhir_service.auth import Caller, token_response
 from fhir_service.bundle import history_bundle, searchset
 from fhir_service.capability import capability_statement, smart_configuration
@@ -218,6 +219,7 @@ def _history(service: Service, resource: Resource, letter: str) -> Handler:
 def _batch(service: Service) -> Handler:
     async def handle(request: Request) -> Response:
         caller = caller_of(request)
+        require_audit(request)
         raw = await read_body(request, service.settings.max_batch)
         requests = await run_in_threadpool(_understood, service, raw, caller)
         wanted = [entry.entry for entry in requests if entry.entry]
@@ -273,16 +275,18 @@ def _public(service: Service) -> list[BaseRoute]:
     async def discovery(request: Request) -> Response:
         return json_response(request, dump_json(smart_configuration(service.settings)))
 
-    async def health(request: Request) -> Response:
-        reachable = await run_in_threadpool(_reachable, service)
-        body = {"status": "ok" if reachable else "unavailable", "version": VERSION}
-        return json_response(request, dump_json(body), 200 if reachable else 503)
+    async def healthy(request: Request) -> Response:
+        problem = await run_in_threadpool(health.problem, service)
+        body = {"status": "unavailable" if problem else "ok", "version": VERSION}
+        return json_response(
+            request, dump_json(body | ({"problem": problem} if problem else {})), 503 if problem else 200
+        )
 
     return [
         route("/auth/token", POST=token),
         route("/metadata", GET=metadata),
         route("/.well-known/smart-configuration", GET=discovery),
-        route("/health", GET=health),
+        route("/health", GET=healthy),
     ]
 
 
@@ -291,14 +295,6 @@ def _metrics(service: Service) -> Handler:
         return Response(service.metrics.text(), media_type="text/plain; version=0.0.4")
 
     return handle
-
-
-def _reachable(service: Service) -> bool:
-    try:
-        with service.store.read() as connection:
-            return connection.exec_driver_sql("SELECT 1").scalar() == 1
-    except Exception:  # noqa: BLE001 - whatever it is, the store does not answer
-        return False
 
 
 def _documents(service: Service) -> list[BaseRoute]:

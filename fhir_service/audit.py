@@ -1,12 +1,13 @@
 """Who did what to whose data: one line of JSON for each write, read and search, appended to a file beside the store.
 
-Ids, codes and times only; never content. A line is written before the answer that it tells of goes out.
+Ids, codes and times only; never content. A line is written before the answer that it tells of goes out. While that
+cannot be, no further request that touches data is taken.
 """
 
-import json
-import os
+import heapq
+import logging
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -14,6 +15,14 @@ from typing import Any
 
 import orjson
 from starlette.requests import Request
+
+from fhir_service.chain import ChainedFile, files_of, records_of
+from fhir_service.interface.outcomes import UNAVAILABLE, FhirError
+
+READS = frozenset(("read", "search", "history", "document"))
+"""What can be withheld when it cannot be put on record; anything else may have been stored already."""
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -31,10 +40,26 @@ class Touch:
 
 
 def touch(request: Request, interaction: str, resource_type: str, resource_id: str | None = None) -> Touch:
-    """Notes what a request does, for the line that its answer writes. What is known later is set on the result."""
+    """Note what a request is about to do, for the line that its answer writes; set later what is known later.
+
+    Raises:
+        FhirError: the audit cannot be written, so nothing may be done.
+    """
+    require_audit(request)
     noted = Touch(interaction, resource_type, resource_id)
     request.scope.setdefault("touched", []).append(noted)
     return noted
+
+
+def require_audit(request: Request) -> None:
+    """Raise the 503 of a service whose audit cannot be written."""
+    if not request.scope["audit"].ready():
+        raise unwritten()
+
+
+def unwritten() -> FhirError:
+    """Return the 503 of a service whose audit cannot be written."""
+    return FhirError(UNAVAILABLE, "the audit cannot be written", headers={"retry-after": "5"})
 
 
 class Audit:
@@ -42,29 +67,50 @@ class Audit:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._file: int | None = None
+        self._file = ChainedFile(path)
+        self._failing = False
         self._lock = threading.Lock()
 
     def write(
-        self, touches: Iterable[Touch], time: datetime, client: str | None, status: int, correlation: str
-    ) -> None:
-        """Adds a line for each touch, in one write."""
-        about = {"time": time.isoformat(timespec="milliseconds"), "client": client, "correlation": correlation}
-        ending = b"," + orjson.dumps(about)[1:] + b"\n"
-        lines = b"".join(orjson.dumps(_record(one, status))[:-1] + ending for one in touches)
-        if lines:
-            with self._lock:
-                os.write(self._opened(), lines)
+        self, touches: Sequence[Touch], time: datetime, client: str | None, status: int, correlation: str
+    ) -> bool:
+        """Add a line for each touch, in one write. False if reads, and nothing else, could not be put on record.
 
-    def _opened(self) -> int:
-        """The file, made with the first line: a command that touches no data leaves none behind."""
-        if self._file is None:
-            self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        return self._file
+        The lines of what may have been stored wait until they can be written.
+        """
+        about = {"time": time.isoformat(timespec="milliseconds"), "client": client, "correlation": correlation}
+        ending = b"," + orjson.dumps(about)[1:]
+        records = [orjson.dumps(_record(one, status))[:-1] + ending for one in touches]
+        keep = any(one.interaction not in READS for one in touches)
+        with self._lock:
+            return self._done(lambda: self._file.append(records, keep)) or keep
+
+    def ready(self) -> bool:
+        """True unless the last attempt to write failed and another one fails now."""
+        return not self._file.waits or self.works()
+
+    def works(self) -> bool:
+        """True if the file is there and can be appended to, and nothing waits to be."""
+        with self._lock:
+            return self._done(self._file.flush)
+
+    def _done(self, work: Callable[[], None]) -> bool:
+        """Do what writes; say in the log when it begins to fail, and when it works again."""
+        try:
+            work()
+        except OSError as error:
+            if not self._failing:
+                log.error("the audit %s cannot be written: %s", self.path, error.strerror)  # noqa: TRY400
+            self._failing = True
+            return False
+        if self._failing:
+            log.warning("the audit can be written again")
+        self._failing = False
+        return True
 
     def close(self) -> None:
-        if self._file is not None:
-            os.close(self._file)
+        with self._lock:
+            self._file.close()
 
 
 def _record(one: Touch, status: int) -> dict[str, Any]:
@@ -77,18 +123,13 @@ def _record(one: Touch, status: int) -> dict[str, Any]:
 
 
 def read(path: Path, patient: str | None, client: str | None, since: datetime | None) -> Iterator[dict[str, Any]]:
-    """The records of an audit file that match, in order. A line cut short by a crash is passed over."""
+    """Yield the records that match of all processes under this name, by time."""
     patient = patient.removeprefix("Patient/") if patient else None
-    with path.open("rb") as file:
-        for line in file:
-            try:
-                record: dict[str, Any] = json.loads(line)
-            except ValueError:
-                continue
-            if patient and patient not in record.get("patients", ()):
-                continue
-            if client and client != record.get("client"):
-                continue
-            if since and datetime.fromisoformat(record["time"]) < since:
-                continue
-            yield record
+    for record in heapq.merge(*map(records_of, files_of(path)), key=lambda record: str(record.get("time"))):
+        if patient and patient not in record.get("patients", ()):
+            continue
+        if client and client != record.get("client"):
+            continue
+        if since and datetime.fromisoformat(record["time"]) < since:
+            continue
+        yield record

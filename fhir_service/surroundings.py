@@ -11,6 +11,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from fhir_service.audit import unwritten
 from fhir_service.auth import Caller
 from fhir_service.exchange import json_response
 from fhir_service.interface.datatypes import CONTROLS, dump_json
@@ -48,14 +49,15 @@ class Surroundings:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        scope["audit"] = self._service.audit
         request = Request(scope)
         answer = _Answer(self._correlation(request), time.perf_counter())
 
         async def sending(message: Message) -> None:
             if message["type"] == "http.response.start":
                 answer.status = message["status"]
-                message["headers"].append((b"x-correlation-id", answer.correlation.encode()))
                 self._audit(scope, answer)
+                message["headers"].append((b"x-correlation-id", answer.correlation.encode()))
             await send(message)
 
         try:
@@ -106,9 +108,11 @@ class Surroundings:
         return self._service.auth.caller(authorization)
 
     def _audit(self, scope: Scope, answer: _Answer) -> None:
-        if touched := scope.get("touched"):
+        """Put on record what an answer tells of. Raises the 503 of data that cannot be shown without a record."""
+        if touched := scope.pop("touched", None):
             now = self._service.clock()
-            self._service.audit.write(touched, now, _client(scope), answer.status, answer.correlation)
+            if not self._service.audit.write(touched, now, _client(scope), answer.status, answer.correlation):
+                raise unwritten()
 
     def _note(self, scope: Scope, answer: _Answer) -> None:
         """Counts and logs a request: its path's template, never its query or body."""

@@ -27,6 +27,7 @@ PROBLEMS = {
     404: ("There is no such page", "Nothing in this chart has this address."),
     405: ("This page is only for reading", "The chart shows what is recorded; nothing is changed here."),
     500: ("Something went wrong", "The fault is on this side and was noted. Trying again may help."),
+    503: ("The chart cannot be shown now", "The service cannot do its work at the moment. Try again in a while."),
 }
 
 

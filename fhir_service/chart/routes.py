@@ -65,7 +65,11 @@ class _Address:
         scope["template"] = self._path
         request = Request(scope, receive)
         response = await self._answer(request)
-        await response(scope, receive, send)
+        try:
+            await response(scope, receive, send)
+        except FhirError as error:
+            # A page that cannot be put on record is not shown.
+            await self._chart.refusal(request, error)(scope, receive, send)
 
     async def _answer(self, request: Request) -> Response:
         try:
