@@ -17,7 +17,6 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from fhir_service import health
 from fhir_service.audit import Touch, require_audit, touch
 from fhir_service.auth import Caller, token_response
 from fhir_service.bundle import history_bundle, searchset
@@ -34,6 +33,7 @@ from fhir_service.exchange import (
     read_body,
     route,
 )
+from fhir_service.health import Health
 from fhir_service.interactions import batch, create, history, plain, search, update, validate
 from fhir_service.interactions.create import Created
 from fhir_service.interactions.read import read
@@ -266,6 +266,8 @@ def rendered(service: Service, stored: bytes) -> bytes:
 
 
 def _public(service: Service) -> list[BaseRoute]:
+    health = Health(service)
+
     async def token(request: Request) -> Response:
         return await token_response(request, service.auth)
 
@@ -276,7 +278,7 @@ def _public(service: Service) -> list[BaseRoute]:
         return json_response(request, dump_json(smart_configuration(service.settings)))
 
     async def healthy(request: Request) -> Response:
-        problem = await run_in_threadpool(health.problem, service)
+        problem = await health.problem()
         body = {"status": "unavailable" if problem else "ok", "version": VERSION}
         return json_response(
             request, dump_json(body | ({"problem": problem} if problem else {})), 503 if problem else 200

@@ -5,6 +5,7 @@ number of statements, lets the entries act in order, adds all rows, commits, and
 """
 
 import logging
+import math
 import queue
 import threading
 import time
@@ -93,6 +94,7 @@ class Writer:
         self._questionnaires, self._kept = Questionnaires(site), Kept()
         self._seq = store.last_seq()
         self._under_way = 0
+        self._stored_at = self._busy_since = -math.inf
         self._queue: queue.Queue[_Waiting | _Transaction | None] = queue.Queue()
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
@@ -119,6 +121,15 @@ class Writer:
         self._seq += count
         return first
 
+    def idle(self) -> float:
+        """Return the seconds since something was stored; infinite if nothing was, or the last attempt failed."""
+        return time.monotonic() - self._stored_at
+
+    def stuck(self, seconds: float) -> bool:
+        """True if the thread has ended, or has been at one thing for more than these seconds."""
+        busy = self._busy_since > -math.inf and time.monotonic() - self._busy_since > seconds
+        return busy or not self._thread.is_alive()
+
     def close(self) -> None:
         """Finishes what is waiting and ends the thread."""
         self._closed.set()
@@ -139,6 +150,7 @@ class Writer:
             held = None
             if work is None:
                 return
+            self._busy_since = time.monotonic()
             if isinstance(work, _Transaction):
                 self._transaction(work)
             else:
@@ -147,6 +159,7 @@ class Writer:
                 # Who was answered is likely to come back, and would else take turns with those who wait.
                 self._under_way = len(group) + self._queue.qsize()
             self._settle()
+            self._busy_since = -math.inf
 
     def _group(self, first: _Waiting) -> tuple[list[_Waiting], _Waiting | _Transaction | None]:
         """What is waiting, up to the bounds in number and bytes; and what was taken but does not belong."""
@@ -195,6 +208,7 @@ class Writer:
                 for waiting in group:
                     self._write_group([waiting])
                 return
+            self._stored_at = -math.inf
             # The class only: exception texts may hold values.
             log.error("a batch was not stored: %s", type(error).__name__)  # noqa: TRY400
             # Only what failed before the commit is surely not stored; a failing commit leaves it unknown.
@@ -256,6 +270,7 @@ class Writer:
             if changes:
                 changes.flush(connection, self._store.dialect)
                 _commit(connection)
+                self._stored_at = time.monotonic()
                 self._committed(len(entries))
         self._kept = kept
         return results

@@ -12,7 +12,7 @@ from fhir_service.interface.outcomes import UNAVAILABLE, FhirError
 from fhir_service.store.dialect import Dialect
 from fhir_service.store.dialects import dialect_of
 from fhir_service.store.migrations import migrate
-from fhir_service.store.tables import BODIES, SCHEMA_VERSION, STORE, metadata
+from fhir_service.store.tables import BODIES, PROBE, SCHEMA_VERSION, STORE, metadata
 
 
 class Store:
@@ -78,8 +78,9 @@ def _prepared(dialect: Dialect, engine: Engine, create: bool) -> dict[str, str]:
             _say(connection, {"id": str(uuid.uuid4()), "schema_version": str(SCHEMA_VERSION)})
         found: dict[str, str] = {row.name: row.value for row in connection.execute(select(STORE))}
         migrate(connection, int(found["schema_version"]))
-        if "signing_key" not in found:
-            found |= _say(connection, {"signing_key": secrets.token_hex(32)})
+        made = {"signing_key": secrets.token_hex(32), PROBE: ""}
+        if missing := {name: value for name, value in made.items() if name not in found}:
+            found |= _say(connection, missing)
     return found
 
 

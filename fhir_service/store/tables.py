@@ -110,6 +110,8 @@ SIDES: dict[tuple[str, str], Table] = {
 }
 
 STORE = Table("store", metadata, _text("name", primary_key=True), _text("value", nullable=False))
+PROBE = "probe"
+"""The name under which the store keeps when it was last proved that a write can be."""
 
 RECORD = Table(
     "record",

@@ -27,6 +27,7 @@ from fhir_service.store.tables import (
     NOTE,
     RECORD,
     SIDES,
+    STORE,
     columns_of,
     index_values,
     side_rows,
@@ -237,9 +238,14 @@ class Changes:
         self._accounts: dict[str, Account] = {}
         self._charges: dict[str, Charge] = {}
         self._replaced: dict[str, dict[str, tuple[int, dict[str, Any]]]] = defaultdict(dict)
+        self._said: dict[str, str] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._added or self._accounts or self._replaced)
+        return bool(self._added or self._accounts or self._replaced or self._said)
+
+    def say(self, name: str, value: str) -> None:
+        """Replace what the store says of itself under a name that it has."""
+        self._said[name] = value
 
     def add(self, table: Table, row: dict[str, Any]) -> None:
         """Adds a row, which names all columns of its table."""
@@ -277,6 +283,8 @@ class Changes:
     def flush(self, connection: Connection, dialect: Dialect) -> None:
         for name, replaced in self._replaced.items():
             self._flush_replaced(connection, dialect, name, replaced)
+        if self._said:
+            dialect.change(connection, STORE, list(self._said.items()), ("name", "value"))
         paid = [(patient, account.paid) for patient, account in self._accounts.items() if not account.fresh]
         for patient, account in self._accounts.items():
             if account.fresh:

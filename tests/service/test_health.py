@@ -1,0 +1,88 @@
+"""`GET /health`: ok means that a write can be stored, put on record and answered."""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
+from typing import Any
+
+import pytest
+from sqlalchemy import select
+
+from fhir_service import health
+from fhir_service import writer as writing
+from fhir_service.health import Probe
+from fhir_service.store.tables import STORE
+from fhir_service.writer import Entry
+from tests.conftest import BOTH, Running
+from tests.service.test_writer import task
+
+STORES = BOTH
+OK, STORES_NOTHING = (200, None), (503, "nothing can be stored")
+
+
+@pytest.fixture(autouse=True)
+def nothing_stored_lately(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "FRESH_SECONDS", 0.0)
+
+
+def asked(running: Running) -> tuple[int, str | None]:
+    answer = running.client.get("/health", headers={"authorization": ""})
+    return answer.status_code, answer.json().get("problem")
+
+
+def fail(*_: Any) -> None:
+    raise writing.CommitFailed("planted")
+
+
+def test_health_is_ok_only_while_a_write_can_be_stored(fresh_service: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    """EXTRA-OPS-01: it finds out by itself, without a client's write, and when it is over."""
+    assert asked(fresh_service) == OK
+    with monkeypatch.context() as patch:
+        patch.setattr(writing, "_commit", fail)
+        assert asked(fresh_service) == STORES_NOTHING
+        assert fresh_service.client.post("/Task", json=task(1)).status_code == 500
+    assert asked(fresh_service) == OK
+    with fresh_service.service.store.read() as connection:
+        assert connection.execute(select(STORE.c.value).where(STORE.c.name == "probe")).scalar()
+
+
+def test_what_was_stored_just_now_needs_no_proof(fresh_service: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who asks often costs no commits; after a failure it is proved anew."""
+    monkeypatch.setattr(health, "FRESH_SECONDS", 600.0)
+    held: list[int] = []
+    monkeypatch.setattr(fresh_service.service.writer, "_committed", held.append)
+    assert fresh_service.client.post("/Task", json=task(1)).status_code == 201
+    assert [asked(fresh_service) for _ in range(5)] == [OK] * 5
+    assert held == [1]
+    with monkeypatch.context() as patch:
+        patch.setattr(writing, "_commit", fail)
+        fresh_service.client.post("/Task", json=task(1))
+        assert asked(fresh_service) == STORES_NOTHING
+
+
+def busy(running: Running, until: Event) -> Callable[[], object]:
+    """A command that holds the writer."""
+    return lambda: running.service.writer.transact(lambda _: until.wait(30))
+
+
+def test_a_writer_that_is_busy_is_asked_once_for_all(fresh_service: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A long load is no fault for as long as writes wait for it; then they are refused, and `/health` says so."""
+    monkeypatch.setattr(health, "PROBE_SECONDS", 0.05)
+    asked_of: list[object] = []
+    submit = fresh_service.service.writer.submit
+
+    def noted(entries: Sequence[Entry]) -> object:
+        asked_of.extend(entries)
+        return submit(entries)
+
+    monkeypatch.setattr(fresh_service.service.writer, "submit", noted)
+    done = Event()
+    with ThreadPoolExecutor() as pool:
+        pool.submit(busy(fresh_service, done))
+        assert {asked(fresh_service) for _ in range(4)} == {OK}
+        monkeypatch.setattr(health, "BUSY_SECONDS", 0.0)
+        assert asked(fresh_service) == STORES_NOTHING
+        assert [type(one) for one in asked_of] == [Probe]
+        done.set()
+    monkeypatch.setattr(health, "PROBE_SECONDS", 5.0)
+    assert asked(fresh_service) == OK
