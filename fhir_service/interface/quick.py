@@ -26,29 +26,28 @@ _LEVELS = 3
 _WRITER = msgspec.json.Encoder(decimal_format="number")
 
 
+class _Never(msgspec.Struct, tag_field="resourceType", tag="\0"):
+    """No resource: no plain text holds its tag. Of two structs msgspec wants the tag, which one alone may lack."""
+
+
 class Reader:
     """Reads JSON texts of one type: a struct, or what holds structs."""
 
     def __init__(self, kind: Any) -> None:
-        self._decoder = msgspec.json.Decoder(kind)
+        tagged = isinstance(kind, type) and issubclass(kind, msgspec.Struct) and kind.__struct_config__.tag is not None
+        self._decoder = msgspec.json.Decoder(kind | _Never if tagged else kind)
 
     def read(self, raw: bytes) -> Any | None:
-        """The value of a text that is plain throughout; None where the models are to look."""
-        value = self._decoded(raw)
-        # What is repeated or null would miss its quotation marks when it is written again.
-        return value if value is not None and _WRITER.encode(value).count(b'"') == raw.count(b'"') else None
-
-    def read_written(self, raw: bytes) -> Any | None:
-        """The same of a text that a program of ours wrote from one value, so that it repeats nothing."""
-        return None if b"null" in raw else self._decoded(raw)
-
-    def _decoded(self, raw: bytes) -> Any | None:
+        """Return the value of a text that is plain throughout; None where the models are to look."""
         if _is_unplain(raw):
             return None
         try:
-            return self._decoder.decode(raw)
+            value = self._decoder.decode(raw)
         except (msgspec.MsgspecError, ValueError, RecursionError):
             return None
+        # What is repeated, null, or a number in quotation marks would miss marks when it is written again. Nothing
+        # gains any: a text without the tag is refused.
+        return value if _WRITER.encode(value).count(b'"') == raw.count(b'"') else None
 
 
 def _is_unplain(raw: bytes) -> bool:

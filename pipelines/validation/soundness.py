@@ -37,7 +37,7 @@ class Soundness:
         return text.decode() if self._is_sound(text) else None
 
     def _is_sound(self, text: bytes) -> bool:
-        plain = self._reader.read_written(text)
+        plain = self._reader.read(text)
         return plain is not None and not self._breaks_a_rule(plain)
 
     def _breaks_a_rule(self, plain: Any) -> bool:
@@ -66,14 +66,17 @@ class SoundByItem(Soundness):
 
     def text(self, body: Mapping[str, Any]) -> str | None:
         try:
-            address, items = body["questionnaire"], body["item"]
-            texts = [*map(to_json, items)]
-            links = {item["linkId"] for item in items}
-            named = [(address, text) for text in texts]
-            new = [one for one in named if one not in self._seen]
+            return self._by_item(body)
         except (TypeError, KeyError):
             return super().text(body)
-        if len(links) < len(items) or any(self._HOLDS_ITEMS in text for _, text in new):
+
+    def _by_item(self, body: Mapping[str, Any]) -> str | None:
+        address, items = body["questionnaire"], body["item"]
+        texts = [*map(to_json, items)]
+        links = {item["linkId"] for item in items}
+        named = [(address, text) for text in texts]
+        new = [one for one in named if one not in self._seen]
+        if not items or len(links) < len(items) or any(self._HOLDS_ITEMS in text for _, text in new):
             return super().text(body)
         if not self._is_sound(_with_items(body, [text for _, text in new])):
             return None
