@@ -105,20 +105,11 @@ class Create:
         desk.changes.add_resource(name, stored, dump_json(stored).decode(), self.client, desk.now)
         if name in EFFECTS:
             EFFECTS[name](stored, desk.view, desk.changes)
-        self._identify(stored, desk)
+        desk.view.identify(name, stored)
         return Created(moment.id)
 
     def _existing(self, desk: Desk) -> Created | None:
-        ids = desk.view.identified[self.resource.name].get(self.condition, []) if self.condition else []
-        if len(ids) > 1:
+        found = desk.view.identified[self.resource.name].get(self.condition, ()) if self.condition else ()
+        if len(found) > 1:
             raise FhirError(MULTIPLE_MATCHES)
-        return Created(ids[0], existed=True) if ids else None
-
-    def _identify(self, stored: dict[str, Any], desk: Desk) -> None:
-        """Lets later entries of the batch find this one by its identifier."""
-        found = desk.view.identified.get(self.resource.name)
-        if found is None or "identifier" not in stored:
-            return
-        identifiers = stored["identifier"] if isinstance(stored["identifier"], list) else [stored["identifier"]]
-        for identifier in identifiers:
-            found.setdefault((identifier["system"], identifier["value"]), []).append(stored["id"])
+        return Created(*found, existed=True) if found else None

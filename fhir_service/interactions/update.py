@@ -121,8 +121,10 @@ class Update:
 
     def _store(self, desk: Desk, current: Current) -> None:
         moment = Moment(self.id, desk.now, desk.view, self.site, desk.new_id)
-        stored = self.resource.merge(current.stored, self.model, moment)
+        before = current.stored
+        stored = self.resource.merge(before, self.model, moment)
         body = dump_json(stored).decode()
         new = current.followed(desk.now, self.client, body)
         desk.changes.replace_resource(self.resource.name, current, stored, new)
         desk.view.current[self.resource.name][self.id] = new
+        desk.view.identify(self.resource.name, stored, before)

@@ -14,6 +14,7 @@ from sqlalchemy import Connection, Table
 from fhir_service.billing import Account, Charge, in_order
 from fhir_service.interface.datatypes import parse_json
 from fhir_service.interface.registry import RESOURCES
+from fhir_service.interface.resources.common import identifiers
 from fhir_service.interface.resources.questionnaire import Questionnaire
 from fhir_service.interface.site import Site
 from fhir_service.interface.vocabulary import Resource
@@ -182,15 +183,25 @@ class View:
         found.update((patient, in_order(charges)) for patient, charges in fetched.items())
         return found
 
-    def _identified(self, name: str, values: set[str]) -> dict[Code, list[str]]:
+    def _identified(self, name: str, values: set[str]) -> dict[Code, set[str]]:
         """The ids of the resources with these identifiers, by (system, value)."""
         side, body = SIDES[name, "identifier"], BODIES[name]
         rows = self._fetch(side, "code", values, ("system", "code", "seq"))
         ids: dict[int, str] = dict(self._fetch(body, "seq", {row[2] for row in rows}, ("seq", "id")))
-        found: dict[Code, list[str]] = defaultdict(list)
+        found: dict[Code, set[str]] = defaultdict(set)
         for system, code, seq in rows:
-            found[system, code].append(ids[seq])
+            found[system, code].add(ids[seq])
         return found
+
+    def identify(self, name: str, stored: dict[str, Any], before: dict[str, Any] | None = None) -> None:
+        """Let later entries find a resource by the identifiers that it has now, and no longer by those it had."""
+        found = self.identified.get(name)
+        if found is None:
+            return
+        for code in identifiers(before) if before else ():
+            found[code].discard(stored["id"])
+        for code in identifiers(stored):
+            found[code].add(stored["id"])
 
     def _current(self, name: str, ids: set[str]) -> dict[str, Current]:
         columns = ("id", "seq", "version", "updated_at", "client", "body")
