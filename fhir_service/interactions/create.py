@@ -112,4 +112,4 @@ class Create:
         found = desk.view.identified[self.resource.name].get(self.condition, ()) if self.condition else ()
         if len(found) > 1:
             raise FhirError(MULTIPLE_MATCHES)
-        return Created(*found, existed=True) if found else None
+        return Created(next(iter(found)), existed=True) if found else None
