@@ -17,6 +17,8 @@ import httpx
 from dagster._core.definitions.freshness import FreshnessState
 from dagster._core.storage.tags import AUTO_RETRY_RUN_ID_TAG, WILL_RETRY_TAG
 
+from pipelines.batch import shown
+from pipelines.orchestration.inbox import lain_too_long
 from pipelines.orchestration.instance import BATCH_TAG, TOLD_TAG
 from pipelines.orchestration.standing import standing_now
 from pipelines.orchestration.tables import PUBLISHED
@@ -68,7 +70,7 @@ def alert_sensor(home: Path, environ: Mapping[str, str]) -> dg.SensorDefinition:
         minimum_interval_seconds=SECONDS_BETWEEN_LOOKS,
         default_status=dg.DefaultSensorStatus.RUNNING,
         description=f"Tells the command in {COMMAND} or the address in {WEBHOOK} of failed runs, failed and unfinished "
-        "batches, rows in doubt and late publications, each once.",
+        "batches, rows in doubt, files that stay in the inbox and late publications, each once.",
     )
     def alerts(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         if not (environ.get(COMMAND) or environ.get(WEBHOOK)):
@@ -76,7 +78,7 @@ def alert_sensor(home: Path, environ: Mapping[str, str]) -> dg.SensorDefinition:
         now = datetime.now(UTC)
         told = Told.of(context.cursor, now)
         runs, late = of_runs(context.instance, told.since, now), of_freshness(context.instance)
-        events = [*runs, *of_batches(home, environ), *late]
+        events = [*runs, *of_batches(home, environ), *of_inbox(home, now), *late]
         given = tell_new(told, events, lambda event: give(event.as_json(home, now), environ, context.log.warning))
         return dg.SensorResult(cursor=told.cursor(), skip_reason=f"{given} alerts were given.")
 
@@ -136,6 +138,14 @@ def of_batches(home: Path, environ: Mapping[str, str]) -> Iterator[Event]:
         for batch_id in standing.unfinished:
             text, about = f"{batch_id} did not come to its end.", {"feed": feed, "batches": [batch_id]}
             yield Event(f"unfinished {batch_id}", "batch_unfinished", text, about)
+
+
+def of_inbox(home: Path, now: datetime) -> Iterator[Event]:
+    """Files that have lain in the inbox too long, each once for the time since when."""
+    for name, at in lain_too_long(home / "inbox", now).items():
+        file, since = shown(name), at.isoformat(timespec="seconds")
+        text = f"{file} has lain in the inbox since {since}."
+        yield Event(f"lies {file} {since}", "file_not_received", text, {"file": file, "since": since})
 
 
 def of_freshness(instance: dg.DagsterInstance) -> Iterator[Event]:

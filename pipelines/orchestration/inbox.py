@@ -1,7 +1,8 @@
 """The sensor of the inbox: files that have stopped growing become partitions, each feed's go into one run, in order.
 
 The cursor keeps a short mark of each file that lies there, of its name, size and times: a file is taken up when two
-looks in a row saw the same mark. Reference data that waits goes first.
+looks in a row saw the same mark. One that still lies there after it was asked for, and that no run is about to take, is
+asked for again with growing pauses. Reference data that waits goes first.
 """
 
 import hashlib
@@ -9,9 +10,11 @@ import json
 import os
 import time
 from base64 import urlsafe_b64encode
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import cache
 from pathlib import Path
 from stat import S_ISREG
 from typing import TYPE_CHECKING
@@ -23,8 +26,10 @@ from pipelines.batch import shown
 from pipelines.feeds.catalog import Catalog, Feed, FeedError, is_control
 from pipelines.ledger.ledger import Ledger
 from pipelines.orchestration import reference
-from pipelines.orchestration.requests import Additions, ask_for
+from pipelines.orchestration.names import job_of
+from pipelines.orchestration.requests import Additions, ask_for, batches_under_way
 from pipelines.orchestration.stages import batch_id_of
+from pipelines.orchestration.unfinished import pause
 from pipelines.session import has_ledger, open_ledger
 from pipelines.written import is_written
 
@@ -36,6 +41,15 @@ SECONDS_OF_HASHING = 20.0
 SECONDS_BEFORE_ANOTHER_LOAD = 900
 BYTES_OF_MARK = 6
 NAMES_SAID = 20
+LAIN_TOO_LONG = timedelta(hours=1)
+
+
+@dataclass(frozen=True, order=True)
+class Asked:
+    """How often a file was asked for, and when it is next if it still lies there then, in seconds since 1970."""
+
+    tries: int = 0
+    due: int = 0
 
 
 @dataclass(frozen=True)
@@ -43,7 +57,7 @@ class Seen:
     """Marks of files: seen once; asked for; and that no feed takes, by the feeds (a hash) that were there then."""
 
     still: frozenset[str] = frozenset()
-    asked: frozenset[str] = frozenset()
+    asked: Mapping[str, Asked] = field(default_factory=dict)
     left: frozenset[str] = frozenset()
     feeds: str = ""
 
@@ -56,7 +70,7 @@ class Look:
     """
 
     still: set[str] = field(default_factory=set)
-    asked: set[str] = field(default_factory=set)
+    asked: dict[str, Asked] = field(default_factory=dict)
     left: set[str] = field(default_factory=set)
     ready: dict[str, dict[str, str]] = field(default_factory=dict)
     unmatched: list[str] = field(default_factory=list)
@@ -66,38 +80,51 @@ class Look:
     @property
     def seen(self) -> Seen:
         """What the next look goes on from."""
-        return Seen(frozenset(self.still), frozenset(self.asked), frozenset(self.left), self.feeds)
+        return Seen(frozenset(self.still), dict(self.asked), frozenset(self.left), self.feeds)
 
 
-def look(
-    inbox: Path,
-    catalog: Catalog,
-    before: Seen,
-    seconds: float = SECONDS_OF_HASHING,
-    ledger: Ledger | None = None,
-) -> Look:
-    """Compares the inbox with the look before. Hashing ends after `seconds`; what is left is taken up by the next.
+@dataclass(frozen=True)
+class Surroundings:
+    """What a look goes by beside the files. under_way: the batches of runs that have not ended; asked for when needed.
 
     With a ledger, files that answer its rejects go to their feed whatever their name.
     """
-    until, found = time.monotonic() + seconds, Look(feeds=_mark(each.hash for each in catalog.feeds))
+
+    catalog: Catalog
+    now: datetime
+    ledger: Ledger | None = None
+    under_way: Callable[[], set[str]] = set
+
+
+def look(inbox: Path, before: Seen, by: Surroundings, seconds: float = SECONDS_OF_HASHING) -> Look:
+    """Compares the inbox with the look before. Hashing ends after `seconds`; what is left is taken up by the next."""
+    until, found = time.monotonic() + seconds, Look(feeds=_mark(each.hash for each in by.catalog.feeds))
     left = before.left if before.feeds == found.feeds else frozenset[str]()
     for path, about in _files(inbox):
         mark = mark_of(path, about)
-        if mark in before.asked:
-            found.asked.add(mark)
-        elif mark in left:
+        known = before.asked.get(mark)
+        if mark in left:
             found.left.add(mark)
-        elif mark not in before.still or time.monotonic() > until:
+        elif known is None and mark not in before.still:
             found.still.add(mark)
+        elif (known and known.due > by.now.timestamp()) or time.monotonic() > until:
+            _not_now(mark, known, found)
         else:
-            _take_up(path, mark, catalog, ledger, found)
+            _take_up(path, mark, known, by, found)
     return found
 
 
-def _take_up(path: Path, mark: str, catalog: Catalog, ledger: Ledger | None, found: Look) -> None:
+def _not_now(mark: str, known: Asked | None, found: Look) -> None:
+    """A file that the next look meets as this one did. known: how it was asked for before, if it was."""
+    if known:
+        found.asked[mark] = known
+    else:
+        found.still.add(mark)
+
+
+def _take_up(path: Path, mark: str, known: Asked | None, by: Surroundings, found: Look) -> None:
     """A file that is still: its batch is to be asked for, or no feed takes it."""
-    feed = _feed(path, catalog, ledger)
+    feed = _feed(path, by.catalog, by.ledger)
     if feed is None:
         found.left.add(mark)
         found.unmatched.append(path.name)
@@ -107,14 +134,32 @@ def _take_up(path: Path, mark: str, catalog: Catalog, ledger: Ledger | None, fou
     except FileNotFoundError:
         return
     except OSError as error:
-        found.still.add(mark)
+        _not_now(mark, known, found)
         found.unreadable[path.name] = error.strerror or type(error).__name__
         return
-    if after == mark and not written:
-        found.asked.add(mark)
-        found.ready.setdefault(feed.name, {})[mark] = batch_id
-    else:
+    if after != mark:
         found.still.add(after)
+    elif written:
+        _not_now(mark, known, found)
+    else:
+        _ask(feed, mark, batch_id, known or Asked(), by, found)
+
+
+def _ask(feed: Feed, mark: str, batch_id: str, known: Asked, by: Surroundings, found: Look) -> None:
+    """Notes when the file is due again. Its batch is asked for now, unless a run of it has not ended."""
+    busy = batch_id in by.under_way()
+    tries = known.tries if busy else known.tries + 1
+    found.asked[mark] = Asked(tries, int((by.now + pause(max(0, tries - 1))).timestamp()))
+    if not busy:
+        found.ready.setdefault(feed.name, {})[mark] = batch_id
+
+
+def lain_too_long(inbox: Path, now: datetime) -> dict[str, datetime]:
+    """Since when files lie in the inbox, by name: those that have for an hour, whether a feed takes them or not."""
+    if not inbox.is_dir():
+        return {}
+    came = {path.name: datetime.fromtimestamp(about.st_ctime, UTC) for path, about in _files(inbox)}
+    return {name: at for name, at in came.items() if at <= now - LAIN_TOO_LONG}
 
 
 def mark_of(path: Path, about: os.stat_result) -> str:
@@ -149,14 +194,23 @@ def _feed(path: Path, catalog: Catalog, ledger: Ledger | None) -> Feed | None:
 
 
 def to_cursor(seen: Seen) -> str:
-    marks = {name: "".join(sorted(getattr(seen, name))) for name in ("still", "asked", "left")}
-    return json.dumps({**marks, "feeds": seen.feeds})
+    """The marks joined; those asked for alike, in a list each of tries, time and marks."""
+    alike: dict[Asked, list[str]] = {}
+    for mark, each in seen.asked.items():
+        alike.setdefault(each, []).append(mark)
+    asked = [[each.tries, each.due, "".join(sorted(marks))] for each, marks in sorted(alike.items())]
+    still, left = ("".join(sorted(marks)) for marks in (seen.still, seen.left))
+    return json.dumps({"still": still, "asked": asked, "left": left, "feeds": seen.feeds})
 
 
 def from_cursor(cursor: str | None) -> Seen:
     said = json.loads(cursor or "{}")
-    still, asked, left = (_marks(said.get(name, "")) for name in ("still", "asked", "left"))
-    return Seen(still, asked, left, said.get("feeds", ""))
+    still, left = (_marks(said.get(name, "")) for name in ("still", "left"))
+    asked = said.get("asked", [])
+    if isinstance(asked, str):  # of a version that asked once, and not again
+        asked = [[1, 0, asked]]
+    by_mark = {mark: Asked(tries, due) for tries, due, marks in asked for mark in _marks(marks)}
+    return Seen(still, by_mark, left, said.get("feeds", ""))
 
 
 def _marks(text: str) -> frozenset[str]:
@@ -172,8 +226,9 @@ def inbox_sensor(
         jobs=jobs,
         minimum_interval_seconds=SECONDS_BETWEEN_LOOKS,
         default_status=dg.DefaultSensorStatus.RUNNING,
-        description=f"Imports what is put into {home / 'inbox'}, once it has stopped growing, and loads what is put "
-        f"into {home / reference.GROUP} before that, where the target is the bundled service.",
+        description=f"Imports what is put into {home / 'inbox'}, once it has stopped growing, and asks again, with "
+        f"growing pauses, for what stays there. Loads what is put into {home / reference.GROUP} before that, where the "
+        "target is the bundled service.",
     )
     def inbox(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         before = from_cursor(context.cursor)
@@ -182,8 +237,10 @@ def inbox_sensor(
             return _reference_first(waiting, before, int(time.time() // SECONDS_BEFORE_ANOTHER_LOAD))
         if not (home / "inbox").is_dir():
             return dg.SkipReason("There is no inbox yet.")
+        now, names = datetime.now(UTC), [job_of(feed) for feed in catalog.feeds]
+        under_way = cache(lambda: batches_under_way(context.instance, names))
         with _ledger(home, environ) as ledger:
-            found = look(home / "inbox", catalog, before, ledger=ledger)
+            found = look(home / "inbox", before, Surroundings(catalog, now, ledger, under_way))
         for name in found.unmatched[:NAMES_SAID]:
             context.log.warning("no feed takes a file of the name %s, or two do: it is left where it is", shown(name))
         for name, why in list(found.unreadable.items())[:NAMES_SAID]:
@@ -191,8 +248,8 @@ def inbox_sensor(
         requests: list[dg.RunRequest] = []
         additions: Additions = []
         for feed in catalog.feeds:
-            files = found.ready.get(feed.name, {})
-            runs, new = ask_for(context.instance, feed, list(files.values()), _mark(sorted(files)))
+            batches = list(found.ready.get(feed.name, {}).values())
+            runs, new = ask_for(context.instance, feed, batches, now.isoformat())
             requests += runs
             additions += new
         return dg.SensorResult(

@@ -10,6 +10,13 @@ from pipelines.orchestration.names import batches_of, job_of
 
 FILES_A_RUN = 200
 RANGE = ("dagster/asset_partition_range_start", "dagster/asset_partition_range_end")
+UNDER_WAY = (
+    dg.DagsterRunStatus.QUEUED,
+    dg.DagsterRunStatus.NOT_STARTED,
+    dg.DagsterRunStatus.STARTING,
+    dg.DagsterRunStatus.STARTED,
+    dg.DagsterRunStatus.CANCELING,
+)
 Additions = list[dg.AddDynamicPartitionsRequest | dg.DeleteDynamicPartitionsRequest]
 
 
@@ -49,3 +56,12 @@ def _request(feed: Feed, batch_ids: Sequence[str], key: str, tags: Mapping[str, 
         return dg.RunRequest(run_key, job_name=job, tags=tags, partition_key=batch_ids[0])
     ends = dict(zip(RANGE, (batch_ids[0], batch_ids[-1]), strict=True))
     return dg.RunRequest(run_key, job_name=job, tags={**tags, **ends})
+
+
+def batches_under_way(instance: dg.DagsterInstance, jobs: Sequence[str]) -> set[str]:
+    """Batches of runs that are under way or waiting."""
+    found: set[str] = set()
+    for run in instance.get_runs(dg.RunsFilter(statuses=list(UNDER_WAY))):
+        if run.job_name in jobs:
+            found.update(run.tags.get(BATCH_TAG, "").split())
+    return found

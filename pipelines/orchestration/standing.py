@@ -1,4 +1,4 @@
-"""The standing check: what is broken right now, as one check for each feed on the published tables.
+"""The standing check: what is broken right now, as one check for each feed and one of the inbox.
 
 A schedule makes it, and a sensor notes a verdict as soon as it has changed, whoever imported, or the tables have.
 """
@@ -12,19 +12,22 @@ from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
+from pipelines.batch import shown
 from pipelines.feeds.catalog import Feed
 from pipelines.orchestration import metadata
+from pipelines.orchestration.inbox import lain_too_long
 from pipelines.orchestration.names import plain
 from pipelines.orchestration.tables import PUBLISHED
 from pipelines.orchestration.workplace import RESOURCE_KEY, place_of, told_without_data
 from pipelines.session import has_ledger, open_ledger
-from pipelines.standing import Standing, standing_of
+from pipelines.standing import NAMED, Standing, standing_of
 
 if TYPE_CHECKING:
     from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
 SECONDS_BETWEEN_LOOKS = 60
 EVERY_HOUR = "30 * * * *"
+INBOX_CHECK = "no_file_has_lain_in_the_inbox_for_an_hour"
 
 
 def check_of(feed: Feed) -> str:
@@ -42,15 +45,22 @@ def standing_check(feeds: Sequence[Feed]) -> dg.AssetChecksDefinition:
         )
         for feed in feeds
     ]
+    specs.append(
+        dg.AssetCheckSpec(
+            INBOX_CHECK,
+            asset=PUBLISHED,
+            description="No file has lain in the inbox for an hour: one that no feed takes, that cannot be received, "
+            "or that still waits for its run.",
+        )
+    )
 
     @dg.multi_asset_check(name="what_is_broken", specs=specs, can_subset=True, required_resource_keys={RESOURCE_KEY})
     def check(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
         place = place_of(context)
         with told_without_data(place):
-            standing = standing_now(place.home, place.environ)
-            for feed in feeds:
-                if dg.AssetCheckKey(PUBLISHED, check_of(feed)) in context.selected_asset_check_keys:
-                    yield dg.AssetCheckResult(**_verdict(feed, standing))
+            for name, verdict in _verdicts(place.home, place.environ, feeds).items():
+                if dg.AssetCheckKey(PUBLISHED, name) in context.selected_asset_check_keys:
+                    yield dg.AssetCheckResult(**verdict)
 
     return check
 
@@ -58,8 +68,11 @@ def standing_check(feeds: Sequence[Feed]) -> dg.AssetChecksDefinition:
 def standing_job(feeds: Sequence[Feed]) -> "UnresolvedAssetJobDefinition":
     return dg.define_asset_job(
         "standing_check",
-        selection=dg.AssetSelection.checks(*(dg.AssetCheckKey(PUBLISHED, check_of(feed)) for feed in feeds)),
-        description="Names what is broken right now: failed batches, rows in doubt, open rejects by age.",
+        selection=dg.AssetSelection.checks(
+            *(dg.AssetCheckKey(PUBLISHED, name) for name in [*map(check_of, feeds), INBOX_CHECK])
+        ),
+        description="Names what is broken right now: failed batches, rows in doubt, open rejects by age, files that "
+        "stay in the inbox.",
     )
 
 
@@ -82,8 +95,7 @@ def standing_sensor(home: Path, environ: Mapping[str, str], feeds: Sequence[Feed
         "only checks that were made since.",
     )
     def sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-        standing, before = standing_now(home, environ), json.loads(context.cursor or "{}")
-        verdicts = {feed.name: _verdict(feed, standing) for feed in feeds}
+        verdicts, before = _verdicts(home, environ, feeds), json.loads(context.cursor or "{}")
         last = context.instance.get_latest_materialization_event(PUBLISHED)
         beside = last.timestamp if last else None
         said = {name: [verdict["passed"], verdict["description"], beside] for name, verdict in verdicts.items()}
@@ -102,6 +114,26 @@ def standing_now(home: Path, environ: Mapping[str, str]) -> dict[str, Standing]:
         return {}
     with closing(open_ledger(home, environ)) as ledger:
         return standing_of(ledger, home, datetime.now(UTC))
+
+
+def _verdicts(home: Path, environ: Mapping[str, str], feeds: Sequence[Feed]) -> dict[str, dict[str, Any]]:
+    """The verdicts by the names of their checks."""
+    standing = standing_now(home, environ)
+    by_feed = {check_of(feed): _verdict(feed, standing) for feed in feeds}
+    return {**by_feed, INBOX_CHECK: _inbox_verdict(lain_too_long(home / "inbox", datetime.now(UTC)))}
+
+
+def _inbox_verdict(lain: Mapping[str, datetime]) -> dict[str, Any]:
+    named = sorted(lain.items(), key=lambda each: each[1])[:NAMED]
+    said = [f"{shown(name)} has lain in the inbox since {at:%Y-%m-%d %H:%M} UTC" for name, at in named]
+    return {
+        "asset_key": PUBLISHED,
+        "check_name": INBOX_CHECK,
+        "passed": not lain,
+        "severity": dg.AssetCheckSeverity.ERROR,
+        "description": "; ".join(said) or None,
+        "metadata": {"files": len(lain)},
+    }
 
 
 def _verdict(feed: Feed, standing: Mapping[str, Standing]) -> dict[str, Any]:

@@ -19,9 +19,8 @@ from pipelines.feeds.catalog import Catalog
 from pipelines.ledger import tables as t
 from pipelines.ledger.lease import SILENCE
 from pipelines.ledger.ledger import Ledger, utc_text
-from pipelines.orchestration.instance import BATCH_TAG
 from pipelines.orchestration.names import job_of
-from pipelines.orchestration.requests import ask_for
+from pipelines.orchestration.requests import ask_for, batches_under_way
 from pipelines.session import has_ledger, open_ledger, received_before
 from pipelines.target.pace import pace_of
 from pipelines.target.spelling import known_as
@@ -33,13 +32,6 @@ SECONDS_BETWEEN_LOOKS = 60
 FIRST_PAUSE, LONGEST_PAUSE = timedelta(minutes=5), timedelta(hours=12)
 TIMES_LONGER = 3
 TRIES = 8
-UNDER_WAY = (
-    dg.DagsterRunStatus.QUEUED,
-    dg.DagsterRunStatus.NOT_STARTED,
-    dg.DagsterRunStatus.STARTING,
-    dg.DagsterRunStatus.STARTED,
-    dg.DagsterRunStatus.CANCELING,
-)
 
 
 @dataclass(frozen=True)
@@ -63,7 +55,7 @@ class Try:
 
 def pause(tries: int, first: timedelta = FIRST_PAUSE) -> timedelta:
     """Before the try of this number, from 0."""
-    return max(first, min(LONGEST_PAUSE, FIRST_PAUSE * int(TIMES_LONGER**tries)))
+    return max(first, min(LONGEST_PAUSE, FIRST_PAUSE * int(TIMES_LONGER ** min(tries, TRIES))))
 
 
 def left_batches(ledger: Ledger, home: Path, target: str) -> list[Left]:
@@ -138,7 +130,7 @@ def unfinished_sensor(
             if target is None:
                 return dg.SkipReason("The target does not answer; the tries are not counted.")
             left = left_batches(ledger, home, known_as(ledger, target))
-        busy = _under_way(context.instance, [job_of(feed) for feed in catalog.feeds])
+        busy = batches_under_way(context.instance, [job_of(feed) for feed in catalog.feeds])
         first = timedelta(seconds=pace_of(environ).settling_seconds)
         asked, after = due([each for each in left if each.batch_id not in busy], before, now, max(first, FIRST_PAUSE))
         kept = {name: each for name, each in before.items() if name in busy}
@@ -169,12 +161,3 @@ def _somebody_loads(ledger: Ledger, now: datetime) -> bool:
     with ledger.engine.connect() as connection:
         beats = connection.execute(select(t.lease.c.heartbeat_at)).scalars()
         return any(beat > utc_text(now - SILENCE) for beat in beats)
-
-
-def _under_way(instance: dg.DagsterInstance, jobs: Sequence[str]) -> set[str]:
-    """Batches of runs that are under way or waiting."""
-    found: set[str] = set()
-    for run in instance.get_runs(dg.RunsFilter(statuses=list(UNDER_WAY))):
-        if run.job_name in jobs:
-            found.update(run.tags.get(BATCH_TAG, "").split())
-    return found

@@ -1,11 +1,13 @@
 """The definitions as Dagster loads them, and imports of the samples through them, against the bundled service."""
 
 import base64
+import errno
 import json
 import re
 import shutil
 import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -17,8 +19,10 @@ from pipelines import checks
 from pipelines.definitions import build_definitions
 from pipelines.feeds.catalog import load_feed
 from pipelines.orchestration import imports
+from pipelines.orchestration.inbox import Asked, from_cursor, to_cursor
 from pipelines.orchestration.instance import prepare_dagster_home
 from pipelines.orchestration.stages import batch_id_of
+from pipelines.orchestration.standing import INBOX_CHECK
 from pipelines.report_tables import report_tables, sql_folder
 from pipelines.run import Result
 from pipelines.validate import Validated
@@ -220,6 +224,30 @@ def test_a_file_that_fails_does_not_hold_up_the_others_of_its_run(practice: Prac
     assert broken in failures(result)
 
 
+def test_a_file_that_could_not_be_received_is_asked_for_again_and_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with practicing(tmp_path) as practice:
+        (practice.home / "inbox" / "tasks-a.csv").write_text("task_id,description,status,requester_id\n")
+        practice.tick("inbox")
+        [request] = practice.tick("inbox").run_requests or ()
+        with monkeypatch.context() as patched:
+
+            def full(*_: object) -> str:
+                raise OSError(errno.ENOSPC, "No space left on device")
+
+            patched.setattr("pipelines.receive._copy", full)
+            assert "no space left" in failures(practice.do(request))
+        assert not practice.tick("inbox").run_requests
+        seen = from_cursor(practice.cursors["inbox"])
+        practice.cursors["inbox"] = to_cursor(replace(seen, asked=dict.fromkeys(seen.asked, Asked(1, 0))))
+        [again] = practice.tick("inbox").run_requests or ()
+        assert again.partition_key == request.partition_key
+        assert again.run_key != request.run_key
+        assert practice.do(again).success
+        assert practice.batch(str(again.partition_key))["state"] == "finished"
+
+
 @pytest.mark.parametrize("stages", [("received", "validated", "loaded"), ("loaded",)])
 def test_failed_partitions_go_well_in_a_backfill_once_the_reason_is_gone(
     practice: Practice, stages: tuple[str, ...]
@@ -260,6 +288,7 @@ def test_the_tables_are_published_and_checked(
     assert found["published", None]["batches"] == batches
     found_true = {name: said for name, said in verdicts(result).items() if not name.startswith("nothing_of_")}
     assert found_true == {
+        INBOX_CHECK: (True, "ERROR"),
         "the_pages_hold_what_the_total_says": (True, "ERROR"),
         "keys_and_references_hold": (True, "ERROR"),
         "the_tables_agree_with_the_ledger": (True, "ERROR"),

@@ -3,6 +3,8 @@
 import os
 import sys
 from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 
 import dagster as dg
@@ -12,10 +14,11 @@ from pipelines.definitions import build_definitions
 from pipelines.feeds.catalog import load_feeds
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rows import Reject
-from pipelines.orchestration.inbox import Seen, from_cursor, look, to_cursor
+from pipelines.orchestration.inbox import Asked, Seen, Surroundings, from_cursor, lain_too_long, look, to_cursor
 from pipelines.orchestration.requests import stretches
 from pipelines.orchestration.stages import batch_id_of, waiting_files
 
+NOW = datetime(2026, 3, 29, 1, 30, tzinfo=UTC)
 ROWS = "payment_id,patient_id,amount,paid_on\nA1,p1,10.00,2026-01-05\n"
 
 
@@ -81,19 +84,19 @@ def test_a_file_that_a_program_still_writes_is_not_still_however_long_it_pauses(
 def test_a_file_that_may_not_be_read_is_named_at_each_look_until_it_may(
     inbox: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    catalog, path = load_feeds(), put(inbox, "payments-1.csv")
+    by, path = Surroundings(load_feeds(), NOW), put(inbox, "payments-1.csv")
 
     def refused(*_: object) -> str:
         raise PermissionError(13, "Permission denied")
 
-    seen = look(inbox, catalog, Seen()).seen
+    seen = look(inbox, Seen(), by).seen
     with monkeypatch.context() as patched:
         patched.setattr("pipelines.orchestration.inbox.batch_id_of", refused)
         for _ in range(2):
-            found = look(inbox, catalog, seen)
+            found = look(inbox, seen, by)
             assert (found.unreadable, found.ready) == ({path.name: "Permission denied"}, {})
             seen = found.seen
-    assert list(look(inbox, catalog, seen).ready) == ["payments"]
+    assert list(look(inbox, seen, by).ready) == ["payments"]
 
 
 def test_a_file_of_the_same_size_that_was_written_again_is_not_still(inbox: Path) -> None:
@@ -158,19 +161,68 @@ def test_what_is_no_file_holds_no_other_up(inbox: Path) -> None:
 
 def test_hashing_that_takes_too_long_goes_on_at_the_next_look(inbox: Path) -> None:
     put(inbox, "payments-1.csv")
-    catalog = load_feeds()
-    seen = look(inbox, catalog, Seen()).seen
-    late = look(inbox, catalog, seen, seconds=-1.0)
+    by = Surroundings(load_feeds(), NOW)
+    seen = look(inbox, Seen(), by).seen
+    late = look(inbox, seen, by, seconds=-1.0)
     assert not late.ready
-    assert list(look(inbox, catalog, late.seen).ready) == ["payments"]
+    assert list(look(inbox, late.seen, by).ready) == ["payments"]
 
 
 def test_a_cursor_is_read_as_it_was_written(inbox: Path) -> None:
     put(inbox, "payments-1.csv")
-    catalog = load_feeds()
-    seen = look(inbox, catalog, look(inbox, catalog, Seen()).seen).seen
+    by = Surroundings(load_feeds(), NOW)
+    seen = look(inbox, look(inbox, Seen(), by).seen, by).seen
     assert from_cursor(to_cursor(seen)) == seen
     assert from_cursor(None) == Seen()
+
+
+def test_a_cursor_of_a_version_that_asked_once_asks_again(inbox: Path) -> None:
+    path, by = put(inbox, "payments-1.csv"), Surroundings(load_feeds(), NOW)
+    [mark] = look(inbox, Seen(), by).still
+    found = look(inbox, from_cursor(f'{{"asked": "{mark}"}}'), by)
+    assert list(found.ready) == ["payments"]
+    assert found.asked[mark].tries == 2
+    assert path.exists()
+
+
+def test_a_file_that_was_not_received_is_asked_for_again_with_growing_pauses(inbox: Path) -> None:
+    put(inbox, "payments-1.csv")
+    catalog, seen, asked = load_feeds(), Seen(), []
+    for minute in range(4 * 24 * 60):
+        now = NOW + timedelta(minutes=minute)
+        found = look(inbox, from_cursor(to_cursor(seen)), Surroundings(catalog, now))
+        seen = found.seen
+        asked += [now] * len(found.ready)
+    pauses = [after - before for before, after in pairwise(asked)]
+    minutes = [pause.total_seconds() / 60 for pause in pauses]
+    assert minutes[:6] == [5, 15, 45, 135, 405, 720]
+    assert set(minutes[6:]) == {720}
+    [each] = seen.asked.values()
+    long_after = Seen(asked={mark: Asked(10_000, 0) for mark in seen.asked})
+    assert each.tries == len(asked)
+    assert look(inbox, long_after, Surroundings(catalog, NOW)).ready
+
+
+def test_a_file_whose_run_has_not_ended_is_not_asked_for_again_and_no_try_is_counted(inbox: Path) -> None:
+    path, catalog, hours = put(inbox, "payments-1.csv"), load_feeds(), timedelta(hours=1)
+    seen = look(inbox, look(inbox, Seen(), Surroundings(catalog, NOW)).seen, Surroundings(catalog, NOW)).seen
+    queued = {batch(inbox.parent, path.name)}
+    for passed in (1, 2, 3):
+        found = look(inbox, seen, Surroundings(catalog, NOW + passed * hours, under_way=lambda: queued))
+        seen = found.seen
+        assert not found.ready
+        assert [each.tries for each in seen.asked.values()] == [1]
+    queued.clear()
+    assert look(inbox, seen, Surroundings(catalog, NOW + 4 * hours)).ready
+
+
+def test_files_that_have_lain_for_an_hour_are_found_whether_a_feed_takes_them_or_not(inbox: Path) -> None:
+    for name in ("payments-1.csv", "holiday.jpg", ".part", "payments-1.csv.control.json"):
+        put(inbox, name)
+    came = datetime.fromtimestamp((inbox / "payments-1.csv").stat().st_ctime, UTC)
+    assert lain_too_long(inbox, came + timedelta(minutes=59)) == {}
+    assert set(lain_too_long(inbox, came + timedelta(minutes=61))) == {"payments-1.csv", "holiday.jpg"}
+    assert lain_too_long(inbox / "none", came) == {}
 
 
 def test_a_run_takes_only_batches_that_follow_each_other() -> None:

@@ -19,6 +19,7 @@ from pipelines.ledger.rows import Reject
 from pipelines.orchestration import alerts
 from pipelines.orchestration.alerts import COMMAND, WEBHOOK, Event, Told, give, tell_new
 from pipelines.orchestration.instance import TOLD_TAG
+from pipelines.orchestration.standing import INBOX_CHECK
 from pipelines.orchestration.tables import PUBLISHED
 from pipelines.standing import standing_of
 from tests.pipelines.practice import verdicts
@@ -90,6 +91,7 @@ def test_the_check_is_made_by_its_job_and_noted_when_it_has_changed_and_beside_a
             "nothing_of_answers_is_broken": (True, "WARN"),
             "nothing_of_payments_is_broken": (False, "ERROR"),
             "nothing_of_tasks_is_broken": (False, "ERROR"),
+            INBOX_CHECK: (True, "ERROR"),
         }
         sensor, noted, cursor = repository.get_sensor_def("standing_check_after_imports"), [], None
         for published in (False, False, True, False):
@@ -99,7 +101,26 @@ def test_the_check_is_made_by_its_job_and_noted_when_it_has_changed_and_beside_a
             assert isinstance(looked, dg.SensorResult)
             noted.append([event.check_name for event in looked.asset_events])  # type: ignore[union-attr]
             cursor = looked.cursor
-    assert [len(each) for each in noted] == [3, 0, 3, 0]
+    assert [len(each) for each in noted] == [4, 0, 4, 0]
+
+
+def test_a_file_that_stays_in_the_inbox_is_named_and_told_once(
+    home: Home, noting: tuple[dict[str, str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (home.path / "inbox").mkdir()
+    (home.path / "inbox" / "payments-stuck.csv").write_text("")
+    monkeypatch.setattr("pipelines.orchestration.inbox.LAIN_TOO_LONG", timedelta(0))
+    environ, told = noting
+    repository = build_definitions({"CHARTFERRY_HOME": str(home.path)}).get_repository_def()
+    with dg.DagsterInstance.ephemeral() as instance:
+        result = repository.get_job("standing_check").execute_in_process(instance=instance)
+        assert verdicts(result)[INBOX_CHECK] == (False, "ERROR")
+        [said] = [each.description for each in result.get_asset_check_evaluations() if each.check_name == INBOX_CHECK]
+        assert said
+        assert said.startswith("payments-stuck.csv has lain in the inbox since ")
+        look(home, instance, environ, look(home, instance, environ, None))
+    [event] = [each for each in map(json.loads, told.read_text().splitlines()) if each["event"] == "file_not_received"]
+    assert event["file"] == "payments-stuck.csv"
 
 
 def test_one_feeds_check_can_be_made_alone(home: Home) -> None:
