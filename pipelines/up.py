@@ -24,7 +24,7 @@ from pipelines.session import prepare_home
 
 LOOPBACK = "127.0.0.1"
 SERVICE_PORT, WEB_PORT = 8400, 3000
-DEFINITIONS = ("-m", "pipelines.definitions")
+DEFINITIONS = "pipelines.definitions"
 READY_WITHIN_SECONDS = 600.0
 ENDS_WITHIN_SECONDS = 30.0
 RESTARTS, RESTARTS_WITHIN_SECONDS = 5, 120.0
@@ -169,8 +169,8 @@ def _service(home: Path, port: int) -> Child:
 
 def _dagster(folder: Path, port: int) -> list[Child]:
     attended = (sys.executable, "-m", "pipelines.orchestration.attended")
-    web = (*attended, "web", "-h", LOOPBACK, "-p", str(port), *DEFINITIONS)
-    daemon = (*attended, "daemon", "run", *DEFINITIONS)
+    web = (*attended, "web", LOOPBACK, str(port), DEFINITIONS)
+    daemon = (*attended, "daemon", "run", "-m", DEFINITIONS)
     return [
         Child("Dagster", web, folder / "webserver.log", f"http://{LOOPBACK}:{port}/server_info"),
         Child("daemon", daemon, folder / "daemon.log"),

@@ -18,6 +18,7 @@ from dagster._core.definitions.freshness import FreshnessState
 from dagster._core.storage.tags import AUTO_RETRY_RUN_ID_TAG, WILL_RETRY_TAG
 
 from pipelines.batch import shown
+from pipelines.orchestration.cursors import understood
 from pipelines.orchestration.inbox import lain_too_long
 from pipelines.orchestration.instance import BATCH_TAG, TOLD_TAG
 from pipelines.orchestration.standing import standing_now
@@ -57,8 +58,11 @@ class Told:
 
     @classmethod
     def of(cls, cursor: str | None, now: datetime) -> "Told":
-        said = json.loads(cursor or "{}")
-        return cls(said.get("since", now.timestamp()), set(said.get("keys", ())), said.get("tries", {}))
+        return understood(cursor, cls._read, cls(now.timestamp(), set(), {}))
+
+    @classmethod
+    def _read(cls, said: Any) -> "Told":
+        return cls(float(said["since"]), set(said["keys"]), {key: int(tries) for key, tries in said["tries"].items()})
 
     def cursor(self) -> str:
         return json.dumps({"since": self.since, "keys": sorted(self.keys), "tries": self.tries})

@@ -1,4 +1,5 @@
-"""Runs a Dagster process that ends with the one that started it: `attended web ...` or `attended daemon run ...`.
+"""Runs a Dagster process that ends with the one that started it: `attended web HOST PORT MODULE` or `attended daemon
+run ...`.
 
 When standard input closes, however its other end ended, the process gets the signal that ends it in good order, and
 what it had started, such as the processes of runs, ends with it.
@@ -21,15 +22,18 @@ ENDS_WITHIN_SECONDS = 30.0
 
 def main(arguments: list[str]) -> None:
     which, *rest = arguments
-    sys.argv = [f"dagster-{which}", *rest]
     make_storage(Path(os.environ["DAGSTER_HOME"]))
     if which == "web":
-        from dagster_webserver.cli import main as command
+        from pipelines.orchestration.web import serve
+
+        host, port, module = rest
+        serve(module, host, int(port))
     else:
         from dagster._daemon.cli import main as command
 
+        sys.argv = [f"dagster-{which}", *rest]
         give_up_lost_runs()
-    command()  # type: ignore[no-untyped-call,unused-ignore]
+        command()  # type: ignore[no-untyped-call,unused-ignore]
 
 
 @contextmanager

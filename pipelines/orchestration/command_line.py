@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 from sqlalchemy import select
@@ -17,6 +17,7 @@ from sqlalchemy import select
 from pipelines.feeds.catalog import Catalog
 from pipelines.ledger import tables as t
 from pipelines.ledger.ledger import Ledger, utc_text
+from pipelines.orchestration.cursors import understood
 from pipelines.orchestration.handover import is_signed
 from pipelines.orchestration.instance import TOLD_TAG
 from pipelines.orchestration.requests import ask_for
@@ -37,8 +38,12 @@ Ended = tuple[str, str, int]
 
 def told_since(cursor: str | None) -> tuple[str, set[Ended]]:
     """Up to when the ledger was looked through, and which runs near the end of that were told."""
-    said = json.loads(cursor or '{"until": "", "told": []}')
-    return said["until"], {(target, batch_id, run) for target, batch_id, run in said["told"]}
+    nothing: tuple[str, set[Ended]] = ("", set())
+    return understood(cursor, _told, nothing)
+
+
+def _told(said: Any) -> tuple[str, set[Ended]]:
+    return str(said["until"]), {(target, batch_id, int(run)) for target, batch_id, run in said["told"]}
 
 
 def ended_runs(ledger: Ledger, since: str) -> list[tuple[str, Ended, str]]:

@@ -17,7 +17,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
 from stat import S_ISREG
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
@@ -26,6 +26,7 @@ from pipelines.batch import shown
 from pipelines.feeds.catalog import Catalog, Feed, FeedError, is_control
 from pipelines.ledger.ledger import Ledger
 from pipelines.orchestration import reference
+from pipelines.orchestration.cursors import understood
 from pipelines.orchestration.names import job_of
 from pipelines.orchestration.requests import Additions, ask_for, batches_under_way
 from pipelines.orchestration.stages import batch_id_of
@@ -204,13 +205,16 @@ def to_cursor(seen: Seen) -> str:
 
 
 def from_cursor(cursor: str | None) -> Seen:
-    said = json.loads(cursor or "{}")
+    return understood(cursor, _seen, Seen())
+
+
+def _seen(said: Any) -> Seen:
     still, left = (_marks(said.get(name, "")) for name in ("still", "left"))
     asked = said.get("asked", [])
     if isinstance(asked, str):  # of a version that asked once, and not again
         asked = [[1, 0, asked]]
-    by_mark = {mark: Asked(tries, due) for tries, due, marks in asked for mark in _marks(marks)}
-    return Seen(still, by_mark, left, said.get("feeds", ""))
+    by_mark = {mark: Asked(int(tries), int(due)) for tries, due, marks in asked for mark in _marks(marks)}
+    return Seen(still, by_mark, left, str(said.get("feeds", "")))
 
 
 def _marks(text: str) -> frozenset[str]:

@@ -15,6 +15,7 @@ import dagster as dg
 from pipelines.batch import shown
 from pipelines.feeds.catalog import Feed
 from pipelines.orchestration import metadata
+from pipelines.orchestration.cursors import understood
 from pipelines.orchestration.inbox import lain_too_long
 from pipelines.orchestration.names import plain
 from pipelines.orchestration.tables import PUBLISHED
@@ -95,7 +96,8 @@ def standing_sensor(home: Path, environ: Mapping[str, str], feeds: Sequence[Feed
         "only checks that were made since.",
     )
     def sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-        verdicts, before = _verdicts(home, environ, feeds), json.loads(context.cursor or "{}")
+        verdicts, nothing = _verdicts(home, environ, feeds), dict[str, Any]()
+        before = understood(context.cursor, dict[str, Any], nothing)
         last = context.instance.get_latest_materialization_event(PUBLISHED)
         beside = last.timestamp if last else None
         said = {name: [verdict["passed"], verdict["description"], beside] for name, verdict in verdicts.items()}

@@ -19,6 +19,7 @@ from pipelines.feeds.catalog import Catalog
 from pipelines.ledger import tables as t
 from pipelines.ledger.lease import SILENCE
 from pipelines.ledger.ledger import Ledger, utc_text
+from pipelines.orchestration.cursors import understood
 from pipelines.orchestration.names import job_of
 from pipelines.orchestration.requests import ask_for, batches_under_way
 from pipelines.session import has_ledger, open_ledger, received_before
@@ -102,8 +103,14 @@ def to_cursor(tries: Mapping[str, Try]) -> str:
 
 
 def from_cursor(cursor: str | None) -> dict[str, Try]:
-    said = json.loads(cursor or "{}")
-    return {name: Try(progress, tries, datetime.fromisoformat(at)) for name, (progress, tries, at) in said.items()}
+    return understood(cursor, _tries, {})
+
+
+def _tries(said: Any) -> dict[str, Try]:
+    return {
+        name: Try(str(progress), int(tries), datetime.fromisoformat(at).astimezone(UTC))
+        for name, (progress, tries, at) in said.items()
+    }
 
 
 def unfinished_sensor(

@@ -1,0 +1,42 @@
+"""What anybody can write into a sensor's cursor by Dagster's pages stops no sensor."""
+
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from pipelines.definitions import build_definitions
+from pipelines.ledger.ledger import Ledger
+from pipelines.orchestration import inbox, unfinished
+from pipelines.orchestration.alerts import Told
+from pipelines.orchestration.command_line import told_since
+from pipelines.orchestration.inbox import Seen
+
+NOW = datetime(2026, 3, 29, 1, 30, tzinfo=UTC)
+OF_NO_SENSOR = ["x", "[]", "7", "null", '"text"', '{"a": 1}', '{"asked": 5}', '{"asked": [[1, 1e999, "m"]]}', "[" * 10]
+OF_NO_SENSOR += ['{"since": "x", "keys": 1, "tries": 2}', '{"until": 1, "told": 2}', '{"b": ["p", 1, "yesterday"]}']
+
+
+@pytest.mark.parametrize("cursor", OF_NO_SENSOR)
+def test_a_cursor_that_no_sensor_wrote_counts_as_empty(cursor: str) -> None:
+    assert inbox.from_cursor(cursor) == Seen()
+    assert unfinished.from_cursor(cursor) == {}
+    assert told_since(cursor) == ("", set())
+    assert Told.of(cursor, NOW) == Told(NOW.timestamp(), set(), {})
+
+
+@pytest.mark.parametrize("name", ["inbox", "unfinished", "command_line", "standing_check_after_imports", "alerts"])
+@pytest.mark.parametrize("cursor", ["x", "[]"])
+def test_every_sensor_looks_again_after_somebody_wrote_its_cursor(tmp_path: Path, name: str, cursor: str) -> None:
+    (tmp_path / "inbox").mkdir()
+    with closing(Ledger.open(tmp_path / "ledger.db")):
+        pass
+    environ = {"CHARTFERRY_HOME": str(tmp_path), "CHARTFERRY_ALERT_COMMAND": "true"}
+    repository = build_definitions(environ).get_repository_def()
+    with dg.DagsterInstance.ephemeral() as instance:
+        context = dg.build_sensor_context(instance, cursor=cursor, repository_def=repository)
+        result = repository.get_sensor_def(name)(context)
+    assert isinstance(result, dg.SensorResult)
+    assert result.cursor not in (None, cursor)

@@ -1,0 +1,142 @@
+"""Dagster's web server as `up` starts it, asked by its own pages, by programs, and by pages of other sites."""
+
+import http.client
+import json
+from collections.abc import Iterator
+from urllib.parse import quote
+
+import pytest
+
+from pipelines import up
+from pipelines.orchestration.guard import ADDRESSES
+from pipelines.orchestration.instance import dagster_environment, prepare_dagster_home
+from tests.commands import environment
+from tests.standing import until
+
+ELSEWHERE = "https://elsewhere.example"
+BEHIND_A_PROXY = "https://imports.example.org"
+JSON = "application/json"
+QUERY = json.dumps({"query": "{ version }"})
+SET_CURSOR = """mutation { setSensorCursor(cursor: "changed", sensorSelector: {repositoryName: "__repository__",
+    repositoryLocationName: "pipelines.definitions", sensorName: "inbox"}) { __typename } }"""
+CURSOR = """{ sensorOrError(sensorSelector: {repositoryName: "__repository__", sensorName: "inbox",
+    repositoryLocationName: "pipelines.definitions"}) { ... on Sensor { sensorState { typeSpecificData {
+    ... on SensorData { lastCursor } } } } } }"""
+
+
+@pytest.fixture(scope="module")
+def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    """Where a web server over a new home listens; one address beside loopback is named."""
+    home = tmp_path_factory.mktemp("home")
+    (home / "inbox").mkdir()
+    folder, port = prepare_dagster_home(home), up.free(0, "--web-port", "")
+    server = up._dagster(folder, port)[0]
+    server.start(dagster_environment(home, environment(**{ADDRESSES: f"{BEHIND_A_PROXY}/"})))
+    try:
+        until(lambda: server.ready() or server.ended(), "the web server answers")
+        assert not server.ended(), server.last_words()
+        yield port
+    finally:
+        server.stop()
+
+
+def ask(
+    port: int, method: str = "POST", path: str = "/graphql", body: str | None = None, **headers: str
+) -> tuple[int, str]:
+    """Status and text of an answer. headers: names with `_` for `-`; the Host is the own one unless named."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
+    sent = {"host": f"127.0.0.1:{port}"} | {name.replace("_", "-"): value for name, value in headers.items()}
+    try:
+        connection.request(method, path, body=body, headers=sent)
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode() if answer.status != 101 else ""
+    finally:
+        connection.close()
+
+
+def test_its_own_pages_and_programs_are_answered(port: int) -> None:
+    """CLI-CMD-20"""
+    own = {"content_type": JSON}
+    assert ask(port, body=QUERY, **own)[0] == 200
+    assert ask(port, body=QUERY, origin=f"http://127.0.0.1:{port}", sec_fetch_site="same-origin", **own)[0] == 200
+    for host in (f"localhost:{port}", f"[::1]:{port}", "localhost:4000"):
+        assert ask(port, body=QUERY, host=host, origin=f"http://{host}", **own)[0] == 200
+    assert ask(port, "GET", "/runs", sec_fetch_site="cross-site", accept="text/html")[0] == 200
+    assert ask(port, "GET", "/graphql", accept="text/html")[0] == 200
+    assert ask(port, body=QUERY, host="imports.example.org", origin=BEHIND_A_PROXY, **own)[0] == 200
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"origin": ELSEWHERE},
+        {"origin": "null"},
+        {"origin": "http://127.0.0.1:1"},
+        {"host": "elsewhere.example"},
+        {"host": "localhost.elsewhere.example:3000"},
+        {"host": "127.0.0.1@elsewhere.example"},
+        {"host": ""},
+        {"host": "elsewhere.example", "origin": "http://elsewhere.example"},
+        {"sec_fetch_site": "cross-site"},
+        {"sec_fetch_site": "same-site"},
+        {"content_type": "text/plain"},
+        {"content_type": "text/plain; application/json"},
+        {"content_type": "application/x-www-form-urlencoded"},
+    ],
+)
+def test_a_query_of_another_site_is_refused(port: int, headers: dict[str, str]) -> None:
+    """CLI-CMD-20"""
+    assert ask(port, body=QUERY, **{"content_type": JSON, **headers})[0] == 403
+
+
+def test_no_way_of_asking_lets_another_site_change_a_cursor(port: int) -> None:
+    """CLI-CMD-20"""
+    address, body = f"/graphql?query={quote(SET_CURSOR)}", json.dumps({"query": SET_CURSOR})
+    assert ask(port, "GET", address)[0] == 403
+    assert ask(port, "GET", address, accept="image/avif", sec_fetch_site="cross-site")[0] == 403
+    assert ask(port, "POST", address)[0] == 403
+    assert ask(port, "POST", address, origin=ELSEWHERE)[0] == 403
+    assert ask(port, "POST", address.replace("graphql", "graphql/"), origin=ELSEWHERE)[0] == 403
+    assert ask(port, "POST", body=body, content_type=JSON, origin=ELSEWHERE)[0] == 403
+    assert ask(port, "POST", "/report_asset_materialization/reports/published", origin=ELSEWHERE)[0] == 403
+    assert cursor(port) is None
+    assert "Sensor" in ask(port, "POST", body=body, content_type=JSON)[1]
+    assert cursor(port) == "changed"
+
+
+def cursor(port: int) -> str | None:
+    said = json.loads(ask(port, body=json.dumps({"query": CURSOR}), content_type=JSON)[1])
+    about = said["data"]["sensorOrError"]["sensorState"]["typeSpecificData"]
+    found = about and about["lastCursor"]
+    return str(found) if found else None
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 101),
+        ({"origin": "http://{own}"}, 101),
+        ({"origin": ELSEWHERE}, 403),
+        ({"origin": "null"}, 403),
+        ({"host": "elsewhere.example"}, 403),
+        ({"host": "elsewhere.example", "origin": "http://elsewhere.example"}, 403),
+    ],
+)
+def test_a_web_socket_of_another_site_is_refused(port: int, headers: dict[str, str], status: int) -> None:
+    """CLI-CMD-20"""
+    opens = {
+        "connection": "Upgrade",
+        "upgrade": "websocket",
+        "sec_websocket_version": "13",
+        "sec_websocket_key": "AAAAAAAAAAAAAAAAAAAAAA==",
+        "sec_websocket_protocol": "graphql-ws",
+    }
+    named = {name: value.format(own=f"127.0.0.1:{port}") for name, value in headers.items()}
+    assert ask(port, "GET", **{**opens, **named})[0] == status
+
+
+def test_no_other_site_shows_the_pages_in_a_frame(port: int) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
+    connection.request("GET", "/runs")
+    assert connection.getresponse().getheader("x-frame-options") == "SAMEORIGIN"
+    connection.close()
