@@ -240,7 +240,13 @@ def _audit_path(store: str | None) -> Path:
     """The audit of a store. Ends the command if there is none."""
     from fhir_service.chain import files_of
 
-    path = _settings(store=store).audit_path
+    settings = _settings(store=store)
+    path = settings.audit_path
+    if settings.store_path and settings.store_path.exists() and not Door.of(settings.store_path):
+        from fhir_service.store.dialects import refuse_held
+
+        with _plainly():
+            refuse_held(settings.store_path)
     if not files_of(path):
         raise _Failed(f"there is no audit at {path}")
     return path

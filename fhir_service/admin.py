@@ -61,8 +61,9 @@ def _client_add(service: Service, arguments: Arguments) -> Result:
     name = arguments["name"].strip()
     if not name or len(name) > 100 or not name.isprintable():
         raise CommandError("a client's name is 1 to 100 printable characters")
+    scope = arguments.get("scope")
     try:
-        return dict(service.auth.add_client(name, arguments.get("scope") or EVERYTHING))
+        return dict(service.auth.add_client(name, EVERYTHING if scope is None else scope))
     except ScopeError as error:
         raise CommandError(str(error)) from None
 

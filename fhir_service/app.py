@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Sequence
 from datetime import UTC
 from email.utils import format_datetime
+from itertools import groupby
 from typing import Any
 
 from starlette.concurrency import run_in_threadpool
@@ -25,10 +26,12 @@ from fhir_service.chart import routes as chart
 from fhir_service.exchange import (
     Handler,
     Paths,
+    Right,
     caller_of,
     json_response,
     null_body,
     parse_body,
+    parse_query,
     query_pairs,
     read_body,
     route,
@@ -37,8 +40,8 @@ from fhir_service.health import Health
 from fhir_service.interactions import batch, create, history, plain, search, update, validate
 from fhir_service.interactions.create import Created
 from fhir_service.interactions.read import read
-from fhir_service.interface.datatypes import dump_json
-from fhir_service.interface.outcomes import NOT_FOUND, UNAVAILABLE, FhirError
+from fhir_service.interface.datatypes import dump_json, instant_text
+from fhir_service.interface.outcomes import NOT_FOUND, TOO_LARGE, UNAVAILABLE, FhirError
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.vocabulary import Resource
 from fhir_service.service import VERSION, Service
@@ -70,19 +73,20 @@ def _resource_routes(service: Service, resource: Resource) -> list[BaseRoute]:
         "search": _search,
     }
     handlers = {name: makers[name](service, resource) for name in resource.interactions}
+    searching, reading = Right(resource.name, "s"), Right(resource.name, "r")
     always: list[BaseRoute] = [
-        route(f"/{resource.name}", GET=handlers.get("search"), POST=handlers.get("create")),
-        route(f"/{resource.name}/_search", POST=handlers.get("search")),
-        route(f"/{resource.name}/{{id}}", GET=handlers.get("read"), PUT=handlers.get("update")),
+        route(f"/{resource.name}", searching, GET=handlers.get("search"), POST=handlers.get("create")),
+        route(f"/{resource.name}/_search", searching, POST=handlers.get("search")),
+        route(f"/{resource.name}/{{id}}", reading, GET=handlers.get("read"), PUT=handlers.get("update")),
     ]
     if "create" not in resource.interactions:
         return always
     if service.settings.interface_only:
         return [Route(f"/{resource.name}/$validate", _UnknownPath()), *always]
     return [
-        route(f"/{resource.name}/$validate", POST=_validate(service, resource)),
-        route(f"/{resource.name}/_history", GET=_history(service, resource, "s")),
-        route(f"/{resource.name}/{{id}}/_history", GET=_history(service, resource, "r")),
+        route(f"/{resource.name}/$validate", reading, POST=_validate(service, resource)),
+        route(f"/{resource.name}/_history", searching, GET=_history(service, resource, "s")),
+        route(f"/{resource.name}/{{id}}/_history", reading, GET=_history(service, resource, "r")),
         *always,
     ]
 
@@ -132,7 +136,8 @@ def _update(service: Service, resource: Resource) -> Handler:
         raw = await read_body(request, service.settings.max_body)
         model = parse(resource, parse_body(raw), resource_id, service.site, additions)
         since = update.http_date(request.headers.get("if-unmodified-since"))
-        conditions = update.Preconditions(since, request.headers.get("if-match"))
+        matches = request.headers.getlist("if-match")
+        conditions = update.Preconditions(since, ",".join(matches) if matches else None)
         entry = update.Update(resource, resource_id, model, caller.client, service.site, len(raw), conditions)
         touched.patients = await _written(service, entry)
         return null_body(200)
@@ -174,17 +179,21 @@ def _read(service: Service, resource: Resource) -> Handler:
     return handle
 
 
-def _search(service: Service, resource: Resource) -> Handler:
+def _page(service: Service, resource: Resource, pairs: search.Pairs, lenient: bool) -> search.Page:
     settings = service.settings
+    size, most, additions = settings.page_size, settings.max_page_size, not settings.interface_only
+    return search.run(
+        service.store, search.parse(resource, pairs, service.site, min(size, most), most, additions, lenient)
+    )
 
+
+def _search(service: Service, resource: Resource) -> Handler:
     async def handle(request: Request) -> Response:
         touched = touch(request, "search", resource.name)
         caller_of(request).require(resource.name, "s")
-        pairs = await query_pairs(request, settings.max_body)
+        pairs = await query_pairs(request, service.settings.max_body)
         lenient = "handling=lenient" in re.split(r"\s*[,;]\s*", request.headers.get("prefer", "").lower())
-        size, most, additions = settings.page_size, settings.max_page_size, not settings.interface_only
-        query = search.parse(resource, pairs, service.site, min(size, most), most, additions, lenient)
-        page = await run_in_threadpool(search.run, service.store, query)
+        page = await run_in_threadpool(_page, service, resource, pairs, lenient)
         touched.patients = page.patients
         return json_response(request, rendered(service, searchset(page)))
 
@@ -222,12 +231,57 @@ def _batch(service: Service) -> Handler:
         require_audit(request)
         raw = await read_body(request, service.settings.max_batch)
         requests = await run_in_threadpool(_understood, service, raw, caller)
-        wanted = [entry.entry for entry in requests if entry.entry]
-        results = await _write(service, wanted) if wanted else []
+        results = await _carried_out(service, [one.entry for one in requests if one.entry])
         request.scope["touched"] = _touches(requests, results)
         return json_response(request, batch.answer(requests, results, dump_json, service.site))
 
     return handle
+
+
+async def _carried_out(service: Service, entries: list[Entry | batch.Fetch]) -> list[Any]:
+    """The results of the entries of a batch, in the order sent: writes in a row together, then what is fetched.
+
+    Raises what keeps the first writes from being stored; of what follows it is the result.
+    """
+    results: list[Any] = []
+    size = 0
+    for fetching, some in groupby(entries, lambda entry: isinstance(entry, batch.Fetch)):
+        part: list[Any] = list(some)
+        if fetching:
+            for fetch in part:
+                found = await run_in_threadpool(_fetched, service, fetch, service.settings.max_batch - size)
+                size += len(found.body) if isinstance(found, batch.Fetched) else 0
+                results.append(found)
+            continue
+        try:
+            results += await _write(service, part)
+        except FhirError as error:
+            if not results:
+                raise
+            results += [error.with_traceback(None)] * len(part)
+    return results
+
+
+def _fetched(service: Service, fetch: batch.Fetch, room: int) -> batch.Fetched | FhirError:
+    """The answer to a read or a search of a batch, or its error; so is an answer for which there is no room."""
+    try:
+        found = _read_entry(service, fetch) if fetch.id is not None else _search_entry(service, fetch)
+    except FhirError as error:
+        return error.with_traceback(None)
+    if len(found.body) > room:
+        return FhirError(TOO_LARGE, "the answer to the batch is too large: read in several", text="Answer too large")
+    return found
+
+
+def _read_entry(service: Service, fetch: batch.Fetch) -> batch.Fetched:
+    found = read(service.store, fetch.resource, fetch.id or "")
+    how = {"etag": update.etag(found.version), "lastModified": instant_text(found.updated_at)}
+    return batch.Fetched(rendered(service, found.body.encode()), how, found.patients)
+
+
+def _search_entry(service: Service, fetch: batch.Fetch) -> batch.Fetched:
+    page = _page(service, fetch.resource, parse_query(fetch.query), lenient=False)
+    return batch.Fetched(rendered(service, searchset(page)), {}, page.patients)
 
 
 def _touches(requests: list[batch.Request], results: list[Any]) -> list[Touch]:
@@ -243,6 +297,10 @@ def _touches(requests: list[batch.Request], results: list[Any]) -> list[Touch]:
         elif isinstance(one.entry, update.Update):
             patients = result if isinstance(result, tuple) else ()
             found.append(Touch("update", one.entry.resource.name, one.entry.id, patients, status))
+        elif isinstance(one.entry, batch.Fetch):
+            patients = result.patients if isinstance(result, batch.Fetched) else ()
+            kind = "read" if one.entry.id is not None else "search"
+            found.append(Touch(kind, one.entry.resource.name, one.entry.id, patients, status))
         else:
             found.append(Touch("batch", "Bundle", status=status))
     return found

@@ -61,7 +61,7 @@ class ScopeError(ValueError):
 def grants(scope: str) -> Mapping[str, frozenset[str]]:
     """Letters out of `cruds` by resource type (or `*`) of a list of scopes. Raises ScopeError."""
     found: dict[str, frozenset[str]] = {}
-    for one in scope.split(" "):
+    for one in scope.split(" ") if scope else ():
         match = _SCOPE.fullmatch(one)
         if not match:
             raise ScopeError("a scope has the form system/<Type or *>.<read, write, * or letters of cruds>")
@@ -80,6 +80,14 @@ def reach(scope: str, resource_type: str) -> frozenset[str]:
 def within(asked: str, held: str) -> bool:
     """Whether all that `asked` grants is granted by `held`. Raises ScopeError."""
     return all(letters <= reach(held, kind) for kind, letters in grants(asked).items())
+
+
+_LETTERS = {"POST": "c", "PUT": "u", "PATCH": "u", "DELETE": "d"}
+
+
+def letter_of(method: str, reading: str) -> str | None:
+    """Return the letter of `cruds` that a method needs, `reading` for GET; None for a method that does nothing."""
+    return reading if method == "GET" else _LETTERS.get(method)
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +218,8 @@ class Auth:
 
     def add_client(self, name: str, scope: str = EVERYTHING) -> dict[str, str]:
         """A new client: `client_id`, `client_secret` (never shown again) and `scope`. Raises ScopeError."""
+        if not scope:
+            raise ScopeError("an empty scope gives no rights: leave it out for all of them")
         unknown = sorted(set(grants(scope)) - set(RESOURCES) - {"*"})
         if unknown:
             raise ScopeError(f"the interface has no {unknown[0]}; it has {', '.join(RESOURCES)}")

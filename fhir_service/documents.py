@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from sqlalchemy import select
 
+from fhir_service.interface.datatypes import is_id
 from fhir_service.interface.outcomes import FORBIDDEN, NOT_FOUND, FhirError
 from fhir_service.interface.site import Site
 from fhir_service.store.store import Store
@@ -43,6 +44,8 @@ class Documents:
 
     def read(self, report: str, position: str) -> Document:
         """The document. Raises the 404 of an unknown one."""
+        if not is_id(report):
+            raise FhirError(NOT_FOUND)
         reports = BODIES["DiagnosticReport"]
         query = select(DOCUMENT.c.content_type, DOCUMENT.c.data, reports.c.patient)
         query = query.join(reports, reports.c.id == DOCUMENT.c.report).where(

@@ -2,15 +2,15 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
-from urllib.parse import parse_qsl, unquote_to_bytes
+from typing import Any, NamedTuple
+from urllib.parse import parse_qsl
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from fhir_service.auth import Caller
+from fhir_service.auth import Caller, letter_of
 from fhir_service.interface.datatypes import Malformed, parse_json
 from fhir_service.interface.outcomes import INVALID, NOT_SUPPORTED, TOO_LARGE, FhirError
 
@@ -21,25 +21,39 @@ BODY_SECONDS = 60.0
 Handler = Callable[[Request], Awaitable[Response]]
 
 
-def route(path: str, **handlers: Handler | None) -> Route:
-    """A path with a handler for each method that it offers; any other method is 405."""
-    return Route(path, _ByMethod(path, handlers))
+class Right(NamedTuple):
+    """The right that a path's methods need: a letter of `cruds` on a type, which is `reading` for GET."""
+
+    type: str
+    reading: str
+
+
+def route(path: str, right: Right | None = None, **handlers: Handler | None) -> Route:
+    """A path with a handler for each method that it offers; any other method is 405, for those who had the right."""
+    return Route(path, _ByMethod(path, right, handlers))
 
 
 class _ByMethod:
     """An ASGI endpoint that picks the handler by method."""
 
-    def __init__(self, path: str, handlers: dict[str, Handler | None]) -> None:
-        self._path = path
+    def __init__(self, path: str, right: Right | None, handlers: dict[str, Handler | None]) -> None:
+        self._path, self._right = path, right
         self._handlers = {method: handler for method, handler in handlers.items() if handler}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         scope["template"] = self._path
-        handler = self._handlers.get("GET" if scope["method"] == "HEAD" else scope["method"])
+        method = "GET" if scope["method"] == "HEAD" else scope["method"]
+        handler = self._handlers.get(method)
         if handler is None:
+            self._require(Request(scope), method)
             raise FhirError(NOT_SUPPORTED, headers={"allow": ", ".join(sorted(self._handlers))})
         response = await handler(Request(scope, receive))
         await response(scope, receive, send)
+
+    def _require(self, request: Request, method: str) -> None:
+        """Raise the 403 of a caller who may not do what a method that is not offered would do."""
+        if self._right and (letter := letter_of(method, self._right.reading)):
+            caller_of(request).require(self._right.type, letter)
 
 
 class Paths(Router):
@@ -101,19 +115,19 @@ def parse_body(raw: bytes) -> Any:
 
 async def query_pairs(request: Request, limit: int) -> list[tuple[str, str]]:
     """The parameters of a search: of the address, and of the form of a `_search`."""
-    found = _pairs(request.scope["query_string"])
+    found = parse_query(request.scope["query_string"].decode("latin-1"))
     if request.method == "POST":
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind not in ("application/x-www-form-urlencoded", ""):
             raise FhirError(INVALID, "the form is sent as application/x-www-form-urlencoded")
-        found += _pairs(await _limited(request, limit))
+        found += parse_query((await _limited(request, limit)).decode("latin-1"))
     return found
 
 
-def _pairs(query: bytes) -> list[tuple[str, str]]:
+def parse_query(text: str) -> list[tuple[str, str]]:
+    """The parameters of a query. Raises a bad request for one that is not ASCII, or not percent-encoded UTF-8."""
     try:
-        text = query.decode("ascii")
-        unquote_to_bytes(text)
+        text.encode("ascii")
         return parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=200)
     except ValueError:
         raise FhirError(INVALID, "the query cannot be read") from None

@@ -14,8 +14,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from fhir_service.audit import unwritten
 from fhir_service.auth import Caller
 from fhir_service.exchange import json_response
-from fhir_service.interface.datatypes import CONTROLS, dump_json
-from fhir_service.interface.outcomes import EXCEPTION, NOT_FOUND, THROTTLED, FhirError, outcome_of
+from fhir_service.interface.datatypes import dump_json
+from fhir_service.interface.outcomes import EXCEPTION, THROTTLED, FhirError, outcome_of
 from fhir_service.limits import Rates
 from fhir_service.service import Service
 
@@ -69,7 +69,6 @@ class Surroundings:
         """Lets the routes answer; what goes wrong is an outcome."""
         try:
             await self._admit(request)
-            _refuse_odd_path(request)
             await self._app(request.scope, receive, send)
         except FhirError as error:
             # The way that an error came holds the body, and the error itself: a circle that stays until it is sought.
@@ -136,12 +135,6 @@ class Surroundings:
 def _client(scope: Scope) -> str | None:
     caller = scope.get("caller")
     return caller.client if caller else None
-
-
-def _refuse_odd_path(request: Request) -> None:
-    """Raises the 404 of a path with control characters: nothing has such an id, and PostgreSQL takes no NUL."""
-    if CONTROLS.search(request.scope["path"]):
-        raise FhirError(NOT_FOUND)
 
 
 def _refusal(request: Request, error: FhirError) -> Response:

@@ -21,6 +21,7 @@ from fhir_service.chart import money, records, tasks, timeline
 from fhir_service.chart.pages import Pages
 from fhir_service.chart.paging import Page
 from fhir_service.chart.session import TYPES, Refused, Sessions, Viewer, goal
+from fhir_service.interface.datatypes import CONTROLS
 from fhir_service.interface.outcomes import AUTHENTICATION, INVALID, NOT_FOUND, NOT_SUPPORTED, FhirError
 from fhir_service.service import Service
 
@@ -73,7 +74,7 @@ class _Address:
 
     async def _answer(self, request: Request) -> Response:
         try:
-            return await self._handler(request.method)(request)
+            return await self._handler(request)(request)
         except FhirError as error:
             return self._chart.refusal(request, error)
         except ClientDisconnect:
@@ -83,8 +84,10 @@ class _Address:
             log.error("a page failed: %s", type(error).__name__)  # noqa: TRY400
             return self._chart.pages.problem(500, None)
 
-    def _handler(self, method: str) -> Handler:
-        handler = self._handlers.get("GET" if method == "HEAD" else method)
+    def _handler(self, request: Request) -> Handler:
+        if CONTROLS.search(request.scope["path"]):
+            raise FhirError(NOT_FOUND)
+        handler = self._handlers.get("GET" if request.method == "HEAD" else request.method)
         if handler is None:
             raise FhirError(NOT_SUPPORTED, headers={"allow": ", ".join(sorted(self._handlers))})
         return handler

@@ -1,29 +1,46 @@
-"""Batch: independent creates and updates in one Bundle, done in the order sent, stored by one commit.
+"""Batch: independent creates, updates, reads and searches in one Bundle, done in the order sent.
+
+Writes that follow one another are stored by one commit.
 
 Each entry is answered as the single request would be.
 """
 
-import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
+from urllib.parse import unquote
 
-from fhir_service.auth import Caller
+from fhir_service.auth import Caller, letter_of
 from fhir_service.interactions import create, plain, update
 from fhir_service.interactions.create import Created
-from fhir_service.interface.datatypes import ID_PATTERN
 from fhir_service.interface.outcomes import BUSINESS_RULE, INVALID, NOT_FOUND, NOT_SUPPORTED, FhirError, outcome_of
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.site import Site
+from fhir_service.interface.vocabulary import Resource
 from fhir_service.writer import Entry
 
-_URL = re.compile(rf"/?(?P<type>[A-Za-z]+)(?:/(?P<id>{ID_PATTERN}))?\Z")
 _RESPONSE = b'{"resourceType":"Bundle","type":"batch-response","entry":['
 
 
-class Request(NamedTuple):
-    """One entry of a batch that is understood: what the writer shall do, or why it is not done."""
+class Fetch(NamedTuple):
+    """A read of the resource with an id, or a search by a query."""
 
-    entry: Entry | None
+    resource: Resource
+    id: str | None
+    query: str
+
+
+class Fetched(NamedTuple):
+    """The answer to a read or a search, what its response says beside the status, and the patients on it."""
+
+    body: bytes
+    how: dict[str, str]
+    patients: tuple[str, ...]
+
+
+class Request(NamedTuple):
+    """One entry of a batch that is understood: what shall be written or fetched, or why it is not done."""
+
+    entry: Entry | Fetch | None
     error: FhirError | None = None
 
 
@@ -70,26 +87,34 @@ def understand(entry: dict[str, Any], caller: Caller, site: Site, size: int) -> 
         return Request(None, error)
 
 
-def _understand(entry: dict[str, Any], caller: Caller, site: Site, size: int) -> Entry:
+def _understand(entry: dict[str, Any], caller: Caller, site: Site, size: int) -> Entry | Fetch:
     request, body = entry["request"], entry.get("resource")
-    method, url = request.get("method"), request.get("url")
-    match = _URL.match(url) if isinstance(url, str) else None
-    name, resource_id = match.groups() if match else ("", None)
-    if name not in RESOURCES:
+    method = request.get("method")
+    name, resource_id, query = _target(request.get("url"))
+    if name not in RESOURCES or (query and method != "GET"):
         raise FhirError(NOT_FOUND, "the url of the request names no resource of this service")
     interaction, maker = _METHODS.get((str(method), bool(resource_id)), ("", None))
-    if maker is None or interaction not in RESOURCES[name].interactions:
+    if letter := letter_of(str(method), "r" if resource_id else "s"):
+        caller.require(name, letter)
+    if interaction not in RESOURCES[name].interactions:
         raise FhirError(NOT_SUPPORTED)
-    caller.require(name, interaction[0])
+    if maker is None:
+        return Fetch(RESOURCES[name], resource_id, query)
     return maker(name, resource_id, request, body, caller, site, size)
+
+
+def _target(url: Any) -> tuple[str, str | None, str]:
+    """Return type, id and query of an entry's url, relative to the base URL; an empty type for anything else."""
+    path, _, query = url.partition("?") if isinstance(url, str) else ("", "", "")
+    name, slash, resource_id = path.removeprefix("/").partition("/")
+    if "/" in resource_id or (slash and not resource_id):
+        return "", None, ""
+    return name, unquote(resource_id) if slash else None, query
 
 
 def _create(name: str, _: str, request: Any, body: Any, caller: Caller, site: Site, size: int) -> Entry:
     resource = RESOURCES[name]
-    asked = request.get("ifNoneExist")
-    if asked is not None and not isinstance(asked, str):
-        raise FhirError(INVALID, "ifNoneExist takes one identifier=<system>|<value>")
-    condition = create.condition(asked)
+    condition = create.condition(_text(request, "ifNoneExist"))
     model = create.parse(resource, body, site, additions=True)
     return create.Create(resource, model, caller.client, site, size, condition)
 
@@ -97,12 +122,25 @@ def _create(name: str, _: str, request: Any, body: Any, caller: Caller, site: Si
 def _update(name: str, resource_id: str, request: Any, body: Any, caller: Caller, site: Site, size: int) -> Entry:
     resource = RESOURCES[name]
     model = update.PARSERS[name](resource, body, resource_id, site, True)
-    match = request.get("ifMatch")
-    preconditions = update.Preconditions(match=match if isinstance(match, str) else None)
+    preconditions = update.Preconditions(match=_text(request, "ifMatch"))
     return update.Update(resource, resource_id, model, caller.client, site, size, preconditions)
 
 
-_METHODS: dict[tuple[str, bool], tuple[str, Callable[..., Entry]]] = {
+def _text(request: dict[str, Any], name: str) -> str | None:
+    """Return a condition of an entry as sent, None where there is none.
+
+    Raises:
+        FhirError: it is no string. Without it a change could be lost, or a record made twice.
+    """
+    found = request.get(name)
+    if name in request and not isinstance(found, str):
+        raise FhirError(INVALID, f"{name} is a string")
+    return found
+
+
+_METHODS: dict[tuple[str, bool], tuple[str, Callable[..., Entry] | None]] = {
+    ("GET", False): ("search", None),
+    ("GET", True): ("read", None),
     ("POST", False): ("create", _create),
     ("PUT", True): ("update", _update),
 }
@@ -127,4 +165,6 @@ def _shown(request: Request, result: Any, dump: Callable[[Any], bytes], site: Si
     if isinstance(result, Created) and isinstance(request.entry, create.Create):
         location = site.url(request.entry.resource.name, result.id)
         return b'{"response":{"status":"%d","location":"%b"}}' % (status(result), location.encode())
+    if isinstance(result, Fetched):
+        return b'{"resource":%b,"response":%b}' % (result.body, dump({"status": "200"} | result.how))
     return b'{"response":{"status":"200"}}'

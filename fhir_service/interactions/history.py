@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Select, Subquery, func, literal, select, union_all
 
 from fhir_service.interactions import search
-from fhir_service.interface.datatypes import parse_instant, parse_json
+from fhir_service.interface.datatypes import is_id, parse_instant, parse_json
 from fhir_service.interface.outcomes import unknown_resource
 from fhir_service.interface.vocabulary import Resource
 from fhir_service.store.store import Store
@@ -68,6 +68,8 @@ def run(store: Store, resource: Resource, page: Page, since: datetime | None, re
     versions = _versions(resource, resource_id)
     where = [versions.c.updated_at >= _reached(since)] if since else []
     query = _ordered(versions, where).limit(page.count).offset(page.offset)
+    if resource_id is not None and not is_id(resource_id):
+        raise unknown_resource(resource.name, resource_id)
     with store.read() as connection:
         if resource_id is not None:
             _known(connection, resource, resource_id)

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, null, select
 
+from fhir_service.interface.datatypes import is_id
 from fhir_service.interface.outcomes import unknown_resource
 from fhir_service.interface.vocabulary import Resource
 from fhir_service.store.store import Store
@@ -30,6 +31,8 @@ def read(store: Store, resource: Resource, resource_id: str) -> Found:
     table = BODIES[resource.name]
     query = select(table.c.body, table.c.version, table.c.updated_at, patient_column(resource).label("patient"))
     query = query.where(table.c.id == resource_id)
+    if not is_id(resource_id):
+        raise unknown_resource(resource.name, resource_id)
     with store.read(several=False) as connection:
         row = connection.execute(query).first()
     if row is None:

@@ -71,6 +71,7 @@ def parse(resource: Resource, pairs: Pairs, site: Site, count: int, most: int, a
         param = resource.param(name)
         if name in ("_count", "_offset") or (name == "_sort" and resource.sorts):
             _once(control, name, value)
+            sent += [(name, value)] if name == "_sort" else []
         elif param is None or (name == "identifier" and not additions):
             if not lenient:
                 raise bad(name, "the parameter is not known here")
@@ -78,8 +79,6 @@ def parse(resource: Resource, pairs: Pairs, site: Site, count: int, most: int, a
             conditions.append(_condition(resource, param, value, site))
             sent.append((name, value))
     sort = _sort(resource, control.get("_sort"))
-    if sort:
-        sent.append(("_sort", control["_sort"]))
     size = min(_whole(control, "_count", count), most)
     return Query(resource, sent, conditions, sort, size, _whole(control, "_offset", 0))
 
@@ -150,9 +149,10 @@ def _whole(control: dict[str, str], name: str, default: int) -> int:
     text = control.get(name)
     if text is None:
         return default
-    if not re.fullmatch(r"\d{1,18}", text, re.ASCII):
+    if not re.fullmatch(r"\d+", text, re.ASCII):
         raise bad(name, "a number from 0 on is expected")
-    return min(int(text), _MOST_OFFSET)
+    # The beginning of a longer number is above the most already.
+    return min(int(text.lstrip("0")[:11] or "0"), _MOST_OFFSET)
 
 
 def _sort(resource: Resource, text: str | None) -> str | None:

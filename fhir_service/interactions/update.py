@@ -7,7 +7,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 
 from fhir_service.interactions import create
-from fhir_service.interface.datatypes import dump_json
+from fhir_service.interface.datatypes import dump_json, is_id
 from fhir_service.interface.outcomes import BUSINESS_RULE, CONFLICT, INVALID, FhirError, unknown_resource
 from fhir_service.interface.site import Site
 from fhir_service.interface.vocabulary import Moment, Problem, Resource, rule_problems
@@ -27,7 +27,11 @@ class Preconditions:
         changed = current.updated_at.astimezone(UTC).replace(microsecond=0)
         if self.unmodified_since and changed > self.unmodified_since:
             raise FhirError(CONFLICT)
-        if self.match and self.match != "*" and etag(current.version) not in re.split(r"\s*,\s*", self.match):
+        if (
+            self.match is not None
+            and self.match != "*"
+            and etag(current.version) not in re.split(r"\s*,\s*", self.match)
+        ):
             raise FhirError(CONFLICT)
 
 
@@ -36,12 +40,17 @@ def etag(version: int) -> str:
     return f'W/"{version}"'
 
 
+_ASCTIME = re.compile(r"[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}\Z", re.ASCII)
+
+
 def http_date(text: str | None) -> datetime | None:
-    """The instant of an HTTP-date; None when it is missing or no such date (RFC 9110: then ignored)."""
-    if not text or not text.endswith("GMT"):
+    """The instant of an HTTP-date in one of its three forms; None when it is missing or no such date (RFC 9110)."""
+    if not text or not (text.endswith("GMT") or _ASCTIME.match(text)):
         return None
     try:
-        return parsedate_to_datetime(text).astimezone(UTC)
+        found = parsedate_to_datetime(text)
+        # The form of asctime names no zone: every HTTP-date is in UTC.
+        return found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)
     except (ValueError, OverflowError):
         return None
 
@@ -90,7 +99,8 @@ class Update:
     preconditions: Preconditions = Preconditions()
 
     def ask(self, needs: Needs) -> None:
-        needs.current[self.resource.name].add(self.id)
+        # An update of what can be no id finds nothing to change.
+        needs.current[self.resource.name].update(filter(is_id, [self.id]))
         if not isinstance(self.model, Status):
             needs.records.update(self.resource.named(self.model, self.site))
 

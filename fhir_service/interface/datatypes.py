@@ -19,6 +19,14 @@ NO_CONTROLS = r"^[^\x00-\x08\x0B\x0C\x0E-\x1F\x7F-\x9F]+$"
 CONTROLS = re.compile(r"[\x00-\x08\x0B\x0C\x0E-\x1F\x7F-\x9F]")
 
 
+_ID = re.compile(rf"{ID_PATTERN}\Z")
+
+
+def is_id(text: str) -> bool:
+    """True if a resource can have this id. No other text is looked for: PostgreSQL takes no NUL."""
+    return _ID.match(text) is not None
+
+
 class Malformed(ValueError):
     """A body that is no JSON as the interface takes it. The message names the fault, never a value."""
 

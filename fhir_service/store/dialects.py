@@ -257,6 +257,15 @@ def _opening_failed(path: str, message: str) -> Exception:
     return OSError(f"{path} cannot be opened as a DuckDB database")
 
 
+def refuse_held(path: Path) -> None:
+    """Raise StoreBusy if another process has the file of a store open."""
+    try:
+        duckdb.connect(str(path), read_only=True).close()
+    except duckdb.Error as error:
+        if isinstance(found := _opening_failed(str(path), str(error)), StoreBusy):
+            raise found from None
+
+
 def dialect_of(url: str, memory_limit: str) -> Dialect:
     """The dialect of a store: a path is a DuckDB file. Raises ValueError for what is neither that nor PostgreSQL."""
     scheme, found, _ = url.partition("://")

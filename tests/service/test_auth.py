@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import httpx
 import pytest
-from sqlalchemy import select
+from sqlalchemy import insert, select
 from starlette.applications import Starlette
 from starlette.routing import Route
 
@@ -370,3 +370,17 @@ def test_a_wrong_secret_is_challenged_in_the_way_it_was_sent(http, auth):
 def test_times_of_clients_are_aware(auth):
     auth.add_client("one")
     assert auth.list_clients()[0]["created_at"].astimezone(UTC) == datetime(2026, 3, 1, 16, 30, tzinfo=UTC)
+
+
+def test_a_client_with_an_empty_scope_may_do_nothing(auth, writer, clock):
+    """AUTH-26, AUTH-03: one that an earlier version added; none is added any more."""
+    client = {"client_id": "scopeless", "client_secret": "s" * 43}
+    row = {"id": "scopeless", "name": "n", "secret_hash": hashed("s" * 43), "scope": "", "created_at": clock()}
+    writer.transact(lambda connection: connection.execute(insert(CLIENT), [row | {"revoked_at": None}]))
+    caller = auth.caller(bearer(auth, client))
+    for letter in "cruds":
+        with pytest.raises(FhirError) as caught:
+            caller.require("Task", letter)
+        assert caught.value.outcome.status == 403
+    with pytest.raises(ScopeError, match="an empty scope"):
+        auth.add_client("x", "")

@@ -113,7 +113,13 @@ def test_a_store_that_another_process_holds_is_named_and_left_alone(served, tmp_
     run_file(store).rename(hidden)
     before = store.stat()
     try:
-        commands = [("serve", "--port", 0), ("check",), ("client", "list"), ("client", "add", "--name", "x")]
+        commands = [
+            ("serve", "--port", 0),
+            ("check",),
+            ("client", "list"),
+            ("client", "add", "--name", "x"),
+            ("audit",),
+        ]
         for command in commands:
             result = run(*command, "--store", store)
             assert (result.returncode, result.stdout) == (5, "")
@@ -213,6 +219,7 @@ def test_errors_come_through_the_door_as_they_are(served, tmp_path):
     for command, says in [
         (("client", "revoke", "nobody"), "there is no client nobody"),
         (("client", "add", "--name", "x", "--scope", "everything"), "a scope has the form system/"),
+        (("client", "add", "--name", "x", "--scope", ""), "an empty scope gives no rights"),
         (("client", "add", "--name", " "), "a client's name is"),
         (("load", tmp_path / "nothing.ndjson"), "nothing.ndjson"),
     ]:

@@ -1,0 +1,125 @@
+"""Reads and searches in a batch: each answers as the single request would, of what the entries before it left."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.conftest import BOTH, Running, running
+from tests.service.test_writer import entry, send, task
+
+STORES = BOTH
+
+
+def get(url: str) -> dict[str, Any]:
+    return {"request": {"method": "GET", "url": url}}
+
+
+def sent(service: Running, *entries: dict[str, Any], **headers: str) -> list[dict[str, Any]]:
+    body = {"resourceType": "Bundle", "type": "batch", "entry": list(entries)}
+    answer = service.client.post("/", json=body, headers=headers)
+    assert answer.status_code == 200, answer.text
+    found: list[dict[str, Any]] = answer.json()["entry"]
+    return found
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "DiagnosticReport/r1",
+        "/Questionnaire/q-score",
+        "Questionnaire?name=Score",
+        "DiagnosticReport?category=http%3A%2F%2Floinc.org%7CLAB&_count=1&_offset=1",
+        "Task",
+        "Task/none",
+        "Task/a%20b",
+        "Task/a%00b",
+        "Task?colour=red",
+        "Task?_count=-1",
+        "Task?description=%ff",
+        "Task?description=\u00e9",
+        "DiagnosticReport?_count=0",
+    ],
+)
+def test_an_entry_answers_as_the_single_request(service: Running, url: str) -> None:
+    """EXTRA-BATCH-08, EXTRA-BATCH-04."""
+    single = service.client.get(f"/{url.removeprefix('/')}" if url.isascii() else "/Task?description=%ff")
+    (answer,) = sent(service, get(url))
+    assert answer["response"]["status"] == str(single.status_code)
+    if not single.is_success:
+        assert answer["response"]["outcome"] == single.json()
+        return
+    assert answer["resource"] == single.json()
+    assert answer["response"].get("etag") == single.headers.get("etag")
+
+
+def test_a_read_tells_the_version_and_its_time(service: Running) -> None:
+    """EXTRA-BATCH-08, COMMON-51."""
+    (answer,) = sent(service, get("DiagnosticReport/r1"))
+    assert (answer["response"]["etag"], answer["response"]["lastModified"][-6:]) == ('W/"1"', "+00:00")
+
+
+def test_entries_see_what_those_before_them_did(fresh_service: Running) -> None:
+    """EXTRA-BATCH-03, EXTRA-BATCH-08: and nothing of those after them."""
+    (made,) = send(fresh_service.client, [entry(task(1))])
+    path = made["location"].removeprefix(f"{fresh_service.url}/")
+    change = {"resource": task(1, status="completed"), "request": {"method": "PUT", "url": path}}
+    answers = sent(fresh_service, get(path), change, get(path), entry(task(2)), get("Task?_count=0"), entry(task(3)))
+    assert [answer["response"]["status"] for answer in answers] == ["200", "200", "200", "201", "200", "201"]
+    assert [answers[0]["resource"]["status"], answers[2]["resource"]["status"]] == ["requested", "completed"]
+    assert answers[4]["resource"]["total"] == 2
+
+
+def test_each_entry_needs_its_right(service: Running) -> None:
+    """EXTRA-BATCH-07, AUTH-03: a method that is not offered is no way round it."""
+    client = service.service.auth.add_client("reads", "system/Task.r")
+    form = {"grant_type": "client_credentials"} | {name: client[name] for name in ("client_id", "client_secret")}
+    token = httpx.post(f"{service.url}/auth/token", data=form).json()["access_token"]
+    urls = [("GET", "Task/none"), ("GET", "Task"), ("GET", "DiagnosticReport/r1"), ("DELETE", "Task/none")]
+    entries = [{"request": {"method": method, "url": url}} for method, url in urls]
+    answers = sent(service, *entries, authorization=f"Bearer {token}")
+    assert [answer["response"]["status"] for answer in answers] == ["404", "403", "403", "403"]
+
+
+@pytest.mark.parametrize("url", ["Task/", "Task/x/_history", "Patient", "", "http://other/Task", "Task/x/y"])
+def test_an_address_of_nothing_is_not_found(service: Running, url: str) -> None:
+    """EXTRA-BATCH-08."""
+    (answer,) = sent(service, get(url))
+    assert answer["response"]["status"] == "404"
+
+
+def test_what_is_read_is_on_record(service: Running) -> None:
+    """EXTRA-OPS-04, EXTRA-BATCH-08: with the patients whom the answers show."""
+    sent(service, get("DiagnosticReport/r1"), get("DiagnosticReport?_id=r1"))
+    lines = service.service.audit.path.read_text(encoding="utf-8").splitlines()[-2:]
+    shown = [json.loads(line) for line in lines]
+    patient = service.client.get("/DiagnosticReport/r1").json()["subject"]["reference"].removeprefix("Patient/")
+    assert [(one["interaction"], one["type"], one.get("id"), one["patients"]) for one in shown] == [
+        ("read", "DiagnosticReport", "r1", [patient]),
+        ("search", "DiagnosticReport", None, [patient]),
+    ]
+
+
+def test_an_answer_has_a_bound(tmp_path: Path) -> None:
+    """EXTRA-BATCH-08: what goes beyond it is 413, and what is smaller still answered."""
+    most = 10_000
+    with running(tmp_path, max_batch=most) as service:
+        number = most // len(service.client.get("/Questionnaire/q-intake").content)
+        answers = sent(service, *[get("Questionnaire/q-intake")] * (number + 1), get("Questionnaire?_count=0"))
+        assert [answer["response"]["status"] for answer in answers] == [*["200"] * number, "413", "200"]
+
+
+@pytest.mark.parametrize("name", ["ifMatch", "ifNoneExist"])
+@pytest.mark.parametrize("value", [1, None, True, ['W/"1"'], {"a": "b"}])
+def test_a_condition_that_is_no_string_is_refused(fresh_service: Running, name: str, value: Any) -> None:
+    """EXTRA-BATCH-10: of that entry alone; no update is lost, and no second record made."""
+    (made,) = send(fresh_service.client, [entry(task(1))])
+    path = made["location"].removeprefix(f"{fresh_service.url}/")
+    method, url = ("PUT", path) if name == "ifMatch" else ("POST", "Task")
+    odd = {"resource": task(1, status="completed"), "request": {"method": method, "url": url, name: value}}
+    answers = sent(fresh_service, odd, entry(task(2)))
+    assert [answer["response"]["status"] for answer in answers] == ["400", "201"]
+    assert fresh_service.client.get(f"/{path}").json()["status"] == "requested"
+    assert fresh_service.client.get("/Task?_count=0").json()["total"] == 2
