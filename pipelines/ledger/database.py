@@ -6,10 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Engine, create_engine, event, inspect
+from sqlalchemy import Engine, Table, create_engine, event, inspect
 from sqlalchemy.engine import URL, Connection, ExceptionContext, make_url
 from sqlalchemy.exc import OperationalError, SQLAlchemyError
 
+from pipelines.ledger import tables as t
 from pipelines.ledger.tables import BY_BATCH, SCHEMA_VERSION, TERMS, VIEWS, LedgerError, metadata, schema_version
 
 IDLE_MILLISECONDS = 60_000
@@ -179,7 +180,7 @@ def _texts_once(connection: Connection) -> None:
         connection.exec_driver_sql(f"ALTER TABLE {view.name} RENAME TO {view.name}_1")
     metadata.create_all(connection)
     for view, kept in VIEWS:
-        columns = [column.name for column in view.columns]
+        columns = [name for name in view.columns.keys() if name in _columns(connection, f"{view.name}_1")]  # noqa: SIM118
         texts = " UNION ".join(f"SELECT {name} AS text FROM {view.name}_1" for name in columns if name in TERMS)
         new = f"SELECT found.text FROM ({texts}) AS found WHERE found.text NOT IN (SELECT term.text FROM term)"
         connection.exec_driver_sql(f"INSERT INTO term (text) {new}")
@@ -201,5 +202,59 @@ def _batches_without_lines(connection: Connection) -> None:
     BY_BATCH.create(connection)
 
 
-STEPS: tuple[Callable[[Connection], None], ...] = (_texts_once, _lines_of_reasons, _batches_without_lines)
+def _first_attempts(connection: Connection) -> None:
+    """To version 5: a record has the first attempt of its key, over all generations.
+
+    Where an earlier generation left no trace, it is not older than the batch.
+    """
+    for table in (t.entry, t.former):
+        _add_column(connection, table, "first_sent_at")
+    _renew_views(connection)
+    connection.exec_driver_sql(FIRST_ATTEMPTS_OF_FORMER)
+    connection.exec_driver_sql(FIRST_ATTEMPTS)
+
+
+FIRST_ATTEMPTS_OF_FORMER = """
+UPDATE former SET first_sent_at = (SELECT min(earlier.first_attempt_at) FROM former AS earlier
+  WHERE earlier.target = former.target AND earlier.source = former.source
+    AND earlier.resource_type = former.resource_type AND earlier.key = former.key)"""
+FIRST_ATTEMPTS = """
+UPDATE entry SET first_sent_at = COALESCE(
+  (SELECT min(former.first_sent_at) FROM former
+    JOIN term AS target ON target.text = former.target
+    JOIN term AS source ON source.text = former.source
+    JOIN term AS kind ON kind.text = former.resource_type
+    WHERE former.key = entry.key AND target.term_id = entry.target AND source.term_id = entry.source
+      AND kind.term_id = entry.resource_type),
+  CASE WHEN generation > 1 THEN
+    (SELECT batch.received_at FROM batch JOIN term AS name ON name.text = batch.batch_id
+      JOIN term AS target ON target.text = batch.target
+      WHERE name.term_id = entry.batch_id AND target.term_id = entry.target) END,
+  first_attempt_at)"""
+
+
+def _add_column(connection: Connection, table: Table, name: str) -> None:
+    """Add a column of today's table to the database's, unless an earlier step has made the table as it is today."""
+    if name not in _columns(connection, table.name):
+        kind = table.c[name].type.compile(connection.dialect)
+        connection.exec_driver_sql(f"ALTER TABLE {table.name} ADD COLUMN {name} {kind}")
+
+
+def _columns(connection: Connection, table: str) -> set[str]:
+    return {column["name"] for column in inspect(connection).get_columns(table)}
+
+
+def _renew_views(connection: Connection) -> None:
+    """Make the views of today's tables, which may have more columns."""
+    for view, _ in VIEWS:
+        connection.exec_driver_sql(f"DROP VIEW {view.name}")
+    _create_views(connection)
+
+
+STEPS: tuple[Callable[[Connection], None], ...] = (
+    _texts_once,
+    _lines_of_reasons,
+    _batches_without_lines,
+    _first_attempts,
+)
 """What makes the tables of the next version, from version 1 on."""

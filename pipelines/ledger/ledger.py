@@ -44,8 +44,8 @@ SELECT {columns} FROM record WHERE target = ? AND source = ? AND resource_type =
 ORDER BY key, generation"""
 INTEND = """
 INSERT INTO entry (target, source, resource_type, key, generation, batch_id, line, content_hash, feed_hash, state,
-  patient_id, source_at, amount_cents, attempts, first_attempt_at)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 'sending', ?, ?, ?, 1, ?)"""
+  patient_id, source_at, amount_cents, attempts, first_attempt_at, first_sent_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 'sending', ?, ?, ?, 1, ?, ?)"""
 NOTE_SIGHTING = """
 INSERT INTO sighting (target, resource_type, patient_id, noted_at, ahead_us, ids) VALUES (?, ?, ?, ?, ?, ?)
 ON CONFLICT DO NOTHING"""
@@ -156,7 +156,8 @@ class Ledger(BatchLedger):
         number = self._numbers(lease.target, source, resource_type, intents)
         of = (number[lease.target], number[source], number[resource_type])
         rows = [
-            (*of, i[0], i[1], number[i[2]], i[3], i[4], number[i[5]], i[6], i[7], i[8], i[9] or now) for i in intents
+            (*of, i[0], i[1], number[i[2]], i[3], i[4], number[i[5]], i[6], i[7], i[8], *[i[9] or now] * 2)
+            for i in intents
         ]
         with self.transaction() as connection:
             self._check(connection, lease)

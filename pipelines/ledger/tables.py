@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import BigInteger, Column, Index, Integer, MetaData, ScalarSelect, Table, Text, select, text
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 
 ROW_STATES = (
     "planned",
@@ -82,7 +82,11 @@ run = Table(
 
 
 def _record(*more: str) -> list[Column[Any]]:
-    """The columns of a record. `more`: what its primary key has besides."""
+    """The columns of a record. `more`: what its primary key has besides.
+
+    first_attempt_at: of this generation, and what a record without a date of its own is sent with. first_sent_at: the
+    first attempt of the key, set once and kept over all its generations.
+    """
     return [
         _text("target", primary_key=True),
         _text("source", primary_key=True),
@@ -102,6 +106,7 @@ def _record(*more: str) -> list[Column[Any]]:
         Column("http_status", Integer),
         _text("first_attempt_at"),
         _text("finished_at"),
+        _text("first_sent_at"),
     ]
 
 

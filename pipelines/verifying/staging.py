@@ -29,8 +29,10 @@ LARGE_PAGE = {"_count": "1000"}
 """Asked for first; a target gives pages of its own largest size, or refuses, and is asked as always."""
 NUMBERS = "generation record_generation version line amount_cents cents n withdrawn place news http_status".split()
 THERE = "id patient_id status made system record_key record_generation content timed cents"
-OURS = "source key generation batch_id line state resource_id patient_id amount_cents content_hash first_attempt_at"
+OURS = "source key generation batch_id line state resource_id patient_id amount_cents content_hash"
+OURS += " first_attempt_at first_sent_at"
 CONTENT = "key content_hash content timed"
+SETTLED = "state NOT IN ('in_doubt', 'sending', 'planned')"
 SUBJECTS = ("request", "subject", "for")
 
 
@@ -96,13 +98,19 @@ def stage_ledger(db: duckdb.DuckDBPyConnection, session: Session) -> None:
 
 
 def stage_records_of(db: duckdb.DuckDBPyConnection, kind: str) -> int:
-    """Views `ours`, `former` and `known` (the resources of both), of one resource type; how many records there are."""
+    """Views `ours`, `former`, `known` (the resources of both) and `sent`, of one resource type; number of records.
+
+    sent: what was sent of records that are settled now, in this version or an earlier one.
+    """
     for name in ("ours", "former"):
         db.execute(f"CREATE OR REPLACE VIEW {name} AS FROM all_{name} WHERE resource_type = '{kind}'")
     db.execute(
         "CREATE OR REPLACE TABLE known AS SELECT resource_id FROM ours WHERE resource_id IS NOT NULL"
         " UNION ALL SELECT resource_id FROM former WHERE resource_id IS NOT NULL"
     )
+    settled = f"(FROM ours WHERE {SETTLED})"
+    earlier = f"SELECT * EXCLUDE (fate) FROM former SEMI JOIN {settled} AS now USING (source, key)"
+    db.execute(f"CREATE OR REPLACE VIEW sent AS FROM {settled} UNION ALL BY NAME {earlier}")
     return number(db, "SELECT count(*) FROM ours")
 
 
@@ -194,7 +202,7 @@ def _cents(body: dict[str, Any]) -> int | None:
 
 
 def stage_contents(db: duckdb.DuckDBPyConnection, session: Session, kind: str) -> None:
-    """Table `content`: by key and content hash, what the records of `ours` say of which a batch still holds the row."""
+    """Table `content`: by key and content hash, what records say, or said, of which a batch still holds the row."""
     batches = [row["batch_id"] for row in session.ledger.batches(session.target) if row["resource_type"] == kind]
     Filling(db, "content", CONTENT)
     for path in (path for name in batches for path in accepted_files(session.home / "batches" / name)):
@@ -204,10 +212,11 @@ def stage_contents(db: duckdb.DuckDBPyConnection, session: Session, kind: str) -
 
 
 def _rows(cursor: duckdb.DuckDBPyConnection, path: Path) -> Iterable[tuple[str, str, str]]:
-    """Rows of a file that are what the ledger knows by their key and that no earlier file had."""
+    """Rows of a file that the ledger knows, in this version or an earlier one, and that no earlier file had."""
     found = cursor.sql(
         "SELECT key, content_hash, body FROM read_parquet($path) AS row"
-        " SEMI JOIN ours ON ours.key = row.key AND ours.content_hash = row.content_hash"
+        " SEMI JOIN (SELECT key, content_hash FROM ours UNION ALL SELECT key, content_hash FROM former) AS said"
+        " ON said.key = row.key AND said.content_hash = row.content_hash"
         " ANTI JOIN content ON content.key = row.key AND content.content_hash = row.content_hash",
         params={"path": str(path)},
     )

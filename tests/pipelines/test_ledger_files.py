@@ -3,6 +3,7 @@
 import multiprocessing
 import sqlite3
 from contextlib import closing
+from datetime import timedelta
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from sqlalchemy import inspect
 
 from pipelines.ledger import database
 from pipelines.ledger import tables as t
+from pipelines.ledger.former import raise_generation
 from pipelines.ledger.ledger import (
     Ledger,
     LedgerError,
@@ -77,6 +79,44 @@ def test_a_ledger_of_version_3_loses_the_line_from_its_index_of_batches(ledger: 
     with closing(Ledger.open(address)) as later:
         [index] = [each for each in inspect(later.engine).get_indexes("entry") if each["name"] == t.BY_BATCH.name]
     assert index["column_names"] == ["target", "batch_id"]
+
+
+def as_of_version_4(ledger: Ledger) -> None:
+    """Records without the first attempt of their key."""
+    with ledger.engine.begin() as connection:
+        for view, kept in t.VIEWS:
+            connection.exec_driver_sql(f"DROP VIEW {view.name}")
+            connection.exec_driver_sql(f"CREATE VIEW {view.name} AS SELECT batch_id FROM {kept.name}")
+        for table in (t.entry, t.former):
+            connection.exec_driver_sql(f"ALTER TABLE {table.name} DROP COLUMN first_sent_at")
+        connection.execute(t.schema_version.update().values(version=4))
+
+
+def test_a_ledger_of_version_4_learns_when_each_key_was_first_sent(
+    ledger: Ledger, address: str | Path, clock: Clock
+) -> None:
+    """LEDGER-21: of a key that was sent again by hand the batch's time is what is left."""
+    received = ledger.now()
+    ledger.start_batch(TARGET, "payments-a")
+    clock.now += timedelta(hours=1)
+    first = ledger.now()
+    with ledger.lease(TARGET) as lease:
+        ledger.intend(lease, *OF, [intent(key, line) for line, key in enumerate(("plain", "resent", "again"), 2)])
+        clock.now += timedelta(hours=1)
+        raise_generation(ledger, lease, [(*OF, "resent", 1)], None)
+        raise_generation(ledger, lease, [(*OF, "again", 1)], "gone")
+        ledger.intend_again(lease, *OF, [intent(key, 3, generation=2) for key in ("resent", "again")])
+    before = first_sent(ledger)
+    assert before == {"plain": first, "resent": first, "again": first}
+    as_of_version_4(ledger)
+    ledger.engine.dispose()
+    with closing(Ledger.open(address, clock)) as later:
+        assert first_sent(later) == before | {"resent": received}
+        assert later.tables()["former"].column("first_sent_at").to_pylist() == [first]
+
+
+def first_sent(ledger: Ledger) -> dict[str, str]:
+    return {row["key"]: row["first_sent_at"] for row in ledger.tables()["record"].to_pylist()}
 
 
 def test_a_file_that_is_no_ledger_is_named_in_one_sentence(tmp_path: Path) -> None:

@@ -1,10 +1,13 @@
 """`verify` of records that were superseded, taken back or changed in the chart, also with a lost ledger."""
 
 from contextlib import closing
+from datetime import UTC, datetime, timedelta
 
 import pytest
+from sqlalchemy import update
 
 from pipelines.ledger.ledger import Ledger
+from pipelines.ledger.tables import entry
 from tests.pipelines.test_decisions import payments, put, tasks
 from tests.pipelines.test_verify import QUESTIONS, lose_ledger, named
 
@@ -75,6 +78,51 @@ def test_a_superseded_response_that_the_target_would_not_take_back_is_named(home
     old = next(iter(target.of("QuestionnaireResponse")))["id"]
     found = asked("verify")
     assert [(each["kind"], each["resource_id"]) for each in found["differences"]] == [("not taken back", old)]
+
+
+def test_a_payment_that_arrives_after_it_was_sent_again_by_hand_is_named(home, target, asked):
+    """LEDGER-21, CLI-CMD-17: it is older than the second attempt, and not than the first."""
+    target.additions, target.faults = False, ["lost_before"]
+    payments(home, ("k1", "p1", "1.00"))
+    name = asked("import")["batches"][0]["batch_id"]
+    asked("doubts", "resend", f"{name}:2")
+    assert asked("import")["totals"]["created"] == 1
+    (payment,) = target.of("PaymentNotice")
+    double = target.create({each: value for each, value in payment.items() if each != "id"})[1].rpartition("/")[2]
+    an_hour_later(home)
+    assert named(asked("verify")) == [("double", f"{name}:2", double)]
+
+
+def test_a_task_that_arrives_after_it_was_taken_back_and_loaded_again_is_named(home, target, asked):
+    """LEDGER-21, CLI-CMD-17"""
+    target.additions = False
+    tasks(home, "k1")
+    name = asked("import")["batches"][0]["batch_id"]
+    (first,) = target.of("Task")
+    asked("undo", name)
+    assert asked("import", "--again", name)["totals"]["created"] == 1
+    double = target.create(dict(first))[1].rpartition("/")[2]
+    an_hour_later(home)
+    assert named(asked("verify")) == [("double", f"{name}:2", double)]
+
+
+def test_a_response_that_arrives_after_it_was_superseded_is_named(home, target, asked):
+    """LEDGER-21, CLI-CMD-17: its content is that of the earlier version."""
+    target.additions = False
+    supersede_one(home, target, asked)
+    first = next(iter(target.of("QuestionnaireResponse")))
+    assert first["status"] == "entered-in-error"
+    double = target.create({**first, "status": "completed"})[1].rpartition("/")[2]
+    an_hour_later(home)
+    [(kind, _, resource_id)] = named(asked("verify"))
+    assert (kind, resource_id) == ("double", double)
+
+
+def an_hour_later(home):
+    """The newest generation of each record was sent an hour after the target made anything."""
+    later = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
+    with closing(Ledger.open(home / "ledger.db")) as ledger, ledger.transaction() as connection:
+        connection.execute(update(entry).values(first_attempt_at=later))
 
 
 def supersede_one(home, target, asked):
