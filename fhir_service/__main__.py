@@ -116,16 +116,22 @@ def serve(until_stdin_closes: bool, **flags: Any) -> None:
 @main.command()
 @_store
 @click.option("--refused", metavar="FILE", help="Where refused records go. [default: <store>.refused.ndjson]")
+@click.option("--refuse-foreign", is_flag=True, help="Refuse a file without reference data, and load the others.")
+@click.option("--json", "as_json", is_flag=True, help="As JSON.")
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
-def load(store: str | None, refused: str | None, paths: Sequence[str]) -> None:
+def load(store: str | None, refused: str | None, refuse_foreign: bool, as_json: bool, paths: Sequence[str]) -> None:
     """Load reference data: NDJSON files, or folders of them (also .gz)."""
     arguments = {
         "paths": [str(Path(path).absolute()) for path in paths],
         "refused": str(Path(refused).absolute()) if refused else None,
+        "refuse_foreign": refuse_foreign,
     }
     result = _perform(store, "load", arguments, create=True)
     columns = ("type", "created", "unchanged", "updated", "refused", "unresolved")
-    click.echo(table(columns, [[counts[column] for column in columns] for counts in result["counts"]]))
+    if as_json:
+        click.echo(json.dumps(result))
+    else:
+        click.echo(table(columns, [[counts[column] for column in columns] for counts in result["counts"]]))
     if result["refused"]:
         click.echo(f"{result['refused']} refused: see {result['refused_file']}", err=True)
         raise SystemExit(REFUSED)

@@ -17,7 +17,7 @@ from fhir_service import checks, reference
 from fhir_service.auth import EVERYTHING, ScopeError, UnknownClient
 from fhir_service.door import HEADER, Arguments, CommandError, Result
 from fhir_service.interface.outcomes import AUTHENTICATION, NOT_SUPPORTED, FhirError
-from fhir_service.loadable.reading import ForeignFile, files, refuse_foreign
+from fhir_service.loadable.reading import ForeignFile, files, first_of_foreign, refuse_foreign
 from fhir_service.service import Service
 from fhir_service.settings import Settings
 from fhir_service.store.copying import copy_out
@@ -30,8 +30,10 @@ def _load(service: Service, arguments: Arguments) -> Result:
     """`counts` by type, how many were refused and the file that names them (None when none was)."""
     paths = [Path(path) for path in arguments["paths"]]
     try:
-        refuse_foreign(files(paths))
-        report = reference.load(paths, service.writer, service.store, service.clock, service.new_id, service.site)
+        apart = _foreign(files(paths), arguments.get("refuse_foreign", False))
+        report = reference.load(
+            paths, service.writer, service.store, service.clock, service.new_id, service.site, apart
+        )
     except (FileNotFoundError, ForeignFile) as error:
         raise CommandError(str(error)) from None
     file = Path(arguments["refused"]) if arguments.get("refused") else _refused_file(service.settings)
@@ -41,6 +43,13 @@ def _load(service: Service, arguments: Arguments) -> Result:
         file.unlink(missing_ok=True)  # what an earlier load refused is not what this one did
     refused = len(report["refused"])
     return {"counts": report["counts"], "refused": refused, "refused_file": str(file) if refused else None}
+
+
+def _foreign(paths: list[Path], refused: bool) -> set[Path]:
+    """The files that hold no reference data, where they are refused like a record; else raises ForeignFile for one."""
+    if not refused:
+        refuse_foreign(paths)
+    return {path for path in paths if first_of_foreign(path)} if refused else set()
 
 
 def _refused_file(settings: Settings) -> Path:

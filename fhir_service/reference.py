@@ -5,7 +5,7 @@ hold: memory does not grow with them, and the order of the files does not matter
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,7 @@ from sqlalchemy import Connection
 from fhir_service.interface.site import Site
 from fhir_service.loadable import storing
 from fhir_service.loadable.examining import Ready, examine, named, ready
-from fhir_service.loadable.reading import Flaw, Record, files, records
+from fhir_service.loadable.reading import Flaw, Record, files, first_of_foreign, records
 from fhir_service.loadable.references import AUTOMATION, TYPES
 from fhir_service.store.store import Store
 from fhir_service.writer import Writer
@@ -67,9 +67,13 @@ def load(
     clock: Callable[[], datetime],
     new_id: Callable[[], str],
     site: Site,
+    apart: Container[Path] = (),
 ) -> Report:
-    """Loads files, or folders of them, into the store. Raises FileNotFoundError before anything is done."""
-    return _Load(writer, store, clock, new_id, site).run(files(paths))
+    """Loads files, or folders of them, into the store. Raises FileNotFoundError before anything is done.
+
+    apart: files that hold no reference data, each of which is refused as one record.
+    """
+    return _Load(writer, store, clock, new_id, site).run(files(paths), apart)
 
 
 class _Load:
@@ -83,11 +87,14 @@ class _Load:
         self._targets: Counter[tuple[str, str]] = Counter()
         self._refused: list[Refused] = []
 
-    def run(self, paths: list[Path]) -> Report:
-        holding: dict[Path, set[str]] = {path: set() for path in paths}
+    def run(self, paths: list[Path], apart: Container[Path]) -> Report:
+        for path in paths:
+            if path in apart and (first := first_of_foreign(path)):
+                self._refuse(first)
+        holding: dict[Path, set[str]] = {path: set() for path in paths if path not in apart}
         self._load(self._survey(holding))
         for kind in TYPES[1:]:
-            self._load(record for path in paths if kind in holding[path] for record in _of_type(path, kind))
+            self._load(record for path, kinds in holding.items() if kind in kinds for record in _of_type(path, kind))
         return self._report(paths)
 
     def _survey(self, holding: dict[Path, set[str]]) -> Iterator[Record]:

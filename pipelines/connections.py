@@ -304,15 +304,15 @@ def load_reference(
 ) -> list[dict[str, Any]]:
     """Loads NDJSON files, through the service that has the store open if one has; what is refused goes to `refused`.
 
-    Gives the counts, a dict per type. Raises `TargetUnusable`.
+    A file that holds no reference data is refused, and holds up no other. Gives the counts, a dict per type. Raises
+    `TargetUnusable`.
     """
-    done = _command(environ, "load", "--store", str(store), "--refused", str(refused), *map(str, files))
+    options = ("--store", str(store), "--refused", str(refused), "--refuse-foreign", "--json")
+    done = _command(environ, "load", *options, *map(str, files))
     if done.returncode not in (0, SOME_REFUSED):
         raise TargetUnusable(f"the reference data could not be loaded: {_said(done)}")
-    names, *rows = (line.split() for line in done.stdout.decode().splitlines())
-    return [
-        {name: cell if name == "type" else int(cell) for name, cell in zip(names, row, strict=True)} for row in rows
-    ]
+    counts: list[dict[str, Any]] = json.loads(done.stdout)["counts"]
+    return counts
 
 
 # -- the importer's client of the bundled service

@@ -81,12 +81,18 @@ def files(paths: Iterable[Path]) -> list[Path]:
 def refuse_foreign(paths: Iterable[Path]) -> None:
     """Raises ForeignFile for a file that holds no reference data at all: none of its first texts is a JSON object."""
     for path in paths:
-        first = list(islice(records(path), _TRIED))
-        if first and all(record.flaws and not record.flaws[0].expression for record in first):
-            text = first[0].flaws[0].text
+        if first := first_of_foreign(path):
+            text = first.flaws[0].text
             if text == _UNREADABLE:
                 raise ForeignFile(f"{path} cannot be read; nothing is loaded")
-            raise ForeignFile(f"{path} is not NDJSON; nothing is loaded. Line {first[0].line}: {text}")
+            raise ForeignFile(f"{path} is not NDJSON; nothing is loaded. Line {first.line}: {text}")
+
+
+def first_of_foreign(path: Path) -> Record | None:
+    """Return the first record, with its flaw, of a file that holds no reference data at all; None for any other."""
+    first = list(islice(records(path), _TRIED))
+    foreign = first and all(record.flaws and not record.flaws[0].expression for record in first)
+    return first[0] if foreign else None
 
 
 def records(path: Path) -> Iterator[Record]:

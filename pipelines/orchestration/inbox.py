@@ -236,7 +236,7 @@ def inbox_sensor(
     )
     def inbox(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         before = from_cursor(context.cursor)
-        waiting = reference.to_load(home) if reference.is_bundled(environ) else []
+        waiting = reference.looks_new(home) if reference.is_bundled(environ) else []
         if waiting:
             return _reference_first(waiting, before, int(time.time() // SECONDS_BEFORE_ANOTHER_LOAD))
         if not (home / "inbox").is_dir():

@@ -5,13 +5,15 @@ What was loaded is noted beside the store, by content, so that nothing is loaded
 
 import hashlib
 import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
+from pipelines.batch import shown
 from pipelines.connections import NAMES, STORE, load_reference
 from pipelines.manifest import software_version
 from pipelines.orchestration import metadata
@@ -27,6 +29,8 @@ REFERENCE = dg.AssetKey([GROUP, "loaded"])
 JOB = "load_reference"
 ENDINGS = (".ndjson", ".ndjson.gz")
 NOTED, REFUSED = f"{STORE}.reference.json", f"{STORE}.refused.ndjson"
+NO_TYPE = "(none)"
+NAMED = 20
 COUNTS = ("created", "unchanged", "updated", "refused", "unresolved")
 
 TAKEN_IN = dg.AssetCheckSpec(
@@ -60,17 +64,14 @@ def reference_files(home: Path) -> list[Path]:
     return sorted(path for path in named if path.is_file())
 
 
-def to_load(home: Path) -> list[Path]:
-    """The files whose content the store has not had yet."""
+def looks_new(home: Path) -> list[Path]:
+    """The files whose size or time is not that of what was loaded. Reads none of them, however large."""
     noted = _noted(home)
-    return [path for path in reference_files(home) if not _is_noted(path, noted.get(path.name))]
+    return [path for path in reference_files(home) if _looks_new(path.stat(), noted.get(path.name))]
 
 
-def _is_noted(path: Path, loaded: Loaded | None) -> bool:
-    if loaded is None:
-        return False
-    about = path.stat()
-    return (about.st_size, about.st_mtime_ns) == (loaded.size, loaded.modified) or _sha256(path) == loaded.sha256
+def _looks_new(about: os.stat_result, loaded: Loaded | None) -> bool:
+    return loaded is None or (about.st_size, about.st_mtime_ns) != (loaded.size, loaded.modified)
 
 
 def _noted(home: Path) -> dict[str, Loaded]:
@@ -113,8 +114,9 @@ def reference_asset() -> dg.AssetsDefinition:
         with told_without_data(place):
             counts, files = load_waiting(place.home, place.environ)
             refused = sum(row["refused"] for row in counts)
+            where = refused_at(place.home / REFUSED) if refused else []
             yield dg.MaterializeResult(
-                metadata=_about(place.home, counts, files, refused), check_results=[_taken_in(refused)]
+                metadata=_about(place.home, counts, files, refused), check_results=[_taken_in(refused, where)]
             )
 
     return loaded
@@ -135,24 +137,44 @@ def load_waiting(home: Path, environ: Mapping[str, str]) -> tuple[list[dict[str,
 
     Raises TargetUnusable.
     """
-    before, files = _noted(home), to_load(home)
-    if not files:
-        return [], []
-    files += [path for path in reference_files(home) if path not in files and before[path.name].refused]
-    seen = {path: (path.stat(), _sha256(path)) for path in files}
-    counts = load_reference(home / STORE, sorted(files), home / REFUSED, environ)
-    refused = _files_refused(home / REFUSED) if any(row["refused"] for row in counts) else set()
-    loaded = {
-        path.name: Loaded(about.st_size, about.st_mtime_ns, sha256, path.name in refused)
-        for path, (about, sha256) in seen.items()
-    }
-    _note(home, before, loaded)
+    before, seen = _noted(home), {path: _as_it_is(path) for path in looks_new(home)}
+    touched = {path.name for path, each in seen.items() if each.sha256 and each.sha256 == _hash_noted(before, path)}
+    files = [path for path in seen if path.name not in touched]
+    if files:
+        again = [path for path in reference_files(home) if path not in files and _was_refused(before, path)]
+        seen |= {path: _as_it_is(path) for path in again}
+        files += again
+    counts = load_reference(home / STORE, sorted(files), home / REFUSED, environ) if files else []
+    refused = {name for name, _ in refused_at(home / REFUSED)} if any(row["refused"] for row in counts) else set()
+    refused |= {name for name in touched if before[name].refused and home / GROUP / name not in files}
+    loaded = {path.name: replace(each, refused=path.name in refused) for path, each in seen.items()}
+    if loaded:
+        _note(home, before, loaded)
     return counts, files
 
 
-def _files_refused(path: Path) -> set[str]:
+def _as_it_is(path: Path) -> Loaded:
+    """A file with its hash; without one where it cannot be read, which the load refuses."""
+    about = path.stat()
+    try:
+        return Loaded(about.st_size, about.st_mtime_ns, _sha256(path))
+    except OSError:
+        return Loaded(about.st_size, about.st_mtime_ns, "")
+
+
+def _hash_noted(noted: Mapping[str, Loaded], path: Path) -> str | None:
+    return noted[path.name].sha256 if path.name in noted else None
+
+
+def _was_refused(noted: Mapping[str, Loaded], path: Path) -> bool:
+    return path.name in noted and noted[path.name].refused
+
+
+def refused_at(path: Path) -> list[tuple[str, int]]:
+    """Names of files and numbers of lines of what a load refused."""
     with path.open(encoding="utf-8") as lines:
-        return {Path(json.loads(line)["file"]).name for line in lines}
+        found = map(json.loads, lines)
+        return [(Path(each["file"]).name, each["line"]) for each in found]
 
 
 def _about(home: Path, counts: Sequence[dict[str, Any]], files: Sequence[Path], refused: int) -> metadata.Metadata:
@@ -160,14 +182,21 @@ def _about(home: Path, counts: Sequence[dict[str, Any]], files: Sequence[Path], 
         metadata.ROWS: sum(row[name] for row in counts for name in COUNTS[:3]),
         "files": len(files),
         **{name: sum(row[name] for row in counts) for name in COUNTS},
-        "by_type": metadata.table(_COLUMNS, [[row["type"], *(row[name] for name in COUNTS)] for row in counts]),
+        "by_type": metadata.table(
+            _COLUMNS, [[row["type"] or NO_TYPE, *(row[name] for name in COUNTS)] for row in counts]
+        ),
     }
     return {**about, "refused_file": dg.MetadataValue.path(str(home / REFUSED))} if refused else about
 
 
-def _taken_in(refused: int) -> dg.AssetCheckResult:
+def _taken_in(refused: int, where: Sequence[tuple[str, int]]) -> dg.AssetCheckResult:
+    named = ", ".join(f"{shown(name)} line {line}" for name, line in where[:NAMED])
+    more = f", and {len(where) - NAMED:,} more" if len(where) > NAMED else ""
     return dg.AssetCheckResult(
-        passed=refused == 0, severity=dg.AssetCheckSeverity.WARN, metadata={"records_refused": refused}
+        passed=refused == 0,
+        severity=dg.AssetCheckSeverity.WARN,
+        description=f"refused: {named}{more}; {REFUSED} has the reasons" if where else None,
+        metadata={"records_refused": refused},
     )
 
 

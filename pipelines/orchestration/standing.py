@@ -18,6 +18,7 @@ from pipelines.orchestration import metadata
 from pipelines.orchestration.cursors import understood
 from pipelines.orchestration.inbox import lain_too_long
 from pipelines.orchestration.names import plain
+from pipelines.orchestration.reference import is_bundled, looks_new
 from pipelines.orchestration.tables import PUBLISHED
 from pipelines.orchestration.workplace import RESOURCE_KEY, place_of, told_without_data
 from pipelines.session import has_ledger, open_ledger
@@ -122,12 +123,16 @@ def _verdicts(home: Path, environ: Mapping[str, str], feeds: Sequence[Feed]) -> 
     """The verdicts by the names of their checks."""
     standing = standing_now(home, environ)
     by_feed = {check_of(feed): _verdict(feed, standing) for feed in feeds}
-    return {**by_feed, INBOX_CHECK: _inbox_verdict(lain_too_long(home / "inbox", datetime.now(UTC)))}
+    waiting = looks_new(home) if is_bundled(environ) else []
+    lain = lain_too_long(home / "inbox", datetime.now(UTC))
+    return {**by_feed, INBOX_CHECK: _inbox_verdict(lain, [path.name for path in waiting])}
 
 
-def _inbox_verdict(lain: Mapping[str, datetime]) -> dict[str, Any]:
+def _inbox_verdict(lain: Mapping[str, datetime], waiting: Sequence[str]) -> dict[str, Any]:
     named = sorted(lain.items(), key=lambda each: each[1])[:NAMED]
     said = [f"{shown(name)} has lain in the inbox since {at:%Y-%m-%d %H:%M} UTC" for name, at in named]
+    if said and waiting:
+        said.insert(0, f"imports wait for reference data: {', '.join(map(shown, waiting[:NAMED]))}")
     return {
         "asset_key": PUBLISHED,
         "check_name": INBOX_CHECK,

@@ -1,7 +1,9 @@
 """Reference data dropped into the home: loaded before the imports, each content once, what is refused is said."""
 
 import json
+import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import dagster as dg
@@ -9,7 +11,7 @@ import pytest
 
 from pipelines.definitions import build_definitions
 from pipelines.orchestration import reference
-from pipelines.orchestration.reference import to_load
+from pipelines.orchestration.reference import looks_new
 from tests.commands import environment
 from tests.pipelines.practice import SAMPLES, Practice, failures, materialized, verdicts
 
@@ -18,8 +20,13 @@ PATIENT = {"resourceType": "Patient", "id": "p1", "name": [{"family": "Marker", 
 
 @pytest.fixture(scope="module")
 def practice(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Practice]:
+    with empty_home(tmp_path_factory.mktemp("home")) as practice:
+        yield practice
+
+
+@contextmanager
+def empty_home(home: Path) -> Iterator[Practice]:
     """A home without a store."""
-    home = tmp_path_factory.mktemp("home")
     for name in ("inbox", "reference"):
         (home / name).mkdir()
     with dg.DagsterInstance.ephemeral() as instance:
@@ -44,7 +51,7 @@ def test_reference_data_is_loaded_before_the_imports_and_once(practice: Practice
     [imports] = practice.tick("inbox").run_requests or []
     assert imports.job_name == "import_payments"
     (folder / "zz.ndjson").touch()
-    assert [path.name for path in to_load(practice.home)] == ["zz.ndjson"]
+    assert [path.name for path in looks_new(practice.home)] == ["zz.ndjson"]
     (folder / "zz.ndjson").unlink()
 
 
@@ -58,15 +65,66 @@ def test_a_file_that_only_looks_new_is_not_loaded_again_and_a_changed_one_is(pra
     assert about["refused"] == len(refused.read_text().splitlines())
     assert "more.ndjson" in refused.read_text()
     assert verdicts(result) == {"every_reference_record_was_taken": (False, "WARN")}
-    path.write_bytes(path.read_bytes())
-    assert to_load(practice.home) == []
+    os.utime(path, ns=(1, 1))
+    assert materialized(practice.run("load_reference"))["loaded", None]["files"] == 0
+    assert looks_new(practice.home) == []
     path.write_text(json.dumps(PATIENT) + "\n")
-    assert to_load(practice.home) == [path]
+    assert looks_new(practice.home) == [path]
     assert "Marker" not in repr(practice.run("load_reference").all_events)
-    assert to_load(practice.home) == []
+    assert looks_new(practice.home) == []
     (practice.home / "service.duckdb").rename(practice.home / "other.duckdb")
     (practice.home / "service.duckdb").write_bytes((practice.home / "other.duckdb").read_bytes())
-    assert len(to_load(practice.home)) > 1
+    assert len(looks_new(practice.home)) > 1
+
+
+@pytest.mark.parametrize("name", ["", "Care Plan", "Patient  "])
+def test_a_record_without_a_readable_type_is_refused_with_file_and_line_and_imports_go_on(
+    tmp_path: Path, name: str
+) -> None:
+    with empty_home(tmp_path) as practice:
+        lines = [json.dumps(each) for each in (PATIENT, {"resourceType": name, "id": "x"} if name else {"id": "x"})]
+        (practice.home / "reference" / "more.ndjson").write_text("\n".join(lines) + "\n")
+        result = practice.run("load_reference")
+        assert result.success, failures(result)
+        about = materialized(result)["loaded", None]
+        assert (about["created"], about["refused"]) == (1, 1)
+        [made] = result.get_asset_check_evaluations()
+        assert made.description == "refused: more.ndjson line 2; service.duckdb.refused.ndjson has the reasons"
+        practice.put("payments-2026-01.csv")
+        practice.tick("inbox")
+        assert [request.job_name for request in practice.tick("inbox").run_requests or ()] == ["import_payments"]
+
+
+def test_a_file_that_holds_no_reference_data_is_refused_and_holds_up_no_other(tmp_path: Path) -> None:
+    with empty_home(tmp_path) as practice:
+        (practice.home / "reference" / "good.ndjson").write_text(json.dumps(PATIENT) + "\n")
+        foreign = practice.home / "reference" / "foreign.ndjson"
+        foreign.write_text("id,name\n1,Marker\n")
+        result = practice.run("load_reference")
+        assert result.success, failures(result)
+        about = materialized(result)["loaded", None]
+        assert (about["created"], about["refused"]) == (1, 1)
+        [made] = result.get_asset_check_evaluations()
+        assert made.description
+        assert made.description.startswith("refused: foreign.ndjson line 1;")
+        assert looks_new(practice.home) == []
+        foreign.write_text(json.dumps(PATIENT | {"id": "p2"}) + "\n")
+        assert materialized(practice.run("load_reference"))["loaded", None]["created"] == 1
+
+
+def test_a_file_that_looks_new_is_not_read_by_the_sensor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def read(path: Path) -> str:
+        raise AssertionError(path)
+
+    with empty_home(tmp_path) as practice:
+        path = practice.home / "reference" / "large.ndjson"
+        path.write_text(json.dumps(PATIENT) + "\n")
+        assert practice.run("load_reference").success
+        os.utime(path, ns=(1, 1))
+        monkeypatch.setattr(reference, "_sha256", read)
+        practice.tick("inbox")
+        [request] = practice.tick("inbox").run_requests or ()
+        assert request.job_name == "load_reference"
 
 
 def test_another_target_takes_no_reference_data_from_here(tmp_path: Path) -> None:

@@ -346,6 +346,21 @@ def test_a_file_that_is_no_reference_data_is_one_line_and_loads_nothing(store, t
     assert refused_file.read_text() == "earlier\n"
 
 
+def test_a_program_reads_the_counts_of_a_load_as_json_whatever_a_type_looks_like(store, tmp_path):
+    """CLI-SVC-05"""
+    bad, foreign = tmp_path / "bad.ndjson", tmp_path / "notes.ndjson"
+    bad.write_text('{"resourceType": "Patient", "id": "p1"}\n{"id": "p2"}\n{"resourceType": "Care Plan", "id": "c"}\n')
+    foreign.write_text("Dear all,\nyours\n")
+    result = called("load", "--store", store, "--json", "--refuse-foreign", bad, foreign)
+    assert result.exit_code == 3
+    said = json.loads(result.stdout)
+    found = {row["type"]: (row["created"], row["refused"]) for row in said["counts"]}
+    assert found == {"Patient": (1, 0), "": (0, 3)}
+    assert said["refused"] == 3
+    refused = [json.loads(line) for line in store.with_name("s.duckdb.refused.ndjson").read_text().splitlines()]
+    assert [(each["file"], each["line"]) for each in refused] == [(str(bad), 2), (str(bad), 3), (str(foreign), 1)]
+
+
 def test_a_store_in_a_folder_that_is_not_there_is_not_made(tmp_path):
     missing = tmp_path / "missing"
     result = called("client", "add", "--name", "n", "--store", missing / "x.duckdb")
