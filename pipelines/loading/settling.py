@@ -4,7 +4,7 @@ Only reads; what it finds is written down by the callers. By the identifier wher
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
@@ -14,9 +14,17 @@ import orjson
 from pipelines.loading.sending import Identity, Row, dated
 from pipelines.target.client import FhirClient
 from pipelines.target.replies import NotDone, NotSent, Refused, Unknown, resources_of, total_of
-from pipelines.verifying.compare import fingerprint, moment, same_content
+from pipelines.verifying.compare import fingerprint, fingerprints, moment, own_time, same_content
 
 Body = dict[str, Any]
+Names = tuple[str | None, str | None]
+"""Fingerprints of a body: without its own time, and with it."""
+SLACK = timedelta(minutes=5)
+"""By how much the time that a target shows may differ from that of the attempt which made the resource."""
+DAY = timedelta(days=1, hours=14) + SLACK
+"""The same where it shows a date alone, which is of an unknown time zone."""
+NAMED = 3
+"""Of how many candidates the ids are told."""
 UNREADABLE = (NotSent, NotDone, Refused, Unknown)
 BY_ITSELF = ("QuestionnaireResponse", "Task")
 """What may be sent again without a person: what can be taken back. A payment cannot."""
@@ -93,57 +101,95 @@ def _by_content(client: FhirClient, resource_type: str, doubts: Sequence[Doubt],
         there = [body for body in of_patient_of(client, resource_type, doubts[0].row) if body.get("id") not in ours]
     except UNREADABLE as error:
         return {doubt.row.key: Finding(UNCLEAR, None, f"the target could not be asked ({error})") for doubt in doubts}
-    groups: dict[str | None, list[Doubt]] = defaultdict(list)
+    groups: dict[Names, list[Doubt]] = defaultdict(list)
     for doubt in doubts:
-        groups[fingerprint(resource_type, orjson.loads(dated(resource_type, doubt.row)))].append(doubt)
+        groups[fingerprints(resource_type, _sent(resource_type, doubt))].append(doubt)
+    shown = [(body, fingerprints(resource_type, body)) for body in there]
     return {
         doubt.row.key: finding
-        for name, group in groups.items()
-        for doubt, finding in zip(group, _of_group(resource_type, name, group, there), strict=True)
+        for names, group in groups.items()
+        for doubt, finding in zip(
+            group, _of_group(resource_type, group, _equal(resource_type, names, group[0], shown, groups)), strict=True
+        )
     }
 
 
-def _of_group(resource_type: str, name: str | None, group: Sequence[Doubt], there: Iterable[Body]) -> list[Finding]:
-    equal = [body for body in there if name is not None and fingerprint(resource_type, body) == name]
+def _sent(resource_type: str, doubt: Doubt) -> Body:
+    """The body as it was sent."""
+    return dict(orjson.loads(dated(resource_type, doubt.row)))
+
+
+def _equal(
+    resource_type: str, names: Names, doubt: Doubt, shown: Sequence[tuple[Body, Names]], groups: Collection[Names]
+) -> list[Body]:
+    """Return the resources of a row's content and time, or else of its content and a time that may be the row's.
+
+    That is a time which is near and of no other row, or none at all: a target may round times, or not keep them.
+    """
+    content, timed = names
+    if timed is None:
+        return []
+    if exact := [body for body, other in shown if other[1] == timed]:
+        return exact
+    others = {other for _, other in groups}
+    alike = [body for body, other in shown if other[0] == content and other[1] not in others]
+    at = own_time(resource_type, _sent(resource_type, doubt))
+    times = ((body, own_time(resource_type, body)) for body in alike)
+    return [body for body, when in times if at and (when is None or abs(when - at) <= SLACK)]
+
+
+def _of_group(resource_type: str, group: Sequence[Doubt], equal: Sequence[Body]) -> list[Finding]:
+    """A finding for each doubt of rows of equal content, from the resources of that content."""
     judged = [_judge(resource_type, doubt, equal) for doubt in group]
-    proven = {str(body["id"]): body for made, _ in judged for body in made}
-    perhaps = any(unclear for _, unclear in judged)
-    if not proven and not perhaps:
+    made = {str(body["id"]): body for some, _ in judged for body in some}
+    perhaps = {str(body["id"]): body for _, some in judged for body in some}
+    if not made and not perhaps:
         return [Finding(ABSENT)] * len(group)
+    candidates = ", ".join(f"{resource_type}/{name}" for name in [*sorted({*made, *perhaps})][:NAMED])
     if perhaps:
-        return [Finding(UNCLEAR, None, "something equal is there that may be older")] * len(group)
-    if len(proven) != len(group) or any(len(made) != len(group) for made, _ in judged):
-        why = f"{len(proven)} equal ones are there for {len(group)} in doubt"
+        return [Finding(UNCLEAR, None, f"something equal is there that may be older: {candidates}")] * len(group)
+    if len(made) != len(group) or any(len(some) != len(group) for some, _ in judged):
+        why = f"{len(made)} equal ones are there for {len(group)} in doubt: {candidates}"
         return [Finding(UNCLEAR, None, why)] * len(group)
-    ordered = sorted(proven.values(), key=lambda body: (str(body.get("created", "")), str(body["id"])))
+    ordered = sorted(made.values(), key=lambda body: (str(body.get("created", "")), str(body["id"])))
     return [Finding(FOUND, str(body["id"])) for body in ordered]
 
 
-def _judge(resource_type: str, doubt: Doubt, equal: Sequence[Body]) -> tuple[list[Body], bool]:
-    """Of equal resources those that the row's attempts made, and whether there are more that may be."""
-    made: list[Body] = []
-    unclear = False
-    for body in equal:
-        match _made_by(resource_type, doubt, body):
-            case True:
-                made.append(body)
-            case None:
-                unclear = True
-    return made, unclear
+def _judge(resource_type: str, doubt: Doubt, equal: Sequence[Body]) -> tuple[list[Body], list[Body]]:
+    """Of equal resources those that the row's attempts made, and those of which that cannot be told."""
+    said = [(body, _made_by(resource_type, doubt, body)) for body in equal]
+    return [body for body, made in said if made], [body for body, made in said if made is None]
 
 
 def _made_by(resource_type: str, doubt: Doubt, body: Body) -> bool | None:
-    """Whether the row's attempts made it: not there before, and not older. None when that cannot be told."""
+    """True if the row's attempts made the resource, None if that cannot be told.
+
+    Where the ids that were there before are known, they decide, and time is a second witness: the clock that a target
+    dates with need not be the one that it answers with, and what it keeps may be cut or rounded. What was not there
+    before but shows an older time is left to a person.
+    """
     if doubt.before is not None and body.get("id") in doubt.before:
         return False
     if resource_type == "PaymentNotice":
-        made = moment(body.get("created"))
-        if made is None or doubt.since is None:
-            return None
-        return made >= doubt.since
+        return _created_since(doubt, body)
     if resource_type == "QuestionnaireResponse" and body.get("status") == "entered-in-error":
         return False
-    return True if doubt.before is not None or dated(resource_type, doubt.row) != doubt.row.body else None
+    if doubt.before is not None:
+        return True
+    exact = fingerprint(resource_type, body) == fingerprint(resource_type, _sent(resource_type, doubt))
+    return True if exact and dated(resource_type, doubt.row) != doubt.row.body else None
+
+
+def _created_since(doubt: Doubt, body: Body) -> bool | None:
+    made = moment(body.get("created"))
+    if made is None or doubt.since is None:
+        return None
+    if doubt.before is not None:
+        return True if made >= doubt.since - SLACK else None
+    if made >= doubt.since:
+        return True
+    cut_to_its_day = len(str(body["created"])) <= len("2026-01-01")
+    return None if made >= doubt.since - (DAY if cut_to_its_day else SLACK) else False
 
 
 # -- what a target has

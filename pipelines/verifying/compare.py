@@ -34,7 +34,7 @@ def fingerprint(resource_type: str, body: Body, timed: bool = True) -> str | Non
 def fingerprints(resource_type: str, body: Body) -> tuple[str | None, str | None]:
     """Both names of a body: without the record's own time, and with it."""
     try:
-        content, when = CONTENT[resource_type](body), _when(resource_type, body)
+        content, when = CONTENT[resource_type](body), own_time(resource_type, body)
     except (TypeError, ValueError, KeyError, AttributeError, InvalidOperation):
         return None, None
     untimed = _short((content, None))
@@ -60,7 +60,8 @@ def second(value: Any) -> datetime | None:
     return found.replace(microsecond=0) if found else None
 
 
-def _when(resource_type: str, body: Body) -> datetime | None:
+def own_time(resource_type: str, body: Body) -> datetime | None:
+    """Return the time that a record has of its own and the target keeps, to the second; None where it has none."""
     return second(body.get(OWN_TIME.get(resource_type, "")))
 
 

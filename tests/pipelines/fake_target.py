@@ -38,6 +38,9 @@ class Said(NamedTuple):
 class FakeTarget:
     """`faults` holds the names of faults for the next writes; `refuse` tells which bodies get a 422.
 
+    now: the clock that payments are dated with; keeps: how their `created` is written;
+    date_header: the clock of the header `Date`, where it is another.
+
     `validate`, where it is offered: what it finds in a body, as diagnostics.
     """
 
@@ -56,6 +59,9 @@ class FakeTarget:
         self.puts, self.put_faults, self.token_faults = 0, [], []
         self.heaviest = None
         self.known_parameters = {"_id"}
+        self.now: Callable[[], datetime] = lambda: datetime.now(UTC)
+        self.keeps: Callable[[datetime], str] = datetime.isoformat
+        self.date_header: Callable[[], datetime] | None = None
         self.url = ""
 
     def of(self, kind):
@@ -89,7 +95,7 @@ class FakeTarget:
             made = str(uuid.uuid4())
             self.stored[made] = {**body, "id": made}
             if body["resourceType"] == "PaymentNotice":
-                self.stored[made]["created"] = datetime.now(UTC).isoformat()
+                self.stored[made]["created"] = self.keeps(self.now())
             if condition:
                 self.identified[key] = (body["resourceType"], made)
             return 201, f"{self.url}/{body['resourceType']}/{made}", None
@@ -101,6 +107,10 @@ class Handler(BaseHTTPRequestHandler):
 
     def log_message(self, *_):
         pass
+
+    def date_time_string(self, timestamp=None):
+        shown = self.target.date_header
+        return super().date_time_string(shown().timestamp() if shown else timestamp)
 
     def answer(self, status, body=None, headers=(), cut=0):
         content = body if isinstance(body, bytes) else json.dumps(body).encode()

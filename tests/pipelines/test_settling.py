@@ -1,10 +1,13 @@
 """Rows in doubt at a target with the bare interface: what is adopted, sent again, or left to a person."""
 
 import json
+from datetime import UTC, datetime, timedelta
 
 import pytest
+from sqlalchemy import update
 
 from pipelines.doubts import settle_doubts
+from pipelines.ledger.tables import sighting
 from tests.pipelines.fake_target import FakeTarget, serving
 from tests.pipelines.test_load import TARGET, Work, payment
 
@@ -76,6 +79,78 @@ def test_a_payment_that_arrives_late_is_adopted_by_the_next_run(bare, later):
     if later:
         assert bare.states() == {"k1": "adopted", "k2": "created"}
         bare.agree()
+
+
+def to_seconds(at):
+    return at.isoformat(timespec="seconds")
+
+
+CLOCKS = {
+    "microseconds": (timedelta(), datetime.isoformat),
+    "seconds, a moment behind": (timedelta(seconds=-1), to_seconds),
+    "two minutes behind": (timedelta(minutes=-2), datetime.isoformat),
+    "two minutes ahead": (timedelta(minutes=2), to_seconds),
+}
+
+
+@pytest.mark.parametrize(("off", "keeps"), CLOCKS.values(), ids=CLOCKS)
+@pytest.mark.parametrize("date_too", [False, True], ids=["clock of the database", "clock of the target"])
+def test_a_payment_is_found_whatever_clock_the_target_dates_it_with(bare, off, keeps, date_too):
+    """LEDGER-05, LEDGER-06: it was not there before; its time is a second witness only."""
+    target = bare.target
+    target.create(json.loads(payment(1)[-1]))
+    target.keeps, target.now = keeps, lambda: datetime.now(UTC) + off
+    target.date_header = target.now if date_too else None
+    target.faults = ["lost_after", "", "truncated"]
+    assert bare.run([payment(number) for number in range(1, 5)]).counts == {"adopted": 2, "created": 2}
+    assert bare.run([payment(5)], "payments-2").counts == {"created": 1}
+    assert len(target.stored) == 6
+
+
+def test_two_that_were_not_there_before_are_told_with_their_ids(bare):
+    """LEDGER-06: one of them is older than the attempt, by less than clocks may be off."""
+    made = [made_meanwhile(bare, 1, timedelta(minutes=-1)), made_meanwhile(bare, 2, timedelta())]
+    assert why_left(bare) == f"2 equal ones are there for 1 in doubt: {', '.join(sorted(made))}"
+
+
+@pytest.mark.parametrize(("off", "is_read"), [(timedelta(minutes=-6), True), (timedelta(minutes=-4), False)])
+def test_one_that_may_be_older_is_never_told_as_absent(bare, off, is_read):
+    """LEDGER-06: not there before, or not known to be, and dated before the attempt."""
+    made = made_meanwhile(bare, 1, off, is_read)
+    assert why_left(bare) == f"something equal is there that may be older: {made}"
+
+
+def test_one_that_is_older_by_more_than_clocks_are_off_is_absent_where_what_was_before_is_not_known(bare):
+    """LEDGER-06"""
+    made_meanwhile(bare, 1, timedelta(minutes=-6), is_read=False)
+    assert why_left(bare) == "the target does not have it"
+
+
+def made_meanwhile(bare, number, off, is_read=True):
+    """An equal payment of somebody else, after what was there was noted, dated by another clock; its name."""
+    if number == 1:
+        bare.target.faults = ["lost_before"]
+        bare.run([payment(1)])
+        if not is_read:
+            with bare.ledger.transaction() as connection:
+                connection.execute(update(sighting).values(ids=None))
+    bare.target.now = lambda: datetime.now(UTC) + off
+    return "PaymentNotice/" + bare.target.create(json.loads(payment(1)[-1]))[1].rpartition("/")[2]
+
+
+def why_left(bare):
+    of = ("default", "PaymentNotice", "payments-1")
+    settled = settle_doubts(
+        bare.ledger,
+        bare.client,
+        TARGET,
+        of,
+        [bare.home / "run-1" / "accepted.parquet"],
+        safe=False,
+        settling_seconds=0,
+    )
+    [(_, why)] = settled.left
+    return why
 
 
 def test_an_equal_payment_that_was_there_before_is_not_adopted(bare):
@@ -161,7 +236,17 @@ def with_versions(target, body):
 SUBJECTS = ("request", "subject", "for")
 
 
-@pytest.mark.parametrize("kept", [to_the_second, with_addresses, with_versions])
+def to_the_next_second(target, body):
+    named = [name for name in ("authored", "authoredOn") if name in body]
+    at = {name: datetime.fromisoformat(body[name]).replace(microsecond=0) + timedelta(seconds=1) for name in named}
+    return body | {name: when.isoformat() for name, when in at.items()}
+
+
+def without_its_time(target, body):
+    return {name: value for name, value in body.items() if name not in ("authored", "authoredOn")}
+
+
+@pytest.mark.parametrize("kept", [to_the_second, to_the_next_second, without_its_time, with_addresses, with_versions])
 @pytest.mark.parametrize(("make", "feed"), [(task, "tasks"), (response, "answers"), (payment, "payments")])
 def test_what_arrived_is_known_again_where_the_target_writes_it_in_another_way(bare, make, feed, kept):
     """LEDGER-05, LEDGER-06: else it would be sent a second time once the settling time is over."""
