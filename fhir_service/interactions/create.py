@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl
 from pydantic import BaseModel
 
 from fhir_service.interactions.effects import EFFECTS
-from fhir_service.interactions.search import literal, split
+from fhir_service.interactions.search import literal, pieces
 from fhir_service.interface.datatypes import CONTROLS, dump_json, id_of
 from fhir_service.interface.outcomes import INVALID, MULTIPLE_MATCHES, FhirError
 from fhir_service.interface.resources.questionnaire_response import note_id_of
@@ -53,8 +53,8 @@ def condition(text: str | None) -> Identifier | None:
     if plain := _PLAIN.match(text):
         return plain[1], plain[2]
     pairs = parse_qsl(text.lstrip("?"), keep_blank_values=True)
-    if len(pairs) == 1 and pairs[0][0] == "identifier" and len(split(pairs[0][1], ",")) == 1:
-        parts = [literal(part) for part in split(pairs[0][1], "|")]
+    if len(pairs) == 1 and pairs[0][0] == "identifier" and len(list(pieces(pairs[0][1], ","))) == 1:
+        parts = [literal(part) for part in pieces(pairs[0][1], "|")]
         if len(parts) == 2 and all(parts) and not CONTROLS.search(pairs[0][1]):
             return parts[0], parts[1]
     raise FhirError(INVALID, "If-None-Exist takes one identifier=<system>|<value>")

@@ -4,9 +4,10 @@ One function per kind of parameter; which parameters there are is declared with 
 """
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import islice
 from typing import Any
 
 from sqlalchemy import ColumnElement, Select, Table, and_, func, not_, null, or_, select
@@ -21,6 +22,9 @@ from fhir_service.interface.vocabulary import Param, Resource
 from fhir_service.store.expressions import contains, equal, starts
 from fhir_service.store.store import Store
 from fhir_service.store.tables import BODIES, SIDES
+
+MOST_VALUES = 500
+"""So many different values may one query name."""
 
 Pairs = Sequence[tuple[str, str]]
 Clause = ColumnElement[bool]
@@ -67,6 +71,7 @@ def parse(resource: Resource, pairs: Pairs, site: Site, count: int, most: int, a
     sent: list[tuple[str, str]] = []
     conditions: list[Condition] = []
     control: dict[str, str] = {}
+    values: set[tuple[str, str]] = set()
     for name, value in pairs:
         param = resource.param(name)
         if name in ("_count", "_offset") or (name == "_sort" and resource.sorts):
@@ -76,7 +81,8 @@ def parse(resource: Resource, pairs: Pairs, site: Site, count: int, most: int, a
             if not lenient:
                 raise bad(name, "the parameter is not known here")
         else:
-            conditions.append(_condition(resource, param, value, site))
+            alternatives = _alternatives(param, value, values)
+            conditions.append(_condition(resource, param, alternatives, site))
             sent.append((name, value))
     sort = _sort(resource, control.get("_sort"))
     size = min(_whole(control, "_count", count), most)
@@ -176,35 +182,45 @@ def _order(query: Query, table: Table) -> list[ColumnElement[Any]]:
 # --- kinds of parameters --------------------------------------------------------------------------
 
 
-def _condition(resource: Resource, param: Param, value: str, site: Site) -> Condition:
+def _alternatives(param: Param, value: str, counted: set[tuple[str, str]]) -> list[str]:
+    """Return the different values of a parameter that are separated by commas, with their escapes.
+
+    Args:
+        counted: the values of the query so far, by parameter; these are added.
+
+    Raises:
+        FhirError: there is none, one has a control character, or the query has more than `MOST_VALUES`.
+    """
     if not value or CONTROLS.search(value):
         raise bad(param.name, "a value is expected")
-    found = _KINDS[param.kind](resource, param, value, site)
+    found: dict[str, None] = {}
+    for part in pieces(value, ",") if param.kind in _OF_ALTERNATIVES else (value,):
+        found[part] = None
+        counted.add((param.name, part))
+        if len(counted) > MOST_VALUES:
+            raise bad(param.name, f"a query has {MOST_VALUES} values at most: search several times")
+    return list(found)
+
+
+def _condition(resource: Resource, param: Param, values: list[str], site: Site) -> Condition:
+    found = _KINDS[param.kind](resource, param, values, site)
     return found if isinstance(found, Condition) else Condition(found)
 
 
-_PIECE = re.compile(r"\\.|[^\\]|\\\Z", re.DOTALL)
-
-
-def split(value: str, separator: str) -> list[str]:
-    """The parts between separators that no backslash escapes; the parts keep their escapes."""
-    parts = [""]
-    for piece in _PIECE.findall(value):
-        if piece == separator:
-            parts.append("")
-        else:
-            parts[-1] += piece
-    return parts
+def pieces(value: str, separator: str) -> Iterator[str]:
+    """Yield the parts between separators that no backslash escapes, with their escapes. Takes linear time."""
+    start = at = 0
+    while at < len(value):
+        if value[at] == separator:
+            yield value[start:at]
+            start = at + 1
+        at += 2 if value[at] == "\\" else 1
+    yield value[start:]
 
 
 def literal(value: str) -> str:
     """A value without its escapes: `\\,`, `\\|`, `\\$` and `\\\\` stand for the character itself."""
     return re.sub(r"\\([\\,|$])", r"\1", value)
-
-
-def _alternatives(value: str) -> list[str]:
-    """The values between commas."""
-    return [literal(part) for part in split(value, ",")]
 
 
 def _ids(param: Param, values: Iterable[str]) -> list[str]:
@@ -214,62 +230,61 @@ def _ids(param: Param, values: Iterable[str]) -> list[str]:
     return found
 
 
-def _id(resource: Resource, param: Param, value: str, _: Site) -> Clause:
-    return BODIES[resource.name].c.id.in_(_ids(param, _alternatives(value)))
+def _id(resource: Resource, param: Param, values: list[str], _: Site) -> Clause:
+    return BODIES[resource.name].c.id.in_(_ids(param, map(literal, values)))
 
 
-def _token(resource: Resource, param: Param, value: str, _: Site) -> Clause:
-    values = _alternatives(value)
+def _token(resource: Resource, param: Param, values: list[str], _: Site) -> Clause:
     if not set(values) <= set(param.allowed):
         raise bad(param.name, f"one of {', '.join(param.allowed)} is expected")
     return BODIES[resource.name].c[param.column].in_(values)
 
 
-def _reference(resource: Resource, param: Param, value: str, _: Site) -> Clause:
-    values = [part.removeprefix(f"{param.target}/") for part in _alternatives(value)]
-    if not all(re.fullmatch(ID_PATTERN, found) for found in values):
+def _reference(resource: Resource, param: Param, values: list[str], _: Site) -> Clause:
+    ids = [literal(value).removeprefix(f"{param.target}/") for value in values]
+    if not all(re.fullmatch(ID_PATTERN, found) for found in ids):
         raise bad(param.name, f"{param.target}/<id> is expected")
-    return BODIES[resource.name].c[param.column].in_(values)
+    return BODIES[resource.name].c[param.column].in_(ids)
 
 
-def _uri(resource: Resource, param: Param, value: str, site: Site) -> Clause:
-    ids = [questionnaire_id(part, site) for part in _alternatives(value)]
+def _uri(resource: Resource, param: Param, values: list[str], site: Site) -> Clause:
+    ids = [questionnaire_id(literal(value), site) for value in values]
     if None in ids:
         raise bad(param.name, "an address of the form {base_url}/Questionnaire/<id> is expected")
     return BODIES[resource.name].c[param.column].in_(ids)
 
 
-def _contains(resource: Resource, param: Param, value: str, _: Site) -> Clause:
-    return contains(BODIES[resource.name].c[param.column], literal(value))
+def _contains(resource: Resource, param: Param, values: list[str], _: Site) -> Clause:
+    return contains(BODIES[resource.name].c[param.column], literal(values[0]))
 
 
-def _starts(resource: Resource, param: Param, value: str, _: Site) -> Clause:
-    return starts(BODIES[resource.name].c[param.column], literal(value))
+def _starts(resource: Resource, param: Param, values: list[str], _: Site) -> Clause:
+    return starts(BODIES[resource.name].c[param.column], literal(values[0]))
 
 
-def _exact(resource: Resource, param: Param, value: str, _: Site) -> Condition:
+def _exact(resource: Resource, param: Param, values: list[str], _: Site) -> Condition:
     side = SIDES[resource.name, param.name]
-    return Condition(equal(side.c.code, literal(value)), side)
+    return Condition(equal(side.c.code, literal(values[0])), side)
 
 
-def _codes(resource: Resource, param: Param, value: str, site: Site) -> Condition:
+def _codes(resource: Resource, param: Param, values: list[str], site: Site) -> Condition:
     """Codes in the side table; `through` looks at those of the Questionnaire that a response answers."""
     if not param.through:
         side = SIDES[resource.name, param.name]
-        return Condition(_any_code(side, param, value, site), side)
+        return Condition(_any_code(side, param, values, site), side)
     side, questionnaire = SIDES["Questionnaire", param.through], BODIES["Questionnaire"]
-    coded = select(side.c.seq).where(_any_code(side, param, value, site))
+    coded = select(side.c.seq).where(_any_code(side, param, values, site))
     ids = select(questionnaire.c.id).where(questionnaire.c.seq.in_(coded))
     return Condition(BODIES[resource.name].c.questionnaire.in_(ids))
 
 
-def _any_code(side: Table, param: Param, value: str, site: Site) -> Clause:
-    return or_(*(_code(side, param, part, site) for part in split(value, ",")))
+def _any_code(side: Table, param: Param, values: list[str], site: Site) -> Clause:
+    return or_(*(_code(side, param, value, site) for value in values))
 
 
 def _code(side: Table, param: Param, value: str, site: Site) -> Clause:
     """`code`, `system|code`, `|code` or `system|`."""
-    parts = [literal(part) for part in split(value, "|")]
+    parts = [literal(part) for part in islice(pieces(value, "|"), 3)]
     if len(parts) > 2 or not any(parts):
         raise bad(param.name, "code, system|code, |code or system| is expected")
     if len(parts) == 1:
@@ -283,8 +298,8 @@ def _code(side: Table, param: Param, value: str, site: Site) -> Clause:
 _PREFIX = re.compile(r"(eq|ne|gt|lt|ge|le)?(\d.*)\Z", re.DOTALL)
 
 
-def _date(resource: Resource, param: Param, value: str, _: Site) -> Clause:
-    match = _PREFIX.match(value)
+def _date(resource: Resource, param: Param, values: list[str], _: Site) -> Clause:
+    match = _PREFIX.match(values[0])
     if not match:
         raise bad(param.name, "a date with one of the prefixes eq, ne, gt, lt, ge, le, or none, is expected")
     try:
@@ -309,7 +324,7 @@ def _date(resource: Resource, param: Param, value: str, _: Site) -> Clause:
     return matching[match[1] or "eq"]
 
 
-_KINDS: dict[str, Callable[[Resource, Param, str, Site], Condition | Clause]] = {
+_KINDS: dict[str, Callable[[Resource, Param, list[str], Site], Condition | Clause]] = {
     "id": _id,
     "token": _token,
     "codes": _codes,
@@ -320,4 +335,6 @@ _KINDS: dict[str, Callable[[Resource, Param, str, Site], Condition | Clause]] = 
     "exact": _exact,
     "uri": _uri,
 }
+_OF_ALTERNATIVES = ("id", "token", "codes", "reference", "uri")
+"""Kinds of parameters of which commas separate values; of the others a comma is part of the one value."""
 SEARCHABLE = tuple(name for name, resource in RESOURCES.items() if "search" in resource.interactions)

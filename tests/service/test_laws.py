@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fhir_service.interactions.search import literal, split
+from fhir_service.interactions.search import literal, pieces
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.resources.task import Task
 from fhir_service.interface.site import STORED, Site
@@ -24,7 +24,7 @@ def escaped(value: str) -> str:
 def test_escaped_values_come_apart_as_they_were_joined(parts: list[str], separator: str) -> None:
     """SEARCH-TOKEN-05, SEARCH-TOKEN-06: whatever characters a code, a system or an id has."""
     joined = separator.join(map(escaped, parts))
-    assert [literal(part) for part in split(joined, separator)] == parts
+    assert [literal(part) for part in pieces(joined, separator)] == parts
 
 
 class NoState:
