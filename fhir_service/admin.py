@@ -23,6 +23,9 @@ from fhir_service.settings import Settings
 from fhir_service.store.copying import copy_out
 from fhir_service.store.dialects import DuckDb
 
+NOT_REFERENCE_DATA = 2
+"""The exit code of a load that was given another kind of file: a mistake in the command."""
+
 # --- What can be done to a store ------------------------------------------------------------------
 
 
@@ -34,8 +37,10 @@ def _load(service: Service, arguments: Arguments) -> Result:
         report = reference.load(
             paths, service.writer, service.store, service.clock, service.new_id, service.site, apart
         )
-    except (FileNotFoundError, ForeignFile) as error:
+    except FileNotFoundError as error:
         raise CommandError(str(error)) from None
+    except ForeignFile as error:
+        raise CommandError(str(error), NOT_REFERENCE_DATA) from None
     file = Path(arguments["refused"]) if arguments.get("refused") else _refused_file(service.settings)
     if report["refused"]:
         _write_refused(file, report["refused"])

@@ -45,7 +45,7 @@ from fhir_service.interface.outcomes import NOT_FOUND, TOO_LARGE, UNAVAILABLE, F
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.vocabulary import Resource
 from fhir_service.service import VERSION, Service
-from fhir_service.surroundings import DOOR, Surroundings
+from fhir_service.surroundings import DOOR, TOKEN_PATHS, Surroundings
 from fhir_service.writer import Entry
 
 WRITE_SECONDS = 60.0
@@ -109,8 +109,7 @@ def _create(service: Service, resource: Resource) -> Handler:
         touched = touch(request, "create", resource.name)
         caller.require(resource.name, "c")
         raw = await read_body(request, service.settings.max_body)
-        asked = request.headers.get("if-none-exist") if additions else None
-        condition = create.condition(asked)
+        condition = create.condition_of(request.headers.getlist("if-none-exist") if additions else ())
         model = plain.create(resource, raw, service.site) if additions else None
         if model is None:
             model = create.parse(resource, parse_body(raw), service.site, additions)
@@ -343,7 +342,7 @@ def _public(service: Service) -> list[BaseRoute]:
         )
 
     return [
-        route("/auth/token", POST=token),
+        *(route(path, POST=token) for path in TOKEN_PATHS),
         route("/metadata", GET=metadata),
         route("/.well-known/smart-configuration", GET=discovery),
         route("/health", GET=healthy),

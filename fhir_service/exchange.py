@@ -1,6 +1,7 @@
 """Requests and answers: a path's handlers by method, bodies and queries that come in, the answers that go out."""
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl
@@ -17,6 +18,8 @@ from fhir_service.interface.outcomes import INVALID, NOT_SUPPORTED, TOO_LARGE, F
 JSON, FHIR_JSON = "application/json", "application/fhir+json"
 BODY_SECONDS = 60.0
 """How long a body may take to arrive."""
+
+_NOT_WANTED = re.compile(r"q=0(?:\.0{0,3})?")
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -134,8 +137,14 @@ def parse_query(text: str) -> list[tuple[str, str]]:
 
 
 def _media_type(request: Request) -> str:
-    accept = request.headers.get("accept", "").lower()
-    return FHIR_JSON if FHIR_JSON in accept else JSON
+    accept = ",".join(request.headers.getlist("accept")).lower()
+    return FHIR_JSON if FHIR_JSON in accept and any(map(_wants_fhir, accept.split(","))) else JSON
+
+
+def _wants_fhir(asked: str) -> bool:
+    """True if one of the types of `Accept` is FHIR's, unless with a quality of nothing."""
+    kind, *parameters = (part.strip() for part in asked.split(";"))
+    return kind == FHIR_JSON and not any(_NOT_WANTED.fullmatch(parameter) for parameter in parameters)
 
 
 def json_response(request: Request, body: bytes, status: int = 200, headers: dict[str, str] | None = None) -> Response:

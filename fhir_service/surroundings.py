@@ -19,7 +19,8 @@ from fhir_service.interface.outcomes import EXCEPTION, THROTTLED, FhirError, out
 from fhir_service.limits import Rates
 from fhir_service.service import Service
 
-PUBLIC = ("/auth/token", "/.well-known/smart-configuration", "/metadata", "/health", "/chart")
+TOKEN_PATHS = ("/auth/token", "/auth/token/")
+PUBLIC = (*TOKEN_PATHS, "/.well-known/smart-configuration", "/metadata", "/health", "/chart")
 DOOR = "/_door/"
 _SIGNED = re.compile(r"/DiagnosticReport/[^/]+/files/presentedForm/[^/]+\Z")
 _CORRELATION = re.compile(r"[A-Za-z0-9._\-]{1,128}\Z", re.ASCII)

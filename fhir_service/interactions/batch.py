@@ -74,9 +74,9 @@ def _requested(one: plain.PlainCreate, caller: Caller, site: Site, size: int) ->
     try:
         caller.require(one.resource.name, "c")
         condition = create.condition(one.condition)
+        return Request(create.Create(one.resource, one.model, caller.client, site, size, condition))
     except FhirError as error:
         return Request(None, error)
-    return Request(create.Create(one.resource, one.model, caller.client, site, size, condition))
 
 
 def understand(entry: dict[str, Any], caller: Caller, site: Site, size: int) -> Request:

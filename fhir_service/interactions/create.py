@@ -1,6 +1,7 @@
 """Create, for every resource that can be created: the checks of the body, and the entry that the writer carries out."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl
@@ -46,8 +47,15 @@ def parse(
 _PLAIN = re.compile(r"identifier=([\w.:/\-]+)\|([\w.:/~\-]+)\Z", re.ASCII)
 
 
-def condition(text: str | None) -> Identifier | None:
-    """The identifier of `If-None-Exist: identifier=<system>|<value>`. Raises a bad request for anything else."""
+def condition_of(headers: Sequence[str]) -> Identifier | None:
+    """The identifier of a request's `If-None-Exist` headers, of which there is one at most. Raises a bad request."""
+    if len(headers) > 1:
+        raise FhirError(INVALID, "If-None-Exist is sent twice")
+    return condition(*headers)
+
+
+def condition(text: str | None = None) -> Identifier | None:
+    """The identifier of `identifier=<system>|<value>`, None where there is none. Raises a bad request for all else."""
     if text is None:
         return None
     if plain := _PLAIN.match(text):
@@ -60,9 +68,15 @@ def condition(text: str | None) -> Identifier | None:
     raise FhirError(INVALID, "If-None-Exist takes one identifier=<system>|<value>")
 
 
+def _identifiers(model: Any) -> list[Identifier]:
+    """Return the identifiers that a body carries."""
+    found = model.identifier or ()
+    return [(one.system, one.value) for one in (found if isinstance(found, list | tuple) else [found])]
+
+
 @dataclass(slots=True)
 class Create:
-    """The entry of one create."""
+    """The entry of one create. Raises the bad request of a condition that its own body does not meet."""
 
     resource: Resource
     model: Any
@@ -73,6 +87,9 @@ class Create:
     named: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
+        if self.condition and self.condition not in _identifiers(self.model):
+            why = "the body lacks the identifier that If-None-Exist asks for, so that each repeat would create"
+            raise Problem("EXTRA-COND-12", INVALID, f"{self.resource.name}.identifier", why, given=False).error()
         self.named = tuple(self.resource.named(self.model, self.site))
 
     @property

@@ -101,9 +101,18 @@ class Fuzzer:
             request: Json = {"method": "POST", "url": resource.name}
             if self.chance(0.3):
                 request["ifNoneExist"] = f"identifier=urn:fuzz|{self.random.randrange(50)}"
-            entry = {"resource": self.body(resource), "request": request}
+            entry = {"resource": self.carrying(resource, request), "request": request}
             entries.append(self.spoiled(entry) if self.chance(0.3) else entry)
         return Sent("POST", "/", self.text({"resourceType": "Bundle", "type": "batch", "entry": entries}))
+
+    def carrying(self, resource: Resource, request: Json) -> Json:
+        """A body, mostly with the identifier that its condition asks for."""
+        body = self.body(resource)
+        if "ifNoneExist" in request and self.chance(0.9):
+            system, _, value = request["ifNoneExist"].removeprefix("identifier=").partition("|")
+            identifier = {"system": system, "value": value}
+            body["identifier"] = identifier if resource.name == "QuestionnaireResponse" else [identifier]
+        return body
 
     def other(self) -> Sent:
         method = self.random.choice(["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "HEAD", "TRACE", "BREW"])

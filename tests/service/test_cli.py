@@ -334,15 +334,26 @@ def test_refused_records_are_named_in_a_file_and_the_exit_code(store, tmp_path):
     assert not refused_file.exists()
 
 
-@pytest.mark.parametrize(("name", "content"), [("notes.ndjson", b"Dear all,\n"), ("p.ndjson.gz", b"not zipped")])
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("notes.ndjson", b"Dear Quill,\n"),
+        ("patients.ndjson", b"name,born\nQuill,1970-01-01\n"),
+        ("patients.json", b'["Quill"]\n'),
+        ("half.ndjson", b'{"name": "Quill"'),
+        ("p.ndjson.gz", b"not zipped"),
+    ],
+)
 def test_a_file_that_is_no_reference_data_is_one_line_and_loads_nothing(store, tmp_path, name, content):
-    """CLI-SVC-05, CLI-SVC-07: what an earlier load refused stays listed."""
+    """CLI-SVC-05, CLI-SVC-07: a mistake in the command. What an earlier load refused stays listed."""
     refused_file = store.with_name("s.duckdb.refused.ndjson")
     refused_file.write_text("earlier\n")
     file = tmp_path / name
     file.write_bytes(content)
     result = called("load", "--store", store, file)
-    assert (result.exit_code, str(file) in result.stderr, result.stderr.count("\n")) == (1, True, 1)
+    assert (result.exit_code, str(file) in result.stderr, result.stderr.count("\n")) == (2, True, 1)
+    assert "nothing is loaded" in result.stderr
+    assert "Quill" not in result.stderr
     assert refused_file.read_text() == "earlier\n"
 
 

@@ -101,3 +101,12 @@ def test_an_identifier_that_a_record_has_twice_is_one_match(fresh_service: Runni
     one = conditional("a", "a")
     for answers in (send(fresh_service.client, [one, one]), send(fresh_service.client, [one])):
         assert {answer["status"] for answer in answers} <= {"200", "201"}
+
+
+@pytest.mark.parametrize("second", ["identifier=urn:x|a", "identifier=urn:x|b", ""])
+def test_two_conditions_are_refused(fresh_service: Running, second: str) -> None:
+    """EXTRA-COND-13: also two alike; nothing is made."""
+    headers = [("if-none-exist", "identifier=urn:x|a"), ("if-none-exist", second)]
+    answer = fresh_service.client.post("/Task", json=identified("a", "b"), headers=headers)
+    assert answer.status_code == 400
+    assert fresh_service.client.get("/Task?_count=0").json()["total"] == 0

@@ -112,10 +112,10 @@ def statements(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 def test_a_batch_takes_as_many_statements_as_a_single_create(
     fresh_service: Running, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    make: Any = {"task": task, "payment": lambda _: payment(1)}[kind]
+    make: Any = {"task": task, "payment": lambda n: payment(1) | {"identifier": task(n)["identifier"]}}[kind]
     counts = []
     for size in (1, 2, 40):
-        entries = [entry(make(100 * size + n), f"identifier=urn:test|{size}-{n}") for n in range(size)]
+        entries = [entry(make(100 * size + n), f"identifier=urn:test|{100 * size + n}") for n in range(size)]
         with statements(monkeypatch) as seen:
             answers = send(fresh_service.client, entries)
         assert {answer["status"] for answer in answers} == {"201"}
