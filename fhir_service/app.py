@@ -11,6 +11,7 @@ from datetime import UTC
 from email.utils import format_datetime
 from itertools import groupby
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -24,6 +25,7 @@ from fhir_service.bundle import history_bundle, searchset
 from fhir_service.capability import capability_statement, smart_configuration
 from fhir_service.chart import routes as chart
 from fhir_service.exchange import (
+    BelowPath,
     Handler,
     Paths,
     Right,
@@ -59,9 +61,10 @@ def create_app(service: Service, further: Sequence[BaseRoute] = ()) -> ASGIApp:
         routes += _resource_routes(service, resource)
     if not service.settings.interface_only:
         routes += [route("/", POST=_batch(service)), route("/metrics", GET=_metrics(service))]
-    return Surroundings(
-        Paths(routes, _UnknownPath()), service, open_paths=(f"{chart.CHART}/", *([DOOR] if further else []))
-    )
+    open_paths = (f"{chart.CHART}/", *([DOOR] if further else []))
+    app = Surroundings(Paths(routes, _UnknownPath()), service, open_paths)
+    served = [one.path for one in routes if isinstance(one, Route)]
+    return BelowPath(app, unquote(urlsplit(service.site.base_url).path), served)
 
 
 def _resource_routes(service: Service, resource: Resource) -> list[BaseRoute]:

@@ -73,6 +73,24 @@ class Paths(Router):
         await found(scope, receive, send)
 
 
+class BelowPath:
+    """An application that answers below a path too, so that a base URL with a path need not be cut by a proxy."""
+
+    def __init__(self, app: ASGIApp, path: str, served: Sequence[str]) -> None:
+        self._app, self._path, self._served = app, path.rstrip("/"), frozenset(served)
+        self._first = frozenset(one.split("/")[1] for one in served)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._app(self._cut(scope) if self._path and scope["type"] == "http" else scope, receive, send)
+
+    def _cut(self, scope: Scope) -> Scope:
+        """Return what is asked for below the path. An own path of the service that begins like it stays what it is."""
+        asked: str = scope["path"]
+        rest = asked.removeprefix(self._path) or "/"
+        below = asked.startswith(self._path) and rest.startswith("/") and asked not in self._served
+        return {**scope, "path": rest} if below and rest.split("/")[1] in self._first else scope
+
+
 def caller_of(request: Request) -> Caller:
     """Who sent a request that was authenticated."""
     caller: Caller = request.scope["caller"]
