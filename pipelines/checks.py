@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from pipelines.ledger.tables import OUTCOMES
 from pipelines.run import Result
 from pipelines.spill import batches
+from pipelines.standing import TAKEN
 from pipelines.validate import Validated
 
 ERROR, WARN = dg.AssetCheckSeverity.ERROR, dg.AssetCheckSeverity.WARN
@@ -158,6 +159,12 @@ def no_row_is_in_doubt(loaded: LoadedBatch) -> Violations:
         yield f"whether the target has {number:,} rows is not known"
 
 
+def some_record_was_taken(loaded: LoadedBatch) -> Violations:
+    count = loaded.result.count
+    if count("records") and not any(map(count, TAKEN)) and not count("in_doubt"):
+        yield f"none of {count('records'):,} records was taken"
+
+
 def every_record_was_taken(loaded: LoadedBatch) -> Violations:
     for name in ("rejected", "refused"):
         if number := loaded.result.count(name):
@@ -178,6 +185,11 @@ AFTER_LOAD: tuple[Statement[LoadedBatch], ...] = (
         blocking=True,
     ),
     Statement("no_row_is_in_doubt", "Of every row it is known whether the target has it.", no_row_is_in_doubt),
+    Statement(
+        "some_record_was_taken",
+        "Of a file with records at least one was created, adopted, unchanged, updated, superseded or skipped.",
+        some_record_was_taken,
+    ),
     Statement(
         "every_record_was_taken",
         "No record was rejected or refused. A warning: those that were wait in the rejects, with their reasons.",

@@ -144,7 +144,10 @@ TILES = """
         (SELECT count(DISTINCT patient_id) FROM diagnostic_report),
         (SELECT count(*) FROM batch),
         (SELECT coalesce(sum(records), 0)::BIGINT FROM batch),
-        (SELECT count(*) FROM batch WHERE state IN ('failed', 'stopped')),
+        (SELECT count(*) FROM batch WHERE state IN ('failed', 'stopped') AND NOT EXISTS (
+            SELECT 1 FROM batch AS mended WHERE mended.state = 'finished' AND mended.feed = batch.feed
+                AND mended.file_name = batch.file_name AND mended.finished_at > batch.received_at
+                AND (mended.records = 0 OR mended.records > mended.rejected + mended.refused + mended.in_doubt))),
         (SELECT count(*) FROM reject WHERE state = 'open'),
         (SELECT count(*) FROM import_row JOIN here USING (target) WHERE import_row.state IN ('in_doubt', 'sending')),
         (SELECT coalesce(sum(amount), 0)::DECIMAL(12, 2) FROM payment),
@@ -160,7 +163,7 @@ def _tiles(db: duckdb.DuckDBPyConnection) -> list[Tile]:
     return [
         Tile("Reports", count(reports), f"of {count(patients)} patients"),
         Tile("Records read", count(records), f"in {count(batches)} batches"),
-        Tile("Batches failed or stopped", count(broken), alarms=broken > 0),
+        Tile("Batches failed or stopped", count(broken), "not mended by a later file", alarms=broken > 0),
         Tile("Open rejects", count(rejects), "records set aside", alarms=rejects > 0),
         Tile("Rows in doubt", count(doubts), "outcome not known", alarms=doubts > 0),
         Tile("Money created", dollars(created), f"of {dollars(received)} received, repeats counted once"),

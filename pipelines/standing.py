@@ -14,19 +14,25 @@ from sqlalchemy import case, func, select
 
 from pipelines.ledger import tables as t
 from pipelines.ledger.ledger import Ledger, utc_text
-from pipelines.ledger.rejects import OPEN
+from pipelines.ledger.rejects import OPEN, open_by_batch
 
 AGES = (("under a day", 1), ("1 to 7 days", 7), ("7 to 30 days", 30))
 OLDEST = "over 30 days"
 STALE = timedelta(hours=1)
 NAMED = 20
+TAKEN = ("created", "adopted", "unchanged", "updated", "superseded", "skipped")
+"""Outcomes of records that nobody has to look at."""
 
 
 @dataclass
 class Standing:
-    """What of a feed needs a look. failed: why, by batch; unfinished: for an hour or longer; doubts: rows by batch."""
+    """What of a feed needs a look. failed: why, by batch; unfinished: for an hour or longer; doubts: rows by batch.
+
+    nothing_taken: batches that ended well and of which no record was taken, with how many were set aside.
+    """
 
     failed: dict[str, str] = field(default_factory=dict)
+    nothing_taken: dict[str, int] = field(default_factory=dict)
     unfinished: list[str] = field(default_factory=list)
     doubts: dict[str, int] = field(default_factory=dict)
     rejects: Counter[str] = field(default_factory=Counter)
@@ -34,10 +40,13 @@ class Standing:
     @property
     def broken(self) -> bool:
         """More than rejects, which are known to wait for a person."""
-        return bool(self.failed or self.unfinished or self.doubts)
+        return bool(self.failed or self.nothing_taken or self.unfinished or self.doubts)
 
     def sentences(self) -> list[str]:
         said = [f"{batch_id}: {why}" for batch_id, why in _first(self.failed)]
+        said += [
+            f"{batch_id}: none of its {number:,} records was taken" for batch_id, number in _first(self.nothing_taken)
+        ]
         said += [f"{batch_id}: {rows:,} rows are in doubt" for batch_id, rows in _first(self.doubts)]
         said += [f"{batch_id}: it did not come to its end" for batch_id in self.unfinished[:NAMED]]
         if self.rejects:
@@ -47,14 +56,22 @@ class Standing:
 
 
 def standing_of(ledger: Ledger, home: Path, now: datetime) -> dict[str, Standing]:
-    """By feed. A failed batch counts until a later file of its name went well, or its source rows were purged."""
+    """By feed. A failed batch counts until a later file of its name went well, or its source rows were purged; one of
+    which nothing was taken also until none of its rejects is open."""
     found: dict[str, Standing] = {}
     target = loaded_last(ledger)
     if target is None:
         return found
     batches = ledger.batches(target)
-    ended = {(row["feed"], row["file_name"]): row["finished_at"] for row in batches if row["state"] == "finished"}
+    well = [row for row in batches if row["state"] == "finished" and (taken(row) or not row["records"])]
+    ended: dict[tuple[str, str], str] = {}
+    for row in well:
+        name = (row["feed"], row["file_name"])
+        ended[name] = max(ended.get(name, ""), row["finished_at"])
+    still_open = open_by_batch(ledger)
     for row in batches:
+        if still_open.get((target, str(row["batch_id"]))) and _is_nothing_taken(row, ended, home):
+            found.setdefault(str(row["feed"]), Standing()).nothing_taken[str(row["batch_id"])] = int(row["records"])
         _note(found.setdefault(str(row["feed"]), Standing()), row, ended, ledger, home, now)
     for feed, age, number in _open_rejects(ledger, target, now):
         found.setdefault(feed, Standing()).rejects[age] += number
@@ -79,13 +96,32 @@ def _note(
     if row["in_doubt"]:
         standing.doubts[batch_id] = int(row["in_doubt"])
     if row["state"] in ("failed", "stopped"):
-        mended = ended.get((row["feed"], row["file_name"]), "") > row["received_at"]
-        if not mended and (home / "batches" / batch_id / "source").exists():
+        if not _is_mended(row, ended) and _has_source(home, batch_id):
             standing.failed[batch_id] = _why(ledger, row)
     elif row["state"] == "running" and not row["in_doubt"]:
         last = max(str(run["finished_at"] or run["started_at"]) for run in ledger.runs(row["target"], batch_id))
         if last < utc_text(now - STALE):
             standing.unfinished.append(batch_id)
+
+
+def _is_mended(row: Mapping[str, Any], ended: Mapping[tuple[str, str], str]) -> bool:
+    """True if a later file of the name went well, with a record that was taken."""
+    return ended.get((row["feed"], row["file_name"]), "") > str(row["received_at"])
+
+
+def _has_source(home: Path, batch_id: str) -> bool:
+    return (home / "batches" / batch_id / "source").exists()
+
+
+def _is_nothing_taken(row: Mapping[str, Any], ended: Mapping[tuple[str, str], str], home: Path) -> bool:
+    """True if all records of a file were set aside, and no later file of its name had one that was taken."""
+    nothing = row["state"] == "finished" and row["records"] and not taken(row) and not row["in_doubt"]
+    return bool(nothing) and not _is_mended(row, ended) and _has_source(home, str(row["batch_id"]))
+
+
+def taken(counts: Mapping[str, Any]) -> int:
+    """How many records came to something at the target, or needed nothing."""
+    return sum(int(counts[name]) for name in TAKEN)
 
 
 def _why(ledger: Ledger, row: Mapping[str, Any]) -> str:

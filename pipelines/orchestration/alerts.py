@@ -136,6 +136,12 @@ def of_batches(home: Path, environ: Mapping[str, str]) -> Iterator[Event]:
         for batch_id, why in standing.failed.items():
             about = {"feed": feed, "batches": [batch_id]}
             yield Event(f"failed {batch_id}", "batch_failed", f"{batch_id} was not imported: {why}", about)
+        for batch_id, number in standing.nothing_taken.items():
+            text, about = (
+                f"{batch_id}: none of its {number:,} records was taken.",
+                {"feed": feed, "batches": [batch_id]},
+            )
+            yield Event(f"nothing {batch_id}", "nothing_taken", text, about)
         for batch_id, rows in standing.doubts.items():
             text = f"{batch_id}: whether the target has {rows:,} rows is not known."
             yield Event(f"doubt {batch_id}", "rows_in_doubt", text, {"feed": feed, "batches": [batch_id], "rows": rows})

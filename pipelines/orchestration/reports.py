@@ -17,6 +17,7 @@ from pipelines.manifest import software_version
 from pipelines.orchestration import metadata
 from pipelines.orchestration.names import AGAIN, keys_of
 from pipelines.orchestration.pictures import charts_of
+from pipelines.orchestration.standing import note_verdicts
 from pipelines.orchestration.tables import (
     GROUP,
     OWNERS,
@@ -58,7 +59,7 @@ TABLES_AGREE = dg.AssetCheckSpec(
 def report_assets(feeds: Sequence[Feed], environ: Mapping[str, str]) -> list[dg.AssetsDefinition]:
     """The sweep; and the published file with every table of `sql/reports` in it, made by one step."""
     tables, fresh = readable_tables(), freshness(environ)
-    return [_sweep(), _published(tables, [keys_of(feed)["loaded"] for feed in feeds], fresh)]
+    return [_sweep(), _published(tables, feeds, fresh)]
 
 
 def _sweep() -> dg.AssetsDefinition:
@@ -96,9 +97,8 @@ OF_SWEPT = {
 }
 
 
-def _published(
-    tables: Sequence[ReportTable], loaded: Sequence[dg.AssetKey], fresh: dg.FreshnessPolicy
-) -> dg.AssetsDefinition:
+def _published(tables: Sequence[ReportTable], feeds: Sequence[Feed], fresh: dg.FreshnessPolicy) -> dg.AssetsDefinition:
+    loaded = [keys_of(feed)["loaded"] for feed in feeds]
     whole = dg.AssetSpec(
         PUBLISHED,
         deps=[SWEEP, *loaded, *(dg.AssetKey([GROUP, table.name]) for table in tables)],
@@ -142,6 +142,7 @@ def _published(
                 metadata=_of_publication(done, swept, seconds),
                 check_results=[_tables_agree(done, swept)],
             )
+            note_verdicts(context.instance, place.home, place.environ, feeds)
 
     return published
 

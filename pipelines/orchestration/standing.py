@@ -11,6 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
+from dagster._core.definitions.asset_checks.asset_check_evaluation import (
+    AssetCheckEvaluationTargetMaterializationData,
+)
 
 from pipelines.batch import shown
 from pipelines.feeds.catalog import Feed
@@ -42,8 +45,8 @@ def standing_check(feeds: Sequence[Feed]) -> dg.AssetChecksDefinition:
         dg.AssetCheckSpec(
             check_of(feed),
             asset=PUBLISHED,
-            description=f"No batch of `{feed.name}` failed or is left without an end, and no row is in doubt, right "
-            "now. A warning where only rejects are open.",
+            description=f"Right now no batch of `{feed.name}` failed, is left without an end, or had all its records "
+            "set aside, and no row is in doubt. A warning where only rejects are open.",
         )
         for feed in feeds
     ]
@@ -103,13 +106,31 @@ def standing_sensor(home: Path, environ: Mapping[str, str], feeds: Sequence[Feed
         beside = last.timestamp if last else None
         said = {name: [verdict["passed"], verdict["description"], beside] for name, verdict in verdicts.items()}
         news = [verdicts[name] for name in said if said[name] != before.get(name)]
+        made_on = _newest_publication(context.instance)
         return dg.SensorResult(
-            asset_events=[dg.AssetCheckEvaluation(**verdict) for verdict in news],
+            asset_events=[dg.AssetCheckEvaluation(**verdict, target_materialization_data=made_on) for verdict in news],
             cursor=json.dumps(said),
             skip_reason=f"{len(news)} verdicts were noted.",
         )
 
     return sensor
+
+
+def note_verdicts(instance: dg.DagsterInstance, home: Path, environ: Mapping[str, str], feeds: Sequence[Feed]) -> None:
+    """Note every verdict beside the newest publication: without it, Dagster shows none until the sensor's next look."""
+    made_on = _newest_publication(instance)
+    for verdict in _verdicts(home, environ, feeds).values():
+        instance.report_runless_asset_event(dg.AssetCheckEvaluation(**verdict, target_materialization_data=made_on))
+
+
+def _newest_publication(instance: dg.DagsterInstance) -> AssetCheckEvaluationTargetMaterializationData | None:
+    records = instance.fetch_materializations(PUBLISHED, limit=1).records
+    if not records:
+        return None
+    [record] = records
+    return AssetCheckEvaluationTargetMaterializationData(
+        storage_id=record.storage_id, run_id=record.run_id, timestamp=record.timestamp
+    )
 
 
 def standing_now(home: Path, environ: Mapping[str, str]) -> dict[str, Standing]:
@@ -160,6 +181,7 @@ def _numbers(found: Standing) -> metadata.Metadata:
     columns = [("age", "string", "Since the record was first set aside."), ("rejects", "int", "Open rejects.")]
     return {
         "batches_failed": len(found.failed),
+        "batches_with_nothing_taken": len(found.nothing_taken),
         "batches_unfinished": len(found.unfinished),
         "rows_in_doubt": sum(found.doubts.values()),
         "rejects_open": found.rejects.total(),

@@ -23,6 +23,7 @@ from pipelines.orchestration.inbox import Asked, from_cursor, to_cursor
 from pipelines.orchestration.instance import prepare_dagster_home
 from pipelines.orchestration.stages import batch_id_of
 from pipelines.orchestration.standing import INBOX_CHECK
+from pipelines.orchestration.tables import PUBLISHED
 from pipelines.report_tables import report_tables, sql_folder
 from pipelines.run import Result
 from pipelines.validate import Validated
@@ -303,6 +304,21 @@ def test_the_tables_are_published_and_checked(
         assert ET.fromstring(base64.b64decode(image)).tag == "{http://www.w3.org/2000/svg}svg"  # noqa: S314
 
 
+def test_a_publication_comes_with_the_verdicts_on_what_is_broken(practice: Practice) -> None:
+    """Dagster shows a check as not evaluated when its asset was made after it, as after a failed import."""
+    assets = [PUBLISHED, *(dg.AssetKey(["reports", table.name]) for table in report_tables())]
+    result = practice.run("refresh_reports", assets=assets)
+    assert result.success, failures(result)
+    newest = practice.instance.fetch_materializations(PUBLISHED, limit=1).records[0]
+    for name in [*(f"nothing_of_{feed}_is_broken" for feed in BUILT_IN), INBOX_CHECK]:
+        key = dg.AssetCheckKey(PUBLISHED, name)
+        [noted] = practice.instance.event_log_storage.get_asset_check_execution_history(key, limit=1)
+        assert noted.evaluation
+        made_on = noted.evaluation.target_materialization_data
+        assert made_on
+        assert made_on.storage_id == newest.storage_id
+
+
 def test_a_broken_report_file_holds_up_no_import_and_is_named(
     practice: Practice, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -361,6 +377,7 @@ def loaded_batch(**counts: int) -> checks.LoadedBatch:
         ("the_ledger_says_the_same", {"amount_created": 701}),
         ("no_row_is_in_doubt", {"in_doubt": 1}),
         ("every_record_was_taken", {}),
+        ("some_record_was_taken", {"created": 0, "skipped": 0, "refused": 3}),
     ],
 )
 def test_a_check_fails_when_a_row_or_a_cent_is_lost(statement: str, counts: dict[str, int]) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from pipelines.charts import Series, columns, rows
 from pipelines.publish import PublicationError
-from tests.pipelines.publishing import CBC, LAB, TARGET, World, import_payments, report
+from tests.pipelines.publishing import CBC, LAB, OF, TARGET, World, import_payments, report
 
 ADDRESS_ATTRIBUTES = {"href", "src", "srcset", "action", "data", "poster", "xlink:href"}
 
@@ -91,6 +91,30 @@ def test_the_page_shows_the_figures_of_the_tables(world: World) -> None:
         ["2026-02", "$64.17", "$44.05", "$10.07", "$10.05"],
         ["Total", "$64.17", "$44.05", "$10.07", "$10.05"],
     ]
+
+
+def test_a_failed_file_needs_a_look_until_a_mended_one_of_its_name_went_well(world: World) -> None:
+    """STATE-HOME-04"""
+    for name in ("payments-000000000001", "tasks-000000000002"):
+        failed(world, name)
+    alarm = '<div class="alarms">\n    <dt>Batches failed or stopped</dt>\n    <dd><b>{}</b>'
+    assert alarm.format(2) in page(world)[0]
+    world.run("payments-000000000003", {})
+    assert alarm.format(1) in page(world)[0]
+    world.run("tasks-000000000004", {})
+    html, _ = page(world)
+    assert "<dt>Batches failed or stopped</dt>\n    <dd><b>0</b>" in html
+    assert "needs a look" not in html
+    failed(world, "tasks-000000000005")
+    assert alarm.format(1) in page(world)[0]
+
+
+def failed(world: World, batch: str) -> None:
+    feed = batch.partition("-")[0]
+    world.ledger.start_batch(TARGET, batch, feed=feed, source=OF[0], resource_type=OF[1], file_name=f"{feed}.csv")
+    run = world.ledger.start_run(TARGET, batch, feed_hash="f1", rules_version="1")
+    world.ledger.finish_run(TARGET, batch, run, state="failed", counts={})
+    world.ledger.finish_batch(TARGET, batch, "failed", {})
 
 
 def test_the_page_loads_nothing_from_elsewhere(world: World) -> None:

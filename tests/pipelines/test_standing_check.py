@@ -83,6 +83,28 @@ def test_a_failed_batch_is_done_with_when_its_file_came_right_or_its_rows_were_p
         assert not standing_of(ledger, home.path, NOW)["payments"].failed
 
 
+def test_a_file_of_which_no_record_was_taken_is_broken_until_it_is_mended(home: Home) -> None:
+    home.now = NOW
+    with closing(home.ledger()) as ledger:
+        for name in ("answers-none", "answers-doubt", "answers-some", "answers-empty"):
+            counts = {"records": 2, "rejected": 2} if name != "answers-empty" else {}
+            counts |= {"in_doubt": 1} if name == "answers-doubt" else {}
+            counts |= {"skipped": 1} if name == "answers-some" else {}
+            home.add(ledger, name, "finished", "", None, **counts)
+            ledger.reject("t", "default", "PaymentNotice", name, [Reject(2, 1, name, "rule", None, None, None, [])])
+        found = standing_of(ledger, home.path, NOW)["answers"]
+        assert found.nothing_taken == {"answers-none": 2}
+        assert found.broken
+        assert "answers-none: none of its 2 records was taken" in found.sentences()
+        [event] = [each for each in alerts.of_batches(home.path, {}) if each.kind == "nothing_taken"]
+        assert (event.about["batches"], "answers-none" in event.text) == (["answers-none"], True)
+        home.now += timedelta(minutes=1)
+        home.add(ledger, "answers-again", "finished", file="answers-none.csv", records=2, rejected=2)
+        assert "answers-none" in standing_of(ledger, home.path, NOW)["answers"].nothing_taken
+        home.add(ledger, "answers-mended", "finished", file="answers-none.csv", records=2, created=2)
+        assert standing_of(ledger, home.path, NOW)["answers"].nothing_taken == {}
+
+
 def test_the_check_is_made_by_its_job_and_noted_when_it_has_changed_and_beside_a_publication(home: Home) -> None:
     repository = build_definitions({"CHARTFERRY_HOME": str(home.path)}).get_repository_def()
     with dg.DagsterInstance.ephemeral() as instance:
