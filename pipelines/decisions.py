@@ -3,14 +3,15 @@
 Each is done under the target's lease and stays on the record: the user, the moment, the command and what it was about.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime
 from typing import Any
 
 import orjson
 from sqlalchemy import select
 
-from pipelines.doubts import settle_doubts
+from pipelines.doubts import as_doubts, settle_doubts
 from pipelines.exits import ALL_LOADED, IN_DOUBT
 from pipelines.ledger import tables as t
 from pipelines.ledger.doubts import Doubtful, doubtful, known_resources
@@ -19,7 +20,8 @@ from pipelines.ledger.rows import Outcome
 from pipelines.ledger.tables import NotPossible
 from pipelines.loading.accepted import accepted_files, rows_in
 from pipelines.loading.outcomes import OnRecord
-from pipelines.loading.sending import Result, Row
+from pipelines.loading.sending import Identity, Result, Row
+from pipelines.loading.settling import ABSENT, FOUND, Doubt, look_up
 from pipelines.on_record import run_of
 from pipelines.pipeline import lease_of, recount
 from pipelines.session import Session, reading
@@ -129,17 +131,51 @@ def accept(session: Session, name: str, resource_id: str) -> str:
     return f"{name}: {kind}/{resource_id}"
 
 
-def resend(session: Session, name: str) -> str:
-    """Lets the next import send a row in doubt again: somebody has made sure that the target does not have it."""
+def resend(session: Session, name: str, apart_from: Collection[str] = ()) -> str:
+    """Let the next import send a row in doubt again: somebody has made sure that the target does not have it.
+
+    It is looked up first. apart_from: resources that a person knows to be another's. Raises `NotPossible`.
+    """
+    others = {each.rpartition("/")[2] for each in apart_from}
     with lease_of(session) as lease:
         doubt = _doubt(session, name)
         if session.connection.capabilities.safe_batches(doubt.resource_type) or doubt.resource_id:
             raise NotPossible(f"{name}: no need: the next import can send it again without making two")
+        _is_not_there(session, doubt, others)
         of = (doubt.source, doubt.resource_type, doubt.key, doubt.generation)
-        session.decide("doubts resend", [name])
+        session.decide("doubts resend", [name], ", ".join(f"apart from {other}" for other in sorted(others)) or None)
         raise_generation(session.ledger, lease, [of], None)
         recount(session.ledger, session.target, doubt.batch_id)
     return f"{name}: the next import sends it again"
+
+
+def _is_not_there(session: Session, doubt: Doubtful, others: Collection[str]) -> None:
+    """Raise `NotPossible` if something may be at the target that the row's attempts made."""
+    kind, files = doubt.resource_type, accepted_files(session.home / "batches" / doubt.batch_id)
+    looked_up = as_doubts(session.ledger, session.target, kind, [doubt], files)
+    if not looked_up:
+        raise NotPossible(f"{doubt.name}: its source row is not here any more, so nothing can be compared")
+    known = known_resources(session.ledger, session.target, kind, {doubt.patient_id})
+    ours = {patient: ids | set(others) for patient, ids in {doubt.patient_id: set[str](), **known}.items()}
+    identity = Identity(doubt.source, kind)
+    finding = look_up(session.connection.client, identity, [_since_at_least(looked_up[0])], ours, safe=False)[doubt.key]
+    if finding.state == FOUND:
+        made = f"{kind}/{finding.resource_id}"
+        raise NotPossible(
+            f"{doubt.name}: not sent again: {made} has its content and was not there before;"
+            f" settle it with chartferry doubts accept {doubt.name} --resource {made},"
+            f" or, where it is another's, add --apart-from {made}"
+        )
+    if finding.state != ABSENT:
+        hint = "; where they are others', name each with --apart-from" if "/" in (finding.why or "") else ""
+        raise NotPossible(f"{doubt.name}: not sent again: {finding.why}{hint}")
+
+
+def _since_at_least(doubt: Doubt) -> Doubt:
+    """The doubt with the time of its attempt by our clock where the target's is not known."""
+    if doubt.since or not doubt.row.first_attempt_at:
+        return doubt
+    return replace(doubt, since=datetime.fromisoformat(doubt.row.first_attempt_at))
 
 
 def _put_on_record(session: Session, batch_id: str, settled: Sequence[tuple[Row, str, str]]) -> None:

@@ -75,14 +75,20 @@ def doubts_accept(options: Options, name: str, resource: str, why: str | None, i
 
 @doubts.command("resend", short_help="Lets the next import send a row in doubt again.")
 @click.argument("name", metavar="ID")
+@click.option("--apart-from", multiple=True, metavar="RESOURCE", help="An equal resource that is not the row's.")
 @with_reason
 @with_target
 @click.pass_obj
-def doubts_resend(options: Options, name: str, why: str | None, insecure: bool, as_json: bool) -> int:
-    """Lets the next import send a row in doubt again: you have made sure that the target does not have it."""
+def doubts_resend(
+    options: Options, name: str, apart_from: tuple[str, ...], why: str | None, insecure: bool, as_json: bool
+) -> int:
+    """Lets the next import send a row in doubt again: you have made sure that the target does not have it.
+
+    It is looked up first, and not sent again while something equal is there that was not before.
+    """
     from pipelines.decisions import Said, resend
 
-    return at_target(options, insecure, as_json, lambda session: Said(resend(session, name)), why)
+    return at_target(options, insecure, as_json, lambda session: Said(resend(session, name, apart_from)), why)
 
 
 @click.command(short_help="Takes the responses and tasks of a batch back.")

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from sqlalchemy import delete, select
+from sqlalchemy import Connection, delete, select
 
 from pipelines.ledger import tables as t
 from pipelines.ledger.access import LedgerAccess
@@ -30,6 +30,7 @@ class Doubtful(NamedTuple):
     attempts: int
     first_attempt_at: str | None
     finished_at: str | None
+    first_sent_at: str | None
 
     @property
     def name(self) -> str:
@@ -92,26 +93,35 @@ def all_resources(ledger: LedgerAccess, target: str, resource_type: str) -> set[
 def sightings(
     ledger: LedgerAccess, target: str, resource_type: str, doubts: Iterable[Doubtful]
 ) -> dict[str, tuple[datetime | None, frozenset[str] | None]]:
-    """By key: the earliest that the target can have made it by its own clock, and the ids that were there before."""
-    sighting, found = t.sighting.c, {}
+    """By key: the earliest that the target can have made it by its own clock, and the ids that were there before.
+
+    Before its first attempt over all generations, since that may have arrived too; where nothing is noted of that time
+    any more, before the attempt of this generation.
+    """
+    found: dict[str, tuple[datetime | None, frozenset[str] | None]] = {}
     with ledger.engine.connect() as connection:
         for doubt in doubts:
-            query = select(*(sighting[name] for name in Sighting._fields)).where(
-                sighting.target == target,
-                sighting.resource_type == resource_type,
-                sighting.patient_id == (doubt.patient_id or ""),
-                sighting.noted_at <= (doubt.first_attempt_at or ""),
-            )
-            row = connection.execute(query.order_by(sighting.noted_at.desc()).limit(1)).one_or_none()
-            found[doubt.key] = (None, None) if row is None else _before(Sighting._make(row), doubt)
+            of = (target, resource_type, doubt.patient_id or "")
+            tried = (_before(connection, of, at) for at in (doubt.first_sent_at, doubt.first_attempt_at) if at)
+            found[doubt.key] = next((seen for seen in tried if seen), (None, None))
     return found
 
 
-def _before(seen: Sighting, doubt: Doubtful) -> tuple[datetime | None, frozenset[str] | None]:
+def _before(
+    connection: Connection, of: tuple[str, str, str], at: str
+) -> tuple[datetime | None, frozenset[str] | None] | None:
+    """What was noted last of a patient before a moment; None where nothing was."""
+    sighting = t.sighting.c
+    this = zip((sighting.target, sighting.resource_type, sighting.patient_id), of, strict=True)
+    query = select(*(sighting[name] for name in Sighting._fields)).where(*(column == value for column, value in this))
+    newest = query.where(sighting.noted_at <= at).order_by(sighting.noted_at.desc()).limit(1)
+    row = connection.execute(newest).one_or_none()
+    if row is None:
+        return None
+    seen = Sighting._make(row)
     ids = None if seen.ids is None else frozenset(seen.ids.split())
-    if seen.ahead_us is None or doubt.first_attempt_at is None:
-        return None, ids
-    return datetime.fromisoformat(doubt.first_attempt_at) + timedelta(microseconds=seen.ahead_us), ids
+    since = None if seen.ahead_us is None else datetime.fromisoformat(at) + timedelta(microseconds=seen.ahead_us)
+    return since, ids
 
 
 def forget_sightings(ledger: LedgerAccess, target: str, resource_type: str) -> None:

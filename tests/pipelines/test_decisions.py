@@ -12,6 +12,7 @@ from pipelines.who import user_name
 from tests.commands import totals_close
 
 PAYMENTS = "payment_id,patient_id,amount,paid_on,claim_id\n"
+ONE = {"resourceType": "PaymentNotice", "request": {"reference": "Patient/p1"}, "amount": {"value": 1.0}}
 TASKS = "task_id,patient_id,description,status,requester_id\n"
 
 
@@ -121,6 +122,46 @@ def test_resend_lets_the_next_import_send_it(doubt, home, target, asked):
     assert (found["exit_code"], found["totals"]["created"]) == (0, 2)
     assert decisions(home) == [("doubts resend", f"{doubt}:2", None)]
     assert [body["amount"]["value"] for body in target.of("PaymentNotice")] == [1.0, 2.0]
+
+
+def test_resend_refuses_while_something_equal_is_there_that_was_not_before(doubt, target, asked, chartferry):
+    """LEDGER-21: the request arrives late."""
+    late = target.create(ONE)[1].rpartition("/")[2]
+    code, out, err = chartferry("doubts", "resend", f"{doubt}:2")
+    assert (code, out) == (4, "")
+    assert f"{doubt}:2: not sent again: PaymentNotice/{late} has its content and was not there before" in err
+    asked("import")
+    assert [body["amount"]["value"] for body in target.of("PaymentNotice")] == [1.0, 2.0]
+
+
+def test_a_request_that_arrives_after_it_was_sent_again_by_hand_is_the_rows(doubt, target, asked):
+    """LEDGER-21, LEDGER-06: not there before means before the first attempt of the key, whatever was noted since."""
+    asked("doubts", "resend", f"{doubt}:2")
+    target.create(ONE)
+    target.faults = ["lost_before"]
+    totals = asked("import")["totals"]
+    assert (totals["adopted"], totals["created"]) == (1, 1)
+    assert [body["amount"]["value"] for body in target.of("PaymentNotice")] == [1.0, 2.0]
+
+
+def test_resend_goes_on_where_a_person_names_the_other(doubt, home, target, asked, chartferry):
+    """LEDGER-21: two that were not there before, by hand."""
+    others = sorted(target.create(ONE)[1].rpartition("/")[2] for _ in range(2))
+    code, _, err = chartferry("doubts", "resend", f"{doubt}:2")
+    assert code == 4
+    assert f"2 equal ones are there for 1 in doubt: PaymentNotice/{others[0]}, PaymentNotice/{others[1]}" in err
+    named = [part for other in others for part in ("--apart-from", f"PaymentNotice/{other}")]
+    assert asked("doubts", "resend", f"{doubt}:2", *named)["exit_code"] == 0
+    assert asked("import")["totals"]["created"] == 2
+    assert decisions(home) == [("doubts resend", f"{doubt}:2", ", ".join(f"apart from {other}" for other in others))]
+
+
+def test_resend_refuses_where_the_target_cannot_be_asked(doubt, target, chartferry):
+    """LEDGER-21"""
+    target.found = Mock(side_effect=ValueError)
+    code, _, err = chartferry("doubts", "resend", f"{doubt}:2")
+    assert code == 4
+    assert f"{doubt}:2: not sent again: the target could not be asked" in err
 
 
 # -- undo and again
