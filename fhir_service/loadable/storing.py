@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Literal
 
-from sqlalchemy import Connection, Table, delete, select
+from sqlalchemy import Connection, Table, delete, func, select, update
 
 from fhir_service.billing import reallocate
-from fhir_service.interface.datatypes import dump_json, parse_instant
+from fhir_service.interface.datatypes import dump_json, parse_instant, reference
 from fhir_service.loadable import questionnaires
 from fhir_service.loadable.examining import Ready
 from fhir_service.loadable.reading import Flaw
@@ -19,7 +19,7 @@ from fhir_service.store.view import Changes, Current
 
 Verdict = Literal["created", "unchanged", "updated", "refused"]
 CLIENT = "reference"
-QUESTIONNAIRE, RESPONSE = BODIES["Questionnaire"], BODIES["QuestionnaireResponse"]
+QUESTIONNAIRE, RESPONSE, TASK = BODIES["Questionnaire"], BODIES["QuestionnaireResponse"], BODIES["Task"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,7 @@ class Chunk:
         self.changes, self.changed = Changes(self.tools.next_seq), {}
 
     def _encounters(self, records: list[Ready]) -> None:
-        """The notes of encounters. A stored encounter keeps its note; no two encounters share one."""
+        """The notes of encounters. A note that an encounter names takes the place of its former one; none is shared."""
         named = [record.note.id for record in records if record.note and record.note.id]
         taken = {row[0] for row in self.tools.dialect.among(self.connection, NOTE, "id", set(named), ("id",))}
         twice = Counter(named)
@@ -139,13 +139,30 @@ class Chunk:
             if note is None:
                 continue
             own = stored.note if stored else None
-            if note.id and note.id != own and (own or note.id in taken or twice[note.id] > 1):
-                text = "a stored encounter keeps its note" if own else "the note belongs to another encounter"
-                record.record.flaws.append(Flaw("Encounter.extension", text))
+            if note.id and note.id != own and (note.id in taken or twice[note.id] > 1):
+                record.record.flaws.append(Flaw("Encounter.extension", "the note belongs to another encounter"))
                 continue
             record.note = note = replace(note, id=note.id or own or self.tools.new_id())
+            if own and own != note.id:
+                self._leave(own, note.id or "")
             row = {"id": note.id, "patient": record.patient, "encounter": record.id, "state": note.state}
-            self._put(NOTE, row | {"service_at": note.service_at}, new=own is None)
+            self._put(NOTE, row | {"service_at": note.service_at}, new=own != note.id)
+
+    def _leave(self, own: str, new: str) -> None:
+        """Remove a note. The responses in it go to the note that takes its place."""
+        self.connection.execute(delete(NOTE).where(NOTE.c.id == own))
+        body = func.replace(RESPONSE.c.body, f'"valueId":"{own}"', f'"valueId":"{new}"')
+        self.connection.execute(update(RESPONSE).where(RESPONSE.c.note == own).values(note=new, body=body))
+
+    def _groups(self, records: list[Ready]) -> None:
+        """Show the new name of a renamed group in the tasks that are assigned to it."""
+        changed = {record.reference: record for record in records if record.reference in self.known}
+        names = self.tools.dialect.among(self.connection, RECORD, "reference", changed, ("reference", "display"))
+        for group, name in names:
+            old, new = (_assigned(group, one) for one in (name, changed[group].display))
+            if old != new:
+                renamed = update(TASK).where(func.strpos(TASK.c.body, old) > 0)
+                self.connection.execute(renamed.values(body=func.replace(TASK.c.body, old, new)))
 
     def _claims(self, records: list[Ready]) -> None:
         """The charges of claims (decision P3)."""
@@ -227,8 +244,14 @@ class Chunk:
             self._show("Questionnaire", questionnaires.retired(old.stored, [name for _, name, _ in names]), old)
 
 
+def _assigned(group: str, name: str | None) -> str:
+    """Return the text of the reference to a group as it stands in the body of a task."""
+    return dump_json(reference(group, name or group)).decode()
+
+
 _STORE: dict[str, Callable[[Chunk, list[Ready]], None]] = {
     "Encounter": Chunk._encounters,
+    "Group": Chunk._groups,
     "Claim": Chunk._claims,
     "Questionnaire": Chunk._questionnaires,
     "DiagnosticReport": Chunk._reports,
@@ -248,7 +271,7 @@ def unresolved(connection: Connection, dialect: Dialect, wanted: Collection[str]
 def by_type(counts: Counter[tuple[str, str]], missing: set[str]) -> dict[str, int]:
     """How many references of the records of each type have no target, of counts by (type, reference)."""
     found: dict[str, int] = defaultdict(int)
-    for (kind, reference), count in counts.items():
-        if reference in missing:
+    for (kind, target), count in counts.items():
+        if target in missing:
             found[kind] += count
     return found
