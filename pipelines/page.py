@@ -60,8 +60,8 @@ class Tile:
     alarms: bool = False
 
 
-def page_of(db: duckdb.DuckDBPyConnection) -> str:
-    """The page of the published tables that `db` holds, as HTML."""
+def page_of(db: duckdb.DuckDBPyConnection, older: str = "") -> str:
+    """The page of the published tables that `db` holds, as HTML. older: says that there may be newer reports."""
     [(published_at, target, version, _)] = _rows(db, LAST_PUBLICATION)
     style = (TEMPLATES / "report.css").read_text(encoding="utf-8")
     return (
@@ -73,6 +73,7 @@ def page_of(db: duckdb.DuckDBPyConnection) -> str:
             published_at=published_at,
             target=target,
             version=version,
+            older=older,
             tiles=_tiles(db),
             figures=figures_of(db),
         )

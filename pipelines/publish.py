@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from importlib.metadata import version
 from itertools import count as numbers
 from os import getpid
@@ -19,6 +19,7 @@ import duckdb
 from jinja2 import TemplateError
 
 from pipelines import disk
+from pipelines.home import REFERENCE_NOTE
 from pipelines.ledger.ledger import OUTCOMES, Ledger, Snapshot, utc_text
 from pipelines.on_record import run_of
 from pipelines.page import page_of
@@ -125,7 +126,7 @@ def publish(home: Path, ledger: Ledger, sweep: Sweep) -> Publication:
         published_at = ledger.now()
         keep_so_far(ledger)
         try:
-            rows = _build(build, ledger, last, published_at, home / "batches")
+            rows = _build(build, ledger, last, published_at, home)
             _put_in_place(build, final, published_at)
             for part in sorted(folder.glob("parquet/*.part")):
                 replace_whole(part, part.with_suffix(""), READ_ONLY)
@@ -169,7 +170,7 @@ def _remove_former(parquet: Path, tables: set[str]) -> None:
             path.unlink()
 
 
-def _build(build: Path, ledger: Ledger, sweep: Sweep, published_at: str, batches: Path) -> dict[str, int]:
+def _build(build: Path, ledger: Ledger, sweep: Sweep, published_at: str, home: Path) -> dict[str, int]:
     """Makes the DuckDB file at `build`, the page beside it, and the Parquet files as `*.part`; gives the rows of every
     table."""
     tables = report_tables()
@@ -180,7 +181,7 @@ def _build(build: Path, ledger: Ledger, sweep: Sweep, published_at: str, batches
         with ledger.snapshot() as snapshot:
             _stage_ledger(db, snapshot)
         _stage_publication(db, sweep, published_at)
-        _stage_files(db, sweep, batches)
+        _stage_files(db, sweep, home / "batches")
         for table in tables:
             _make(db, table)
             _comment(db, table)
@@ -189,7 +190,7 @@ def _build(build: Path, ledger: Ledger, sweep: Sweep, published_at: str, batches
             part = build.parent / "parquet" / f"{table.name}.parquet.part"
             db.table(f"main.{table.name}").write_parquet(str(part), compression="zstd")
         rows = {table.name: _count(db, f'SELECT count(*) FROM main."{table.name}"') for table in tables}
-        _write_page(db, build.with_suffix(".html"))
+        _write_page(db, build.with_suffix(".html"), _older(home, sweep))
         db.commit()
         db.execute("CHECKPOINT")
     if build.with_name(f"{build.name}.wal").exists():
@@ -197,9 +198,21 @@ def _build(build: Path, ledger: Ledger, sweep: Sweep, published_at: str, batches
     return rows
 
 
-def _write_page(db: duckdb.DuckDBPyConnection, path: Path) -> None:
+def _older(home: Path, sweep: Sweep) -> str:
+    """Return a sentence if reference data was loaded after the sweep began, so that reports may be missing."""
     try:
-        path.write_text(page_of(db), encoding="utf-8")
+        loaded = datetime.fromtimestamp((home / REFERENCE_NOTE).stat().st_mtime, UTC)
+    except OSError:
+        return ""
+    if sweep.started_at >= loaded:
+        return ""
+    read = f"read on {sweep.started_at:%d %B %Y, %H:%M UTC}" if sweep.path.exists() else "not read yet"
+    return f"The reports were {read}; reference data was loaded on {loaded:%d %B %Y, %H:%M UTC} and may hold others."
+
+
+def _write_page(db: duckdb.DuckDBPyConnection, path: Path, older: str) -> None:
+    try:
+        path.write_text(page_of(db, older), encoding="utf-8")
     except (duckdb.Error, TemplateError) as error:  # its text may hold values
         raise PublicationError(f"not published: report.html could not be made ({type(error).__name__})") from None
 

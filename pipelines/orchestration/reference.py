@@ -15,6 +15,7 @@ import dagster as dg
 
 from pipelines.batch import shown
 from pipelines.connections import NAMES, STORE, load_reference
+from pipelines.home import REFERENCE_NOTE
 from pipelines.manifest import software_version
 from pipelines.orchestration import metadata
 from pipelines.orchestration.names import AGAIN
@@ -28,7 +29,7 @@ GROUP = "reference"
 REFERENCE = dg.AssetKey([GROUP, "loaded"])
 JOB = "load_reference"
 ENDINGS = (".ndjson", ".ndjson.gz")
-NOTED, REFUSED = f"{STORE}.reference.json", f"{STORE}.refused.ndjson"
+REFUSED = f"{STORE}.refused.ndjson"
 NO_TYPE = "(none)"
 NAMED = 20
 COUNTS = ("created", "unchanged", "updated", "refused", "unresolved")
@@ -77,7 +78,7 @@ def _looks_new(about: os.stat_result, loaded: Loaded | None) -> bool:
 def _noted(home: Path) -> dict[str, Loaded]:
     """What was loaded into this very store, by name; nothing when the store is another since."""
     try:
-        said = json.loads((home / NOTED).read_bytes())
+        said = json.loads((home / REFERENCE_NOTE).read_bytes())
         if said["store"] != (home / STORE).stat().st_ino:
             return {}
         return {name: Loaded(*each) for name, each in said["files"].items()}
@@ -87,7 +88,7 @@ def _noted(home: Path) -> dict[str, Loaded]:
 
 def _note(home: Path, before: Mapping[str, Loaded], loaded: Mapping[str, Loaded]) -> None:
     files = {name: [each.size, each.modified, each.sha256, each.refused] for name, each in {**before, **loaded}.items()}
-    write_whole(home / NOTED, json.dumps({"store": (home / STORE).stat().st_ino, "files": files}).encode())
+    write_whole(home / REFERENCE_NOTE, json.dumps({"store": (home / STORE).stat().st_ino, "files": files}).encode())
 
 
 def _sha256(path: Path) -> str:

@@ -17,6 +17,7 @@ from pipelines.manifest import software_version
 from pipelines.orchestration import metadata
 from pipelines.orchestration.names import AGAIN, keys_of
 from pipelines.orchestration.pictures import charts_of
+from pipelines.orchestration.reference import REFERENCE, is_bundled
 from pipelines.orchestration.standing import note_verdicts
 from pipelines.orchestration.tables import (
     GROUP,
@@ -59,10 +60,12 @@ TABLES_AGREE = dg.AssetCheckSpec(
 def report_assets(feeds: Sequence[Feed], environ: Mapping[str, str]) -> list[dg.AssetsDefinition]:
     """The sweep; and the published file with every table of `sql/reports` in it, made by one step."""
     tables, fresh = readable_tables(), freshness(environ)
-    return [_sweep(), _published(tables, feeds, fresh)]
+    return [_sweep([REFERENCE] if is_bundled(environ) else []), _published(tables, feeds, fresh)]
 
 
-def _sweep() -> dg.AssetsDefinition:
+def _sweep(reference: Sequence[dg.AssetKey]) -> dg.AssetsDefinition:
+    """The sweep. reference: the load that may give the target other reports."""
+
     @dg.asset(
         key=SWEEP,
         group_name=GROUP,
@@ -74,7 +77,8 @@ def _sweep() -> dg.AssetsDefinition:
         required_resource_keys={RESOURCE_KEY},
         check_specs=[TOTALS_AGREE],
         retry_policy=AGAIN,
-        automation_condition=never_done(),
+        deps=reference,
+        automation_condition=never_done() | after_loads(),
         metadata={
             "dagster/column_schema": metadata.schema(
                 [(each.name, str(each.type), OF_SWEPT[each.name]) for each in SWEPT]
@@ -169,6 +173,14 @@ def never_done() -> dg.AutomationCondition[Any]:
     return never.with_label("there is no sweep yet")
 
 
+def after_loads() -> dg.AutomationCondition[Any]:
+    """True once after reference data was loaded: it may hold reports, which the sweep before has not seen."""
+    condition = dg.AutomationCondition
+    news = condition.any_deps_updated().since(condition.newly_requested() | condition.newly_updated())
+    quiet = ~condition.any_deps_in_progress() & ~condition.in_progress()
+    return (news & quiet).with_label("reference data was loaded")
+
+
 def reports_job() -> "UnresolvedAssetJobDefinition":
     return dg.define_asset_job(
         "refresh_reports",
@@ -193,7 +205,8 @@ def publishing_sensor() -> dg.AutomationConditionSensorDefinition:
         target=dg.AssetSelection.groups(GROUP),
         default_status=dg.DefaultSensorStatus.RUNNING,
         minimum_interval_seconds=30,
-        description="Publishes the tables once the waiting imports have ended; sweeps the reports the first time.",
+        description="Publishes the tables once the waiting imports have ended; sweeps the reports the first time, "
+        "and after reference data was loaded.",
     )
 
 

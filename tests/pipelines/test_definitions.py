@@ -21,6 +21,7 @@ from pipelines.feeds.catalog import load_feed
 from pipelines.orchestration import imports
 from pipelines.orchestration.inbox import Asked, from_cursor, to_cursor
 from pipelines.orchestration.instance import prepare_dagster_home
+from pipelines.orchestration.reference import REFERENCE
 from pipelines.orchestration.stages import batch_id_of
 from pipelines.orchestration.standing import INBOX_CHECK
 from pipelines.orchestration.tables import PUBLISHED
@@ -75,6 +76,7 @@ def test_lineage_reads_received_validated_loaded_published() -> None:
     assert parents["payments", "received"] == set()
     assert parents["payments", "validated"] == {("payments", "received"), ("reference", "loaded")}
     assert parents["payments", "loaded"] == {("payments", "validated")}
+    assert parents["reports", "diagnostic_report_sweep"] == {("reference", "loaded")}
     loaded, sweep = {(feed, "loaded") for feed in BUILT_IN}, {("reports", "diagnostic_report_sweep")}
     assert parents["reports", "import_batch"] == loaded
     assert parents["reports", "diagnostic_report"] == sweep
@@ -135,6 +137,14 @@ def test_the_tables_are_published_once_when_imports_have_ended(tmp_path: Path) -
             instance.report_runless_asset_event(dg.AssetMaterialization(key))
         fourth = dg.evaluate_automation_conditions(definitions, instance, selected, cursor=third.cursor)
         assert fourth.get_num_requested(published) == 0
+        assert fourth.get_num_requested(sweep) == 0
+        instance.report_runless_asset_event(dg.AssetMaterialization(REFERENCE))
+        fifth = dg.evaluate_automation_conditions(definitions, instance, selected, cursor=fourth.cursor)
+        assert (fifth.get_num_requested(sweep), fifth.get_num_requested(published)) == (1, 1)
+        for key in (sweep, *tables, published):
+            instance.report_runless_asset_event(dg.AssetMaterialization(key))
+        sixth = dg.evaluate_automation_conditions(definitions, instance, selected, cursor=fifth.cursor)
+        assert (sixth.get_num_requested(sweep), sixth.get_num_requested(published)) == (0, 0)
 
 
 # -- what an import does

@@ -1,5 +1,6 @@
 """The page `report.html`: self-contained, told in tables as well as charts, and without a word of any patient."""
 
+import os
 import re
 from collections.abc import Iterator
 from html.parser import HTMLParser
@@ -9,8 +10,9 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from pipelines.charts import Series, columns, rows
+from pipelines.home import REFERENCE_NOTE
 from pipelines.publish import PublicationError
-from tests.pipelines.publishing import CBC, LAB, OF, TARGET, World, import_payments, report
+from tests.pipelines.publishing import CBC, LAB, OF, START, TARGET, World, import_payments, report
 
 ADDRESS_ATTRIBUTES = {"href", "src", "srcset", "action", "data", "poster", "xlink:href"}
 
@@ -107,6 +109,20 @@ def test_a_failed_file_needs_a_look_until_a_mended_one_of_its_name_went_well(wor
     assert "needs a look" not in html
     failed(world, "tasks-000000000005")
     assert alarm.format(1) in page(world)[0]
+
+
+def test_the_page_says_when_reference_data_was_loaded_after_its_reports_were_read(world: World) -> None:
+    """STATE-HOME-04"""
+    note, after = world.home / REFERENCE_NOTE, START.timestamp() + 86_400
+    says = "The reports were read on 01 March 2026, "
+    assert says not in page(world)[0]
+    note.touch()
+    os.utime(note, (after, after))
+    html, _ = page(world)
+    assert says in html
+    assert "reference data was loaded on 02 March 2026, 12:00 UTC and may hold others." in html
+    os.utime(note, (1, 1))
+    assert says not in page(world)[0]
 
 
 def failed(world: World, batch: str) -> None:
