@@ -11,6 +11,7 @@ from fhir_service.interface.datatypes import id_of, parse_json
 from fhir_service.interface.outcomes import unknown_resource
 from fhir_service.interface.resources.questionnaire_response import AUTOMATION
 from fhir_service.interface.site import Site
+from fhir_service.store.expressions import contains
 from fhir_service.store.tables import RECORD
 
 AUTOMATION_NAME = "Automation user"
@@ -67,7 +68,7 @@ def exists(connection: Connection, patient_id: str) -> bool:
 def _matching(sought: str) -> ColumnElement[bool]:
     return or_(
         RECORD.c.reference.startswith(f"Patient/{sought}", autoescape=True),
-        func.lower(RECORD.c.display).contains(sought.lower(), autoescape=True),
+        contains(RECORD.c.display, sought),
     )
 
 

@@ -1,8 +1,9 @@
 """Comparisons that the databases write differently: text in any case, and equality of text of any length."""
 
+from functools import cache
 from typing import Any
 
-from sqlalchemy import Boolean, ColumnElement, Text, literal
+from sqlalchemy import Boolean, ColumnElement, Text, case, func, literal
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
@@ -26,14 +27,21 @@ class _Equal(FunctionElement[bool]):
     inherit_cache = True
 
 
+class _Ascii(FunctionElement[bool]):
+    """True if a text is ASCII alone."""
+
+    type = Boolean()
+    inherit_cache = True
+
+
 def contains(column: ColumnElement[Any], text: str) -> ColumnElement[bool]:
     """Whether the column holds the text, in any case."""
-    return _like(column, f"%{_escaped(text)}%")
+    return _like(column, "%", text)
 
 
 def starts(column: ColumnElement[Any], text: str) -> ColumnElement[bool]:
     """Whether the column starts with the text, in any case."""
-    return _like(column, f"{_escaped(text)}%")
+    return _like(column, "", text)
 
 
 def equal(column: ColumnElement[Any], text: str) -> ColumnElement[bool]:
@@ -41,8 +49,40 @@ def equal(column: ColumnElement[Any], text: str) -> ColumnElement[bool]:
     return _Equal(column, literal(text, Text()))
 
 
-def _like(column: ColumnElement[Any], pattern: str) -> ColumnElement[bool]:
-    return _Lower(column).like(_Lower(literal(pattern, Text())), escape="/")
+_SMALL, _FINAL = "\u03c3", "\u03c2"  # the two small letters sigma
+
+
+def _like(column: ColumnElement[Any], before: str, text: str) -> ColumnElement[bool]:
+    """Compare by Unicode's full case folding, which lower case alone is not: sharp s, final sigma, ligatures."""
+    wanted = text.casefold().lower().replace(_FINAL, _SMALL)
+    shown: ColumnElement[Any] = _Lower(_folded(column, wanted))
+    if _SMALL in wanted:
+        # Some collations make a sigma at the end of a word the final one.
+        shown = func.replace(shown, _FINAL, _SMALL)
+    return shown.like(literal(f"{before}{_escaped(wanted)}%", Text()), escape="/")
+
+
+def _folded(column: ColumnElement[Any], wanted: str) -> ColumnElement[Any]:
+    """Replace the letters whose folding is not their lower case, as far as they can be part of what is wanted."""
+    found = column
+    for letter, folded in _foldings():
+        if _overlap(folded, wanted):
+            found = func.replace(found, letter, folded)
+    return column if found is column else case((_Ascii(column), column), else_=found)
+
+
+def _overlap(folded: str, wanted: str) -> bool:
+    """True if the folding of a letter can be part of a match: within what is wanted, around it, or at an end of it."""
+    ends = range(1, len(folded))
+    within = folded in wanted or wanted in folded
+    return within or any(wanted.startswith(folded[at:]) or wanted.endswith(folded[:at]) for at in ends)
+
+
+@cache
+def _foldings() -> list[tuple[str, str]]:
+    """Return the letters whose folding a database's lower case may not give, with it. All are in the first plane."""
+    pairs = ((letter, letter.casefold().lower()) for letter in map(chr, range(0x10000)))
+    return [(letter, folded) for letter, folded in pairs if folded != letter.lower() or len(folded) > 1]
 
 
 def _escaped(text: str) -> str:
@@ -56,7 +96,19 @@ def _lower(element: _Lower, compiler: Any, **options: Any) -> str:
 
 @compiles(_Lower, "postgresql")
 def _lower_postgresql(element: _Lower, compiler: Any, **options: Any) -> str:
-    return f"lower({compiler.process(element.clauses, **options)} COLLATE {ANY_CASE})"
+    return f"lower(({compiler.process(element.clauses, **options)}) COLLATE {ANY_CASE})"
+
+
+@compiles(_Ascii)
+def _ascii(element: _Ascii, compiler: Any, **options: Any) -> str:
+    text = compiler.process(element.clauses, **options)
+    return f"(strlen({text}) = length({text}))"
+
+
+@compiles(_Ascii, "postgresql")
+def _ascii_postgresql(element: _Ascii, compiler: Any, **options: Any) -> str:
+    text = compiler.process(element.clauses, **options)
+    return f"(octet_length({text}) = length({text}))"
 
 
 @compiles(_Equal)
