@@ -151,8 +151,8 @@ TILES = """
                 AND (mended.records = 0 OR mended.records > mended.rejected + mended.refused + mended.in_doubt))),
         (SELECT count(*) FROM reject WHERE state = 'open'),
         (SELECT count(*) FROM import_row JOIN here USING (target) WHERE import_row.state IN ('in_doubt', 'sending')),
-        (SELECT coalesce(sum(amount), 0)::DECIMAL(12, 2) FROM payment),
-        (SELECT coalesce(sum(amount) FILTER (WHERE fate = 'created'), 0)::DECIMAL(12, 2) FROM payment)"""
+        (SELECT coalesce(sum(amount), 0) FROM payment),
+        (SELECT coalesce(sum(amount) FILTER (WHERE fate = 'created'), 0) FROM payment)"""
 HERE = """
     WITH here AS (SELECT target FROM publication ORDER BY published_at DESC LIMIT 1),
     batch AS (SELECT import_batch.* FROM import_batch JOIN here USING (target))"""
@@ -315,10 +315,10 @@ def _rejects(db: duckdb.DuckDBPyConnection) -> Figure:
 MONEY_MONTHS = "SELECT date_trunc('month', paid_on) AS month FROM payment"
 MONEY = f"""
     SELECT {_bucket("date_trunc('month', paid_on)")} AS bucket,
-        coalesce(sum(amount), 0)::DECIMAL(12, 2),
-        coalesce(sum(amount) FILTER (WHERE fate = 'created'), 0)::DECIMAL(12, 2),
-        coalesce(sum(amount) FILTER (WHERE fate = 'refused'), 0)::DECIMAL(12, 2),
-        coalesce(sum(amount) FILTER (WHERE fate = 'open'), 0)::DECIMAL(12, 2)
+        coalesce(sum(amount), 0),
+        coalesce(sum(amount) FILTER (WHERE fate = 'created'), 0),
+        coalesce(sum(amount) FILTER (WHERE fate = 'refused'), 0),
+        coalesce(sum(amount) FILTER (WHERE fate = 'open'), 0)
     FROM payment, (SELECT (? || '-01')::DATE AS last_month) GROUP BY bucket"""
 
 

@@ -46,7 +46,10 @@ LEDGER_INPUTS: dict[str, tuple[str, ...]] = {
 """The ledger's tables that the SQL reads (as `ledger_<name>`), and which columns of them; none named: all."""
 
 MACROS = (
-    "CREATE TEMP MACRO dollars(cents) AS (cents::DECIMAL(14, 0) * 0.01::DECIMAL(3, 2))::DECIMAL(12, 2)",
+    # A sum of amounts that nobody can have meant may have more digits: it is shown as the largest that there is.
+    """CREATE TEMP MACRO in_dollars(amount) AS
+        least(greatest(amount, -9999999999999999.99), 9999999999999999.99)::DECIMAL(18, 2)""",
+    "CREATE TEMP MACRO dollars(cents) AS in_dollars(cents::DECIMAL(19, 0) * 0.01::DECIMAL(3, 2))",
     # A date, a month or a year alone is the start of that UTC day, month or year. FHIR's years have four digits: what
     # lies beyond, such as `infinity`, would also break readers.
     """CREATE TEMP MACRO moment(said) AS list_filter([try_cast(

@@ -74,6 +74,8 @@ _MADE_A_NUMBER = re.compile(r"[0-9]+\.0|[0-9](?:\.[0-9]+)?E\+[0-9]+")
 _IN_CENTS = re.compile(r"(?:0|[1-9][0-9]{0,8})\.[0-9]{2}")
 LONGEST_AMOUNT = 25  # characters: within what decimals compute exactly
 LONGEST_NUMBER = 100
+LARGEST_CENTS = 10**15
+"""Of one amount: more is no payment, and not counted."""
 
 
 def converter(column: Column, conventions: Conventions) -> Converter:
@@ -153,6 +155,8 @@ def amount(text: str, numbers: Numbers = PLAIN) -> object:
     if numbers.could_be_thousands(plain):
         return UNCLEAR
     value = Decimal(plain)
+    if abs(value) >= LARGEST_CENTS // 100:
+        return TOO_LARGE
     cents = value.quantize(CENT)
     return f"{cents if cents == value else value:f}"
 
@@ -170,6 +174,9 @@ UNCLEAR = Fault(
     "write two, or say in the feed file how thousands are written",
 )
 """Of an amount that could mean two."""
+
+
+TOO_LARGE = Fault("FEED-FILE-09", "an amount of 10,000,000,000,000 or more; the column may hold something else")
 
 
 def number(text: str, numbers: Numbers = PLAIN) -> object:
@@ -250,7 +257,7 @@ def cents(text: str | None) -> int | None:
         value = Decimal(text).scaleb(2)
     except InvalidOperation:
         return None
-    return int(value) if value == value.to_integral_value() and abs(value) < 10**15 else None
+    return int(value) if value == value.to_integral_value() and abs(value) < LARGEST_CENTS else None
 
 
 @lru_cache(maxsize=4096)

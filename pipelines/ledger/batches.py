@@ -56,7 +56,7 @@ class BatchLedger(LedgerAccess):
         A batch that was finished before keeps the time when it was. finished_at: that of one that was reopened since.
         """
         finished = case((t.batch.c.state == "finished", t.batch.c.finished_at), else_=finished_at or self.now())
-        self._change(t.batch, (target, batch_id), state=state, finished_at=finished, **(counts or {}))
+        self._change(t.batch, (target, batch_id), state=state, finished_at=finished, **_held(counts or {}))
 
     def start_run(self, target: str, batch_id: str, **values: Any) -> int:
         """Notes a run of the batch; gives its number, from 1."""
@@ -88,7 +88,7 @@ class BatchLedger(LedgerAccess):
         finished_at: that of one that is known again.
         """
         ended = {"state": state, "message": message, "finished_at": finished_at or self.now()}
-        self._change(t.run, (target, batch_id, run), **ended, **counts)
+        self._change(t.run, (target, batch_id, run), **ended, **_held(counts))
 
     def cut_off_run(self, target: str, batch_id: str, run: int, state: str, message: str) -> None:
         """Sets state and message of a run without an end, unless it has ended meanwhile."""
@@ -170,7 +170,7 @@ class BatchLedger(LedgerAccess):
     def _count_run(self, connection: Connection, target: str, so_far: SoFar | None) -> None:
         if so_far:
             this = (target, so_far.batch_id, so_far.run)
-            self._many(connection, _counting(tuple(so_far.counts)), [(*so_far.counts.values(), *this)])
+            self._many(connection, _counting(tuple(so_far.counts)), [(*_held(so_far.counts).values(), *this)])
 
     def _change(self, table: Table, where: tuple[Any, ...], **values: Any) -> None:
         keys = and_(*(column == value for column, value in zip(table.primary_key.columns, where, strict=True)))
@@ -186,6 +186,11 @@ class BatchLedger(LedgerAccess):
     def _dicts(self, query: Any) -> list[dict[str, Any]]:
         with self.engine.connect() as connection:
             return [dict(row._mapping) for row in connection.execute(query)]
+
+
+def _held(counts: Mapping[str, int]) -> dict[str, int]:
+    """Counts as the ledger can hold them: a sum of amounts that nobody can have meant is its largest."""
+    return {name: max(-t.LARGEST, min(number, t.LARGEST)) for name, number in counts.items()}
 
 
 @cache

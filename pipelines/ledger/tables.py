@@ -32,6 +32,8 @@ LINE_COUNTS = ("header", "lines", "not_taken", "records", "accepted", "rejected"
 AMOUNTS = ("amount_received", "amount_accepted", "amount_created")
 COUNTS = LINE_COUNTS + OUTCOMES + AMOUNTS
 """What a batch and a run count: lines, records, outcomes, and three amounts in cents."""
+LARGEST = 10**18 - 1
+"""The largest count, and sum of cents, that is kept: what a published amount has digits for."""
 
 metadata = MetaData()
 

@@ -27,9 +27,9 @@
 -- column skipped BIGINT: Equal repeats within the file, and rows that the feed's policy skips.
 -- column refused BIGINT: Refused by the target; also rejects of stage load.
 -- column in_doubt BIGINT: Sent, outcome not known.
--- column amount_received DECIMAL(12,2): Sum of the amounts of all records, US dollars.
--- column amount_accepted DECIMAL(12,2): Sum of the amounts of accepted records, US dollars.
--- column amount_created DECIMAL(12,2): Sum of the amounts of created records, US dollars.
+-- column amount_received DECIMAL(18,2): Sum of the amounts of all records, US dollars.
+-- column amount_accepted DECIMAL(18,2): Sum of the amounts of accepted records, US dollars.
+-- column amount_created DECIMAL(18,2): Sum of the amounts of created records, US dollars.
 SELECT
     batch_id,
     target,

@@ -12,7 +12,7 @@
 -- column resource_id VARCHAR: Id of the resource at the target.
 -- column patient_id VARCHAR: Id of the patient.
 -- column source_at TIMESTAMPTZ: The record's own time (paid on, authored), UTC.
--- column amount DECIMAL(12,2): Amount in US dollars; empty where the record has none.
+-- column amount DECIMAL(18,2): Amount in US dollars; empty where the record has none.
 -- column attempts BIGINT: How often it was sent; 0 for unchanged and skipped.
 -- column http_status BIGINT: Status of the last answer; empty where there was none.
 -- column finished_at TIMESTAMPTZ: When its outcome was known, UTC.

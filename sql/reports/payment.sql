@@ -8,7 +8,7 @@
 -- column source_key VARCHAR: The payment's key in its source; empty where a rejected record has none.
 -- column patient_id VARCHAR: Id of the patient; empty where a rejected record names none.
 -- column paid_on DATE: UTC day of the payment in its source; empty where a rejected record has none.
--- column amount DECIMAL(12,2): Amount in US dollars.
+-- column amount DECIMAL(18,2): Amount in US dollars.
 -- column fate VARCHAR: created (at the target, adopted ones included), refused (rejected by a rule or refused by the
 --   target) or open (under way, in doubt).
 -- column resource_id VARCHAR: Id of the PaymentNotice at the target.

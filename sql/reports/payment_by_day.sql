@@ -6,14 +6,14 @@
 -- column fate VARCHAR: created, refused or open.
 -- column payments BIGINT: Number of payments.
 -- column patients BIGINT: Number of different patients among them.
--- column amount DECIMAL(12,2): Sum of the amounts, US dollars.
+-- column amount DECIMAL(18,2): Sum of the amounts, US dollars.
 SELECT
     paid_on,
     source,
     fate,
     count(*) AS payments,
     count(DISTINCT patient_id) AS patients,
-    sum(amount)::DECIMAL(12, 2) AS amount
+    in_dollars(sum(amount)) AS amount
 FROM payment
 GROUP BY paid_on, source, fate
 ORDER BY paid_on, source, fate

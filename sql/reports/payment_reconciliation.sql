@@ -4,10 +4,10 @@
 -- key: patient_id, paid_on
 -- column patient_id VARCHAR: Id of the patient; empty where a rejected record names none.
 -- column paid_on DATE: UTC day of the payment in its source; empty where a rejected record has none.
--- column received DECIMAL(12,2): Sum of the amounts read from files, US dollars.
--- column created DECIMAL(12,2): Sum of the amounts now at the target, adopted ones included, US dollars.
--- column refused DECIMAL(12,2): Sum of the amounts rejected by a rule or refused by the target, US dollars.
--- column difference DECIMAL(12,2): received less created less refused: what is under way or in doubt, US dollars.
+-- column received DECIMAL(18,2): Sum of the amounts read from files, US dollars.
+-- column created DECIMAL(18,2): Sum of the amounts now at the target, adopted ones included, US dollars.
+-- column refused DECIMAL(18,2): Sum of the amounts rejected by a rule or refused by the target, US dollars.
+-- column difference DECIMAL(18,2): received less created less refused: what is under way or in doubt, US dollars.
 WITH patient_day AS (
     SELECT
         patient_id,
@@ -22,9 +22,9 @@ WITH patient_day AS (
 SELECT
     patient_id,
     paid_on,
-    received::DECIMAL(12, 2) AS received,
-    created::DECIMAL(12, 2) AS created,
-    refused::DECIMAL(12, 2) AS refused,
-    (received - created - refused)::DECIMAL(12, 2) AS difference
+    in_dollars(received) AS received,
+    in_dollars(created) AS created,
+    in_dollars(refused) AS refused,
+    in_dollars(received - created - refused) AS difference
 FROM patient_day
 ORDER BY patient_id, paid_on

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import duckdb
 import pytest
+from sqlalchemy import update
 
-from pipelines.ledger.ledger import Repeat
+from pipelines.ledger import tables as ledger_tables
+from pipelines.ledger.ledger import Reason, Reject, Repeat, utc_text
 from pipelines.publish import PublicationError, publish
 from pipelines.report_tables import report_tables, with_dictionary
 from tests.pipelines.publishing import BATCH, CBC, LAB, OF, TARGET, World, import_payments, report
@@ -65,7 +67,7 @@ def test_every_promised_table_and_column_exists_and_every_other_is_declared(worl
         if column.startswith("amount") or (
             table == "payment_reconciliation" and column not in ("patient_id", "paid_on")
         ):
-            assert kind == "DECIMAL(12,2)"
+            assert kind == "DECIMAL(18,2)"
     assert found.items() >= {name: columns.split() for name, columns in SURFACE.items()}.items()
     assert found == {table.name: [column.name for column in table.columns] for table in report_tables()}
     assert all(comment for (comment,) in world.rows("SELECT comment FROM duckdb_tables()"))
@@ -221,6 +223,30 @@ def test_payments_are_reconciled_per_patient_and_day_to_the_cent(world: World) -
     ]
 
 
+@pytest.mark.parametrize("rejects", [2, 1_500])
+def test_amounts_that_nobody_can_have_meant_are_published(world: World, rejects: int) -> None:
+    """REPORT-18, REPORT-24, REPORT-25: one in a reject, their sum, and a sum of more digits than a table holds."""
+    cents, paid = 10**15 - 1, utc_text(datetime(2026, 2, 1, tzinfo=UTC))
+    broken = [Reason("PAY-9", "PaymentNotice.amount", "amount", "above the balance", False)]
+    aside = [Reject(n, 1, f"k{n}", "rule", "p1", paid, cents, broken) for n in range(2, 2 + rejects)]
+    world.ledger.reject(TARGET, *OF, BATCH, aside)
+    counts = {"lines": rejects + 1, "records": rejects, "rejected": rejects, "amount_received": 10**5 * cents}
+    world.run(BATCH, {"header": 1, **counts})
+    world.publish()
+    most = Decimal("9999999999999999.99")
+    summed = min(Decimal(cents * rejects) / 100, most)
+    assert world.rows("SELECT amount_received FROM import_batch UNION ALL SELECT amount_received FROM import_run") == [
+        (most,),
+        (most,),
+    ]
+    assert world.rows("SELECT DISTINCT amount FROM payment") == [(Decimal(cents) / 100,)]
+    assert world.rows("SELECT amount FROM payment_by_day") == [(summed,)]
+    assert world.rows("SELECT received, refused, difference FROM payment_reconciliation") == [
+        (summed, summed, Decimal("0.00"))
+    ]
+    assert "9,999,999,999" in (world.home / "published" / "report.html").read_text()
+
+
 def test_every_publication_is_on_record(world: World) -> None:
     """REPORT-19"""
     first = world.publish()
@@ -311,7 +337,9 @@ def test_tables_that_do_not_agree_are_not_published(world: World) -> None:
 
 def test_no_value_shows_when_a_table_cannot_be_built(world: World) -> None:
     """REPORT-25"""
-    world.run("payments-b", {"amount_received": 10**15})
+    world.run("payments-b", {})
+    with world.ledger.transaction() as connection:
+        connection.execute(update(ledger_tables.batch).values(received_at="Quill, no time"))
     with pytest.raises(PublicationError, match=r"^the tables could not be built \(\w+\)$") as caught:
         world.publish()
     assert caught.value.__cause__ is None

@@ -22,7 +22,7 @@ IN_PANDAS = {
     "BOOLEAN": "bool",
     "TIMESTAMPTZ": "datetime64[us, UTC]",
     "DATE": "object",
-    "DECIMAL(12,2)": "object",
+    "DECIMAL(18,2)": "object",
 }
 """DuckDB's types, and what pandas makes of a column of them that has no empty cell."""
 IN_POLARS = {
@@ -32,7 +32,7 @@ IN_POLARS = {
     "BOOLEAN": pl.Boolean(),
     "TIMESTAMPTZ": pl.Datetime("us", "UTC"),
     "DATE": pl.Date(),
-    "DECIMAL(12,2)": pl.Decimal(12, 2),
+    "DECIMAL(18,2)": pl.Decimal(18, 2),
 }
 TABLES = {table.name: table for table in report_tables()}
 

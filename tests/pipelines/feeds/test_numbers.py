@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.feeds.columns import Fault, amount, number
+from pipelines.feeds.columns import Fault, amount, cents, number
 from pipelines.feeds.numbers import PLAIN, Numbers
 
 GERMAN = Numbers(",", ".", ("€", "EUR"))
@@ -68,6 +68,19 @@ def test_amounts_are_read_as_their_feed_writes_them(numbers: Numbers, text: str,
 def test_an_amount_that_could_mean_another_is_a_fault(numbers: Numbers, text: str) -> None:
     """FEED-FILE-09."""
     assert isinstance(amount(text, numbers), Fault)
+
+
+@pytest.mark.parametrize("text", ["10000000000000.00", "-10000000000000.00", "99999999999999999999.99", "9" * 40])
+def test_an_amount_beyond_what_is_counted_is_a_fault(text: str) -> None:
+    """FEED-FILE-09: a sum of such amounts would be more than the ledger holds."""
+    assert isinstance(amount(text, PLAIN), Fault)
+    assert cents(text) is None
+
+
+def test_the_largest_amount_is_counted() -> None:
+    """FEED-FILE-09"""
+    assert amount("9999999999999.99", PLAIN) == "9999999999999.99"
+    assert cents("9999999999999.99") == 10**15 - 1
 
 
 @given(st.integers(-(10**9), 10**9), st.sampled_from([GERMAN, SWISS, FRENCH, AMERICAN, PLAIN]))
