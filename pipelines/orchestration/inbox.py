@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 SECONDS_BETWEEN_LOOKS = 30
 SECONDS_OF_HASHING = 20.0
+FILES_A_LOOK = 1_000
 SECONDS_BEFORE_ANOTHER_LOAD = 900
 BYTES_OF_MARK = 6
 NAMES_SAID = 20
@@ -79,6 +80,11 @@ class Look:
     feeds: str = ""
 
     @property
+    def number(self) -> int:
+        """How many files are to be imported now."""
+        return sum(map(len, self.ready.values()))
+
+    @property
     def seen(self) -> Seen:
         """What the next look goes on from."""
         return Seen(frozenset(self.still), dict(self.asked), frozenset(self.left), self.feeds)
@@ -98,7 +104,8 @@ class Surroundings:
 
 
 def look(inbox: Path, before: Seen, by: Surroundings, seconds: float = SECONDS_OF_HASHING) -> Look:
-    """Compares the inbox with the look before. Hashing ends after `seconds`; what is left is taken up by the next."""
+    """Compares the inbox with the look before. What is left after `seconds` of hashing, and more files than one look
+    may ask for, are taken up by the next."""
     until, found = time.monotonic() + seconds, Look(feeds=_mark(each.hash for each in by.catalog.feeds))
     left = before.left if before.feeds == found.feeds else frozenset[str]()
     for path, about in _files(inbox):
@@ -108,7 +115,7 @@ def look(inbox: Path, before: Seen, by: Surroundings, seconds: float = SECONDS_O
             found.left.add(mark)
         elif known is None and mark not in before.still:
             found.still.add(mark)
-        elif (known and known.due > by.now.timestamp()) or time.monotonic() > until:
+        elif (known and known.due > by.now.timestamp()) or time.monotonic() > until or found.number >= FILES_A_LOOK:
             _not_now(mark, known, found)
         else:
             _take_up(path, mark, known, by, found)

@@ -8,6 +8,8 @@ from typing import Any
 import yaml
 
 FEED_TAG = "chartferry/feed"
+EVENTS_TOGETHER = 1000
+"""How many events Dagster hands to its storage at once; it hands over each by itself unless told so."""
 BATCH_TAG = "chartferry/batch"
 TOLD_TAG = "chartferry/command_line"
 """On runs that only show what the command line did; its value is the target."""
@@ -23,11 +25,14 @@ telemetry:
 nux:
   enabled: false
 
-# SQLite, in this folder.
+# SQLite, in this folder; events that come together are stored together.
 storage:
-  sqlite:
-    base_dir:
-      env: DAGSTER_HOME
+  custom:
+    module: pipelines.orchestration.dagster_storage
+    class: SqliteStorage
+    config:
+      base_dir:
+        env: DAGSTER_HOME
 
 concurrency:
   runs:
@@ -106,7 +111,7 @@ def dagster_environment(home: Path, environ: Mapping[str, str]) -> dict[str, str
     """The environment in which Dagster's processes run: this home, its folder there, and no telemetry."""
     home = home.resolve()
     own = {"CHARTFERRY_HOME": home, "DAGSTER_HOME": home / "dagster", "DAGSTER_DISABLE_TELEMETRY": "yes"}
-    return {**environ, **{name: str(value) for name, value in own.items()}}
+    return {"DAGSTER_EVENT_BATCH_SIZE": str(EVENTS_TOGETHER), **environ} | {name: str(own[name]) for name in own}
 
 
 def is_set(environ: Mapping[str, str], name: str) -> bool:
