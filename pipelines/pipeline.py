@@ -211,7 +211,16 @@ def load_run(session: Session, run: Run, validated: Validated) -> Loaded:
     counts = run_counts(validated, Loaded())
     session.ledger.count_run(session.target, SoFar(batch_id, run.number, counts))
     batch = Batch(
-        session.target, batch_id, run.feed, run.folder, resuming, session.pace, session.remap, run.number, counts
+        session.target,
+        batch_id,
+        run.feed,
+        run.folder,
+        resuming,
+        session.pace,
+        session.remap,
+        run.number,
+        counts,
+        session.taken_back,
     )
     with lease_of(session) as lease:
         if run.before in ENDED and validated.accepted > validated.skipped:
@@ -256,6 +265,7 @@ def end(session: Session, run: Run, validated: Validated, loaded: Loaded) -> Res
     waiting = counts["accepted"] - sum(counts[name] for name in OUTCOMES)
     state = "running" if waiting or counts["in_doubt"] else "finished"
     result = _result(run, validated, counts, loaded.unusable or _taken_back(run, loaded), state)
+    result.taken_back = loaded.undone
     result.reasons = dict(Counter(result.reasons) + loaded.reasons)
     result.waiting, result.unusable = waiting, loaded.unusable is not None
     _close(session, run, result)
@@ -263,12 +273,15 @@ def end(session: Session, run: Run, validated: Validated, loaded: Loaded) -> Res
 
 
 def _taken_back(run: Run, loaded: Loaded) -> str | None:
-    if not loaded.taken_back:
-        return None
-    return (
-        f"{run.received.batch_id}: {loaded.taken_back:,} rows are at the target under their keys and have been taken "
-        f"back there; chartferry import --again {run.received.batch_id} makes them anew"
-    )
+    batch_id, said = run.received.batch_id, []
+    if loaded.undone:
+        said.append(f"{loaded.undone:,} of these were taken back by undo; chartferry import --again {batch_id}")
+    if loaded.taken_back:
+        said.append(
+            f"{loaded.taken_back:,} rows are at the target under their keys and have been taken back there; chartferry"
+            f" import --again {batch_id} makes them anew"
+        )
+    return f"{batch_id}: {'. '.join(said)}" if said else None
 
 
 def end_without_load(session: Session, run: Run, validated: Validated, state: str, message: str) -> Result:

@@ -11,7 +11,7 @@ from pipelines.batch import Received
 from pipelines.exits import ALL_LOADED, UNREADABLE
 from pipelines.feeds.catalog import Feed
 from pipelines.importing import publish_into, summary_of
-from pipelines.ledger.rejects import OPEN, settle_resubmitted, standing
+from pipelines.ledger.rejects import OPEN, reasons_of, settle_resubmitted, standing
 from pipelines.ledger.tables import LedgerError
 from pipelines.pipeline import begin, run_through
 from pipelines.rejects import Left, Lines, OutOfReach, lines_by_batch, source_of
@@ -46,11 +46,18 @@ class Retried:
         yield from (each.line("cannot be tried again") for each in self.left)
 
 
-def retry(session: Session, batch_id: str | None = None) -> Retried:
-    """Tries the open rejects of the target, or of one batch, and publishes. What was created meanwhile is closed."""
+def retry(session: Session, batch_id: str | None = None, taken_back: bool = False) -> Retried:
+    """Try the open rejects of the target, or of one batch, again, and publish. What was created meanwhile is closed.
+
+    taken_back: those alone whose records were taken back, which are loaded once more.
+    """
     summary, left = summary_of(session), list[Left]()
     settle_resubmitted(session.ledger, session.target)
-    wanted = lines_by_batch(standing(session.ledger, session.target, batch_id, OPEN))
+    found, session.taken_back = standing(session.ledger, session.target, batch_id, OPEN), taken_back
+    if taken_back:
+        reasons = reasons_of(session.ledger, [each.reject_id for each in found])
+        found = [each for each in found if any(r.rule_id == "TAKEN-BACK" for r in reasons.get(each.reject_id, ()))]
+    wanted = lines_by_batch(found)
     order = [row["batch_id"] for row in session.ledger.batches(session.target) if row["batch_id"] in wanted]
     for name in order:
         try:
@@ -80,5 +87,5 @@ def _source(session: Session, batch_id: str) -> tuple[Received, Feed]:
 
 
 def _retry_batch(session: Session, received: Received, feed: Feed, lines: Lines) -> Result:
-    session.decide("rejects retry", [received.batch_id])
+    session.decide("rejects retry --taken-back" if session.taken_back else "rejects retry", [received.batch_id])
     return run_through(session, begin(session, received, feed, only=lines))

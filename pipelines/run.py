@@ -30,7 +30,10 @@ class Run:
 
 @dataclass
 class Result:
-    """What became of a file in this run. Amounts in cents. waiting: accepted records without an outcome yet."""
+    """What became of a file in this run. Amounts in cents. waiting: accepted records without an outcome yet.
+
+    taken_back: records that were skipped, since undo took them back after this very file had made them.
+    """
 
     batch_id: str | None
     run: int | None
@@ -45,6 +48,7 @@ class Result:
     reasons: dict[str, int] = field(default_factory=dict)
     warnings: dict[str, int] = field(default_factory=dict)
     unnamed_columns: list[str] = field(default_factory=list)
+    taken_back: int = 0
 
     def count(self, name: str) -> int:
         return self.counts.get(name, 0)

@@ -71,7 +71,7 @@ class Session:
         self.progress = progress or Progress()
         self.strict = strict or connection.ours
         self.pace, self.keep_days = pace, keep_days
-        self.remap = False
+        self.remap, self.taken_back = False, False
         self.why: str | None = None
         self.behind: dict[str, set[tuple[str, str]]] | None = None
         self.target = known_target(connection, ledger, home)

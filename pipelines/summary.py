@@ -129,7 +129,7 @@ def _totals(results: Iterable[Result]) -> Counter[str]:
 
 
 def _codes(result: Result) -> Iterable[int]:
-    if result.count("rejected") or result.count("refused"):
+    if result.count("rejected") or result.count("refused") or result.taken_back:
         yield SET_ASIDE
     if result.state in ("failed", "stopped") and not result.unusable:
         yield UNREADABLE
@@ -149,6 +149,8 @@ def _notes(result: Result) -> Iterable[str]:
         yield result.message if result.message.startswith(f"{name}: ") else f"{name}: {result.message}"
     if result.reasons:
         yield f"{name}: set aside by {_by_rule(result.reasons)}"
+    if number := result.reasons.get("TAKEN-BACK"):
+        yield f"{name}: {number:,} rows were taken back by a person: chartferry rejects retry --taken-back loads them"
     if result.warnings:
         told = {f"{rule}, {WARNINGS[rule]}" if rule in WARNINGS else rule: n for rule, n in result.warnings.items()}
         yield f"{name}: warnings by {_by_rule(told)}"

@@ -42,11 +42,18 @@ def rejects_export(options: Options, batch: str | None, out: Path | None, insecu
 @rejects.command("retry", short_help="Tries open rejects again as they are, by today's rules.")
 @click.option("--batch", "-b", help="Only those of this batch.")
 @click.option("--strict", is_flag=True, help="Decided rules reject too, at a target that is not a service of ours.")
+@click.option("--taken-back", is_flag=True, help="Load those that a person had taken back, and no others.")
 @with_reason
 @with_target
 @click.pass_obj
 def rejects_retry(
-    options: Options, batch: str | None, strict: bool, why: str | None, insecure: bool, as_json: bool
+    options: Options,
+    batch: str | None,
+    strict: bool,
+    taken_back: bool,
+    why: str | None,
+    insecure: bool,
+    as_json: bool,
 ) -> int:
     """Tries open rejects again as they are: today's feeds, rules, questionnaires and target, refused rows included."""
     from pipelines.retrying import retry
@@ -59,7 +66,7 @@ def rejects_retry(
         open_session(options.home, os.environ, options.feeds, insecure, strict, progress) as session,
     ):
         session.why = why
-        tried = retry(session, batch)
+        tried = retry(session, batch, taken_back)
     return print_answer(tried, as_json)
 
 

@@ -200,6 +200,7 @@ class FeedFile(Part):
     resources: bool = False
     one_row_per: Literal["comment"] | None = None
     changed: Policy = "reject"
+    taken_back: Literal["reject", "load"] = "reject"
     notes: Literal["response", "patient-day"] = "response"
     max_rejects: Annotated[int | Decimal, Field(ge=0)] | None = None
     scored: tuple[str, ...] | None = None

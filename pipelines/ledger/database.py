@@ -251,10 +251,16 @@ def _renew_views(connection: Connection) -> None:
     _create_views(connection)
 
 
+def _content_of_rejects(connection: Connection) -> None:
+    """To version 6: a reject has the content of its record, where that was mapped."""
+    _add_column(connection, t.reject, "content_hash")
+
+
 STEPS: tuple[Callable[[Connection], None], ...] = (
     _texts_once,
     _lines_of_reasons,
     _batches_without_lines,
     _first_attempts,
+    _content_of_rejects,
 )
 """What makes the tables of the next version, from version 1 on."""

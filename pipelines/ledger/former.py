@@ -86,19 +86,25 @@ def first_outcomes(connection: Connection, target: str, batch_id: str) -> Select
 
 
 def intend_change(
-    ledger: LedgerAccess, lease: Lease, source: str, resource_type: str, changes: Sequence[tuple[int, Intent]]
+    ledger: LedgerAccess,
+    lease: Lease,
+    source: str,
+    resource_type: str,
+    changes: Sequence[tuple[int, Intent]],
+    fate: str = "standing",
 ) -> None:
     """Commits that known records are being changed, as `(known generation, intent)`, and keeps what they were.
 
     An intent of the same generation keeps the resource (a PUT); one of the next gets another (the old one stands until
     the new one is there). The records move to the batch and line of the intents. Raises `LeaseLost`.
+    fate: of the old resource; `withdrawn` where it was taken back before.
     """
     now, of = ledger.now(), (lease.target, source, resource_type)
     ledger.terms({text for _, i in changes for text in (i.batch_id, i.feed_hash)})
     with ledger.writing(lease) as write:
         for known, i in changes:
-            fate = "kept" if known == i.generation else "standing"
-            write(KEEP, [(*of, i.key, fate, now, *of, i.key, known)])
+            kept_as = "kept" if known == i.generation else fate
+            write(KEEP, [(*of, i.key, kept_as, now, *of, i.key, known)])
             write(KEEP_APPEARANCE, [(*of, i.key, known, i.batch_id, i.line)])
             values = (i.generation, *i[2:-1], i.first_attempt_at or now)
             write(CHANGE, [(*values, i.generation, *of, i.key, known)])

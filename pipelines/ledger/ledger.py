@@ -5,8 +5,10 @@ It is what makes an import safe to stop, repeat and resume. Bulk calls take plai
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
+from types import MappingProxyType
+from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import Connection, Select, select
 
 from pipelines.ledger import tables as t
 from pipelines.ledger.batches import BatchLedger
@@ -38,6 +40,8 @@ __all__ = [
 ]
 
 KEYS_A_QUERY = 1000
+LATEST = "9"
+"""Later than every time."""
 
 KNOWN = """
 SELECT {columns} FROM record WHERE target = ? AND source = ? AND resource_type = ? AND key IN ({keys})
@@ -82,10 +86,10 @@ ON CONFLICT DO NOTHING"""
 """Of a batch without entries, as that of a file which came before, no key is looked up."""
 SET_ASIDE = """
 INSERT INTO reject (target, reject_id, batch_id, line, lines, source, resource_type, source_key, stage, state, attempts,
-  first_seen_at, last_seen_at, patient_id, source_at, amount_cents)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 'open', 1, ?, ?, ?, ?, ?)
+  first_seen_at, last_seen_at, patient_id, source_at, amount_cents, content_hash)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 'open', 1, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (target, reject_id) DO UPDATE SET stage = excluded.stage, attempts = reject.attempts + 1,
-  last_seen_at = excluded.last_seen_at,
+  last_seen_at = excluded.last_seen_at, content_hash = COALESCE(excluded.content_hash, reject.content_hash),
   closed_by_batch = CASE WHEN excluded.stage = 'load' THEN NULL ELSE reject.closed_by_batch END,
   state = CASE WHEN reject.state = 'resubmitted' OR (reject.state = 'closed' AND excluded.stage = 'load') THEN 'open'
     ELSE reject.state END"""
@@ -244,7 +248,20 @@ class Ledger(BatchLedger):
         with self.transaction() as connection:
             named = named_rejects(connection, target, source, resource_type, batch_id, list(rejects), now)
             rows = [
-                (target, name, batch_id, r.line, r.lines, source, resource_type, *r[2:4], now, now, *r[4:7])
+                (
+                    target,
+                    name,
+                    batch_id,
+                    r.line,
+                    r.lines,
+                    source,
+                    resource_type,
+                    *r[2:4],
+                    now,
+                    now,
+                    *r[4:7],
+                    r.content_hash,
+                )
                 for name, r in named.items()
             ]
             reasons = [
@@ -266,29 +283,51 @@ class Ledger(BatchLedger):
         *,
         batch_id: str,
         ids: Iterable[str] = (),
+        there: Mapping[str, str] = MappingProxyType({}),
     ) -> int:
-        """Closes the open rejects that accepted rows of the batch answer, by key or reject id; gives how many."""
-        accepted, answered = set(keys), set(ids)
-        reject = t.reject.c
+        """Close the open rejects that rows of a batch settle; return how many.
+
+        Args:
+            keys: of records that were created, updated or superseded. They settle what no later batch said.
+            ids: of rejects that a correction has named.
+            there: by key, the content hashes of records that the target had already. They settle that content alone.
+        """
+        made, answered = set(keys), set(ids)
         with self.transaction() as connection:
-            opened = connection.execute(
-                select(reject.reject_id, reject.source_key).where(
-                    reject.target == target,
-                    reject.source == source,
-                    reject.resource_type == resource_type,
-                    reject.state.in_(("open", "resubmitted")),
-                )
-            )
-            closing_ids = [name for name, key in opened if key in accepted or name in answered]
+            came = self._received(connection, target)
+            opened = connection.execute(_open_rejects(target, source, resource_type))
+            closing_ids = [
+                each.reject_id
+                for each in opened
+                if each.reject_id in answered
+                or (each.source_key in made and came.get(each.batch_id, "") <= came.get(batch_id, LATEST))
+                or (each.content_hash is not None and there.get(each.source_key) == each.content_hash)
+            ]
             self._many(connection, CLOSE_REJECT, [(batch_id, target, name) for name in closing_ids])
         return len(closing_ids)
 
     # -- within
 
+    def _received(self, connection: Connection, target: str) -> dict[str, str]:
+        """When each batch came."""
+        query = select(t.batch.c.batch_id, t.batch.c.received_at).where(t.batch.c.target == target)
+        return {str(name): str(at) for name, at in connection.execute(query)}
+
     def _numbers(self, target: str, source: str, resource_type: str, intents: Iterable[Intent]) -> Mapping[str, int]:
         """The numbers of all terms of these intents."""
         shared = {text for i in intents for text in (i.batch_id, i.feed_hash)}
         return self.terms({target, source, resource_type} | shared)
+
+
+def _open_rejects(target: str, source: str, resource_type: str) -> Select[Any]:
+    """Id, key, content and first batch of the rejects of a source that are not done with."""
+    reject = t.reject.c
+    return select(reject.reject_id, reject.source_key, reject.content_hash, reject.batch_id).where(
+        reject.target == target,
+        reject.source == source,
+        reject.resource_type == resource_type,
+        reject.state.in_(("open", "resubmitted")),
+    )
 
 
 @cache

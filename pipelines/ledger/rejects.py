@@ -137,7 +137,7 @@ def settle_resubmitted(ledger: LedgerAccess, target: str) -> None:
         of_rows = _row_states(connection, target, waiting)
         for each in waiting:
             states = of_rows[each.batch_id, each.line]
-            if not states or not states <= {*LANDED, "refused"}:
+            if not states or not states <= {*LANDED, "undone", "refused"}:
                 continue
             values = {"state": "open"} if "refused" in states else {"state": "closed", "closed_by_batch": each.batch_id}
             reject = t.reject.c

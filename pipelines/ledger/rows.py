@@ -110,6 +110,7 @@ class Reject(NamedTuple):
     """One record set aside, with every reason. `stage` is parse, map, rule or load.
 
     answers: the ids of rejects that the record was to answer: where they are open it is these, met again.
+    content_hash: of a record that was mapped.
     """
 
     line: int
@@ -121,6 +122,7 @@ class Reject(NamedTuple):
     amount_cents: int | None
     reasons: Sequence[Reason]
     answers: Sequence[str] = ()
+    content_hash: str | None = None
 
 
 def reject_id(target: str, batch_id: str, line: int, source_key: str | None) -> str:

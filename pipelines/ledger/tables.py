@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import BigInteger, Column, Index, Integer, MetaData, ScalarSelect, Table, Text, select, text
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 
 ROW_STATES = (
     "planned",
@@ -26,8 +26,8 @@ ROW_STATES = (
 OUTCOMES = ("created", "adopted", "unchanged", "updated", "superseded", "skipped", "refused", "in_doubt")
 UNDECIDED = ("planned", "sending", "in_doubt")
 """States of a row of which it is open what becomes of it."""
-LANDED = ("created", "adopted", "unchanged", "updated", "superseded", "skipped", "undone")
-"""States of a row that leave nothing more to be done with it."""
+LANDED = ("created", "adopted", "unchanged", "updated", "superseded", "skipped")
+"""States of a row that leave nothing more to be done with it: the target has its record."""
 LINE_COUNTS = ("header", "lines", "not_taken", "records", "accepted", "rejected")
 AMOUNTS = ("amount_received", "amount_accepted", "amount_created")
 COUNTS = LINE_COUNTS + OUTCOMES + AMOUNTS
@@ -177,7 +177,9 @@ reject = Table(
     Column("attempts", Integer, nullable=False),
     *_texts("first_seen_at", "last_seen_at", "closed_by_batch", "patient_id", "source_at"),
     _cents(),
+    _text("content_hash"),
 )
+"""content_hash: of a record that was mapped; where that content is at the target, the reject is closed."""
 Index("reject_by_key", reject.c.target, reject.c.source, reject.c.resource_type, reject.c.source_key)
 
 reject_reason = Table(

@@ -17,7 +17,8 @@ from pipelines.ledger.lease import Lease
 from pipelines.ledger.ledger import LeaseLost, Ledger, utc_text
 from pipelines.ledger.rejects import resubmit
 from pipelines.ledger.rows import Intent, KnownRecord, Outcome, Reason, Reject, Repeat, Sighting, SoFar
-from pipelines.ledger.tables import LANDED, UNDECIDED
+from pipelines.ledger.standing import undone_at
+from pipelines.ledger.tables import LANDED, UNDECIDED, LedgerError
 from pipelines.loading.accepted import ROWS_A_LOOK, accepted_files, accepted_rows, plain_columns
 from pipelines.loading.ended import Ended
 from pipelines.loading.loaded import Batch, Loaded
@@ -26,7 +27,7 @@ from pipelines.loading.policies import update_tasks
 from pipelines.loading.sending import Result, Row
 from pipelines.loading.settling import ahead, ids_before
 from pipelines.loading.shared_notes import SharedNotes
-from pipelines.loading.verdicts import Verdicts
+from pipelines.loading.verdicts import ASIDE, SENT, Verdicts
 from pipelines.loading.why import reasons_of
 from pipelines.progress import Progress
 from pipelines.spill import batches
@@ -58,6 +59,8 @@ class Book:
         self._refused: set[str] = set()
         self.ended = Ended(ledger, (batch.target, self.source, self.resource), batch.batch_id, self.answers)
         self._landed: list[str] = []
+        self._there: dict[str, str] = {}
+        self._undone_at: dict[str, str] = {}
         self.notes: SharedNotes | None = None
 
     # -- before sending
@@ -80,21 +83,19 @@ class Book:
         updates: list[tuple[Row, KnownRecord]] = []
         for row in (row for row in rows if row.key not in ended):
             record = known.get(row.key)
-            match self.verdicts.of(row, record):
-                case "send" if record is None:
-                    sending.append(row)
-                case "send" if record is not None:
-                    sending.append(self.verdicts.again(row, record))
-                case "supersede" if record is not None:
-                    sending.append(self.verdicts.in_its_place(row, record))
-                case "update" if record is not None:
-                    updates.append((row, record))
-                case "changed" if record is not None:
-                    aside.append((row, self._changed(record)))
-                case state if record is not None:
-                    self._keep(row, state)
-                    if state not in UNDECIDED and not self.verdicts.own(row, record):
-                        repeats.append(_repeat(row, state, record.resource_id))
+            verdict = self.verdicts.of(row, record)
+            if verdict in SENT:
+                sending.append(self.verdicts.as_sent(verdict, row, record))
+            elif record is None:
+                raise LedgerError(f"a row without a record cannot be '{verdict}'")
+            elif verdict == "update":
+                updates.append((row, record))
+            elif verdict in ASIDE:
+                aside.append((row, self._why_aside(verdict, record)))
+            else:
+                self._keep(row, verdict)
+                if verdict not in UNDECIDED and not self.verdicts.own(row, record):
+                    repeats.append(_repeat(row, verdict, record.resource_id))
         with self.ledger.transaction():
             self.note(repeats)
             self._set_aside(aside)
@@ -110,22 +111,37 @@ class Book:
         for row in rows:
             record = known.get(row.key)
             if row.lane in lanes and row.key not in self._refused:
-                match self.verdicts.of(row, record):
-                    case "send":
-                        left.append(row if record is None else self.verdicts.again(row, record))
-                    case "supersede" if record is not None:
-                        left.append(self.verdicts.in_its_place(row, record))
+                verdict = self.verdicts.of(row, record)
+                if verdict in SENT:
+                    left.append(self.verdicts.as_sent(verdict, row, record))
         return left
 
     def _keep(self, row: Row, state: str) -> None:
+        """A row that is not sent. One whose record was taken back answers nothing."""
+        if state == "undone":
+            self.loaded.undone += 1
+            self.loaded.add("skipped", row.amount_cents)
+            return
         self.loaded.add(state, row.amount_cents)
         if state == "in_doubt":
             self.stopped.add(row.lane)
         if state in LANDED:
             self.answers.landed(row.line)
-            if self.batch.resuming:
-                self._landed.append(row.key)
-                self._close_in_parts()
+        if state == "unchanged" and self.batch.resuming:
+            self._there[row.key] = row.content_hash
+            self._close_in_parts()
+
+    def _taken_back(self, record: KnownRecord) -> Reason:
+        batch_id = record.batch_id
+        if batch_id not in self._undone_at:
+            self._undone_at |= {batch_id: ""} | undone_at(self.ledger, self.batch.target, [batch_id])
+        at = self._undone_at[batch_id]
+        how = f"by undo of {batch_id} at {at[:19]}Z" if at else f"at the target, with what {batch_id} had made"
+        said = f"the record was taken back {how}; chartferry rejects retry --taken-back loads it once more"
+        return Reason("TAKEN-BACK", None, None, said, True)
+
+    def _why_aside(self, verdict: str, record: KnownRecord) -> Reason:
+        return self._taken_back(record) if verdict == "taken back" else self._changed(record)
 
     def _changed(self, record: KnownRecord) -> Reason:
         key, known = self.origins.key, f"line {record.line} of {record.batch_id}"
@@ -171,14 +187,17 @@ class Book:
         if self.notes:
             self.notes.keep(self.lease, rows)
         new = [self._intent(row) for row in rows if not row.known]
-        known = [self._intent(row) for row in rows if row.known and row.change != "first"]
+        known = [self._intent(row) for row in rows if row.known and row.change not in ("first", "anew")]
         changes = [(row.generation - 1, self._intent(row)) for row in rows if row.change == "first"]
+        anew = [(row.generation - 1, self._intent(row)) for row in rows if row.change == "anew"]
         if new or sightings:
             self.ledger.intend(self.lease, self.source, self.resource, new, sightings)
         if known:
             self.ledger.intend_again(self.lease, self.source, self.resource, known)
         if changes:
             intend_change(self.ledger, self.lease, self.source, self.resource, changes)
+        if anew:
+            intend_change(self.ledger, self.lease, self.source, self.resource, anew, "withdrawn")
 
     def write_down(
         self, intended: Sequence[Row], results: Sequence[tuple[Row, Result]], sightings: Sequence[Sighting] = ()
@@ -257,10 +276,10 @@ class Book:
         """What came of rows; the refused ones are set aside, and all counted."""
         if not results:
             return
-        results = [(row, _of_a_change(r)) if row.change else (row, r) for row, r in results]
+        results = [(row, _of_a_change(r)) if row.replaces else (row, r) for row, r in results]
         self._count(results)
         self.on_record.note(results)
-        back = {row.key for row, r in results if row.change and r.state == "refused"}
+        back = {row.key for row, r in results if row.replaces and r.state == "refused"}
         of = (self.batch.target, self.source, self.resource)
         outcomes = [
             Outcome(row.key, row.generation, r.state, r.resource_id, r.status)
@@ -350,15 +369,16 @@ class Book:
         return bool(self._second_look)
 
     def _close_in_parts(self) -> None:
-        if len(self._landed) >= KEYS_A_CLOSING:
+        if len(self._landed) + len(self._there) >= KEYS_A_CLOSING:
             self.close_answered()
 
     def close_answered(self, ids: Collection[str] = ()) -> None:
         """Closes the rejects that rows of this load have answered: by key, and those of these ids."""
-        if self._landed or ids:
-            target, batch_id = self.batch.target, self.batch.batch_id
-            self.ledger.close_rejects(target, self.source, self.resource, self._landed, batch_id=batch_id, ids=ids)
-            self._landed = []
+        if self._landed or self._there or ids:
+            of = (self.batch.target, self.source, self.resource)
+            batch_id, there = self.batch.batch_id, self._there
+            self.ledger.close_rejects(*of, self._landed, batch_id=batch_id, ids=ids, there=there)
+            self._landed, self._there = [], {}
 
     def _intent(self, row: Row) -> Intent:
         return Intent(
@@ -377,7 +397,8 @@ class Book:
     def _rejected(self, row: Row, stage: str, reasons: Sequence[Reason]) -> Reject:
         self.answers.still_wrong(row.line)
         about = (row.patient_id, row.source_at, row.amount_cents)
-        return Reject(row.line, row.lines, row.key, stage, *about, reasons, self.answers.of_line(row.line))
+        answers = self.answers.of_line(row.line)
+        return Reject(row.line, row.lines, row.key, stage, *about, reasons, answers, row.content_hash)
 
     def note(self, repeats: Sequence[Repeat], at: str | None = None) -> None:
         """Notes rows whose records are known from elsewhere, as of now or of another moment.
@@ -410,7 +431,7 @@ def _repeat(row: Row, state: str, resource_id: str | None) -> Repeat:
 def _tells(row: Row, result: Result, record: KnownRecord) -> bool:
     """Whether a result is a fact, and news. That a change was refused is for who changes the record now."""
     same = (record.generation, record.content_hash) == (row.generation, row.content_hash)
-    fact = result.state not in UNDECIDED and not (row.change and result.state == "refused")
+    fact = result.state not in UNDECIDED and not (row.replaces and result.state == "refused")
     return same and fact and record.state in UNDECIDED
 
 
@@ -421,4 +442,4 @@ def _of_a_change(result: Result) -> Result:
 
 def _elsewhere(state: str) -> str:
     """What a row is whose record stands in another batch, once that record has this state."""
-    return "unchanged" if state in LANDED else state
+    return "unchanged" if state in (*LANDED, "undone") else state

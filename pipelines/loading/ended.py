@@ -32,13 +32,9 @@ class Ended:
         """By key, why a row that could be sent is set aside instead."""
         if self._none:
             return {}
-        asked = [row.key for row in rows if _may_go(known.get(row.key)) and not self._answers_by_hand(row)]
+        may_go = (row for row in rows if _may_go(known.get(row.key)))
+        asked = [row.key for row in may_go if not by_hand(row, self._of[0], self._batch_id, self._answers)]
         return {key: Reason("LEDGER-07", None, None, SENTENCES[state], False) for key, state in self._states(asked)}
-
-    def _answers_by_hand(self, row: Row) -> bool:
-        """Whether a person put the row in for a reject. One that is tried again answers its own."""
-        own = reject_id(self._of[0], self._batch_id, row.line, row.key)
-        return any(name != own for name in self._answers.of_line(row.line))
 
     def _states(self, keys: Sequence[str]) -> Iterator[tuple[str, str]]:
         """Of two rejects with one key in a file, that one is done with says nothing while the other is open."""
@@ -64,6 +60,12 @@ class Ended:
         target, source, resource_type = self._of
         reject = t.reject.c
         return reject.target == target, reject.source == source, reject.resource_type == resource_type
+
+
+def by_hand(row: Row, target: str, batch_id: str, answers: Answers) -> bool:
+    """True if a person put the row in for a reject. One that is tried again answers its own."""
+    own = reject_id(target, batch_id, row.line, row.key)
+    return any(name != own for name in answers.of_line(row.line))
 
 
 def _may_go(record: KnownRecord | None) -> bool:

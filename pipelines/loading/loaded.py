@@ -15,7 +15,8 @@ class Batch:
     """One run of a batch. folder: `run-<n>/`, where the stages hand over. resuming: it has not finished before.
 
     remap: rows that changed only because the feed did follow its policy too. run: its number, and validated: what was
-    counted before the load, where the run's counts are to be kept up to date.
+    counted before the load, where the run's counts are to be kept up to date. taken_back: rejects of what was taken
+    back are loaded.
     """
 
     target: str
@@ -27,6 +28,7 @@ class Batch:
     remap: bool = False
     run: int | None = None
     validated: Mapping[str, int] = field(default_factory=dict)
+    taken_back: bool = False
 
 
 @dataclass
@@ -34,7 +36,8 @@ class Loaded:
     """What a load came to: rows by state (`rejected`: other content under a known key) and the same in cents.
 
     `reasons`: how often a rule or an outcome's code set a row aside.
-    taken_back: rows counted as adopted whose resource has been taken back at the target.
+    taken_back: rows counted as adopted whose resource has been taken back at the target. undone: rows counted as
+    skipped whose record was taken back since the same file made it.
     `unusable` says why the load ended early; rows without an outcome are then left for the next run.
     """
 
@@ -42,6 +45,7 @@ class Loaded:
     cents: Counter[str] = field(default_factory=Counter)
     reasons: Counter[str] = field(default_factory=Counter)
     taken_back: int = 0
+    undone: int = 0
     unusable: str | None = None
 
     def add(self, state: str, amount_cents: int | None) -> None:

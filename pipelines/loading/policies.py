@@ -76,4 +76,4 @@ def take_back_superseded(book: Book) -> None:
 
 def _is_superseded(version: Former, record: KnownRecord | None) -> bool:
     """Whether the record is there in a later generation (a version of the same one waits for an undo)."""
-    return record is not None and record.generation > version.generation and record.state in LANDED
+    return record is not None and record.generation > version.generation and record.state in (*LANDED, "undone")

@@ -39,7 +39,7 @@ class Row(NamedTuple):
 
     known: the ledger has a record of it. intended: an earlier intent of ours may have reached the target. elsewhere:
     that record stays with the batch and line that it came with first. change: it takes the place of an earlier
-    version: `first` while that stands in the ledger yet, then `again`.
+    version: `first` while that stands in the ledger yet, then `again`; `anew` where that was taken back.
     """
 
     line: int
@@ -57,6 +57,11 @@ class Row(NamedTuple):
     intended: bool = False
     elsewhere: bool = False
     change: str = ""
+
+    @property
+    def replaces(self) -> bool:
+        """True if it takes the place of what the target has."""
+        return self.change in ("first", "again")
 
 
 class Result(NamedTuple):

@@ -10,11 +10,17 @@ from pipelines.ledger import tables as t
 from pipelines.ledger.former import standing
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rows import KnownRecord
-from pipelines.ledger.tables import LANDED, UNDECIDED
+from pipelines.ledger.standing import Standing, standing_of
+from pipelines.ledger.tables import UNDECIDED
+from pipelines.loading.ended import by_hand
 from pipelines.loading.loaded import Batch
 from pipelines.loading.sending import Row
 
 SURELY_NOT_THERE = ("planned", "refused")
+SENT = ("send", "anew", "supersede")
+"""Verdicts by which a row is sent: as it is, in the place of what was taken back, in the place of what is there."""
+ASIDE = ("changed", "taken back")
+"""Verdicts by which a row becomes a reject."""
 
 
 class Verdicts:
@@ -29,26 +35,42 @@ class Verdicts:
         self._ledger, self._of = ledger, (batch.target, batch.feed.source, batch.feed.resource)
 
     def of(self, row: Row, record: KnownRecord | None) -> str:
-        """`send`, `supersede`, `update`, `changed`, or the state that the row has without being sent."""
-        if record is None:
-            return "send"
-        if record.state in UNDECIDED and record.resource_id is not None:
+        """Return what is to be done with a row: one of `SENT`, `ASIDE`, `update`, or its state without being sent.
+
+        `undone` is a row whose record was taken back since the same file made it.
+        """
+        if record is not None and record.state in UNDECIDED and record.resource_id is not None:
             return "update"
-        if record.state in SURELY_NOT_THERE:
+        standing = standing_of(record)
+        if record is None or standing in (Standing.ABSENT, Standing.WAITING):
             return "send"
         same = record.holds(row.content_hash)
-        if record.state in LANDED:
+        if standing is Standing.TAKEN_BACK:
+            return self._taken_back(row, record, same)
+        if standing is Standing.THERE:
             return "unchanged" if same or self._only_the_feed_changed(row, record) else self._policy(row, record)
+        return self._in_doubt(row, record, same)
+
+    def _in_doubt(self, row: Row, record: KnownRecord, same: bool) -> str:
         if not same and not self.own(row, record):
             return "changed"
         return "send" if row.key in self.resend or (same and self.safe) else "in_doubt"
+
+    def _taken_back(self, row: Row, record: KnownRecord, same: bool) -> str:
+        """A corrected row makes the record anew. What a person took back comes back only where a person says so."""
+        if self.own(row, record):
+            return "undone"
+        said = self.batch.taken_back or self.batch.feed.file.taken_back == "load"
+        said = said or by_hand(row, self.batch.target, self.batch.batch_id, self._answers)
+        corrected = not same and not self._is_older(row, record)
+        return "anew" if said or corrected else "taken back"
 
     def _only_the_feed_changed(self, row: Row, record: KnownRecord) -> bool:
         return not self.batch.remap and self.own(row, record) and record.feed_hash != self.batch.feed.hash
 
     def _policy(self, row: Row, record: KnownRecord) -> str:
         """What the feed says of other content under a known key. An older file takes nothing back that a newer said."""
-        there = record.state != "undone" and record.resource_id is not None and not self._had_another_key(row)
+        there = record.resource_id is not None and not self._had_another_key(row)
         match self.batch.feed.changed, self.batch.feed.resource:
             case "skip", _:
                 return "skipped"
@@ -92,6 +114,12 @@ class Verdicts:
     def own(self, row: Row, record: KnownRecord) -> bool:
         return record.batch_id == self.batch.batch_id and record.line == row.line
 
+    def as_sent(self, verdict: str, row: Row, record: KnownRecord | None) -> Row:
+        """The row to send, by a verdict of `SENT`."""
+        if record is None:
+            return row
+        return {"send": self.again, "supersede": self.in_its_place, "anew": self.anew}[verdict](row, record)
+
     def again(self, row: Row, record: KnownRecord) -> Row:
         """A known record as a row to send: with its generation and its first moment."""
         doubtful = record.state not in SURELY_NOT_THERE
@@ -108,6 +136,10 @@ class Verdicts:
     def in_its_place(self, row: Row, record: KnownRecord) -> Row:
         """A response that takes the place of the one that is known: of the next generation."""
         return row._replace(generation=record.generation + 1, known=True, change="first")
+
+    def anew(self, row: Row, record: KnownRecord) -> Row:
+        """A row whose record was taken back: it is made once more, in the next generation."""
+        return row._replace(generation=record.generation + 1, known=True, change="anew")
 
     def _supersedes(self, key: str) -> bool:
         """Whether an earlier version still stands, to be taken back once this one is there."""

@@ -183,7 +183,7 @@ def test_undo_takes_tasks_back_and_again_loads_them_anew(home, target, asked, ch
         ("cancelled", "call k2"),
     }
     assert asked("undo", batch)["taken_back"] == {}
-    assert asked("import", str(next((home / "batches" / batch / "source").iterdir())))["totals"]["unchanged"] == 2
+    assert asked("import", str(next((home / "batches" / batch / "source").iterdir())))["totals"]["skipped"] == 2
     found = asked("import", "--again", batch)
     totals_close(found)
     assert found["totals"]["created"] == 2

@@ -189,15 +189,15 @@ def test_what_is_still_wrong_stays_open_as_corrected_last(practice):
     assert practice.created() == ["k1", "k2"]
 
 
-def test_an_accepted_row_of_the_same_key_in_any_file_closes_a_reject(practice):
-    """CLI-CMD-05: also one that changes nothing at the target, but not the file that was there before."""
+def test_a_row_of_the_same_key_that_is_made_closes_a_reject_in_any_file(practice):
+    """CLI-CMD-05, LEDGER-17: one that changes nothing at the target closes no reject of other content."""
     old = HEADER + "k1,p1,1.00,2026-01-01,\n"
     practice.take(old)
     practice.take(HEADER + "k1,p1,9.00,2026-01-01,\nk2,p1,none,2026-01-01,\n", "payments-2.csv")
     practice.take(old)
     assert practice.rejects() == {"k1": ("open", 1), "k2": ("open", 1)}
     practice.take(HEADER + "k2,p1,2.00,2026-01-01,\nk1,p1,1.00,2026-01-01,\n", "payments-3.csv")
-    assert practice.rejects() == {"k1": ("closed", 1), "k2": ("closed", 1)}
+    assert practice.rejects() == {"k1": ("open", 1), "k2": ("closed", 1)}
     assert practice.created() == ["k1", "k2"]
 
 

@@ -1,0 +1,216 @@
+"""What is true of a key after rejects, undo and corrections, on the command line."""
+
+import json
+import sqlite3
+from contextlib import closing
+
+import duckdb
+import pytest
+
+PAYMENTS = "payment_id,patient_id,amount,paid_on,claim_id\n"
+TASKS = "task_id,patient_id,description,status,requester_id\n"
+
+
+@pytest.fixture
+def put(home):
+    def put(name, *rows):
+        header = PAYMENTS if name.startswith("payments") else TASKS
+        (home / "inbox" / name).write_text(header + "".join(f"{row}\n" for row in rows))
+
+    return put
+
+
+def pay(key, amount):
+    return f"{key},p1,{amount},2026-03-01,"
+
+
+def call(key, text="call"):
+    return f"{key},p1,{text},requested,a"
+
+
+def rejects(home):
+    with closing(sqlite3.connect(home / "ledger.db")) as ledger:
+        return ledger.execute("SELECT source_key, state FROM reject ORDER BY first_seen_at, source_key").fetchall()
+
+
+def published(home, query):
+    with duckdb.connect(str(home / "published/reports.duckdb"), read_only=True) as tables:
+        return tables.sql(query).fetchall()
+
+
+def there(target):
+    return sorted(body["description"] for body in target.of("Task") if body["status"] != "cancelled")
+
+
+# -- what closes a reject
+
+
+def test_the_old_content_again_closes_no_reject_of_other_content(home, put, asked, chartferry):
+    """LEDGER-17: nobody decided, and nothing was loaded."""
+    put("payments-1.csv", pay("x1", "10.00"))
+    asked("import")
+    put("payments-2.csv", pay("x1", "12.00"))
+    assert asked("import")["exit_code"] == 3
+    put("payments-3.csv", pay("x1", "10.00"))
+    assert asked("import")["totals"]["unchanged"] == 1
+    assert rejects(home) == [("x1", "open")]
+    reconciled = "SELECT received::varchar, created::varchar, refused::varchar FROM payment_reconciliation"
+    assert published(home, reconciled) == [("22.00", "10.00", "12.00")]
+    put("payments-2.csv", pay("x1", "12.00"))
+    assert asked("import")["exit_code"] == 3
+    assert rejects(home) == [("x1", "open")]
+    code, out, _ = chartferry("rejects", "export", "--out", home.parent / "out")
+    assert (code, "no open rejects" in out) == (0, False)
+
+
+def test_its_own_content_at_the_target_closes_a_reject(home, target, put, asked):
+    """LEDGER-17: what was refused in one file was taken in another."""
+    target.refuse = lambda body: body["amount"]["value"] == 12
+    put("payments-1.csv", pay("x1", "12.00"))
+    assert asked("import")["totals"]["refused"] == 1
+    target.refuse = lambda body: False
+    put("payments-2.csv", pay("x1", "12.00"))
+    assert asked("import")["totals"]["created"] == 1
+    assert rejects(home) == [("x1", "closed")]
+
+
+@pytest.mark.parametrize("changed", ["update", "reject"])
+def test_a_change_that_is_made_closes_the_reject_of_an_earlier_one(home, target, put, asked, changed):
+    """LEDGER-17"""
+    put("tasks-1.csv", call("t1", "one"))
+    asked("import")
+    put("tasks-2.csv", call("t1", "two"))
+    asked("import")
+    assert rejects(home) == [("t1", "open")]
+    text = f'kind = "tasks"\nsource = "default"\nfiles = ["tasks*"]\nchanged = "{changed}"\n[columns]\n'
+    names = TASKS.strip().split(",")
+    (home / "feeds" / "tasks.toml").write_text(text + "".join(f'{name} = "{name}"\n' for name in names))
+    put("tasks-3.csv", call("t1", "three"))
+    found = asked("import")
+    if changed == "update":
+        assert found["totals"]["updated"] == 1
+        assert rejects(home) == [("t1", "closed")]
+        assert there(target) == ["three"]
+    else:
+        assert rejects(home) == [("t1", "open"), ("t1", "open")]
+
+
+def test_an_earlier_file_that_goes_on_late_closes_no_reject_of_a_later_one(home, put, asked, chartferry):
+    """LEDGER-17: only a later record of the key does."""
+    put("payments-1.csv", pay("x1", "nothing"))
+    asked("import")
+    put("payments-2.csv", pay("x1", "1.2.3"))
+    asked("import")
+    assert rejects(home) == [("x1", "open"), ("x1", "open")]
+    old, _ = export(home, chartferry)
+    fixed = old.read_text().replace("nothing", "10.00")
+    (home / "inbox" / "payments-fixed.csv").write_text(fixed)
+    assert asked("import")["totals"]["created"] == 1
+    assert rejects(home) == [("x1", "closed"), ("x1", "closed")]
+
+
+def export(home, chartferry):
+    """The files of open rejects, those of the oldest batch first."""
+    out = home.parent / "out"
+    assert chartferry("rejects", "export", "--out", out)[0] == 0
+    with closing(sqlite3.connect(home / "ledger.db")) as ledger:
+        came = dict(ledger.execute("SELECT batch_id, received_at FROM batch"))
+    batches = sorted(came, key=lambda name: came[name])
+    files = {path: path.read_text() for path in out.iterdir() if path.suffix == ".csv"}
+    return sorted(files, key=lambda path: next((n for n, name in enumerate(batches) if name in path.name), 9))
+
+
+# -- what was taken back is not there
+
+
+@pytest.fixture
+def undone(put, asked):
+    """A batch of four tasks that was taken back: its name."""
+    put("tasks-1.csv", *(call(f"t{n}", f"call {n}") for n in range(4)))
+    batch = asked("import")["batches"][0]["batch_id"]
+    assert asked("undo", batch)["taken"] == 4
+    return batch
+
+
+def test_the_file_that_was_undone_says_so_and_how_to_load_it(undone, home, target, put, chartferry, asked):
+    """LEDGER-18"""
+    put("tasks-1.csv", *(call(f"t{n}", f"call {n}") for n in range(4)))
+    code, out, _ = chartferry("import", "--json")
+    found = json.loads(out)
+    assert (code, found["totals"]["skipped"], found["totals"]["unchanged"]) == (3, 4, 0)
+    message = f"{undone}: 4 of these were taken back by undo; chartferry import --again {undone}"
+    assert found["batches"][0]["message"] == message
+    assert there(target) == []
+    assert asked("import", "--again", undone)["totals"]["created"] == 4
+    assert there(target) == [f"call {n}" for n in range(4)]
+
+
+def test_a_corrected_export_loads_what_was_taken_back_anew(additions, undone, home, target, put, asked):
+    """LEDGER-18: each corrected row is a new generation; what stayed as it was is set aside, and named."""
+    put("tasks-2.csv", *(call(f"t{n}", "right") for n in range(3)), call("t3", "call 3"))
+    found = asked("import")
+    assert (found["exit_code"], found["totals"]["created"], found["totals"]["rejected"]) == (3, 3, 1)
+    assert found["batches"][0]["reasons"] == {"TAKEN-BACK": 1}
+    assert there(target) == ["right"] * 3
+    [(message,)] = published(home, "SELECT message FROM reject_reason WHERE rule_id = 'TAKEN-BACK'")
+    assert f"taken back by undo of {undone} at 20" in message
+    assert "chartferry rejects retry --taken-back" in message
+    verified = asked("verify")
+    assert (verified["exit_code"], verified["differences"]) == (0, [])
+    if additions:
+        names = sorted(body["identifier"][0]["value"] for body in target.of("Task") if body["status"] == "requested")
+        assert names == ["t0~2", "t1~2", "t2~2"]
+
+
+@pytest.fixture(params=[True, False], ids=["with additions", "bare"])
+def additions(request, target):
+    target.additions = request.param
+    return request.param
+
+
+def test_a_nightly_full_export_does_not_revive_what_a_person_took_back(undone, home, target, put, asked, chartferry):
+    """LEDGER-18, LEDGER-03"""
+    rows = [*(call(f"t{n}", f"call {n}") for n in range(4)), call("t9", "new")]
+    for night in range(2):
+        put(f"tasks-night-{night}.csv", *rows, call(f"u{night}"))
+        assert asked("import")["totals"]["rejected"] == 4
+    assert there(target) == ["call", "call", "new"]
+    code, out, _ = chartferry("rejects", "retry")
+    assert (code, there(target)) == (3, ["call", "call", "new"])
+    assert "rows were taken back by a person: chartferry rejects retry --taken-back loads them" in out
+    found = asked("rejects", "retry", "--taken-back")
+    assert found["totals"]["created"] == 4
+    assert there(target) == ["call", *(["call"] + [f"call {n}" for n in range(4)]), "new"]
+    assert {state for _, state in rejects(home)} == {"closed"}
+    assert asked("verify")["exit_code"] == 0
+
+
+def test_a_feed_may_say_that_what_was_taken_back_is_loaded(undone, home, target, put, asked):
+    """LEDGER-18"""
+    text = 'kind = "tasks"\nsource = "default"\nfiles = ["tasks*"]\ntaken_back = "load"\n[columns]\n'
+    names = TASKS.strip().split(",")
+    (home / "feeds" / "tasks.toml").write_text(text + "".join(f'{name} = "{name}"\n' for name in names))
+    put("tasks-2.csv", call("t1", "call 1"))
+    assert asked("import")["totals"]["created"] == 1
+    assert there(target) == ["call 1"]
+
+
+def test_what_a_correction_names_is_loaded_though_it_was_taken_back(undone, home, target, put, asked, chartferry):
+    """LEDGER-18, CLI-CMD-05: a person says so."""
+    put("tasks-2.csv", call("t1", "call 1"))
+    asked("import")
+    (path,) = export(home, chartferry)
+    (home / "inbox" / "anything.csv").write_text(path.read_text())
+    assert asked("import")["totals"]["created"] == 1
+    assert (there(target), rejects(home)) == (["call 1"], [("t1", "closed")])
+
+
+def test_what_is_refused_anew_is_not_there_and_may_come_corrected(undone, home, target, put, asked):
+    """LEDGER-18"""
+    target.refuse = lambda body: body.get("description") == "wrong"
+    put("tasks-2.csv", call("t1", "wrong"))
+    assert asked("import")["totals"]["refused"] == 1
+    put("tasks-3.csv", call("t1", "right"))
+    assert asked("import")["totals"]["created"] == 1
+    assert (there(target), rejects(home)) == (["right"], [("t1", "closed")])
+    assert asked("verify")["exit_code"] == 0
