@@ -14,7 +14,7 @@ from uuid import uuid4
 from pipelines import disk
 from pipelines.batch import Received, Unreadable, shown
 from pipelines.feeds.catalog import CONTROL, Feed, is_control
-from pipelines.storage import replace_whole
+from pipelines.storage import replace_whole, to_disk
 from pipelines.written import WRITING, is_written
 
 BLOCK = 1 << 20
@@ -44,6 +44,8 @@ def receive(path: Path, feed: Feed, home: Path, now: datetime | None = None) -> 
         target = _place(batches / batch_id, sha256, path, name)
         control = _take_control_along(path, target)
         incoming.replace(target)
+        if moving:
+            _outlast_power_failure(target, home, control is not None)
     except OSError as error:
         raise Unreadable(f"{name}: cannot be taken in: {_why(error, home)}") from None
     finally:
@@ -53,6 +55,15 @@ def receive(path: Path, feed: Feed, home: Path, now: datetime | None = None) -> 
         _remove_unless_replaced(path, read)
         _remove_unless_replaced(_control_of(path), control)
     return Received(batch_id, sha256, target, name, read.st_size, now)
+
+
+def _outlast_power_failure(target: Path, home: Path, with_control: bool) -> None:
+    """Return when the batch's copy is on the disk under its name. The inbox may be on another disk, which could forget
+    the file there before this one knows where the copy is."""
+    if with_control:
+        to_disk(_control_of(target))
+    for folder in (target.parent, target.parent.parent, home / "batches", home):
+        to_disk(folder)
 
 
 def _why(error: OSError, home: Path) -> str:

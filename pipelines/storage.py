@@ -17,9 +17,9 @@ READABLE_SINCE = "v1.0.0"
 def replace_whole(part: Path, final: Path, mode: int = 0o600) -> None:
     """Puts the finished `part` in the place of `final` in one step; it is on the disk first."""
     part.chmod(mode)
-    _to_disk(part)
+    to_disk(part)
     part.replace(final)
-    _to_disk(final.parent)
+    to_disk(final.parent)
 
 
 def write_whole(final: Path, content: bytes, mode: int = 0o600) -> None:
@@ -28,7 +28,8 @@ def write_whole(final: Path, content: bytes, mode: int = 0o600) -> None:
     replace_whole(part, final, mode)
 
 
-def _to_disk(path: Path) -> None:
+def to_disk(path: Path) -> None:
+    """Return when the content of a file, or the names in a folder, would outlast a power failure."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

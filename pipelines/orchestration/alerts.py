@@ -6,6 +6,7 @@ Names of jobs, runs and batches, and our own sentences; never a row of data.
 import json
 import shlex
 import subprocess
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -28,6 +29,8 @@ COMMAND, WEBHOOK = "CHARTFERRY_ALERT_COMMAND", "CHARTFERRY_ALERT_WEBHOOK"
 SECONDS_BETWEEN_LOOKS = 60
 SECONDS_OF_COMMAND, SECONDS_OF_WEBHOOK = 20.0, 10.0
 ALERTS_A_LOOK = 20
+SECONDS_OF_GIVING = 20.0
+"""No alert is begun later in a look: with the last one it ends before Dagster gives up a sensor, after 60 seconds."""
 TRIES = 5
 RETRIED_WITHIN_SECONDS = 600.0
 LOOKS_BACK = timedelta(days=1)
@@ -89,14 +92,22 @@ def alert_sensor(home: Path, environ: Mapping[str, str]) -> dg.SensorDefinition:
     return alerts
 
 
-def tell_new(told: Told, events: list[Event], give: Callable[[Event], bool]) -> int:
-    """Gives what is new, notes it, and forgets what is over. One that cannot be given is tried again some times."""
+def tell_new(
+    told: Told, events: list[Event], give: Callable[[Event], bool], clock: Callable[[], float] = time.monotonic
+) -> int:
+    """Gives what is new, notes it, and forgets what is over. One that cannot be given is tried again some times.
+
+    What there is no time for comes in the next look, and before what was tried in vain.
+    """
+    until = clock() + SECONDS_OF_GIVING
     current = {event.key: event for event in events}
     told.keys &= set(current)
     told.tries = {key: tries for key, tries in told.tries.items() if key in current}
-    new = [event for key, event in current.items() if key not in told.keys][:ALERTS_A_LOOK]
+    new = [event for key, event in current.items() if key not in told.keys]
     given = 0
-    for event in new:
+    for event in sorted(new, key=lambda event: told.tries.get(event.key, 0))[:ALERTS_A_LOOK]:
+        if clock() > until:
+            break
         tries = told.tries.pop(event.key, 0) + 1
         if give(event):
             given += 1

@@ -11,6 +11,7 @@ import os
 import time
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 
 SECONDS_BETWEEN_LOOKS = 30
 SECONDS_OF_HASHING = 20.0
+SECONDS_FOR_ONE_FILE = 5.0
+FILES_HASHED_AT_ONCE = 2
 FILES_A_LOOK = 1_000
 SECONDS_BEFORE_ANOTHER_LOAD = 900
 BYTES_OF_MARK = 6
@@ -90,6 +93,27 @@ class Look:
         return Seen(frozenset(self.still), dict(self.asked), frozenset(self.left), self.feeds)
 
 
+class Hashes:
+    """Hashes of files, made beside the looks: that of a large file is finished for one of the next looks."""
+
+    def __init__(self, patience: float = SECONDS_FOR_ONE_FILE) -> None:
+        self._patience = patience
+        self._workers = ThreadPoolExecutor(FILES_HASHED_AT_ONCE, "hash")
+        self._under_way: dict[tuple[str, str], Future[str]] = {}
+
+    def batch_id(self, feed: Feed, path: Path, mark: str) -> str | None:
+        """Return the file's batch; None while its hash is not ready. Raises `OSError`."""
+        key = (feed.name, mark)
+        if key not in self._under_way:
+            self._under_way[key] = self._workers.submit(batch_id_of, feed, path)
+        hashing = self._under_way[key]
+        wait([hashing], self._patience)
+        if not hashing.done():
+            return None
+        del self._under_way[key]
+        return hashing.result()
+
+
 @dataclass(frozen=True)
 class Surroundings:
     """What a look goes by beside the files. under_way: the batches of runs that have not ended; asked for when needed.
@@ -101,6 +125,7 @@ class Surroundings:
     now: datetime
     ledger: Ledger | None = None
     under_way: Callable[[], set[str]] = set
+    hashes: Hashes = field(default_factory=Hashes)
 
 
 def look(inbox: Path, before: Seen, by: Surroundings, seconds: float = SECONDS_OF_HASHING) -> Look:
@@ -138,7 +163,8 @@ def _take_up(path: Path, mark: str, known: Asked | None, by: Surroundings, found
         found.unmatched.append(path.name)
         return
     try:
-        batch_id, written, after = batch_id_of(feed, path), is_written(path), mark_of(path, path.stat())
+        batch_id, written = by.hashes.batch_id(feed, path, mark), is_written(path)
+        after = mark_of(path, path.stat())
     except FileNotFoundError:
         return
     except OSError as error:
@@ -147,7 +173,7 @@ def _take_up(path: Path, mark: str, known: Asked | None, by: Surroundings, found
         return
     if after != mark:
         found.still.add(after)
-    elif written:
+    elif written or batch_id is None:
         _not_now(mark, known, found)
     else:
         _ask(feed, mark, batch_id, known or Asked(), by, found)
@@ -232,6 +258,8 @@ def _marks(text: str) -> frozenset[str]:
 def inbox_sensor(
     home: Path, environ: Mapping[str, str], catalog: Catalog, jobs: Sequence["UnresolvedAssetJobDefinition"]
 ) -> dg.SensorDefinition:
+    hashes = Hashes()
+
     @dg.sensor(
         name="inbox",
         jobs=jobs,
@@ -251,7 +279,7 @@ def inbox_sensor(
         now, names = datetime.now(UTC), [job_of(feed) for feed in catalog.feeds]
         under_way = cache(lambda: batches_under_way(context.instance, names))
         with _ledger(home, environ) as ledger:
-            found = look(home / "inbox", before, Surroundings(catalog, now, ledger, under_way))
+            found = look(home / "inbox", before, Surroundings(catalog, now, ledger, under_way, hashes))
         for name in found.unmatched[:NAMES_SAID]:
             context.log.warning("no feed takes a file of the name %s, or two do: it is left where it is", shown(name))
         for name, why in list(found.unreadable.items())[:NAMES_SAID]:

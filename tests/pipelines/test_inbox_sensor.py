@@ -6,15 +6,16 @@ from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
+from threading import Event
 
 import dagster as dg
 import pytest
 
 from pipelines.definitions import build_definitions
-from pipelines.feeds.catalog import load_feeds
+from pipelines.feeds.catalog import Feed, load_feeds
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rows import Reject
-from pipelines.orchestration.inbox import Asked, Seen, Surroundings, from_cursor, lain_too_long, look, to_cursor
+from pipelines.orchestration.inbox import Asked, Hashes, Seen, Surroundings, from_cursor, lain_too_long, look, to_cursor
 from pipelines.orchestration.requests import stretches
 from pipelines.orchestration.stages import batch_id_of, waiting_files
 
@@ -166,6 +167,36 @@ def test_hashing_that_takes_too_long_goes_on_at_the_next_look(inbox: Path) -> No
     late = look(inbox, seen, by, seconds=-1.0)
     assert not late.ready
     assert list(look(inbox, late.seen, by).ready) == ["payments"]
+
+
+def test_a_file_that_takes_longer_than_a_look_to_hash_is_taken_up_by_a_later_one_and_holds_up_no_other(
+    inbox: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, hashed, real = Event(), list[str](), batch_id_of
+
+    def slow(feed: Feed, path: Path) -> str:
+        hashed.append(path.name)
+        if path.name == "payments-1.csv":
+            assert read.wait(60)
+        return real(feed, path)
+
+    monkeypatch.setattr("pipelines.orchestration.inbox.batch_id_of", slow)
+    for number in (1, 2):
+        put(inbox, f"payments-{number}.csv", ROWS + f"B{number},p1,1.00,2026-01-05\n")
+    by = Surroundings(load_feeds(), NOW, hashes=Hashes(patience=0.05))
+    seen, ready = look(inbox, Seen(), by).seen, []
+    for _ in range(3):
+        found = look(inbox, seen, by)
+        seen = found.seen
+        ready += list(found.ready.get("payments", {}).values())
+    assert ready == [batch(inbox.parent, "payments-2.csv")]
+    read.set()
+    for _ in range(1_000):
+        if found.ready:
+            break
+        found = look(inbox, seen, by)
+    assert list(found.ready["payments"].values()) == [batch(inbox.parent, "payments-1.csv")]
+    assert hashed == ["payments-1.csv", "payments-2.csv"]
 
 
 def test_a_cursor_is_read_as_it_was_written(inbox: Path) -> None:

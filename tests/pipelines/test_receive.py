@@ -1,5 +1,6 @@
 """Receiving: a file becomes a batch."""
 
+import os
 import re
 import sys
 from datetime import UTC, datetime
@@ -38,6 +39,39 @@ def test_a_file_of_the_inbox_moves_into_its_batch_with_its_control_totals(feed: 
     assert received.path_in_batch.with_name("payments.csv.control.json").exists()
     assert not list(inbox.iterdir())
     assert received.path_in_batch.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the name of an open file is read from /proc")
+def test_a_file_leaves_the_inbox_when_its_copy_would_outlast_a_power_failure(
+    feed: Feed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The inbox may be on another disk, which knows that the file went before the home's knows where the copy is."""
+    home, done = tmp_path, list[tuple[str, str]]()
+    (home / "inbox").mkdir()
+    for name in ("payments.csv", "payments.csv.control.json"):
+        (home / "inbox" / name).write_text("{}")
+    sync, replace, unlink = os.fsync, Path.replace, Path.unlink
+
+    def syncs(descriptor: int) -> None:
+        done.append(("sync", str(Path(f"/proc/self/fd/{descriptor}").readlink())))
+        sync(descriptor)
+
+    def replaces(path: Path, to: Path) -> Path:
+        done.append(("replace", str(to)))
+        return replace(path, to)
+
+    def unlinks(path: Path, missing_ok: bool = False) -> None:
+        done.append(("unlink", str(path)))
+        unlink(path, missing_ok)
+
+    monkeypatch.setattr(os, "fsync", syncs)
+    monkeypatch.setattr(Path, "replace", replaces)
+    monkeypatch.setattr(Path, "unlink", unlinks)
+    target = receive(home / "inbox" / "payments.csv", feed, home).path_in_batch
+    renamed, gone = done.index(("replace", str(target))), done.index(("unlink", str(home / "inbox" / "payments.csv")))
+    between = {path for what, path in done[renamed:gone] if what == "sync"}
+    folders = (target.parent, target.parent.parent, home / "batches", home)
+    assert {str(folder) for folder in folders} | {f"{target}.control.json"} <= between
 
 
 def test_a_file_elsewhere_stays_and_the_same_bytes_are_the_same_batch(feed: Feed, tmp_path: Path) -> None:

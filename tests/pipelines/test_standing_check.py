@@ -232,6 +232,27 @@ def test_what_is_over_may_be_told_again_and_what_cannot_be_told_is_given_up() ->
     assert len(tries) == alerts.TRIES
 
 
+def test_more_events_than_one_look_has_time_for_are_each_told_once_over_the_looks() -> None:
+    events = [Event(f"failed {number}", "batch_failed", str(number), {}) for number in range(50)]
+    now, given, told = 0.0, list[str](), Told(0.0, set(), {})
+
+    def gives(event: Event) -> bool:
+        nonlocal now
+        now += 20.0
+        if event.key == "failed 0":
+            return False
+        given.append(event.key)
+        return True
+
+    looks = 0
+    while len(given) < 49 and looks < 100:
+        before, looks = now, looks + 1
+        tell_new(told, events, gives, lambda: now)
+        assert now - before < 60
+    assert sorted(given) == sorted(event.key for event in events[1:])
+    assert looks < 30
+
+
 @pytest.fixture
 def webhook() -> Iterator[tuple[str, list[bytes]]]:
     """An address that takes what it is told, and what it was told."""
