@@ -31,6 +31,7 @@ from pipelines.report import RESOURCE, sweep
 from pipelines.run import Lines, Result, Run
 from pipelines.session import Session, Waiting, reading
 from pipelines.so_far import with_outcomes
+from pipelines.spellings import known_spellings
 from pipelines.spill import batches
 from pipelines.storage import write_whole
 from pipelines.target.client import TargetUnusable
@@ -173,6 +174,7 @@ def validate_run(session: Session, run: Run) -> Validated:
         progress=advance,
         only=run.only,
         before=open_by_line(session.ledger, session.target, run.received.batch_id) if run.before else {},
+        known_as=known_spellings(session.ledger, session.target, run.feed),
     )
     validated.known_elsewhere = known_elsewhere(session, run.feed, run.received.batch_id, validated)
     progress.advance(validated.records - done)

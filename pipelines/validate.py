@@ -36,6 +36,7 @@ def validate(
     progress: Callable[[int], None] = lambda _: None,
     only: Mapping[int, Sequence[str]] | None = None,
     before: Mapping[int, str] = {},
+    known_as: Mapping[str, str] = {},
     processes: int | None = None,
 ) -> Validated:
     """Writes `accepted.parquet`, `rejects.parquet` and `skipped.parquet` into `folder` and counts.
@@ -43,6 +44,7 @@ def validate(
     strict: whether a decided rule rejects (else it is counted as a warning). progress: told how many records are done.
     only: just the records that begin on these lines, each with the rejects that it answers.
     before: by line, the rejects that an earlier run made of this file: its records answer them.
+    known_as: by their spellings, keys that the ledger has in another form than they would be read in today.
     processes: how many work on the file, this one included; None for as many as its size and the machine ask for.
     A file that answers rejects has `answers.parquet` too, and no limit of rejects: its rows were set aside before.
     Raises Unreadable when the rows of the file cannot be told apart.
@@ -53,7 +55,7 @@ def validate(
     helpers = processes_for(received.size) if processes is None else processes
     with seldom(), workspace(folder) as inner, SideBySide(helpers) as work:
         mapped = inner / "mapped.parquet"
-        answers, trailers = map_file(received, feed, mapped, found, work)
+        answers, trailers = map_file(received, feed, mapped, found, work, known_as)
         check_records(mapped, feed.file, around, strict, found, progress, work, Wanted(_both(answers, before), only))
     found.records = found.accepted + found.rejected
     if only is None:

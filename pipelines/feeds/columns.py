@@ -4,16 +4,16 @@ A converter takes a text and gives a value or a `Fault`; it never raises and rep
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 from decimal import Decimal, InvalidOperation
 from functools import lru_cache, partial
 from typing import Literal
 
-from fhir_service.interface.datatypes import CONTROLS, ID_PATTERN, instant_text, normal_time, parse_date
+from fhir_service.interface.datatypes import ID_PATTERN, instant_text, normal_time, parse_date
 from pipelines.feeds.numbers import CENT, PLAIN, Numbers
-from pipelines.feeds.texts import composed
+from pipelines.feeds.texts import composed, folded, has_unseen
 
 Ambiguous = Literal["reject", "earlier", "later"]
 Shape = Literal["key", "text", "code", "amount", "number", "time", "labels", "comments", "answers"]
@@ -67,7 +67,6 @@ _ID = re.compile(ID_PATTERN)
 _ISO_TIME = re.compile(
     r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d)(:\d\d)?(?:[.,](\d{1,9}))?\s?(Z|z|[+-]\d\d(?::?\d\d)?)?", re.ASCII
 )
-_NO_KEY = re.compile(f"{CONTROLS.pattern}|[\t\n\r\u00ad\u200b\u2060\ufeff]")
 _UNSEEN = " \t\n\r\v\f\u00a0\u00ad\u200b\u200e\u200f\u2028\u2029\u202f\u2060\u3000\ufeff"
 _PLAIN_KEY = re.compile(r"[A-Za-z0-9_-]{1,200}")
 _MADE_A_NUMBER = re.compile(r"[0-9]+\.0|[0-9](?:\.[0-9]+)?E\+[0-9]+")
@@ -92,12 +91,18 @@ def converter(column: Column, conventions: Conventions) -> Converter:
     return _CONVERTERS[column.shape]
 
 
-def key(text: str) -> object:
-    """In one form, without spaces and unseen signs around it, which exports have at times and at times not."""
+def key(text: str, known_as: Mapping[str, str] = {}) -> object:
+    """In one form, with one space for any blanks, and none or unseen signs around it, which exports have at times.
+
+    known_as: by their spellings, keys that were taken before in a form that would be another, or none, today.
+    """
     if _PLAIN_KEY.fullmatch(text):
-        return text
-    text = composed(text.strip(_UNSEEN))
-    if len(text) > 200 or _NO_KEY.search(text):
+        return known_as.get(text, text)
+    as_before = composed(text.strip(_UNSEEN))
+    text = folded(as_before)
+    if known := known_as.get(as_before) or known_as.get(text):
+        return known
+    if len(text) > 200 or has_unseen(text):
         return Fault("FEED-FILE-09", "a key has at most 200 characters, and no tab, line break or unseen sign within")
     if _MADE_A_NUMBER.fullmatch(text):
         return Fault("FEED-FILE-09", "a spreadsheet has made a number of this key (7.0, 1.2E+14); export it as text")

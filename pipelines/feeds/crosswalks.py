@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipelines.feeds.schema import Crosswalk
-from pipelines.feeds.texts import composed
+from pipelines.feeds.texts import composed, folded
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -80,6 +80,7 @@ def _table(place: str, pairs: Pairs) -> dict[str, str]:
     found: dict[str, str] = {}
     for line, *pair in pairs:
         before, after = ("" if cell is None else composed(str(cell).strip()) for cell in pair)
+        before = folded(before)
         if found.setdefault(before, after) != after:
             raise BadCrosswalk(f"{place}: line {line}: a value that is translated in two ways")
     found.pop("", None)

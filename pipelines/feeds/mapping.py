@@ -4,6 +4,7 @@ Each distinct value of a column is converted once per chunk.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
@@ -42,12 +43,21 @@ def numbers_of(file: FeedFile) -> Numbers:
 
 
 class Mapper:
-    """A feed made ready for the rows of one file. tables: its crosswalks, where they were read before."""
+    """A feed made ready for the rows of one file. tables: its crosswalks, where they were read before.
+
+    known_as: by their spellings, keys that the ledger has in another form than they would be read in today.
+    """
 
     def __init__(
-        self, feed: Feed, header: Sequence[str] | None, file_name: str, tables: Crosswalks | None = None
+        self,
+        feed: Feed,
+        header: Sequence[str] | None,
+        file_name: str,
+        tables: Crosswalks | None = None,
+        known_as: Mapping[str, str] = {},
     ) -> None:
         self.feed = feed
+        self.key = partial(key, known_as=known_as)
         self._numbers = numbers_of(feed.file)
         zone = ZoneInfo(feed.file.timezone)
         self._conventions = Conventions(zone, feed.file.dates, self._numbers, feed.file.ambiguous)
@@ -66,6 +76,8 @@ class Mapper:
         ]
 
     def _converter(self, column: Column) -> Callable[[Any], object]:
+        if column.shape == "key":
+            return self.key
         return converter(column, self._conventions) if column.shape not in ("labels", "comments") else labels
 
     def rows(self, rows: Sequence[Any]) -> Rows:
@@ -93,7 +105,7 @@ class Mapper:
             rows: list[Any] = [found_in(row.raw, names) for row in broken]
         else:
             rows = [[*(row.cells or ()), *[""] * self._width] for row in broken]
-        found = each_distinct(evaluate(value, self.rows(rows), self._means), key)
+        found = each_distinct(evaluate(value, self.rows(rows), self._means), self.key)
         return [each if isinstance(each, str) else None for each in found]
 
     def map(self, rows: Rows) -> Mapped:

@@ -12,7 +12,7 @@ from pipelines.feeds.columns import UNCLEAR, Fault
 from pipelines.feeds.numbers import Numbers
 from pipelines.feeds.rows import Cells, Rows, absent, array, single
 from pipelines.feeds.schema import Crosswalk, Test, Value
-from pipelines.feeds.texts import composed
+from pipelines.feeds.texts import composed, folded
 
 
 class Means(NamedTuple):
@@ -37,7 +37,7 @@ def _finished(value: Value, cells: Cells, means: Means) -> Cells:
     if value.crosswalk:
         missing = Fault("FEED-FILE-06", f"no entry in the crosswalk {value.crosswalk.name}")
         table = means.crosswalks[value.crosswalk]
-        cells = each_distinct(cells, lambda text: table.get(composed(text.strip()), missing))
+        cells = each_distinct(cells, lambda text: table.get(folded(composed(text.strip())), missing))
     if value.scale is not None:
         cells = each_distinct(cells, partial(_scaled, value.scale, means.numbers))
     if value.before:

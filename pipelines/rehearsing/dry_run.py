@@ -10,6 +10,7 @@ from pipelines.receive import receive
 from pipelines.renamed import known_elsewhere
 from pipelines.run import Result
 from pipelines.session import Session, Waiting
+from pipelines.spellings import known_spellings
 from pipelines.spill import batches
 from pipelines.target.client import TargetUnusable
 from pipelines.validate import Validated, validate
@@ -38,6 +39,7 @@ def _try_in(session: Session, waiting: Waiting, folder: Path) -> Result:
             session.connection.site,
             folder / "run",
             strict=session.strict,
+            known_as=known_spellings(session.ledger, session.target, feed),
         )
         validated.known_elsewhere = known_elsewhere(session, feed, received.batch_id, validated)
         session.progress.advance(validated.records)

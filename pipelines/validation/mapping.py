@@ -15,7 +15,7 @@ from pipelines import spill
 from pipelines.batch import Received
 from pipelines.feeds.broken import BadRow, printable
 from pipelines.feeds.catalog import Feed
-from pipelines.feeds.columns import MISSING, Fault, key, micros
+from pipelines.feeds.columns import MISSING, Fault, micros
 from pipelines.feeds.mapping import Crosswalks, Mapper, path_heads, unnamed_columns
 from pipelines.feeds.marks import marked_form
 from pipelines.feeds.reading import Chunk, Reader
@@ -37,7 +37,7 @@ def form_of(received: Received, feed: Feed) -> str:
 
 
 def map_file(
-    received: Received, feed: Feed, to: Path, found: Validated, work: SideBySide
+    received: Received, feed: Feed, to: Path, found: Validated, work: SideBySide, known_as: Mapping[str, str] = {}
 ) -> tuple[Mapping[int, str], Trailers]:
     """The file's rows as `MAPPED`: what each says, under its key, or what is wrong with it. What is long goes aside.
 
@@ -49,9 +49,10 @@ def map_file(
         Aside(aside_of(to)) as aside,
         spill.Writer(to, MAPPED) as writer,
     ):
-        mapper = Mapper(feed, reader.header, received.file_name)
+        mapper = Mapper(feed, reader.header, received.file_name, known_as=known_as)
         trailers, heads = Trailers(mapper, reader.header), Heads(feed, reader.header)
-        make = partial(ChunkMapper, replace(feed, environ={}), reader.header, received.file_name, mapper.tables)
+        around = (reader.header, received.file_name, mapper.tables, known_as)
+        make = partial(ChunkMapper, replace(feed, environ={}), *around)
         for mapped in work.over(make, _counted(reader.chunks(), trailers, heads, found)):
             found.not_taken += mapped.not_taken
             writer.add_batch(aside.put_texts(mapped.rows, TEXTS))
@@ -127,8 +128,15 @@ class Gathered:
 class ChunkMapper:
     """Maps one chunk after another. tables: the feed's crosswalks."""
 
-    def __init__(self, feed: Feed, header: list[str] | None, file_name: str, tables: Crosswalks) -> None:
-        self._mapper = Mapper(feed, header, file_name, tables)
+    def __init__(
+        self,
+        feed: Feed,
+        header: list[str] | None,
+        file_name: str,
+        tables: Crosswalks,
+        known_as: Mapping[str, str],
+    ) -> None:
+        self._mapper = Mapper(feed, header, file_name, tables, known_as)
 
     def __call__(self, chunk: Chunk) -> MappedChunk:
         out = Gathered()
@@ -200,7 +208,7 @@ def _write_resources(chunk: Chunk, mapper: Mapper, out: Gathered) -> None:
     kind = mapper.feed.kind
     for resource, line, lines, raw in zip(chunk.rows, chunk.line, chunk.lines, chunk.raw, strict=True):
         found = resource.get("id")
-        record_key = key(found) if isinstance(found, str) else None
+        record_key = mapper.key(found) if isinstance(found, str) else None
         values = kind.whole({name: value for name, value in resource.items() if name not in ("id", "meta")})
         fault = _resource_fault(kind, resource, record_key)
         record = dump(values)

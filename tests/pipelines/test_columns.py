@@ -105,7 +105,7 @@ def test_an_id_is_taken_with_its_type_or_without(text: str, found: str | None) -
     [
         (" k 1\u00a0", "k 1"),
         ("\ufeffk\u200b\u00ad", "k"),
-        ("\u05d0\u200e1\u200e", "\u05d0\u200e1"),
+        ("\u200f\u05d0\u00a01\u200e", "\u05d0 1"),
         ("e\u0301", "\u00e9"),
         ("q\u0301", "q\u0301"),
     ],

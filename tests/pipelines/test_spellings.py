@@ -1,0 +1,107 @@
+"""Keys that look the same are one record, and one that was sent in another spelling keeps it."""
+
+import sys
+import unicodedata
+from contextlib import closing
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sqlalchemy import update
+
+from pipelines.feeds.columns import Fault, key
+from pipelines.ledger.ledger import Ledger, Reason, Reject
+from pipelines.ledger.spellings import unplain_keys
+from pipelines.ledger.tables import entry
+from tests.pipelines.test_decisions import payments
+from tests.pipelines.test_ledger import OF, TARGET, intent
+
+BLANKS = [chr(sign) for sign in range(sys.maxunicode + 1) if unicodedata.category(chr(sign)) in ("Zs", "Zl", "Zp")]
+UNSEEN = [0x09, 0x0A, 0x07, 0x85, 0xAD, 0x200B, 0x200C, 0x200D, 0x200E, 0x202E, 0x2066, 0x2060, 0xFEFF, 0x034F, 0x180B]
+UNSEEN += [0x180E, 0xFE0F, 0xE0100, 0x3164, 0x2800, 0xE000, 0xD800, 0x0378]
+
+
+@pytest.mark.parametrize("blank", [*BLANKS, "  ", " \u00a0 "], ids=ascii)
+def test_any_blanks_within_a_key_are_one_space(blank: str) -> None:
+    """LEDGER-22"""
+    assert key(f"AB{blank}17") == "AB 17"
+    assert key(f"{blank}AB{blank}17{blank}") == "AB 17"
+
+
+@pytest.mark.parametrize("sign", UNSEEN, ids=hex)
+def test_a_sign_that_nobody_sees_within_a_key_is_refused(sign: int) -> None:
+    """LEDGER-22"""
+    assert isinstance(key(f"AB{chr(sign)}17"), Fault)
+
+
+@pytest.mark.parametrize("text", ["\u00e9 17", "e\u0301 17", "\u75c5 17", "\u03a9~2", "a-b_c.d/e#1"], ids=ascii)
+def test_a_key_that_is_seen_is_taken(text: str) -> None:
+    """LEDGER-22: in its composed form."""
+    assert key(text) == unicodedata.normalize("NFC", text)
+
+
+@given(st.text(st.sampled_from(["A", "1", "\u00e9", "e", "\u0301", *BLANKS, *map(chr, UNSEEN)]), max_size=12))
+def test_a_key_is_in_one_form(text: str) -> None:
+    """LEDGER-22: reading what was read changes nothing, and no blank or unseen sign is left but single spaces."""
+    found = key(text)
+    if isinstance(found, str):
+        assert key(found) == found
+        assert unicodedata.is_normalized("NFC", found)
+        assert found == " ".join(found.split())
+        assert not {unicodedata.category(sign) for sign in found} & {"Cc", "Cf", "Co", "Cs", "Cn"}
+
+
+# -- with a ledger that has a key in another spelling
+
+
+@pytest.mark.parametrize("first", ["AB\u00a017", "AB\u200d 17", "AB  17", "AB 17\u200d"], ids=ascii)
+@pytest.mark.parametrize("again", ["as it was", "AB 17", "AB\u202f17"], ids=ascii)
+def test_a_key_that_is_known_in_another_spelling_is_that_record(home, target, asked, first, again):
+    """LEDGER-22: it keeps the identifier that was first sent."""
+    payments(home, ("AB 17", "p1", "1.00"))
+    asked("import")
+    spell(home, {"AB 17": first})
+    row = (first if again == "as it was" else again, "p1", "1.00")
+    payments(home, row, ("k2", "p1", "2.00"), name="payments-2.csv")
+    totals = asked("import")["totals"]
+    assert (totals["unchanged"], totals["created"]) == (1, 1)
+    assert len(target.of("PaymentNotice")) == 2
+    with closing(Ledger.open(home / "ledger.db")) as ledger:
+        assert {row["key"] for row in ledger.tables()["record"].to_pylist()} == {first, "k2"}
+
+
+def test_keys_that_are_two_records_already_stay_two(home, target, asked):
+    """LEDGER-22"""
+    payments(home, ("AB 17", "p1", "1.00"), ("k2", "p1", "2.00"))
+    asked("import")
+    spell(home, {"k2": "AB\u00a017"})
+    payments(home, ("AB 17", "p1", "1.00"), ("AB\u00a017", "p1", "2.00"), name="payments-2.csv")
+    assert asked("import")["totals"]["unchanged"] == 2
+    assert len(target.of("PaymentNotice")) == 2
+
+
+def test_three_spellings_in_one_file_are_one_payment(home, target, asked):
+    """LEDGER-22: an invisible sign within is refused with its line."""
+    payments(home, ("AB 17", "p1", "1.00"), ("AB\u00a017", "p1", "1.00"), ("AB\u200d 17", "p1", "1.00"))
+    totals = asked("import")["totals"]
+    assert (totals["created"], totals["skipped"], totals["rejected"]) == (1, 1, 1)
+    assert len(target.of("PaymentNotice")) == 1
+
+
+def test_only_keys_that_may_look_like_others_are_read_of_a_ledger(ledger: Ledger) -> None:
+    """LEDGER-22: of records and of rejects."""
+    with ledger.lease(TARGET) as lease:
+        ledger.intend(lease, *OF, [intent(each, line) for line, each in enumerate(("a b", "a  b", "a\u00a0b", "c"))])
+        ledger.intend(lease, "other", "Task", [intent("d  d")])
+    assert unplain_keys(ledger, TARGET, *OF) == ["a  b", "a\u00a0b"]
+    about = [Reason("PAY-9", None, None, "above the balance", False)]
+    ledger.reject(TARGET, *OF, "payments-a", [Reject(9, 1, "r\u200dr", "rule", None, None, None, about)])
+    assert unplain_keys(ledger, TARGET, *OF) == ["a  b", "a\u00a0b", "r\u200dr"]
+    assert unplain_keys(ledger, "elsewhere", *OF) == []
+
+
+def spell(home, keys):
+    """The ledger has these keys as they were read before there was one form of them."""
+    with closing(Ledger.open(home / "ledger.db")) as ledger, ledger.transaction() as connection:
+        for before, after in keys.items():
+            connection.execute(update(entry).where(entry.c.key == before).values(key=after))
