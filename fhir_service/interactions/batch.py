@@ -107,7 +107,8 @@ def _target(url: Any) -> tuple[str, str | None, str]:
     """Return type, id and query of an entry's url, relative to the base URL; an empty type for anything else."""
     path, _, query = url.partition("?") if isinstance(url, str) else ("", "", "")
     name, slash, resource_id = path.removeprefix("/").partition("/")
-    if "/" in resource_id or (slash and not resource_id):
+    # An address is ASCII. Half a character could be written neither into an outcome nor into the audit.
+    if "/" in resource_id or (slash and not resource_id) or not path.isascii():
         return "", None, ""
     return name, unquote(resource_id) if slash else None, query
 

@@ -233,7 +233,12 @@ def test_every_element_with_a_value_of_every_shape(service, kind):
         {"request": {"method": 5, "url": "Task"}},
         {"request": {"method": "POST", "url": 5}},
         {"request": {"method": "POST", "url": ["Task"]}},
-        {"request": {"method": "GET", "url": "Task"}},
+        {"request": {"method": "GET", "url": "Task?colour=red"}},
+        {"request": {"method": "GET", "url": "Task?description=\ud800"}},
+        {"request": {"method": "GET", "url": "Task/a%00b"}},
+        {"request": {"method": "GET", "url": "Task/%ff"}},
+        {"request": {"method": "GET", "url": "Task/\ud800"}},
+        {"request": {"method": "GET", "url": "?x=1"}},
         {"request": {"method": "POST", "url": "Task?x=1"}},
         {"request": {"method": "POST", "url": "http://elsewhere.example/Task"}},
         {"request": {"method": "POST", "url": "../Task"}},
@@ -252,7 +257,8 @@ def test_an_odd_entry_does_not_keep_the_others_from_being_stored(service, entry)
     """EXTRA-BATCH-02, EXTRA-BATCH-06: refused as a whole, or one entry of it, but never with a 500."""
     good = {"request": {"method": "POST", "url": "Task"}, "resource": TASK}
     bundle = {"resourceType": "Bundle", "type": "batch", "entry": [good, entry, good]}
-    response = service.client.post("/", json=bundle)
+    headers = {"content-type": "application/json"}
+    response = service.client.post("/", content=json.dumps(bundle), headers=headers)
     if response.status_code == 200:
         answers = [one["response"] for one in response.json()["entry"]]
         assert [one["status"] for one in answers][::2] == ["201", "201"]
@@ -349,7 +355,7 @@ QUERIES = {
     "_count=-1": 400,
     "_count=1e3": 400,
     "_count=%D9%A1": 400,
-    "_count=99999999999999999999": 400,
+    "_count=99999999999999999999": 200,
     "_count=5&_count=5": 400,
     "_offset=-1": 400,
     "_offset=999999999999999999": 200,
