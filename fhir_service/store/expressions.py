@@ -34,6 +34,17 @@ class _Ascii(FunctionElement[bool]):
     inherit_cache = True
 
 
+class _Replaced(FunctionElement[str]):
+    """Text with each letter of some pairs replaced. Written at once: nested functions are compiled by recursion."""
+
+    type = Text()
+    inherit_cache = False
+
+    def __init__(self, column: ColumnElement[Any], pairs: list[tuple[str, str]]) -> None:
+        super().__init__(column)
+        self.pairs = pairs
+
+
 def contains(column: ColumnElement[Any], text: str) -> ColumnElement[bool]:
     """Whether the column holds the text, in any case."""
     return _like(column, "%", text)
@@ -64,11 +75,8 @@ def _like(column: ColumnElement[Any], before: str, text: str) -> ColumnElement[b
 
 def _folded(column: ColumnElement[Any], wanted: str) -> ColumnElement[Any]:
     """Replace the letters whose folding is not their lower case, as far as they can be part of what is wanted."""
-    found = column
-    for letter, folded in _foldings():
-        if _overlap(folded, wanted):
-            found = func.replace(found, letter, folded)
-    return column if found is column else case((_Ascii(column), column), else_=found)
+    pairs = [pair for pair in _foldings() if wanted and _overlap(pair[1], wanted)]
+    return case((_Ascii(column), column), else_=_Replaced(column, pairs)) if pairs else column
 
 
 def _overlap(folded: str, wanted: str) -> bool:
@@ -109,6 +117,14 @@ def _ascii(element: _Ascii, compiler: Any, **options: Any) -> str:
 def _ascii_postgresql(element: _Ascii, compiler: Any, **options: Any) -> str:
     text = compiler.process(element.clauses, **options)
     return f"(octet_length({text}) = length({text}))"
+
+
+@compiles(_Replaced)
+def _replaced(element: _Replaced, compiler: Any, **options: Any) -> str:
+    text: str = compiler.process(element.clauses, **options)
+    for letter, folded in element.pairs:
+        text = f"replace({text}, '{letter}', '{folded}')"
+    return text
 
 
 @compiles(_Equal)
