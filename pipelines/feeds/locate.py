@@ -3,10 +3,11 @@
 import re
 from collections.abc import Sequence
 
-_TABLE = re.compile(r"\s*(\[\[?)\s*(.+?)\s*\]\]?\s*(?:#.*)?$")
 _NAME = r"""(?:[A-Za-z0-9_\-]+|"(?:[^"\\]|\\.)*"|'[^']*')"""
+_NAMES = rf"({_NAME}(?:\s*+\.\s*+{_NAME})*+)"
 _PART = re.compile(_NAME)
-_KEY = re.compile(rf"\s*({_NAME}(?:\s*\.\s*{_NAME})*)\s*=")
+_TABLE = re.compile(rf"\s*+(\[\[?+)\s*+{_NAMES}\s*+\]\]?\s*+(?:#.*)?$")
+_KEY = re.compile(rf"\s*+{_NAMES}\s*+=")
 
 
 def line_of(text: str, path: Sequence[object]) -> int | None:

@@ -68,7 +68,7 @@ class Columns:
         return ids_of(cut[1 + self.places[REJECT_ID]].strip(self._dialect["quotechar"] or " ")), raw[cut.end() :]
 
     def _written(self, cells: list[str], raw: str) -> str:
-        return csv_text(cells, self._dialect) + (re.search(r"[\r\n]*\Z", raw) or [""])[0]
+        return csv_text(cells, self._dialect) + raw[len(raw.rstrip("\r\n")) :]
 
 
 def _leading_fields(number: int, feed: FeedFile) -> re.Pattern[str]:

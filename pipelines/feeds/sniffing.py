@@ -30,7 +30,7 @@ HOURS = ("", " %H:%M", " %H:%M:%S", " %I:%M %p", " %I:%M:%S %p", ", %H:%M", "T%H
 _TIMES = Conventions(UTC)
 _SIGN = re.compile(r"[^\d\s.,()+\-\u2212'\u2019\u00a0\u202f]+")
 _MARK = r"(?:[A-Z]{2,3}\$?|[^\w\s.,()+\-]{1,2})"
-_AMOUNT = re.compile(rf"[(+\-\u2212]?\s*(?:{_MARK}\s*)?[+\-]?\d[\d.,' \u00a0\u202f]*\)?\s*(?:{_MARK})?-?\)?")
+_AMOUNT = re.compile(rf"[(+\-\u2212]?\s*+(?:{_MARK}\s*+)?[+\-]?\d[\d.,' \u00a0\u202f]*+\)?\s*+(?:{_MARK})?-?\)?")
 _MOST = 0.8
 """The share of cells that must fit: an export has bad cells too."""
 

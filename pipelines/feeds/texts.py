@@ -14,8 +14,27 @@ IGNORED = re.compile(
 
 
 def composed(text: str) -> str:
-    """The text in one form (NFC): one system writes ä as a letter, another as a with dots behind it."""
-    return text if text.isascii() else unicodedata.normalize("NFC", text)
+    """The text in one form (NFC): one system writes ä as a letter, another as a with dots behind it.
+
+    A text with more marks on a letter than any language writes stays as it is.
+    """
+    if text.isascii() or (len(text) > MOST_MARKS and _overmarked(text)):
+        return text
+    return unicodedata.normalize("NFC", text)
+
+
+def _overmarked(text: str) -> bool:
+    """True if more marks follow one another than any language writes."""
+    marks = 0
+    for sign in text:
+        marks = marks + 1 if unicodedata.combining(sign) else 0
+        if marks > MOST_MARKS:
+            return True
+    return False
+
+
+MOST_MARKS = 30
+"""Of one letter. Normalizing sorts them in quadratic time: two megabytes of them would take hours."""
 
 
 def folded(text: str) -> str:

@@ -1,0 +1,79 @@
+"""The work that outside input causes grows as its length does: steps are counted at n and at 4n."""
+
+import importlib
+import pkgutil
+import re
+from collections.abc import Iterator
+
+import pytest
+
+import pipelines
+from pipelines.feeds import texts
+from pipelines.feeds.columns import Fault, amount
+from pipelines.feeds.numbers import Numbers
+from tests.steps import Steps, TooManySteps
+
+SIZE = 10
+NUMBERS = {
+    "plain": Numbers(),
+    "german": Numbers(",", ".", ("€", "EUR")),
+    "swiss": Numbers(".", "'", ("CHF",)),
+    "french": Numbers(",", " ", ("€", " EUR")),
+}
+BEGINNINGS = ("", "1", "(", "-", "a", '"', "[", "2024-01-01", "/", "http://", '{"_reject_id":"')
+PARTS = (" ", "1", "a", "A", "/", ".", ",", "~", "'", '"', "\\", "[", "]", "-", "(", "\u00a0", "1 ", "/A", "]\t", '""')
+ENDS = ("", "x\x00", "1!")
+
+
+def patterns() -> Iterator[tuple[str, re.Pattern[str]]]:
+    """Every pattern that a module of the import keeps, and those that are made of a feed's numbers."""
+    seen = set()
+    for module in pkgutil.walk_packages(pipelines.__path__, "pipelines."):
+        for name, found in vars(importlib.import_module(module.name)).items():
+            if isinstance(found, re.Pattern) and isinstance(found.pattern, str) and found.pattern not in seen:
+                seen.add(found.pattern)
+                yield f"{module.name}.{name}", found
+    for name, numbers in NUMBERS.items():
+        yield f"amounts, {name}", numbers._amount
+        yield f"numbers, {name}", numbers._number
+
+
+PATTERNS = dict(patterns())
+
+
+@pytest.mark.parametrize("name", PATTERNS)
+def test_the_steps_of_a_pattern_grow_with_its_text(name: str) -> None:
+    """LIMIT-14: four times the text is four times the steps, give or take those at its ends."""
+    for beginning in BEGINNINGS:
+        for part in PARTS:
+            for end in ENDS:
+                first = Steps(PATTERNS[name], beginning + part * SIZE + end)
+                first.match()
+                Steps(PATTERNS[name], beginning + part * 4 * SIZE + end, 5 * first.taken + 100).match()
+
+
+def test_steps_that_grow_faster_are_found() -> None:
+    """LIMIT-14: what counts the steps sees two repeats that share their blanks."""
+    for pattern in (r"a\s*\s*b", r"(a|a)*b", r"\d+\d*x"):
+        for text in ("a" + " " * 40, "a" * 40, "1" * 40):
+            try:
+                Steps(re.compile(pattern), text, 300).match()
+            except TooManySteps:
+                break
+        else:
+            pytest.fail(pattern)
+
+
+@pytest.mark.parametrize("numbers", NUMBERS.values(), ids=NUMBERS)
+def test_a_cell_with_many_blanks_inside_is_no_amount(numbers: Numbers) -> None:
+    """LIMIT-14, FEED-FILE-09: such a cell is refused, however many they are."""
+    for blank in (" ", "\u00a0", "\t"):
+        assert isinstance(amount(f"1{blank * 100_000}x", numbers), Fault)
+
+
+def test_marks_without_end_are_not_sorted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """LIMIT-14: a letter with so many marks is left as it is; others are put together in texts of any length."""
+    assert texts.composed("a\u0308" * 1000) == "\u00e4" * 1000
+    with monkeypatch.context() as patched:
+        patched.delattr("unicodedata.normalize")
+        assert texts.composed(text := "a" + "\u0300\u0327" * 1000) == text
