@@ -22,10 +22,17 @@ by_record AS (
   FROM row JOIN on_record USING (key)
   WHERE on_record.content = row.said OR (on_record.batch_id = $batch AND on_record.line = row.line)
 ),
-named AS (
+exactly AS (
   SELECT row.n, there.id, {WITHDRAWN} AS withdrawn, there.record_generation AS generation,
     there.content = row.content AS same
   FROM there JOIN row ON there.system = row.identifier AND there.record_key = row.key
+),
+named AS (
+  FROM exactly UNION ALL
+  SELECT row.n, there.id, {WITHDRAWN} AS withdrawn, there.record_generation AS generation,
+    there.content = row.content AS same
+  FROM there JOIN row ON there.system = row.identifier AND there.spelling = row.key
+  ANTI JOIN exactly ON exactly.n = row.n
 ),
 newest AS (
   FROM named QUALIFY row_number() OVER (PARTITION BY n ORDER BY generation DESC) = 1
@@ -85,6 +92,7 @@ meets it, and says so. One without a time of its own was given one by us, which 
 
 on_record: what runs have left on record. A row is known there by its key with its content, or with its very line, which
 a feed that was changed since reads otherwise.
+named: by the key that the resource was sent with, or where none has that, by the key as it is read today.
 course: rows and resources of one content, the latest first, a row being as late as its first attempt; `resources` says
 how many of them are not older. served: how many of these are taken once each row has had its turn, the latest first.
 What was taken back is the last to be taken. Of rows as late as each other, one whose key came with several contents

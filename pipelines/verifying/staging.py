@@ -14,6 +14,7 @@ import duckdb
 import orjson
 import pyarrow as pa
 
+from pipelines.feeds.texts import folded, seen
 from pipelines.loading.accepted import accepted_files
 from pipelines.session import Session, reading
 from pipelines.storage import session as tables
@@ -28,7 +29,7 @@ TRIES = 3
 LARGE_PAGE = {"_count": "1000"}
 """Asked for first; a target gives pages of its own largest size, or refuses, and is asked as always."""
 NUMBERS = "generation record_generation version line amount_cents cents n withdrawn place news http_status".split()
-THERE = "id patient_id status made system record_key record_generation content timed cents"
+THERE = "id patient_id status made system record_key record_generation spelling content timed cents"
 OURS = "source key generation batch_id line state resource_id patient_id amount_cents content_hash"
 OURS += " first_attempt_at first_sent_at"
 CONTENT = "key content_hash content timed"
@@ -175,10 +176,17 @@ def _there(kind: str, body: dict[str, Any]) -> tuple[Any, ...]:
         body.get("status"),
         body.get(OWN_TIME.get(kind, "created")),
         identifier.get("system"),
-        *record_of(str(identifier.get("value") or "")),
+        *(record := record_of(str(identifier.get("value") or ""))),
+        _spelling(record[0]),
         *fingerprints(kind, body),
         _cents(body) if kind == "PaymentNotice" else None,
     )
+
+
+def _spelling(key: str) -> str | None:
+    """Return the key as it is read today, where that is another."""
+    today = folded(seen(key))
+    return today if today != key else None
 
 
 def _identifier(body: dict[str, Any]) -> dict[str, Any]:

@@ -154,8 +154,8 @@ def tables_of(db):
         "row": "n BIGINT, key TEXT, line BIGINT, said TEXT, identifier TEXT, content TEXT, dated TEXT,"
         " withdrawn BIGINT",
         "attempted": "source TEXT, resource_type TEXT, key TEXT, since TEXT, contents BIGINT",
-        "there": "id TEXT, system TEXT, record_key TEXT, record_generation BIGINT, status TEXT, content TEXT,"
-        " timed TEXT, made TEXT",
+        "there": "id TEXT, system TEXT, record_key TEXT, record_generation BIGINT, spelling TEXT, status TEXT,"
+        " content TEXT, timed TEXT, made TEXT",
         "told": "resource_id TEXT",
         "told_here": "source TEXT, batch_id TEXT, key TEXT, line BIGINT, content TEXT, generation BIGINT,"
         " resource_id TEXT, withdrawn BOOLEAN",
@@ -178,7 +178,7 @@ def test_as_many_rows_as_can_be_get_a_payment_that_is_not_older_than_their_attem
             db.execute("INSERT INTO attempted VALUES ('default', 'PaymentNotice', $1, $2, 1)", [f"k{n}", since])
         for n, hour in enumerate(made):
             at = f"2026-01-01T{hour:02}:00:00+00:00"
-            db.execute("INSERT INTO there VALUES ($1, NULL, NULL, NULL, 'active', 'c', 'c', $2)", [str(n), at])
+            db.execute("INSERT INTO there VALUES ($1, NULL, NULL, NULL, NULL, 'active', 'c', 'c', $2)", [str(n), at])
         match_rows(db, "default", "PaymentNotice", "b")
         found = db.execute("SELECT n, id, state FROM match").fetchall()
     assert all(made[int(name)] >= rows[n] and state == "adopted" for n, name, state in found)

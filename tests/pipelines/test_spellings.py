@@ -15,6 +15,7 @@ from pipelines.ledger.spellings import unplain_keys
 from pipelines.ledger.tables import entry
 from tests.pipelines.test_decisions import payments
 from tests.pipelines.test_ledger import OF, TARGET, intent
+from tests.pipelines.test_verify import lose_ledger
 
 BLANKS = [chr(sign) for sign in range(sys.maxunicode + 1) if unicodedata.category(chr(sign)) in ("Zs", "Zl", "Zp")]
 UNSEEN = [0x09, 0x0A, 0x07, 0x85, 0xAD, 0x200B, 0x200C, 0x200D, 0x200E, 0x202E, 0x2066, 0x2060, 0xFEFF, 0x034F, 0x180B]
@@ -86,6 +87,24 @@ def test_three_spellings_in_one_file_are_one_payment(home, target, asked):
     totals = asked("import")["totals"]
     assert (totals["created"], totals["skipped"], totals["rejected"]) == (1, 1, 1)
     assert len(target.of("PaymentNotice")) == 1
+
+
+@pytest.mark.parametrize("first", ["AB\u00a017", "AB\u200d 17"], ids=ascii)
+def test_with_a_lost_ledger_a_record_is_found_by_the_spelling_it_was_sent_with(home, target, asked, first):
+    """LEDGER-22, CLI-CMD-18"""
+    payments(home, ("AB 17", "p1", "1.00"), ("k2", "p1", "2.00"))
+    asked("import")
+    for body in target.of("PaymentNotice"):
+        if body["identifier"][0]["value"] == "AB 17":
+            body["identifier"][0]["value"] = first
+    target.identified = {name.replace("AB 17", first): found for name, found in target.identified.items()}
+    lose_ledger(home)
+    for outcomes in (home / "batches").glob("*/run-*/outcomes*"):
+        outcomes.unlink()
+    assert asked("verify", "--adopt")["exit_code"] == 0
+    asked("import")
+    assert len(target.of("PaymentNotice")) == 2
+    assert asked("verify")["differences"] == []
 
 
 def test_only_keys_that_may_look_like_others_are_read_of_a_ledger(ledger: Ledger) -> None:
