@@ -3,11 +3,13 @@
 A write ends in one of five ways: a reply, `Refused`, `NotDone`, `NotSent` or `Unknown`. No exception carries content.
 """
 
+import json
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Any
+from math import isfinite
+from typing import Any, NoReturn
 
 import httpx
 import orjson
@@ -159,8 +161,26 @@ def object_of(answer: httpx.Response) -> dict[str, Any] | None:
     try:
         body = orjson.loads(answer.content)
     except orjson.JSONDecodeError:
-        return None
+        body = _with_large_numbers(answer.content)
     return body if isinstance(body, dict) else None
+
+
+def _with_large_numbers(raw: bytes) -> Any:
+    """The value of a JSON text that may hold numbers beyond a double (`1e999`), these as texts; None of no JSON."""
+    try:
+        return json.loads(raw.decode(), parse_float=_number, parse_constant=_no_number)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _number(text: str) -> float | str:
+    """A number as a float; as its text where that cannot hold it: all that writes JSON can write it then."""
+    found = float(text)
+    return found if isfinite(found) else text
+
+
+def _no_number(name: str) -> NoReturn:
+    raise ValueError(name)
 
 
 def reply_of(answer: httpx.Response) -> Reply:

@@ -7,7 +7,7 @@ import hashlib
 import re
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import Any
 
 Body = dict[str, Any]
@@ -19,7 +19,7 @@ def same_content(resource_type: str, ours: Body, theirs: Body) -> bool:
     draw = CONTENT[resource_type]
     try:
         return bool(draw(ours) == draw(theirs))
-    except (TypeError, ValueError, KeyError, AttributeError, InvalidOperation):
+    except (TypeError, ValueError, KeyError, AttributeError, ArithmeticError):
         return False
 
 
@@ -35,7 +35,7 @@ def fingerprints(resource_type: str, body: Body) -> tuple[str | None, str | None
     """Both names of a body: without the record's own time, and with it."""
     try:
         content, when = CONTENT[resource_type](body), own_time(resource_type, body)
-    except (TypeError, ValueError, KeyError, AttributeError, InvalidOperation):
+    except (TypeError, ValueError, KeyError, AttributeError, ArithmeticError):
         return None, None
     untimed = _short((content, None))
     return untimed, untimed if when is None else _short((content, when))
