@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 LIFETIME = timedelta(seconds=36_000)
 EVERYTHING = "system/*.cruds"
+CHART_TYPES = ("Patient", "Practitioner", "Group", "Claim")
+"""What the chart shows and the interface does not: scopes may name these types too."""
 TOKENS = 10_000
 """How many callers a process remembers by their tokens."""
 _LARGEST_FORM = 64 << 10
@@ -220,9 +222,9 @@ class Auth:
         """A new client: `client_id`, `client_secret` (never shown again) and `scope`. Raises ScopeError."""
         if not scope:
             raise ScopeError("an empty scope gives no rights: leave it out for all of them")
-        unknown = sorted(set(grants(scope)) - set(RESOURCES) - {"*"})
+        unknown = sorted(set(grants(scope)) - {*RESOURCES, *CHART_TYPES, "*"})
         if unknown:
-            raise ScopeError(f"the interface has no {unknown[0]}; it has {', '.join(RESOURCES)}")
+            raise ScopeError(f"the interface has no {unknown[0]}; it has {', '.join((*RESOURCES, *CHART_TYPES))}")
         client_id, secret = self._new_id(), secrets.token_urlsafe(32)
         row = {
             "id": client_id,

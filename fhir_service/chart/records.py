@@ -33,31 +33,40 @@ def names(connection: Connection, references: Iterable[str]) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Patient:
-    """A patient: the name when there is one, a birth date of any precision."""
+    """A patient: the name when there is one, a birth date of any precision. Where not `known`, the id alone."""
 
     id: str
-    name: str | None
-    born: str | None
-    gender: str | None
+    known: bool
+    name: str | None = None
+    born: str | None = None
+    gender: str | None = None
+
+    @property
+    def called(self) -> str:
+        """The patient's name, or what stands for it."""
+        return self.name or ("Patient without a name" if self.known else f"Patient {self.id}")
 
 
-def patient(connection: Connection, patient_id: str) -> Patient:
-    """The patient. Raises the 404 of an unknown one."""
+def patient(connection: Connection, patient_id: str, known: bool) -> Patient:
+    """Return the patient, `known` or by id alone. Raises the 404 of an unknown one."""
     query = select(RECORD.c.display, RECORD.c.body).where(RECORD.c.reference == f"Patient/{patient_id}")
     row = connection.execute(query).first()
     if row is None:
         raise unknown_resource("Patient", patient_id)
-    return _patient(patient_id, row.display, row.body)
+    return _patient(patient_id, row.display, row.body, known)
 
 
-def patients(connection: Connection, page: Page, sought: str = "") -> tuple[list[Patient], Page]:
-    """A page of the patients whose id begins with, or whose name holds, what is sought; by name, then id."""
-    which = (RECORD.c.type == "Patient") & _matching(sought)
+def patients(connection: Connection, page: Page, sought: str, known: bool) -> tuple[list[Patient], Page]:
+    """Return a page of the patients whose id begins with, or whose name holds, what is sought; by name, then id.
+
+    Where not `known`, names are neither looked at nor sorted by.
+    """
+    which = (RECORD.c.type == "Patient") & _matching(sought, known)
     page = page.of(connection.execute(select(func.count()).select_from(RECORD).where(which)).scalar_one())
-    order = (RECORD.c.display.asc().nulls_last(), RECORD.c.reference)
+    order = (*([RECORD.c.display.asc().nulls_last()] if known else []), RECORD.c.reference)
     query = select(RECORD.c.reference, RECORD.c.display, RECORD.c.body).where(which).order_by(*order)
     rows = connection.execute(query.limit(page.size).offset(page.offset))
-    return [_patient(id_of(row.reference), row.display, row.body) for row in rows], page
+    return [_patient(id_of(row.reference), row.display, row.body, known) for row in rows], page
 
 
 def exists(connection: Connection, patient_id: str) -> bool:
@@ -65,13 +74,13 @@ def exists(connection: Connection, patient_id: str) -> bool:
     return connection.execute(query).first() is not None
 
 
-def _matching(sought: str) -> ColumnElement[bool]:
-    return or_(
-        RECORD.c.reference.startswith(f"Patient/{sought}", autoescape=True),
-        contains(RECORD.c.display, sought),
-    )
+def _matching(sought: str, known: bool) -> ColumnElement[bool]:
+    by_id = RECORD.c.reference.startswith(f"Patient/{sought}", autoescape=True)
+    return or_(by_id, contains(RECORD.c.display, sought)) if known else by_id
 
 
-def _patient(patient_id: str, name: str | None, body: str) -> Patient:
+def _patient(patient_id: str, name: str | None, body: str, known: bool) -> Patient:
+    if not known:
+        return Patient(patient_id, known)
     record = parse_json(body)
-    return Patient(patient_id, name, record.get("birthDate"), record.get("gender"))
+    return Patient(patient_id, known, name, record.get("birthDate"), record.get("gender"))

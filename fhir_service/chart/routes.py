@@ -194,21 +194,21 @@ class Chart:
     def _patients(self, request: Request, viewer: Viewer, sought: str, page: Page) -> Response:
         touched = touch(request, "search", "Patient")
         with self._store.read() as connection:
-            found, page = records.patients(connection, page, sought)
+            found, page = records.patients(connection, page, sought, viewer.finds_people)
         touched.patients = tuple(patient.id for patient in found)
         return self.pages.page("patients.html", viewer=viewer, patients=found, page=page, sought=sought)
 
     def patient(self, request: Request, viewer: Viewer) -> Response:
-        """A patient's chart: what the client may search for of notes, tasks and receipts."""
+        """A patient's chart: what the client may search for of notes, tasks, receipts and charges."""
         patient_id, query, site = request.path_params["id"], request.query_params, self._site
         touched = touch(request, "read", "Patient", patient_id)
-        seen = {kind: viewer.may(kind, "s") for kind in TYPES}
+        seen = {kind: viewer.may(kind, "s") for kind in (*TYPES, "Claim")}
         pages = {name: Page.asked(name, size, query) for name, size in SECTIONS.items()}
         notes: list[timeline.Note] = []
         due: list[tasks.Task] = []
         account = None
         with self._store.read() as connection:
-            patient = records.patient(connection, patient_id)
+            patient = records.patient(connection, patient_id, viewer.may("Patient", "r"))
             if seen["QuestionnaireResponse"]:
                 notes, pages["notes"] = timeline.of_patient(connection, site, patient_id, pages["notes"])
             if seen["Task"]:
@@ -218,7 +218,7 @@ class Chart:
             if seen["PaymentNotice"]:
                 account = money.account(connection, patient_id, pages["receipts"], pages["charges"])
                 pages |= {"receipts": account.receipts_page, "charges": account.charges_page}
-            names = records.names(connection, _named(notes, due))
+            names = records.names(connection, viewer.nameable(_named(notes, due)))
         touched.patients = (patient_id,)
         for kind in (kind for kind in TYPES if seen[kind]):
             touch(request, "search", kind).patients = (patient_id,)
@@ -239,7 +239,7 @@ class Chart:
         page = Page.asked("page", OPEN_TASKS, request.query_params)
         with self._store.read() as connection:
             found, page = tasks.open_ones(connection, self._site, page, self._service.clock())
-            names = records.names(connection, _named(found))
+            names = records.names(connection, viewer.nameable(_named(found)))
         touched.patients = tuple(sorted({task.patient for task in found if task.patient}))
         return self.pages.page("panel.html", viewer=viewer, tasks=found, page=page, names=names)
 
@@ -249,7 +249,7 @@ class Chart:
         viewer.caller.require("Task", "r")
         with self._store.read() as connection:
             task = tasks.one(connection, self._site, request.path_params["id"], self._service.clock())
-            names = records.names(connection, task.references)
+            names = records.names(connection, viewer.nameable(task.references))
         touched.patients = (task.patient,) if task.patient else ()
         return self.pages.page("task.html", viewer=viewer, task=task, names=names)
 
@@ -261,8 +261,8 @@ class Chart:
         alone = not viewer.may("QuestionnaireResponse", "s")
         with self._store.read() as connection:
             note = timeline.holding(connection, self._site, response_id, alone)
-            patient = records.patient(connection, note.patient)
-            names = records.names(connection, note.references)
+            patient = records.patient(connection, note.patient, viewer.may("Patient", "r"))
+            names = records.names(connection, viewer.nameable(note.references))
         touched.patients = (note.patient,)
         if not alone:
             touch(request, "search", "QuestionnaireResponse").patients = (note.patient,)

@@ -5,7 +5,7 @@ cannot use. It ends with the token, the client, the sign-out, or half an hour wi
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -13,13 +13,14 @@ from sqlalchemy import select
 from starlette.requests import Request
 from starlette.responses import Response
 
-from fhir_service.auth import Caller, reach
+from fhir_service.auth import CHART_TYPES, Caller, reach
 from fhir_service.interface.datatypes import ID_PATTERN
 from fhir_service.interface.outcomes import AUTHENTICATION, FORBIDDEN, FhirError
 from fhir_service.service import Service
 from fhir_service.store.tables import CLIENT
 
 TYPES = ("Task", "QuestionnaireResponse", "PaymentNotice")
+"""What a patient's page has sections of."""
 IDLE_SECONDS = 1800
 _GOAL = re.compile(rf"(?:/tasks|/(?:patients|tasks|responses)/{ID_PATTERN})?\Z", re.ASCII)
 
@@ -33,6 +34,15 @@ class Viewer:
 
     def may(self, resource_type: str, letter: str) -> bool:
         return self.caller.may(resource_type, letter)
+
+    @property
+    def finds_people(self) -> bool:
+        """True if patients may be listed, looked for by name, and named."""
+        return self.may("Patient", "s")
+
+    def nameable(self, references: Iterable[str]) -> list[str]:
+        """Return those of some references whose names the client may read."""
+        return [one for one in references if self.may(one.partition("/")[0], "r")]
 
 
 class Refused(Exception):
@@ -82,7 +92,9 @@ class Sessions:
         """The scopes with which a client reads what the chart shows; empty when there are none."""
         with self._service.store.read() as connection:
             held = connection.execute(select(CLIENT.c.scope).where(CLIENT.c.id == client_id)).scalar() or ""
-        letters = {kind: "".join(sorted(reach(held, kind) & {"r", "s"})) for kind in TYPES} if held else {}
+        letters = (
+            {kind: "".join(sorted(reach(held, kind) & {"r", "s"})) for kind in (*TYPES, *CHART_TYPES)} if held else {}
+        )
         return " ".join(f"system/{kind}.{granted}" for kind, granted in letters.items() if granted)
 
     def sign_out(self, request: Request) -> None:

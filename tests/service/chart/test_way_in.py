@@ -84,6 +84,31 @@ def test_the_scopes_of_the_client_decide_what_is_seen(world: World) -> None:
     assert "Open tasks" not in answers.get("/chart").text
 
 
+def test_people_are_named_to_those_only_who_may_read_them(world: World) -> None:
+    """CHART-14: by list, page, panel, and by what a search finds; others see ids. Charges are Claims, and kept so."""
+    task_id = world.task("p5", owner={"reference": "Practitioner/dr2"})
+    response_id = world.answer("p5")
+    world.pay(1, "p1")
+    blind = world.signed_in("system/Task.rs system/QuestionnaireResponse.rs system/PaymentNotice.rs")
+    pages = [blind.get(f"/chart{p}") for p in ("", "/tasks", "/patients/p5", f"/tasks/{task_id}")]
+    pages.append(blind.get(f"/chart/responses/{response_id}"))
+    for page in pages:
+        assert page.status_code == 200
+        assert "p5" in page.text
+        assert [told for told in ("Quill", "Okafor", "Lindqvist") if told in text_of(Tree(page.text).root)] == [], (
+            page.url
+        )
+    assert "Born" not in pages[2].text
+    assert "No patient matches." in blind.post("/chart/patients", data={"sought": "Quill"}).text
+    paid = blind.get("/chart/patients/p1")
+    assert "This client may not read charges." in text_of(section(paid, "charges"))
+    assert "Balance" not in paid.text
+    named = world.signed_in("system/Task.rs system/Patient.rs system/Practitioner.r")
+    assert "Eve Quill-Five" in named.get("/chart").text
+    assert "Eve Quill-Five" in named.get("/chart/tasks").text
+    assert "Per Lindqvist" in named.get("/chart/tasks").text
+
+
 @pytest.mark.parametrize("scope", ["system/*.write", "system/DiagnosticReport.*"])
 def test_a_client_that_may_read_nothing_of_the_chart_does_not_come_in(world: World, scope: str) -> None:
     """CHART-14."""
