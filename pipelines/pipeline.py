@@ -266,12 +266,29 @@ def end(session: Session, run: Run, validated: Validated, loaded: Loaded) -> Res
     counts = run_counts(validated, loaded)
     waiting = counts["accepted"] - sum(counts[name] for name in OUTCOMES)
     state = "running" if waiting or counts["in_doubt"] else "finished"
-    result = _result(run, validated, counts, loaded.unusable or _taken_back(run, loaded), state)
+    result = _result(run, validated, counts, loaded.unusable or _told(run, loaded), state)
     result.taken_back = loaded.undone
     result.reasons = dict(Counter(result.reasons) + loaded.reasons)
     result.waiting, result.unusable = waiting, loaded.unusable is not None
+    result.waits_for = sorted(loaded.waits_for)
     _close(session, run, result)
     return result
+
+
+def _told(run: Run, loaded: Loaded) -> str | None:
+    """The sentences that a person should read: of rows that were taken back, and of rows that wait for a batch."""
+    said = [_taken_back(run, loaded), _waits(run, loaded)]
+    return "; ".join(each for each in said if each) or None
+
+
+def _waits(run: Run, loaded: Loaded) -> str | None:
+    if not loaded.waits_for:
+        return None
+    names = ", ".join(sorted(loaded.waits_for))
+    return (
+        f"{run.received.batch_id}: rows wait for others of their patient, encounter or note in {names}; chartferry"
+        f" import goes on once those are settled, and chartferry status BATCH names their rows in doubt"
+    )
 
 
 def _taken_back(run: Run, loaded: Loaded) -> str | None:

@@ -32,6 +32,7 @@ class Run:
 class Result:
     """What became of a file in this run. Amounts in cents. waiting: accepted records without an outcome yet.
 
+    waits_for: other batches whose rows are decided before some of these.
     taken_back: records that were skipped, since undo took them back after this very file had made them.
     """
 
@@ -49,6 +50,7 @@ class Result:
     warnings: dict[str, int] = field(default_factory=dict)
     unnamed_columns: list[str] = field(default_factory=list)
     taken_back: int = 0
+    waits_for: list[str] = field(default_factory=list)
 
     def count(self, name: str) -> int:
         return self.counts.get(name, 0)

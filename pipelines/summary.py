@@ -133,7 +133,7 @@ def _codes(result: Result) -> Iterable[int]:
         yield SET_ASIDE
     if result.state in ("failed", "stopped") and not result.unusable:
         yield UNREADABLE
-    if result.count("in_doubt"):
+    if result.count("in_doubt") or result.waits_for:
         yield IN_DOUBT
     if result.unusable:
         yield UNUSABLE

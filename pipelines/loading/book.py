@@ -21,6 +21,7 @@ from pipelines.ledger.standing import undone_at
 from pipelines.ledger.tables import LANDED, UNDECIDED, LedgerError
 from pipelines.loading.accepted import ROWS_A_LOOK, accepted_files, accepted_rows, plain_columns
 from pipelines.loading.ended import Ended
+from pipelines.loading.held import Held
 from pipelines.loading.loaded import Batch, Loaded
 from pipelines.loading.outcomes import OnRecord
 from pipelines.loading.policies import update_tasks
@@ -58,6 +59,7 @@ class Book:
         self._second_look: set[str] | None = None
         self._refused: set[str] = set()
         self.ended = Ended(ledger, (batch.target, self.source, self.resource), batch.batch_id, self.answers)
+        self._held: Held | None = None
         self._landed: list[str] = []
         self._there: dict[str, str] = {}
         self._undone_at: dict[str, str] = {}
@@ -72,6 +74,7 @@ class Book:
 
     def _to_send(self, rows: list[Row]) -> list[Row]:
         known = self.ledger.known(self.batch.target, self.source, self.resource, [row.key for row in rows])
+        rows = self._not_held(rows, known)
         if self._second_look is not None:
             return self._held_up(rows, known, self._second_look)
         ended = self.ended.reasons(rows, known)
@@ -104,6 +107,20 @@ class Book:
         self.progress.advance(len(rows) - len(sending) - len(updates) - len(aside))
         update_tasks(self, updates)
         return sending
+
+    def _not_held(self, rows: list[Row], known: dict[str, KnownRecord]) -> list[Row]:
+        """The rows that wait for no other batch. The others are not judged: they stay without an outcome."""
+        if self._held is None:
+            self._held = Held(self.batch, self.ledger, self.safe)
+        if not self._held:
+            return rows
+        free = list[Row]()
+        for row in rows:
+            if holder := self._held.holder(row, known.get(row.key)):
+                self.loaded.waits_for.add(holder)
+            else:
+                free.append(row)
+        return free
 
     def _held_up(self, rows: list[Row], known: dict[str, KnownRecord], lanes: Collection[str]) -> list[Row]:
         """A second look at a file: the rows that a doubt, settled by now, held up. All others have been counted."""

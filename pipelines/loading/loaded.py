@@ -38,6 +38,7 @@ class Loaded:
     `reasons`: how often a rule or an outcome's code set a row aside.
     taken_back: rows counted as adopted whose resource has been taken back at the target. undone: rows counted as
     skipped whose record was taken back since the same file made it.
+    waits_for: other batches that hold lanes of rows, which are left for a later run.
     `unusable` says why the load ended early; rows without an outcome are then left for the next run.
     """
 
@@ -46,6 +47,7 @@ class Loaded:
     reasons: Counter[str] = field(default_factory=Counter)
     taken_back: int = 0
     undone: int = 0
+    waits_for: set[str] = field(default_factory=set)
     unusable: str | None = None
 
     def add(self, state: str, amount_cents: int | None) -> None:

@@ -1,0 +1,90 @@
+"""Lanes over several files: what waits behind a doubt, or behind a run that was killed, waits in every file."""
+
+import json
+
+import pytest
+
+from pipelines.loading.posting import post
+
+HEAD = "payment_id,patient_id,amount,paid_on,claim_id\n"
+FIRST = HEAD + "a,p1,10.00,2026-03-01,\nb,p1,20.00,2026-03-02,\nx,p2,1.00,2026-03-01,\n"
+SECOND = HEAD + "b,p1,25.00,2026-03-02,\nc,p1,70.00,2026-03-03,\ny,p2,2.00,2026-03-02,\n"
+
+
+@pytest.fixture
+def put(home):
+    def write(name, text):
+        path = home.parent / name
+        path.write_text(text)
+        return path
+
+    return write
+
+
+def amounts(target, patient):
+    there = target.of("PaymentNotice")
+    return [body["amount"]["value"] for body in there if body["request"]["reference"] == f"Patient/{patient}"]
+
+
+def closes(batch):
+    counts = batch["counts"]
+    outcomes = "created adopted unchanged updated superseded skipped refused in_doubt".split()
+    assert counts["records"] == counts["accepted"] + counts["rejected"]
+    assert counts["accepted"] == sum(counts[name] for name in outcomes) + batch["waiting"]
+
+
+def test_a_doubt_of_an_earlier_file_holds_its_lane(asked, put, target):
+    """LEDGER-05: nothing behind it is judged or sent; other patients go on; afterwards the first file decides first."""
+    target.additions = False
+    target.faults = ["lost_before"]
+    first, second = put("payments-1.csv", FIRST), put("payments-2.csv", SECOND)
+    [one] = asked("import", first)["batches"]
+    assert (one["counts"]["in_doubt"], one["waiting"], one["state"]) == (1, 1, "running")
+    said = asked("import", second)
+    [two] = said["batches"]
+    assert (said["exit_code"], two["state"], two["waiting"], two["counts"]["rejected"]) == (5, "running", 2, 0)
+    assert two["waits_for"] == [one["batch_id"]]
+    assert one["batch_id"] in two["message"]
+    closes(two)
+    assert (amounts(target, "p1"), amounts(target, "p2")) == ([], [1, 2])
+    target.create(json.loads(body_of("a", 10, "2026-03-01")))
+    asked("import")
+    assert amounts(target, "p1") == [10, 20, 70]
+    assert asked("import")["exit_code"] == 0
+
+
+def body_of(key, amount, day):
+    return json.dumps(
+        {
+            "resourceType": "PaymentNotice",
+            "status": "active",
+            "request": {"reference": "Patient/p1"},
+            "amount": {"value": amount, "currency": "USD"},
+            "payment": {},
+            "recipient": {},
+        }
+    )
+
+
+def test_a_run_that_was_killed_holds_the_lanes_of_rows_it_did_not_reach(asked, chartferry, put, target, monkeypatch):
+    """LEDGER-05: the second file, imported alone, does not overtake the first."""
+    target.additions = False
+    first, second = put("payments-1.csv", FIRST), put("payments-2.csv", SECOND)
+    sent = list[str]()
+
+    def killed(client, resource, row, **named):
+        if sent:
+            raise KeyboardInterrupt
+        sent.append(row.key)
+        return post(client, resource, row, **named)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("pipelines.load.post", killed)
+        assert chartferry("import", first)[0] == 130
+    before = sorted(amounts(target, "p1") + amounts(target, "p2"))
+    [two] = asked("import", second)["batches"]
+    closes(two)
+    assert two["waiting"]
+    assert 70 not in amounts(target, "p1")
+    assert 25 not in amounts(target, "p1")
+    assert len(before) == 1
