@@ -25,7 +25,11 @@ Facts = TypeVar("Facts")
 
 @dataclass(frozen=True)
 class LoadedBatch:
-    """A batch after its load. rows: the ledger's of it by state, as (rows, cents); first: its first whole run."""
+    """A batch after its load.
+
+    rows: the ledger's of it by state, as (rows, cents). first: no row of it had an outcome before. A run that goes on
+    after a kill counts what the killed one has sent as unchanged.
+    """
 
     result: Result
     rows: Mapping[str, tuple[int, int]]

@@ -20,13 +20,20 @@ from pipelines.undoing import plan_again
 
 
 def import_paths(session: Session, paths: Sequence[Path], dry_run: bool = False) -> Summary:
-    """Imports what did not end before (without paths) and the files of the paths, and publishes once at the end."""
-    summary = summary_of(session)
-    files, summary.unmatched = find_files(paths or [session.home / "inbox"], session.catalog, session.ledger)
-    left = [] if paths or dry_run else unfinished(session)
-    if not (paths or dry_run):
+    """Import the files of the paths (default: the inbox), and publish once at the end.
+
+    The files of the inbox are in their batches once they are received, so that an import of the inbox goes on with the
+    batches that have no end. An import of other paths names them.
+    """
+    summary, inbox = summary_of(session), session.home / "inbox"
+    files, summary.unmatched = find_files(paths or [inbox], session.catalog, session.ledger)
+    left = [] if dry_run else unfinished(session)
+    if any(path.resolve() == inbox.resolve() for path in paths or [inbox]):
         batches = session.home / "batches"
-        summary.unmatched = [*summary.unmatched, *(Left(batches / b, why) for b, why in without_feed(session).items())]
+        no_feed = {} if dry_run else without_feed(session)
+        summary.unmatched = [*summary.unmatched, *(Left(batches / b, why) for b, why in no_feed.items())]
+    else:
+        summary.without_end, left = {_name(each): each.name for each in left}, []
     return _import_all(session, summary, [*left, *files], dry_run)
 
 

@@ -29,7 +29,8 @@ AMOUNTS = ("amount_received", "amount_accepted", "amount_created")
 class Summary:
     """A run's results, the files that no feed takes, and what was published. store: of the bundled service.
 
-    left_there: by target other than this one, how many batches have no end there.
+    left_there: by target other than this one, how many batches have no end there. without_end: batches of other files
+    that have none here, by name, with the names of their files.
     """
 
     target: str
@@ -42,6 +43,7 @@ class Summary:
     error: str | None = None
     store: Path | None = None
     left_there: Mapping[str, int] = field(default_factory=dict)
+    without_end: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def exit_code(self) -> int:
@@ -60,6 +62,7 @@ class Summary:
             "other_targets": list(self.other_targets),
             "batches": [asdict(result) for result in self.results],
             "totals": dict(_totals(self.results)),
+            "without_end": list(self._still_without_end()),
             "unmatched": [str(left.path) for left in self.unmatched],
             "published": str(self.published) if self.published else None,
             "tables": dict(self.tables),
@@ -72,6 +75,8 @@ class Summary:
         yield f"target: {self.target}"
         for other in self.other_targets:
             yield f"note: the ledger of this home also knows the target {other}{self._waiting_at(other)}"
+        for name in self._still_without_end():
+            yield f"note: {name} ({self.without_end[name]}) has no end yet: chartferry import goes on with it"
         yield from self._table()
         for result in self.results:
             yield from _notes(result)
@@ -87,6 +92,10 @@ class Summary:
             yield f"kept: {home / 'batches'}: each file, and what became of it"
         if self.error:
             yield f"error: {self.error}"
+
+    def _still_without_end(self) -> Iterable[str]:
+        ended = {result.batch_id for result in self.results}
+        return (name for name in self.without_end if name not in ended)
 
     def _waiting_at(self, other: str) -> str:
         number = self.left_there.get(other, 0)

@@ -145,7 +145,7 @@ def load_all(
     """since: what ended after this moment, in this run or an earlier try of it, is not loaded again."""
     facts: dict[str, LoadedBatch] = {}
     for batch_id in batch_ids:
-        before = session.ledger.batch(session.target, batch_id)
+        is_new = not session.ledger.row_counts(session.target, batch_id)
         try:
             result = _load_one(session, feed, batch_id, since)
         except LedgerError as error:
@@ -159,7 +159,7 @@ def load_all(
         else:
             outcome.fail(batch_id, _why(result), retryable=result.unusable)
         if result.state in (FINISHED, UNDER_WAY) and not result.unusable:
-            first = result.run == 1 and before is not None and before["state"] == UNDER_WAY
+            first = result.run == 1 and is_new
             facts[batch_id] = LoadedBatch(result, session.ledger.row_counts(session.target, batch_id), first)
     return facts
 

@@ -1,0 +1,58 @@
+"""A load that goes on where a killed one ended: its checks are green, and the counts of batch and runs close."""
+
+import os
+from datetime import UTC, datetime
+
+import pytest
+
+from pipelines.checks import AFTER_LOAD
+from pipelines.orchestration.stages import Outcome, load_all, validate_all
+from pipelines.receive import receive
+from pipelines.session import open_session
+
+
+@pytest.mark.parametrize("additions", [True, False], ids=["with additions", "bare"])
+def test_a_run_that_goes_on_after_a_kill_ends_green(home, target, monkeypatch, additions):
+    """LEDGER-26"""
+    target.additions = additions
+    rows = "".join(f"k{n},p{n},1.00,2026-03-01,\n" for n in range(3_000))
+    path = home / "inbox" / "payments.csv"
+    path.write_text("payment_id,patient_id,amount,paid_on,claim_id\n" + rows)
+    since = datetime.now(UTC)
+    with open_session(home, os.environ) as session:
+        feed = session.catalog.named("payments")
+        assert feed
+        received = receive(path, feed, home)
+        of = (session, feed, [received.batch_id], since)
+        assert validate_all(*of, Outcome())[received.batch_id].accepted == 3_000
+        with monkeypatch.context() as patched:
+            patched.setattr("pipelines.loading.book.Book._settle", dies_the_second_time())
+            with pytest.raises(KeyboardInterrupt):
+                load_all(*of, Outcome())
+        outcome = Outcome()
+        facts = load_all(*of, outcome)
+        ledger, target_id = session.ledger, session.target
+        batch, runs = ledger.batch(target_id, received.batch_id), ledger.runs(target_id, received.batch_id)
+    assert batch
+    found = {each.name: list(each.violations(facts[received.batch_id])) for each in AFTER_LOAD}
+    assert found == {each.name: [] for each in AFTER_LOAD}
+    assert (outcome.failed, list(outcome.done)) == ({}, [received.batch_id])
+    assert len(target.of("PaymentNotice")) == 3_000
+    settled = batch["created"] + batch["adopted"]
+    assert (batch["state"], settled, batch["accepted"]) == ("finished", 3_000, 3_000)
+    for run in runs:
+        assert run["created"] + run["adopted"] + run["unchanged"] == run["accepted"] == 3_000
+
+
+def dies_the_second_time():
+    from pipelines.loading.book import Book
+
+    settle, times = Book._settle, []
+
+    def dying(self, results):
+        times.append(len(results))
+        if len(times) > 1:
+            raise KeyboardInterrupt
+        settle(self, results)
+
+    return dying

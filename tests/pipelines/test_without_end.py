@@ -1,0 +1,43 @@
+"""Batches without an end: an import of the inbox goes on with them, an import of other files names them."""
+
+import pytest
+
+from pipelines.exits import INTERRUPTED
+
+PAYMENTS = "payment_id,patient_id,amount,paid_on,claim_id\n"
+
+
+@pytest.fixture
+def killed(home, chartferry, monkeypatch):
+    """An import of the inbox that ended before its load."""
+
+    def dies(*_):
+        raise KeyboardInterrupt
+
+    (home / "inbox" / "payments-1.csv").write_text(PAYMENTS + "A,p1,10.00,2026-03-01,\n")
+    with monkeypatch.context() as patched:
+        patched.setattr("pipelines.pipeline.load", dies)
+        assert chartferry("import", home / "inbox")[0] == INTERRUPTED
+    assert list((home / "inbox").iterdir()) == []
+
+
+def test_the_inbox_named_by_its_path_is_the_inbox(killed, home, target, asked):
+    """LEDGER-27: its files are in their batches by then."""
+    assert asked("import", home / "inbox")["totals"]["created"] == 1
+    assert asked("import", home / "inbox")["batches"] == []
+    assert len(target.of("PaymentNotice")) == 1
+
+
+def test_an_import_of_other_files_names_what_has_no_end(killed, home, target, chartferry, asked):
+    """LEDGER-27"""
+    other = home.parent / "payments-2.csv"
+    other.write_text(PAYMENTS + "B,p2,5.00,2026-03-03,\n")
+    code, out, _ = chartferry("import", other)
+    [batch] = [
+        each.name for each in (home / "batches").iterdir() if "payments-1.csv" in str(list(each.glob("source/*")))
+    ]
+    assert code == 0
+    assert f"note: {batch} (payments-1.csv) has no end yet: chartferry import goes on with it" in out.splitlines()
+    assert asked("import")["totals"]["created"] == 1
+    assert asked("import", other)["without_end"] == []
+    assert len(target.of("PaymentNotice")) == 2
