@@ -36,6 +36,7 @@ from pipelines.verifying.compare import TAKEN_BACK
 from pipelines.verifying.staging import Filling, stage_target, workbench
 
 ROWS_A_COMMIT = 64
+ROWS_A_BUNDLE = 500
 ROWS_A_PIECE = 2_000
 READS_WITHOUT_A_SWEEP = 500
 LISTED = 10_000
@@ -154,6 +155,8 @@ def undo(session: Session, batch_id: str, dry_run: bool) -> Undone:
     """Takes back what the batch made: responses to `entered-in-error`, tasks to `cancelled`; lists what cannot be."""
     _known_batch(session, batch_id)
     done, progress = Undone(dry_run), session.progress
+    kind = str((session.ledger.batch(session.target, batch_id) or {}).get("resource_type"))
+    together = session.connection.capabilities.safe_batches(kind)
     with lease_of(session) as lease:
         if not dry_run:
             session.decide("undo", [batch_id])
@@ -164,13 +167,14 @@ def undo(session: Session, batch_id: str, dry_run: bool) -> Undone:
                     done.leave(record, why)
             going = [record for record in piece if not _why_not(record)]
             progress.advance(len(piece) - len(going))
-            for start in range(0, len(going), ROWS_A_COMMIT):
-                some = going[start : start + ROWS_A_COMMIT]
+            size = ROWS_A_BUNDLE if together and not dry_run else ROWS_A_COMMIT
+            for start in range(0, len(going), size):
+                some = going[start : start + size]
                 if dry_run:
                     for record in some:
                         done.take(record)
                 elif not done.unusable:
-                    _undo_some(session, lease, some, done)
+                    _undo_some(session, lease, some, done, together)
                 progress.advance(len(some))
             if done.unusable:
                 break
@@ -222,14 +226,16 @@ def _waiting(session: Session, records: Piece) -> list[Former]:
     return [version for version in found if version.generation == by_key[version.key].generation]
 
 
-def _undo_some(session: Session, lease: Lease, records: Piece, done: Undone) -> None:
+def _undo_some(session: Session, lease: Lease, records: Piece, done: Undone, together: bool) -> None:
     kind, by_key = records[0].resource_type, {record.key: record for record in records}
     before = {version.key for version in _waiting(session, records)}
     intend_withdrawal(session.ledger, lease, [record[:4] for record in records if record.key not in before])
     versions = _waiting(session, records)
     changes = Changes(session.connection.client, partial(session.ledger.confirm, lease))
+    ids = [str(version.resource_id) for version in versions]
+    at_once = changes.take_back_together(kind, ids) if together else {}
     with ThreadPoolExecutor(session.pace.at_once, "undo") as pool:
-        posted = list(pool.map(lambda version: changes.take_back(kind, str(version.resource_id)), versions))
+        posted = list(pool.map(lambda each: at_once.get(each) or changes.take_back(kind, each), ids))
     withdrawn: list[Former] = []
     for version, each in zip(versions, posted, strict=True):
         record = by_key[version.key]

@@ -107,6 +107,10 @@ class LedgerAccess:
         with self.engine.connect() as connection:
             return [tuple(row) for row in connection.exec_driver_sql(self._native(query), values)]
 
+    def execute_many(self, connection: Connection, statement: str, rows: list[tuple[Any, ...]]) -> int:
+        """Execute a statement with `?` for each row; return how many rows it changed."""
+        return self._many(connection, statement, rows)
+
     # -- within
 
     def _check(self, connection: Connection, lease: Lease) -> None:

@@ -40,6 +40,8 @@ RAISE = f"""
 UPDATE entry SET generation = generation + 1, state = 'planned', resource_id = NULL, http_status = NULL,
   finished_at = NULL, first_attempt_at = NULL
 WHERE {OF_ENTRY} AND generation = ?"""
+FATE = f"UPDATE former SET fate = ? WHERE {OF_KEY} AND version = ?"
+UNDO = f"UPDATE entry SET state = 'undone', finished_at = ? WHERE {OF_ENTRY} AND generation = ?"
 
 
 class Former(NamedTuple):
@@ -185,18 +187,16 @@ def standing(
 def withdrawn(ledger: LedgerAccess, target: str, versions: Iterable[Former], fate: str = "withdrawn") -> None:
     """Notes that the resources of these versions have been taken back."""
     with ledger.transaction() as connection:
-        for version in versions:
-            connection.execute(_fate(target, version, fate))
+        ledger.execute_many(connection, FATE, [_fate(target, each, fate) for each in versions])
 
 
 def undone(ledger: LedgerAccess, target: str, versions: Iterable[Former]) -> None:
     """The same, and the records themselves are undone."""
+    some, now = list(versions), ledger.now()
+    of_records = [(now, target, v.source, v.resource_type, v.key, v.generation) for v in some]
     with ledger.transaction() as connection:
-        for version in versions:
-            connection.execute(_fate(target, version, "withdrawn"))
-            this = _entry_of(target, version.source, version.resource_type, version.key)
-            undoing = update(t.entry).where(*this, t.entry.c.generation == version.generation)
-            connection.execute(undoing.values(state="undone", finished_at=ledger.now()))
+        withdrawn(ledger, target, some)
+        ledger.execute_many(connection, UNDO, of_records)
 
 
 def standing_again(ledger: LedgerAccess, target: str, versions: Iterable[Former]) -> None:
@@ -206,9 +206,7 @@ def standing_again(ledger: LedgerAccess, target: str, versions: Iterable[Former]
 
 def withdrawal_given_up(ledger: LedgerAccess, target: str, versions: Iterable[Former]) -> None:
     """The resources of these versions stay what the records have: they are no more to be taken back."""
-    with ledger.transaction() as connection:
-        for version in versions:
-            connection.execute(_fate(target, version, "kept"))
+    withdrawn(ledger, target, versions, "kept")
 
 
 def _columns(before: Row[Any]) -> Iterator[tuple[str, Any]]:
@@ -221,16 +219,5 @@ def _entry_of(target: str, source: str, resource_type: str, key: str) -> tuple[C
     return (*(column == term for column, term in named), entry.key == key)
 
 
-def _fate(target: str, version: Former, fate: str) -> Any:
-    former = t.former.c
-    return (
-        update(t.former)
-        .where(
-            former.target == target,
-            former.source == version.source,
-            former.resource_type == version.resource_type,
-            former.key == version.key,
-            former.version == version.version,
-        )
-        .values(fate=fate)
-    )
+def _fate(target: str, version: Former, fate: str) -> tuple[object, ...]:
+    return fate, target, version.source, version.resource_type, version.key, version.version

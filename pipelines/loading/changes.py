@@ -5,7 +5,7 @@ Read, merge, write with If-Unmodified-Since. A write whose outcome is unknown is
 
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -55,13 +55,30 @@ class Changes:
         status = TAKEN_BACK[resource_type]
 
         def wanted(now: Body) -> Body | None:
-            if now.get("status") == status:
-                return None
-            if resource_type == "Task":
-                return merged(now, {"status": status})
-            return {**{name: now[name] for name in RESPONSE if name in now}, "status": status}
+            return None if now.get("status") == status else _withdrawn(resource_type, now)
 
         return self._write(resource_type, resource_id, wanted, "undone")
+
+    def take_back_together(self, resource_type: str, ids: Sequence[str]) -> dict[str, Posted]:
+        """Take back resources with two bundles: they are read, and written where they have not changed since.
+
+        Returns:
+            What surely was done, by id. Anything else (changed meanwhile, gone, without a clear answer) is left out: it
+            is for `take_back`, one by one.
+        """
+        status, urls = TAKEN_BACK[resource_type], [f"{resource_type}/{each}" for each in ids]
+        try:
+            read = self._client.exchange([{"request": {"method": "GET", "url": url}} for url in urls])
+            known = {name: each for name, each in zip(ids, read, strict=True) if _etag(each) and "resource" in each}
+            done = [name for name, each in known.items() if each["resource"].get("status") == status]
+            going = [name for name in known if name not in set(done)]
+            self._confirm()
+            entries = [_taking_back(resource_type, name, known[name]) for name in going]
+            written = self._client.exchange(entries) if entries else []
+        except (NotSent, NotDone, Refused, Unknown):
+            return {}
+        done += [name for name, each in zip(going, written, strict=True) if _status(each) == "200"]
+        return {name: Posted(Result("undone", name, 200)) for name in done}
 
     def _write(self, resource_type: str, resource_id: str, wanted: Wanted, state: str) -> Posted:
         client = self._client
@@ -110,6 +127,34 @@ class Changes:
             return nullcontext()
         with self._guard:
             return self._turns.setdefault(place, threading.Lock())
+
+
+def _withdrawn(resource_type: str, now: Body) -> Body:
+    """What is written in the place of a resource to take it back."""
+    if resource_type == "Task":
+        return merged(now, {"status": TAKEN_BACK[resource_type]})
+    return {**{name: now[name] for name in RESPONSE if name in now}, "status": TAKEN_BACK[resource_type]}
+
+
+def _taking_back(resource_type: str, resource_id: str, read: Body) -> Body:
+    """The entry of a bundle that takes back a resource as it was read."""
+    request = {"method": "PUT", "url": f"{resource_type}/{resource_id}", "ifMatch": _etag(read)}
+    return {"resource": _withdrawn(resource_type, read["resource"]), "request": request}
+
+
+def _response(entry: Body) -> Body:
+    found = entry.get("response")
+    return found if isinstance(found, dict) else {}
+
+
+def _etag(entry: Body) -> str | None:
+    """The version of what an entry has read."""
+    etag = _response(entry).get("etag")
+    return etag if _status(entry) == "200" and isinstance(etag, str) else None
+
+
+def _status(entry: Body) -> str:
+    return str(_response(entry).get("status", ""))[:3]
 
 
 def _place(body: Body) -> str | None:

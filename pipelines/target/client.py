@@ -1,7 +1,8 @@
 """The HTTP client of a FHIR target: its reads and its writes. What their answers say is in `replies.py`."""
 
+import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from ipaddress import ip_address
 from typing import Any
@@ -227,6 +228,15 @@ class FhirClient:
         if answer.status_code != 200:
             raise Unknown(f"HTTP {settled(reply_of(answer)).status}")
         return replies_of(object_of(answer), entries)
+
+    def exchange(self, entries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """Send one batch Bundle; return the entries of its answer, in order. Raises as `batch` does."""
+        bundle = {"resourceType": "Bundle", "type": "batch", "entry": list(entries)}
+        answer = self._send("POST", f"{self.base_url}/", JSON_BODY, json.dumps(bundle).encode())
+        found = (object_of(answer) or {}).get("entry")
+        if answer.status_code != 200 or not isinstance(found, list) or len(found) != len(entries):
+            raise Unknown(f"HTTP {answer.status_code}")
+        return [each if isinstance(each, dict) else {} for each in found]
 
     # -- within
 

@@ -232,6 +232,9 @@ class Handler(BaseHTTPRequestHandler):
             return self.answer(413, outcome("too-long", "Request body too large"))
         answers = []
         for entry in entries:
+            if entry["request"]["method"] != "POST":
+                answers.append(self.entry(**entry))
+                continue
             status, location, problem = target.create(entry["resource"], entry["request"]["ifNoneExist"])
             response = {"status": str(status)} | ({"location": location} if location else {})
             answers.append({"response": response | ({"outcome": problem} if problem else {})})
@@ -239,6 +242,22 @@ class Handler(BaseHTTPRequestHandler):
             return self.hang_up()
         shown = answers[: len(answers) - missing]
         return self.answer(200, {"resourceType": "Bundle", "type": "batch-response", "entry": shown}, cut=cut)
+
+    def entry(self, request, resource=None):
+        """What a batch answers to an entry that reads or changes."""
+        target, found = self.target, request["url"].rpartition("/")[2]
+        with target.lock:
+            now = target.stored.get(found)
+            etag = f'W/"{hash(json.dumps(now, sort_keys=True))}"'
+            if now is None:
+                return {"response": {"status": "404", "outcome": outcome("not-found")}}
+            if request["method"] == "GET":
+                return {"resource": now, "response": {"status": "200", "etag": etag}}
+            if request.get("ifMatch") != etag:
+                return {"response": {"status": "412", "outcome": outcome("conflict")}}
+            target.puts += 1
+            target.stored[found] = now | {"status": resource["status"]}
+        return {"response": {"status": "200"}}
 
     def validation(self, body):
         target = self.target

@@ -200,6 +200,29 @@ def test_undo_takes_tasks_back_and_again_loads_them_anew(home, target, asked, ch
     assert [each[:2] for each in decisions(home)] == [("undo", batch), ("undo", batch), ("import --again", batch)]
 
 
+def test_undo_goes_in_bundles_where_the_target_takes_them(home, target, asked):
+    """CLI-CMD-10: two requests for each 500; what has changed meanwhile, or is gone, goes by itself."""
+    tasks(home, *(f"k{number}" for number in range(1_100)))
+    batch = asked("import")["batches"][0]["batch_id"]
+    ids = list(target.stored)
+    target.stored[ids[0]]["status"] = "cancelled"
+    del target.stored[ids[1]]
+    before, sizes = target.writes, len(target.sizes)
+    found = asked("undo", batch)
+    assert (found["exit_code"], found["taken"], found["not_taken"]) == (0, 1_100, 0)
+    assert {body["status"] for body in target.of("Task")} == {"cancelled"}
+    assert (target.writes - before, target.sizes[sizes:]) == (6, [500, 498, 500, 500, 100, 100])
+    assert asked("verify")["exit_code"] == 0
+
+
+def test_an_undo_of_payments_takes_none_back_and_says_so(home, target, asked):
+    """CLI-CMD-10"""
+    payments(home, ("k1", "p1", "1.00"), ("k2", "p1", "2.00"))
+    batch = asked("import")["batches"][0]["batch_id"]
+    found = asked("undo", batch)
+    assert (found["exit_code"], found["taken"], found["not_taken"]) == (3, 0, 2)
+
+
 def test_a_batch_is_taken_back_and_loaded_again_a_piece_at_a_time(home, target, asked, chartferry, monkeypatch):
     """CLI-CMD-10, CLI-CMD-18: memory does not grow with the batch; of many rows the first are named, all counted."""
     for name, number in {"ROWS_A_COMMIT": 2, "ROWS_A_PIECE": 3, "READS_WITHOUT_A_SWEEP": 1, "LISTED": 4}.items():
