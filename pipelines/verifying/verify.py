@@ -151,7 +151,7 @@ def verify_target(session: Session, batch_id: str | None = None) -> Verified:
 # -- what differs
 
 LIVE = "ours.state IN ('created', 'adopted', 'updated', 'superseded')"
-WITHOUT = "there.status IN ('entered-in-error', 'cancelled')"
+WITHOUT = "coalesce(there.status, '') IN ('entered-in-error', 'cancelled')"
 STRANGERS = "there ANTI JOIN known ON known.resource_id = there.id"
 BY_NAME = f"""(FROM {STRANGERS}) AS there
             JOIN ours ON there.system = 'urn:chartferry:' || ours.source || ':' || $kind
@@ -187,14 +187,14 @@ QUERIES: dict[str, str] = {
         SELECT arg_min(sent.batch_id, sent.line) AS batch_id, min(sent.line) AS line, there.id FROM {STRANGERS}
         JOIN content ON content.timed = there.timed
         JOIN sent ON sent.key = content.key AND sent.content_hash = content.content_hash
-        WHERE there.system IS NULL AND there.status <> 'entered-in-error'
+        WHERE there.system IS NULL AND there.status IS DISTINCT FROM 'entered-in-error'
             AND ($kind <> 'PaymentNotice' OR there.made::TIMESTAMPTZ >= sent.first_sent_at::TIMESTAMPTZ - {SLACK})
         GROUP BY there.id
         UNION ALL
         SELECT arg_min(sent.batch_id, sent.line), min(sent.line), there.id FROM {STRANGERS}
         JOIN content ON content.content = there.content AND content.timed = content.content
         JOIN sent ON sent.key = content.key AND sent.content_hash = content.content_hash
-        WHERE there.system IS NULL AND $kind <> 'PaymentNotice' AND there.status <> 'entered-in-error'
+        WHERE there.system IS NULL AND $kind <> 'PaymentNotice' AND there.status IS DISTINCT FROM 'entered-in-error'
             AND {OF_A_FIRST_ATTEMPT}
         GROUP BY there.id
         UNION ALL

@@ -1,0 +1,142 @@
+"""Money, end to end with the commands, at bare targets with clocks of every kind."""
+
+import sqlite3
+from collections import Counter
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+
+import duckdb
+import pytest
+
+from tests.commands import totals_close
+
+HEADER = "payment_id,patient_id,amount,paid_on,claim_id\n"
+
+
+def whole_seconds(moment):
+    return moment.replace(microsecond=0).isoformat()
+
+
+CLOCKS = {
+    "keeps microseconds": (timedelta(0), datetime.isoformat),
+    "keeps seconds": (timedelta(0), whole_seconds),
+    "two minutes ahead": (timedelta(minutes=2), whole_seconds),
+    "two minutes behind": (timedelta(minutes=-2), datetime.isoformat),
+}
+"""How far a target's clock is from ours, and how it keeps times."""
+
+
+@pytest.fixture(params=CLOCKS.values(), ids=CLOCKS)
+def bare(request, target):
+    off, target.keeps = request.param
+    target.additions, target.now = False, lambda: datetime.now(UTC) + off
+    return target
+
+
+@pytest.fixture
+def drop(home):
+    def drop(name, *rows):
+        (home / "inbox" / name).write_text(HEADER + "".join(f"{row}\n" for row in rows))
+
+    return drop
+
+
+def arrives(target, amount):
+    """A request that a gateway held arrives after all."""
+    about = {"resourceType": "PaymentNotice", "status": "active", "request": {"reference": "Patient/p1"}}
+    target.create(about | {"amount": {"value": amount, "currency": "USD"}, "payment": {}, "recipient": {}})
+
+
+def paid(target):
+    return sorted(body["amount"]["value"] for body in target.of("PaymentNotice"))
+
+
+def published(home, query):
+    with duckdb.connect(str(home / "published/reports.duckdb"), read_only=True) as tables:
+        return tables.sql(query).fetchall()
+
+
+def states(home):
+    with closing(sqlite3.connect(home / "ledger.db")) as ledger:
+        return Counter(state for (state,) in ledger.execute("SELECT state FROM record"))
+
+
+def test_a_payment_without_an_answer_is_found_and_never_made_twice(bare, drop, asked, chartferry):
+    """LEDGER-05, LEDGER-06, LEDGER-21"""
+    bare.faults = ["lost_after"]
+    drop("payments.csv", "k1,p1,25.00,2026-03-01,", "k2,p1,30.00,2026-03-02,")
+    found = asked("import")
+    totals_close(found)
+    assert (found["exit_code"], found["totals"]["adopted"], found["totals"]["created"]) == (0, 1, 1)
+    assert paid(bare) == [25.0, 30.0]
+    verified = asked("verify")
+    assert (verified["exit_code"], verified["ledger_cents"], verified["target_cents"]) == (0, 5_500, 5_500)
+
+
+def test_a_late_request_after_a_resend_is_named_as_a_double(bare, drop, asked, chartferry):
+    """LEDGER-21"""
+    bare.faults = ["lost_before"]
+    drop("payments.csv", "k1,p1,25.00,2026-03-01,")
+    batch = asked("import")["batches"][0]["batch_id"]
+    assert chartferry("doubts", "resend", f"{batch}:2")[0] == 0
+    arrives(bare, 25.0)
+    assert asked("import")["totals"]["created"] == 1
+    assert paid(bare) == [25.0, 25.0]
+    assert asked("verify")["counts"] == {"double": 1}
+
+
+def test_a_resend_is_refused_while_the_first_request_may_have_arrived(bare, drop, asked, chartferry):
+    """LEDGER-21"""
+    bare.faults = ["lost_before"]
+    drop("payments.csv", "k1,p1,25.00,2026-03-01,")
+    batch = asked("import")["batches"][0]["batch_id"]
+    arrives(bare, 25.0)
+    (late,) = bare.stored
+    code, _, err = chartferry("doubts", "resend", f"{batch}:2")
+    assert (code, late in err) == (4, True)
+    assert asked("import")["totals"]["unchanged"] == 1
+    assert paid(bare) == [25.0]
+    assert asked("verify")["counts"] == {}
+
+
+def test_keys_that_look_the_same_are_one_payment(bare, drop, asked):
+    """LEDGER-22"""
+    drop("payments-1.csv", "AB 17,p1,10.00,2026-03-01,")
+    drop("payments-2.csv", "AB\u00a017,p1,10.00,2026-03-01,")
+    drop("payments-3.csv", "AB\u200d 17,p1,10.00,2026-03-01,")
+    found = asked("import")
+    totals = found["totals"]
+    assert (totals["created"], totals["unchanged"], totals["rejected"]) == (1, 1, 1)
+    assert paid(bare) == [10.0]
+
+
+def test_a_later_file_waits_behind_a_doubt_of_an_earlier_one(bare, drop, home, asked):
+    """LEDGER-05: with a balance of 95.00 the payment of day 3 would have the one of day 1 refused for good."""
+    bare.refuse = lambda body: sum(paid(bare)) + body["amount"]["value"] > 95
+    bare.faults = ["lost_before"]
+    drop("payments-1.csv", "A,p1,30.00,2026-03-01,")
+    assert asked("import")["exit_code"] == 5
+    drop("payments-2.csv", "C,p1,70.00,2026-03-03,")
+    found = asked("import")
+    totals_close(found)
+    assert (found["exit_code"], paid(bare)) == (5, [])
+    arrives(bare, 30.0)
+    found = asked("import")
+    totals_close(found)
+    assert (found["exit_code"], found["totals"]["refused"], paid(bare)) == (3, 1, [30.0])
+    assert published(home, "SELECT sum(created)::varchar, sum(refused)::varchar FROM payment_reconciliation") == [
+        ("30.00", "70.00")
+    ]
+
+
+def test_the_old_content_again_leaves_the_changed_one_open(bare, drop, home, asked):
+    """LEDGER-17"""
+    for name, amount in (("payments-1", "10.00"), ("payments-2", "12.00"), ("payments-3", "10.00")):
+        drop(f"{name}.csv", f"x1,p1,{amount},2026-03-01,")
+        asked("import")
+    assert published(home, "SELECT state FROM reject") == [("open",)]
+    assert published(home, "SELECT fate, amount::varchar FROM payment ORDER BY ALL") == [
+        ("created", "10.00"),
+        ("refused", "12.00"),
+    ]
+    assert states(home) == {"created": 1}
