@@ -133,6 +133,7 @@ def _state_before(session: Session, received: Received, feed: Feed) -> str | Non
             resource_type=feed.resource,
             file_name=received.file_name,
             file_sha256=received.sha256,
+            received_at=utc_text(received.received_at),
         )
     return known["state"] if known else None
 
