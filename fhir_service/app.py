@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC
 from email.utils import format_datetime
 from itertools import groupby
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from starlette.concurrency import run_in_threadpool
@@ -50,6 +50,9 @@ from fhir_service.service import VERSION, Service
 from fhir_service.surroundings import DOOR, TOKEN_PATHS, Surroundings
 from fhir_service.writer import Entry
 
+LARGE_BODY = 32 << 10
+"""Bytes from which on a body is parsed and checked in a thread: some milliseconds."""
+T = TypeVar("T")
 WRITE_SECONDS = 60.0
 """How long a write may wait for the writer; what has not begun by then is withdrawn."""
 
@@ -113,9 +116,7 @@ def _create(service: Service, resource: Resource) -> Handler:
         caller.require(resource.name, "c")
         raw = await read_body(request, service.settings.max_body)
         condition = create.condition_of(request.headers.getlist("if-none-exist") if additions else ())
-        model = plain.create(resource, raw, service.site) if additions else None
-        if model is None:
-            model = create.parse(resource, parse_body(raw), service.site, additions)
+        model = await _aside(raw, _model, service, resource, raw)
         entry = create.Create(resource, model, caller.client, service.site, len(raw), condition)
         touched.patients = entry.patients
         made: Created = await _written(service, entry)
@@ -124,6 +125,18 @@ def _create(service: Service, resource: Resource) -> Handler:
         return null_body(200 if made.existed else 201, headers)
 
     return handle
+
+
+def _model(service: Service, resource: Resource, raw: bytes) -> Any:
+    """The model of a body that is to be created. Raises its bad request."""
+    additions = not service.settings.interface_only
+    model = plain.create(resource, raw, service.site) if additions else None
+    return create.parse(resource, parse_body(raw), service.site, additions) if model is None else model
+
+
+async def _aside(raw: bytes, work: Callable[..., T], *arguments: Any) -> T:
+    """Do what takes time with a body: beside the event loop where the body is large, so that others are answered."""
+    return await run_in_threadpool(work, *arguments) if len(raw) > LARGE_BODY else work(*arguments)
 
 
 def _update(service: Service, resource: Resource) -> Handler:
@@ -136,7 +149,8 @@ def _update(service: Service, resource: Resource) -> Handler:
         touched = touch(request, "update", resource.name, resource_id)
         caller.require(resource.name, "u")
         raw = await read_body(request, service.settings.max_body)
-        model = parse(resource, parse_body(raw), resource_id, service.site, additions)
+        body = await _aside(raw, parse_body, raw)
+        model = await _aside(raw, parse, resource, body, resource_id, service.site, additions)
         since = update.http_date(request.headers.get("if-unmodified-since"))
         matches = request.headers.getlist("if-match")
         conditions = update.Preconditions(since, ",".join(matches) if matches else None)
@@ -206,7 +220,8 @@ def _validate(service: Service, resource: Resource) -> Handler:
     async def handle(request: Request) -> Response:
         caller_of(request).require(resource.name, "c")
         raw = await read_body(request, service.settings.max_body)
-        problems = await _written(service, validate.Validate(resource, parse_body(raw), service.site, len(raw)))
+        body = await _aside(raw, parse_body, raw)
+        problems = await _written(service, validate.Validate(resource, body, service.site, len(raw)))
         return json_response(request, dump_json(validate.outcome(problems)))
 
     return handle
@@ -234,8 +249,8 @@ def _batch(service: Service) -> Handler:
         raw = await read_body(request, service.settings.max_batch)
         requests = await run_in_threadpool(_understood, service, raw, caller)
         results = await _carried_out(service, [one.entry for one in requests if one.entry])
-        request.scope["touched"] = _touches(requests, results)
-        return json_response(request, batch.answer(requests, results, dump_json, service.site))
+        request.scope["touched"], answer = await run_in_threadpool(_told, service, requests, results)
+        return json_response(request, answer)
 
     return handle
 
@@ -286,10 +301,15 @@ def _search_entry(service: Service, fetch: batch.Fetch) -> batch.Fetched:
     return batch.Fetched(rendered(service, searchset(page)), {}, page.patients)
 
 
+def _told(service: Service, requests: list[batch.Request], results: list[Any]) -> tuple[list[Touch], bytes]:
+    """What the entries of a batch did, for the audit, and the answer to it."""
+    return _touches(requests, results), batch.answer(requests, results, dump_json, service.site)
+
+
 def _touches(requests: list[batch.Request], results: list[Any]) -> list[Touch]:
-    """What the entries of a batch did, each with its own status."""
+    """What the entries of a batch did, each with its own status; those that named no resource once for each status."""
     done = iter(results)
-    found = []
+    found, nameless = [], dict[int, None]()
     for one in requests:
         result = next(done) if one.entry else one.error
         status = result.outcome.status if isinstance(result, FhirError) else batch.status(result)
@@ -304,14 +324,16 @@ def _touches(requests: list[batch.Request], results: list[Any]) -> list[Touch]:
             kind = "read" if one.entry.id is not None else "search"
             found.append(Touch(kind, one.entry.resource.name, one.entry.id, patients, status))
         else:
-            found.append(Touch("batch", "Bundle", status=status))
-    return found
+            nameless[status] = None
+    return [*found, *(Touch("batch", "Bundle", status=status) for status in nameless)]
 
 
 def _understood(service: Service, raw: bytes, caller: Caller) -> list[batch.Request]:
     understood = batch.understand_plain(raw, caller, service.site)
     if understood is not None:
         return understood
+    if batch.has_too_many_parts(raw):
+        raise batch.too_many()
     entries = batch.entries(parse_body(raw))
     size = len(raw) // max(len(entries), 1)
     return [batch.understand(entry, caller, service.site, size) for entry in entries]

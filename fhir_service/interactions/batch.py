@@ -12,12 +12,23 @@ from urllib.parse import unquote
 from fhir_service.auth import Caller, letter_of
 from fhir_service.interactions import create, plain, update
 from fhir_service.interactions.create import Created
-from fhir_service.interface.outcomes import BUSINESS_RULE, INVALID, NOT_FOUND, NOT_SUPPORTED, FhirError, outcome_of
+from fhir_service.interface.outcomes import (
+    BUSINESS_RULE,
+    INVALID,
+    NOT_FOUND,
+    NOT_SUPPORTED,
+    TOO_LARGE,
+    FhirError,
+    outcome_of,
+)
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.site import Site
 from fhir_service.interface.vocabulary import Resource
 from fhir_service.writer import Entry
 
+MOST_ENTRIES = 5_000
+MOST_PARTS = 1_000_000
+"""Objects and arrays in a bundle that is looked at entry by entry: empty ones take many times their size in memory."""
 _RESPONSE = b'{"resourceType":"Bundle","type":"batch-response","entry":['
 
 
@@ -51,6 +62,8 @@ def entries(body: Any) -> list[dict[str, Any]]:
     if not isinstance(body.get("type"), str):
         raise FhirError(INVALID, "a required element is missing", "Bundle.type")
     found = body.get("entry", [])
+    if isinstance(found, list) and len(found) > MOST_ENTRIES:
+        raise too_many()
     if not isinstance(found, list) or not all(isinstance(entry, dict) for entry in found):
         raise FhirError(INVALID, "an array of objects is expected", "Bundle.entry")
     for index, entry in enumerate(found):
@@ -61,11 +74,23 @@ def entries(body: Any) -> list[dict[str, Any]]:
     return found
 
 
+def too_many() -> FhirError:
+    """The refusal of a Bundle that is too much for one request."""
+    return FhirError(TOO_LARGE, f"a Bundle has at most {MOST_ENTRIES:,} entries: send several")
+
+
+def has_too_many_parts(raw: bytes) -> bool:
+    """True for a text of more objects and arrays than any Bundle of `MOST_ENTRIES` needs."""
+    return raw.count(b"{") + raw.count(b"[") > MOST_PARTS
+
+
 def understand_plain(raw: bytes, caller: Caller, site: Site) -> list[Request] | None:
     """What the entries of a batch of plain creates ask for; None where the entries must be looked at one by one."""
     creates = plain.creates(raw, site)
     if creates is None:
         return None
+    if len(creates) > MOST_ENTRIES:
+        raise too_many()
     size = len(raw) // max(len(creates), 1)
     return [_requested(one, caller, site, size) for one in creates]
 

@@ -45,9 +45,28 @@ def _refuse_constant(_: str) -> NoReturn:
     raise Malformed("NaN and infinities are not JSON")
 
 
+def is_readable(number: Decimal) -> bool:
+    """True for a number that a double can be, which is what other programs read it as."""
+    return abs(number.adjusted()) <= LARGEST_EXPONENT
+
+
+def _bounded(text: str) -> Decimal:
+    if not is_readable(value := Decimal(text)):
+        raise Malformed(NOT_READABLE)
+    return value
+
+
+NOT_READABLE = "the number is larger or smaller than other programs can read"
+
+
+LARGEST_EXPONENT = 307
+_LONG_NUMBER = re.compile(r"(?:\A|[\s:,\[])-?\d(?:[\d.]{300}|[\d.]*[eE][+-]?\d{3})")
+"""Where a number may be that no double can be. Ids with an `e` between digits stand behind other characters."""
 _NUMBERS: dict[str, Any] = {"parse_float": Decimal, "parse_int": Decimal, "parse_constant": _refuse_constant}
+_BOUNDED = _NUMBERS | {"parse_float": _bounded, "parse_int": _bounded}
 _QUICK = json.JSONDecoder(**_NUMBERS)
 _CAREFUL = json.JSONDecoder(**_NUMBERS, object_pairs_hook=_object)
+_SUSPICIOUS = json.JSONDecoder(**_BOUNDED, object_pairs_hook=_object)
 
 DEEPEST = 100
 """Levels of nesting in a body: far more than any form has, far fewer than what walks over bodies can bear."""
@@ -55,10 +74,20 @@ DEEPEST = 100
 
 def parse_json(raw: bytes | str) -> Any:
     """The value of a JSON text, every number a Decimal. Refuses duplicate keys, NaN, deep nesting and bad UTF-8."""
+    return _parsed(raw, None)
+
+
+def parse_bounded(raw: bytes | str) -> Any:
+    """The same of a text whose numbers are stored as they are. Refuses those that no double can be, too."""
+    return _parsed(raw, _LONG_NUMBER)
+
+
+def _parsed(raw: bytes | str, long_number: re.Pattern[str] | None) -> Any:
     try:
         text = raw if isinstance(raw, str) else raw.decode("utf-8")
-        found = _quickly(text)
-        value = _CAREFUL.decode(text) if found is None else found
+        suspicious = long_number is not None and long_number.search(text) is not None
+        found = None if suspicious else _quickly(text)
+        value = (_SUSPICIOUS if suspicious else _CAREFUL).decode(text) if found is None else found
     except UnicodeDecodeError:
         raise Malformed("the text is not UTF-8") from None
     except json.JSONDecodeError as error:
@@ -222,6 +251,15 @@ Uri = Annotated[str, StringConstraints(strict=True, pattern=r"^[^\s\x00-\x20\x7F
 Id = Annotated[str, StringConstraints(strict=True, pattern=rf"^{ID_PATTERN}$")]
 Time = Annotated[str, StringConstraints(strict=True), AfterValidator(normal_time)]
 Number = Annotated[Decimal, Field(strict=True, allow_inf_nan=False)]
+
+
+def _readable(number: Decimal) -> Decimal:
+    if not is_readable(number):
+        raise PydanticCustomError("not_readable", NOT_READABLE)
+    return number
+
+
+ReadableNumber = Annotated[Decimal, Field(strict=True, allow_inf_nan=False), AfterValidator(_readable)]
 
 
 class Element(BaseModel):

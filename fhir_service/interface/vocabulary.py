@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple, NoReturn, Protocol
 
 from pydantic import BaseModel, ValidationError
 
+from fhir_service.interface.datatypes import NOT_READABLE
 from fhir_service.interface.outcomes import BUSINESS_RULE, INVALID, FhirError, Outcome
 from fhir_service.interface.site import Site
 
@@ -334,6 +335,7 @@ _STRUCTURAL: dict[str, tuple[str, str]] = {
     "model_attributes_type": ("COMMON-35", "an object is expected"),
     "is_instance_of": ("COMMON-35", "a number is expected"),
     "decimal_type": ("COMMON-35", "a number is expected"),
+    "not_readable": ("COMMON-35", NOT_READABLE),
     "value_error": ("COMMON-31", "not a date, or a datetime with an offset"),
     "type_agrees": ("COMMON-11", "type contradicts reference"),
     "literal_error": ("COMMON-11", "not the type that is expected here"),

@@ -12,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fhir_service.interface.datatypes import CONTROLS, ID_PATTERN, Malformed, parse_json
+from fhir_service.interface.datatypes import CONTROLS, ID_PATTERN, Malformed, parse_bounded
 from fhir_service.interface.vocabulary import printable
 
 SUFFIXES = (".ndjson", ".ndjson.gz", ".json")
@@ -119,7 +119,7 @@ def _texts(path: Path, lines: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
 
 def _record(file: str, line: int, raw: bytes) -> Record:
     try:
-        body = parse_json(raw)
+        body = parse_bounded(raw)
     except Malformed as error:
         return Record(file, line, flaws=[Flaw("", str(error))])
     except (ValueError, ArithmeticError):

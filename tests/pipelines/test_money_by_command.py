@@ -26,7 +26,7 @@ CLOCKS = {
 """How far a target's clock is from ours, and how it keeps times."""
 
 
-@pytest.fixture(params=CLOCKS.values(), ids=CLOCKS)
+@pytest.fixture(params=list(CLOCKS.values()), ids=list(CLOCKS))
 def bare(request, target):
     off, target.keeps = request.param
     target.additions, target.now = False, lambda: datetime.now(UTC) + off

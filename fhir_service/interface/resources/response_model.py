@@ -15,8 +15,8 @@ from fhir_service.interface.datatypes import (
     Id,
     Identifier,
     Meta,
-    Number,
     PatientReference,
+    ReadableNumber,
     Text,
     Time,
     Uri,
@@ -35,7 +35,7 @@ class Extension(Element):
 class Answer(Element):
     valueString: Text | None = None
     valueCoding: Coding | None = None
-    valueDecimal: Number | None = None
+    valueDecimal: ReadableNumber | None = None
     item: Annotated[list["Item"], Field(min_length=1)] | None = None
 
 

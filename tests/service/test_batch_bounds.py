@@ -1,0 +1,72 @@
+"""Bundles: how many entries they may have, what empty ones cost, what the audit keeps of them."""
+
+import json
+import tracemalloc
+from typing import Any
+
+import pytest
+
+from fhir_service.interactions import batch
+from fhir_service.interface.outcomes import FhirError
+from tests.conftest import BOTH, Running
+from tests.service.test_writer import task, total
+
+STORES = BOTH
+
+
+def bundle(entries: list[Any]) -> bytes:
+    return json.dumps({"resourceType": "Bundle", "type": "batch", "entry": entries}).encode()
+
+
+def entry(number: int, **more: Any) -> dict[str, Any]:
+    return {"request": {"method": "POST", "url": "Task"}, "resource": task(number, **more)}
+
+
+def sent(running: Running, raw: bytes) -> Any:
+    return running.client.post("/", content=raw, headers={"content-type": "application/json"})
+
+
+@pytest.mark.parametrize("more", [{}, {"unknown": 1}], ids=["plain", "not plain"])
+def test_a_bundle_of_too_many_entries_is_refused_as_a_whole(service: Running, more: dict[str, Any]) -> None:
+    """EXTRA-BATCH-09"""
+    before = total(service.client, "/Task?_count=0")
+    answer = sent(service, bundle([entry(1, **more)] * (batch.MOST_ENTRIES + 1)))
+    (issue,) = answer.json()["issue"]
+    assert (answer.status_code, issue["code"]) == (413, "too-long")
+    assert issue["diagnostics"] == "a Bundle has at most 5,000 entries: send several"
+    assert total(service.client, "/Task?_count=0") == before
+
+
+def test_a_bundle_may_have_as_many_entries_as_that(service: Running) -> None:
+    """EXTRA-BATCH-09"""
+    answer = sent(service, bundle([{"request": {"method": "GET", "url": "Nothing/x"}}] * batch.MOST_ENTRIES))
+    assert {each["response"]["status"] for each in answer.json()["entry"]} == {"404"}
+
+
+def test_empty_entries_without_end_are_refused_before_they_are_read() -> None:
+    """LIMIT-14: each took 450 times its size."""
+    raw = b'{"resourceType":"Bundle","type":"batch","entry":[' + b",".join([b"{}"] * 1_400_000) + b"]}"
+    tracemalloc.start()
+    assert batch.has_too_many_parts(raw)
+    assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    tracemalloc.stop()
+    assert not batch.has_too_many_parts(bundle([entry(number) for number in range(batch.MOST_ENTRIES)]))
+
+
+def test_many_empty_entries_are_counted_before_each_is_looked_at() -> None:
+    """EXTRA-BATCH-09"""
+    with pytest.raises(FhirError) as raised:
+        batch.entries({"resourceType": "Bundle", "type": "batch", "entry": [None] * 6_000})
+    assert raised.value.outcome.status == 413
+
+
+def test_what_named_no_resource_is_one_line_of_the_audit(fresh_service: Running) -> None:
+    """EXTRA-OPS-03"""
+    wrong = [{"request": {"method": "POST", "url": f"Nothing{number}"}, "resource": {}} for number in range(300)]
+    assert sent(fresh_service, bundle([*wrong, entry(1)])).status_code == 200
+    records = [json.loads(line) for line in fresh_service.service.audit.path.read_text().splitlines()]
+    found = [(each.get("interaction"), each.get("type"), each.get("status")) for each in records]
+    assert [each for each in found if each[0] in ("batch", "create")] == [
+        ("create", "Task", 201),
+        ("batch", "Bundle", 404),
+    ]
