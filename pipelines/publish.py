@@ -46,9 +46,10 @@ LEDGER_INPUTS: dict[str, tuple[str, ...]] = {
 """The ledger's tables that the SQL reads (as `ledger_<name>`), and which columns of them; none named: all."""
 
 MACROS = (
-    # A sum of amounts that nobody can have meant may have more digits: it is shown as the largest that there is.
-    """CREATE TEMP MACRO in_dollars(amount) AS
-        least(greatest(amount, -9999999999999999.99), 9999999999999999.99)::DECIMAL(18, 2)""",
+    # A sum of amounts that nobody can have meant may have more digits: it is shown as the largest that there is. Without
+    # an amount there is none: least and greatest pass over NULL.
+    """CREATE TEMP MACRO in_dollars(amount) AS CASE WHEN amount IS NOT NULL
+        THEN least(greatest(amount, -9999999999999999.99), 9999999999999999.99)::DECIMAL(18, 2) END""",
     "CREATE TEMP MACRO dollars(cents) AS in_dollars(cents::DECIMAL(19, 0) * 0.01::DECIMAL(3, 2))",
     # A date, a month or a year alone is the start of that UTC day, month or year. FHIR's years have four digits: what
     # lies beyond, such as `infinity`, would also break readers.

@@ -165,7 +165,9 @@ def test_the_published_rows_agree_with_the_ledger(home, published):
         repeat = [row for row in ledger.execute(f"SELECT {columns} FROM repeat") if (row[0], row[1]) not in first_there]
         rejects = ledger.execute("SELECT reject_id, batch_id, line, source_key, stage, state FROM reject").fetchall()
         reasons = ledger.execute("SELECT reject_id, rule_id, message FROM reject_reason").fetchall()
-    mirrored = columns.replace(" key", " source_key").replace("amount_cents", "CAST(amount * 100 AS BIGINT)")
+    mirrored = columns.replace(" key", " source_key").replace(
+        "amount_cents", "CAST(CAST(amount AS DECIMAL(38, 2)) * 100 AS BIGINT)"
+    )
     assert Counter(published.execute(f"SELECT {mirrored} FROM import_row").fetchall()) == Counter(record + repeat)
     names = "reject_id, batch_id, line, source_key, stage, state"
     assert Counter(published.execute(f"SELECT {names} FROM reject").fetchall()) == Counter(rejects)

@@ -136,7 +136,7 @@ def test_a_reject_met_again_is_the_same_reject_with_the_reasons_of_today(ledger:
     assert row == {
         "target": TARGET, "reject_id": name, "batch_id": "payments-a", "line": 7, "lines": 2, "source": "default",
         "resource_type": "PaymentNotice", "source_key": "k7", "stage": "load", "state": "open", "attempts": 2,
-        "first_seen_at": utc_text(NOON), "last_seen_at": utc_text(NOON + timedelta(seconds=60)),
+        "content_hash": None, "first_seen_at": utc_text(NOON), "last_seen_at": utc_text(NOON + timedelta(seconds=60)),
         "closed_by_batch": None, "patient_id": "p1", "source_at": PAID, "amount_cents": 100,
     }  # fmt: skip
     reasons = tables["reject_reason"].to_pylist()

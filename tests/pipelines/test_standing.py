@@ -214,3 +214,11 @@ def test_what_is_refused_anew_is_not_there_and_may_come_corrected(undone, home, 
     assert asked("import")["totals"]["created"] == 1
     assert (there(target), rejects(home)) == (["right"], [("t1", "closed")])
     assert asked("verify")["exit_code"] == 0
+
+
+def test_a_record_without_an_amount_is_published_without_one(home, put, asked):
+    """REPORT-15: no sum of tables over tasks or answers is made of it."""
+    put("tasks-1.csv", call("t1"), "t2,p1,call,odd,a")
+    assert asked("import")["exit_code"] == 3
+    assert published(home, "SELECT amount FROM import_row") == [(None,)]
+    assert published(home, "SELECT sum(amount_received)::varchar FROM import_batch") == [("0.00",)]
