@@ -208,7 +208,8 @@ def _search(service: Service, resource: Resource) -> Handler:
         touched = touch(request, "search", resource.name)
         caller_of(request).require(resource.name, "s")
         pairs = await query_pairs(request, service.settings.max_body)
-        lenient = "handling=lenient" in re.split(r"\s*[,;]\s*", request.headers.get("prefer", "").lower())
+        prefer = request.headers.get("prefer", "").lower().replace(";", ",")
+        lenient = "handling=lenient" in (each.strip() for each in prefer.split(","))
         page = await run_in_threadpool(_page, service, resource, pairs, lenient)
         touched.patients = page.patients
         return json_response(request, rendered(service, searchset(page)))

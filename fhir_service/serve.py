@@ -31,6 +31,10 @@ GRACE = 60
 HEAD_SECONDS = 30.0
 # Bytes of request line and headers together.
 LARGEST_HEAD = 64 << 10
+CHUNK_LINES = 16
+"""So many bytes beside the body may come with each byte of it: a chunk of one byte has a line with its size."""
+LEAVE_SECONDS = 5.0
+"""How long a request is read that was answered already."""
 
 
 class PortTaken(OSError):
@@ -108,10 +112,17 @@ def _watch_stdin(stop: Callable[[], None]) -> None:
 
 
 class _Protocol(HttpToolsProtocol):
-    """uvicorn's HTTP, with a bound on a request's head; what is no HTTP is answered as the interface answers."""
+    """uvicorn's HTTP, with bounds on what is no body; what is no HTTP is answered as the interface answers.
+
+    A request's head is bounded, and what comes beside its body: trailers, and the sizes and extensions of chunks.
+    A connection whose answer went out before its request ended is closed, unless that ends soon: a client that is still
+    sending could not read the answer of a connection that was reset.
+    """
 
     _head: int | None = 0
+    _beside = 0
     _patience: asyncio.TimerHandle | None = None
+    _leaving: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -119,24 +130,53 @@ class _Protocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._head_is_here()
+        self._stay()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        if self._head is None:
+            self._beside += len(data)
         super().data_received(data)
         if self._head is not None:
             self._head += len(data)
             if self._head > LARGEST_HEAD and not self.transport.is_closing():
                 self.send_400_response("the head of the request is too large")
+        elif self._beside > LARGEST_HEAD and not self.transport.is_closing():
+            self.transport.close()
 
     def on_message_begin(self) -> None:
-        self._head = 0
+        self._head, self._beside = 0, 0
         self._await_head()
         super().on_message_begin()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Keep a header. Nobody asks for trailers, which come behind the head."""
+        if self._head is not None:
+            super().on_header(name, value)
+
+    def on_body(self, body: bytes) -> None:
+        """Hand a part of the body on. Its chunk may be as small as its size line."""
+        self._beside -= CHUNK_LINES * len(body)
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        super().on_message_complete()
+        self._stay()
+
+    def on_response_complete(self) -> None:
+        if self.cycle.more_body and self._leaving is None:
+            self._leaving = self.loop.call_later(LEAVE_SECONDS, self.transport.close)
+        super().on_response_complete()
 
     def on_headers_complete(self) -> None:
         self._head = None
         self._head_is_here()
         super().on_headers_complete()
+
+    def _stay(self) -> None:
+        if self._leaving:
+            self._leaving.cancel()
+            self._leaving = None
 
     def _await_head(self) -> None:
         if self._patience is None:

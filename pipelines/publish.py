@@ -46,8 +46,8 @@ LEDGER_INPUTS: dict[str, tuple[str, ...]] = {
 """The ledger's tables that the SQL reads (as `ledger_<name>`), and which columns of them; none named: all."""
 
 MACROS = (
-    # A sum of amounts that nobody can have meant may have more digits: it is shown as the largest that there is. Without
-    # an amount there is none: least and greatest pass over NULL.
+    # A sum of amounts that nobody can have meant may have more digits: it is shown as the largest that there is.
+    # Where there is no amount, none is shown: least and greatest pass over NULL.
     """CREATE TEMP MACRO in_dollars(amount) AS CASE WHEN amount IS NOT NULL
         THEN least(greatest(amount, -9999999999999999.99), 9999999999999999.99)::DECIMAL(18, 2) END""",
     "CREATE TEMP MACRO dollars(cents) AS in_dollars(cents::DECIMAL(19, 0) * 0.01::DECIMAL(3, 2))",

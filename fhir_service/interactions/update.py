@@ -27,12 +27,13 @@ class Preconditions:
         changed = current.updated_at.astimezone(UTC).replace(microsecond=0)
         if self.unmodified_since and changed > self.unmodified_since:
             raise FhirError(CONFLICT)
-        if (
-            self.match is not None
-            and self.match != "*"
-            and etag(current.version) not in re.split(r"\s*,\s*", self.match)
-        ):
+        if self.match is not None and self.match != "*" and etag(current.version) not in _tags(self.match):
             raise FhirError(CONFLICT)
+
+
+def _tags(match: str) -> list[str]:
+    """The entity tags of `If-Match`."""
+    return [tag.strip() for tag in match.split(",")]
 
 
 def etag(version: int) -> str:

@@ -4,9 +4,12 @@ import importlib
 import pkgutil
 import re
 from collections.abc import Iterator
+from itertools import chain
+from pathlib import Path
 
 import pytest
 
+import fhir_service
 import pipelines
 from pipelines.feeds import texts
 from pipelines.feeds.columns import Fault, amount
@@ -26,9 +29,12 @@ ENDS = ("", "x\x00", "1!")
 
 
 def patterns() -> Iterator[tuple[str, re.Pattern[str]]]:
-    """Every pattern that a module of the import keeps, and those that are made of a feed's numbers."""
+    """Every pattern that a module of the import or the service keeps, and those that are made of a feed's numbers."""
     seen = set()
-    for module in pkgutil.walk_packages(pipelines.__path__, "pipelines."):
+    modules = (pkgutil.walk_packages(each.__path__, f"{each.__name__}.") for each in (pipelines, fhir_service))
+    for module in chain.from_iterable(modules):
+        if module.name.endswith("__main__"):
+            continue
         for name, found in vars(importlib.import_module(module.name)).items():
             if isinstance(found, re.Pattern) and isinstance(found.pattern, str) and found.pattern not in seen:
                 seen.add(found.pattern)
@@ -77,3 +83,10 @@ def test_marks_without_end_are_not_sorted(monkeypatch: pytest.MonkeyPatch) -> No
     with monkeypatch.context() as patched:
         patched.delattr("unicodedata.normalize")
         assert texts.composed(text := "a" + "\u0300\u0327" * 1000) == text
+
+
+def test_no_pattern_takes_blanks_that_it_may_have_to_give_back_before_a_separator() -> None:
+    """LIMIT-14: `\\s*,` looks at n blanks n times where no separator follows; a search begins at each of them."""
+    sources = [path for each in (pipelines, fhir_service) for path in Path(each.__path__[0]).rglob("*.py")]
+    found = [path.name for path in sources if re.search(r're\.(split|sub|findall|search)\(r"\\s[*+]', path.read_text())]
+    assert found == []

@@ -1,0 +1,65 @@
+"""What comes beside and behind a body: trailers, chunk extensions, requests that go on after their answer."""
+
+import socket
+import time
+from urllib.parse import urlsplit
+
+import pytest
+
+from fhir_service import serve
+from tests.conftest import Running
+
+HEAD = b"POST /Task HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n"
+BESIDE = {
+    "trailers": (b"0\r\n", b"x-trailer: xxxxxxxxxx\r\n"),
+    "one trailer": (b"0\r\nx-trailer: ", b"x" * 64),
+    "chunk extensions": (b"1;x=", b"x" * 64),
+}
+
+
+def connected(running: Running) -> socket.socket:
+    address = urlsplit(running.url)
+    return socket.create_connection((address.hostname, address.port), timeout=10)
+
+
+@pytest.mark.parametrize(("begin", "part"), BESIDE.values(), ids=BESIDE)
+def test_what_comes_beside_a_body_without_end_closes_the_connection(
+    service: Running, begin: bytes, part: bytes
+) -> None:
+    """LIMIT-16: without credentials it filled the memory, 22 bytes for each sent."""
+    sent = 0
+    with connected(service) as connection:
+        connection.sendall(HEAD + begin)
+        try:
+            while sent < 100 * serve.LARGEST_HEAD:
+                connection.sendall(part * 100)
+                sent += len(part) * 100
+        except OSError:
+            pass
+    assert sent < 90 * serve.LARGEST_HEAD
+
+
+def test_a_connection_whose_request_goes_on_after_its_answer_is_closed(service: Running, monkeypatch) -> None:
+    """LIMIT-16: the answer can be read first."""
+    monkeypatch.setattr(serve, "LEAVE_SECONDS", 0.5)
+    with connected(service) as connection:
+        connection.sendall(HEAD + b"1\r\n{\r\n")
+        answer = connection.recv(65536)
+        assert answer.startswith(b"HTTP/1.1 401")
+        began = time.monotonic()
+        while connection.recv(65536):
+            assert time.monotonic() - began < 8
+    assert service.client.get("/metadata").status_code == 200
+
+
+def test_a_body_in_small_chunks_is_read_and_its_trailers_are_passed_over(service: Running) -> None:
+    """LIMIT-16"""
+    body = b'{"resourceType": "Task"}'
+    chunks = b"".join(b"1\r\n" + bytes([each]) + b"\r\n" for each in body) + b"0\r\nx-trailer: y\r\n\r\n"
+    token = service.headers["authorization"].encode()
+    head = HEAD.replace(b"host: x", b"host: x\r\nauthorization: " + token)
+    with connected(service) as connection:
+        connection.sendall(head + chunks)
+        assert b"a required element is missing" in connection.recv(65536)
+        connection.sendall(b"GET /metadata HTTP/1.1\r\nhost: x\r\n\r\n")
+        assert connection.recv(65536).startswith(b"HTTP/1.1 200")
