@@ -118,6 +118,11 @@ class Reader:
         """How many fields a row has; where there is no header, as far as is known yet."""
         return self._width or len(self.header or ())
 
+    @property
+    def is_answer(self) -> bool:
+        """True if the rows of a CSV name rejects that they answer: somebody has looked at them."""
+        return bool(self._marks)
+
     def chunks(self) -> Iterator[Chunk]:
         """The rows, some thousand at a time."""
         chunk = Chunk()

@@ -70,6 +70,9 @@ def check_records(
         for ambiguity in chain.from_iterable(inspected.values()):
             found.warnings[ambiguity.rule] += 1
             warned.add(None, ambiguity.rule, None, None, ambiguity.message)
+        for notice in found.noticed if wanted.only is None else ():
+            found.warnings[notice.rule] += 1
+            warned.add(notice.line, notice.rule, None, None, notice.message)
     if wanted.only is not None:
         found.header, found.not_taken, found.lines = 0, 0, wanted.lines
     if wanted.answered:

@@ -16,15 +16,17 @@ from pipelines.batch import Received
 from pipelines.feeds.broken import BadRow, printable
 from pipelines.feeds.catalog import Feed
 from pipelines.feeds.columns import MISSING, Fault, micros
-from pipelines.feeds.mapping import Crosswalks, Mapper, path_heads, unnamed_columns
+from pipelines.feeds.mapping import Crosswalks, Mapper, numbers_of, path_heads, unnamed_columns
 from pipelines.feeds.marks import marked_form
 from pipelines.feeds.reading import Chunk, Reader
 from pipelines.feeds.record import Found, Kind, Values
 from pipelines.validation.aside import Aside, aside_of
 from pipelines.validation.content import dump, sha
+from pipelines.validation.last_line import LastLine
 from pipelines.validation.outcome import Validated
 from pipelines.validation.side_by_side import SideBySide
 from pipelines.validation.tables import MAPPED
+from pipelines.validation.totals import has_amount_total
 from pipelines.validation.trailer import Trailers
 
 TEXTS = ("record", "raw")
@@ -51,9 +53,12 @@ def map_file(
     ):
         mapper = Mapper(feed, reader.header, received.file_name, known_as=known_as)
         trailers, heads = Trailers(mapper, reader.header), Heads(feed, reader.header)
+        is_proved = feed.file.trailer is not None or has_amount_total(received)
+        is_own = reader.header is not None and not reader.is_answer
+        last = LastLine(mapper, numbers_of(feed.file), is_proved) if is_own else None
         around = (reader.header, received.file_name, mapper.tables, known_as)
         make = partial(ChunkMapper, replace(feed, environ={}), *around)
-        for mapped in work.over(make, _counted(reader.chunks(), trailers, heads, found)):
+        for mapped in work.over(make, _counted(reader.chunks(), trailers, last, heads, found)):
             found.not_taken += mapped.not_taken
             writer.add_batch(aside.put_texts(mapped.rows, TEXTS))
     counted = reader.counted
@@ -62,10 +67,14 @@ def map_file(
     return reader.answers, trailers
 
 
-def _counted(chunks: Iterable[Chunk], trailers: Trailers, heads: "Heads", found: Validated) -> Iterator[Chunk]:
-    """The chunks without their trailers."""
+def _counted(
+    chunks: Iterable[Chunk], trailers: Trailers, last: LastLine | None, heads: "Heads", found: Validated
+) -> Iterator[Chunk]:
+    """The chunks without their trailers; a row that may be cut off is a bad one."""
     for chunk in chunks:
         trailers.take(chunk, found)
+        if last:
+            last.take(chunk, found)
         found.rows += len(chunk.rows) + len(chunk.bad)
         heads.note(chunk)
         yield chunk

@@ -3,6 +3,15 @@
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
+
+
+class Notice(NamedTuple):
+    """A warning of a line that is told before the records are made."""
+
+    line: int
+    rule: str
+    message: str
 
 
 @dataclass(slots=True)
@@ -46,6 +55,7 @@ class Validated:
     unnamed_columns: list[str] = field(default_factory=list)
     reasons: Counter[str] = field(default_factory=Counter)
     warnings: Counter[str] = field(default_factory=Counter)
+    noticed: list[Notice] = field(default_factory=list)
 
     def add(self, tally: Tally) -> None:
         self.accepted += tally.accepted

@@ -10,6 +10,7 @@ WARNINGS = {
     "QR-RULE-02": "answers that a score needs are missing",
     "QR-CREATE-01": "options of one question with one code",
     "QNR-RULE-03": "one code on several questions",
+    "LEDGER-24": "a last line without its end: the file may be cut off",
     "FEED-ANS-03": "several active questionnaires with one name or code",
 }
 """What a warning means, where it is not that of a rule which only a target of another make may see otherwise."""

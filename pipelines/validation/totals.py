@@ -3,6 +3,7 @@
 import codecs
 from decimal import Decimal
 from difflib import get_close_matches
+from pathlib import Path
 
 from fhir_service.interface.datatypes import Malformed, parse_json
 from pipelines.batch import Received
@@ -17,7 +18,7 @@ TOTALS = {"rows", "amount"}
 
 def control_mismatch(received: Received, found: Validated) -> str | None:
     """The difference between the file and the totals that came with it, as a sentence."""
-    control = received.path_in_batch.with_name(received.path_in_batch.name + CONTROL)
+    control = _control(received)
     if not control.exists():
         return None
     try:
@@ -35,6 +36,18 @@ def control_mismatch(received: Received, found: Validated) -> str | None:
     if amount is not None and amount * 100 != found.amount_received:
         return f"{control.name} says an amount of {amount}, the file has {Decimal(found.amount_received).scaleb(-2)}"
     return None
+
+
+def has_amount_total(received: Received) -> bool:
+    """True if an amount is told beside the file: one that differs stops the file."""
+    try:
+        return parse_json(_control(received).read_bytes().removeprefix(codecs.BOM_UTF8)).get("amount") is not None
+    except (OSError, Malformed, AttributeError, ArithmeticError):
+        return False
+
+
+def _control(received: Received) -> Path:
+    return received.path_in_batch.with_name(received.path_in_batch.name + CONTROL)
 
 
 def _meant(name: str) -> str | None:

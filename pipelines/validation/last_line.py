@@ -1,0 +1,78 @@
+"""The last line of a file: one without its end may be cut off, and an amount with it (`40.62` becomes `40.`)."""
+
+from collections.abc import Sequence
+
+from pipelines.feeds.broken import BadRow
+from pipelines.feeds.columns import Fault
+from pipelines.feeds.mapping import Mapper
+from pipelines.feeds.numbers import Numbers
+from pipelines.feeds.reading import Chunk
+from pipelines.validation.outcome import Notice, Validated
+
+NO_END = "LEDGER-24"
+OPEN = "the last line has no end, as of a file that was cut off; compare it with the export"
+CUT_OFF = Fault(
+    NO_END,
+    "the last line has no end, and its last cell is unlike the others of its column, as of a file that was cut off; "
+    "export the file again, or end the line where the row is whole",
+)
+
+
+class LastLine:
+    """Warns of a last line without its end, and rejects its row where the last cell may be a part of a number.
+
+    numbers: how the file writes them. is_proved: True if a total would tell an amount that was cut off.
+    """
+
+    def __init__(self, mapper: Mapper, numbers: Numbers, is_proved: bool) -> None:
+        self._mapper, self._numbers, self._is_proved = mapper, numbers, is_proved
+        self._before: list[str] = []
+
+    def take(self, chunk: Chunk, found: Validated) -> None:
+        """Look at a chunk of a CSV. The column's other cells are those of this chunk and the one before."""
+        before, self._before = self._before, [row[-1] for row in chunk.rows]
+        if any(row.raw[-1:] not in _ENDS for row in chunk.bad[-1:]):
+            found.noticed.append(Notice(chunk.bad[-1].line, NO_END, OPEN))
+        if not chunk.raw or chunk.raw[-1][-1:] in _ENDS or not self._is_taken(chunk.rows[-1]):
+            return
+        found.noticed.append(Notice(chunk.line[-1], NO_END, OPEN))
+        *others, last = [*before, *self._before]
+        if not self._is_proved and may_be_cut(last, others, self._numbers):
+            row, raw = chunk.rows.pop(), chunk.raw.pop()
+            chunk.bad.append(BadRow(chunk.line.pop(), chunk.lines.pop(), raw, CUT_OFF, row))
+
+    def _is_taken(self, row: Sequence[str]) -> bool:
+        taken = self._mapper.taken(self._mapper.rows([row]))
+        return taken is None or bool(taken[0])
+
+
+_ENDS = ("\n", "\r")
+
+
+def may_be_cut(cell: str, others: Sequence[str], numbers: Numbers) -> bool:
+    """True if a cell may be the beginning of a number, as the column's other cells are numbers."""
+    cell, filled = cell.strip(), [other.strip() for other in others if other.strip()]
+    if not cell:
+        return len(filled) == len(others) > 0 and _are_numbers(filled, numbers)
+    plain = numbers.amount(cell)
+    if plain and cell.endswith(numbers.decimal):
+        return True
+    if not _are_numbers(filled, numbers):
+        return False
+    fewest = min(_decimals(found) for other in filled if (found := numbers.amount(other)))
+    return (
+        plain is None or _decimals(plain) < fewest or (cell[-1] not in _MINUS and any(o[-1] in _MINUS for o in filled))
+    )
+
+
+_MINUS = "-\u2212"
+"""Behind an amount: where others have it, the last one may have lost it."""
+
+
+def _are_numbers(cells: Sequence[str], numbers: Numbers) -> bool:
+    """True if more than half of some cells are numbers."""
+    return sum(numbers.amount(cell) is not None for cell in cells) * 2 > len(cells)
+
+
+def _decimals(plain: str) -> int:
+    return len(plain.partition(".")[2])
