@@ -22,6 +22,11 @@ SWALLOWED = Fault(
     "a quote opens in the first of them, and one of the others is like a row of its own; close the quote, "
     "or put the row in again as it is where that text is meant",
 )
+TORN = Fault(
+    "FEED-FILE-02",
+    "wrong quoting: quotes inside two fields that do not begin with one, as of a text that was cut at a delimiter; "
+    "a field with quotes begins and ends with one, and those inside are doubled",
+)
 NO_OBJECT = Fault("FEED-FILE-04", "no JSON object: each line holds one object")
 OUT_OF_RANGE = Fault("FEED-FILE-04", "no JSON object: a number out of range")
 HALF_A_CHARACTER = Fault("FEED-FILE-04", "an escape that is half of a character (\\ud800 to \\udfff alone)")
@@ -65,6 +70,12 @@ def unreadable(raw: str) -> Fault | None:
     except UnicodeEncodeError:
         return Fault("FEED-FILE-02", f"bytes that are not in the file's encoding; {NAME_THE_ENCODING}")
     return None
+
+
+def is_torn(cells: list[str], raw: str, quote: str) -> bool:
+    """True if a quoted text may have been cut into cells: two have an odd number of quotes, and are not quoted."""
+    odd = [cell for cell in cells if quote in cell and cell.count(quote) % 2]
+    return len(odd) > 1 and sum(f"{quote}{cell.replace(quote, quote * 2)}{quote}" not in raw for cell in odd) > 1
 
 
 def unfit(found: Any, raw: str) -> Fault | None:

@@ -17,8 +17,10 @@ from pipelines.feeds.broken import (
     BAD_QUOTING,
     OUT_OF_RANGE,
     SWALLOWED,
+    TORN,
     UNCLOSED,
     BadRow,
+    is_torn,
     lines_of,
     ragged,
     unfit,
@@ -69,11 +71,16 @@ class Chunk:
 
 @dataclass(slots=True)
 class Counted:
-    """Physical lines of a file: all, those of its header, those without anything on them."""
+    """Physical lines of a file: all, those of its header, those without anything on them.
+
+    repeats: the lines of rows that repeat the header, as files have that were put together, and how many these are.
+    """
 
     lines: int = 0
     header: int = 0
     blank: int = 0
+    repeats: list[int] = field(default_factory=list)
+    of_repeats: int = 0
 
 
 class Reader:
@@ -97,6 +104,7 @@ class Reader:
         self._width: int | None = None
         self.header_text = ""
         self._marks = Columns((), feed)
+        self._headers: tuple[list[str], ...] = ()
         self.answers: dict[int, str] = {}
 
     def __enter__(self) -> Self:
@@ -204,6 +212,7 @@ class Reader:
                 self.counted.header = before + lines
                 if fault := unreadable(raw):
                     raise Unreadable(f"{self.name}: the header has {fault.message}")
+                self._headers = cells, [f"\ufeff{cells[0]}", *cells[1:]]
                 return self._own_header([composed(cell.strip()) for cell in cells], raw)
         except csv.Error:
             raise Unreadable(
@@ -283,6 +292,7 @@ class Reader:
     def _good_rows(self, chunk: Chunk) -> Iterator[None]:
         """Rows up to the next one that is wrongly quoted."""
         width, least = self._width, len(self.header or ())
+        quote = "" if self.feed.escape else self.feed.quote
         for found in self._csv:
             swallowed = len(self._taken) > 1 and self._swallows(len(found))
             if swallowed and len(found) != width:
@@ -291,11 +301,17 @@ class Reader:
             if not _something_in(found):
                 self.counted.blank += lines
                 continue
+            if found in self._headers:
+                self.counted.repeats.append(line)
+                self.counted.of_repeats += lines
+                continue
             cells, raw = self._own(line, found, raw) if self._marks else (found, raw)
             if width is None and len(cells) >= least:
                 self._width = width = len(cells)
             fits = len(cells) == width
             fault = self._ragged(len(cells), width) if not fits else SWALLOWED if swallowed else unreadable(raw)
+            if fault is None and quote and quote in raw and is_torn(cells, raw, quote):
+                fault = TORN
             if fault:
                 chunk.bad.append(BadRow(line, lines, raw, lines_of(fault, line, line + lines - 1), cells))
             else:

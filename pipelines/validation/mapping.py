@@ -23,12 +23,14 @@ from pipelines.feeds.record import Found, Kind, Values
 from pipelines.validation.aside import Aside, aside_of
 from pipelines.validation.content import dump, sha
 from pipelines.validation.last_line import LastLine
-from pipelines.validation.outcome import Validated
+from pipelines.validation.outcome import Notice, Validated
 from pipelines.validation.side_by_side import SideBySide
 from pipelines.validation.tables import MAPPED
 from pipelines.validation.totals import has_amount_total
 from pipelines.validation.trailer import Trailers
 
+REPEATED_HEADER = "LEDGER-25"
+REPEATS = "the row repeats the header, as in a file that was put together; it is no record"
 TEXTS = ("record", "raw")
 """The columns of `MAPPED` whose texts may be long."""
 
@@ -62,7 +64,12 @@ def map_file(
             found.not_taken += mapped.not_taken
             writer.add_batch(aside.put_texts(mapped.rows, TEXTS))
     counted = reader.counted
-    found.header, found.lines, found.not_taken = counted.header, counted.lines, found.not_taken + counted.blank
+    found.header, found.lines, found.not_taken = (
+        counted.header,
+        counted.lines,
+        found.not_taken + counted.blank + counted.of_repeats,
+    )
+    found.noticed += [Notice(line, REPEATED_HEADER, REPEATS) for line in counted.repeats]
     found.unnamed_columns = heads.unnamed()
     return reader.answers, trailers
 

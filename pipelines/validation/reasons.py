@@ -11,6 +11,7 @@ WARNINGS = {
     "QR-CREATE-01": "options of one question with one code",
     "QNR-RULE-03": "one code on several questions",
     "LEDGER-24": "a last line without its end: the file may be cut off",
+    "LEDGER-25": "rows that repeat the header, not taken",
     "FEED-ANS-03": "several active questionnaires with one name or code",
 }
 """What a warning means, where it is not that of a rule which only a target of another make may see otherwise."""
