@@ -398,6 +398,7 @@ def _documents(service: Service) -> list[BaseRoute]:
         headers = {
             "content-disposition": f'attachment; filename="{report}-{position}"',
             "x-content-type-options": "nosniff",
+            "cache-control": "private, no-store",
         }
         return Response(found.data, media_type=found.content_type, headers=headers)
 

@@ -199,6 +199,8 @@ class Auth:
             raise _unauthenticated()
         digest = hashed(token)
         known = self._cache.get(digest) or self._look_up(digest)
+        if known is not None and self._clock() > known.expires_at:
+            known = self._look_up(digest)  # a session of the chart may have been prolonged since
         if known is None or self._clock() > known.expires_at:
             raise _unauthenticated()
         return known.caller

@@ -1,27 +1,31 @@
 """Who looks at the chart: sign-in with a client's credentials, the session cookie, sign-out.
 
 A session is a token of the client, limited to reading what the chart shows, in a cookie that scripts and other sites
-cannot use. It ends with the token, the client, the sign-out, or half an hour without a page.
+cannot use. It ends with the client, the sign-out, after ten hours, or half an hour without a page: the token in the
+store has half an hour to live, which each page prolongs. A copied cookie ends with it, whatever it says of its own age.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from urllib.parse import urlsplit
 
-from sqlalchemy import select
+from sqlalchemy import Connection, delete, insert, select, update
 from starlette.requests import Request
 from starlette.responses import Response
 
-from fhir_service.auth import CHART_TYPES, Caller, reach
+from fhir_service.auth import CHART_TYPES, LIFETIME, Caller, hashed, reach
 from fhir_service.interface.datatypes import ID_PATTERN
 from fhir_service.interface.outcomes import AUTHENTICATION, FORBIDDEN, FhirError
 from fhir_service.service import Service
-from fhir_service.store.tables import CLIENT
+from fhir_service.store.tables import CLIENT, TOKEN
 
 TYPES = ("Task", "QuestionnaireResponse", "PaymentNotice")
 """What a patient's page has sections of."""
 IDLE_SECONDS = 1800
+IDLE = timedelta(seconds=IDLE_SECONDS)
+WRITTEN_AGAIN = timedelta(minutes=1)
 _GOAL = re.compile(rf"(?:/tasks|/(?:patients|tasks|responses)/{ID_PATTERN})?\Z", re.ASCII)
 
 
@@ -86,6 +90,15 @@ class Sessions:
         if status != 200:
             raise Refused("The client is unknown or its secret is wrong.")
         token: str = answer["access_token"]
+        now = self._service.clock()
+        whole = {
+            "hash": _whole(token),
+            "client": client_id,
+            "scope": "",
+            "expires_at": self._service.clock() + LIFETIME,
+        }
+        idle = _until(token, now + IDLE)
+        self._service.writer.transact(lambda connection: (connection.execute(insert(TOKEN), [whole]), idle(connection)))
         return token
 
     def _reading(self, client_id: str) -> str:
@@ -99,7 +112,10 @@ class Sessions:
 
     def sign_out(self, request: Request) -> None:
         """Ends the session of a request, wherever its cookie was copied to."""
-        self._service.auth.end(self._token(request))
+        token = self._token(request)
+        self._service.auth.end(token)
+        ending = delete(TOKEN).where(TOKEN.c.hash == _whole(token))
+        self._service.writer.transact(lambda connection: connection.execute(ending))
 
     def keep(self, response: Response, token: str) -> None:
         """Sets the cookie, for another half hour."""
@@ -108,6 +124,13 @@ class Sessions:
         )
 
     def prolong(self, request: Request, response: Response) -> None:
+        """Keep the session for another half hour, ten hours in all. The store is written to once a minute at most."""
+        token, until = self._token(request), self._service.clock() + IDLE
+        query = select(TOKEN.c.hash, TOKEN.c.expires_at).where(TOKEN.c.hash.in_([hashed(token), _whole(token)]))
+        with self._service.store.read(several=False) as connection:
+            ends = {row.hash: row.expires_at.astimezone(UTC) for row in connection.execute(query)}
+        if len(ends) == 2 and min(until, ends[_whole(token)]) - ends[hashed(token)] >= WRITTEN_AGAIN:
+            self._service.writer.transact(_until(token, min(until, ends[_whole(token)])))
         self.keep(response, self._token(request))
 
     def drop(self, response: Response) -> None:
@@ -120,6 +143,17 @@ class Sessions:
         own = {request.headers.get("host"), urlsplit(self._service.site.base_url).netloc}
         if site not in (None, "same-origin", "none") or (origin and urlsplit(origin).netloc not in own):
             raise FhirError(FORBIDDEN)
+
+
+def _whole(token: str) -> str:
+    """The hash under which the store keeps when a session ends in any case. No token that can be presented has it."""
+    return hashed(f"session:{token}")
+
+
+def _until(token: str, moment: datetime) -> Callable[[Connection], object]:
+    """Set when a session's token ends, within a transaction."""
+    change = update(TOKEN).where(TOKEN.c.hash == hashed(token)).values(expires_at=moment)
+    return lambda connection: connection.execute(change)
 
 
 def goal(text: str | None) -> str:

@@ -149,8 +149,27 @@ def test_a_session_ends_after_half_an_hour_without_a_page_and_after_ten_hours_in
         page = browser.get("/chart/tasks")
         cookie = page.headers["set-cookie"]
         assert "Max-Age=1800" in cookie
-        now[0] += timedelta(seconds=36_001)
+        for _ in range(20):
+            now[0] += timedelta(minutes=29)
+            assert browser.get("/chart/tasks").status_code == 200
+        now[0] += timedelta(minutes=21)
         assert browser.get("/chart/tasks").status_code == 303
+
+
+def test_a_session_ends_on_the_server_half_an_hour_after_its_last_page(tmp_path: Path) -> None:
+    """CHART-15: whatever a copied cookie says of its age."""
+    now = [FROZEN]
+    with running(tmp_path, clock=lambda: now[0]) as found, closing(World(found)) as made:
+        browser = made.browser
+        for _ in range(4):
+            now[0] += timedelta(minutes=29)
+            assert browser.get("/chart/tasks").status_code == 200
+        copied = {"cookie": "; ".join(f"{name}={value}" for name, value in browser.cookies.items())}
+        [token] = browser.cookies.values()
+        now[0] += timedelta(minutes=31)
+        assert browser.get("/chart/tasks", headers=copied).status_code == 303
+        bearer = {"authorization": f"Bearer {token}"}
+        assert browser.get(f"{found.url}/Task", headers=bearer).status_code == 401
 
 
 def test_the_cookie_is_out_of_reach_of_scripts_and_of_other_sites(world: World) -> None:
