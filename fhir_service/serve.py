@@ -155,8 +155,8 @@ class _Protocol(HttpToolsProtocol):
             super().on_header(name, value)
 
     def on_body(self, body: bytes) -> None:
-        """Hand a part of the body on. Its chunk may be as small as its size line."""
-        self._beside -= CHUNK_LINES * len(body)
+        """Hand a part of the body on. Its chunk may be as small as its size line; a large one saves nothing up."""
+        self._beside = max(0, self._beside - CHUNK_LINES * len(body))
         super().on_body(body)
 
     def on_message_complete(self) -> None:
@@ -164,7 +164,8 @@ class _Protocol(HttpToolsProtocol):
         self._stay()
 
     def on_response_complete(self) -> None:
-        if self.cycle.more_body and self._leaving is None:
+        # The newest request may be another, pipelined behind the one that was answered: then this one has ended.
+        if self.cycle.response_complete and self.cycle.more_body and self._leaving is None:
             self._leaving = self.loop.call_later(LEAVE_SECONDS, self.transport.close)
         super().on_response_complete()
 

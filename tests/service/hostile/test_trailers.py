@@ -52,6 +52,38 @@ def test_a_connection_whose_request_goes_on_after_its_answer_is_closed(service: 
     assert service.client.get("/metadata").status_code == 200
 
 
+def test_a_large_body_saves_nothing_up_for_its_trailers(service: Running) -> None:
+    """LIMIT-16: without credentials, one trailer took 16 times the length of the body before it."""
+    body = b"10000\r\n" + b"x" * 65536 + b"\r\n"
+    trailer, sent = b"x" * 65536, 0
+    with connected(service) as connection:
+        connection.sendall(HEAD + body * 16 + b"0\r\nx-trailer: ")
+        try:
+            while sent < 12 * len(body) * 16:
+                connection.sendall(trailer)
+                sent += len(trailer)
+        except OSError:
+            pass
+    assert sent < 11 * len(body) * 16
+
+
+def test_a_pipelined_request_has_its_own_time(service: Running, monkeypatch) -> None:
+    """LIMIT-16: the answer to the request before it does not begin the end of the connection."""
+    monkeypatch.setattr(serve, "LEAVE_SECONDS", 0.2)
+    body = b'{"resourceType": "Task"}'
+    token = service.headers["authorization"].encode()
+    head = HEAD.replace(b"host: x", b"host: x\r\nauthorization: " + token)
+    with connected(service) as connection:
+        connection.sendall(b"GET /metadata HTTP/1.1\r\nhost: x\r\n\r\n" + head)
+        time.sleep(1)
+        connection.sendall(b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), body))
+        received = b""
+        while b"a required element is missing" not in received:
+            piece = connection.recv(65536)
+            assert piece, "the connection was closed"
+            received += piece
+
+
 def test_a_body_in_small_chunks_is_read_and_its_trailers_are_passed_over(service: Running) -> None:
     """LIMIT-16"""
     body = b'{"resourceType": "Task"}'
