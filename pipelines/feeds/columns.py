@@ -11,7 +11,14 @@ from decimal import Decimal, InvalidOperation
 from functools import lru_cache, partial
 from typing import Literal
 
-from fhir_service.interface.datatypes import ID_PATTERN, instant_text, normal_time, parse_date
+from fhir_service.interface.datatypes import (
+    ID_PATTERN,
+    NOT_READABLE,
+    instant_text,
+    is_readable,
+    normal_time,
+    parse_date,
+)
 from pipelines.feeds.numbers import CENT, PLAIN, Numbers
 from pipelines.feeds.texts import composed, folded, has_unseen
 
@@ -189,7 +196,8 @@ def number(text: str, numbers: Numbers = PLAIN) -> object:
     plain = numbers.number(text)
     if plain is None or len(plain) > LONGEST_NUMBER:
         return Fault("FEED-FILE-09", "no decimal number")
-    return str(Decimal(plain))
+    value = Decimal(plain)
+    return str(value) if is_readable(value) else Fault("FEED-FILE-09", NOT_READABLE)
 
 
 def time(text: str, conventions: Conventions) -> object:

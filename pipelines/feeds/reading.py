@@ -11,7 +11,7 @@ from operator import methodcaller
 from pathlib import Path
 from typing import Any, Self
 
-from fhir_service.interface.datatypes import Malformed, parse_json
+from fhir_service.interface.datatypes import NOT_READABLE, Malformed, parse_bounded
 from pipelines.batch import Unreadable
 from pipelines.feeds.broken import (
     BAD_QUOTING,
@@ -350,11 +350,12 @@ class Reader:
             answered, raw = unmarked_line(raw)
             self._answering(line, answered)
             try:
-                found = None if (fault := unreadable(raw)) else parse_json(raw)
+                found = None if (fault := unreadable(raw)) else parse_bounded(raw)
             except ArithmeticError:
                 fault = OUT_OF_RANGE
             except Malformed as error:
-                fault = Fault("FEED-FILE-04", f"no JSON object: {str(error).partition(' (')[0]}")
+                said = str(error).partition(" (")[0]
+                fault = OUT_OF_RANGE if said == NOT_READABLE else Fault("FEED-FILE-04", f"no JSON object: {said}")
             fault = fault or unfit(found, raw)
             if fault:
                 chunk.bad.append(BadRow(line, lines, raw, fault))
