@@ -217,12 +217,22 @@ def _head(path: Path, kind: str, export: Export) -> Iterator[str]:
     if export.form == "ndjson" or not path.name.lower().removesuffix(".gz").endswith(".csv"):
         yield f"format = {_text(export.form)}"
     if export.encoding != "utf-8":
-        yield f"encoding = {_text(export.encoding)}"
+        others = (
+            "" if export.encoding == "utf-16" else "  # DECIDE: by its bytes it may be another (Big5, Shift JIS, ...)"
+        )
+        yield f"encoding = {_text(export.encoding)}{others}"
     if export.form == "csv":
         if export.delimiter != ",":
             yield f"delimiter = {_text(export.delimiter)}"
-        if export.header != 1:
-            yield f"header = {export.header}" + ("" if export.header else "  # no header: columns by position")
+        if export.header != 1 or export.wordless:
+            yield f"header = {export.header}{_header_doubt(export)}"
+
+
+def _header_doubt(export: Export) -> str:
+    """Return what a person has to decide of the header, where it is a guess."""
+    if not export.header:
+        return "  # DECIDE: no header, columns by position? Where a line names them, say which"
+    return "  # DECIDE: this line has few names; is the header another one?" if export.wordless else ""
 
 
 def _forms(export: Export, kind: str, chosen: Mapping[str, Seen]) -> Iterator[str]:

@@ -51,6 +51,11 @@ class Export:
     objects: list[dict[str, object]] = field(default_factory=list)
     trailer: bool = False
 
+    @property
+    def wordless(self) -> bool:
+        """True if half of the header's fields or more are empty, as in lines of delimiters before a header."""
+        return sum(map(bool, self.names)) * 2 <= len(self.names) if self.header else False
+
     def column(self, place: int) -> list[str]:
         """The cells of a column that hold something."""
         return [row[place].strip() for row in self.rows if place < len(row) and row[place].strip()]

@@ -160,3 +160,29 @@ def test_a_sample_that_no_feed_takes_or_that_cannot_be_read_says_so(
     assert "other.csv: no feed takes a file of this name" in capsys.readouterr().err
     assert run([*home, str(written(tmp_path, "payments.csv", "a\n1\n"))]) == 4
     assert "payments.csv: the header lacks payment_id" in capsys.readouterr().err
+
+
+ROWS = "p1;1;yes\np2;0;no\np3;1;no\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        ("GAD1;GAD2;GAD3\n" + ROWS, "header = 0"),
+        (";;;\n;;;\n" + "Id;Sum;Day;By\n1;2.00;2024-05-01;x\n" * 2, "header = 0"),
+        ("Report;;;\nId;Sum;Day;By\n" + "1;2.00;2024-05-01;x\n" * 3, "header = 1"),
+        ("id;name;day\n" + "1;\u6e2c\u8a66;2024-05-01\n" * 3, 'encoding = "windows-1252"'),
+    ],
+    ids=["names with figures", "lines of delimiters", "a title among delimiters", "Big5"],
+)
+def test_a_guess_at_header_or_encoding_is_a_decision(content: str, line: str, tmp_path: Path) -> None:
+    """FEED-FILE-08: what others would read as well is asked, not told."""
+    data = content.encode("big5") if "\u6e2c" in content else content.encode()
+    (said,) = [found for found in draft(written(tmp_path, "x.csv", data)).splitlines() if found.startswith(line)]
+    assert "# DECIDE: " in said
+
+
+def test_a_header_with_names_and_a_marked_encoding_are_told(tmp_path: Path) -> None:
+    """FEED-FILE-08"""
+    text = draft(written(tmp_path, "x.csv", ("Till\n" + GERMAN).encode("utf-16")))
+    assert {'encoding = "utf-16"', "header = 3"} <= set(text.splitlines())
