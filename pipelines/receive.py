@@ -15,6 +15,7 @@ from pipelines import disk
 from pipelines.batch import Received, Unreadable, shown
 from pipelines.feeds.catalog import CONTROL, Feed, is_control
 from pipelines.storage import replace_whole, to_disk
+from pipelines.throwaway import throwaway_folder
 from pipelines.written import WRITING, is_written
 
 BLOCK = 1 << 20
@@ -36,21 +37,19 @@ def receive(path: Path, feed: Feed, home: Path, now: datetime | None = None) -> 
             f"{name}: cannot be moved out of the inbox: let this user write there, or name a copy elsewhere"
         )
     batches = home / "batches"
-    incoming = batches / f".incoming-{uuid4().hex}"
     try:
         batches.mkdir(mode=0o700, parents=True, exist_ok=True)
-        sha256, read = _copy(path, incoming)
-        batch_id = f"{feed.name}-{sha256[:12]}"
-        target = _place(batches / batch_id, sha256, path, name)
-        control = _take_control_along(path, target)
-        incoming.replace(target)
+        with throwaway_folder(home) as scratch:
+            incoming = scratch / "incoming"
+            sha256, read = _copy(path, incoming)
+            batch_id = f"{feed.name}-{sha256[:12]}"
+            target = _place(batches / batch_id, sha256, path, name)
+            control = _take_control_along(path, target)
+            incoming.replace(target)
         if moving:
             _outlast_power_failure(target, home, control is not None)
     except OSError as error:
         raise Unreadable(f"{name}: cannot be taken in: {_why(error, home)}") from None
-    finally:
-        with suppress(OSError):
-            incoming.unlink()
     if moving:
         _remove_unless_replaced(path, read)
         _remove_unless_replaced(_control_of(path), control)
@@ -70,9 +69,13 @@ def _why(error: OSError, home: Path) -> str:
     """What went wrong; where the home is closed, that it is not the file."""
     if disk.is_full(error):
         return disk.FULL
-    said, at = error.strerror or type(error).__name__, os.fsdecode(error.filename or "")
-    if error.errno in CLOSED and Path(at).is_relative_to(home / "batches"):
-        return f"{said}: this user has to be able to write in {home / 'batches'}"
+    said = error.strerror or type(error).__name__
+    places = [Path(os.fsdecode(at)) for at in (error.filename, error.filename2) if at]
+    own = [at for at in places if at.is_relative_to(home) and not at.is_relative_to(home / "inbox")]
+    if error.errno in CLOSED and own:
+        batches = home / "batches"
+        closed = batches if any(at.is_relative_to(batches) for at in own) else home
+        return f"{said}: this user has to be able to write in {closed}"
     return said
 
 

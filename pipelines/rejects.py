@@ -3,9 +3,8 @@
 import codecs
 import gzip
 import shutil
-import tempfile
 from collections.abc import Container, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
@@ -25,6 +24,7 @@ from pipelines.ledger.rows import Reason
 from pipelines.session import feed_folders_of, has_ledger, open_ledger, prepare_home, received_before
 from pipelines.storage import replace_whole
 from pipelines.target.spelling import known_as
+from pipelines.throwaway import throwaway_folder
 from pipelines.validation.mapping import form_of, map_file
 from pipelines.validation.outcome import Validated
 from pipelines.validation.side_by_side import SideBySide
@@ -111,7 +111,7 @@ def export(
             received, feed = source_of(home, ledger, catalog, target, name)
             folder = out or home / "batches" / name / "rejects"
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with _workplace(home) as work:
+            with throwaway_folder(home) as work:
                 path, found = _write(received, feed, lines, reasons_of(ledger, rejects), folder, work)
         except (OutOfReach, Unreadable) as error:
             done.left.append(Left(name, len(rejects), str(error)))
@@ -141,15 +141,6 @@ def source_of(home: Path, ledger: Ledger, catalog: Catalog, target: str, batch_i
     if feed is None:
         raise OutOfReach(f"there is no feed {row['feed']} any more")
     return received, feed
-
-
-@contextmanager
-def _workplace(home: Path) -> Iterator[Path]:
-    folder = Path(tempfile.mkdtemp(prefix=".rejects-", dir=home))
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 # -- which rows

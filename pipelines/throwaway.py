@@ -1,4 +1,7 @@
-"""Folders under a home that end with the command that made them, and what a killed one left of its own."""
+"""Scratch: folders under `<home>/scratch` that end with the command that made them, after a kill with the next command.
+
+Copies of patient data lie nowhere else while a command works. Each folder is locked by its process.
+"""
 
 import fcntl
 import os
@@ -6,10 +9,12 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-PREFIX = ".rehearsal-"
+SCRATCH = "scratch"
+FORMERLY = (".rehearsal-*", ".dry-run-*", ".rejects-*", "batches/.incoming-*")
+"""Where earlier versions had such folders and files."""
 HELD = ".held"
 TRIES = 100
 PAUSE_SECONDS = 0.1
@@ -20,7 +25,8 @@ def throwaway_folder(home: Path) -> Iterator[Path]:
     """A folder for the owner only, under the home, where copies of patient data may lie. It is gone at the end."""
     with _one_at_a_time(home):
         _remove_leftovers(home)
-        folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=home))
+        (home / SCRATCH).mkdir(mode=0o700, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(dir=home / SCRATCH))
         held = os.open(folder / HELD, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(held, fcntl.LOCK_EX)
     try:
@@ -28,26 +34,36 @@ def throwaway_folder(home: Path) -> Iterator[Path]:
     finally:
         _remove(folder)
         os.close(held)
+        with _one_at_a_time(home), suppress(OSError):
+            (home / SCRATCH).rmdir()  # unless others are at work
 
 
 def remove_leftovers(home: Path) -> None:
-    """Removes the folders whose process has ended without removing them."""
-    if any(home.glob(f"{PREFIX}*")):
+    """Remove what processes that have ended left in scratch, whatever its name."""
+    if any(_leftovers(home)):
         with _one_at_a_time(home):
             _remove_leftovers(home)
 
 
+def _leftovers(home: Path) -> Iterator[Path]:
+    for place in (f"{SCRATCH}/*", *FORMERLY):
+        yield from home.glob(place)
+
+
 def _remove_leftovers(home: Path) -> None:
-    for folder in home.glob(f"{PREFIX}*"):
-        if not _is_held(folder / HELD):
-            _remove(folder)
+    for path in list(_leftovers(home)):
+        if not _is_held(path / HELD):
+            _remove(path)
 
 
-def _remove(folder: Path) -> None:
-    """A service that is just ending may still write into the folder: tried again for a moment."""
+def _remove(path: Path) -> None:
+    """A service that is just ending may still write into a folder: tried again for a moment."""
     for _ in range(TRIES):
-        shutil.rmtree(folder, ignore_errors=True)
-        if not folder.exists():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+        if not path.exists():
             return
         time.sleep(PAUSE_SECONDS)
 

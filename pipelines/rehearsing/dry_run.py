@@ -1,7 +1,5 @@
 """`import --dry-run`: a file through every rule that needs no change of the target. Sends only reads, keeps nothing."""
 
-import shutil
-import tempfile
 import time
 from pathlib import Path
 
@@ -13,6 +11,7 @@ from pipelines.session import Session, Waiting
 from pipelines.spellings import known_spellings
 from pipelines.spill import batches
 from pipelines.target.client import TargetUnusable
+from pipelines.throwaway import throwaway_folder
 from pipelines.validate import Validated, validate
 
 ROWS_A_LOOK = 2_000
@@ -20,11 +19,8 @@ ROWS_A_LOOK = 2_000
 
 def try_file(session: Session, waiting: Waiting) -> Result:
     """What an import of the file would set aside, and how many of its records the ledger knows (`unchanged`)."""
-    folder = Path(tempfile.mkdtemp(prefix=".dry-run-", dir=session.home))
-    try:
+    with throwaway_folder(session.home) as folder:
         return _try_in(session, waiting, folder)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _try_in(session: Session, waiting: Waiting, folder: Path) -> Result:

@@ -212,13 +212,13 @@ def test_what_a_killed_rehearsal_left_goes_at_the_next_start(home, chartferry):
     put(home, "".join(f"k{n},p3,0.01,2026-03-01,\n" for n in range(20_000)))
     command = [sys.executable, "-m", "pipelines.cli", "--home", str(home), "rehearse"]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as rehearsal:
-        while not list(home.glob(".rehearsal-*/batches/*/run-1")) and rehearsal.poll() is None:
+        while not list(home.glob("scratch/*/batches/*/run-1")) and rehearsal.poll() is None:
             time.sleep(0.01)
         rehearsal.kill()
-    assert list(home.glob(".rehearsal-*"))
+    assert list(home.glob("scratch/*"))
     put(home, "k1,p1,1.00,2026-03-01,\n")
     assert chartferry("rehearse")[0] == 0
-    assert list(home.glob(".rehearsal-*")) == []
+    assert list(home.glob("scratch/*")) == []
 
 
 def test_the_folder_of_a_rehearsal_that_runs_is_left_alone(tmp_path):
