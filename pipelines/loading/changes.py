@@ -75,8 +75,8 @@ class Changes:
             self._confirm()
             entries = [_taking_back(resource_type, name, known[name]) for name in going]
             written = self._client.exchange(entries) if entries else []
-        except (NotSent, NotDone, Refused, Unknown):
-            return {}
+        except (NotSent, NotDone, Refused, Unknown, LeaseLost):
+            return {}  # one by one it is told what is wrong
         done += [name for name, each in zip(going, written, strict=True) if _status(each) == "200"]
         return {name: Posted(Result("undone", name, 200)) for name in done}
 

@@ -183,12 +183,16 @@ def run(cell: Cell, number: int, target: Target, proxy: Proxy, home: Path) -> Ou
     write_feeds(home)
     source = first_exports(home, number, dice)
     work: Work = Importer.load
+    sent_as = cell.operation
     if cell.operation == "update":
         proxy.plan([])
         patient_one.load()
-        work = prepare_change(dice.choice(CHANGES), home, source, dice)
+        change = dice.choice(CHANGES)
+        work = prepare_change(change, home, source, dice)
         _wait_for_another_second()
-    faults, expires = _faults(cell, dice)
+        if change == "undo" and not cell.bare:
+            sent_as = "batch"
+    faults, expires = _faults(cell._replace(operation=sent_as), dice)
     if cell.moment == DIES:
         killed_at_the_answer(importer, work, proxy, faults=faults, expires=expires)
     else:

@@ -38,7 +38,8 @@ def killed_on_the_way(mortal, home, victim, what, number):
     """One run: somebody dies at a request that its number chooses, and all goes on after it."""
     service, target, proxy, bare = mortal
     dice = random.Random(f"{victim} {what} {bare} {number}")
-    operation = "update" if what in CHANGES else "create" if bare else "batch"
+    alone = what in CHANGES and (bare or what != "undo")
+    operation = "update" if alone else "create" if bare else "batch"
     outcome = Outcome(Cell("", operation, victim), number)
     importer = Importer(home, proxy.url, target.url, target.credentials, longest_pause=SURVIVES)
     write_feeds(home)

@@ -38,7 +38,15 @@ def held_up(monkeypatch):
             monkeypatch.setattr(ledger, "_clock", lambda: datetime.now(UTC) + SILENCE)
             return read(client, kind, name)
 
+        exchange = FhirClient.exchange
+
+        def slow_exchange(client, entries):
+            take_over(ledger)
+            monkeypatch.setattr(ledger, "_clock", lambda: datetime.now(UTC) + SILENCE)
+            return exchange(client, entries)
+
         monkeypatch.setattr(FhirClient, "read_as_of", slow_read)
+        monkeypatch.setattr(FhirClient, "exchange", slow_exchange)
 
     return before_a_write
 
