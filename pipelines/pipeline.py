@@ -339,7 +339,8 @@ def _close(session: Session, run: Run, result: Result) -> None:
     ledger, target, batch_id = session.ledger, session.target, run.received.batch_id
     ledger.finish_run(target, batch_id, run.number, state=result.state, counts=result.counts, message=result.message)
     before = ledger.batch(target, batch_id) if run.before == "finished" else None
-    state = "finished" if before and not result.counts["in_doubt"] else result.state
+    is_open = result.waiting or result.counts["in_doubt"]
+    state = "finished" if before and not is_open else result.state
     counts: Mapping[str, int] = before or result.counts
     if state == "finished" and (before or run.only is None):
         counts = _first_outcomes(ledger, target, batch_id, counts)

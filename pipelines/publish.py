@@ -81,6 +81,16 @@ SENT = """
         FROM read_parquet($1, filename = true)
     )
     JOIN ledger_batch USING (batch_id) SEMI JOIN this_publication USING (target)"""
+WITHOUT_AN_END = """
+    SELECT batch_id FROM ledger_batch SEMI JOIN this_publication USING (target)
+    WHERE resource_type = 'PaymentNotice' AND state <> 'finished' ORDER BY batch_id"""
+READY = """
+    SELECT parse_path(filename)[-3] AS batch_id, regexp_extract(parse_path(filename)[-2], '[0-9]+')::BIGINT AS run,
+        line, key AS source_key, patient_id, source_at, dollars(amount_cents) AS amount
+    FROM read_parquet($1, filename = true)"""
+NOTHING_READY = """SELECT NULL::VARCHAR AS batch_id, NULL::BIGINT AS run, NULL::BIGINT AS line,
+    NULL::VARCHAR AS source_key, NULL::VARCHAR AS patient_id,
+    NULL::TIMESTAMPTZ AS source_at, NULL::DECIMAL(18, 2) AS amount WHERE false"""
 WARNED = """
     SELECT parse_path(filename)[-3] AS batch_id, regexp_extract(parse_path(filename)[-2], '[0-9]+')::BIGINT AS run,
         line, rule_id, coalesce(expression, "column") AS expression, message
@@ -273,9 +283,12 @@ def _as_published(column: str) -> str:
 def _stage_files(db: duckdb.DuckDBPyConnection, sweep: Sweep, batches: Path) -> None:
     """What the SQL reads of the swept reports, and of the import: records made ready to send, warnings."""
     db.register("sweep", db.read_parquet(str(sweep.path)) if sweep.path.exists() else db.sql(NO_SWEEP))
-    ids = [row[0] for row in db.execute(OF_TARGET).fetchall()]
-    files = [str(path) for name in ids for path in (batches / name).glob("run-*/accepted.parquet") if is_whole(path)]
-    db.register("sent", db.sql(SENT, params=[files]) if files else db.sql(NOTHING_SENT))
+    for name, ids, of_files, nothing in (
+        ("sent", OF_TARGET, SENT, NOTHING_SENT),
+        ("ready", WITHOUT_AN_END, READY, NOTHING_READY),
+    ):
+        files = _accepted(batches, [row[0] for row in db.execute(ids).fetchall()])
+        db.register(name, db.sql(of_files, params=[files]) if files else db.sql(nothing))
     of_target = (path for path in batches.glob("*/run-*/warnings.parquet") if run_of(path.parent, sweep.target))
     warned = [str(path) for path in of_target if is_whole(path)]
     db.register("warned", db.sql(WARNED, params=[warned]) if warned else db.sql(NOTHING_WARNED))
@@ -283,6 +296,11 @@ def _stage_files(db: duckdb.DuckDBPyConnection, sweep: Sweep, batches: Path) -> 
         db.execute(f"CREATE TEMP TABLE {name} AS {select}")
     db.unregister("sweep")
     db.unregister("sent")
+    db.unregister("ready")
+
+
+def _accepted(batches: Path, ids: Sequence[str]) -> list[str]:
+    return [str(path) for name in ids for path in (batches / name).glob("run-*/accepted.parquet") if is_whole(path)]
 
 
 def _stage_publication(db: duckdb.DuckDBPyConnection, sweep: Sweep, published_at: str) -> None:

@@ -92,19 +92,40 @@ class Verdicts:
         return bool(keys) and row.key not in keys
 
     def _is_older(self, row: Row, record: KnownRecord) -> bool:
-        """Whether this very row came before, and a later file has changed its record since."""
-        if not self._came_before or self.own(row, record):
+        """True if this very row came before, and what came later has changed its record or closed its reject since."""
+        if self.own(row, record):
+            return False
+        return self._was_changed_since(row, record) or self._reject_is_closed(row)
+
+    def _was_changed_since(self, row: Row, record: KnownRecord) -> bool:
+        if not self._came_before:
             return False
         query = self._appearances().where(t.repeat.c.line == row.line, t.repeat.c.key == row.key)
         with self._ledger.engine.connect() as connection:
             seen_at = connection.execute(query).scalar()
         return seen_at is not None and seen_at < (record.first_attempt_at or "")
 
+    def _reject_is_closed(self, row: Row) -> bool:
+        if not self._has_closed:
+            return False
+        query = self._closed().where(t.reject.c.line == row.line, t.reject.c.source_key == row.key)
+        with self._ledger.engine.connect() as connection:
+            return connection.execute(query).first() is not None
+
     @cached_property
     def _came_before(self) -> bool:
         """Whether the ledger has rows of this file whose records are another file's by now."""
         with self._ledger.engine.connect() as connection:
             return connection.execute(self._appearances().limit(1)).first() is not None
+
+    @cached_property
+    def _has_closed(self) -> bool:
+        with self._ledger.engine.connect() as connection:
+            return connection.execute(self._closed().limit(1)).first() is not None
+
+    def _closed(self) -> Select[Any]:
+        of_batch = (t.reject.c.target == self.batch.target, t.reject.c.batch_id == self.batch.batch_id)
+        return select(t.reject.c.reject_id).where(*of_batch, t.reject.c.state == "closed")
 
     def _appearances(self) -> Select[Any]:
         """When rows of this file were done with, skipped ones apart."""

@@ -1,6 +1,6 @@
 -- table payment: One row per payment read from files for the target of this publication, as it stands now. A payment
---   that comes again unchanged counts once, a rejected one that was corrected counts as its correction.
--- inputs: import_row, ledger_reject, this_publication
+--   that comes again unchanged counts once, rejected ones too; one that was corrected counts as its correction.
+-- inputs: import_row, ledger_reject, ledger_resubmission, waiting_payment, this_publication
 -- references: batch_id import_batch
 -- column batch_id VARCHAR: Batch of the file that it stands in.
 -- column line BIGINT: First physical line of the record in the file.
@@ -10,31 +10,47 @@
 -- column paid_on DATE: UTC day of the payment in its source; empty where a rejected record has none.
 -- column amount DECIMAL(18,2): Amount in US dollars.
 -- column fate VARCHAR: created (at the target, adopted ones included), refused (rejected by a rule or refused by the
---   target) or open (under way, in doubt).
+--   target) or open (under way, in doubt, waiting).
 -- column resource_id VARCHAR: Id of the PaymentNotice at the target.
 WITH loaded AS (
     SELECT
         *,
         CASE WHEN state IN ('created', 'adopted') THEN 'created' ELSE 'open' END AS fate
     FROM import_row
-    WHERE state NOT IN ('unchanged', 'skipped', 'refused')
+    WHERE state NOT IN ('unchanged', 'skipped', 'refused') AND resource_type = 'PaymentNotice'
+    UNION ALL BY NAME
+    SELECT
+        *,
+        'PaymentNotice' AS resource_type,
+        'open' AS fate
+    FROM waiting_payment
+),
+
+answered AS (
+    SELECT
+        again.target,
+        again.reject_id
+    FROM ledger_resubmission AS again
+    SEMI JOIN loaded
+        ON again.target = loaded.target AND again.batch_id = loaded.batch_id AND again.line = loaded.line
 ),
 
 set_aside AS (
     SELECT
         *,
-        'refused' AS fate
+        CASE state WHEN 'resubmitted' THEN 'open' ELSE 'refused' END AS fate
     FROM ledger_reject
-    WHERE
-        state <> 'closed'
-        AND NOT EXISTS (
-            SELECT 1
-            FROM loaded
-            WHERE
-                loaded.target = ledger_reject.target
-                AND loaded.batch_id = ledger_reject.batch_id
-                AND loaded.line = ledger_reject.line
-        )
+    ANTI JOIN loaded
+        ON
+            ledger_reject.target = loaded.target
+            AND ledger_reject.batch_id = loaded.batch_id
+            AND ledger_reject.line = loaded.line
+    ANTI JOIN answered
+        ON
+            ledger_reject.target = answered.target
+            AND ledger_reject.reject_id = answered.reject_id
+            AND ledger_reject.state = 'resubmitted'
+    WHERE ledger_reject.state <> 'closed'
 ),
 
 every_record AS (
@@ -60,4 +76,10 @@ WHERE
     target IN (SELECT target FROM this_publication)
     AND resource_type = 'PaymentNotice'
     AND amount IS NOT NULL
+QUALIFY
+    row_number() OVER (
+        PARTITION BY
+            target, source, coalesce(source_key, batch_id || ' ' || line), patient_id, source_at, amount
+        ORDER BY fate, batch_id, line
+    ) = 1
 ORDER BY batch_id, line

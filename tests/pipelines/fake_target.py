@@ -49,7 +49,7 @@ class FakeTarget:
         self.faults, self.refuse = [], lambda body: False
         self.validate: Callable[[Any], Sequence[str] | None] | None = None
         self.validated = 0
-        self.stored, self.identified = {}, {}
+        self.stored, self.identified, self.held = {}, {}, []
         self.lock = threading.Lock()
         self.writes, self.sizes, self.tokens, self.reads = 0, [], 0, 0
         self.valid_tokens, self.at_work, self.most_at_work = set(), 0, 0
@@ -81,6 +81,19 @@ class FakeTarget:
                 named = [found for key, (_, found) in self.identified.items() if key in values]
                 entries = [b for b in entries if b["id"] in named]
         return entries
+
+    def arrives(self):
+        """Requests that a gateway held arrive after all, the oldest first; nobody hears an answer."""
+        while self.held:
+            body = self.held.pop(0)
+            entries = (
+                body["entry"]
+                if body["resourceType"] == "Bundle"
+                else [{"request": {"method": "POST"}, "resource": body}]
+            )
+            for entry in entries:
+                if entry["request"]["method"] == "POST":
+                    self.create(entry["resource"], entry["request"].get("ifNoneExist"))
 
     def create(self, body, condition=None):
         """(status, location, outcome) of a create."""
@@ -281,6 +294,11 @@ class Handler(BaseHTTPRequestHandler):
 
     def fault_lost_after(self, body):
         self.write(body, silent=True)
+
+    def fault_held(self, body):
+        """A gateway keeps the request, and may bring it yet: `target.held`."""
+        self.target.held.append(body)
+        self.hang_up()
 
     def fault_truncated(self, body):
         self.write(body, cut=7)

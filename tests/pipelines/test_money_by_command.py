@@ -140,3 +140,53 @@ def test_the_old_content_again_leaves_the_changed_one_open(bare, drop, home, ask
         ("refused", "12.00"),
     ]
     assert states(home) == {"created": 1}
+
+
+def test_a_payment_that_waits_behind_a_doubt_is_open_in_the_tables(bare, drop, home, asked, chartferry, tmp_path):
+    """LEDGER-19: a reject whose correction waits, and a payment of a later file: each counts once, as open."""
+    drop("payments-1.csv", "A,p1,10.00,never,", "B,p1,20.00,2026-03-01,")
+    asked("import")
+    bare.faults = ["lost_before"]
+    drop("payments-2.csv", "C,p1,30.00,2026-03-02,")
+    asked("import")
+    chartferry("rejects", "export", "--out", tmp_path / "out")
+    (exported,) = (tmp_path / "out").iterdir()
+    (home / "inbox/payments-3.csv").write_text(exported.read_text().replace("never", "2026-03-01"))
+    drop("payments-4.csv", "B,p1,20.00,2026-03-01,", "D,p1,40.00,2026-03-03,")
+    assert asked("import")["exit_code"] == 5
+    assert published(home, "SELECT source_key, fate, amount::varchar FROM payment ORDER BY ALL") == [
+        ("A", "open", "10.00"),
+        ("B", "created", "20.00"),
+        ("C", "open", "30.00"),
+        ("D", "open", "40.00"),
+    ]
+
+
+def test_a_payment_that_is_rejected_in_each_export_counts_once(bare, drop, home, asked):
+    """LEDGER-19"""
+    bare.refuse = lambda body: True
+    for name, other in (("payments-1", "B"), ("payments-2", "C")):
+        drop(f"{name}.csv", "A,p1,10.00,2026-03-01,", f"{other},p2,5.00,2026-03-01,")
+        asked("import")
+    assert published(home, "SELECT source_key, fate FROM payment ORDER BY ALL") == [
+        ("A", "refused"),
+        ("B", "refused"),
+        ("C", "refused"),
+    ]
+
+
+def test_a_file_put_in_again_that_waits_has_no_end_until_its_rejects_were_judged(bare, drop, home, asked, chartferry):
+    """LEDGER-19"""
+    drop("payments-1.csv", "A,p1,10.00,2026-03-01,")
+    drop("payments-2.csv", "A,p1,12.00,2026-03-01,")
+    asked("import")
+    bare.faults = ["lost_before"]
+    drop("payments-3.csv", "B,p1,5.00,2026-03-02,")
+    asked("import")
+    drop("payments-2.csv", "A,p1,12.00,2026-03-01,")
+    assert asked("import")["exit_code"] == 5
+    assert published(home, "SELECT state FROM reject") == [("resubmitted",)]
+    arrives(bare, 5.0)
+    asked("import")
+    assert asked("import")["exit_code"] == 3
+    assert published(home, "SELECT state FROM reject") == [("open",)]

@@ -179,6 +179,17 @@ def test_an_older_file_that_comes_again_takes_nothing_back_that_a_newer_one_said
     assert work.run([make(1, text="a")], "four").counts == {f"{changed}d": 1}
 
 
+@pytest.mark.parametrize(("feed", "changed", "make"), [("tasks", "update", task), ("answers", "supersede", response)])
+def test_an_older_refused_row_that_comes_again_takes_nothing_back_that_a_newer_one_said(work, feed, changed, make):
+    """LEDGER-19: its reject was closed by the newer record."""
+    work.follow(feed, changed)
+    work.target.refuse = lambda body: "old" in str(body)
+    assert work.run([make(1, text="old")], "one").counts == {"refused": 1}
+    assert work.run([make(1, text="new")], "two").counts == {"created": 1}
+    work.target.refuse = lambda body: False
+    assert work.run([make(1, text="old")], "one", resuming=False).counts == {"skipped": 1}
+
+
 def test_rows_that_changed_only_because_the_feed_did_wait_for_remap(work):
     """CLI-CMD-18"""
     work.follow("tasks", "update")

@@ -1,0 +1,33 @@
+-- Makes waiting_payment of the payments that the import made ready to send in batches without an end (relation ready:
+-- batch_id, line, run, source_key, patient_id, source_at, amount): those that were not judged yet, such as one that
+-- waits behind a payment in doubt.
+WITH latest AS (
+    SELECT *
+    FROM ready
+    QUALIFY row_number() OVER (PARTITION BY batch_id, line ORDER BY run DESC) = 1
+)
+
+SELECT
+    latest.batch_id,
+    latest.line,
+    ledger_batch.target,
+    ledger_batch.source,
+    latest.source_key,
+    latest.patient_id,
+    latest.source_at,
+    latest.amount
+FROM latest
+INNER JOIN ledger_batch ON latest.batch_id = ledger_batch.batch_id
+INNER JOIN this_publication ON ledger_batch.target = this_publication.target
+ANTI JOIN ledger_record AS own
+    ON ledger_batch.target = own.target AND latest.batch_id = own.batch_id AND latest.line = own.line
+ANTI JOIN ledger_repeat AS own_repeat
+    ON
+        ledger_batch.target = own_repeat.target
+        AND latest.batch_id = own_repeat.batch_id
+        AND latest.line = own_repeat.line
+ANTI JOIN ledger_reject AS own_reject
+    ON
+        ledger_batch.target = own_reject.target
+        AND latest.batch_id = own_reject.batch_id
+        AND latest.line = own_reject.line

@@ -1,0 +1,266 @@
+"""Every record that was ever read is somewhere, whatever was done, by seed.
+
+It is at the target with its newest accepted content, or it is an open reject, in doubt, waiting, taken back or
+discarded by a person; `verify` and the published tables count it as just that. What is there is read from the chart and
+from the files; of the ledger only what it says of a row.
+"""
+
+import csv
+import hashlib
+import io
+import random
+import sqlite3
+from collections import Counter
+from contextlib import closing, suppress
+from typing import NamedTuple
+
+import duckdb
+import pytest
+
+from pipelines.ledger.access import LedgerAccess
+from pipelines.ledger.tables import UNDECIDED
+from tests.pipelines.test_any_order import COLUMNS, KEYS, TAKEN_BACK, Sequence
+
+STEPS = 9
+COMMANDS = {
+    "new": 8,
+    "same": 3,
+    "older": 4,
+    "corrected": 3,
+    "retry": 1,
+    "revive": 1,
+    "discard": 2,
+    "resend": 2,
+    "arrives": 2,
+    "undo": 2,
+    "again": 1,
+    "killed": 2,
+}
+FAULTS = ("lost_before", "lost_after", "held")
+CELLS = {
+    "pay": ("paid_on", "2026-01-01", "never"),
+    "call": ("status", "requested", "odd"),
+    "form": ("question", "1", "none"),
+}
+"""By feed: a column, what is right in it, and what a row is rejected for."""
+CONTENT = {"pay": "amount", "call": "description", "form": "answer_text"}
+KEY = {feed: columns[0] for feed, columns in COLUMNS.items()}
+VERSIONS = range(3)
+
+
+class Killed(BaseException):
+    """The process is gone, in the middle of what it did."""
+
+
+class Read(NamedTuple):
+    """A record as a file had it. moment: when it was read."""
+
+    feed: str
+    key: str
+    content: str
+    moment: int = 0
+
+
+def content(feed, key, version):
+    """A content that names its key."""
+    return f"{key[1:]}{version + 1}.00" if feed == "pay" else f"{key} v{version}"
+
+
+CONTENTS = {(feed, content(feed, key, version)): key for feed in COLUMNS for key in KEYS for version in VERSIONS}
+
+
+def said_by(body):
+    """(feed, content) of a resource, None for one that is not of these."""
+    match body["resourceType"]:
+        case "PaymentNotice":
+            return "pay", f"{body['amount']['value']:05.2f}"
+        case "Task":
+            return "call", body["description"]
+        case "QuestionnaireResponse":
+            return "form", body["item"][0]["answer"][0]["valueString"]
+    return None
+
+
+class History(Sequence):
+    """Files, corrections, undo, retries, discards, kills and late answers, as the dice fall."""
+
+    def __init__(self, *arguments, monkeypatch):
+        super().__init__(*arguments)
+        self.monkeypatch, self.moment = monkeypatch, 0
+        self.read: dict[tuple[str, int], Read] = {}
+        self.chart: dict[tuple[str, str], str] = {}
+        self.came: Counter[tuple[str, str]] = Counter()
+        self.taken_back: Counter[tuple[str, str]] = Counter()
+        self.waited: set[tuple[str, int]] = set()
+        self.texts: dict[str, tuple[str, str]] = {}
+        refused = [each for each in CONTENTS if self.dice.random() < 0.1]
+        self.target.refuse = lambda body: said_by(body) in refused
+
+    def step(self):
+        """One command, perhaps with an answer that does not come, and what is true after it."""
+        self.target.faults = [self.dice.choice(FAULTS)] if self.dice.random() < 0.3 else []
+        self.does(self.dice.choices(list(COMMANDS), list(COMMANDS.values()))[0])
+        self.target.faults = []
+        self.every_record_is_somewhere()
+
+    def does(self, name):
+        self.moment += 1
+        getattr(self, name)()
+        self.look()
+
+    # -- what is done
+
+    def row(self, feed, key, version, wrong):
+        column, *either = CELLS[feed]
+        cells = {"patient_id": "p1", "questionnaire": "q1", "requester_id": "a", column: either[wrong]}
+        cells |= {KEY[feed]: key, CONTENT[feed]: content(feed, key, version)}
+        return [cells[name] for name in COLUMNS[feed]]
+
+    def take(self, feed, text):
+        self.moment += 1
+        self.texts[f"{feed}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"] = feed, text
+        super().take(feed, text)
+        self.look()
+
+    def older(self):
+        """A full export that has what an older file had, and one record more or changed."""
+        feed, text = self.dice.choice(self.files)
+        rows = [line.split(",") for line in text.splitlines()[1:]]
+        rows.append(self.row(feed, self.dice.choice(KEYS), self.dice.choice(VERSIONS), False))
+        unique = {row[0]: row for row in rows}.values()
+        self.files.append((feed, "".join(",".join(line) + "\n" for line in [COLUMNS[feed], *unique])))
+        self.take(*self.files[-1])
+
+    def corrected(self):
+        out = self.home.parent / f"out-{self.dice.random()}"
+        self.chartferry("rejects", "export", "--out", out)
+        for path in sorted(out.glob("*")):
+            feed = path.name.partition("-")[0]
+            column, right, _ = CELLS[feed]
+            rows, mended = csv.DictReader(io.StringIO(path.read_text())), io.StringIO()
+            written = csv.DictWriter(mended, list(rows.fieldnames or ()), lineterminator="\n")
+            written.writeheader()
+            written.writerows(row | {column: right} for row in rows)
+            self.take(feed, mended.getvalue())
+
+    def revive(self):
+        self.chartferry("rejects", "retry", "--taken-back")
+
+    def discard(self):
+        if rejects := self.rows("SELECT reject_id FROM reject WHERE state = 'open' ORDER BY 1"):
+            assert self.chartferry("rejects", "discard", self.dice.choice(rejects)[0], "--why", "wrong")[0] == 0
+
+    def resend(self):
+        """A person makes sure that the target has it not and will not have it, and lets it be sent again."""
+        if doubts := self.rows("SELECT batch_id, line FROM record WHERE state = 'in_doubt' ORDER BY 1, 2"):
+            self.target.held.clear()
+            self.chartferry("doubts", "resend", ":".join(map(str, self.dice.choice(doubts))))
+
+    def arrives(self):
+        self.target.arrives()
+
+    def killed(self):
+        """A kill at some write to the ledger, or before the next: nothing after it is done."""
+        done, last = LedgerAccess.transaction, self.dice.randrange(1, 8)
+
+        def until_killed(access):
+            nonlocal last
+            last -= 1
+            if last < 0:
+                raise Killed
+            return done(access)
+
+        with self.monkeypatch.context() as patched, suppress(Killed):
+            patched.setattr(LedgerAccess, "transaction", until_killed)
+            self.new()
+        with closing(sqlite3.connect(self.home / "ledger.db")) as ledger, ledger:
+            ledger.execute("DELETE FROM lease")
+
+    # -- what is true
+
+    def look(self):
+        """Notes what was read, what stands in the chart, and when it came or was taken back."""
+        for batch in {path.name for path in (self.home / "batches").glob("*-*")} - {batch for batch, _ in self.read}:
+            feed, text = self.texts[batch]
+            for line, row in enumerate(csv.DictReader(io.StringIO(text)), 2):
+                self.read[batch, line] = Read(feed, row[KEY[feed]], row[CONTENT[feed]], self.moment)
+        said = [said_by(body) for body in self.target.stored.values() if body["status"] not in TAKEN_BACK]
+        there = [(feed, CONTENTS[feed, content], content) for feed, content in filter(None, said)]
+        now = {(feed, key): content for feed, key, content in there}
+        assert len(now) == len(there) or self.rows("SELECT 1 FROM former WHERE fate = 'standing'"), "there twice"
+        for place in now.keys() | self.chart.keys():
+            if now.get(place) != self.chart.get(place):
+                moved = self.came if place in now else self.taken_back
+                moved[place] = self.moment
+        self.chart = now
+
+    def told(self, table, state):
+        """Records whose rows the ledger has in such a state."""
+        rows = self.rows(f"SELECT batch_id, line FROM {table} WHERE state IN ({', '.join(map(repr, state))})")
+        return {self.read[row][:3] for row in rows}
+
+    def every_record_is_somewhere(self):
+        aside = self.told("reject", ("open", "discarded"))
+        aside |= self.told("record", ("skipped",)) | self.told("repeat", ("skipped",))
+        waiting, answered = self.told("record", UNDECIDED), self.told("reject", ("resubmitted",))
+        finished = {batch for (batch,) in self.rows("SELECT batch_id FROM batch WHERE state = 'finished'")}
+        newest = {each[:3]: each.moment for each in sorted(self.read.values(), key=lambda each: each.moment)}
+        for row, each in self.read.items():
+            place, record, moment = each[:2], each[:3], each.moment
+            there = self.chart.get(place)
+            if row[0] not in finished or record in waiting:
+                self.waited.add(row)
+            elif there == each.content or record in aside or (record in answered and newest[record] > moment):
+                continue
+            elif there:
+                confirmed = newest[*place, there] if row in self.waited else self.came[place]
+                assert confirmed > moment, f"{row} is nowhere: {each}"
+            else:
+                assert self.taken_back[place] > moment, f"{row} is nowhere: {each}"
+
+    def tables_agree(self):
+        """The published tables at the end of a history, with the chart and what is set aside."""
+        with duckdb.connect(str(self.home / "published/reports.duckdb"), read_only=True) as tables:
+            fates = tables.sql("SELECT fate, printf('%05.2f', amount::DOUBLE) FROM payment").fetchall()
+            told = Counter(tables.sql("SELECT source_key FROM task").fetchall())
+            given = Counter(tables.sql("SELECT source_key FROM questionnaire_response").fetchall())
+        undecided = {each[:2] for each in self.told("record", UNDECIDED)}
+        settled = {place: said for place, said in self.chart.items() if place not in undecided}
+        paid = {said for (feed, _), said in settled.items() if feed == "pay"}
+        aside = {said for feed, _, said in self.told("reject", ("open", "discarded")) if feed == "pay"}
+        finished = {batch for (batch,) in self.rows("SELECT batch_id FROM batch WHERE state = 'finished'")}
+        judged = {
+            row for table in ("record", "repeat", "reject") for row in self.rows(f"SELECT batch_id, line FROM {table}")
+        }
+        open_rows = (row for row in self.read.keys() - judged if row[0] not in finished)
+        unjudged = {self.read[row].content for row in open_rows if self.read[row].feed == "pay"}
+        under_way = self.told("record", UNDECIDED) | self.told("reject", ("resubmitted",))
+        waiting = {said for feed, _, said in under_way if feed == "pay"} | unjudged
+        assert max((number for (fate, _), number in Counter(fates).items() if fate != "refused"), default=1) == 1
+        found = {fate: {amount for said, amount in fates if said == fate} for fate in ("created", "open", "refused")}
+        assert (found["created"], found["open"]) == (paid, waiting - paid)
+        assert aside - waiting - paid <= found["refused"] <= aside
+        assert told == Counter((key,) for feed, key in settled if feed == "call")
+        assert given == Counter((key,) for feed, key in settled if feed == "form")
+
+
+@pytest.mark.parametrize("additions", [True, False], ids=["with additions", "bare"])
+@pytest.mark.parametrize(
+    "seed", [*range(4), 46, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(100, 140))]
+)
+def test_every_record_that_was_read_is_somewhere(seed, additions, home, target, asked, chartferry, monkeypatch):
+    """LEDGER-19"""
+    with monkeypatch.context() as quick:
+        quick.setattr("pipelines.importing.publish_into", lambda *_: None)
+        quick.setattr("pipelines.retrying.publish_into", lambda *_: None)
+        target.additions = additions
+        history = History(home, target, asked, chartferry, random.Random(seed), monkeypatch=monkeypatch)
+        history.new()
+        for _ in range(STEPS):
+            history.step()
+    history.new()
+    history.tables_agree()
+    found = asked("verify")
+    fine = {"changed", "in doubt"} | ({"not taken back"} if "in doubt" in found["counts"] else set())
+    assert set(found["counts"]) <= fine
+    assert found["ledger_cents"] == found["target_cents"]
