@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from pipelines import spill
 from pipelines.answers import answers_of
 from pipelines.batch import Received, Unreadable
 from pipelines.behind import batch_behind
@@ -20,6 +21,7 @@ from pipelines.ledger.lease import Holder, Lease, utc_text
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rejects import open_by_line
 from pipelines.ledger.rows import Reason, Reject, SoFar
+from pipelines.ledger.standing import Standing, standing_of
 from pipelines.ledger.tables import LINE_COUNTS, OUTCOMES, NotPossible
 from pipelines.load import Batch, Loaded, load
 from pipelines.manifest import QUESTIONNAIRES, rules_version, software_version, write_manifest
@@ -37,6 +39,7 @@ from pipelines.storage import write_whole
 from pipelines.target.client import TargetUnusable
 from pipelines.throwaway import remove_abandoned
 from pipelines.validate import Validated, validate
+from pipelines.validation.tables import KNOWN
 
 ROWS_A_WRITE = 2_000
 ENDED = ("finished", "failed", "stopped")
@@ -180,13 +183,35 @@ def validate_run(session: Session, run: Run) -> Validated:
     validated.known_elsewhere = known_elsewhere(session, run.feed, run.received.batch_id, validated)
     progress.advance(validated.records - done)
     progress.end()
-    for rejects in _rejects(run.folder):
-        session.ledger.reject(session.target, run.feed.source, run.feed.resource, run.received.batch_id, rejects)
+    with spill.Writer(run.folder / "known.parquet", KNOWN, needed=False) as there:
+        for rejects in _rejects(run.folder):
+            left = _without_known(session, run, rejects, validated, there)
+            session.ledger.reject(session.target, run.feed.source, run.feed.resource, run.received.batch_id, left)
     return validated
 
 
+def _without_known(
+    session: Session, run: Run, rejects: list[Reject], validated: Validated, there: spill.Writer
+) -> list[Reject]:
+    """The rejects without doubtful records of which the target has just that, as of one that was corrected before."""
+    keys = [reject.source_key for reject in rejects if reject.content_hash and reject.source_key]
+    known = session.ledger.known(session.target, run.feed.source, run.feed.resource, keys) if keys else {}
+    left: list[Reject] = []
+    for reject in rejects:
+        record = known.get(reject.source_key or "")
+        content = reject.content_hash or ""
+        if record and content and standing_of(record) is Standing.THERE and record.holds(content):
+            about = (record.patient_id, record.source_at, record.amount_cents)
+            there.add(reject.line, record.key, *about)
+            validated.is_known(record.amount_cents or 0, {reason.rule_id for reason in reject.reasons})
+        else:
+            left.append(reject)
+    return left
+
+
 def _rejects(folder: Path) -> Iterator[list[Reject]]:
-    columns, answers = "line lines key stage patient_id amount_cents reasons".split(), answers_of(folder)
+    columns = "line lines key stage patient_id amount_cents reasons content_hash".split()
+    answers = answers_of(folder)
     for part in batches(folder / "rejects.parquet", ROWS_A_WRITE, columns):
         yield [
             Reject(
@@ -199,6 +224,7 @@ def _rejects(folder: Path) -> Iterator[list[Reject]]:
                 row["amount_cents"],
                 [Reason(*(reason[name] for name in REASON)) for reason in row["reasons"]],
                 answers.get(row["line"], ()),
+                row["content_hash"],
             )
             for row in part.to_pylist()
         ]

@@ -36,13 +36,17 @@ _ESCAPED_HALF = re.compile(r"\\u[dD][89a-fA-F]")
 
 @dataclass(slots=True)
 class BadRow:
-    """A row that could not be read. cells: its fields where they could at least be counted."""
+    """A row that could not be read. cells: its fields where they could at least be counted.
+
+    is_doubtful: the cells are what the row says, unless a quote or the end of the file has cut it.
+    """
 
     line: int
     lines: int
     raw: str
     fault: Fault
     cells: list[str] | None = None
+    is_doubtful: bool = False
 
 
 def lines_of(fault: Fault, first: int, last: int) -> Fault:

@@ -313,7 +313,8 @@ class Reader:
             if fault is None and quote and quote in raw and is_torn(cells, raw, quote):
                 fault = TORN
             if fault:
-                chunk.bad.append(BadRow(line, lines, raw, lines_of(fault, line, line + lines - 1), cells))
+                said = lines_of(fault, line, line + lines - 1)
+                chunk.bad.append(BadRow(line, lines, raw, said, cells, fault in (SWALLOWED, TORN)))
             else:
                 chunk.add(cells, line, lines, raw)
             yield

@@ -179,14 +179,14 @@ class Book:
             resubmit(self.ledger, *of, answers)
 
     def note_skipped(self) -> None:
-        """Equal repeats within the file: they count once, and say which line they repeat."""
-        path = self.batch.folder / "skipped.parquet"
-        if path.exists():
-            for part in batches(path, ROWS_A_LOOK, SKIPPED):
+        """Equal repeats within the file, which count once; and doubtful records of which the target has just that."""
+        for name, state in (("skipped", "skipped"), ("known", "unchanged")):
+            path = self.batch.folder / f"{name}.parquet"
+            for part in batches(path, ROWS_A_LOOK, SKIPPED) if path.exists() else ():
                 rows = list(zip(*plain_columns(part, SKIPPED), strict=True))
-                self.note([Repeat(line, key, "skipped", None, *rest) for line, key, *rest in rows])
+                self.note([Repeat(line, key, state, None, *rest) for line, key, *rest in rows])
                 for *_, cents in rows:
-                    self.loaded.add("skipped", cents)
+                    self.loaded.add(state, cents)
 
     # -- around sending
 

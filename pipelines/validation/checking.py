@@ -184,6 +184,10 @@ class Checker:
         faults = [reason for row in rows if row.faults for reason in _faults(row.faults, row.line, len(rows) > 1)]
         if first.differs and not self.kind.grouped:
             faults.append(self._differs(first))
+        if not first.differs and faults and all(row.is_doubtful for row in rows if row.faults):
+            every = [row for part in (rows, *repeats) for row in part]
+            self._reject(every, None, faults, self._content(rows))
+            return
         missing = self._stand_in(values) if faults else set()
         built = self.kind.build(first.key, values, self.around) if values else None
         if built:
@@ -257,8 +261,7 @@ class Checker:
         return Reason("rule", problem.rule, problem.expression, column, said, retryable, line)
 
     def _accept(self, rows: list[Row], built: Built, body: str) -> None:
-        first = rows[0]
-        content = first.hash if not self.kind.grouped else sha("".join(sorted(row.hash for row in rows)))
+        first, content = rows[0], self._content(rows)
         lines = first.lines if len(rows) == 1 else sum(row.lines for row in rows)
         self.tally.accepted += 1
         self.tally.amount_accepted += built.cents or 0
@@ -267,6 +270,9 @@ class Checker:
             self._warn(first.line, INCOMPLETE, f"{self.kind.resource}.item", None, said)
         about = (content, built.patient_id, built.at, built.cents)
         self.accepted.append((first.line, lines, first.key, built.lane, len(self.accepted), *about, body))
+
+    def _content(self, rows: list[Row]) -> str:
+        return rows[0].hash if not self.kind.grouped else sha("".join(sorted(row.hash for row in rows)))
 
     def _skip(self, rows: list[Row], built: Built, first_line: int) -> None:
         lines = sum(row.lines for row in rows)
@@ -277,11 +283,11 @@ class Checker:
         about = (built.patient_id, built.at, built.cents)
         self.skipped.append((rows[0].line, lines, rows[0].key, first_line, *about))
 
-    def _reject(self, rows: list[Row], built: Built | None, reasons: list[Reason]) -> None:
+    def _reject(self, rows: list[Row], built: Built | None, reasons: list[Reason], content: str | None = None) -> None:
         first, stages = rows[0], {reason.stage for reason in reasons}
         stage = next(stage for stage in ("parse", "map", "rule") if stage in stages)
         self.tally.rejected += 1
         self.tally.reasons.update({reason.rule for reason in reasons})
         about = (built and built.patient_id, built and built.cents, "".join(row.raw for row in rows))
         structs = [reason.struct() for reason in reasons]
-        self.rejects.append((first.line, sum(row.lines for row in rows), first.key, stage, *about, structs))
+        self.rejects.append((first.line, sum(row.lines for row in rows), first.key, stage, *about, structs, content))

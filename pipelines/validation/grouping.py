@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from itertools import groupby
-from operator import itemgetter
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,6 +13,7 @@ from pipelines import spill
 from pipelines.feeds.record import Kind
 from pipelines.spill import BATCH_SIZE
 from pipelines.validation.aside import aside_of, restored
+from pipelines.validation.content import dump
 
 
 class Row(NamedTuple):
@@ -28,28 +29,49 @@ class Row(NamedTuple):
     hash: str
     faults: str | None
     raw: str
+    is_doubtful: bool
     first_line: int | None
     differs: bool | None
 
 
 ROWS = 2_000
-SHOWN = "line lines key record hash faults raw".split()
+SHOWN = "line lines key record hash faults raw is_doubtful".split()
+MOST_ROWS = 5_000
+"""Rows of one record: no questionnaire has as many questions."""
 FOUND = pa.schema({"first_line": pa.int64(), "differs": pa.bool_()})
-EVERY_KEY = "select key, min(line) as first_line, false as differs from mapped where key is not null group by key"
+SHARED = (
+    f"more than {MOST_ROWS:,} rows of this file share the key, and no record has so many: is it another column that"
+    " tells the records apart?"
+)
+EVERY_KEY = """
+    select key, min(line) as first_line, false as differs, count(*) as row_count
+    from mapped where key is not null group by key"""
 REPEATED_KEYS = """
     select key, min(line) as first_line, min(hash) <> max(hash) as differs from mapped
-    where key in (select key from mapped where key is not null group by key having count(*) > 1) group by key"""
+    where key in (select key from mapped where key is not null and not is_doubtful group by key having count(*) > 1)
+    and not is_doubtful group by key"""
 """Hashes are compared for keys that come more than once alone: held for every key, they would be most of the memory."""
 
 
 def _sorted(database: Any, kind: Kind) -> Iterator[pa.RecordBatch]:
     """The rows in the order of sending; of a grouped kind those of a record together."""
-    order = "first_line, line" if kind.grouped else '"at" nulls last, line'
-    first = "coalesce(first_line, line) as first_line" if kind.grouped else "first_line"
     query = f"""
-        with keys as ({EVERY_KEY if kind.grouped else REPEATED_KEYS})
-        select {", ".join(SHOWN)}, {first}, differs from mapped left join keys using (key) order by {order}
+        with keys as ({REPEATED_KEYS})
+        select {", ".join(SHOWN)}, first_line, differs from mapped left join keys using (key)
+        order by "at" nulls last, line
     """
+    if kind.grouped:
+        shared = dump([("map", "LEDGER-13", None, None, SHARED)]).replace("'", "''")
+        query = f"""
+            with keys as ({EVERY_KEY}),
+            counted as (select mapped.*, first_line, differs, coalesce(row_count > {MOST_ROWS}, false) as is_shared
+                from mapped left join keys using (key))
+            select line, lines, key, case when not is_shared then record end as record, hash,
+                case when is_shared then '{shared}' else faults end as faults, raw,
+                is_doubtful and not is_shared as is_doubtful,
+                case when is_shared then line else coalesce(first_line, line) end as first_line, differs
+            from counted order by first_line, line
+        """
     yield from database.sql(query).to_arrow_reader(ROWS)
 
 
@@ -104,7 +126,7 @@ def records(chunk: pa.RecordBatch, kind: Kind) -> Iterator[list[Row]]:
     rows = map(Row._make, zip(*(column.to_pylist() for column in chunk.columns), strict=True))
     if not kind.grouped:
         return ([row] for row in rows)
-    return (list(group) for _, group in groupby(rows, key=itemgetter(7)))
+    return (list(group) for _, group in groupby(rows, key=attrgetter("first_line")))
 
 
 def repeated(rows: list[Row]) -> list[list[Row]]:

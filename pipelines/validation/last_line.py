@@ -39,7 +39,7 @@ class LastLine:
         *others, last = [*before, *self._before]
         if not self._is_proved and may_be_cut(last, others, self._numbers):
             row, raw = chunk.rows.pop(), chunk.raw.pop()
-            chunk.bad.append(BadRow(chunk.line.pop(), chunk.lines.pop(), raw, CUT_OFF, row))
+            chunk.bad.append(BadRow(chunk.line.pop(), chunk.lines.pop(), raw, CUT_OFF, row, is_doubtful=True))
 
     def _is_taken(self, row: Sequence[str]) -> bool:
         taken = self._mapper.taken(self._mapper.rows([row]))

@@ -156,7 +156,8 @@ class ChunkMapper:
 
     def __call__(self, chunk: Chunk) -> MappedChunk:
         out = Gathered()
-        _write_bad(chunk.bad, self._mapper, out)
+        _write_bad([row for row in chunk.bad if not row.is_doubtful], self._mapper, out)
+        _write_doubtful([row for row in chunk.bad if row.is_doubtful], self._mapper, out)
         not_taken = _write_chunk(chunk, self._mapper, out)
         return MappedChunk(out.in_order(), not_taken)
 
@@ -167,7 +168,26 @@ def _write_bad(bad: Sequence[BadRow], mapper: Mapper, out: Gathered) -> None:
     for row, found in zip(bad, keys, strict=True):
         raw = printable(row.raw)
         fault = ("parse", row.fault.rule, None, None, row.fault.message)
-        out.add(row.line, row.lines, found and printable(found), None, None, sha(raw), dump([fault]), raw)
+        out.add(row.line, row.lines, found and printable(found), None, None, sha(raw), dump([fault]), raw, False)
+
+
+def _write_doubtful(bad: Sequence[BadRow], mapper: Mapper, out: Gathered) -> None:
+    """Rows that may have been misread, with what they say; those that cannot be mapped are bad ones."""
+    if not bad:
+        return
+    if not mapper.feed.file.columns:
+        _write_bad(bad, mapper, out)
+        return
+    chunk = Chunk(
+        [row.cells for row in bad], [row.line for row in bad], [row.lines for row in bad], [row.raw for row in bad]
+    )
+    mapped = _mapped(chunk, mapper)
+    _write_bad([row for place, row in enumerate(bad) if place in mapped.faults], mapper, out)
+    for place, row in enumerate(bad):
+        if place not in mapped.faults:
+            fault = ("parse", row.fault.rule, None, None, row.fault.message)
+            said = (mapped.keys[place], mapped.times[place], mapped.records[place], sha(mapped.records[place]))
+            out.add(row.line, row.lines, *said, dump([fault]), printable(row.raw), True)
 
 
 def _write_chunk(chunk: Chunk, mapper: Mapper, out: Gathered) -> int:
@@ -194,25 +214,41 @@ def _pick(chunk: Chunk, places: Sequence[int]) -> Chunk:
 def _write_rows(chunk: Chunk, mapper: Mapper, out: Gathered) -> None:
     if not chunk.rows:
         return
-    kind = mapper.feed.kind
     if not mapper.feed.file.columns:
+        kind = mapper.feed.kind
         fault = dump(
             [("map", "FEED-FILE-05", kind.resource, None, f"no FHIR resource: this feed takes {kind.resource}")]
         )
         nothing, every = [None] * len(chunk.rows), [fault] * len(chunk.rows)
-        out.add_columns(chunk.line, chunk.lines, nothing, nothing, nothing, [*map(sha, chunk.raw)], every, chunk.raw)
+        hashes, sound = [*map(sha, chunk.raw)], [False] * len(chunk.rows)
+        out.add_columns(chunk.line, chunk.lines, nothing, nothing, nothing, hashes, every, chunk.raw, sound)
         return
-    mapped = mapper.map(mapper.rows(chunk.rows))
+    keys, times, records, wrong = _mapped(chunk, mapper)
+    hashes = [sha(record) for record in records]
+    faults: list[str | None] = [None] * len(records)
+    for row, found in wrong.items():
+        faults[row] = dump([_reason("map", fault) for fault in found])
+        hashes[row] = sha(chunk.raw[row])
+    sound = [False] * len(records)
+    out.add_columns(chunk.line, chunk.lines, keys, times, records, hashes, faults, chunk.raw, sound)
+
+
+class MappedRows(NamedTuple):
+    """Keys, microseconds to sort by, and what the rows say as JSON; by place, the faults of those that have some."""
+
+    keys: Sequence[Any] | NDArray[np.object_]
+    times: Sequence[int | None]
+    records: list[str]
+    faults: Mapping[int, list[Found]]
+
+
+def _mapped(chunk: Chunk, mapper: Mapper) -> MappedRows:
+    kind, mapped = mapper.feed.kind, mapper.map(mapper.rows(chunk.rows))
     absent = [None] * len(chunk.rows)
     columns = [mapped.columns.get(column.name, absent) for column in kind.columns[1:]]
     records = [orjson.dumps(values).decode() for values in zip(*columns, strict=True)]
-    hashes = [sha(record) for record in records]
-    faults: list[str | None] = [None] * len(records)
-    for row, wrong in mapped.faults.items():
-        faults[row] = dump([_reason("map", fault) for fault in wrong])
-        hashes[row] = sha(chunk.raw[row])
-    times = [micros(time) for time in mapped.columns[kind.sort]] if kind.sort else [None] * len(records)
-    out.add_columns(chunk.line, chunk.lines, mapped.columns[kind.key], times, records, hashes, faults, chunk.raw)
+    times = [micros(time) for time in mapped.columns[kind.sort]] if kind.sort else absent
+    return MappedRows(mapped.columns[kind.key], times, records, mapped.faults)
 
 
 def _reason(stage: str, found: Found) -> tuple[Any, ...]:
@@ -230,7 +266,7 @@ def _write_resources(chunk: Chunk, mapper: Mapper, out: Gathered) -> None:
         record = dump(values)
         faults = dump([("map", fault.rule, kind.resource, None, fault.message)]) if fault else None
         known = record_key if isinstance(record_key, str) else None
-        out.add(line, lines, known, values.get("at"), record, sha(raw if fault else record), faults, raw)
+        out.add(line, lines, known, values.get("at"), record, sha(raw if fault else record), faults, raw, False)
 
 
 def _resource_fault(kind: Kind, resource: Values, record_key: object) -> Fault | None:

@@ -1,6 +1,7 @@
 """What the validate stage tells of a file: counts, amounts, and why nothing of it may be sent."""
 
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -66,6 +67,14 @@ class Validated:
         self.amount_skipped += tally.amount_skipped
         self.reasons += tally.reasons
         self.warnings += tally.warnings
+
+    def is_known(self, cents: int, rules: Collection[str]) -> None:
+        """A record that was rejected counts as accepted, since the target has just that."""
+        self.accepted += 1
+        self.rejected -= 1
+        self.amount_received += cents
+        self.amount_accepted += cents
+        self.reasons -= Counter(rules)
 
     @property
     def stop(self) -> str | None:

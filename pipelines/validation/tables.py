@@ -13,8 +13,10 @@ MAPPED = pa.schema(
         "hash": pa.string(),
         "faults": pa.string(),
         "raw": pa.string(),
+        "is_doubtful": pa.bool_(),
     }
 )
+"""is_doubtful: a row that is mapped, and set aside since it may have been misread; `hash` is of what it says."""
 ACCEPTED = pa.schema(
     {
         "line": pa.int64(),
@@ -49,8 +51,22 @@ REJECTS = pa.schema(
         "amount_cents": pa.int64(),
         "record": pa.string(),
         "reasons": pa.list_(REASON),
+        "content_hash": pa.string(),
     }
 )
+"""content_hash: of what a doubtful record says, as that of accepted ones."""
+
+KNOWN = pa.schema(
+    {
+        "line": pa.int64(),
+        "key": pa.string(),
+        "patient_id": pa.string(),
+        "source_at": pa.string(),
+        "amount_cents": pa.int64(),
+    }
+)
+"""Doubtful records of which the target has just that."""
+
 ANSWERS = pa.schema({"line": pa.int64(), "reject_id": pa.string()})
 """Which rejects the record that begins on a line answers; the file is there only where some record answers one."""
 
