@@ -303,9 +303,19 @@ def end(session: Session, run: Run, validated: Validated, loaded: Loaded) -> Res
 
 
 def _told(run: Run, loaded: Loaded) -> str | None:
-    """The sentences that a person should read: of rows that were taken back, and of rows that wait for a batch."""
-    said = [_taken_back(run, loaded), _waits(run, loaded)]
+    """The sentences for a person: rows taken back, rows that a changed feed reads otherwise, rows that wait."""
+    said = [_taken_back(run, loaded), _read_otherwise(run, loaded), _waits(run, loaded)]
     return "; ".join(each for each in said if each) or None
+
+
+def _read_otherwise(run: Run, loaded: Loaded) -> str | None:
+    if not loaded.read_otherwise:
+        return None
+    return (
+        f"{run.received.batch_id}: {loaded.read_otherwise:,} rows are read otherwise since the feed file changed, and"
+        f" stay as they were loaded; chartferry import --remap applies the feed's policy to them"
+        f' (changed = "{run.feed.changed}")'
+    )
 
 
 def _waits(run: Run, loaded: Loaded) -> str | None:

@@ -97,6 +97,7 @@ class Book:
                 aside.append((row, self._why_aside(verdict, record)))
             else:
                 self._keep(row, verdict)
+                self.loaded.read_otherwise += verdict == "unchanged" and self.verdicts.is_read_otherwise(row, record)
                 if verdict not in UNDECIDED and not self.verdicts.own(row, record):
                     repeats.append(_repeat(row, verdict, record.resource_id))
         with self.ledger.transaction():

@@ -37,7 +37,8 @@ class Loaded:
 
     `reasons`: how often a rule or an outcome's code set a row aside.
     taken_back: rows counted as adopted whose resource has been taken back at the target. undone: rows counted as
-    skipped whose record was taken back since the same file made it.
+    skipped whose record was taken back since the same file made it. read_otherwise: rows counted as unchanged that the
+    feed of today reads otherwise than the feed that loaded them.
     waits_for: other batches that hold lanes of rows, which are left for a later run.
     `unusable` says why the load ended early; rows without an outcome are then left for the next run.
     """
@@ -47,6 +48,7 @@ class Loaded:
     reasons: Counter[str] = field(default_factory=Counter)
     taken_back: int = 0
     undone: int = 0
+    read_otherwise: int = 0
     waits_for: set[str] = field(default_factory=set)
     unusable: str | None = None
 

@@ -48,7 +48,7 @@ class Verdicts:
         if standing is Standing.TAKEN_BACK:
             return self._taken_back(row, record, same)
         if standing is Standing.THERE:
-            return "unchanged" if same or self._only_the_feed_changed(row, record) else self._policy(row, record)
+            return "unchanged" if same or self._is_of_another_feed(row, record) else self._policy(row, record)
         return self._in_doubt(row, record, same)
 
     def _in_doubt(self, row: Row, record: KnownRecord, same: bool) -> str:
@@ -65,7 +65,11 @@ class Verdicts:
         corrected = not same and not self._is_older(row, record)
         return "anew" if said or corrected else "taken back"
 
-    def _only_the_feed_changed(self, row: Row, record: KnownRecord) -> bool:
+    def is_read_otherwise(self, row: Row, record: KnownRecord) -> bool:
+        """True if an `unchanged` row has other content than its record, because the feed file changed in between."""
+        return not record.holds(row.content_hash) and self._is_of_another_feed(row, record)
+
+    def _is_of_another_feed(self, row: Row, record: KnownRecord) -> bool:
         return not self.batch.remap and self.own(row, record) and record.feed_hash != self.batch.feed.hash
 
     def _policy(self, row: Row, record: KnownRecord) -> str:

@@ -308,7 +308,7 @@ def test_a_batch_that_is_undone_keeps_its_counts_and_is_published(home, asked):
 
 
 def test_remap_applies_the_policy_to_rows_that_the_feed_changed(home, target, asked):
-    """CLI-CMD-18"""
+    """CLI-CMD-18: until then the same file is unchanged, and the summary says that it is read otherwise."""
     feed = 'kind = "tasks"\nfiles = ["list*.csv"]\nchanged = "update"\n[columns]\n'
     columns = 'task_id = "id"\ndescription = "what"\nstatus = "state"\nrequester_id = "by"\n'
     (home / "feeds").mkdir()
@@ -317,8 +317,14 @@ def test_remap_applies_the_policy_to_rows_that_the_feed_changed(home, target, as
     assert asked("import")["totals"]["created"] == 1
     (home / "feeds" / "list.toml").write_text(feed + columns.replace('"what"', '"more"'))
     batch = next((home / "batches").glob("list-*"))
-    assert asked("import", str(next((batch / "source").iterdir())))["totals"]["unchanged"] == 1
+    again = asked("import", str(next((batch / "source").iterdir())))
+    assert again["totals"]["unchanged"] == 1
+    assert again["batches"][0]["message"] == (
+        f"{batch.name}: 1 rows are read otherwise since the feed file changed, and stay as they were loaded;"
+        ' chartferry import --remap applies the feed\'s policy to them (changed = "update")'
+    )
     found = asked("import", "--remap")
+    assert found["batches"][0]["message"] is None
     assert found["totals"]["updated"] == 1
     assert [body["description"] for body in target.of("Task")] == ["ring"]
     assert asked("import", "--remap")["batches"] == []
