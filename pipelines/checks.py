@@ -72,19 +72,20 @@ class Statement(Generic[Facts]):
 
 def every_line_is_accounted_for(validated: Validated) -> Violations:
     v, files = validated, counted_in(validated.folder)
-    of_records = sum(each.lines for each in files.values())
+    of_records = sum(each.lines for name, each in files.items() if name != "known")
     yield from _equal("lines", v.lines, "header + not taken + lines of records", v.header + v.not_taken + of_records)
     yield from _equal("records", v.records, "accepted + rejected", v.accepted + v.rejected)
-    for count, name in ((v.accepted - v.skipped, "accepted"), (v.rejected, "rejects"), (v.skipped, "skipped")):
+    known = files["known"].rows
+    held = {"accepted": v.accepted - v.skipped - known, "rejects": v.rejected + known, "skipped": v.skipped}
+    for name, count in held.items():
         yield from _equal(f"{name} as counted", count, "rows of its file", files[name].rows)
 
 
 def every_cent_is_accounted_for(validated: Validated) -> Violations:
     v, files = validated, counted_in(validated.folder)
     set_aside = v.amount_received - v.amount_accepted
-    yield from _equal(
-        "cents accepted", v.amount_accepted, "cents in files", files["accepted"].cents + files["skipped"].cents
-    )
+    accepted = sum(files[name].cents for name in ("accepted", "skipped", "known"))
+    yield from _equal("cents accepted", v.amount_accepted, "cents in files", accepted)
     yield from _equal("cents received less accepted", set_aside, "cents in the rejects", files["rejects"].cents)
 
 
@@ -217,8 +218,10 @@ class Sums(NamedTuple):
 
 
 def counted_in(folder: Path) -> dict[str, Sums]:
-    """What the three files of a validated run hold."""
-    return {name: _sums(folder / f"{name}.parquet") for name in ("accepted", "rejects", "skipped")}
+    """What the files of a validated run hold. Those of `known` stand in `rejects` too."""
+    found = {name: _sums(folder / f"{name}.parquet") for name in ("accepted", "rejects", "skipped")}
+    known = folder / "known.parquet"
+    return found | {"known": _sums(known) if known.exists() else Sums(0, 0, 0)}
 
 
 def _sums(path: Path) -> Sums:

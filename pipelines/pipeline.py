@@ -183,26 +183,30 @@ def validate_run(session: Session, run: Run) -> Validated:
     validated.known_elsewhere = known_elsewhere(session, run.feed, run.received.batch_id, validated)
     progress.advance(validated.records - done)
     progress.end()
-    with spill.Writer(run.folder / "known.parquet", KNOWN, needed=False) as there:
-        for rejects in _rejects(run.folder):
-            left = _without_known(session, run, rejects, validated, there)
-            session.ledger.reject(session.target, run.feed.source, run.feed.resource, run.received.batch_id, left)
+    for rejects in rejects_left(session, run.feed, validated):
+        session.ledger.reject(session.target, run.feed.source, run.feed.resource, run.received.batch_id, rejects)
     return validated
 
 
+def rejects_left(session: Session, feed: Feed, validated: Validated) -> Iterator[list[Reject]]:
+    """The rejects, without doubtful records of which the target has just that: these count as accepted."""
+    with spill.Writer(validated.folder / "known.parquet", KNOWN, needed=False) as there:
+        for rejects in _rejects(validated.folder):
+            yield _without_known(session, feed, rejects, validated, there)
+
+
 def _without_known(
-    session: Session, run: Run, rejects: list[Reject], validated: Validated, there: spill.Writer
+    session: Session, feed: Feed, rejects: list[Reject], validated: Validated, there: spill.Writer
 ) -> list[Reject]:
-    """The rejects without doubtful records of which the target has just that, as of one that was corrected before."""
     keys = [reject.source_key for reject in rejects if reject.content_hash and reject.source_key]
-    known = session.ledger.known(session.target, run.feed.source, run.feed.resource, keys) if keys else {}
+    known = session.ledger.known(session.target, feed.source, feed.resource, keys) if keys else {}
     left: list[Reject] = []
     for reject in rejects:
         record = known.get(reject.source_key or "")
         content = reject.content_hash or ""
         if record and content and standing_of(record) is Standing.THERE and record.holds(content):
             about = (record.patient_id, record.source_at, record.amount_cents)
-            there.add(reject.line, record.key, *about)
+            there.add(reject.line, reject.lines, record.key, *about)
             validated.is_known(record.amount_cents or 0, {reason.rule_id for reason in reject.reasons})
         else:
             left.append(reject)

@@ -104,14 +104,14 @@ def _as_its_files_say(known: Known) -> Validated:
     folder, manifest = known.first
     files, counts = counted_in(folder), manifest["counts"]
     said = {name: counts[name] for name in ("header", "lines", "not_taken", "records", "amount_received")}
-    accepted, skipped = files["accepted"], files["skipped"]
+    accepted, skipped, there = (files[name] for name in ("accepted", "skipped", "known"))
     return Validated(
         folder,
         **said,
-        accepted=accepted.rows + skipped.rows,
-        rejected=files["rejects"].rows,
+        accepted=accepted.rows + skipped.rows + there.rows,
+        rejected=files["rejects"].rows - there.rows,
         skipped=skipped.rows,
-        amount_accepted=accepted.cents + skipped.cents,
+        amount_accepted=accepted.cents + skipped.cents + there.cents,
     )
 
 

@@ -4,6 +4,7 @@ import time
 from pathlib import Path
 
 from pipelines.batch import Unreadable
+from pipelines.pipeline import rejects_left
 from pipelines.receive import receive
 from pipelines.renamed import known_elsewhere
 from pipelines.run import Result
@@ -38,6 +39,8 @@ def _try_in(session: Session, waiting: Waiting, folder: Path) -> Result:
             known_as=known_spellings(session.ledger, session.target, feed),
         )
         validated.known_elsewhere = known_elsewhere(session, feed, received.batch_id, validated)
+        for _ in rejects_left(session, feed, validated):
+            pass
         session.progress.advance(validated.records)
     except Unreadable as error:
         return Result(None, None, feed.name, name, "failed", message=str(error))
@@ -62,7 +65,7 @@ def _counts(validated: Validated) -> dict[str, int]:
 
 def _known(session: Session, waiting: Waiting, validated: Validated) -> dict[str, int]:
     """How many accepted records the ledger knows with the same content, and with other content."""
-    counts = {"unchanged": 0, "changed": 0}
+    counts = {"unchanged": validated.known, "changed": 0}
     feed = waiting.feed
     for part in batches(validated.folder / "accepted.parquet", ROWS_A_LOOK, ["key", "content_hash"]):
         hashes = dict(zip(part.column("key").to_pylist(), part.column("content_hash").to_pylist(), strict=True))

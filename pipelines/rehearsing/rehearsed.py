@@ -47,7 +47,8 @@ FROM read_parquet($accepted) a LEFT JOIN by_line l ON l.line = a.line LEFT JOIN 
 UNION ALL
 SELECT line, lines, key, 'skipped', patient_id, amount_cents, first_line, NULL, NULL, NULL FROM read_parquet($skipped)
 UNION ALL
-SELECT r.line, r.lines, r.key, 'rejected', r.patient_id, r.amount_cents, NULL, NULL, l.reasons, NULL
+SELECT r.line, r.lines, r.key, CASE l.state WHEN 'unchanged' THEN 'unchanged' ELSE 'rejected' END, r.patient_id,
+  r.amount_cents, NULL, NULL, l.reasons, NULL
 FROM read_parquet($rejects) r LEFT JOIN by_line l ON l.line = r.line
 ORDER BY 1"""
 ROW = "line lines key state patient cents first_line http_status reasons body".split()

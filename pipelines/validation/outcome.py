@@ -33,7 +33,8 @@ class Tally:
 class Validated:
     """What became of a file. Amounts in cents; `accepted` holds the equal repeats of `skipped` too.
 
-    lines = header + not_taken + the lines of all records; records = accepted + rejected. control_mismatch,
+    lines = header + not_taken + the lines of all records; records = accepted + rejected. known: doubtful records of
+    which the target has just that, which count as accepted. control_mismatch,
     over_limit, known_elsewhere: a sentence why nothing of this file may be sent, or None. reasons, warnings: records by
     rule broken.
     """
@@ -47,6 +48,7 @@ class Validated:
     accepted: int = 0
     rejected: int = 0
     skipped: int = 0
+    known: int = 0
     amount_received: int = 0
     amount_accepted: int = 0
     amount_skipped: int = 0
@@ -70,6 +72,7 @@ class Validated:
 
     def is_known(self, cents: int, rules: Collection[str]) -> None:
         """A record that was rejected counts as accepted, since the target has just that."""
+        self.known += 1
         self.accepted += 1
         self.rejected -= 1
         self.amount_received += cents

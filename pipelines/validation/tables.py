@@ -59,6 +59,7 @@ REJECTS = pa.schema(
 KNOWN = pa.schema(
     {
         "line": pa.int64(),
+        "lines": pa.int32(),
         "key": pa.string(),
         "patient_id": pa.string(),
         "source_at": pa.string(),

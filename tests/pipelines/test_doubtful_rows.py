@@ -7,6 +7,7 @@ from contextlib import closing
 
 import pytest
 
+from pipelines.checks import counted_in
 from tests.commands import totals_close
 from tests.pipelines.test_verify import QUESTIONS
 
@@ -49,10 +50,15 @@ def test_a_doubtful_row_whose_record_is_there_is_unchanged_in_later_exports(fed,
     put_in_again(fed, chartferry, tmp_path)
     assert asked("import")["totals"]["created"] == 1
     (fed / "inbox/form-2.csv").write_text(ANSWERS + SWALLOWED + GOOD + "r3,p1,q1,1,new\n")
+    tried = asked("import", "--dry-run")
+    assert (tried["totals"]["rejected"], tried["totals"]["unchanged"]) == (0, 2)
     found = asked("import")
     totals_close(found)
     assert (found["exit_code"], found["totals"]["unchanged"], found["totals"]["created"]) == (0, 2, 1)
     assert rejects(fed) == [("closed",)]
+    folder = next((fed / "batches").glob(f"{found['batches'][0]['batch_id']}/run-*"))
+    files = {name: each.rows for name, each in counted_in(folder).items()}
+    assert files == {"accepted": 2, "rejects": 1, "skipped": 0, "known": 1}
     assert asked("verify")["counts"] == {}
     (fed / "inbox/form-3.csv").write_text(ANSWERS + SWALLOWED.replace("fine", "bad"))
     assert asked("import")["totals"]["rejected"] == 1
