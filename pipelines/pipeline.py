@@ -39,6 +39,7 @@ from pipelines.storage import write_whole
 from pipelines.target.client import TargetUnusable
 from pipelines.throwaway import remove_abandoned
 from pipelines.validate import Validated, validate
+from pipelines.validation.sums import total_said
 from pipelines.validation.tables import KNOWN
 
 ROWS_A_WRITE = 2_000
@@ -297,7 +298,7 @@ def end(session: Session, run: Run, validated: Validated, loaded: Loaded) -> Res
     counts = run_counts(validated, loaded)
     waiting = counts["accepted"] - sum(counts[name] for name in OUTCOMES)
     state = "running" if waiting or counts["in_doubt"] else "finished"
-    result = _result(run, validated, counts, loaded.unusable or _told(run, loaded), state)
+    result = _result(run, validated, counts, loaded.unusable or _told(run, validated, loaded), state)
     result.taken_back = loaded.undone
     result.reasons = dict(Counter(result.reasons) + loaded.reasons)
     result.waiting, result.unusable = waiting, loaded.unusable is not None
@@ -306,10 +307,15 @@ def end(session: Session, run: Run, validated: Validated, loaded: Loaded) -> Res
     return result
 
 
-def _told(run: Run, loaded: Loaded) -> str | None:
-    """The sentences for a person: rows taken back, rows that a changed feed reads otherwise, rows that wait."""
-    said = [_taken_back(run, loaded), _read_otherwise(run, loaded), _waits(run, loaded)]
+def _told(run: Run, validated: Validated, loaded: Loaded) -> str | None:
+    """The sentences for a person: a total among the rows, rows taken back or read otherwise, rows that wait."""
+    said = [_total(run, validated), _taken_back(run, loaded), _read_otherwise(run, loaded), _waits(run, loaded)]
     return "; ".join(each for each in said if each) or None
+
+
+def _total(run: Run, validated: Validated) -> str | None:
+    said = total_said(validated)
+    return f"{run.received.batch_id}: {said}" if said else None
 
 
 def _read_otherwise(run: Run, loaded: Loaded) -> str | None:

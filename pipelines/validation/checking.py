@@ -30,6 +30,7 @@ from pipelines.validation.reasons import RETRYABLE, Reason
 from pipelines.validation.scoring import INCOMPLETE, Scoring
 from pipelines.validation.side_by_side import SideBySide
 from pipelines.validation.soundness import SoundByItem, Soundness
+from pipelines.validation.sums import notice_totals
 from pipelines.validation.tables import ACCEPTED, ANSWERS, REJECTS, SKIPPED, WARNINGS
 
 
@@ -52,21 +53,25 @@ def check_records(
     done = 0
     with (
         spill.sorter(mapped.parent) as database,
-        spill.Writer(folder / "accepted.parquet", ACCEPTED) as accepted,
-        spill.Writer(folder / "rejects.parquet", REJECTS) as rejects,
-        spill.Writer(folder / "skipped.parquet", SKIPPED) as skipped,
         spill.Writer(folder / "warnings.parquet", WARNINGS, needed=False) as warned,
     ):
-        some = (wanted.of(chunk, kind) for chunk in chunks(database, mapped, kind))
-        for checked in work.over(partial(Checker, file, around, strict), some):
-            accepted.add_batch(_numbered(checked.accepted, accepted.count))
-            rejects.add_batch(checked.rejects)
-            skipped.add_batch(checked.skipped)
-            warned.add_batch(checked.warned)
-            found.add(checked.tally)
-            inspected |= checked.inspected
-            done += checked.tally.accepted + checked.tally.rejected
-            progress(done)
+        with (
+            spill.Writer(folder / "accepted.parquet", ACCEPTED) as accepted,
+            spill.Writer(folder / "rejects.parquet", REJECTS) as rejects,
+            spill.Writer(folder / "skipped.parquet", SKIPPED) as skipped,
+        ):
+            some = (wanted.of(chunk, kind) for chunk in chunks(database, mapped, kind))
+            for checked in work.over(partial(Checker, file, around, strict), some):
+                accepted.add_batch(_numbered(checked.accepted, accepted.count))
+                rejects.add_batch(checked.rejects)
+                skipped.add_batch(checked.skipped)
+                warned.add_batch(checked.warned)
+                found.add(checked.tally)
+                inspected |= checked.inspected
+                done += checked.tally.accepted + checked.tally.rejected
+                progress(done)
+        if wanted.only is None:
+            notice_totals(database, found)
         for ambiguity in chain.from_iterable(inspected.values()):
             found.warnings[ambiguity.rule] += 1
             warned.add(None, ambiguity.rule, None, None, ambiguity.message)

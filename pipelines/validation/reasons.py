@@ -12,6 +12,7 @@ WARNINGS = {
     "QNR-RULE-03": "one code on several questions",
     "LEDGER-24": "a last line without its end: the file may be cut off",
     "LEDGER-25": "rows that repeat the header, not taken",
+    "LOOKS-LIKE-TOTAL": "a rejected row has the sum of those before it as its amount",
     "FEED-ANS-03": "several active questionnaires with one name or code",
 }
 """What a warning means, where it is not that of a rule which only a target of another make may see otherwise."""

@@ -9,6 +9,7 @@ from fhir_service.interface.datatypes import Malformed, parse_json
 from pipelines.batch import Received
 from pipelines.feeds.catalog import CONTROL, Feed
 from pipelines.validation.outcome import Validated
+from pipelines.validation.sums import total_said
 
 REASONS_TOLD = 5
 MOST_DIGITS = 25
@@ -34,7 +35,9 @@ def control_mismatch(received: Received, found: Validated) -> str | None:
     if rows is not None and rows != found.rows:
         return f"{control.name} says {rows.normalize():f} rows, the file has {found.rows}"
     if amount is not None and amount * 100 != found.amount_received:
-        return f"{control.name} says an amount of {amount}, the file has {Decimal(found.amount_received).scaleb(-2)}"
+        said = total_said(found)
+        difference = f"{amount}, the file has {Decimal(found.amount_received).scaleb(-2)}"
+        return f"{control.name} says an amount of {difference}{f'; {said}' if said else ''}"
     return None
 
 

@@ -110,6 +110,16 @@ def test_other_content_under_a_known_key_is_rejected(chartferry, home, target):
     totals_close(found)
 
 
+def test_a_total_among_the_rows_is_named_with_its_line(chartferry, home):
+    """CLI-IMPORT-05: amount received counts it."""
+    put(home, text=HEADER + "k1,p1,1.00,2026-01-01,\nk2,p1,2.50,2026-01-01,\nTotal,,3.50,,\n")
+    code, found = summary(chartferry)
+    [batch] = found["batches"]
+    assert (code, batch["counts"]["amount_received"], batch["warnings"]) == (3, 700, {"LOOKS-LIKE-TOTAL": 1})
+    assert batch["message"].startswith(f"{batch['batch_id']}: line 4: a rejected row looks like a total")
+    assert "3.50" not in batch["message"]
+
+
 def test_a_file_that_no_feed_takes_is_named_and_left(chartferry, home):
     """FEED-FILE-10"""
     path = put(home, "visits.csv")

@@ -1,0 +1,58 @@
+"""Rejected rows that look like a total: their amount is the sum of the rows before them."""
+
+from pathlib import Path
+from typing import Any
+
+from pipelines import spill
+from pipelines.validation.outcome import Notice, Validated
+from pipelines.validation.tables import ACCEPTED, REJECTS, SKIPPED
+
+LOOKS_LIKE_TOTAL = "LOOKS-LIKE-TOTAL"
+SAID = "the row looks like a total: its amount is the sum of the rows before it, and is counted as received"
+DO = "chartferry rejects discard closes it, and [trailer] in the feed file takes it out of the next export"
+NAMED = 5
+FILES = {ACCEPTED: "accepted", SKIPPED: "skipped", REJECTS: "rejects"}
+
+
+def notice_totals(database: Any, found: Validated) -> None:
+    """Note the rejected rows that look like a total. The files of the folder are whole."""
+    if found.rejected and found.amount_received:
+        lines = spill.rows(database, _query(found.folder))
+        found.noticed += [Notice(line, LOOKS_LIKE_TOTAL, SAID) for (line,) in lines]
+
+
+def _query(folder: Path) -> str:
+    """The lines of rejects at the end of the file whose amount is the sum of two rows or more before them.
+
+    One row before is not enough: two equal payments are no payment and its total. No row after them is accepted.
+    """
+    amounts = " union all ".join(
+        f"select line, amount_cents as cents, {schema is REJECTS} as rejected"
+        f" from read_parquet('{_quoted(folder / name)}.parquet') where amount_cents <> 0"
+        for schema, name in FILES.items()
+    )
+    before = "(order by line rows between unbounded preceding and 1 preceding)"
+    return f"""
+        select line from (
+            select line, cents, sum(cents) over {before} as sum, count(*) over {before} as rows,
+                coalesce(max(line) filter (where not rejected) over (), 0) as last
+            from ({amounts})
+        ) where rows > 1 and cents = sum and line > last order by line
+    """
+
+
+def _quoted(path: Path) -> str:
+    return str(path).replace("'", "''")
+
+
+def total_said(found: Validated) -> str | None:
+    """The sentence that names rows which look like a total."""
+    lines = [notice.line for notice in found.noticed if notice.rule == LOOKS_LIKE_TOTAL]
+    if not lines:
+        return None
+    named = ", ".join(f"line {line}" for line in lines[:NAMED])
+    more = f" and {len(lines) - NAMED:,} more" if len(lines) > NAMED else ""
+    return (
+        f"{named}{more}: a rejected row looks like a total, since its amount is the sum of the rows before it, and is"
+        f" counted as received; {DO}"
+    )

@@ -1,0 +1,68 @@
+"""Rows at the end of a file that look like the total of those before them."""
+
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from pipelines.validate import Validated
+from tests.pipelines.test_validate import HEADER, validated
+
+ROWS = "a,p1,10.00,2024-01-01,\nb,p2,7.25,2024-01-02,\nc,p1,5.00,2023-12-01,\n"
+TOTAL = "Total,,22.25,,\n"
+
+
+def totals(found: Validated) -> list[int]:
+    """The lines warned of as a total."""
+    if not found.warnings:
+        return []
+    warnings = pq.read_table(found.folder / "warnings.parquet").to_pylist()
+    assert found.warnings == {"LOOKS-LIKE-TOTAL": len(warnings)}
+    return [warning["line"] for warning in warnings]
+
+
+def test_a_rejected_row_with_the_sum_of_those_before_it_is_named(tmp_path: Path) -> None:
+    found = validated(HEADER + ROWS + TOTAL, tmp_path)
+    assert (found.accepted, found.rejected, found.amount_received, totals(found)) == (3, 1, 4450, [5])
+    [warning] = pq.read_table(found.folder / "warnings.parquet").to_pylist()
+    assert (warning["line"], warning["rule_id"]) == (5, "LOOKS-LIKE-TOTAL")
+    assert "22.25" not in warning["message"]
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("Total,,0,,\n", []),
+        ("a,p1,10.00,2024-01-01,\nTotal,,10.00,,\n", []),
+        (ROWS + "Total,,22.26,,\n", []),
+        (ROWS + "d,p1,22.25,2024-01-04,\n", []),
+        (ROWS + TOTAL + "d,p1,1.00,2024-01-04,\n", []),
+        (ROWS + TOTAL + "Printed on,,,,\n", [5]),
+        (ROWS + "d,,2.75,2024-01-01,\nTotal,,25.00,,\n", [6]),
+        (ROWS + "a,p1,10.00,2024-01-01,\nTotal,,32.25,,\n", [6]),
+    ],
+    ids=[
+        "nothing",
+        "one row",
+        "another sum",
+        "a payment",
+        "payments below",
+        "more below",
+        "with a reject",
+        "with a repeat",
+    ],
+)
+def test_only_the_sum_of_two_rows_or_more_looks_like_a_total(text: str, named: list[int], tmp_path: Path) -> None:
+    assert totals(validated(HEADER + text, tmp_path)) == named
+
+
+def test_a_total_is_named_where_the_amount_told_beside_the_file_differs(tmp_path: Path) -> None:
+    """LEDGER-14"""
+    (tmp_path / "payments.csv.control.json").write_text('{"amount": "22.25"}')
+    found = validated(HEADER + ROWS + TOTAL, tmp_path)
+    assert found.control_mismatch is not None
+    assert "the file has 44.50; line 5: a rejected row looks like a total" in found.control_mismatch
+
+
+def test_a_run_over_some_records_names_no_total(tmp_path: Path) -> None:
+    assert totals(validated(HEADER + ROWS + TOTAL, tmp_path, only={5: []})) == []
