@@ -3,6 +3,7 @@
 import codecs
 import gzip
 import io
+import re
 import zlib
 from pathlib import Path
 from typing import Any, TextIO
@@ -40,23 +41,40 @@ def open_text(path: Path, name: str, feed: FeedFile) -> TextIO:
 
 
 def _with_mark(start: bytes, encoding: str) -> str:
-    """The encoding, its byte order mark looked at; UTF-16 without one is little-endian, as most systems write it."""
+    """The encoding, its byte order mark looked at. UTF-16 without one has the order that its zero bytes show, and is
+    little-endian where they show none, as most systems write it."""
     if encoding == "utf-8":
         return "utf-8-sig"
     if encoding == "utf-16" and start[:2] not in _BOMS:
-        return "utf-16-le"
+        return unmarked_utf_16(start) or "utf-16-le"
     return encoding
+
+
+def unmarked_utf_16(start: bytes) -> str | None:
+    """UTF-16 with its byte order, of a text that has no mark of it; None of what is no such text.
+
+    Delimiters, digits and line breaks have a zero byte each, always on the same side.
+    """
+    pairs = len(start) // 2
+    for encoding, zeros, others in (("utf-16-le", start[1::2], start[::2]), ("utf-16-be", start[::2], start[1::2])):
+        if zeros.count(0) * 4 > pairs and zeros.count(0) > 10 * others.count(0):
+            text = start[: pairs * 2].decode(encoding, "replace").encode()
+            return None if is_binary(text) or what_it_is(start) else encoding
+    return None
 
 
 def what_it_is(start: bytes) -> str | None:
     """What a file is that is no text of rows, by how it begins, and what to do about it; None where that is unseen."""
     if start[257:262] == b"ustar":
         return _ARCHIVE
-    begins = start.lstrip()[:64].lower()
+    begins = start.removeprefix(codecs.BOM_UTF8).lstrip()[:64].lower()
+    if _ARRAY.match(begins):
+        return "a JSON array; export the rows as NDJSON, one object on each line, or as CSV"
     known = next((said for mark, said in _BEGINNINGS if start.startswith(mark)), None)
     return known or next((said for mark, said in _TEXTS if begins.startswith(mark)), None)
 
 
+_ARRAY = re.compile(rb"\[\s*(?:\{|\]\s*\Z)")
 _ARCHIVE = "an archive; unpack it and put in the export itself"
 _PICTURE = "a picture; export the rows as CSV"
 _DATABASE = "a database or data file of another kind; export the rows as CSV"
@@ -86,9 +104,17 @@ def _surely_text(start: bytes, name: str, encoding: str, packed: bool) -> None:
     if encoding.startswith(_WIDE):
         if encoding.startswith("utf-16") and start[:2] not in _BOMS and 0 not in start[:400]:
             raise Unreadable(f"{name}: the file is not UTF-16, as its feed says; {NAME_THE_ENCODING}")
+        text = start[: len(start) // 4 * 4].decode(_with_mark(start, encoding), "replace").encode()
+        if said := what_it_is(text):
+            raise Unreadable(f"{name}: the file is {said}")
         return
     if start[:2] in _BOMS:
         raise Unreadable(f'{name}: the file is UTF-16; export it as UTF-8, or say encoding = "utf-16" in the feed file')
+    if unmarked_utf_16(start):
+        raise Unreadable(
+            f"{name}: the file is UTF-16 without a byte order mark; export it as UTF-8, or say"
+            ' encoding = "utf-16" in the feed file'
+        )
     if is_binary(start):
         if _ends_in_zeros(start):
             raise Unreadable(f"{name}: the file has {ZEROS}")

@@ -343,7 +343,7 @@ class Reader:
             if not text.strip():
                 self.counted.blank += lines
                 continue
-            if not seen and text.strip() in ("{", "[", "[{"):
+            if not seen and text.strip() in ("{", "["):
                 raise Unreadable(
                     f"{self.name}: one JSON document over several lines; NDJSON has one object on each line"
                 )

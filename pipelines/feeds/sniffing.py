@@ -17,7 +17,7 @@ from fhir_service.interface.datatypes import Malformed, parse_json
 from pipelines.batch import Unreadable
 from pipelines.feeds.columns import Conventions, Fault, time
 from pipelines.feeds.numbers import Numbers
-from pipelines.feeds.opening import BEGINNING, DAMAGED, GZIP, is_binary, what_it_is
+from pipelines.feeds.opening import BEGINNING, DAMAGED, GZIP, is_binary, unmarked_utf_16, what_it_is
 
 HEAD = 256 << 10
 ROWS = 300
@@ -92,8 +92,8 @@ def _decoded(name: str, start: bytes) -> tuple[str, str]:
     """The encoding, by its mark or by what the bytes allow, and the text."""
     if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "utf-16", start.decode("utf-16", "replace")
-    if start[1::2].count(0) * 3 > len(start) > 10 * start[::2].count(0):
-        return "utf-16", start.decode("utf-16-le", "replace")
+    if order := unmarked_utf_16(start[:BEGINNING]):
+        return "utf-16", start.decode(order, "replace")
     if said := what_it_is(start):
         raise Unreadable(f"{name}: the file is {said}")
     if is_binary(start[:BEGINNING]):

@@ -42,6 +42,19 @@ UNREADABLE = {
     "empty": (b"", "is empty"),
     "only blank lines": (b"\n\n", "is empty"),
     "UTF-16": (HEADER.encode("utf-16"), "UTF-16"),
+    **{
+        f"{order} without a mark": (
+            text.encode(order),
+            "UTF-16 without a byte order mark; export it as UTF-8, or say enc",
+        )
+        for order in ("utf-16-le", "utf-16-be")
+        for text in (HEADER + "k1,p1,1.00,2024-01-01,\n",)
+    },
+    "Greek in UTF-16": (
+        ("\u03b1\u03b2\u03b3\u03b4;17;2,50\n" * 40).encode("utf-16-le"),
+        "UTF-16 without a byte order mark",
+    ),
+    "a JSON array named CSV": (b'[{"payment_id": "k1"}]', "the file is a JSON array"),
     "a workbook": (b"PK\x03\x04" + bytes(50), "workbook"),
     "binary": (bytes(range(8)) * 2 + b"text" * 16, "binary"),
     "another header": (b"id,who,what\n1,2,3\n", "lacks payment_id, patient_id, amount, paid_on"),
@@ -88,7 +101,23 @@ def test_bytes_named_gz_are_told_for_what_they_are(tmp_path: Path) -> None:
             validated(content, tmp_path, "payments.csv.gz")
 
 
-@pytest.mark.parametrize(("content", "fragment"), [(b"", "is empty"), (b'[\n{"a": 1}\n]\n', "over several lines")])
+@pytest.mark.parametrize(
+    ("content", "fragment"),
+    [
+        (b"", "is empty"),
+        (b'{\n"a": 1\n}\n', "over several lines"),
+        *(
+            (array, r"the file is a JSON array; export the rows as NDJSON, one object on each line, or as CSV$")
+            for array in (
+                b'[\n{"a": 1}\n]\n',
+                b'\xef\xbb\xbf[{"a": 1},\n{"a": 2}]',
+                b'[{"a": 1}]',
+                b" [ ]\n",
+                b'[{"a": "' + b"x" * (3 << 20) + b'"}]',
+            )
+        ),
+    ],
+)
 def test_ndjson_that_is_none_ends_with_one_sentence(content: bytes, fragment: str, tmp_path: Path) -> None:
     """FEED-FILE-04."""
     with pytest.raises(Unreadable, match=fragment):

@@ -184,5 +184,6 @@ def test_a_guess_at_header_or_encoding_is_a_decision(content: str, line: str, tm
 
 def test_a_header_with_names_and_a_marked_encoding_are_told(tmp_path: Path) -> None:
     """FEED-FILE-08"""
-    text = draft(written(tmp_path, "x.csv", ("Till\n" + GERMAN).encode("utf-16")))
-    assert {'encoding = "utf-16"', "header = 3"} <= set(text.splitlines())
+    for encoding in ("utf-16", "utf-16-le", "utf-16-be"):
+        text = draft(written(tmp_path, "x.csv", ("Till\n" + GERMAN).encode(encoding)))
+        assert {'encoding = "utf-16"', "header = 3"} <= set(text.splitlines())

@@ -52,7 +52,7 @@ def test_corrected_rejects_have_their_header_on_the_first_line(
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32"])
 def test_wide_encodings_are_read_with_and_without_their_mark(encoding: str, tmp_path: Path) -> None:
     """FEED-FILE-08."""
-    named = "utf-16" if encoding == "utf-16-le" else encoding
+    named = "utf-16" if encoding.startswith("utf-16") else encoding
     content = "id,who,sum,on\nä📞,p1,1.00,2024-05-01\n".encode(encoding)
     found = validated(tmp_path, f'encoding = "{named}"', content)
     assert keys(found) == ["ä📞"]
@@ -62,6 +62,7 @@ def test_wide_encodings_are_read_with_and_without_their_mark(encoding: str, tmp_
     ("form", "content", "sentence"),
     [
         ('encoding = "utf-16"', b"id,who,sum,on\n", "the file is not UTF-16, as its feed says"),
+        ('encoding = "utf-16"', '[{"id": 1}]'.encode("utf-16"), "the file is a JSON array"),
         ('encoding = "utf-16"', "id,who,sum,on\n1".encode("utf-16")[:-1], "not text in utf-16"),
         ("", bytes(5_000), ZEROS),
         ("", b"id,who,sum,on\n1,p1,1.00,2024-05-01\n" + bytes(5_000), ZEROS),
