@@ -6,6 +6,8 @@ from pipelines.feeds.catalog import Feed
 from pipelines.feeds.describe import describe, taken, trailer
 from pipelines.validation.scoring import KNOWN
 
+COPAYMENT = "a payment with a claim_id is a copayment, which is not held against the patient's balance"
+
 
 def feed_lines(feed: Feed) -> Iterable[str]:
     """The feed as lines: name, files, form, rows, and of each column where it comes from and what it becomes."""
@@ -20,6 +22,8 @@ def feed_lines(feed: Feed) -> Iterable[str]:
     if feed.kind.resource == "QuestionnaireResponse":
         scored = list(KNOWN.values()) if file.scored is None else file.scored
         yield f"  warns of responses without all answers to: {', '.join(scored) or 'nothing'}"
+    if "claim_id" in file.columns:
+        yield f"  {COPAYMENT}"
     if file.notes == "patient-day":
         yield f"  notes: one per patient and day in {file.timezone}, of responses that name no encounter and no note"
     yield f"  times in {file.timezone}; changed content under a known key: {file.changed}"

@@ -22,7 +22,7 @@ from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rejects import open_by_line
 from pipelines.ledger.rows import Reason, Reject, SoFar
 from pipelines.ledger.standing import Standing, standing_of
-from pipelines.ledger.tables import LINE_COUNTS, OUTCOMES, NotPossible
+from pipelines.ledger.tables import COPAYMENTS, LINE_COUNTS, OUTCOMES, NotPossible
 from pipelines.load import Batch, Loaded, load
 from pipelines.manifest import QUESTIONNAIRES, rules_version, software_version, write_manifest
 from pipelines.progress import Progress
@@ -361,7 +361,7 @@ def end_without_load(session: Session, run: Run, validated: Validated, state: st
 
 def run_counts(validated: Validated, loaded: Loaded) -> dict[str, int]:
     """What the ledger counts of a run: lines, records, outcomes, and amounts in cents."""
-    names = (*LINE_COUNTS, "amount_received", "amount_accepted")
+    names = (*LINE_COUNTS, "amount_received", "amount_accepted", *COPAYMENTS)
     return loaded.counts_with({name: getattr(validated, name) for name in names})
 
 
@@ -385,7 +385,7 @@ def _close(session: Session, run: Run, result: Result) -> None:
     ledger, target, batch_id = session.ledger, session.target, run.received.batch_id
     ledger.finish_run(target, batch_id, run.number, state=result.state, counts=result.counts, message=result.message)
     before = ledger.batch(target, batch_id) if run.before == "finished" else None
-    is_open = result.waiting or result.counts["in_doubt"]
+    is_open = result.counts["in_doubt"] or result.waits_for
     state = "finished" if before and not is_open else result.state
     counts: Mapping[str, int] = before or result.counts
     if state == "finished" and (before or run.only is None):
@@ -403,7 +403,7 @@ def _first_outcomes(ledger: Ledger, target: str, batch_id: str, counts: Mapping[
     rows = ledger.row_counts(target, batch_id)
     outcomes = {name: rows.get(name, (0, 0)) for name in OUTCOMES}
     accepted = sum(number for number, _ in outcomes.values())
-    kept = {name: counts[name] for name in ("header", "lines", "not_taken", "records", "amount_received")}
+    kept = {name: counts[name] for name in ("header", "lines", "not_taken", "records", "amount_received", *COPAYMENTS)}
     return {
         **kept,
         "accepted": accepted,

@@ -12,6 +12,7 @@ from typing import Any, TextIO
 import pyarrow as pa
 
 from pipelines import spill
+from pipelines.balances import with_balances
 from pipelines.batch import Received, Unreadable
 from pipelines.connections import connect
 from pipelines.feeds.catalog import Catalog, Feed, load_feeds
@@ -112,7 +113,8 @@ def export(
             folder = out or home / "batches" / name / "rejects"
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             with throwaway_folder(home) as work:
-                path, found = _write(received, feed, lines, reasons_of(ledger, rejects), folder, work)
+                reasons = with_balances(home, ledger, target, reasons_of(ledger, rejects))
+                path, found = _write(received, feed, lines, reasons, folder, work)
         except (OutOfReach, Unreadable) as error:
             done.left.append(Left(name, len(rejects), str(error)))
             continue

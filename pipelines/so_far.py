@@ -7,9 +7,9 @@ from sqlalchemy import update
 
 from pipelines.ledger import tables as t
 from pipelines.ledger.ledger import Ledger
-from pipelines.ledger.tables import LINE_COUNTS, OUTCOMES
+from pipelines.ledger.tables import COPAYMENTS, LINE_COUNTS, OUTCOMES
 
-LINES = (*LINE_COUNTS, "amount_received", "amount_accepted")
+LINES = (*LINE_COUNTS, "amount_received", "amount_accepted", *COPAYMENTS)
 
 
 def with_outcomes(ledger: Ledger, target: str, batch_id: str, lines: Mapping[str, Any]) -> dict[str, int]:

@@ -266,7 +266,10 @@ def _mapping(kind: str, chosen: Mapping[str, Seen], columns: Sequence[Seen], exp
     for column in KINDS[kind].columns:
         if column.shape == "comments" or (wide and (column.name == "question" or column.name.startswith("answer_"))):
             continue
-        yield from _line(column, chosen.get(column.name), export)
+        if column.name == "claim_id" and column.name in chosen:
+            yield from _claim(column, chosen["claim_id"], spare, export)
+        else:
+            yield from _line(column, chosen.get(column.name), export)
     if wide:
         yield "\n[questions]  # a column per question: its linkId or code = the column"
         yield from (f'# "..." = {_text(seen.name)}  # DECIDE' for seen in spare)
@@ -274,9 +277,28 @@ def _mapping(kind: str, chosen: Mapping[str, Seen], columns: Sequence[Seen], exp
         yield "\n# Not used: " + ", ".join(_text(seen.name) for seen in spare)
 
 
+def _claim(column: Column, seen: Seen, spare: Sequence[Seen], export: Export) -> Iterator[str]:
+    """The claim of a payment, not taken until somebody has decided: it makes of the payment a copayment."""
+    telling, source = _telling(spare), _source(seen, export)
+    yield "# DECIDE: a payment with a claim is a copayment and is not held against the balance. If all of these are:"
+    yield from (f"# {line}" for line in _line(column, seen, export))
+    yield f"# If some are{f', as {_text(telling.name)} may tell' if telling else ''}:"
+    yield f'# claim_id = {{ column = {source}, when = {{ {_text(telling.name) if telling else "TYPE"} = "..." }} }}'
+
+
+def _telling(spare: Sequence[Seen]) -> Seen | None:
+    """A column that tells kinds of rows apart."""
+    return next((seen for seen in spare if seen.texts and set(_words(seen.label)) & _TELLING), None)
+
+
+def _source(seen: Seen, export: Export) -> str:
+    """How a feed file names a column."""
+    return _text(seen.name) if export.form == "ndjson" or not seen.name.startswith("#") else seen.name[1:]
+
+
 def _choice(spare: Sequence[Seen]) -> Iterator[str]:
     """How to take some of the rows, by a column that tells kinds of rows apart, where there is one."""
-    telling = next((seen for seen in spare if seen.texts and set(_words(seen.label)) & _TELLING), None)
+    telling = _telling(spare)
     which = f" {_text(telling.name)} has {telling.texts} different texts;" if telling else ""
     yield f"# DECIDE: are all rows wanted?{which} otherwise say which are:"
     yield "# [take]"
@@ -302,7 +324,7 @@ def _line(column: Column, seen: Seen | None, export: Export) -> Iterator[str]:
         if column.required:
             yield f'# {column.name} = "..."  # DECIDE: required; {_HINTS.get(column.name, "which column?")}'
         return
-    source = _text(seen.name) if export.form == "ndjson" or not seen.name.startswith("#") else seen.name[1:]
+    source = _source(seen, export)
     note = _NOTES.get(column.name, "")
     if isinstance(column.shape, tuple):
         walk = f'{{ column = {source}, crosswalk = {{ file = "....csv", from = "...", to = "..." }} }}'
@@ -316,7 +338,6 @@ _HINTS = {
     "requester_id": 'a column, or always the same: { constant = "a practitioner\'s id" }',
 }
 _NOTES = {
-    "claim_id": "DECIDE: every row with a claim becomes a copayment for it; `when` can choose",
     "status": "DECIDE: what its texts mean, if not requested, cancelled, completed: values = { ... }",
     "amount": "DECIDE: dollars? For cents: { column = ..., scale = 0.01 }",
     "answer_code": "code or system|code of an option",

@@ -1,6 +1,6 @@
 """Payments: a row becomes a PaymentNotice, with a claim a copayment for it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -41,6 +41,11 @@ def build(key: str | None, rows: Sequence[Values], around: Around) -> Built:
     faults = (REFUND,) if amount and amount.startswith("-") and Decimal(amount) else ()
     at = micros(row.get("paid_on"))
     return Built(body, patient and patient[8:], patient or f"payment/{key}", at, cents(amount), faults)
+
+
+def is_copayment(body: Mapping[str, Any], url: str) -> bool:
+    """True if a body is a copayment: the target does not hold it against the balance. url: of its extension."""
+    return any(extension.get("url") == url for extension in body.get("extension") or ())
 
 
 def _whole(key: str | None, row: Values, around: Around) -> Built:

@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Iterator
+from decimal import Decimal
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.site import Site
 from fhir_service.interface.vocabulary import Needs, check
 from pipelines.feeds.catalog import Feed
+from pipelines.feeds.columns import cents
 from pipelines.feeds.mapping import Mapper
 from pipelines.feeds.origins import Origins
 from pipelines.feeds.reading import Chunk, Reader
@@ -24,9 +26,10 @@ def sample_lines(feed: Feed, path: Path, rows: int) -> Iterator[str]:
     with Reader(path, path.name, feed.file, feed.format_of(path.name)) as reader:
         mapper = Mapper(feed, reader.header, path.name)
         shown: Counter[str] = Counter()
+        copaid: list[int] = []
         width = len(reader.header or ())
         for chunk in reader.chunks():
-            for line, lines in sorted(_chunk(mapper, chunk, rows - shown.total(), width)):
+            for line, lines in sorted(_chunk(mapper, chunk, rows - shown.total(), width, copaid)):
                 yield f"{path.name}: line {line}: {lines[0]}"
                 yield from (f"  {text}" for text in lines[1:])
                 shown[re.split("[:,]", lines[0])[0]] += 1
@@ -34,9 +37,12 @@ def sample_lines(feed: Feed, path: Path, rows: int) -> Iterator[str]:
                 break
         counts = ", ".join(f"{number} {what}" for what, number in shown.items())
         yield f"{path.name}: {f'of the first {shown.total()} rows {counts}' if shown else 'no rows'}"
+        if copaid:
+            told = f"{len(copaid)} of these are copayments, {Decimal(sum(copaid)) / 100:,.2f} in all"
+            yield f"{path.name}: {told}: they are not held against the balance"
 
 
-def _chunk(mapper: Mapper, chunk: Chunk, most: int, width: int) -> list[tuple[int, list[str]]]:
+def _chunk(mapper: Mapper, chunk: Chunk, most: int, width: int, copaid: list[int]) -> list[tuple[int, list[str]]]:
     found = [
         (row.line, ["trailer" if _ends(mapper, row.cells, width) else f"rejected: {row.fault.message}"])
         for row in chunk.bad[:most]
@@ -56,7 +62,7 @@ def _chunk(mapper: Mapper, chunk: Chunk, most: int, width: int) -> list[tuple[in
         else:
             wanted.append(place)
     if wanted:
-        found += _mapped(mapper, [rows[place] for place in wanted], [chunk.line[place] for place in wanted])
+        found += _mapped(mapper, [rows[place] for place in wanted], [chunk.line[place] for place in wanted], copaid)
     return list(islice(sorted(found), most))
 
 
@@ -69,7 +75,8 @@ def _ends(mapper: Mapper, cells: list[str] | None, width: int) -> bool:
     return bool(mapper.holds(mapper.rows([padded]), trailer.when)[0])
 
 
-def _mapped(mapper: Mapper, rows: list[Any], lines: list[int]) -> Iterator[tuple[int, list[str]]]:
+def _mapped(mapper: Mapper, rows: list[Any], lines: list[int], copaid: list[int]) -> Iterator[tuple[int, list[str]]]:
+    """copaid: gets the cents of payments with a claim."""
     columns, faults = mapper.map(mapper.rows(rows))
     width = max(map(len, columns), default=0)
     for place, line in enumerate(lines):
@@ -77,6 +84,8 @@ def _mapped(mapper: Mapper, rows: list[Any], lines: list[int]) -> Iterator[tuple
         shown = [f"{name.ljust(width)}  {_shown(cells[place])}" for name, cells in columns.items()]
         wrong = [f"problem in {found.column}: {found.fault.message}" for found in faults.get(place, ())]
         wrong = wrong or list(_broken(mapper.feed, values))
+        if not wrong and values.get("claim_id"):
+            copaid.append(cents(values["amount"]) or 0)
         yield line, ["rejected" if wrong else "taken", *shown, *wrong]
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import Engine, Table, create_engine, event, inspect
 from sqlalchemy.engine import URL, Connection, ExceptionContext, make_url
 from sqlalchemy.exc import OperationalError, SQLAlchemyError
+from sqlalchemy.schema import CreateColumn
 
 from pipelines.ledger import tables as t
 from pipelines.ledger.tables import BY_BATCH, SCHEMA_VERSION, TERMS, VIEWS, LedgerError, metadata, schema_version
@@ -236,8 +237,8 @@ UPDATE entry SET first_sent_at = COALESCE(
 def _add_column(connection: Connection, table: Table, name: str) -> None:
     """Add a column of today's table to the database's, unless an earlier step has made the table as it is today."""
     if name not in _columns(connection, table.name):
-        kind = table.c[name].type.compile(connection.dialect)
-        connection.exec_driver_sql(f"ALTER TABLE {table.name} ADD COLUMN {name} {kind}")
+        kind = CreateColumn(table.c[name]).compile(dialect=connection.dialect)
+        connection.exec_driver_sql(f"ALTER TABLE {table.name} ADD COLUMN {kind}")
 
 
 def _columns(connection: Connection, table: str) -> set[str]:
@@ -256,11 +257,19 @@ def _content_of_rejects(connection: Connection) -> None:
     _add_column(connection, t.reject, "content_hash")
 
 
+def _copayments(connection: Connection) -> None:
+    """To version 7: batches and runs count copayments. Of those before, none are known."""
+    for table in (t.batch, t.run):
+        for name in t.COPAYMENTS:
+            _add_column(connection, table, name)
+
+
 STEPS: tuple[Callable[[Connection], None], ...] = (
     _texts_once,
     _lines_of_reasons,
     _batches_without_lines,
     _first_attempts,
     _content_of_rejects,
+    _copayments,
 )
 """What makes the tables of the next version, from version 1 on."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import BigInteger, Column, Index, Integer, MetaData, ScalarSelect, Table, Text, select, text
 
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 
 ROW_STATES = (
     "planned",
@@ -30,8 +30,10 @@ LANDED = ("created", "adopted", "unchanged", "updated", "superseded", "skipped")
 """States of a row that leave nothing more to be done with it: the target has its record."""
 LINE_COUNTS = ("header", "lines", "not_taken", "records", "accepted", "rejected")
 AMOUNTS = ("amount_received", "amount_accepted", "amount_created")
-COUNTS = LINE_COUNTS + OUTCOMES + AMOUNTS
-"""What a batch and a run count: lines, records, outcomes, and three amounts in cents."""
+COPAYMENTS = ("copayments", "amount_copayments")
+COUNTS = LINE_COUNTS + OUTCOMES + AMOUNTS + COPAYMENTS
+"""What a batch and a run count: lines, records, outcomes, three amounts in cents; of accepted payments those with a
+claim, and their cents."""
 LARGEST = 10**18 - 1
 """The largest count, and sum of cents, that is kept: what a published amount has digits for."""
 

@@ -94,6 +94,7 @@ def _received(known: Known) -> metadata.Metadata:
 
 def _validated(known: Known) -> metadata.Metadata:
     names = "header lines not_taken records accepted rejected skipped amount_received amount_accepted".split()
+    names += t.COPAYMENTS
     validated = Validated(known.folder, **{name: known.row[name] for name in names})
     validated.reasons, validated.warnings = (Counter(known.first[1].get(n, {})) for n in ("reasons", "warnings"))
     return metadata.of_validated(known.row["file_name"], validated, known.seconds, metadata.is_money(known.feed))
@@ -104,6 +105,7 @@ def _as_its_files_say(known: Known) -> Validated:
     folder, manifest = known.first
     files, counts = counted_in(folder), manifest["counts"]
     said = {name: counts[name] for name in ("header", "lines", "not_taken", "records", "amount_received")}
+    said |= {name: counts.get(name, 0) for name in t.COPAYMENTS}
     accepted, skipped, there = (files[name] for name in ("accepted", "skipped", "known"))
     return Validated(
         folder,

@@ -4,6 +4,7 @@ import time
 from pathlib import Path
 
 from pipelines.batch import Unreadable
+from pipelines.ledger.tables import COPAYMENTS
 from pipelines.pipeline import rejects_left
 from pipelines.receive import receive
 from pipelines.renamed import known_elsewhere
@@ -60,6 +61,7 @@ def _try_in(session: Session, waiting: Waiting, folder: Path) -> Result:
 
 def _counts(validated: Validated) -> dict[str, int]:
     names = "header lines not_taken records accepted rejected skipped amount_received amount_accepted".split()
+    names += COPAYMENTS
     return {name: getattr(validated, name) for name in names}
 
 

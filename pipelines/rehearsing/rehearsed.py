@@ -27,6 +27,7 @@ from pipelines.summary import Summary, dollars
 
 SHOWN = 20
 MONEY = "PaymentNotice"
+ABOVE_THE_BALANCE = "PAY-CREATE-04"
 FHIR_ID = re.compile(r"[A-Za-z0-9\-.]{1,64}")
 WITHOUT_WORD = {"finished": "unchanged", "stopped": "not sent", "failed": "not sent"}
 """What an accepted row is of which the ledger was told nothing, by the state of its file: else `planned`."""
@@ -113,7 +114,8 @@ def _first(
 
 
 def _aside(row: Mapping[str, Any]) -> str:
-    return f"{row['file']} line {row['line']}, {row['key'] or 'no key'}: {_told(row)}"
+    owed = f", balance {dollars(row['balance_cents'])}" if "balance_cents" in row else ""
+    return f"{row['file']} line {row['line']}, {row['key'] or 'no key'}: {_told(row)}{owed}"
 
 
 def _told(row: Mapping[str, Any] | None) -> str:
@@ -217,6 +219,8 @@ def write_report(
     with rows.open("w", encoding="utf-8") as out:
         for file in files:
             for row in _rows(folder, file):
+                if any(rule["rule"] == ABOVE_THE_BALANCE for rule in row["rules"]):
+                    row["balance_cents"] = owed[1].get(row["patient"], 0)
                 out.write(("," if out.tell() else "") + "\n" + json.dumps(row))
                 if row["rests_on_decision"]:
                     decided.update({rule["rule"] for rule in row["rules"]})

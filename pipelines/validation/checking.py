@@ -20,6 +20,7 @@ from fhir_service.interface.vocabulary import Problem, check
 from pipelines import spill
 from pipelines.feeds.kinds import kind_of
 from pipelines.feeds.origins import Origins
+from pipelines.feeds.payments import is_copayment
 from pipelines.feeds.record import Around, Built, Found, Kind, Values
 from pipelines.feeds.schema import FeedFile
 from pipelines.validation.content import dump, sha
@@ -270,6 +271,9 @@ class Checker:
         lines = first.lines if len(rows) == 1 else sum(row.lines for row in rows)
         self.tally.accepted += 1
         self.tally.amount_accepted += built.cents or 0
+        if is_copayment(built.body, self.around.site.copayment):
+            self.tally.copayments += 1
+            self.tally.amount_copayments += built.cents or 0
         if self.scoring and (lacking := self.scoring.unanswered(built.body)):
             said = f"answers that a score needs are missing: {', '.join(lacking)}"
             self._warn(first.line, INCOMPLETE, f"{self.kind.resource}.item", None, said)

@@ -25,6 +25,8 @@ class Tally:
     amount_received: int = 0
     amount_accepted: int = 0
     amount_skipped: int = 0
+    copayments: int = 0
+    amount_copayments: int = 0
     reasons: Counter[str] = field(default_factory=Counter)
     warnings: Counter[str] = field(default_factory=Counter)
 
@@ -34,7 +36,7 @@ class Validated:
     """What became of a file. Amounts in cents; `accepted` holds the equal repeats of `skipped` too.
 
     lines = header + not_taken + the lines of all records; records = accepted + rejected. known: doubtful records of
-    which the target has just that, which count as accepted. control_mismatch,
+    which the target has just that, which count as accepted. copayments: of the accepted, each once. control_mismatch,
     over_limit, known_elsewhere: a sentence why nothing of this file may be sent, or None. reasons, warnings: records by
     rule broken.
     """
@@ -52,6 +54,8 @@ class Validated:
     amount_received: int = 0
     amount_accepted: int = 0
     amount_skipped: int = 0
+    copayments: int = 0
+    amount_copayments: int = 0
     control_mismatch: str | None = None
     over_limit: str | None = None
     known_elsewhere: str | None = None
@@ -67,6 +71,8 @@ class Validated:
         self.amount_received += tally.amount_received
         self.amount_accepted += tally.amount_accepted
         self.amount_skipped += tally.amount_skipped
+        self.copayments += tally.copayments
+        self.amount_copayments += tally.amount_copayments
         self.reasons += tally.reasons
         self.warnings += tally.warnings
 

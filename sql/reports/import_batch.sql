@@ -30,6 +30,8 @@
 -- column amount_received DECIMAL(18,2): Sum of the amounts of all records, US dollars.
 -- column amount_accepted DECIMAL(18,2): Sum of the amounts of accepted records, US dollars.
 -- column amount_created DECIMAL(18,2): Sum of the amounts of created records, US dollars.
+-- column copayments BIGINT: Accepted payments with a claim, which are not held against the balance.
+-- column amount_copayments DECIMAL(18,2): Sum of their amounts, US dollars.
 SELECT
     batch_id,
     target,
@@ -56,6 +58,8 @@ SELECT
     in_doubt,
     amount_received,
     amount_accepted,
-    amount_created
+    amount_created,
+    copayments,
+    amount_copayments
 FROM ledger_batch
 ORDER BY received_at, target, batch_id

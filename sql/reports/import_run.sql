@@ -24,6 +24,8 @@
 -- column amount_received DECIMAL(18,2): Sum of the amounts of all records, US dollars.
 -- column amount_accepted DECIMAL(18,2): Sum of the amounts of accepted records, US dollars.
 -- column amount_created DECIMAL(18,2): Sum of the amounts of created records, US dollars.
+-- column copayments BIGINT: Accepted payments with a claim, which are not held against the balance.
+-- column amount_copayments DECIMAL(18,2): Sum of their amounts, US dollars.
 SELECT
     ledger_run.batch_id,
     ledger_run.run,
@@ -46,7 +48,9 @@ SELECT
     ledger_run.in_doubt,
     ledger_run.amount_received,
     ledger_run.amount_accepted,
-    ledger_run.amount_created
+    ledger_run.amount_created,
+    ledger_run.copayments,
+    ledger_run.amount_copayments
 FROM ledger_run
 INNER JOIN this_publication ON ledger_run.target = this_publication.target
 ORDER BY ledger_run.batch_id, ledger_run.run
