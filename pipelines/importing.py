@@ -26,7 +26,7 @@ def import_paths(session: Session, paths: Sequence[Path], dry_run: bool = False)
     batches that have no end. An import of other paths names them.
     """
     summary, inbox = summary_of(session), session.home / "inbox"
-    files, summary.unmatched = find_files(paths or [inbox], session.catalog, session.ledger)
+    files, summary.unmatched = find_files(paths or [inbox], session.catalog, session.ledger, session.inbox)
     left = [] if dry_run else unfinished(session)
     if any(path.resolve() == inbox.resolve() for path in paths or [inbox]):
         batches = session.home / "batches"

@@ -52,7 +52,7 @@ ENDED = ("finished", "failed", "stopped")
 def import_file(session: Session, waiting: Waiting) -> Result:
     """One file through all stages. Says what became of it; raises `LedgerError` and `LeaseLost` only."""
     try:
-        received = waiting.received or receive(waiting.path, waiting.feed, session.home)
+        received = waiting.received or receive(waiting.path, waiting.feed, session.home, inbox=session.inbox)
     except Unreadable as error:
         gone = not waiting.path.exists() and not waiting.path.is_symlink()
         message = f"{waiting.name}: taken by another importer, or removed" if gone else str(error)

@@ -4,16 +4,17 @@ import errno
 import hashlib
 import os
 import re
-import shutil
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from stat import S_ISREG
 from typing import IO
 from uuid import uuid4
 
 from pipelines import disk
 from pipelines.batch import Received, Unreadable, shown
 from pipelines.feeds.catalog import CONTROL, Feed, is_control
+from pipelines.inbox import Inbox
 from pipelines.storage import replace_whole, to_disk
 from pipelines.throwaway import throwaway_folder
 from pipelines.written import WRITING, is_written
@@ -24,14 +25,16 @@ HASH = re.compile("[0-9a-f]{64}")
 FRESH = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 
 
-def receive(path: Path, feed: Feed, home: Path, now: datetime | None = None) -> Received:
+def receive(path: Path, feed: Feed, home: Path, now: datetime | None = None, inbox: Inbox | None = None) -> Received:
     """Takes a file in: a file of the inbox is moved into its batch, any other is copied. Its control totals come along.
 
-    The same bytes are the same batch. Raises Unreadable when the file cannot be read to its end, changed meanwhile, or
-    is still being written: what comes after would go with a file that was moved.
+    The same bytes are the same batch. inbox: with the links that it takes; the home's without any that lead out of it.
+    Of a link in the inbox the file that it leads to stays. Raises Unreadable when the file cannot be read to its end,
+    changed meanwhile, is a link that is not taken, or is still being written: what comes after would go with a file
+    that was moved.
     """
     now, name = now or datetime.now(UTC), shown(path.name)
-    moving = path.resolve().parent == (home / "inbox").resolve()
+    inbox, moving = inbox or Inbox(home / "inbox"), Inbox(home / "inbox").holds(path)
     if moving and not os.access(path.parent, os.W_OK):
         raise Unreadable(
             f"{name}: cannot be moved out of the inbox: let this user write there, or name a copy elsewhere"
@@ -41,10 +44,10 @@ def receive(path: Path, feed: Feed, home: Path, now: datetime | None = None) -> 
         batches.mkdir(mode=0o700, parents=True, exist_ok=True)
         with throwaway_folder(home) as scratch:
             incoming = scratch / "incoming"
-            sha256, read = _copy(path, incoming)
+            sha256, read = _copy(path, incoming, inbox)
             batch_id = f"{feed.name}-{sha256[:12]}"
             target = _place(batches / batch_id, sha256, path, name)
-            control = _take_control_along(path, target)
+            control = _take_control_along(path, target, inbox)
             incoming.replace(target)
         if moving:
             _outlast_power_failure(target, home, control is not None)
@@ -93,19 +96,22 @@ def check_copy(received: Received) -> None:
         )
 
 
-def _copy(path: Path, to: Path) -> tuple[str, os.stat_result]:
+def _copy(path: Path, to: Path, inbox: Inbox) -> tuple[str, os.stat_result]:
     """Copies a file and hashes it on the way; says what it was when it was read."""
     digest, size = hashlib.sha256(), 0
-    before = path.stat()
-    _check_nobody_writes(path)
-    with path.open("rb") as source, os.fdopen(os.open(to, FRESH, 0o600), "wb") as target:
-        while block := source.read(BLOCK):
-            digest.update(block)
-            target.write(block)
-            size += len(block)
-        _settle(target)
-    _check_nobody_writes(path)
-    after = path.stat()
+    with inbox.open(path) as source:
+        before = os.fstat(source.fileno())
+        if not S_ISREG(before.st_mode):
+            raise Unreadable(f"{shown(path.name)}: not a regular file")
+        _check_nobody_writes(path)
+        with os.fdopen(os.open(to, FRESH, 0o600), "wb") as target:
+            while block := source.read(BLOCK):
+                digest.update(block)
+                target.write(block)
+                size += len(block)
+            _settle(target)
+        _check_nobody_writes(path)
+        after = path.stat()
     if not _same(before, after) or size != after.st_size:
         raise Unreadable(f"{shown(path.name)}: the file changed while it was read; try again when it is complete")
     return digest.hexdigest(), after
@@ -164,18 +170,13 @@ def _hash_of(folder: Path, otherwise: str) -> str:
     return otherwise
 
 
-def _take_control_along(path: Path, target: Path) -> os.stat_result | None:
+def _take_control_along(path: Path, target: Path, inbox: Inbox) -> os.stat_result | None:
     """The control totals beside the file: there before it, so that no batch begins without the totals it came with."""
-    control = _control_of(path)
+    control, beside = _control_of(path), _control_of(target)
     if not control.is_file() or control.resolve().parent == target.resolve().parent:
         return None
-    read = control.stat()
-    _check_nobody_writes(control)
-    shutil.copyfile(control, _control_of(target))
-    _check_nobody_writes(control)
-    if not _same(read, control.stat()):
-        raise Unreadable(f"{shown(control.name)}: the file changed while it was read; try again when it is complete")
-    return read
+    beside.unlink(missing_ok=True)
+    return _copy(control, beside, inbox)[1]
 
 
 def _control_of(path: Path) -> Path:

@@ -15,6 +15,7 @@ from pipelines.batch import Received, shown
 from pipelines.connections import Connection, connect
 from pipelines.feeds.catalog import CONTROL, Catalog, Feed, FeedError, is_control, load_feeds
 from pipelines.home import make_private
+from pipelines.inbox import LEADS_OUT, Inbox
 from pipelines.known_target import known_target
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.tables import LedgerError
@@ -66,11 +67,13 @@ class Session:
         strict: bool = False,
         pace: Pace = USUAL,
         keep_days: float | None = None,
+        inbox: Inbox | None = None,
     ) -> None:
         self.home, self.catalog, self.ledger, self.connection = home, catalog, ledger, connection
         self.progress = progress or Progress()
         self.strict = strict or connection.ours
         self.pace, self.keep_days = pace, keep_days
+        self.inbox = inbox or Inbox(home / "inbox")
         self.remap, self.taken_back = False, False
         self.why: str | None = None
         self.behind: dict[str, set[tuple[str, str]]] | None = None
@@ -113,7 +116,7 @@ def open_session(
     with connect(home, environ, insecure, progress.say) as connection:
         ledger = open_ledger(home, environ)
         try:
-            yield Session(home, catalog, ledger, connection, progress, strict, pace, keep_days)
+            yield Session(home, catalog, ledger, connection, progress, strict, pace, keep_days, Inbox.of(home, environ))
         finally:
             ledger.close()
 
@@ -154,11 +157,12 @@ def feed_folders_of(home: Path, environ: Mapping[str, str], named: Sequence[Path
 
 
 def find_files(
-    paths: Sequence[Path], catalog: Catalog, ledger: Ledger | None = None
+    paths: Sequence[Path], catalog: Catalog, ledger: Ledger | None = None, inbox: Inbox | None = None
 ) -> tuple[list[Waiting], list[Left]]:
     """The files to import, feed by feed in the order of their names, and what is left where it is.
 
-    With a ledger, files that answer its rejects go to their feed whatever their name.
+    With a ledger, files that answer its rejects go to their feed whatever their name. With an inbox, links in it that
+    it refuses are left.
     """
     found = [file for path in paths for file in (sorted(path.iterdir()) if path.is_dir() else [path])]
     matched: dict[Path, Waiting] = {}
@@ -166,7 +170,7 @@ def find_files(
     for file in found:
         if file.name.startswith("."):
             continue
-        if kept := _no_export(file):
+        if kept := _no_export(file, inbox):
             left.append(kept)
         elif not is_control(file.name):
             try:
@@ -182,12 +186,14 @@ def find_files(
     return sorted(matched.values(), key=lambda w: (order[w.feed.name], w.path.name, str(w.path))), left
 
 
-def _no_export(path: Path) -> Left | None:
-    """What is no file, or a file that says nothing by itself."""
+def _no_export(path: Path, inbox: Inbox | None) -> Left | None:
+    """What is no file, a link that is not taken, or a file that says nothing by itself."""
     if path.is_dir():
         return Left(path, "a folder, whose files are not looked at; to import them name it", is_file=False)
     if path.is_symlink() and not path.exists():
         return Left(path, "a link that leads to no file")
+    if inbox and inbox.refuses(path):
+        return Left(path, LEADS_OUT)
     if path.exists() and not path.is_file():
         return Left(path, "not a regular file")  # a pipe, a socket, a device: nothing that can be read to its end
     if is_control(path.name) and not path.with_name(path.name.removesuffix(CONTROL)).exists():

@@ -11,6 +11,7 @@ import dagster as dg
 
 from pipelines.checks import AFTER_LOAD, AFTER_VALIDATE, Statement
 from pipelines.feeds.catalog import Feed
+from pipelines.inbox import Inbox
 from pipelines.manifest import rules_version, software_version
 from pipelines.orchestration.instance import FEED_TAG, LOAD_POOL, TOLD_TAG
 from pipelines.orchestration.names import AGAIN, batches_of, job_of, keys_of, plain
@@ -46,7 +47,8 @@ def _received(feed: Feed) -> dg.AssetsDefinition:
         place = place_of(context)
         with told_without_data(place):
             told = _told(context, feed)
-            outcome = told.outcome if told else receive_all(feed, place.home, context.partition_keys)
+            inbox = Inbox.of(place.home, place.environ)
+            outcome = told.outcome if told else receive_all(feed, place.home, context.partition_keys, inbox)
             yield from _ended(context, outcome)
 
     return received

@@ -25,6 +25,7 @@ import dagster as dg
 from pipelines.answers import feed_of
 from pipelines.batch import shown
 from pipelines.feeds.catalog import Catalog, Feed, FeedError, is_control
+from pipelines.inbox import LEADS_OUT, Inbox
 from pipelines.ledger.ledger import Ledger
 from pipelines.orchestration import reference
 from pipelines.orchestration.cursors import understood
@@ -59,7 +60,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Seen:
-    """Marks of files: seen once; asked for; and that no feed takes, by the feeds (a hash) that were there then."""
+    """Marks of files: seen once; asked for; and that no feed takes, by the feeds and settings (a hash) of then."""
 
     still: frozenset[str] = frozenset()
     asked: Mapping[str, Asked] = field(default_factory=dict)
@@ -71,7 +72,7 @@ class Seen:
 class Look:
     """What one look at the inbox came to. ready: batches to import now with the marks of their files, by feed.
 
-    unreadable: why a file cannot be read, by its name; each look tries again.
+    refused: links that lead out of the inbox. unreadable: why a file cannot be read, by its name; it is tried again.
     """
 
     still: set[str] = field(default_factory=set)
@@ -79,6 +80,7 @@ class Look:
     left: set[str] = field(default_factory=set)
     ready: dict[str, dict[str, str]] = field(default_factory=dict)
     unmatched: list[str] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
     unreadable: dict[str, str] = field(default_factory=dict)
     feeds: str = ""
 
@@ -118,7 +120,7 @@ class Hashes:
 class Surroundings:
     """What a look goes by beside the files. under_way: the batches of runs that have not ended; asked for when needed.
 
-    With a ledger, files that answer its rejects go to their feed whatever their name.
+    With a ledger, files that answer its rejects go to their feed whatever their name. inbox: with the links it takes.
     """
 
     catalog: Catalog
@@ -126,12 +128,13 @@ class Surroundings:
     ledger: Ledger | None = None
     under_way: Callable[[], set[str]] = set
     hashes: Hashes = field(default_factory=Hashes)
+    inbox: Inbox | None = None
 
 
 def look(inbox: Path, before: Seen, by: Surroundings, seconds: float = SECONDS_OF_HASHING) -> Look:
     """Compares the inbox with the look before. What is left after `seconds` of hashing, and more files than one look
     may ask for, are taken up by the next."""
-    until, found = time.monotonic() + seconds, Look(feeds=_mark(each.hash for each in by.catalog.feeds))
+    until, found = time.monotonic() + seconds, Look(feeds=_mark(_settled_by(by)))
     left = before.left if before.feeds == found.feeds else frozenset[str]()
     for path, about in _files(inbox):
         mark = mark_of(path, about)
@@ -147,6 +150,12 @@ def look(inbox: Path, before: Seen, by: Surroundings, seconds: float = SECONDS_O
     return found
 
 
+def _settled_by(by: Surroundings) -> Iterator[str]:
+    """What decides which files are left: when it changes, they are looked at once more."""
+    yield from (each.hash for each in by.catalog.feeds)
+    yield from map(str, by.inbox.links if by.inbox else ())
+
+
 def _not_now(mark: str, known: Asked | None, found: Look) -> None:
     """A file that the next look meets as this one did. known: how it was asked for before, if it was."""
     if known:
@@ -157,6 +166,10 @@ def _not_now(mark: str, known: Asked | None, found: Look) -> None:
 
 def _take_up(path: Path, mark: str, known: Asked | None, by: Surroundings, found: Look) -> None:
     """A file that is still: its batch is to be asked for, or no feed takes it."""
+    if by.inbox and by.inbox.refuses(path):
+        found.left.add(mark)
+        found.refused.append(path.name)
+        return
     feed = _feed(path, by.catalog, by.ledger)
     if feed is None:
         found.left.add(mark)
@@ -258,7 +271,7 @@ def _marks(text: str) -> frozenset[str]:
 def inbox_sensor(
     home: Path, environ: Mapping[str, str], catalog: Catalog, jobs: Sequence["UnresolvedAssetJobDefinition"]
 ) -> dg.SensorDefinition:
-    hashes = Hashes()
+    hashes, links = Hashes(), Inbox.of(home, environ)
 
     @dg.sensor(
         name="inbox",
@@ -279,9 +292,11 @@ def inbox_sensor(
         now, names = datetime.now(UTC), [job_of(feed) for feed in catalog.feeds]
         under_way = cache(lambda: batches_under_way(context.instance, names))
         with _ledger(home, environ) as ledger:
-            found = look(home / "inbox", before, Surroundings(catalog, now, ledger, under_way, hashes))
+            found = look(home / "inbox", before, Surroundings(catalog, now, ledger, under_way, hashes, links))
         for name in found.unmatched[:NAMES_SAID]:
             context.log.warning("no feed takes a file of the name %s, or two do: it is left where it is", shown(name))
+        for name in found.refused[:NAMES_SAID]:
+            context.log.warning("%s: %s; left where it is", shown(name), LEADS_OUT)
         for name, why in list(found.unreadable.items())[:NAMES_SAID]:
             context.log.warning("%s cannot be read: %s; it is left where it is, and tried again", shown(name), why)
         requests: list[dg.RunRequest] = []

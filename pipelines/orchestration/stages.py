@@ -16,6 +16,7 @@ from pipelines.batch import Received, Unreadable
 from pipelines.checks import LoadedBatch
 from pipelines.feeds.catalog import Feed
 from pipelines.feeds.marks import marked_form
+from pipelines.inbox import Inbox
 from pipelines.ledger.tables import LedgerError, NotPossible
 from pipelines.orchestration import metadata
 from pipelines.orchestration.handover import hand_over, newest, sign
@@ -50,12 +51,12 @@ class Outcome:
         return dg.Failure(sentences, counts, allow_retries=self.retryable)
 
 
-def receive_all(feed: Feed, home: Path, batch_ids: Sequence[str]) -> Outcome:
+def receive_all(feed: Feed, home: Path, batch_ids: Sequence[str], inbox: Inbox | None = None) -> Outcome:
     outcome, waiting = Outcome(), waiting_files(feed, home / "inbox", set(batch_ids))
     for batch_id in batch_ids:
         try:
             path = waiting.get(batch_id)
-            found = receive(path, feed, home) if path else received_before(home / "batches" / batch_id)
+            found = receive(path, feed, home, inbox=inbox) if path else received_before(home / "batches" / batch_id)
         except Unreadable as error:
             outcome.fail(batch_id, str(error))
             continue

@@ -28,7 +28,7 @@ def try_file(session: Session, waiting: Waiting) -> Result:
 def _try_in(session: Session, waiting: Waiting, folder: Path) -> Result:
     began, feed, name = time.monotonic(), waiting.feed, waiting.name
     try:
-        received = receive(waiting.path, feed, folder)
+        received = receive(waiting.path, feed, folder, inbox=session.inbox)
         session.progress.stage("validate", received.batch_id)
         validated = validate(
             received,

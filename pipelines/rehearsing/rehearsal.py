@@ -21,6 +21,7 @@ from pipelines.batch import Unreadable
 from pipelines.connections import STORE, connect, copy_named_store, copy_store, load_store
 from pipelines.feeds.catalog import load_feeds
 from pipelines.home import make_private
+from pipelines.inbox import Inbox
 from pipelines.ledger import tables as t
 from pipelines.ledger.database import address_of
 from pipelines.ledger.lease import Clock
@@ -143,9 +144,10 @@ def _import(
 ) -> tuple[Summary, list[File]]:
     catalog = load_feeds(feed_folders_of(wanted.home, environ, wanted.feeds))
     with connect(folder, ours, say=progress.say) as connection, closing(Watched.open(folder / "ledger.db")) as ledger:
-        session = Session(folder, catalog, ledger, connection, progress, strict=True)
+        inbox = Inbox.of(wanted.home, environ)
+        session = Session(folder, catalog, ledger, connection, progress, strict=True, inbox=inbox)
         summary = Summary(f"{label} ({session.target}), thrown away", session.target)
-        found, summary.unmatched = find_files(wanted.paths or [wanted.home / "inbox"], catalog, ledger)
+        found, summary.unmatched = find_files(wanted.paths or [inbox.folder], catalog, ledger, inbox)
         if not wanted.paths:
             _bring_unfinished(wanted.home, folder, ledger, session.target)
             found = [*unfinished(session), *found]

@@ -8,6 +8,7 @@ import pytest
 from pipelines import receive
 from pipelines.batch import shown
 from pipelines.feeds.catalog import load_feeds
+from pipelines.inbox import LEADS_OUT
 from pipelines.session import find_files
 
 HEADER = "payment_id,patient_id,amount,paid_on,claim_id\n"
@@ -25,6 +26,7 @@ LEFT = {
         "a link that leads to no file",
         4,
     ),
+    "a link that leads out": (lambda path: path.symlink_to(__file__), "payments-x.csv", LEADS_OUT, 4),
     "a folder": (
         lambda path: path.mkdir(),
         "payments-x.csv",
@@ -172,10 +174,10 @@ def test_a_file_named_that_may_not_be_read_fails_alone(home, chartferry, tmp_pat
         (tmp_path / name).write_text(f"payment_id,patient_id,amount,paid_on\n{name},p1,1.00,2026-01-01\n")
     may, copy = os.access, receive._copy
 
-    def copied(path, to):
+    def copied(path, *rest):
         if path.name == "payments-1.csv":
             raise PermissionError(13, "Permission denied")
-        return copy(path, to)
+        return copy(path, *rest)
 
     monkeypatch.setattr(os, "access", lambda path, mode, **more: "payments-1" not in str(path) and may(path, mode))
     monkeypatch.setattr(receive, "_copy", copied)
