@@ -85,8 +85,8 @@ def every_cent_is_accounted_for(validated: Validated) -> Violations:
     v, files = validated, counted_in(validated.folder)
     set_aside = v.amount_received - v.amount_accepted
     accepted = sum(files[name].cents for name in ("accepted", "skipped", "known"))
-    yield from _equal("cents accepted", v.amount_accepted, "cents in files", accepted)
-    yield from _equal("cents received less accepted", set_aside, "cents in the rejects", files["rejects"].cents)
+    yield from _same("the amount accepted", v.amount_accepted, "that of the files", accepted)
+    yield from _same("the amount set aside", set_aside, "that of the rejects", files["rejects"].cents)
 
 
 def control_totals_agree(validated: Validated) -> Violations:
@@ -156,7 +156,7 @@ def the_ledger_says_the_same(loaded: LoadedBatch) -> Violations:
         for name in OUTCOMES:
             yield from _equal(name, loaded.result.count(name), "rows in the ledger", loaded.rows.get(name, (0, 0))[0])
         cents = loaded.rows.get("created", (0, 0))[1]
-        yield from _equal("cents created", loaded.result.count("amount_created"), "cents in the ledger", cents)
+        yield from _same("the amount created", loaded.result.count("amount_created"), "that in the ledger", cents)
 
 
 def no_row_is_in_doubt(loaded: LoadedBatch) -> Violations:
@@ -207,6 +207,12 @@ AFTER_LOAD: tuple[Statement[LoadedBatch], ...] = (
 def _equal(one: str, number: int, other: str, same: int) -> Violations:
     if number != same:
         yield f"{one} ({number:,}) is not {other} ({same:,})"
+
+
+def _same(one: str, cents: int, other: str, same: int) -> Violations:
+    """Of amounts it is said that they differ and never by how much: that may be what a person paid."""
+    if cents != same:
+        yield f"{one} is not {other}"
 
 
 class Sums(NamedTuple):

@@ -1,7 +1,7 @@
 """What Dagster keeps of a stage: counts, amounts, rates, durations as numbers, which it plots. Never a row of data."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import dagster as dg
 
@@ -15,6 +15,8 @@ Metadata = dict[str, Any]
 ROWS = "dagster/row_count"
 LANDED = ("created", "adopted", "unchanged", "updated", "superseded")
 ROWS_OF_TABLE = 50
+FEWEST = 5
+"""Records of a sum that Dagster may keep."""
 
 
 def of_received(received: Received) -> Metadata:
@@ -33,7 +35,7 @@ def of_validated(file_name: str, validated: Validated, seconds: float, money: bo
         "file": file_name,
         ROWS: validated.accepted - validated.skipped,
         **{name: getattr(validated, name) for name in names},
-        **_dollars(validated.amount_received, validated.amount_accepted, None, money),
+        **(_dollars(_validated_sums(validated)) if money else {}),
         **pace(validated.records, seconds),
         "columns_not_named": len(validated.unnamed_columns),
         "rejects_by_rule": by_rule(validated.reasons),
@@ -54,7 +56,7 @@ def of_loaded(result: Result, target: str, money: bool) -> Metadata:
         "rejected": count("rejected"),
         **{name: count(name) for name in OUTCOMES},
         "waiting": result.waiting,
-        **_dollars(count("amount_received"), count("amount_accepted"), count("amount_created"), money),
+        **(_dollars(_loaded_sums(result)) if money else {}),
         **pace(count("records"), result.seconds),
         "set_aside_by_rule": by_rule(result.reasons),
     }
@@ -82,10 +84,35 @@ def is_money(feed: Feed) -> bool:
     return feed.resource == "PaymentNotice"
 
 
-def _dollars(received: int, accepted: int, created: int | None, money: bool) -> Metadata:
-    """Cents as dollars, for the plots; the exact amounts are in the ledger and the published tables."""
-    amounts = {"amount_received": received, "amount_accepted": accepted, "amount_created": created}
-    return {name: cents / 100 for name, cents in amounts.items() if money and cents is not None}
+class Sum(NamedTuple):
+    """A sum in cents, and of how many records it is."""
+
+    name: str
+    cents: int
+    records: int
+
+
+def _validated_sums(validated: Validated) -> list[Sum]:
+    received = Sum("amount_received", validated.amount_received, validated.records)
+    return [received, Sum("amount_accepted", validated.amount_accepted, validated.accepted)]
+
+
+def _loaded_sums(result: Result) -> list[Sum]:
+    numbers = {"amount_received": "records", "amount_accepted": "accepted", "amount_created": "created"}
+    return [Sum(name, result.count(name), result.count(number)) for name, number in numbers.items()]
+
+
+def _dollars(sums: Sequence[Sum]) -> Metadata:
+    """Sums as dollars, for the plots; the exact amounts are in the ledger and the published tables.
+
+    A sum of a few records tells what a person paid, and so do two sums a few records apart: the first alone is shown.
+    """
+    shown: list[Sum] = []
+    for each in sums:
+        apart = (abs(each.records - other.records) for other in shown)
+        if each.records >= FEWEST and all(number == 0 or number >= FEWEST for number in apart):
+            shown.append(each)
+    return {each.name: each.cents / 100 for each in shown}
 
 
 def pace(records: int, seconds: float) -> Metadata:

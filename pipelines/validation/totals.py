@@ -18,7 +18,10 @@ TOTALS = {"rows", "amount"}
 
 
 def control_mismatch(received: Received, found: Validated) -> str | None:
-    """The difference between the file and the totals that came with it, as a sentence."""
+    """What differs between the file and the totals that came with it, as a sentence without an amount.
+
+    The sentence goes to logs and alerts, and the difference may be what a person paid.
+    """
     control = _control(received)
     if not control.exists():
         return None
@@ -36,8 +39,7 @@ def control_mismatch(received: Received, found: Validated) -> str | None:
         return f"{control.name} says {rows.normalize():f} rows, the file has {found.rows}"
     if amount is not None and amount * 100 != found.amount_received:
         said = total_said(found)
-        difference = f"{amount}, the file has {Decimal(found.amount_received).scaleb(-2)}"
-        return f"{control.name} says an amount of {difference}{f'; {said}' if said else ''}"
+        return f"{control.name} says another amount than the rows of the file have{f'; {said}' if said else ''}"
     return None
 
 

@@ -17,7 +17,7 @@ FORM = "is no JSON object of the form"
         ('{"rows": "2", "amount": 3.5}', None),
         ('{"rows": 2.0, "exported": "2026-01-02"}', None),
         ('{"rows": "3"}', "says 3 rows, the file has 2"),
-        ('{"amount": "3.505"}', "says an amount of 3.505, the file has 3.50"),
+        ('{"amount": "3.505"}', "says another amount than the rows of the file have"),
         ('{"row_count": 2, "total": "3.50"}', FORM),
         ('{"rows": null}', FORM),
         ("{}", FORM),

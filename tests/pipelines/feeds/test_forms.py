@@ -92,7 +92,7 @@ TRAILER = '[trailer]\nwhen.id = "END"\nrows = "#2"\namount = "sum"\n'
         ("END,2,3.50\n\n", None),
         ("END,2,3.50,,,more\n", None),
         ("END,3,3.50,\n", "the trailer on line 4 says 3 rows, the file has 2"),
-        ("END,2,3.49,\n", "the trailer on line 4 says an amount of 3.49, the file has 3.50"),
+        ("END,2,3.49,\n", "the trailer on line 4 says another amount than the rows of the file have"),
         ("END,2,,\n", "the trailer on line 4 does not say amount as its feed expects"),
         ("END,2,3.50,\n3,p1,1.00,2024-05-01\n", "the trailer on line 4 is followed by further rows"),
         ("", "the file has no trailer row, with which its feed says it ends"),

@@ -61,7 +61,7 @@ def test_a_total_is_named_where_the_amount_told_beside_the_file_differs(tmp_path
     (tmp_path / "payments.csv.control.json").write_text('{"amount": "22.25"}')
     found = validated(HEADER + ROWS + TOTAL, tmp_path)
     assert found.control_mismatch is not None
-    assert "the file has 44.50; line 5: a rejected row looks like a total" in found.control_mismatch
+    assert "the rows of the file have; line 5: a rejected row looks like a total" in found.control_mismatch
 
 
 def test_a_run_over_some_records_names_no_total(tmp_path: Path) -> None:
