@@ -17,6 +17,16 @@ KNOWN: Mapping[str, str] = {
     "http://loinc.org|72109-2": "AUDIT-C",
 }
 """Panels whose score adds up what was chosen, by `system|code`."""
+_PHQ_2 = ("44250-9", "44255-8")
+_PHQ_9 = (*_PHQ_2, "44259-0", "44254-1", "44251-7", "44258-2", "44252-5", "44253-3", "44260-8")
+_GAD_7 = ("69725-0", "68509-9", "69733-4", "69734-2", "69735-9", "69689-8", "69736-7")
+_AUDIT_C = ("68518-0", "68519-8", "68520-6")
+COUNTED: Mapping[str, frozenset[str]] = {
+    panel: frozenset(f"http://loinc.org|{code}" for code in codes)
+    for panel, codes in zip(KNOWN, (_PHQ_9, _PHQ_2, _GAD_7, _AUDIT_C), strict=True)
+}
+"""The questions whose answers a panel's score adds up. Others stand beside them and are often left empty: how difficult
+the problems have made work and life is asked with PHQ-9 and GAD-7, and counts in neither."""
 
 
 class Scoring:
@@ -28,7 +38,7 @@ class Scoring:
         self._needed = lru_cache(maxsize=None)(self._needed_answers)
 
     def unanswered(self, response: Mapping[str, Any]) -> list[str]:
-        """The linkIds of a scored questionnaire that have no answer. response: the body to be sent."""
+        """The linkIds of the questions that count towards a score and have no answer. response: the body to be sent."""
         address = response.get("questionnaire")
         needed = self._needed(address.rpartition("/")[2]) if isinstance(address, str) else frozenset()
         return sorted(needed.difference(_answered(response))) if needed else []
@@ -37,21 +47,28 @@ class Scoring:
         found = self._questionnaires.questionnaire(questionnaire_id)
         if found is None or self._named.isdisjoint(_names(found)):
             return frozenset()
-        return frozenset(_choices(found.item))
+        counted = next((COUNTED[code] for code in _codes(found) if code in COUNTED), None)
+        asked = _choices(found.item)
+        return frozenset(each.linkId for each in asked if counted is None or not counted.isdisjoint(_codes(each)))
 
 
 def _names(questionnaire: Any) -> Iterator[str | None]:
     yield from (questionnaire.id, questionnaire.name)
-    yield from (f"{coding.system}|{coding.code}" for coding in questionnaire.code)
+    yield from _codes(questionnaire)
 
 
-def _choices(items: Sequence[Any]) -> Iterator[str]:
+def _codes(element: Any) -> Iterator[str]:
+    """The codes of a questionnaire or a question, as `system|code`."""
+    yield from (f"{coding.system}|{coding.code}" for coding in element.code or ())
+
+
+def _choices(items: Sequence[Any]) -> Iterator[Any]:
     """The choices that everybody is asked: under no condition and no other question. A score is made of choices."""
     for item in items:
         if item.enableWhen:
             continue
         if item.kind in ("SING", "MULT"):
-            yield item.linkId
+            yield item
         elif item.kind is None:
             yield from _choices(item.item)
 

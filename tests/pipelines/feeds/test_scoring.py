@@ -36,8 +36,12 @@ answer_text = "answer_text"
 """
 
 
+COUNTED = {"a": "44250-9", "b": "44255-8"}
+
+
 def choice(link: str, **more: object) -> dict:
-    return {"linkId": link, "type": "choice", "code": [{"system": LOINC, "code": link}], "answerOption": OPTIONS} | more
+    code = [{"system": LOINC, "code": COUNTED.get(link, link)}]
+    return {"linkId": link, "type": "choice", "code": code, "answerOption": OPTIONS} | more
 
 
 def questionnaire(id: str, code: str) -> Questionnaire:
@@ -54,7 +58,18 @@ def questionnaire(id: str, code: str) -> Questionnaire:
     return Questionnaire.model_validate({"id": id, "name": f"N-{id}", "status": "active", "code": codes, "item": items})
 
 
-SNAPSHOT = Snapshot.of([questionnaire("phq", "44249-1"), questionnaire("own", "own")])
+def panel(id: str, code: str, *questions: str) -> Questionnaire:
+    """Choices that everybody is asked, with LOINC codes as the standard panel has them."""
+    items = [choice(f"q{each}", code=[{"system": LOINC, "code": each}]) for each in questions]
+    codes = [{"system": LOINC, "code": code}]
+    return Questionnaire.model_validate({"id": id, "name": f"N-{id}", "status": "active", "code": codes, "item": items})
+
+
+GAD_7 = ("69725-0", "68509-9", "69733-4", "69734-2", "69735-9", "69689-8", "69736-7")
+DIFFICULTY = "69722-7"
+SNAPSHOT = Snapshot.of(
+    [questionnaire("phq", "44249-1"), questionnaire("own", "own"), panel("gad", "69737-5", *GAD_7, DIFFICULTY)]
+)
 
 
 def validated(folder: Path, text: str, scored: str | None = None) -> Validated:
@@ -90,6 +105,17 @@ def test_a_response_without_all_answers_to_a_scored_questionnaire_is_accepted_wi
         [told] = pq.read_table(tmp_path / "run" / "warnings.parquet").to_pylist()
         assert told["message"] == "answers that a score needs are missing: b"
         assert (told["line"], told["rule_id"]) == (len(ROWS.splitlines()) + WHOLE.count("\n") + 1, INCOMPLETE)
+
+
+@pytest.mark.parametrize("scored", [None, 'scored = ["N-gad"]'])
+@pytest.mark.parametrize(("left_out", "warned"), [(DIFFICULTY, 0), (GAD_7[3], 1)])
+def test_only_questions_that_count_towards_the_score_are_warned_of(
+    left_out: str, warned: int, scored: str | None, tmp_path: Path
+) -> None:
+    """QR-RULE-02: how difficult the problems have made things is asked with the panel, and its score leaves it out."""
+    asked = [each for each in (*GAD_7, DIFFICULTY) if each != left_out]
+    found = validated(tmp_path, "".join(f"1,p1,gad,q{each},LA1,,\n" for each in asked), scored)
+    assert (found.accepted, found.warnings) == (1, Counter({INCOMPLETE: warned} if warned else {}))
 
 
 def test_a_rejected_response_is_not_warned_of(tmp_path: Path) -> None:
