@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from pipelines.feeds.columns import Column
 from pipelines.feeds.kinds import KINDS
 from pipelines.feeds.numbers import PLAIN, Numbers
+from pipelines.feeds.rules import ASKED
 from pipelines.feeds.sniffing import Export, date_formats, is_iso, look_at, most, numbers_of
 
 WORDS: Mapping[str, str] = {
@@ -259,7 +260,8 @@ def _forms(export: Export, kind: str, chosen: Mapping[str, Seen]) -> Iterator[st
 
 def _mapping(kind: str, chosen: Mapping[str, Seen], columns: Sequence[Seen], export: Export) -> Iterator[str]:
     spare = [seen for seen in columns if seen not in chosen.values()]
-    yield from _choice(spare)
+    rivals = _rivals(kind, chosen, spare)
+    yield from _choice(spare, bool(rivals))
     yield from _trailer(export, chosen.get(KINDS[kind].key))
     yield "[columns]"
     wide = kind == "answers" and "question" not in chosen
@@ -269,7 +271,7 @@ def _mapping(kind: str, chosen: Mapping[str, Seen], columns: Sequence[Seen], exp
         if column.name == "claim_id" and column.name in chosen:
             yield from _claim(column, chosen["claim_id"], spare, export)
         else:
-            yield from _line(column, chosen.get(column.name), export)
+            yield from _line(column, chosen.get(column.name), export, rivals if column.name == "amount" else ())
     if wide:
         yield "\n[questions]  # a column per question: its linkId or code = the column"
         yield from (f'# "..." = {_text(seen.name)}  # DECIDE' for seen in spare)
@@ -296,9 +298,30 @@ def _source(seen: Seen, export: Export) -> str:
     return _text(seen.name) if export.form == "ndjson" or not seen.name.startswith("#") else seen.name[1:]
 
 
-def _choice(spare: Sequence[Seen]) -> Iterator[str]:
-    """How to take some of the rows, by a column that tells kinds of rows apart, where there is one."""
+def _rivals(kind: str, chosen: Mapping[str, Seen], spare: Sequence[Seen]) -> list[Seen]:
+    """Other columns that could be what was paid: a ledger has charges and payments in columns of their own."""
+    if kind != "payments" or "amount" not in chosen:
+        return []
+    return [seen for seen in spare if seen.numbers and set(_words(seen.label)) & _PAID]
+
+
+_PAID = set("amount paid payment payments betrag zahlung".split())
+
+
+def _choice(spare: Sequence[Seen], certainly: bool) -> Iterator[str]:
+    """How to take some of the rows, by a column that tells kinds of rows apart, where there is one.
+
+    certainly: whether the feed is refused until somebody has said which rows are taken.
+    """
     telling = _telling(spare)
+    if telling and certainly:
+        yield "[take]"
+        yield (
+            f"{_text(telling.name)} = {_text(ASKED)}  # DECIDE: which rows are payments received? Charges and"
+            f" transfers are none; {telling.texts} different texts"
+        )
+        yield ""
+        return
     which = f" {_text(telling.name)} has {telling.texts} different texts;" if telling else ""
     yield f"# DECIDE: are all rows wanted?{which} otherwise say which are:"
     yield "# [take]"
@@ -319,7 +342,7 @@ def _trailer(export: Export, key: Seen | None) -> Iterator[str]:
         yield ""
 
 
-def _line(column: Column, seen: Seen | None, export: Export) -> Iterator[str]:
+def _line(column: Column, seen: Seen | None, export: Export, rivals: Sequence[Seen] = ()) -> Iterator[str]:
     if seen is None:
         if column.required:
             yield f'# {column.name} = "..."  # DECIDE: required; {_HINTS.get(column.name, "which column?")}'
@@ -329,6 +352,8 @@ def _line(column: Column, seen: Seen | None, export: Export) -> Iterator[str]:
     if isinstance(column.shape, tuple):
         walk = f'{{ column = {source}, crosswalk = {{ file = "....csv", from = "...", to = "..." }} }}'
         note = f"DECIDE: {' or '.join(column.shape)} ids of the chart? If not: {walk}"
+    if rivals:
+        note = f"DECIDE: what was paid? {', '.join(_text(rival.name) for rival in rivals)} has amounts too"
     yield f"{column.name} = {source}" + (f"  # {note}" if note else "")
 
 

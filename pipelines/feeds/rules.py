@@ -5,8 +5,10 @@ from collections.abc import Iterator
 from pipelines.feeds.kinds import kind_of
 from pipelines.feeds.names import named_places, position, values_of, walk
 from pipelines.feeds.paths import BadPath, parse_path
-from pipelines.feeds.schema import FeedFile, Value
+from pipelines.feeds.schema import FeedFile, Test, Value
 
+ASKED = "..."
+"""Stands in a draft for what a person has to say."""
 LISTS = ("columns.labels", "questions.")
 
 
@@ -31,6 +33,7 @@ def _problems(file: FeedFile) -> Iterator[BadFeed]:
         yield BadFeed(("files",), f"{pattern} stands there more than once")
     yield from _columns(file)
     yield from _names(file)
+    yield from _undecided(file)
     for place, value in values_of(file):
         yield from _value(place, value)
     yield from _comments(file)
@@ -61,6 +64,23 @@ def _names(file: FeedFile) -> Iterator[BadFeed]:
                 yield BadFeed(_path(place), str(error))
         elif not file.header and position(name) is None:
             yield BadFeed(_path(place), 'without a header (header = 0) a column is its position: 3, or "#3"')
+
+
+def _undecided(file: FeedFile) -> Iterator[BadFeed]:
+    """No condition is left as a draft asks for it: it would hold for no row, and nobody would notice."""
+    for path, name, test in _conditions(file):
+        if ASKED in (name, *test.is_, *test.not_, *test.starts, *test.not_starts):
+            said = f'"{ASKED}" is still to be decided: say which column and text, or take the condition out'
+            yield BadFeed(path, said)
+
+
+def _conditions(file: FeedFile) -> Iterator[tuple[tuple[str, ...], str, Test]]:
+    """Every condition of a feed file: the keys that lead to it, the column that it looks at, and what it says."""
+    for path, tests in ((("take",), file.take), (("trailer", "when"), file.trailer.when if file.trailer else {})):
+        yield from (((*path, name), name, test) for name, test in tests.items())
+    for place, value in values_of(file):
+        for part in walk(value):
+            yield from (((*_path(place), "when"), name, test) for name, test in part.when.items())
 
 
 def _value(place: str, value: Value) -> Iterator[BadFeed]:

@@ -8,7 +8,7 @@ import pytest
 
 from pipelines.batch import Unreadable
 from pipelines.cli import run
-from pipelines.feeds.catalog import load_feed
+from pipelines.feeds.catalog import FeedError, load_feed
 from pipelines.feeds.draft import draft
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -187,3 +187,31 @@ def test_a_header_with_names_and_a_marked_encoding_are_told(tmp_path: Path) -> N
     for encoding in ("utf-16", "utf-16-le", "utf-16-be"):
         text = draft(written(tmp_path, "x.csv", ("Till\n" + GERMAN).encode(encoding)))
         assert {'encoding = "utf-16"', "header = 3"} <= set(text.splitlines())
+
+
+LEDGER = """id,claim,patient,type,amount,method,from date,payments
+1,c1,p1,CHARGE,150.00,,2024-05-01,
+2,c1,p1,PAYMENT,,CASH,2024-05-02,50.00
+3,c2,p2,CHARGE,75.50,,2024-05-03,
+4,c2,p2,PAYMENT,,COPAY,2024-05-04,25.00
+5,c2,p2,TRANSFER,,,2024-05-05,
+6,c3,p1,PAYMENT,,CASH,2024-05-06,25.00
+"""
+
+
+def test_a_draft_of_a_ledger_asks_which_rows_and_which_amounts_are_payments(tmp_path: Path) -> None:
+    """LEDGER-23: charges of a ledger are no payments."""
+    text = draft(written(tmp_path, "payments_ledger.csv", LEDGER))
+    assert '[take]\n"type" = "..."  # DECIDE: ' in text
+    assert re.search(
+        r'^amount = "(amount|payments)"  # DECIDE: what was paid\? "(?!\1)(amount|payments)" has amounts too',
+        text,
+        re.MULTILINE,
+    )
+    text = re.sub(r"^# (claim_id = .* when = )", r"\1", text, flags=re.MULTILINE)
+    with pytest.raises(FeedError) as refused:
+        load_feed(written(tmp_path, "ledger.toml", text))
+    assert [line.partition(": ")[2].partition(":")[0] for line in refused.value.all] == [
+        "take.type",
+        "columns.claim_id.when",
+    ]
