@@ -118,8 +118,10 @@ def _create(service: Service, resource: Resource) -> Handler:
         condition = create.condition_of(request.headers.getlist("if-none-exist") if additions else ())
         model = await _aside(raw, _model, service, resource, raw)
         entry = create.Create(resource, model, caller.client, service.site, len(raw), condition)
-        touched.patients = entry.patients
-        made: Created = await _written(service, entry)
+        try:
+            made: Created = await _written(service, entry)
+        finally:
+            touched.patients = entry.patients
         touched.id = made.id
         headers = {"location": service.site.url(resource.name, made.id)}
         return null_body(200 if made.existed else 201, headers)

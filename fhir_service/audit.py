@@ -18,6 +18,7 @@ from starlette.requests import Request
 
 from fhir_service.chain import ChainedFile, files_of, records_of
 from fhir_service.interface.outcomes import UNAVAILABLE, FhirError
+from fhir_service.strangers import shown
 
 READS = frozenset(("read", "search", "history", "document"))
 """What can be withheld when it cannot be put on record; anything else may have been stored already."""
@@ -29,7 +30,8 @@ log = logging.getLogger(__name__)
 class Touch:
     """One act on data: what was done to which type, to which resource where it is one, and whose data it was.
 
-    `status` is the HTTP status of this part where it has its own (an entry of a batch).
+    patients: ids; that of a `Stranger` is written as a keyed hash. status: the HTTP status of this part where it has
+    its own (an entry of a batch).
     """
 
     interaction: str
@@ -63,10 +65,11 @@ def unwritten() -> FhirError:
 
 
 class Audit:
-    """Appends to the audit file; from any thread."""
+    """Appends to the audit file; from any thread. key: of the hashes."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, key: bytes) -> None:
         self.path = path
+        self._key = key
         self._file = ChainedFile(path)
         self._failing = False
         self._lock = threading.Lock()
@@ -80,7 +83,7 @@ class Audit:
         """
         about = {"time": time.isoformat(timespec="milliseconds"), "client": client, "correlation": correlation}
         ending = b"," + orjson.dumps(about)[1:]
-        records = [orjson.dumps(_record(one, status))[:-1] + ending for one in touches]
+        records = [orjson.dumps(self._record(one, status))[:-1] + ending for one in touches]
         keep = any(one.interaction not in READS for one in touches)
         with self._lock:
             return self._done(lambda: self._file.append(records, keep)) or keep
@@ -112,14 +115,13 @@ class Audit:
         with self._lock:
             self._file.close()
 
-
-def _record(one: Touch, status: int) -> dict[str, Any]:
-    record: dict[str, Any] = {"interaction": one.interaction, "type": one.type, "status": one.status or status}
-    if one.id:
-        record["id"] = one.id
-    if one.patients:
-        record["patients"] = one.patients
-    return record
+    def _record(self, one: Touch, status: int) -> dict[str, Any]:
+        record: dict[str, Any] = {"interaction": one.interaction, "type": one.type, "status": one.status or status}
+        if one.id:
+            record["id"] = shown(one.id, self._key)
+        if one.patients:
+            record["patients"] = [shown(patient, self._key) for patient in one.patients]
+        return record
 
 
 def read(path: Path, patient: str | None, client: str | None, since: datetime | None) -> Iterator[dict[str, Any]]:

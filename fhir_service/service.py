@@ -52,7 +52,7 @@ class Service:
         writer = Writer(store, site, clock, new_id, metrics.committed)
         # Only the process that writes alone hears of every revocation: others look each token up.
         auth = Auth(store, writer, clock, new_id, cached_tokens=0 if store.dialect.shared else TOKENS)
-        documents, audit = Documents(store, site, clock), Audit(settings.audit_path)
+        documents, audit = Documents(store, site, clock), Audit(settings.audit_path, store.signing_key)
         return cls(settings, site, store, writer, auth, documents, audit, metrics, clock, new_id)
 
     def close(self) -> None:

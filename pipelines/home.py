@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-OURS = {"inbox", "feeds", "batches", "published", "dagster", "reference", "ledger.db", "service.duckdb"}
+OURS = {"inbox", "feeds", "batches", "published", "dagster", "reference", "ledger.db", "service.duckdb", "hash.key"}
 """Any of these shows that a folder is a home."""
 REFERENCE_NOTE = "service.duckdb.reference.json"
 """Which reference data the bundled store was given; written when a load has ended."""

@@ -28,6 +28,7 @@ from pipelines.report_tables import BrokenTable, ReportTable, report_tables, sta
 from pipelines.so_far import keep_so_far
 from pipelines.spill import is_whole
 from pipelines.storage import locked, replace_whole, session
+from pipelines.strangers import hide_strangers
 
 READ_ONLY = 0o444
 LEDGER_INPUTS: dict[str, tuple[str, ...]] = {
@@ -196,6 +197,7 @@ def _build(build: Path, ledger: Ledger, sweep: Sweep, published_at: str, home: P
             _stage_ledger(db, snapshot)
         _stage_publication(db, sweep, published_at)
         _stage_files(db, sweep, home / "batches")
+        hide_strangers(db, home)
         for table in tables:
             _make(db, table)
             _comment(db, table)

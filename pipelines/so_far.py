@@ -19,7 +19,7 @@ def with_outcomes(ledger: Ledger, target: str, batch_id: str, lines: Mapping[str
     """
     rows = ledger.row_counts(target, batch_id)
     outcomes = {name: rows.get(name, (0, 0)) for name in OUTCOMES}
-    counts = {name: int(lines[name]) for name in LINES} | {name: number for name, (number, _) in outcomes.items()}
+    counts = {name: int(lines[name] or 0) for name in LINES} | {name: number for name, (number, _) in outcomes.items()}
     accepted = sum(number for number, _ in outcomes.values())
     if accepted > counts["accepted"]:
         cents = sum(cents for _, cents in outcomes.values())

@@ -24,6 +24,7 @@ from fhir_service.chart.session import TYPES, Refused, Sessions, Viewer, goal
 from fhir_service.interface.datatypes import CONTROLS
 from fhir_service.interface.outcomes import AUTHENTICATION, INVALID, NOT_FOUND, NOT_SUPPORTED, FhirError
 from fhir_service.service import Service
+from fhir_service.strangers import Stranger
 
 CHART = "/chart"
 """The chart's path: it and what is below it are admitted without a bearer token, the session decides."""
@@ -201,7 +202,7 @@ class Chart:
     def patient(self, request: Request, viewer: Viewer) -> Response:
         """A patient's chart: what the client may search for of notes, tasks, receipts and charges."""
         patient_id, query, site = request.path_params["id"], request.query_params, self._site
-        touched = touch(request, "read", "Patient", patient_id)
+        touched = touch(request, "read", "Patient", Stranger(patient_id))
         seen = {kind: viewer.may(kind, "s") for kind in (*TYPES, "Claim")}
         pages = {name: Page.asked(name, size, query) for name, size in SECTIONS.items()}
         notes: list[timeline.Note] = []
@@ -219,7 +220,7 @@ class Chart:
                 account = money.account(connection, patient_id, pages["receipts"], pages["charges"])
                 pages |= {"receipts": account.receipts_page, "charges": account.charges_page}
             names = records.names(connection, viewer.nameable(_named(notes, due)))
-        touched.patients = (patient_id,)
+        touched.id, touched.patients = patient_id, (patient_id,)
         for kind in (kind for kind in TYPES if seen[kind]):
             touch(request, "search", kind).patients = (patient_id,)
         values: dict[str, Any] = {

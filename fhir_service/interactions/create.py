@@ -17,6 +17,7 @@ from fhir_service.interface.resources.response_model import questionnaire_id
 from fhir_service.interface.site import Site
 from fhir_service.interface.vocabulary import Moment, Problem, Resource, rule_problems, shape
 from fhir_service.store.view import Needs
+from fhir_service.strangers import Stranger
 from fhir_service.writer import Desk
 
 Identifier = tuple[str, str]
@@ -85,6 +86,7 @@ class Create:
     size: int
     condition: Identifier | None = None
     named: tuple[str, ...] = field(init=False)
+    is_known: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
         if self.condition and self.condition not in _identifiers(self.model):
@@ -94,11 +96,12 @@ class Create:
 
     @property
     def patients(self) -> tuple[str, ...]:
-        """The id of the patient whom the body names."""
-        for target in self.named:
-            if target.startswith("Patient/"):
-                return (id_of(target),)
-        return ()
+        """The id of the patient whom the body names; a `Stranger` until the store is known to have that patient."""
+        return tuple(id_of(name) if self.is_known else Stranger(id_of(name)) for name in self._patient)
+
+    @property
+    def _patient(self) -> list[str]:
+        return [name for name in self.named if name.startswith("Patient/")][:1]
 
     def ask(self, needs: Needs) -> None:
         needs.records.update(self.named)
@@ -111,6 +114,7 @@ class Create:
             needs.notes.update(filter(None, [note_id_of(self.model, self.site)]))
 
     def act(self, desk: Desk) -> Created:
+        self.is_known = all(map(desk.view.exists, self._patient))
         found = self._existing(desk)
         if found:
             return found

@@ -190,7 +190,7 @@ class BatchLedger(LedgerAccess):
 
 def _held(counts: Mapping[str, int]) -> dict[str, int]:
     """Counts as the ledger can hold them: a sum of amounts that nobody can have meant is its largest."""
-    return {name: max(-t.LARGEST, min(number, t.LARGEST)) for name, number in counts.items()}
+    return {name: max(-t.LARGEST, min(number or 0, t.LARGEST)) for name, number in counts.items()}
 
 
 @cache

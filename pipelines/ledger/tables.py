@@ -33,7 +33,7 @@ AMOUNTS = ("amount_received", "amount_accepted", "amount_created")
 COPAYMENTS = ("copayments", "amount_copayments")
 COUNTS = LINE_COUNTS + OUTCOMES + AMOUNTS + COPAYMENTS
 """What a batch and a run count: lines, records, outcomes, three amounts in cents; of accepted payments those with a
-claim, and their cents."""
+claim, and their cents: empty where nobody counted them."""
 LARGEST = 10**18 - 1
 """The largest count, and sum of cents, that is kept: what a published amount has digits for."""
 
@@ -49,7 +49,8 @@ def _texts(*names: str, **options: bool) -> list[Column[str]]:
 
 
 def _counts() -> list[Column[int]]:
-    return [Column(name, BigInteger, nullable=False, server_default="0") for name in COUNTS]
+    told = [Column(name, BigInteger, nullable=False, server_default="0") for name in COUNTS if name not in COPAYMENTS]
+    return [*told, *(Column(name, BigInteger) for name in COPAYMENTS)]
 
 
 def _cents() -> Column[int]:

@@ -119,7 +119,7 @@ def _as_its_files_say(known: Known) -> Validated:
 
 def _result(known: Known) -> Result:
     row = known.row
-    counts = {name: int(row[name]) for name in t.COUNTS}
+    counts = {name: int(row[name] or 0) for name in t.COUNTS}
     result = Result(row["batch_id"], known.run["run"], known.feed.name, row["file_name"], row["state"], counts)
     result.seconds, result.reasons = known.seconds, known.first[1].get("reasons", {})
     return result

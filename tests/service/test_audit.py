@@ -96,6 +96,30 @@ def test_what_cannot_be_put_on_record_is_not_shown(fresh_service: Running, full:
     assert [record for record in after if "chain" not in record] == []
 
 
+def test_a_patient_whom_the_store_does_not_know_stands_as_a_keyed_hash(fresh_service: Running) -> None:
+    """REPORT-27: an export of the wrong kind names people by the numbers of another system."""
+    number, other = {"for": {"reference": "Patient/90817263"}}, {"for": {"reference": "Patient/90817264"}}
+    assert fresh_service.client.post("/Task", json=task(1, **number)).status_code == 422
+    assert fresh_service.client.post("/Task", json=task(2)).status_code == 201
+    entries = [
+        {"request": {"method": "POST", "url": "Task"}, "resource": task(3, **number)},
+        {"request": {"method": "POST", "url": "Task"}, "resource": task(4, **other)},
+    ]
+    assert [one["status"] for one in send(fresh_service.client, entries)] == ["422", "422"]
+    viewer = fresh_service.service.auth.add_client("viewer")
+    fresh_service.client.post("/chart", data={name: viewer[name] for name in ("client_id", "client_secret")})
+    assert fresh_service.client.get("/chart/patients/90817263").status_code == 404
+    text = audit_of(fresh_service).read_text()
+    assert "9081726" not in text
+    found = [json.loads(line) for line in text.splitlines()]
+    creates = [record["patients"][0] for record in found if record.get("interaction") == "create"]
+    assert creates[1] == "p1"
+    assert len(set(creates)) == 3
+    assert creates[0] == creates[2]
+    assert re.fullmatch("unknown-[0-9a-f]{16}", creates[0])
+    assert [r["id"] for r in found if r.get("interaction") == "read" and r["type"] == "Patient"] == [creates[0]]
+
+
 def test_no_write_is_taken_without_an_audit(fresh_service: Running, full: Callable[[bool], None]) -> None:
     """EXTRA-OPS-06: not one by one, not in a bundle; `/health` says so, and all goes on by itself."""
     client = fresh_service.client
@@ -135,7 +159,7 @@ def test_lines_go_out_whole_where_the_disk_takes_a_part_of_them(tmp_path: Path) 
         return os.write(file, data[:50])
 
     path = tmp_path / "audit.ndjson"
-    audit = Audit(path)
+    audit = Audit(path, b"key")
     audit._file = ChainedFile(path, part)
     touches = [Touch("create", "Task", str(number)) for number in range(4)]
     for one in touches:
