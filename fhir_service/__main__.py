@@ -117,14 +117,23 @@ def serve(until_stdin_closes: bool, **flags: Any) -> None:
 @_store
 @click.option("--refused", metavar="FILE", help="Where refused records go. [default: <store>.refused.ndjson]")
 @click.option("--refuse-foreign", is_flag=True, help="Refuse a file without reference data, and load the others.")
+@click.option("--label", metavar="L", help="A name that the store keeps, and says in <store>.loaded.json.")
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
-def load(store: str | None, refused: str | None, refuse_foreign: bool, as_json: bool, paths: Sequence[str]) -> None:
+def load(
+    store: str | None,
+    refused: str | None,
+    refuse_foreign: bool,
+    label: str | None,
+    as_json: bool,
+    paths: Sequence[str],
+) -> None:
     """Load reference data: NDJSON files, or folders of them (also .gz)."""
     arguments = {
         "paths": [str(Path(path).absolute()) for path in paths],
         "refused": str(Path(refused).absolute()) if refused else None,
         "refuse_foreign": refuse_foreign,
+        "label": label,
     }
     result = _perform(store, "load", arguments, create=True)
     columns = ("type", "created", "unchanged", "updated", "refused", "unresolved")

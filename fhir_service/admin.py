@@ -22,6 +22,7 @@ from fhir_service.service import Service
 from fhir_service.settings import Settings
 from fhir_service.store.copying import copy_out
 from fhir_service.store.dialects import DuckDb
+from fhir_service.store.load_label import say_label, set_label
 
 NOT_REFERENCE_DATA = 2
 """The exit code of a load that was given another kind of file: a mistake in the command."""
@@ -41,6 +42,9 @@ def _load(service: Service, arguments: Arguments) -> Result:
         raise CommandError(str(error)) from None
     except ForeignFile as error:
         raise CommandError(str(error), NOT_REFERENCE_DATA) from None
+    if label := arguments.get("label"):
+        service.writer.transact(lambda connection: set_label(connection, label))
+        say_label(service.settings.store_path, label)
     file = Path(arguments["refused"]) if arguments.get("refused") else _refused_file(service.settings)
     if report["refused"]:
         _write_refused(file, report["refused"])

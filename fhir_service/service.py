@@ -12,6 +12,7 @@ from fhir_service.documents import Documents
 from fhir_service.interface.site import Site
 from fhir_service.metrics import Metrics
 from fhir_service.settings import Settings
+from fhir_service.store.load_label import say_label
 from fhir_service.store.store import Store
 from fhir_service.writer import Writer
 
@@ -47,6 +48,7 @@ class Service:
     ) -> "Service":
         """Opens the store of the settings. Raises what `Store.open` raises."""
         store = Store.open(settings.store, settings.memory_limit, create)
+        say_label(settings.store_path, store.load_label)
         site = settings.site
         metrics = Metrics()
         writer = Writer(store, site, clock, new_id, metrics.committed)

@@ -300,19 +300,31 @@ def load_store(store: Path, reference: Path, refused: Path, environ: Mapping[str
 
 
 def load_reference(
-    store: Path, files: Sequence[Path], refused: Path, environ: Mapping[str, str]
+    store: Path, files: Sequence[Path], refused: Path, label: str, environ: Mapping[str, str]
 ) -> list[dict[str, Any]]:
     """Loads NDJSON files, through the service that has the store open if one has; what is refused goes to `refused`.
 
-    A file that holds no reference data is refused, and holds up no other. Gives the counts, a dict per type. Raises
-    `TargetUnusable`.
+    label: what the store holds from then on, see `label_of`. A file that holds no reference data is refused, and
+    holds up no other. Gives the counts, a dict per type. Raises `TargetUnusable`.
     """
-    options = ("--store", str(store), "--refused", str(refused), "--refuse-foreign", "--json")
+    options = ("--store", str(store), "--refused", str(refused), "--label", label, "--refuse-foreign", "--json")
     done = _command(environ, "load", *options, *map(str, files))
     if done.returncode not in (0, SOME_REFUSED):
         raise TargetUnusable(f"the reference data could not be loaded: {_said(done)}")
     counts: list[dict[str, Any]] = json.loads(done.stdout)["counts"]
     return counts
+
+
+def label_of(store: Path) -> str | None:
+    """The label of the newest load that the store holds, as it says beside itself; None where that is not known.
+
+    A store that was put back from a copy says the label of then once a service has opened it.
+    """
+    try:
+        said = json.loads(store.with_name(f"{store.name}.loaded.json").read_bytes())
+        return str(said["label"]) if said["store"] == store.stat().st_ino else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 # -- the importer's client of the bundled service

@@ -11,6 +11,7 @@ from sqlalchemy.exc import DBAPIError
 from fhir_service.interface.outcomes import UNAVAILABLE, FhirError
 from fhir_service.store.dialect import Dialect
 from fhir_service.store.dialects import dialect_of
+from fhir_service.store.load_label import NAME as LABEL
 from fhir_service.store.migrations import migrate
 from fhir_service.store.tables import BODIES, PROBE, SCHEMA_VERSION, STORE, metadata
 
@@ -25,6 +26,7 @@ class Store:
         facts = _prepared(dialect, engine, create)
         self.id = facts["id"]
         self.signing_key = bytes.fromhex(facts["signing_key"])
+        self.load_label = facts[LABEL]
 
     @classmethod
     def open(cls, url: str, memory_limit: str = "1GB", create: bool = True) -> "Store":
@@ -78,7 +80,7 @@ def _prepared(dialect: Dialect, engine: Engine, create: bool) -> dict[str, str]:
             _say(connection, {"id": str(uuid.uuid4()), "schema_version": str(SCHEMA_VERSION)})
         found: dict[str, str] = {row.name: row.value for row in connection.execute(select(STORE))}
         migrate(connection, int(found["schema_version"]))
-        made = {"signing_key": secrets.token_hex(32), PROBE: ""}
+        made = {"signing_key": secrets.token_hex(32), PROBE: "", LABEL: ""}
         if missing := {name: value for name, value in made.items() if name not in found}:
             found |= _say(connection, missing)
     return found

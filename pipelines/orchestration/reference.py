@@ -1,11 +1,13 @@
 """Reference data of the bundled service: what is dropped in `<home>/reference` is loaded before any import goes on.
 
-What was loaded is noted beside the store, by content, so that nothing is loaded twice unless the store is another.
+What was loaded is noted, by content, under the label of the load, which the store holds: nothing is loaded twice, and
+where the store is another, or was put back from an older copy, all is loaded again.
 """
 
 import hashlib
 import json
 import os
+import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 from pipelines.batch import shown
-from pipelines.connections import NAMES, STORE, load_reference
+from pipelines.connections import NAMES, STORE, label_of, load_reference
 from pipelines.home import REFERENCE_NOTE
 from pipelines.manifest import software_version
 from pipelines.orchestration import metadata
@@ -76,19 +78,19 @@ def _looks_new(about: os.stat_result, loaded: Loaded | None) -> bool:
 
 
 def _noted(home: Path) -> dict[str, Loaded]:
-    """What was loaded into this very store, by name; nothing when the store is another since."""
+    """What was loaded into this very store, by name; nothing when the store does not hold that load."""
     try:
         said = json.loads((home / REFERENCE_NOTE).read_bytes())
-        if said["store"] != (home / STORE).stat().st_ino:
+        if said["label"] != label_of(home / STORE):
             return {}
         return {name: Loaded(*each) for name, each in said["files"].items()}
     except (OSError, ValueError, KeyError, TypeError):
         return {}
 
 
-def _note(home: Path, before: Mapping[str, Loaded], loaded: Mapping[str, Loaded]) -> None:
+def _note(home: Path, label: str | None, before: Mapping[str, Loaded], loaded: Mapping[str, Loaded]) -> None:
     files = {name: [each.size, each.modified, each.sha256, each.refused] for name, each in {**before, **loaded}.items()}
-    write_whole(home / REFERENCE_NOTE, json.dumps({"store": (home / STORE).stat().st_ino, "files": files}).encode())
+    write_whole(home / REFERENCE_NOTE, json.dumps({"label": label, "files": files}).encode())
 
 
 def _sha256(path: Path) -> str:
@@ -145,12 +147,15 @@ def load_waiting(home: Path, environ: Mapping[str, str]) -> tuple[list[dict[str,
         again = [path for path in reference_files(home) if path not in files and _was_refused(before, path)]
         seen |= {path: _as_it_is(path) for path in again}
         files += again
-    counts = load_reference(home / STORE, sorted(files), home / REFUSED, environ) if files else []
+    label, counts = label_of(home / STORE), list[dict[str, Any]]()
+    if files:
+        label = secrets.token_hex(8)
+        counts = load_reference(home / STORE, sorted(files), home / REFUSED, label, environ)
     refused = {name for name, _ in refused_at(home / REFUSED)} if any(row["refused"] for row in counts) else set()
     refused |= {name for name in touched if before[name].refused and home / GROUP / name not in files}
     loaded = {path.name: replace(each, refused=path.name in refused) for path, each in seen.items()}
     if loaded:
-        _note(home, before, loaded)
+        _note(home, label, before, loaded)
     return counts, files
 
 

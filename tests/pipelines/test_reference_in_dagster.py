@@ -12,7 +12,7 @@ import pytest
 from pipelines.definitions import build_definitions
 from pipelines.orchestration import reference
 from pipelines.orchestration.reference import looks_new
-from tests.commands import environment
+from tests.commands import environment, run
 from tests.pipelines.practice import SAMPLES, Practice, failures, materialized, verdicts
 
 PATIENT = {"resourceType": "Patient", "id": "p1", "name": [{"family": "Marker", "given": ["Anna"]}]}
@@ -75,6 +75,26 @@ def test_a_file_that_only_looks_new_is_not_loaded_again_and_a_changed_one_is(pra
     (practice.home / "service.duckdb").rename(practice.home / "other.duckdb")
     (practice.home / "service.duckdb").write_bytes((practice.home / "other.duckdb").read_bytes())
     assert len(looks_new(practice.home)) > 1
+
+
+def test_what_was_loaded_since_a_backup_is_loaded_again_after_the_store_was_put_back(tmp_path: Path) -> None:
+    """`cp` keeps the file's inode; the store itself says what it holds."""
+    with empty_home(tmp_path) as practice:
+        store, folder = practice.home / "service.duckdb", practice.home / "reference"
+        (folder / "a.ndjson").write_text(json.dumps(PATIENT) + "\n")
+        assert practice.run("load_reference").success
+        backup = store.read_bytes()
+        (folder / "b.ndjson").write_text(json.dumps(PATIENT | {"id": "p2"}) + "\n")
+        assert materialized(practice.run("load_reference"))["loaded", None]["created"] == 1
+        assert looks_new(practice.home) == []
+        with store.open("r+b") as file:
+            file.truncate()
+            file.write(backup)
+        assert run("fhir-service", "check", "--store", store).returncode == 0
+        assert [path.name for path in looks_new(practice.home)] == ["a.ndjson", "b.ndjson"]
+        about = materialized(practice.run("load_reference"))["loaded", None]
+        assert (about["created"], about["unchanged"]) == (1, 1)
+        assert looks_new(practice.home) == []
 
 
 @pytest.mark.parametrize("name", ["", "Care Plan", "Patient  "])
