@@ -16,12 +16,12 @@ ROWS_A_LOOK = 4_000
 LOOKED_AT = 1_000
 A_SHARE = 10
 """Of how many records that are new by their name one, known under another, stops the file."""
-LOOKED_FOR = "line key content_hash".split()
+LOOKED_FOR = "line key content_hash text_hash".split()
 GONE = ("planned", "undone")
 THERE = tuple(state for state in (*LANDED, *UNDECIDED) if state not in GONE)
 
-Records = Mapping[str, tuple[int, str]]
-"""Line and content by key."""
+Records = Mapping[str, tuple[int, tuple[str, ...]]]
+"""Line and hashes of the content by key."""
 
 
 def known_elsewhere(session: Session, feed: Feed, batch_id: str, validated: Validated) -> str | None:
@@ -65,7 +65,8 @@ def _many(there: int, new: Records) -> bool:
 def _under(session: Session, source: str, resource_type: str, new: Records) -> int:
     """How many are known under a source, with the same content."""
     found = session.ledger.known(session.target, source, resource_type, new).values()
-    return sum(record.holds(new[record.key][1]) and record.state in THERE for record in found)
+    same = (record for record in found if any(map(record.holds, new[record.key][1])))
+    return sum(record.state in THERE for record in same)
 
 
 def _under_other_keys(session: Session, batch_id: str, new: Records) -> int:
@@ -85,11 +86,11 @@ def _under_other_keys(session: Session, batch_id: str, new: Records) -> int:
         return len({line for line, key in connection.execute(query) if by_line[line] != key})
 
 
-def _some(accepted: Path, apart: int) -> Iterator[tuple[str, tuple[int, str]]]:
-    """Key, line and content of every so many records."""
+def _some(accepted: Path, apart: int) -> Iterator[tuple[str, tuple[int, tuple[str, ...]]]]:
+    """Key, line and hashes of every so many records."""
     first = 0
     for part in batches(accepted, ROWS_A_LOOK, LOOKED_FOR):
         rows = part[-first % apart :: apart] if apart > 1 else part
-        for line, key, content in zip(*(rows.column(name).to_pylist() for name in LOOKED_FOR), strict=True):
-            yield key, (line, content)
+        for line, key, *hashes in zip(*(rows.column(name).to_pylist() for name in LOOKED_FOR), strict=True):
+            yield key, (line, tuple(filter(None, hashes)))
         first += len(part)

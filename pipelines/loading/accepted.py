@@ -11,7 +11,10 @@ from pipelines.loading.sending import Row
 from pipelines.spill import batches, is_whole
 
 ROWS_A_LOOK = 4_000
-ACCEPTED = "line lines key lane content_hash patient_id source_at amount_cents body".split()
+OF_ROW = "line lines key lane content_hash patient_id source_at amount_cents body".split()
+TEXT = "text_hash"
+ACCEPTED = [*OF_ROW, TEXT]
+"""Files of older versions have no hash of texts."""
 
 
 def accepted_rows(path: Path, now: str) -> Iterator[list[Row]]:
@@ -21,9 +24,10 @@ def accepted_rows(path: Path, now: str) -> Iterator[list[Row]]:
 
 
 def as_rows(part: pa.RecordBatch, now: str) -> list[Row]:
-    return [
-        Row._make((*row, now, 1, False, False, False, "")) for row in zip(*plain_columns(part, ACCEPTED), strict=True)
-    ]
+    of_older = part.num_rows * [None]
+    texts = part.column(TEXT).to_pylist() if TEXT in part.schema.names else of_older
+    rows = zip(zip(*plain_columns(part, OF_ROW), strict=True), texts, strict=True)
+    return [Row._make((*row, now, 1, False, False, False, "", text)) for row, text in rows]
 
 
 def plain_columns(part: pa.RecordBatch, names: Sequence[str]) -> list[list[Any]]:

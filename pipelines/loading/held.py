@@ -47,7 +47,7 @@ class Held:
         if holder is None or record is None or record.state not in ASKED:
             return holder
         own = (record.batch_id, record.line) == (self._batch.batch_id, row.line)
-        return None if own or record.holds(row.content_hash) else holder
+        return None if own or row.is_held_by(record) else holder
 
 
 def _others(batch: Batch, ledger: Ledger) -> Iterator[tuple[str, bool]]:

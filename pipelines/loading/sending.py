@@ -11,6 +11,7 @@ from functools import cache
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
+from pipelines.ledger.rows import KnownRecord
 from pipelines.target.client import PAGE, FhirClient, conditional_bundle
 from pipelines.target.identifiers import identifier_value
 from pipelines.target.replies import NotDone, NotSent, Refused, Reply, Unknown, unusable
@@ -57,6 +58,11 @@ class Row(NamedTuple):
     intended: bool = False
     elsewhere: bool = False
     change: str = ""
+    text_hash: str | None = None
+
+    def is_held_by(self, record: KnownRecord) -> bool:
+        """True if a record says what the row says; one of an older version may be known by the row's text."""
+        return record.holds(self.content_hash) or (self.text_hash is not None and record.holds(self.text_hash))
 
     @property
     def replaces(self) -> bool:

@@ -44,7 +44,7 @@ class Verdicts:
         standing = standing_of(record)
         if record is None or standing in (Standing.ABSENT, Standing.WAITING):
             return "send"
-        same = record.holds(row.content_hash)
+        same = row.is_held_by(record)
         if standing is Standing.TAKEN_BACK:
             return self._taken_back(row, record, same)
         if standing is Standing.THERE:

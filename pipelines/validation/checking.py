@@ -278,10 +278,17 @@ class Checker:
             said = f"answers that a score needs are missing: {', '.join(lacking)}"
             self._warn(first.line, INCOMPLETE, f"{self.kind.resource}.item", None, said)
         about = (content, built.patient_id, built.at, built.cents)
-        self.accepted.append((first.line, lines, first.key, built.lane, len(self.accepted), *about, body))
+        text = self._text(rows)
+        self.accepted.append((first.line, lines, first.key, built.lane, len(self.accepted), *about, body, text))
 
     def _content(self, rows: list[Row]) -> str:
         return rows[0].hash if not self.kind.grouped else sha("".join(sorted(row.hash for row in rows)))
+
+    def _text(self, rows: list[Row]) -> str | None:
+        """The hash that an older version gave to whole resources."""
+        if rows[0].text_hash is None or not self.kind.grouped:
+            return rows[0].text_hash
+        return sha("".join(sorted(row.text_hash or row.hash for row in rows)))
 
     def _skip(self, rows: list[Row], built: Built, first_line: int) -> None:
         lines = sum(row.lines for row in rows)

@@ -23,5 +23,21 @@ def _number(value: object) -> orjson.Fragment:
     raise TypeError
 
 
+def canonical(found: Any) -> str:
+    """The same text for what says the same: whatever the order of elements, and however a number is written."""
+    return orjson.dumps(found, default=_value, option=orjson.OPT_SORT_KEYS).decode()
+
+
+def _value(number: object) -> orjson.Fragment:
+    """A decimal by its value: 1, 1.0 and 1.00 are one. No digit is rounded."""
+    if not isinstance(number, Decimal):
+        raise TypeError
+    sign, digits, exponent = number.as_tuple()
+    said = "".join(map(str, digits))
+    shortest = said.strip("0") or "0"
+    power = int(exponent) + len(said) - len(said.rstrip("0")) if number else 0
+    return orjson.Fragment(f"{'-' if sign and number else ''}{shortest}E{power}")
+
+
 def sha(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()

@@ -30,12 +30,13 @@ class Row(NamedTuple):
     faults: str | None
     raw: str
     is_doubtful: bool
+    text_hash: str | None
     first_line: int | None
     differs: bool | None
 
 
 ROWS = 2_000
-SHOWN = "line lines key record hash faults raw is_doubtful".split()
+SHOWN = "line lines key record hash faults raw is_doubtful text_hash".split()
 MOST_ROWS = 5_000
 """Rows of one record: no questionnaire has as many questions."""
 FOUND = pa.schema({"first_line": pa.int64(), "differs": pa.bool_()})
@@ -68,7 +69,7 @@ def _sorted(database: Any, kind: Kind) -> Iterator[pa.RecordBatch]:
                 from mapped left join keys using (key))
             select line, lines, key, case when not is_shared then record end as record, hash,
                 case when is_shared then '{shared}' else faults end as faults, raw,
-                is_doubtful and not is_shared as is_doubtful,
+                is_doubtful and not is_shared as is_doubtful, text_hash,
                 case when is_shared then line else coalesce(first_line, line) end as first_line, differs
             from counted order by first_line, line
         """

@@ -21,7 +21,7 @@ from pipelines.feeds.marks import marked_form
 from pipelines.feeds.reading import Chunk, Reader
 from pipelines.feeds.record import Found, Kind, Values
 from pipelines.validation.aside import Aside, aside_of
-from pipelines.validation.content import dump, sha
+from pipelines.validation.content import canonical, dump, sha
 from pipelines.validation.last_line import LastLine
 from pipelines.validation.outcome import Notice, Validated
 from pipelines.validation.side_by_side import SideBySide
@@ -168,7 +168,7 @@ def _write_bad(bad: Sequence[BadRow], mapper: Mapper, out: Gathered) -> None:
     for row, found in zip(bad, keys, strict=True):
         raw = printable(row.raw)
         fault = ("parse", row.fault.rule, None, None, row.fault.message)
-        out.add(row.line, row.lines, found and printable(found), None, None, sha(raw), dump([fault]), raw, False)
+        out.add(row.line, row.lines, found and printable(found), None, None, sha(raw), dump([fault]), raw, False, None)
 
 
 def _write_doubtful(bad: Sequence[BadRow], mapper: Mapper, out: Gathered) -> None:
@@ -187,7 +187,7 @@ def _write_doubtful(bad: Sequence[BadRow], mapper: Mapper, out: Gathered) -> Non
         if place not in mapped.faults:
             fault = ("parse", row.fault.rule, None, None, row.fault.message)
             said = (mapped.keys[place], mapped.times[place], mapped.records[place], sha(mapped.records[place]))
-            out.add(row.line, row.lines, *said, dump([fault]), printable(row.raw), True)
+            out.add(row.line, row.lines, *said, dump([fault]), printable(row.raw), True, None)
 
 
 def _write_chunk(chunk: Chunk, mapper: Mapper, out: Gathered) -> int:
@@ -221,7 +221,7 @@ def _write_rows(chunk: Chunk, mapper: Mapper, out: Gathered) -> None:
         )
         nothing, every = [None] * len(chunk.rows), [fault] * len(chunk.rows)
         hashes, sound = [*map(sha, chunk.raw)], [False] * len(chunk.rows)
-        out.add_columns(chunk.line, chunk.lines, nothing, nothing, nothing, hashes, every, chunk.raw, sound)
+        out.add_columns(chunk.line, chunk.lines, nothing, nothing, nothing, hashes, every, chunk.raw, sound, nothing)
         return
     keys, times, records, wrong = _mapped(chunk, mapper)
     hashes = [sha(record) for record in records]
@@ -229,8 +229,8 @@ def _write_rows(chunk: Chunk, mapper: Mapper, out: Gathered) -> None:
     for row, found in wrong.items():
         faults[row] = dump([_reason("map", fault) for fault in found])
         hashes[row] = sha(chunk.raw[row])
-    sound = [False] * len(records)
-    out.add_columns(chunk.line, chunk.lines, keys, times, records, hashes, faults, chunk.raw, sound)
+    sound, no_text = [False] * len(records), [None] * len(records)
+    out.add_columns(chunk.line, chunk.lines, keys, times, records, hashes, faults, chunk.raw, sound, no_text)
 
 
 class MappedRows(NamedTuple):
@@ -266,7 +266,8 @@ def _write_resources(chunk: Chunk, mapper: Mapper, out: Gathered) -> None:
         record = dump(values)
         faults = dump([("map", fault.rule, kind.resource, None, fault.message)]) if fault else None
         known = record_key if isinstance(record_key, str) else None
-        out.add(line, lines, known, values.get("at"), record, sha(raw if fault else record), faults, raw, False)
+        about = (sha(raw if fault else canonical(values)), faults, raw, False, sha(record))
+        out.add(line, lines, known, values.get("at"), record, *about)
 
 
 def _resource_fault(kind: Kind, resource: Values, record_key: object) -> Fault | None:

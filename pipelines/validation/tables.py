@@ -14,9 +14,11 @@ MAPPED = pa.schema(
         "faults": pa.string(),
         "raw": pa.string(),
         "is_doubtful": pa.bool_(),
+        "text_hash": pa.string(),
     }
 )
-"""is_doubtful: a row that is mapped, and set aside since it may have been misread; `hash` is of what it says."""
+"""is_doubtful: a row that is mapped, and set aside since it may have been misread; `hash` is of what it says.
+text_hash: of a whole resource, of its text: ledgers of older versions know it by that."""
 ACCEPTED = pa.schema(
     {
         "line": pa.int64(),
@@ -29,6 +31,7 @@ ACCEPTED = pa.schema(
         "source_at": TIME,
         "amount_cents": pa.int64(),
         "body": pa.string(),
+        "text_hash": pa.string(),
     }
 )
 REASON = pa.struct(

@@ -43,7 +43,7 @@ def put_in_again(home, chartferry, tmp_path):
 
 
 def test_a_doubtful_row_whose_record_is_there_is_unchanged_in_later_exports(fed, asked, chartferry, tmp_path, target):
-    """LEDGER-25"""
+    """LEDGER-03"""
     (fed / "inbox/form-1.csv").write_text(ANSWERS + SWALLOWED + GOOD)
     first = asked("import")
     assert (first["totals"]["rejected"], first["totals"]["created"]) == (1, 1)
@@ -66,7 +66,7 @@ def test_a_doubtful_row_whose_record_is_there_is_unchanged_in_later_exports(fed,
 
 
 def test_a_doubtful_row_whose_record_was_taken_back_is_rejected(fed, asked, chartferry, tmp_path, target):
-    """LEDGER-20"""
+    """LEDGER-18"""
     (fed / "inbox/form-1.csv").write_text(ANSWERS + SWALLOWED)
     asked("import")
     put_in_again(fed, chartferry, tmp_path)

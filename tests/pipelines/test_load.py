@@ -65,7 +65,7 @@ class Work:
         self.runs += 1
         folder = self.home / f"run-{self.runs}"
         folder.mkdir()
-        accepted = [dict(zip(ACCEPTED.names, row, strict=True)) for row in rows]
+        accepted = [dict.fromkeys(ACCEPTED.names) | dict(zip(ACCEPTED.names, row, strict=False)) for row in rows]
         pq.write_table(pa.Table.from_pylist(accepted, ACCEPTED), folder / "accepted.parquet")
         pq.write_table(pa.Table.from_pylist(list(skipped), SKIPPED), folder / "skipped.parquet")
         return Batch(TARGET, batch_id, self.feed, folder, resuming, Pace(settling_seconds=settling), remap)
