@@ -1,8 +1,8 @@
 """Ids of patients whom the target is not known to have: in the published tables they stand as keyed hashes.
 
 Such an id may be somebody's number in another system, as where a feed reads the wrong column. The target is known to
-have a patient for whom it took a record, whom one of its reports names, or of whom it refused a record for another
-reason.
+have a patient for whom it took a record, or whom one of its reports names. A refusal proves nothing: what a target of
+another make says of an unknown patient is not known.
 """
 
 import secrets
@@ -21,13 +21,7 @@ CREATE TEMP TABLE known_patient AS
 SELECT target, patient_id FROM ledger_record
 WHERE patient_id IS NOT NULL AND state IN ('created', 'adopted', 'updated', 'superseded', 'undone')
 UNION
-SELECT target, patient_id FROM swept_report CROSS JOIN this_publication WHERE patient_id IS NOT NULL
-UNION
-SELECT target, patient_id FROM ledger_reject
-WHERE patient_id IS NOT NULL AND stage = 'load' AND NOT EXISTS (
-    SELECT 1 FROM ledger_reject_reason AS reason
-    WHERE reason.reject_id = ledger_reject.reject_id
-        AND (reason.rule_id = 'not-found' OR contains(reason.message, ledger_reject.patient_id)))"""
+SELECT target, patient_id FROM swept_report CROSS JOIN this_publication WHERE patient_id IS NOT NULL"""
 STRANGER = """
 CREATE TEMP MACRO stranger(id) AS
     'unknown-' || left(sha256((SELECT value FROM hash_key) || sha256((SELECT value FROM hash_key) || id)), 16)"""
@@ -37,7 +31,9 @@ WHERE patient_id IS NOT NULL AND NOT EXISTS (
     SELECT 1 FROM known_patient
     WHERE known_patient.target = {table}.target AND known_patient.patient_id = {table}.patient_id)"""
 HIDE_IN_MESSAGES = """
-UPDATE ledger_reject_reason SET message = replace(message, 'Patient/' || patient_id, 'Patient/' || stranger(patient_id))
+UPDATE ledger_reject_reason SET message = regexp_replace(
+    message, '(^|[^A-Za-z0-9])' || regexp_escape(patient_id) || '($|[^A-Za-z0-9])',
+    '\\1' || stranger(patient_id) || '\\2', 'g')
 FROM ledger_reject
 WHERE ledger_reject.reject_id = ledger_reject_reason.reject_id AND patient_id IS NOT NULL AND NOT EXISTS (
     SELECT 1 FROM known_patient

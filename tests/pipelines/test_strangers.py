@@ -41,11 +41,11 @@ def test_published_tables_hold_a_keyed_hash_in_the_place_of_an_id_that_the_targe
 
 def test_a_refusal_that_names_an_unknown_patient_is_published_with_the_hash(home, asked, target):
     """REPORT-27"""
-    said = {"severity": "error", "code": "business-rule", "diagnostics": "Patient/90817263 is not known"}
+    said = {"severity": "error", "code": "value", "diagnostics": "no chart 90817263 (90817263)"}
     refused = {"resourceType": "OperationOutcome", "issue": [said]}
     target.additions, target.faults = False, [Said(422, refused)]
     (home / "inbox/payments.csv").write_text(HEADER + "1,90817263,10.00,2026-03-01\n")
     asked("import")
     [(patient, message)] = rows(home, "SELECT patient_id, message FROM payment, reject_reason")
-    assert message.endswith(f"Patient/{patient} is not known")
+    assert message.endswith(f"no chart {patient} ({patient})")
     assert patient.startswith("unknown-")
