@@ -176,7 +176,11 @@ def _take_control_along(path: Path, target: Path, inbox: Inbox) -> os.stat_resul
     if not control.is_file() or control.resolve().parent == target.resolve().parent:
         return None
     beside.unlink(missing_ok=True)
-    return _copy(control, beside, inbox)[1]
+    try:
+        return _copy(control, beside, inbox)[1]
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
 
 
 def _control_of(path: Path) -> Path:

@@ -118,12 +118,12 @@ def test_a_file_of_bad_rows_alone_needs_no_more_than_another(tmp_path):
         (
             "p.ndjson",
             one_json_document,
-            "p.ndjson: one JSON document over several lines; NDJSON has one object on each line",
+            "p.ndjson: the file is a JSON array; export the rows as NDJSON, one object on each line, or as CSV",
         ),
         (
             "p.ndjson",
             one_json_document_on_a_line,
-            "p.ndjson: line 1 is longer than 2 MiB; check that it is the export it is named for",
+            "p.ndjson: the file is a JSON array; export the rows as NDJSON, one object on each line, or as CSV",
         ),
     ],
 )
