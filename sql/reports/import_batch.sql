@@ -30,8 +30,8 @@
 -- column amount_received DECIMAL(18,2): Sum of the amounts of all records, US dollars.
 -- column amount_accepted DECIMAL(18,2): Sum of the amounts of accepted records, US dollars.
 -- column amount_created DECIMAL(18,2): Sum of the amounts of created records, US dollars.
--- column copayments BIGINT: Accepted payments with a claim, which are not held against the balance; empty where an older
---   version did not count them.
+-- column copayments BIGINT: Accepted payments with a claim, which are not held against the balance; empty where an
+--   older version did not count them.
 -- column amount_copayments DECIMAL(18,2): Sum of their amounts, US dollars.
 SELECT
     batch_id,
