@@ -42,6 +42,8 @@ def etag(version: int) -> str:
 
 
 _ASCTIME = re.compile(r"[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}\Z", re.ASCII)
+# An HTTP-date may name a leap second, which `datetime` does not know.
+_LEAP_SECOND = re.compile(r"(\d\d:\d\d):60(?= )", re.ASCII)
 
 
 def http_date(text: str | None) -> datetime | None:
@@ -49,7 +51,7 @@ def http_date(text: str | None) -> datetime | None:
     if not text or not (text.endswith("GMT") or _ASCTIME.match(text)):
         return None
     try:
-        found = parsedate_to_datetime(text)
+        found = parsedate_to_datetime(_LEAP_SECOND.sub(r"\1:59", text))
         # The form of asctime names no zone: every HTTP-date is in UTC.
         return found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)
     except (ValueError, OverflowError):
