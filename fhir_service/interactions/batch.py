@@ -29,6 +29,8 @@ from fhir_service.writer import Entry
 MOST_ENTRIES = 5_000
 MOST_PARTS = 1_000_000
 """Objects and arrays in a bundle that is looked at entry by entry: empty ones take many times their size in memory."""
+_ELEMENTS = frozenset(("method", "url", "ifMatch", "ifNoneExist", "ifNoneMatch", "ifModifiedSince", "id", "extension"))
+"""Elements of an entry's request that FHIR knows."""
 _RESPONSE = b'{"resourceType":"Bundle","type":"batch-response","entry":['
 
 
@@ -123,6 +125,9 @@ def _understand(entry: dict[str, Any], caller: Caller, site: Site, size: int) ->
         caller.require(name, letter)
     if interaction not in RESOURCES[name].interactions:
         raise FhirError(NOT_SUPPORTED)
+    # A condition that is misspelt must not be passed over: a change could be lost, or a record made twice.
+    if not _ELEMENTS.issuperset(request):
+        raise FhirError(INVALID, "the request has an element that is not known here")
     if maker is None:
         return Fetch(RESOURCES[name], resource_id, query)
     return maker(name, resource_id, request, body, caller, site, size)

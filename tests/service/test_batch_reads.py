@@ -123,3 +123,16 @@ def test_a_condition_that_is_no_string_is_refused(fresh_service: Running, name: 
     assert [answer["response"]["status"] for answer in answers] == ["400", "201"]
     assert fresh_service.client.get(f"/{path}").json()["status"] == "requested"
     assert fresh_service.client.get("/Task?_count=0").json()["total"] == 2
+
+
+@pytest.mark.parametrize("name", ["ifNoneExists", "ifnoneexist", "if-none-exist", "if-match", "IfMatch", "_url", ""])
+def test_a_condition_that_is_misspelt_is_refused(fresh_service: Running, name: str) -> None:
+    """COMMON-37, EXTRA-COND-10: of that entry alone; no update is lost, and no second record made."""
+    (made,) = send(fresh_service.client, [entry(task(1))])
+    path = made["location"].removeprefix(f"{fresh_service.url}/")
+    create = entry(task(1)) | {"request": {"method": "POST", "url": "Task", name: "identifier=urn:test|1"}}
+    update = {"resource": task(1, status="completed"), "request": {"method": "PUT", "url": path, name: 'W/"9"'}}
+    answers = sent(fresh_service, create, update, entry(task(2)))
+    assert [answer["response"]["status"] for answer in answers] == ["400", "400", "201"]
+    assert fresh_service.client.get(f"/{path}").json()["status"] == "requested"
+    assert fresh_service.client.get("/Task?_count=0").json()["total"] == 2
