@@ -416,7 +416,7 @@ def test_what_was_in_doubt_and_its_feed_rejects_by_now_is_in_doubt(home, target,
 def test_a_batch_of_which_rows_wait_goes_on_though_others_are_rejected_by_now(home, target, asked, other_amounts):
     """CLI-CMD-17, LEDGER-02: as many known again as wait are no reason to take it for finished."""
     target.additions = False
-    rows = "k1,p1,1.00,2026-03-01,\nk2,p2,2.00,2026-03-01,3.00\n"
+    rows = "k1,p1,1.00,2026-03-01,\nk2,p1,2.00,2026-03-02,3.00\n"  # one patient: k1 is sent first
     target.faults = [None, *[Said(401, outcome("unknown"))] * 40]
     put(home, "payments.csv", f"payment_id,patient_id,amount,paid_on,claim_id\n{rows}")
     batch = asked("import")["batches"][0]["batch_id"]
