@@ -309,7 +309,9 @@ class Reader:
             if width is None and len(cells) >= least:
                 self._width = width = len(cells)
             fits = len(cells) == width
-            fault = self._ragged(len(cells), width) if not fits else SWALLOWED if swallowed else unreadable(raw)
+            fault = unreadable(raw) if fits else self._ragged(len(cells), width)
+            if fault is None and swallowed:
+                fault = SWALLOWED
             if fault is None and quote and quote in raw and is_torn(cells, raw, quote):
                 fault = TORN
             if fault:

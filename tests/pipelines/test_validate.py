@@ -135,6 +135,15 @@ def test_bytes_of_another_encoding_and_a_nul_reject_their_rows_alone(tmp_path: P
     ]
 
 
+def test_a_row_that_a_quote_runs_through_may_have_bytes_of_another_encoding(tmp_path: Path) -> None:
+    """FEED-FILE-02, FEED-FILE-09."""
+    text = b'a,"call,requested,d1\nb,c\xe4ll,requested,d1\nback",requested,d1\nc,call,requested,d1\n'
+    found = validated(b"task_id,description,status,requester_id\n" + text, tmp_path, "tasks.csv")
+    assert [row["line"] for row in rows(found, "accepted")] == [5]
+    assert [(row["line"], row["lines"], row["stage"]) for row in rows(found, "rejects")] == [(2, 3, "parse")]
+    assert "bytes that are not in the file's encoding" in rows(found, "rejects")[0]["reasons"][0]["message"]
+
+
 @pytest.mark.parametrize("escape", ["\\ud800", "\\uDFFF", "\\ud83d\\ud83d"])
 def test_half_of_a_character_rejects_its_row_alone(escape: str, tmp_path: Path) -> None:
     """FEED-FILE-04, FEED-FILE-09."""
