@@ -20,6 +20,7 @@ from pipelines.feeds.mapping import Crosswalks, Mapper, numbers_of, path_heads, 
 from pipelines.feeds.marks import marked_form
 from pipelines.feeds.reading import Chunk, Reader
 from pipelines.feeds.record import Found, Kind, Values
+from pipelines.feeds.rows import Cells
 from pipelines.validation.aside import Aside, aside_of
 from pipelines.validation.content import canonical, dump, sha
 from pipelines.validation.last_line import LastLine
@@ -223,32 +224,55 @@ def _write_rows(chunk: Chunk, mapper: Mapper, out: Gathered) -> None:
         hashes, sound = [*map(sha, chunk.raw)], [False] * len(chunk.rows)
         out.add_columns(chunk.line, chunk.lines, nothing, nothing, nothing, hashes, every, chunk.raw, sound, nothing)
         return
-    keys, times, records, wrong = _mapped(chunk, mapper)
+    keys, times, records, wrong, former = _mapped(chunk, mapper)
     hashes = [sha(record) for record in records]
     faults: list[str | None] = [None] * len(records)
     for row, found in wrong.items():
         faults[row] = dump([_reason("map", fault) for fault in found])
         hashes[row] = sha(chunk.raw[row])
-    sound, no_text = [False] * len(records), [None] * len(records)
-    out.add_columns(chunk.line, chunk.lines, keys, times, records, hashes, faults, chunk.raw, sound, no_text)
+    sound, formerly = [False] * len(records), [former.get(row) for row in range(len(records))]
+    out.add_columns(chunk.line, chunk.lines, keys, times, records, hashes, faults, chunk.raw, sound, formerly)
 
 
 class MappedRows(NamedTuple):
-    """Keys, microseconds to sort by, and what the rows say as JSON; by place, the faults of those that have some."""
+    """Keys, microseconds to sort by, and what the rows say as JSON; by place, the faults of those that have some.
+
+    former: by place, the hashes of rows that ledgers of older versions know by another content.
+    """
 
     keys: Sequence[Any] | NDArray[np.object_]
     times: Sequence[int | None]
     records: list[str]
     faults: Mapping[int, list[Found]]
+    former: Mapping[int, str]
 
 
 def _mapped(chunk: Chunk, mapper: Mapper) -> MappedRows:
     kind, mapped = mapper.feed.kind, mapper.map(mapper.rows(chunk.rows))
     absent = [None] * len(chunk.rows)
-    columns = [mapped.columns.get(column.name, absent) for column in kind.columns[1:]]
-    records = [orjson.dumps(values).decode() for values in zip(*columns, strict=True)]
+    former = _without_empty_labels(kind, mapped.columns, absent)
+    records = _records(kind, mapped.columns, absent)
     times = [micros(time) for time in mapped.columns[kind.sort]] if kind.sort else absent
-    return MappedRows(mapped.columns[kind.key], times, records, mapped.faults)
+    return MappedRows(mapped.columns[kind.key], times, records, mapped.faults, former)
+
+
+def _records(kind: Kind, columns: Mapping[str, Cells], absent: Sequence[None]) -> list[str]:
+    every = [columns.get(column.name, absent) for column in kind.columns[1:]]
+    return [orjson.dumps(values).decode() for values in zip(*every, strict=True)]
+
+
+def _without_empty_labels(kind: Kind, columns: Mapping[str, Cells], absent: Sequence[None]) -> dict[int, str]:
+    """Make labels absent where there are none in them: `""`, `";"` and `[]` say no more than no element.
+
+    Gives, by place, the hashes of such rows as older versions had them, with a list of none.
+    """
+    labels = columns.get("labels")
+    empty = [] if labels is None else [place for place, found in enumerate(labels) if found == []]
+    if labels is None or not empty:
+        return {}
+    before = _records(kind, columns, absent)
+    labels[empty] = None
+    return {place: sha(before[place]) for place in empty}
 
 
 def _reason(stage: str, found: Found) -> tuple[Any, ...]:

@@ -18,7 +18,8 @@ MAPPED = pa.schema(
     }
 )
 """is_doubtful: a row that is mapped, and set aside since it may have been misread; `hash` is of what it says.
-text_hash: of a whole resource, of its text: ledgers of older versions know it by that."""
+text_hash: by which ledgers of older versions know a row: of a whole resource, of its text; of a task with a list of no
+labels, with that list."""
 ACCEPTED = pa.schema(
     {
         "line": pa.int64(),

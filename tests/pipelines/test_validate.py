@@ -1,6 +1,7 @@
 """Validation beyond the golden folders: files whose rows cannot be told apart, totals, limits, hashes."""
 
 import gzip
+import hashlib
 import json
 import random
 import re
@@ -263,6 +264,21 @@ def test_the_content_hash_is_that_of_the_record_and_not_of_clock_target_or_file(
         found = validated(text, folder, name, site=Site(f"http://host{number}", "other"))
         hashes.append(rows(found, "accepted")[0]["content_hash"])
     assert len(set(hashes)) == 1
+
+
+def test_labels_without_a_text_are_no_labels(tmp_path: Path) -> None:
+    """FEED-TASK-04, LEDGER-13: however that is written. Ledgers of older versions know such a task by another hash."""
+    task: dict[str, object] = {"task_id": "a", "description": "Call", "status": "requested", "requester_id": "d1"}
+    tasks = [task, *(task | {"labels": none} for none in ("", [], " ; ", [" "], None))]
+    found = validated("".join(json.dumps(each) + "\n" for each in tasks), tmp_path, "tasks.ndjson")
+    (accepted,) = rows(found, "accepted")
+    assert (accepted["line"], accepted["text_hash"], found.skipped) == (1, None, 5)
+    (tmp_path / "2").mkdir()
+    found = validated(json.dumps(tasks[2]), tmp_path / "2", "tasks.ndjson")
+    (again,) = rows(found, "accepted")
+    assert again["content_hash"] == accepted["content_hash"]
+    said = '[null,"Call","requested","Practitioner/d1",null,null,null,null,[],null,null,null,null]'
+    assert again["text_hash"] == hashlib.sha256(said.encode()).hexdigest()
 
 
 @pytest.mark.parametrize(
