@@ -97,8 +97,9 @@ def cents_of(file: GeneratedFile, cell: object) -> Decimal:
 
 
 def instant_of(text: str) -> datetime:
-    german = re.fullmatch(r"(\d\d)\.(\d\d)\.(\d{4})", text.strip())
-    found = datetime.fromisoformat("-".join(reversed(german.groups())) if german else text.strip().replace(",", "."))
+    text = re.sub(r"\s+(?=Z|[+-]\d\d)", "", text.strip()).replace(",", ".")
+    german = re.fullmatch(r"(\d\d)\.(\d\d)\.(\d{4})", text)
+    found = datetime.fromisoformat("-".join(reversed(german.groups())) if german else text)
     return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 
@@ -211,6 +212,7 @@ class Campaign:
             return
         outcome = Outcome(file, found, self.mapped)
         outcome.every_row_is_counted_once()
+        outcome.payments_are_sent_by_time_then_line()
         outcome.every_line_is_of_one_row()
         outcome.rejects_are_as_they_came()
         outcome.accepted_rows_say_what_their_lines_say()
@@ -256,6 +258,10 @@ class Outcome:
         keys = {row["key"]: row["line"] for row in accepted}
         assert len(keys) == len(accepted)
         assert all(row["first_line"] == keys[row["key"]] for row in skipped)
+
+    def payments_are_sent_by_time_then_line(self) -> None:
+        order = [(row["source_at"] is None, row["source_at"], row["line"]) for row in self.accepted]
+        assert order == sorted(order) or self.file.kind not in ("payments", "till")
 
     def every_line_is_of_one_row(self) -> None:
         """Each physical line is of the header, of one row, or empty; each row is of one record."""
@@ -507,7 +513,7 @@ def cents_at_target(body: dict[str, Any]) -> Decimal:
 
 
 @pytest.mark.parametrize(
-    ("seed", "number"), [(1, 3), (2, 4), *(pytest.param(seed, 8, marks=pytest.mark.long) for seed in range(21, 51))]
+    ("seed", "number"), [(4, 4), (5, 4), *(pytest.param(seed, 8, marks=pytest.mark.long) for seed in range(21, 51))]
 )
 def test_generated_files_are_imported_once_whatever_is_in_them(
     seed, number, home, target, chartferry, monkeypatch, caplog
