@@ -269,9 +269,14 @@ class Reader:
         return BadRow(line, lines, raw, fault, cells or None)
 
     def _like_a_row(self, text: str) -> bool:
-        """Whether a line is a row by itself: it has the fields of one."""
+        """Whether a line is a row by itself: it has the fields of one, or begins with the id of a reject."""
+        if self._begins_with_id(text):
+            return True
         width = (self._width or len(self.header or ())) + len(self._marks.places)
         return len(next(csv.reader([text], **dialect(self.feed)), [])) == width
+
+    def _begins_with_id(self, text: str) -> bool:
+        return bool(self._marks and self._marks.off_text(text)[0])
 
     def _give_back(self, rest: list[str], line: int) -> None:
         """Lines that were read with the one before them, to be read by themselves."""
@@ -324,9 +329,11 @@ class Reader:
     def _swallows(self, fields: int) -> bool:
         """Whether a row of several lines has one among them that is like a row: a quote may have taken it in.
 
-        Not in a file that answers rejects: somebody has looked at its rows.
+        Of a file that answers rejects somebody has looked at the rows: only what begins with an id is like one.
         """
-        if not fields or self._marks or (self._width or 0) < _TELLING:
+        if self._marks:
+            return any(map(self._begins_with_id, self._taken[1:]))
+        if not fields or (self._width or 0) < _TELLING:
             return False
         return any(self._like_a_row(text) for text in self._taken[1:])
 

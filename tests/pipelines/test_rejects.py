@@ -119,6 +119,18 @@ def comes_back_unchanged(practice, files, known_width):
     assert len(exported) == len(files)
 
 
+@pytest.mark.parametrize("text", ["two\nlines", ",two\nlines"])
+def test_a_quote_left_open_in_one_correction_takes_nothing_of_the_next(text, practice):
+    """CLI-CMD-05, FEED-FILE-02: a line that begins with the id of a reject is a row of its own."""
+    header = "task_id,description,status,requester_id\n"
+    rows = f'1,"open,requested,d1\n9,fine,requested,d1\n2,"{text}",odd,d1\n'
+    practice.take(header + rows, "tasks.csv")
+    assert practice.rejects() == {None: ("open", 1), "2": ("open", 1)}
+    practice.take(one(practice.export()).replace("odd", "requested"), "corrected.csv")
+    assert practice.rejects() == {None: ("open", 2), "2": ("closed", 1)}
+    assert [body["description"] for body in practice.target.of("Task")] == ["fine", text]
+
+
 def test_an_export_of_nothing_says_so(practice):
     assert practice.run("rejects", "export") == (0, "no open rejects\n", "")
     practice.take(HEADER + "k1,p1,1.00,2026-01-01,\n")
