@@ -118,6 +118,8 @@ def key(text: str, known_as: Mapping[str, str] = {}) -> object:
 
 NO_FLAG = Fault("FEED-FILE-09", "true or false where a key is expected; a key is a text or a number")
 """Of a key in NDJSON."""
+NO_REFERENCE = Fault("FEED-FILE-09", "true or false where an id is expected; an id is a text or a number")
+"""Of a reference in NDJSON."""
 
 
 def plain_text(text: str) -> object:

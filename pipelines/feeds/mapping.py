@@ -15,7 +15,18 @@ from pipelines.batch import Unreadable
 from pipelines.feeds.answers import ITEM
 from pipelines.feeds.broken import BadRow, found_in
 from pipelines.feeds.catalog import Feed
-from pipelines.feeds.columns import MISSING, NO_FLAG, Column, Conventions, Fault, amount, converter, key, labels
+from pipelines.feeds.columns import (
+    MISSING,
+    NO_FLAG,
+    NO_REFERENCE,
+    Column,
+    Conventions,
+    Fault,
+    amount,
+    converter,
+    key,
+    labels,
+)
 from pipelines.feeds.crosswalks import BadCrosswalk
 from pipelines.feeds.marks import MARKS
 from pipelines.feeds.names import named_by, named_columns, source_label
@@ -132,8 +143,8 @@ class Mapper:
             cells = array(None if f is None else convert(f) for f in evaluate_lists(value, rows, self._means))
         else:
             cells = each_distinct(evaluate(value, rows, self._means), convert)
-        if column.shape == "key":
-            cells = _without_flags(cells, value, rows)
+        if rows.form.places is None and (column.shape == "key" or isinstance(column.shape, tuple)):
+            cells = _without_flags(cells, column, value, rows)
         has_faults = Fault in set(map(type, cells))
         wrong = [(row, cell) for row, cell in enumerate(cells) if type(cell) is Fault] if has_faults else []
         for row, _ in wrong:
@@ -196,15 +207,17 @@ class Mapper:
         return each_distinct(evaluate(value, rows, self._means), converter(column, self._conventions))
 
 
-def _without_flags(cells: Cells, value: Value, rows: Rows) -> Cells:
-    """Keys, those at fault that are a `true` or `false` of JSON: whoever writes one says whether there is a key."""
-    for name in named_by(value) if rows.form.places is None and not _FLAGS.isdisjoint(cells) else ():
+def _without_flags(cells: Cells, column: Column, value: Value, rows: Rows) -> Cells:
+    """Keys and references, those at fault that are a `true` or `false` of JSON: these say whether there is one."""
+    is_key = not isinstance(column.shape, tuple)
+    flags = {flag if is_key else f"{column.shape[0]}/{flag}" for flag in ("true", "false")}
+    fault = NO_FLAG if is_key else NO_REFERENCE
+    for name in named_by(value) if not flags.isdisjoint(cells) else ():
         found = zip(cells, rows.raw(name), strict=True)
-        cells = array(NO_FLAG if cell in _FLAGS and isinstance(raw, bool) else cell for cell, raw in found)
+        cells = array(fault if cell in flags and isinstance(raw, bool) else cell for cell, raw in found)
     return cells
 
 
-_FLAGS = {"true", "false"}
 _COMMENT = {"text": "comment", "author_id": "comment_author_id", "time": "comment_time"}
 
 

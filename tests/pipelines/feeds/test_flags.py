@@ -45,3 +45,11 @@ def test_a_flag_in_the_place_of_the_first_that_is_there_is_no_key(tmp_path: Path
     """FEED-FILE-09"""
     found = validated(tmp_path, '{ first = ["id", "other"] }', '"id": "a", "other": true', '"id": null, "other": true')
     assert found == (["a"], [FAULT])
+
+
+def test_a_flag_is_no_reference(tmp_path: Path) -> None:
+    """FEED-FILE-09, FEED-PAY-05: `true` says that there is a claim, and not which."""
+    claims = ("true", '"true"', "7", '"c1"', "false", "null")
+    rows = (f'"id": {place}, "claim": {claim}' for place, claim in enumerate(claims))
+    found = validated(tmp_path, '"id"\nclaim_id = "claim"', *rows)
+    assert found == (["1", "2", "3", "5"], ["true or false where an id is expected; an id is a text or a number"] * 2)
