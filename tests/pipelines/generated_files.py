@@ -367,7 +367,7 @@ class FileMaker:
         return self.random.choice(rows)
 
     def torn_row(self, row: str, sign: str) -> str:
-        place = self.random.randrange(len(row))
+        place = self.random.randrange(len(row) + 1)
         puts = (
             *('"', '"', '""', sign, "\n", "\r", "\0", "\udcff", "\udce4\udcf6", "\\", "\u2028", "\x1c", '"\n"'),
             *(f'"{sign}"', "\ufeff"),
