@@ -7,20 +7,23 @@ import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 
+from pipelines.batch import shown
+
 DELIMITERS = {",": "','", ";": "';'", "\t": "tabs", "|": "'|'"}
 NAMED = 3
 
 
-def in_their_place(lacking: Sequence[str], named: Iterable[str], header: Sequence[str], delimiter: str) -> str | None:
-    """One clause, or None where nothing is seen. named: all columns of the feed; lacking: those not in the header."""
+def in_their_place(lacking: Sequence[str], names: Iterable[str], header: Sequence[str], delimiter: str) -> str | None:
+    """One clause, or None where nothing is seen. names: all columns of the feed; lacking: those not in the header."""
     if other := _delimiter(lacking, delimiter.join(header), delimiter):
-        shown = DELIMITERS.get(delimiter, repr(delimiter))
-        return f"the file seems to be delimited by {DELIMITERS[other]}, where the feed says {shown}"
+        says = DELIMITERS.get(delimiter, repr(delimiter))
+        return f"the file seems to be delimited by {DELIMITERS[other]}, where the feed says {says}"
     spelled = {_folded(name): name for name in header}
     alike = [(spelled[_folded(name)], name) for name in lacking if _folded(name) in spelled]
     if alike:
-        return "the file has " + ", ".join(f"'{there}' where the feed names '{name}'" for there, name in alike[:NAMED])
-    if {_folded(name) for name in named}.isdisjoint(spelled):
+        named = (f"'{shown(there)}' where the feed names '{name}'" for there, name in alike[:NAMED])
+        return f"the file has {', '.join(named)}"
+    if {_folded(name) for name in names}.isdisjoint(spelled):
         return f"none of the {len(header)} fields of that line is a column that the feed names, so it may be no header"
     return None
 

@@ -17,6 +17,10 @@ ROW = ["P-1", "Ada Lovelace", "12.50", "2026-01-02", ""]
             ["Payment ID", "PATIENT_ID", "amount", "paid_on", "claim_id"],
             "has 'Payment ID' where the feed names 'payment_id', 'PATIENT_ID' where the feed names 'patient_id'; check",
         ),
+        (
+            ["pay\nment_id", "patient\x1b_id", "amount", "paid_on"],
+            r"has 'pay\nment_id' where the feed names 'payment_id', 'patient\x1b_id' where the feed names 'patient_id'",
+        ),
         ([";".join(OURS)], "takes; the file seems to be delimited by ';', where the feed says ','; check"),
         ([";".join(OURS).upper()], "takes; the file seems to be delimited by ';', where the feed says ','; check"),
         (["\t".join(OURS)], "takes; the file seems to be delimited by tabs, where the feed says ','; check"),
