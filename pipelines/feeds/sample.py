@@ -59,6 +59,9 @@ def _chunk(mapper: Mapper, chunk: Chunk, most: int, width: int, copaid: list[int
             found.append((chunk.line[place], ["not taken"]))
         elif mapper.feed.file.resources and "resourceType" in row:
             found.append((chunk.line[place], [f"taken, a whole resource ({row['resourceType']})"]))
+        elif not mapper.feed.file.columns:
+            said = f"rejected: no FHIR resource: this feed takes {mapper.feed.kind.resource}"
+            found.append((chunk.line[place], [said]))
         else:
             wanted.append(place)
     if wanted:

@@ -133,6 +133,18 @@ def test_a_sample_shows_refunds_and_answers(capsys: pytest.CaptureFixture[str]) 
     assert "g.2 / display / Stress" in capsys.readouterr().out
 
 
+def test_a_sample_shows_that_a_feed_of_whole_resources_takes_no_other_rows(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """FEED-FILE-05, FEED-FILE-09."""
+    feed = written(tmp_path, "till.toml", 'kind = "payments"\nfiles = "till*"\nresources = true\n')
+    export = written(tmp_path, "till.ndjson", '{"payment_id": "1"}\n{"resourceType": "PaymentNotice"}\n')
+    assert run(["feeds", "check", str(feed), "--sample", str(export)]) == 0
+    shown = capsys.readouterr().out
+    assert "till.ndjson: line 1: rejected: no FHIR resource: this feed takes PaymentNotice\n" in shown
+    assert "till.ndjson: of the first 2 rows 1 rejected, 1 taken\n" in shown
+
+
 @pytest.mark.parametrize("row", ["Sum;2", "Sum;;;;;;2 rows"])
 def test_a_trailer_of_fewer_or_more_fields_is_one_in_a_sample_as_in_an_import(
     row: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
