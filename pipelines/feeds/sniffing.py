@@ -69,6 +69,8 @@ def look_at(path: Path) -> Export:
     whole = len(start) < HEAD
     if objects := _objects(lines if whole else lines[:-1]):
         return Export("ndjson", encoding, objects=objects)
+    if text.lstrip().startswith("{"):  # as a table, it would have what its first row says for names
+        raise Unreadable(f"{path.name}: the first line is no JSON object; correct it, or take another export")
     export = _table(path.name, encoding, lines if whole else lines[:-1])
     if whole and _ends_with_a_trailer(export.rows):
         export.rows.pop()

@@ -95,6 +95,13 @@ def test_a_file_that_is_no_text_has_no_draft(tmp_path: Path, capsys: pytest.Capt
     assert capsys.readouterr().err.startswith("chartferry: payments.xlsx: the file is a workbook (.xlsx, .ods)")
 
 
+@pytest.mark.parametrize("text", ['{"id": "Meier", "sum": 1\n{"id": "Schulz", "sum": 2}\n', '\n{"id": "Meier", "su'])
+def test_a_first_line_that_is_half_an_object_is_no_header(text: str, tmp_path: Path) -> None:
+    """FEED-FILE-08: its values would be the names of columns."""
+    with pytest.raises(Unreadable, match=r"^till\.ndjson: the first line is no JSON object; correct it"):
+        draft(written(tmp_path, "till.ndjson", text))
+
+
 def test_the_draft_is_printed_and_its_kind_can_be_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """FEED-FILE-08."""
     path = written(tmp_path, "mood.csv", "form;patient;Q1;Q2\n1;p1;0;1\n2;p2;1;2\n")
