@@ -125,7 +125,7 @@ def _flat(found: object, path: str = "") -> Iterator[tuple[str, str]]:
 
 def _kind(file_name: str, columns: Sequence[Seen], export: Export) -> str:
     """By the resources that the file holds, else by its name and what its columns are called."""
-    held = {found.get("resourceType") for found in export.objects}
+    held = [found.get("resourceType") for found in export.objects]  # anything may stand there
     for name, kind in KINDS.items():
         if kind.resource in held:
             return name

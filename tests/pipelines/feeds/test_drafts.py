@@ -102,6 +102,12 @@ def test_a_first_line_that_is_half_an_object_is_no_header(text: str, tmp_path: P
         draft(written(tmp_path, "till.ndjson", text))
 
 
+def test_an_object_with_an_odd_type_has_a_draft_too(tmp_path: Path) -> None:
+    """FEED-FILE-08."""
+    export = written(tmp_path, "till.ndjson", '{"resourceType": ["Task"]}\n{"resourceType": "Task"}\n')
+    assert tomllib.loads(draft(export))["kind"] == "tasks"
+
+
 def test_the_draft_is_printed_and_its_kind_can_be_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """FEED-FILE-08."""
     path = written(tmp_path, "mood.csv", "form;patient;Q1;Q2\n1;p1;0;1\n2;p2;1;2\n")
