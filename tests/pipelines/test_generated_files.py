@@ -98,8 +98,8 @@ def cents_of(file: GeneratedFile, cell: object) -> Decimal:
 
 def instant_of(text: str) -> datetime:
     text = re.sub(r"\s+(?=Z|[+-]\d\d)", "", text.strip()).replace(",", ".")
-    german = re.fullmatch(r"(\d\d)\.(\d\d)\.(\d{4})", text)
-    found = datetime.fromisoformat("-".join(reversed(german.groups())) if german else text)
+    german = re.fullmatch(r"(\d\d?)\.(\d\d?)\.(\d{4})", text)
+    found = datetime.fromisoformat("{2}-{1:0>2}-{0:0>2}".format(*german.groups()) if german else text)
     return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 
