@@ -3,7 +3,7 @@
 Each is done under the target's lease and stays on the record: the user, the moment, the command and what it was about.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from typing import Any
@@ -19,13 +19,13 @@ from pipelines.ledger.former import raise_generation, standing
 from pipelines.ledger.rows import Outcome
 from pipelines.ledger.tables import NotPossible
 from pipelines.loading.accepted import accepted_files, rows_in
-from pipelines.loading.outcomes import OnRecord
-from pipelines.loading.sending import Identity, Result, Row
+from pipelines.loading.sending import Identity
 from pipelines.loading.settling import ABSENT, FOUND, Doubt, look_up
-from pipelines.on_record import run_of
 from pipelines.pipeline import lease_of, recount
 from pipelines.session import Session, reading
 from pipelines.verifying.compare import same_content
+
+NO_NEED = "{}: no need: the next import can send it again without making two"
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,6 @@ def resolve(session: Session, batch_id: str | None = None) -> Resolved:
                 safe=session.connection.capabilities.safe_batches(of[1]),
                 settling_seconds=session.pace.settling_seconds,
             )
-            _put_on_record(session, of[2], [(each.row, each.state, each.resource_id) for each in settled.adopted])
             for row, *_ in settled.adopted:
                 resolved.adopted[names.pop(row.key).name] = of[1]
             whys = {row.key: why for row, why in settled.left}
@@ -125,7 +124,6 @@ def accept(session: Session, name: str, resource_id: str) -> str:
         replaces = standing(session.ledger, session.target, doubt.source, kind, [doubt.key])
         state = "superseded" if replaces else "adopted"
         outcome = Outcome(doubt.key, doubt.generation, state, resource_id, None)
-        _put_on_record(session, doubt.batch_id, [(row._replace(generation=doubt.generation), state, resource_id)])
         session.ledger.settle(session.target, doubt.source, kind, [outcome])
         recount(session.ledger, session.target, doubt.batch_id)
     return f"{name}: {kind}/{resource_id}"
@@ -139,8 +137,8 @@ def resend(session: Session, name: str, apart_from: Collection[str] = ()) -> str
     others = {each.rpartition("/")[2] for each in apart_from}
     with lease_of(session) as lease:
         doubt = _doubt(session, name)
-        if session.connection.capabilities.safe_batches(doubt.resource_type) or doubt.resource_id:
-            raise NotPossible(f"{name}: no need: the next import can send it again without making two")
+        if doubt.resource_id:
+            raise NotPossible(NO_NEED.format(name))
         _is_not_there(session, doubt, others)
         of = (doubt.source, doubt.resource_type, doubt.key, doubt.generation)
         session.decide("doubts resend", [name], ", ".join(f"apart from {other}" for other in sorted(others)) or None)
@@ -152,13 +150,16 @@ def resend(session: Session, name: str, apart_from: Collection[str] = ()) -> str
 def _is_not_there(session: Session, doubt: Doubtful, others: Collection[str]) -> None:
     """Raise `NotPossible` if something may be at the target that the row's attempts made."""
     kind, files = doubt.resource_type, accepted_files(session.home / "batches" / doubt.batch_id)
-    looked_up = as_doubts(session.ledger, session.target, kind, [doubt], files)
+    safe = session.connection.capabilities.safe_batches(kind)
+    looked_up = as_doubts(session.ledger, session.target, kind, [doubt], files, safe)
     if not looked_up:
         raise NotPossible(f"{doubt.name}: its source row is not here any more, so nothing can be compared")
+    if looked_up[0].named:
+        raise NotPossible(NO_NEED.format(doubt.name))
     known = known_resources(session.ledger, session.target, kind, {doubt.patient_id})
     ours = {patient: ids | set(others) for patient, ids in {doubt.patient_id: set[str](), **known}.items()}
     identity = Identity(doubt.source, kind)
-    finding = look_up(session.connection.client, identity, [_since_at_least(looked_up[0])], ours, safe=False)[doubt.key]
+    finding = look_up(session.connection.client, identity, [_since_at_least(looked_up[0])], ours)[doubt.key]
     if finding.state == FOUND:
         made = f"{kind}/{finding.resource_id}"
         raise NotPossible(
@@ -176,14 +177,6 @@ def _since_at_least(doubt: Doubt) -> Doubt:
     if doubt.since or not doubt.row.first_attempt_at:
         return doubt
     return replace(doubt, since=datetime.fromisoformat(doubt.row.first_attempt_at))
-
-
-def _put_on_record(session: Session, batch_id: str, settled: Sequence[tuple[Row, str, str]]) -> None:
-    """Puts rows, each with its state and resource, on record in the batch's newest run at the target."""
-    batch = session.home / "batches" / batch_id
-    runs = [each for each in batch.glob("run-*") if run_of(each, session.target)]
-    if newest := max(runs, key=lambda each: each.stat().st_mtime, default=None):
-        OnRecord(newest, session.ledger.now).note((row, Result(state, made)) for row, state, made in settled)
 
 
 def _doubt(session: Session, name: str) -> Doubtful:

@@ -3,8 +3,7 @@
 Used by the load of a batch and by `chartferry doubts resolve`.
 """
 
-from collections.abc import Collection, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,10 +14,8 @@ from pipelines.ledger.former import standing
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rows import Outcome
 from pipelines.loading.accepted import rows_in
-from pipelines.loading.outcomes import outcomes_in, short
 from pipelines.loading.sending import Identity, Row
-from pipelines.loading.settling import ABSENT, FOUND, UNREADABLE, Doubt, Finding, due, look_up
-from pipelines.on_record import run_of
+from pipelines.loading.settling import ABSENT, FOUND, Doubt, Finding, due, look_up
 from pipelines.target.client import FhirClient
 
 
@@ -52,30 +49,28 @@ def settle_doubts(
 ) -> Settled:
     """Settles what can be told of the doubts `of` a source, resource type and batch, whose rows are in `accepted`.
 
-    safe: whether the target can be asked by key, and what it does not have may therefore go again at once.
-    apart_from: a file with rows that are no matter here.
+    safe: whether the target can be asked by key. What was sent with its key, and is not there, may go again at once.
+    apart_from: a file of rows that are sent again where they were sent with their keys.
     Rows that were to change a resource (which the ledger knows) are settled by reading it when they are sent again.
     """
     source, resource_type, batch_id = of
     records = [r for r in doubtful(ledger, target, batch_id) if r[:2] == (source, resource_type) and not r.resource_id]
     settled = Settled()
-    if apart_from and records:
-        others = rows_in([apart_from], {record.key: record.content_hash for record in records})
-        records = [record for record in records if record.key not in others]
     if not records:
         return settled
-    doubts = as_doubts(ledger, target, resource_type, records, accepted)
+    doubts = as_doubts(ledger, target, resource_type, records, accepted, safe)
+    if apart_from:
+        others = rows_in([apart_from], {record.key: record.content_hash for record in records})
+        doubts = [doubt for doubt in doubts if not (doubt.named and doubt.row.key in others)]
     ours = known_resources(ledger, target, resource_type, {doubt.row.patient_id for doubt in doubts})
-    findings = _on_record(client, target, resource_type, records, accepted, set().union(*ours.values()))
-    asked = [doubt for doubt in doubts if doubt.row.key not in findings]
-    findings |= look_up(client, Identity(source, resource_type), asked, ours, safe)
+    findings = look_up(client, Identity(source, resource_type), doubts, ours)
     now = datetime.now(UTC)
     for doubt in doubts:
         finding = findings[doubt.row.key]
         if finding.state == FOUND and finding.resource_id:
             state = _adopt(ledger, target, source, resource_type, doubt.row, finding)
             settled.adopted.append(Found(doubt.row, state, finding.resource_id))
-        elif finding.state == ABSENT and (safe or due(doubt, resource_type, now, settling_seconds)):
+        elif finding.state == ABSENT and (doubt.named or due(doubt, resource_type, now, settling_seconds)):
             settled.resend.append(doubt.row)
         else:
             settled.left.append((doubt.row, finding.why or "the target does not have it"))
@@ -83,9 +78,12 @@ def settle_doubts(
 
 
 def as_doubts(
-    ledger: Ledger, target: str, resource_type: str, records: Sequence[Doubtful], accepted: Sequence[Path]
+    ledger: Ledger, target: str, resource_type: str, records: Sequence[Doubtful], accepted: Sequence[Path], safe: bool
 ) -> list[Doubt]:
-    """Records in doubt with their rows and what was known before; those whose row is not in the file are left out."""
+    """Records in doubt with their rows and what was known before; those whose row is not in the file are left out.
+
+    safe: whether the target can be asked by key.
+    """
     rows = rows_in(accepted, {record.key: record.content_hash for record in records})
     seen = sightings(ledger, target, resource_type, records)
     return [
@@ -94,36 +92,12 @@ def as_doubts(
                 generation=record.generation, first_attempt_at=record.first_attempt_at or "", known=True, intended=True
             ),
             record.asked_at,
-            *seen[record.key],
+            *(seen[record.key] or (None, None)),
+            named=safe and seen[record.key] is None,
         )
         for record in records
         if record.key in rows
     ]
-
-
-def _on_record(
-    client: FhirClient,
-    target: str,
-    resource_type: str,
-    records: Sequence[Doubtful],
-    accepted: Sequence[Path],
-    taken: Collection[str],
-) -> dict[str, Finding]:
-    """By key, the resources that runs have left on record and that are there: who is killed before the ledger has such
-    an outcome leaves a doubt. These may look otherwise by now, or like others. taken: the resources of other rows.
-    """
-    wanted, made = {record.key: record for record in records}, dict[str, str]()
-    runs = [folder for folder in sorted({path.parent for path in accepted}) if run_of(folder, target)]
-    for told in (told for folder in runs for told in outcomes_in(folder) if told.resource_id and told.key in wanted):
-        record = wanted[told.key]
-        if (told.generation, told.content) == (record.generation, short(record.content_hash)):
-            made[told.key] = str(told.resource_id)
-    found: dict[str, Finding] = {}
-    for key, resource_id in made.items():
-        with suppress(*UNREADABLE):  # it is looked up as if nothing were on record
-            if resource_id not in taken and client.read(resource_type, resource_id) is not None:
-                found[key] = Finding(FOUND, resource_id)
-    return found
 
 
 def _adopt(ledger: Ledger, target: str, source: str, resource_type: str, row: Row, finding: Finding) -> str:

@@ -4,8 +4,7 @@ Under another name everything would go there a second time. Where the ledger doe
 the home tell.
 """
 
-from collections.abc import Collection, Iterator
-from itertools import islice
+from collections.abc import Collection
 from pathlib import Path
 
 from sqlalchemy import select
@@ -13,8 +12,7 @@ from sqlalchemy import select
 from pipelines.connections import Connection
 from pipelines.ledger import tables as t
 from pipelines.ledger.ledger import Ledger
-from pipelines.loading.outcomes import outcomes_in
-from pipelines.on_record import manifest_in, run_of
+from pipelines.on_record import manifest_in
 from pipelines.target.replies import NotDone, NotSent, Refused, TargetUnusable, Unknown
 from pipelines.target.spelling import known_as, spelled_alike
 
@@ -36,10 +34,9 @@ def known_target(connection: Connection, ledger: Ledger, home: Path) -> str:
         _is_not_a_known_one_without_its_id(connection.base_url, known)
     if name in known or before not in known:
         return name
-    if not _has(connection, _made(ledger, before) if before in in_the_ledger else _made_on_record(home, before)):
+    if not _has(connection, _made(ledger, before)):
         return name
-    with ledger.transaction() as writing:
-        writing.execute(t.alias.insert().values(target_id=connection.id, known_as=before))
+    ledger.note_alias(connection.id, before)
     return before
 
 
@@ -92,18 +89,6 @@ def _made(ledger: Ledger, name: str) -> list[tuple[str, str]]:
     with ledger.engine.connect() as reading:
         made = reading.execute(query.order_by(record.finished_at.desc()).limit(LOOKED_AT))
         return [(str(kind), str(found)) for kind, found in made]
-
-
-def _made_on_record(home: Path, name: str) -> list[tuple[str, str]]:
-    """Something of what each of some runs made there."""
-
-    def made() -> Iterator[tuple[str, str]]:
-        for folder in home.glob("batches/*/run-*"):
-            if run := run_of(folder, name):
-                told = (each.resource_id for each in outcomes_in(folder) if each.resource_id)
-                yield from ((str(run.get("resource")), found) for found in islice(told, 1))
-
-    return list(islice(made(), LOOKED_AT))
 
 
 def _has(connection: Connection, made: list[tuple[str, str]]) -> bool:

@@ -14,7 +14,6 @@ from typing import Any
 from pipelines import spill
 from pipelines.answers import answers_of
 from pipelines.batch import Received, Unreadable
-from pipelines.behind import batch_behind
 from pipelines.cut_off import close_cut_off, lines_left, was_retried
 from pipelines.feeds.catalog import Feed
 from pipelines.ledger.lease import Holder, Lease, utc_text
@@ -24,6 +23,7 @@ from pipelines.ledger.rows import Reason, Reject, SoFar
 from pipelines.ledger.standing import Standing, standing_of
 from pipelines.ledger.tables import COPAYMENTS, LINE_COUNTS, OUTCOMES, NotPossible
 from pipelines.load import Batch, Loaded, load
+from pipelines.lost import lost_before
 from pipelines.manifest import QUESTIONNAIRES, rules_version, software_version, write_manifest
 from pipelines.progress import Progress
 from pipelines.publish import Publication, publish
@@ -94,17 +94,15 @@ def begin(
 
     only: of a run over some of the records, as in `Run`. Where such a run of a finished batch was cut off, or left
     doubts, this one is over what is left, unless it is to be over the whole file.
-    Raises `NotPossible` when sending could make second ones, since the ledger of runs is lost; not while adopting. What
-    a target got that was known by its address has no identifier, also where that target shows an id by now.
+    Raises `NotPossible` when sending could make second ones, since the ledger of runs is lost; not while adopting.
     """
     target, batch_id = session.target, received.batch_id
-    safe = session.connection.capabilities.safe_batches(feed.resource) and session.target == session.connection.id
-    if not (adopting or safe) and (lost := batch_behind(session, feed, batch_id)):
+    if not (adopting or session.is_safe(feed.resource)) and (lost := lost_before(session, feed, batch_id)):
         what = "it" if lost == batch_id else f"nothing was sent, since {lost}"
         raise NotPossible(
             f"{batch_id}: {what} was loaded before, and the ledger does not know that: chartferry verify --adopt"
         )
-    before = _state_before(session, received, feed)
+    before = note_batch(session, received, feed)
     if before == "running" and not whole and was_retried(session, batch_id):
         before, only = "finished", lines_left(session, batch_id) if only is None else only
     if session.remap:
@@ -125,8 +123,8 @@ def begin(
     return run
 
 
-def _state_before(session: Session, received: Received, feed: Feed) -> str | None:
-    """The state of the batch; None of one that is noted only now."""
+def note_batch(session: Session, received: Received, feed: Feed) -> str | None:
+    """Note a batch in the ledger where it is new; return the state that it had, None of a new one."""
     known = session.ledger.batch(session.target, received.batch_id)
     if known is None:
         session.ledger.start_batch(
@@ -395,6 +393,7 @@ def _close(session: Session, run: Run, result: Result) -> None:
     if before or run.only is None:
         ledger.finish_batch(target, batch_id, state, counts, before["finished_at"] if before else None)
     close_cut_off(session, run)
+    ledger.copy_journal()
     write_manifest(session, run, result, utc_text(datetime.now(UTC)))
 
 
@@ -440,5 +439,6 @@ def publish_reports(session: Session) -> Publication:
     with reading(RESOURCE):
         swept = sweep(session.connection.client, session.home, session.target)
     published = publish(session.home, session.ledger, swept)
+    session.ledger.copy_journal()
     session.progress.end()
     return published

@@ -12,7 +12,7 @@ from pipelines.ledger.tables import NotPossible
 from pipelines.session import Session, has_ledger, open_ledger
 from pipelines.who import user_name
 
-KEPT_FILES = ("sha256", "manifest.json", "outcomes.ndjson", "warnings.parquet")
+KEPT_FILES = ("sha256", "manifest.json", "warnings.parquet")
 
 
 def purge(home: Path, ledger: Ledger, target: str, batch_id: str, user: str, why: str | None = None) -> None:

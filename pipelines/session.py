@@ -5,8 +5,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
+from typing import Any
 
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.vocabulary import check
@@ -17,6 +18,7 @@ from pipelines.feeds.catalog import CONTROL, Catalog, Feed, FeedError, is_contro
 from pipelines.home import make_private
 from pipelines.inbox import LEADS_OUT, Inbox
 from pipelines.known_target import known_target
+from pipelines.ledger.access import JOURNAL
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.tables import LedgerError
 from pipelines.orchestration.instance import prepare_dagster_home
@@ -26,6 +28,7 @@ from pipelines.snapshot import Snapshot
 from pipelines.target.pace import USUAL, Pace, pace_of, retention_of
 from pipelines.target.replies import NotDone, NotSent, Refused, TargetUnusable, Unknown
 from pipelines.throwaway import remove_leftovers
+from pipelines.upgrading import take_outcomes
 from pipelines.who import user_name
 
 FOLDERS = ("inbox", "feeds", "batches")
@@ -76,14 +79,22 @@ class Session:
         self.inbox = inbox or Inbox(home / "inbox")
         self.remap, self.taken_back = False, False
         self.why: str | None = None
-        self.behind: dict[str, set[tuple[str, str]]] | None = None
+        self.lost: list[Any] | None = None
         self.target = known_target(connection, ledger, home)
         self.other_targets = ledger.note_target(self.target, connection.base_url)
 
     def decide(self, command: str, subjects: Iterable[str], about: str | None = None) -> None:
         """Puts a decision by hand on record: who, when, what it is about, and why where that was said."""
         why = ": ".join(said for said in (about, self.why) if said) or None
-        self.ledger.note_decisions(self.target, user_name(), command, subjects, why)
+        self.ledger.note_decisions(self.target, user_name(), command, list(subjects), why)
+
+    def is_safe(self, resource_type: str) -> bool:
+        """True if what was sent of a type has its identifier, so that it can be sent again without making two.
+
+        What a target got that is known by its address has none, also where that target shows an id by now.
+        """
+        connection = self.connection
+        return connection.capabilities.safe_batches(resource_type) and self.target == connection.id
 
     @cached_property
     def snapshot(self) -> Snapshot:
@@ -106,32 +117,41 @@ def open_session(
     insecure: bool = False,
     strict: bool = False,
     progress: Progress | None = None,
+    anew: bool = False,
 ) -> Iterator[Session]:
-    """A session at the target of the environment. Raises FeedError, BadTarget, BadPace, TargetUnusable,
-    LedgerError."""
+    """A session at the target of the environment. Raises FeedError, BadTarget, BadPace, TargetUnusable, LedgerError.
+
+    anew: whether a journal that is gone is begun with what the ledger has.
+    """
     progress = progress or Progress()
     pace, keep_days = pace_of(environ), retention_of(environ)
     prepare_home(home)
     catalog = load_feeds(feed_folders_of(home, environ, feed_folders))
     with connect(home, environ, insecure, progress.say) as connection:
-        ledger = open_ledger(home, environ)
+        ledger = open_ledger(home, environ, anew)
         try:
             yield Session(home, catalog, ledger, connection, progress, strict, pace, keep_days, Inbox.of(home, environ))
         finally:
             ledger.close()
 
 
-def open_ledger(home: Path, environ: Mapping[str, str]) -> Ledger:
-    """The home's ledger, or the one that the environment names. Raises `LedgerError`."""
+def open_ledger(home: Path, environ: Mapping[str, str], anew: bool = False) -> Ledger:
+    """The home's ledger, or the one that the environment names. Raises `LedgerError`.
+
+    anew: whether a journal that is gone is begun with what the ledger has.
+    """
     url = environ.get("CHARTFERRY_LEDGER")
     if url and "://" not in url:
         raise LedgerError("CHARTFERRY_LEDGER is not the URL of a database (postgresql+psycopg://...)")
-    return Ledger.open(url or home / "ledger.db")
+    batches = home / "batches"
+    return Ledger.open(
+        url or home / "ledger.db", anew=anew, copies=batches / "journal", first=partial(take_outcomes, batches)
+    )
 
 
 def has_ledger(home: Path, environ: Mapping[str, str]) -> bool:
     """Whether there is a ledger to look into, without making one."""
-    return bool(environ.get("CHARTFERRY_LEDGER")) or (home / "ledger.db").exists()
+    return bool(environ.get("CHARTFERRY_LEDGER")) or any((home / name).exists() for name in ("ledger.db", JOURNAL))
 
 
 def prepare_home(home: Path) -> None:

@@ -3,9 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import update
-
-from pipelines.ledger import tables as t
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.tables import COPAYMENTS, LINE_COUNTS, OUTCOMES
 
@@ -40,7 +37,4 @@ def keep_so_far(ledger: Ledger) -> None:
     """Writes down what the batches that have not ended have come to, unless one ends meanwhile."""
     for batch in ledger.batches():
         if batch["state"] == "running":
-            this = (t.batch.c.target == batch["target"], t.batch.c.batch_id == batch["batch_id"])
-            counts = counts_so_far(ledger, batch)
-            with ledger.transaction() as connection:
-                connection.execute(update(t.batch).where(*this, t.batch.c.state == "running").values(counts))
+            ledger.count_batch(batch["target"], batch["batch_id"], counts_so_far(ledger, batch))

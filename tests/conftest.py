@@ -21,7 +21,9 @@ from fhir_service.reference import load
 from fhir_service.serve import _Protocol
 from fhir_service.service import Service, utc_now
 from fhir_service.settings import Settings
+from pipelines.ledger.access import JOURNAL
 from tests.postgres import NoPostgres, Postgres, running_server
+from tests.support.replaying import assert_replay_is_equal
 
 WORLD = Path(__file__).parent / "spec" / "world"
 
@@ -85,6 +87,17 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     stores = getattr(metafunc.module, "STORES", None)
     if stores and "database" in metafunc.fixturenames:
         metafunc.parametrize("database", stores, indirect=True, scope="session")
+
+
+@pytest.fixture(autouse=True)
+def journals_replay(request: pytest.FixtureRequest) -> Iterator[None]:
+    """After every test that wrote a ledger, its journal gives the same tables. LEDGER-20"""
+    told = "tmp_path" in request.fixturenames and not request.node.get_closest_marker("by_hand")
+    folder: Path | None = request.getfixturevalue("tmp_path") if told else None
+    yield
+    for path in folder.rglob("ledger.db") if folder else ():
+        if path.with_name(JOURNAL).exists():
+            assert_replay_is_equal(path)
 
 
 @pytest.fixture(scope="session")

@@ -29,7 +29,9 @@ def status(options: Options, batch: str | None, as_json: bool) -> int:
 
 @click.command(short_help="Proves that ledger and target agree, to the row and the cent.")
 @click.argument("batch", required=False)
-@click.option("--adopt", is_flag=True, help="Rebuild what a lost ledger does not know, from what the target has.")
+@click.option(
+    "--adopt", is_flag=True, help="Of a home that lost ledger and journal: its rows are in doubt, and settled."
+)
 @with_reason
 @with_target
 @click.pass_obj
@@ -41,7 +43,7 @@ def verify(options: Options, batch: str | None, adopt: bool, why: str | None, in
     if adopt and batch:
         raise click.UsageError("--adopt takes no batch: it looks at all of this home")
     work = adopt_lost if adopt else partial(verify_target, batch_id=batch)
-    return at_target(options, insecure, as_json, work, why)
+    return at_target(options, insecure, as_json, work, why, anew=adopt)
 
 
 @click.group()

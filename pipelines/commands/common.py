@@ -72,14 +72,22 @@ def print_answer(answer: Answer, as_json: bool) -> int:
 
 
 def at_target(
-    options: Options, insecure: bool, as_json: bool, work: Callable[["Session"], Answer], why: str | None = None
+    options: Options,
+    insecure: bool,
+    as_json: bool,
+    work: Callable[["Session"], Answer],
+    why: str | None = None,
+    anew: bool = False,
 ) -> int:
-    """Does something at the target of the environment and prints what came of it. why: the reason, of a decision."""
+    """Do something at the target of the environment and print what came of it.
+
+    why: the reason, of a decision. anew: whether a journal that is gone is begun with what the ledger has.
+    """
     from pipelines.session import open_session
 
     with (
         showing_progress() as progress,
-        open_session(options.home, os.environ, options.feeds, insecure, progress=progress) as session,
+        open_session(options.home, os.environ, options.feeds, insecure, progress=progress, anew=anew) as session,
     ):
         session.why = why
         done, label = work(session), session.connection.label

@@ -9,28 +9,37 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import pyarrow as pa
 from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import SQLAlchemyError
 
 from pipelines.ledger import tables as t
-from pipelines.ledger.database import open_engine
-from pipelines.ledger.lease import Clock, Holder, Lease, LeaseLost, utc_text
+from pipelines.ledger.database import address_of, open_engine, why
+from pipelines.ledger.in_step import BesideFile, First, InDatabase, InStep, nothing_first
+from pipelines.ledger.journal import Journal, Line
+from pipelines.ledger.lease import Clock, Lease, LeaseLost, utc_text
 from pipelines.ledger.snapshot import Snapshot
 from pipelines.ledger.tables import LedgerError
+from pipelines.ledger.verbs import ReplayedLease, replay
 
 LOCKS_A_ROW = {"postgresql": " FOR SHARE"}
 KEEP_TERM = "INSERT INTO term (text) VALUES (?) ON CONFLICT DO NOTHING"
 TERM = "SELECT term_id FROM term WHERE text = ?"
 Write = Callable[[str, list[tuple[Any, ...]]], int]
+R = TypeVar("R")
+JOURNAL = "journal.ndjson"
+LOOK_MILLISECONDS = 2_000
+"""How long who opens a ledger waits for who writes to it, before it takes the tables as they are."""
 
 
 class LedgerAccess:
     """The database of a ledger. Safe to use from several threads and processes; every call is one transaction."""
 
-    def __init__(self, engine: Engine, clock: Clock):
+    def __init__(self, engine: Engine, clock: Clock, in_step: InStep | None = None):
         self.engine = engine
+        self._in_step = in_step
         self._writing = engine.execution_options(writes=True)
         self._clock = clock
         self._placeholder = "?" if engine.dialect.paramstyle == "qmark" else "%s"
@@ -38,9 +47,35 @@ class LedgerAccess:
         self._within = threading.local()
 
     @classmethod
-    def open(cls, url: str | Path, clock: Clock = lambda: datetime.now(UTC)) -> Self:
-        """Opens or makes the ledger; `LedgerError` when it is from a newer version or cannot be opened."""
-        return cls(open_engine(url), clock)
+    def open(
+        cls,
+        url: str | Path,
+        clock: Clock = lambda: datetime.now(UTC),
+        *,
+        journal: bool = True,
+        anew: bool = False,
+        copies: Path | None = None,
+        first: First = nothing_first,
+    ) -> Self:
+        """Open the ledger, or make it from its journal, and apply what the journal has beyond it.
+
+        Args:
+            journal: False for a copy that is thrown away: its facts are not kept.
+            anew: whether a journal that is gone is begun with what the tables have.
+            copies: the folder for copies of the journal of a ledger on a server.
+            first: what is done with the tables before a journal begins.
+
+        Raises:
+            LedgerError: it cannot be opened, is from a newer version, or its journal is damaged, older or gone.
+        """
+        engine = open_engine(url)
+        try:
+            in_step = _in_step_of(engine, url, anew, copies, first) if journal else None
+            cls(engine.execution_options(busy_timeout=LOOK_MILLISECONDS), clock, in_step)._bring_up_to_date()
+            return cls(engine, clock, in_step)
+        except BaseException:
+            engine.dispose()
+            raise
 
     def close(self) -> None:
         self.engine.dispose()
@@ -51,15 +86,69 @@ class LedgerAccess:
         if outer := getattr(self._within, "connection", None):
             yield outer
             return
+        within, in_step = self._within, self._in_step
         with self._writing.begin() as connection:
-            self._within.connection = connection
+            within.connection, within.facts, within.telling = connection, [], False
             try:
+                known = in_step.catch_up(connection, self) if in_step else None
+                within.at = utc_text(self._clock())
                 yield connection
+                if in_step and within.facts:
+                    in_step.keep(connection, known, within.at, within.facts)
             except BaseException:
                 self._terms.clear()
                 raise
             finally:
-                self._within.connection = None
+                within.connection = within.at = None
+
+    # -- the journal
+
+    def tell(self, name: str, arguments: list[Any], act: Callable[[], R]) -> R:
+        """Do what a verb does, and keep it as a fact of the transaction. What it calls in turn is part of it."""
+        with self.transaction():
+            within = self._within
+            if within.telling:
+                return act()
+            within.telling = True
+            try:
+                done = act()
+            finally:
+                within.telling = False
+            within.facts.append([name, *arguments])
+            return done
+
+    def replay(self, line: Line) -> None:
+        """Do once more what the verbs of a line did, as of its moment. Raises `LedgerError`."""
+        within = self._within
+        within.at, within.telling = line.at, True
+        try:
+            for fact in line.facts:
+                replay(self, fact)
+        finally:
+            within.at, within.telling = None, False
+
+    def copy_journal(self) -> None:
+        """Write what is new in a journal on a server to the home's copies of it. Raises `OSError`."""
+        if isinstance(self._in_step, InDatabase):
+            with self.transaction() as connection:
+                self._in_step.copy(connection)
+
+    def _bring_up_to_date(self) -> None:
+        """Apply what the journal has beyond the tables, unless another process is writing them just now: it does."""
+        if self._in_step is None:
+            return
+        with self.engine.connect() as connection:
+            begun, has_all = self._in_step.is_begun(connection), self._in_step.has_all(connection)
+        if has_all:
+            return
+        try:
+            with self.transaction():
+                pass
+        except SQLAlchemyError as error:
+            if not begun or "locked" not in str(getattr(error, "orig", "")):
+                raise LedgerError(f"the ledger cannot be brought up to its journal: {why(error)}") from None
+        finally:
+            self.engine.dispose()
 
     def terms(self, texts: Iterable[str]) -> Mapping[str, int]:
         """The numbers of texts that many records share; new ones are kept first."""
@@ -72,11 +161,8 @@ class LedgerAccess:
         return {text: self._terms[text] for text in wanted}
 
     def now(self) -> str:
-        return utc_text(self._clock())
-
-    def lease(self, target: str, waiting: Callable[[Holder], None] | None = None, **pace: float) -> Lease:
-        """`with ledger.lease(target, waiting) as lease:` the one loader of the target; see `Lease`."""
-        return Lease(self.engine, target, self._clock, waiting, **pace)
+        """The moment of the transaction that this thread is in, else the clock's."""
+        return getattr(self._within, "at", None) or utc_text(self._clock())
 
     @contextmanager
     def snapshot(self) -> Iterator[Snapshot]:
@@ -113,7 +199,9 @@ class LedgerAccess:
 
     # -- within
 
-    def _check(self, connection: Connection, lease: Lease) -> None:
+    def _check(self, connection: Connection, lease: Lease | ReplayedLease) -> None:
+        if isinstance(lease, ReplayedLease):
+            return
         lease.check()
         lock = LOCKS_A_ROW.get(self.engine.dialect.name, "")
         query = self._native(f"SELECT 1 FROM lease WHERE target = ? AND owner = ?{lock}")
@@ -131,6 +219,14 @@ class LedgerAccess:
         changed = self._many(connection, statement, rows)
         if changed != len(rows):
             raise LedgerError(f"the ledger has {changed} of {len(rows)} records that were to be changed")
+
+
+def _in_step_of(engine: Engine, url: str | Path, anew: bool, copies: Path | None, first: First) -> InStep:
+    if engine.dialect.name != "sqlite":
+        return InDatabase(copies, first)
+    path = Path(str(address_of(url).database))
+    journal = Journal(path.with_name(JOURNAL if path.name == "ledger.db" else f"{path.stem}.{JOURNAL}"))
+    return BesideFile(journal, anew, first)
 
 
 @cache

@@ -1,7 +1,7 @@
 """The ledger's targets, batches and runs, what was published, and what people decided."""
 
-import uuid
-from collections.abc import Iterable, Mapping
+import hashlib
+from collections.abc import Collection, Iterable, Mapping
 from functools import cache
 from typing import Any
 
@@ -12,6 +12,7 @@ from pipelines.ledger.access import LedgerAccess
 from pipelines.ledger.former import first_outcomes
 from pipelines.ledger.rows import SoFar
 from pipelines.ledger.tables import LedgerError
+from pipelines.ledger.verbs import verb
 
 
 class BatchLedger(LedgerAccess):
@@ -19,6 +20,7 @@ class BatchLedger(LedgerAccess):
 
     # -- targets, batches, runs, publications
 
+    @verb
     def note_target(self, target_id: str, base_url: str) -> list[str]:
         """Notes the target (its address may have moved) and gives the ids of all the others that this ledger knows."""
         with self.transaction() as connection:
@@ -30,6 +32,13 @@ class BatchLedger(LedgerAccess):
                 connection.execute(t.target.insert().values(row))
         return [each for each in seen if each != target_id]
 
+    @verb
+    def note_alias(self, target_id: str, known_as: str) -> None:
+        """Note that a target which the ledger knows by its address shows this id by now."""
+        with self.transaction() as connection:
+            connection.execute(t.alias.insert().values(target_id=target_id, known_as=known_as))
+
+    @verb
     def start_batch(self, target: str, batch_id: str, **values: Any) -> bool:
         """Notes a new batch as `running`; False, and nothing changed, when it is known already."""
         row = {"received_at": self.now(), **values, "target": target, "batch_id": batch_id, "state": "running"}
@@ -39,16 +48,25 @@ class BatchLedger(LedgerAccess):
             connection.execute(t.batch.insert().values(row))
         return True
 
+    @verb
     def reopen_batch(self, target: str, batch_id: str) -> None:
         """A batch that had ended is `running` while rows of it are sent, so that a killed run leaves it so."""
         self._change(t.batch, (target, batch_id), state="running")
 
+    @verb
+    def count_batch(self, target: str, batch_id: str, counts: Mapping[str, int | None]) -> None:
+        """Note what a batch has come to that has not ended."""
+        this = (t.batch.c.target == target, t.batch.c.batch_id == batch_id, t.batch.c.state == "running")
+        with self.transaction() as connection:
+            connection.execute(update(t.batch).where(*this).values(counts))
+
+    @verb
     def finish_batch(
         self,
         target: str,
         batch_id: str,
         state: str,
-        counts: Mapping[str, int] | None = None,
+        counts: Mapping[str, int | None] | None = None,
         finished_at: str | None = None,
     ) -> None:
         """Sets the batch's state and, where given, its counts: those of its rows' first outcomes.
@@ -58,6 +76,7 @@ class BatchLedger(LedgerAccess):
         finished = case((t.batch.c.state == "finished", t.batch.c.finished_at), else_=finished_at or self.now())
         self._change(t.batch, (target, batch_id), state=state, finished_at=finished, **_held(counts or {}))
 
+    @verb
     def start_run(self, target: str, batch_id: str, **values: Any) -> int:
         """Notes a run of the batch; gives its number, from 1."""
         with self.transaction() as connection:
@@ -67,11 +86,13 @@ class BatchLedger(LedgerAccess):
             connection.execute(t.run.insert().values(run=number, **row))
         return number
 
+    @verb
     def count_run(self, target: str, so_far: SoFar) -> None:
         """Notes what a run under way has come to, for whoever looks, or for good should it be killed."""
         with self.transaction() as connection:
             self._count_run(connection, target, so_far)
 
+    @verb
     def finish_run(
         self,
         target: str,
@@ -79,7 +100,7 @@ class BatchLedger(LedgerAccess):
         run: int,
         *,
         state: str,
-        counts: Mapping[str, int],
+        counts: Mapping[str, int | None],
         message: str | None = None,
         finished_at: str | None = None,
     ) -> None:
@@ -90,6 +111,7 @@ class BatchLedger(LedgerAccess):
         ended = {"state": state, "message": message, "finished_at": finished_at or self.now()}
         self._change(t.run, (target, batch_id, run), **ended, **_held(counts))
 
+    @verb
     def cut_off_run(self, target: str, batch_id: str, run: int, state: str, message: str) -> None:
         """Sets state and message of a run without an end, unless it has ended meanwhile."""
         this = (t.run.c.target == target, t.run.c.batch_id == batch_id, t.run.c.run == run)
@@ -143,13 +165,15 @@ class BatchLedger(LedgerAccess):
                     counts[outcome] = (before[0] + rows, before[1] + int(cents))
         return counts
 
+    @verb
     def note_publication(self, **values: Any) -> None:
         with self.transaction() as connection:
             connection.execute(t.publication.insert().values({"published_at": self.now(), **values}))
 
     # -- decisions by hand
 
-    def note_decisions(self, target: str, user: str, command: str, subjects: Iterable[str], why: str | None) -> None:
+    @verb
+    def note_decisions(self, target: str, user: str, command: str, subjects: Collection[str], why: str | None) -> None:
         """Keeps who decided what, when and why: one row a subject (a batch, a reject, a row as `<batch>:<line>`)."""
         with self.transaction() as connection:
             self.add_decisions(connection, target, user, command, subjects, why)
@@ -159,7 +183,11 @@ class BatchLedger(LedgerAccess):
     ) -> None:
         """The same within a transaction that also does what was decided."""
         about = {"target": target, "at": self.now(), "user": user, "command": command, "why": why}
-        if rows := [{**about, "decision_id": uuid.uuid4().hex, "subject": subject} for subject in subjects]:
+        number = connection.execute(select(func.count()).select_from(t.decision)).scalar_one()
+        if rows := [
+            {**about, "decision_id": _decision_id(at, subject), "subject": subject}
+            for at, subject in enumerate(subjects, number)
+        ]:
             connection.execute(t.decision.insert(), rows)
 
     def decisions(self, target: str | None = None) -> list[dict[str, Any]]:
@@ -188,9 +216,14 @@ class BatchLedger(LedgerAccess):
             return [dict(row._mapping) for row in connection.execute(query)]
 
 
-def _held(counts: Mapping[str, int]) -> dict[str, int]:
+def _held(counts: Mapping[str, int | None]) -> dict[str, int]:
     """Counts as the ledger can hold them: a sum of amounts that nobody can have meant is its largest."""
     return {name: max(-t.LARGEST, min(number or 0, t.LARGEST)) for name, number in counts.items()}
+
+
+def _decision_id(number: int, subject: str) -> str:
+    """A name for the n-th decision: made of what is known, so that it is the same when the journal is replayed."""
+    return hashlib.sha256(f"{number}|{subject}".encode()).hexdigest()[:32]
 
 
 @cache

@@ -18,7 +18,8 @@ IDLE_MILLISECONDS = 60_000
 """After which a server ends the transaction of a process that was stopped, or lost, in the middle of it. It may hold
 the lease, which nobody else could take over before."""
 SQLITE = {
-    "synchronous": "FULL",
+    # The journal is on the disk before a commit; what a commit loses with the machine is replayed from it.
+    "synchronous": "NORMAL",
     "foreign_keys": "ON",
     "busy_timeout": "60000",
     # Keys come in any order, so that a bundle touches pages all over the index: they are kept at hand (32 MB).
@@ -124,7 +125,10 @@ def _use_log(connection: sqlite3.Connection) -> None:
 
 def _begin_sqlite(connection: Connection) -> None:
     """A transaction that will write takes the lock at once: it waits for others here, and never fails halfway."""
-    writes = connection.get_execution_options().get("writes", False)
+    options = connection.get_execution_options()
+    writes = options.get("writes", False)
+    if "busy_timeout" in options:
+        connection.exec_driver_sql(f"PRAGMA busy_timeout={min(options['busy_timeout'], int(SQLITE['busy_timeout']))}")
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
 
@@ -264,6 +268,11 @@ def _copayments(connection: Connection) -> None:
             _add_column(connection, table, name)
 
 
+def _begin_journal(connection: Connection) -> None:
+    """To version 8: the tables are made from a journal."""
+    metadata.create_all(connection)
+
+
 STEPS: tuple[Callable[[Connection], None], ...] = (
     _texts_once,
     _lines_of_reasons,
@@ -271,5 +280,6 @@ STEPS: tuple[Callable[[Connection], None], ...] = (
     _first_attempts,
     _content_of_rejects,
     _copayments,
+    _begin_journal,
 )
 """What makes the tables of the next version, from version 1 on."""

@@ -9,7 +9,8 @@ from sqlalchemy import Connection, delete, select
 
 from pipelines.ledger import tables as t
 from pipelines.ledger.access import LedgerAccess
-from pipelines.ledger.rows import Sighting
+from pipelines.ledger.rows import KnownRecord, Sighting
+from pipelines.ledger.verbs import verb
 
 PATIENTS_A_QUERY = 400
 
@@ -92,19 +93,28 @@ def all_resources(ledger: LedgerAccess, target: str, resource_type: str) -> set[
 
 def sightings(
     ledger: LedgerAccess, target: str, resource_type: str, doubts: Iterable[Doubtful]
-) -> dict[str, tuple[datetime | None, frozenset[str] | None]]:
+) -> dict[str, tuple[datetime | None, frozenset[str] | None] | None]:
     """By key: the earliest that the target can have made it by its own clock, and the ids that were there before.
+
+    None where nothing was noted, as of what was sent with its identifier.
 
     Before its first attempt over all generations, since that may have arrived too; where nothing is noted of that time
     any more, before the attempt of this generation.
     """
-    found: dict[str, tuple[datetime | None, frozenset[str] | None]] = {}
+    found: dict[str, tuple[datetime | None, frozenset[str] | None] | None] = {}
     with ledger.engine.connect() as connection:
         for doubt in doubts:
             of = (target, resource_type, doubt.patient_id or "")
             tried = (_before(connection, of, at) for at in (doubt.first_sent_at, doubt.first_attempt_at) if at)
-            found[doubt.key] = next((seen for seen in tried if seen), (None, None))
+            found[doubt.key] = next((seen for seen in tried if seen), None)
     return found
+
+
+def went_without_name(ledger: LedgerAccess, target: str, resource_type: str, record: KnownRecord) -> bool:
+    """True if a record was first sent to the bare interface, so that nothing at the target shows its key."""
+    with ledger.engine.connect() as connection:
+        of, at = (target, resource_type, record.patient_id or ""), record.first_attempt_at
+        return at is not None and _before(connection, of, at) is not None
 
 
 def _before(
@@ -124,6 +134,7 @@ def _before(
     return since, ids
 
 
+@verb
 def forget_sightings(ledger: LedgerAccess, target: str, resource_type: str) -> None:
     """Removes what was noted of patients, once no record of theirs is undecided."""
     record, sighting = t.record.c, t.sighting.c

@@ -3,7 +3,7 @@
 `record` holds each key once, in its newest generation; its earlier versions are here, each with its resource.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, delete, func, select, update
@@ -13,6 +13,7 @@ from pipelines.ledger.access import LedgerAccess
 from pipelines.ledger.lease import Lease
 from pipelines.ledger.rows import Intent
 from pipelines.ledger.tables import UNDECIDED, LedgerError
+from pipelines.ledger.verbs import verb
 
 KEYS_A_QUERY = 400
 COLUMNS = [column.name for column in t.record.columns]
@@ -87,6 +88,7 @@ def first_outcomes(connection: Connection, target: str, batch_id: str) -> Select
 # -- changing what is known
 
 
+@verb
 def intend_change(
     ledger: LedgerAccess,
     lease: Lease,
@@ -112,8 +114,9 @@ def intend_change(
             write(CHANGE, [(*values, i.generation, *of, i.key, known)])
 
 
+@verb
 def raise_generation(
-    ledger: LedgerAccess, lease: Lease, rows: Iterable[tuple[str, str, str, int]], fate: str | None
+    ledger: LedgerAccess, lease: Lease, rows: Collection[tuple[str, str, str, int]], fate: str | None
 ) -> int:
     """Makes records `(source, resource type, key, generation)` planned anew, under the next generation; how many.
 
@@ -129,7 +132,8 @@ def raise_generation(
     return number
 
 
-def restore(ledger: LedgerAccess, target: str, source: str, resource_type: str, keys: Iterable[str]) -> None:
+@verb
+def restore(ledger: LedgerAccess, target: str, source: str, resource_type: str, keys: Collection[str]) -> None:
     """Makes records what they were before a change that the target refused."""
     former, repeat = t.former.c, t.appearance.c
     with ledger.transaction() as connection:
@@ -149,7 +153,8 @@ def restore(ledger: LedgerAccess, target: str, source: str, resource_type: str, 
 # -- taking resources back
 
 
-def intend_withdrawal(ledger: LedgerAccess, lease: Lease, rows: Iterable[tuple[str, str, str, int]]) -> None:
+@verb
+def intend_withdrawal(ledger: LedgerAccess, lease: Lease, rows: Collection[tuple[str, str, str, int]]) -> None:
     """Commits that the resources of these records are being taken back."""
     now = ledger.now()
     with ledger.writing(lease) as write:
@@ -184,13 +189,15 @@ def standing(
         return found
 
 
-def withdrawn(ledger: LedgerAccess, target: str, versions: Iterable[Former], fate: str = "withdrawn") -> None:
+@verb
+def withdrawn(ledger: LedgerAccess, target: str, versions: Collection[Former], fate: str = "withdrawn") -> None:
     """Notes that the resources of these versions have been taken back."""
     with ledger.transaction() as connection:
         ledger.execute_many(connection, FATE, [_fate(target, each, fate) for each in versions])
 
 
-def undone(ledger: LedgerAccess, target: str, versions: Iterable[Former]) -> None:
+@verb
+def undone(ledger: LedgerAccess, target: str, versions: Collection[Former]) -> None:
     """The same, and the records themselves are undone."""
     some, now = list(versions), ledger.now()
     of_records = [(now, target, v.source, v.resource_type, v.key, v.generation) for v in some]
@@ -199,12 +206,13 @@ def undone(ledger: LedgerAccess, target: str, versions: Iterable[Former]) -> Non
         ledger.execute_many(connection, UNDO, of_records)
 
 
-def standing_again(ledger: LedgerAccess, target: str, versions: Iterable[Former]) -> None:
+def standing_again(ledger: LedgerAccess, target: str, versions: Collection[Former]) -> None:
     """The resources of these versions had been taken back, and are to be once more."""
     withdrawn(ledger, target, versions, "standing")
 
 
-def withdrawal_given_up(ledger: LedgerAccess, target: str, versions: Iterable[Former]) -> None:
+@verb
+def withdrawal_given_up(ledger: LedgerAccess, target: str, versions: Collection[Former]) -> None:
     """The resources of these versions stay what the records have: they are no more to be taken back."""
     withdrawn(ledger, target, versions, "kept")
 

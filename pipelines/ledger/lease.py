@@ -6,11 +6,11 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import NamedTuple, Protocol, Self
 
 from sqlalchemy import ColumnElement, Connection, Engine, and_, select, update
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
@@ -72,6 +72,18 @@ def _is_dead(holder: Holder) -> bool:
     return False
 
 
+class Leased(Protocol):
+    """What a lease needs of the ledger that it is in."""
+
+    engine: Engine
+
+    def transaction(self) -> AbstractContextManager[Connection]:
+        """A transaction that writes."""
+
+    def doubt_sending(self, target: str) -> int:
+        """Every row that is `sending` comes in doubt; how many."""
+
+
 class Lease:
     """Held within `with`: enters when the target is free, or its holder silent for 60 s or surely dead; leaves it free.
 
@@ -84,7 +96,7 @@ class Lease:
 
     def __init__(
         self,
-        engine: Engine,
+        ledger: "Leased",
         target: str,
         clock: Clock,
         waiting: Callable[[Holder], None] | None = None,
@@ -93,7 +105,8 @@ class Lease:
         beat_seconds: float = BEAT_SECONDS,
     ):
         self.target, self.owner, self.in_doubt = target, uuid.uuid4().hex, 0
-        self._engine, self._clock, self._waiting = engine.execution_options(writes=True), clock, waiting
+        self._ledger, self._clock, self._waiting = ledger, clock, waiting
+        self._engine = ledger.engine.execution_options(writes=True)
         self._poll_seconds, self._beat_seconds = poll_seconds, beat_seconds
         self._ended = threading.Event()
         self._lost = threading.Event()
@@ -129,14 +142,10 @@ class Lease:
     def _take(self, silent: Holder | None) -> Holder | None:
         """None when the lease is ours now, else its holder. silent: who was watched for 60 s without a heartbeat."""
         try:
-            with self._engine.begin() as connection:
+            with self._ledger.transaction() as connection:
                 holder = self._replace_holder(connection, silent)
                 if holder is None:
-                    self.in_doubt = connection.execute(
-                        update(t.entry)
-                        .where(t.entry.c.target == t.term_of(self.target), t.entry.c.state == "sending")
-                        .values(state="in_doubt", finished_at=utc_text(self._clock()))
-                    ).rowcount
+                    self.in_doubt = self._ledger.doubt_sending(self.target)
                 return holder
         except IntegrityError:  # another loader was first, between our look and our insert
             return Holder("", "another loader", "", 0, "", "")

@@ -3,20 +3,22 @@
 It is what makes an import safe to stop, repeat and resume. Bulk calls take plain tuples and commit once each.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import cache
 from types import MappingProxyType
 from typing import Any
 
-from sqlalchemy import Connection, Select, select
+from sqlalchemy import Connection, Select, select, update
 
+from pipelines.ledger import doubts, notes  # noqa: F401 - their verbs are known when the journal is replayed
 from pipelines.ledger import tables as t
 from pipelines.ledger.batches import BatchLedger
-from pipelines.ledger.lease import Lease, LeaseLost, utc_text
+from pipelines.ledger.lease import Holder, Lease, LeaseLost, utc_text
 from pipelines.ledger.rejects import named_rejects
 from pipelines.ledger.rows import Intent, KnownRecord, Outcome, Reason, Reject, Repeat, Sighting, SoFar, reject_id
 from pipelines.ledger.snapshot import Snapshot
 from pipelines.ledger.tables import AMOUNTS, COUNTS, LINE_COUNTS, OUTCOMES, ROW_STATES, UNDECIDED, LedgerError
+from pipelines.ledger.verbs import verb
 
 __all__ = [
     "AMOUNTS",
@@ -142,13 +144,14 @@ class Ledger(BatchLedger):
                 found.update(connection.execute(query).scalars())
         return found
 
+    @verb
     def intend(
         self,
         lease: Lease,
         source: str,
         resource_type: str,
-        intents: Iterable[Intent],
-        sightings: Iterable[Sighting] = (),
+        intents: Collection[Intent],
+        sightings: Collection[Sighting] = (),
     ) -> None:
         """Writes down, durably, that these new records are being sent. Commit comes before the request.
 
@@ -168,7 +171,8 @@ class Ledger(BatchLedger):
             self._many(connection, INTEND, rows)
             self._many(connection, NOTE_SIGHTING, [(lease.target, resource_type, *sighting) for sighting in sightings])
 
-    def intend_again(self, lease: Lease, source: str, resource_type: str, intents: Iterable[Intent]) -> None:
+    @verb
+    def intend_again(self, lease: Lease, source: str, resource_type: str, intents: Collection[Intent]) -> None:
         """The same for known records of the same generation: another attempt, or a PUT.
 
         A planned or in-doubt record stays with its batch and line. One that was settled in another batch leaves that
@@ -188,8 +192,9 @@ class Ledger(BatchLedger):
             again = [(number[i[2]], *i[3:5], number[i[5]], *i[6:], *w) for w, i in zip(where, intents, strict=True)]
             self._many_exactly(connection, INTEND_AGAIN, again)
 
+    @verb
     def settle(
-        self, target: str, source: str, resource_type: str, outcomes: Iterable[Outcome], so_far: SoFar | None = None
+        self, target: str, source: str, resource_type: str, outcomes: Collection[Outcome], so_far: SoFar | None = None
     ) -> None:
         """Writes down what came of intents: any row state. `planned` is for what was surely not sent or not done.
 
@@ -205,13 +210,14 @@ class Ledger(BatchLedger):
             self._many_exactly(connection, SETTLE, rows)
             self._count_run(connection, target, so_far)
 
+    @verb
     def note_repeats(
         self,
         target: str,
         source: str,
         resource_type: str,
         batch_id: str,
-        repeats: Iterable[Repeat],
+        repeats: Collection[Repeat],
         at: str | None = None,
     ) -> None:
         """Other appearances of known records, of now or of another moment. A record that the batch has on that line
@@ -238,10 +244,25 @@ class Ledger(BatchLedger):
             found = connection.execute(select(record.line, record.key).where(*here))
             return {int(row.line): str(row.key) for row in found}
 
+    def lease(self, target: str, waiting: Callable[[Holder], None] | None = None, **pace: float) -> Lease:
+        """`with ledger.lease(target, waiting) as lease:` the one loader of the target; see `Lease`."""
+        return Lease(self, target, self._clock, waiting, **pace)
+
+    @verb
+    def doubt_sending(self, target: str) -> int:
+        """Put in doubt every record that is `sending`, when nobody can be sending it any more; return how many."""
+        sending = (t.entry.c.target == t.term_of(target), t.entry.c.state == "sending")
+        with self.transaction() as connection:
+            if connection.execute(select(t.entry.c.key).where(*sending).limit(1)).first() is None:
+                return 0
+            doubting = update(t.entry).where(*sending).values(state="in_doubt", finished_at=self.now())
+            return connection.execute(doubting).rowcount
+
     # -- rejects
 
+    @verb
     def reject(
-        self, target: str, source: str, resource_type: str, batch_id: str, rejects: Iterable[Reject]
+        self, target: str, source: str, resource_type: str, batch_id: str, rejects: Collection[Reject]
     ) -> list[str]:
         """Sets records aside; gives their ids in order. One met again counts an attempt and gets today's reasons."""
         now = self.now()
@@ -274,15 +295,16 @@ class Ledger(BatchLedger):
             self._many(connection, ADD_REASON, reasons)
         return list(named)
 
+    @verb
     def close_rejects(
         self,
         target: str,
         source: str,
         resource_type: str,
-        keys: Iterable[str],
+        keys: Collection[str],
         *,
         batch_id: str,
-        ids: Iterable[str] = (),
+        ids: Collection[str] = (),
         there: Mapping[str, str] = MappingProxyType({}),
     ) -> int:
         """Close the open rejects that rows of a batch settle; return how many.
@@ -313,7 +335,7 @@ class Ledger(BatchLedger):
         query = select(t.batch.c.batch_id, t.batch.c.received_at).where(t.batch.c.target == target)
         return {str(name): str(at) for name, at in connection.execute(query)}
 
-    def _numbers(self, target: str, source: str, resource_type: str, intents: Iterable[Intent]) -> Mapping[str, int]:
+    def _numbers(self, target: str, source: str, resource_type: str, intents: Collection[Intent]) -> Mapping[str, int]:
         """The numbers of all terms of these intents."""
         shared = {text for i in intents for text in (i.batch_id, i.feed_hash)}
         return self.terms({target, source, resource_type} | shared)

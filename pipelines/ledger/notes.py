@@ -1,10 +1,11 @@
 """Which records share a note: those of a patient and local day, kept as their intents are."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 from pipelines.ledger.access import LedgerAccess
 from pipelines.ledger.lease import Lease
+from pipelines.ledger.verbs import verb
 
 RESPONSE = "QuestionnaireResponse"
 GROUPS_A_QUERY = 500
@@ -44,7 +45,8 @@ class Member(NamedTuple):
     resource_id: str | None
 
 
-def keep_members(ledger: LedgerAccess, lease: Lease, source: str, members: Iterable[tuple[str, int, Group]]) -> None:
+@verb
+def keep_members(ledger: LedgerAccess, lease: Lease, source: str, members: Sequence[tuple[str, int, Group]]) -> None:
     """Commits that these records, as `(key, generation, group)`, share the note of their group. Raises `LeaseLost`."""
     rows: list[tuple[Any, ...]] = [
         (lease.target, source, key, generation, *group) for key, generation, group in members

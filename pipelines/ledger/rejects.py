@@ -15,6 +15,7 @@ from pipelines.ledger.access import LedgerAccess
 from pipelines.ledger.batches import BatchLedger
 from pipelines.ledger.rows import Reason, Reject, reject_id
 from pipelines.ledger.tables import LANDED
+from pipelines.ledger.verbs import verb
 
 OPEN = ("open", "resubmitted")
 IDS_A_QUERY = 400
@@ -59,6 +60,7 @@ def named_rejects(
     return named
 
 
+@verb
 def resubmit(
     ledger: LedgerAccess,
     target: str,
@@ -130,6 +132,7 @@ def _note(connection: Connection, target: str, batch_id: str, answers: Mapping[i
         connection.execute(INSERTS[connection.dialect.name](t.resubmission).on_conflict_do_nothing(), rows)
 
 
+@verb
 def settle_resubmitted(ledger: LedgerAccess, target: str) -> None:
     """Closes the resubmitted rejects whose records have landed since, and opens those that were refused."""
     with ledger.transaction() as connection:
@@ -275,6 +278,7 @@ def targets_with_rejects(ledger: LedgerAccess) -> list[str]:
 # -- discards
 
 
+@verb
 def discard(ledger: BatchLedger, ids: Sequence[str], user: str, why: str) -> dict[str, str]:
     """Sets open rejects aside for good, with a decision each; all of them or, where one cannot be, none.
 

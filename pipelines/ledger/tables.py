@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import BigInteger, Column, Index, Integer, MetaData, ScalarSelect, Table, Text, select, text
 
-SCHEMA_VERSION = 7
+SCHEMA_VERSION = 8
 
 ROW_STATES = (
     "planned",
@@ -58,6 +58,25 @@ def _cents() -> Column[int]:
 
 
 schema_version = Table("schema_version", metadata, Column("version", Integer, primary_key=True))
+
+position = Table(
+    "position",
+    metadata,
+    _text("journal", primary_key=True),
+    Column("segment", BigInteger, nullable=False),
+    Column("number", BigInteger, nullable=False),
+    Column("end", BigInteger, nullable=False),
+)
+"""How far the tables have the journal beside them; see `journal.Position`."""
+
+journal = Table(
+    "journal",
+    metadata,
+    Column("number", BigInteger().with_variant(Integer, "sqlite"), primary_key=True),
+    _text("at", nullable=False),
+    _text("facts", nullable=False),
+)
+"""The journal of a ledger on a server, a row for each transaction. A ledger in a file has it beside that."""
 
 target = Table(
     "target", metadata, _text("target_id", primary_key=True), _text("base_url"), _text("first_seen_at", nullable=False)
@@ -291,7 +310,7 @@ class NotPossible(LedgerError):
     """What was asked for cannot be done: one sentence why. Nothing was changed."""
 
 
-_BEHIND = (term, *(kept for _, kept in VIEWS))
+_BEHIND = (term, position, journal, *(kept for _, kept in VIEWS))
 readable = {table.name: table for table in (*metadata.tables.values(), record, repeat) if table not in _BEHIND}
 """What can be read of a ledger, by name."""
 

@@ -23,7 +23,6 @@ from pipelines.loading.accepted import ROWS_A_LOOK, accepted_files, accepted_row
 from pipelines.loading.ended import Ended
 from pipelines.loading.held import Held
 from pipelines.loading.loaded import Batch, Loaded
-from pipelines.loading.outcomes import OnRecord
 from pipelines.loading.policies import update_tasks
 from pipelines.loading.sending import Result, Row
 from pipelines.loading.settling import ahead, ids_before
@@ -46,7 +45,6 @@ class Book:
     ) -> None:
         self.batch, self.client, self.ledger = batch, client, ledger
         self.lease, self.progress, self.safe = lease, progress, safe
-        self.on_record = OnRecord(batch.folder, ledger.now)
         self.answers = Answers.of(batch.folder)
         self.verdicts = Verdicts(batch, ledger, safe, self.answers)
         self.source, self.resource = batch.feed.source, batch.feed.resource
@@ -272,10 +270,6 @@ class Book:
             self.ledger.intend_again(self.lease, self.source, self.resource, known)
         return rows
 
-    def change(self, known: int, row: Row) -> None:
-        """Commits that a record, known in this generation, is being changed to what a row says. Raises `LeaseLost`."""
-        intend_change(self.ledger, self.lease, self.source, self.resource, [(known, self._intent(row))])
-
     def confirm(self) -> None:
         """Asks the ledger whether this load has the target still. From any thread. Raises `LeaseLost`.
 
@@ -296,7 +290,6 @@ class Book:
             return
         results = [(row, _of_a_change(r)) if row.replaces else (row, r) for row, r in results]
         self._count(results)
-        self.on_record.note(results)
         back = {row.key for row, r in results if row.replaces and r.state == "refused"}
         of = (self.batch.target, self.source, self.resource)
         outcomes = [
@@ -317,13 +310,6 @@ class Book:
     def _set_aside_refused(self, results: Sequence[tuple[Row, Result]]) -> None:
         refused = [(row, reasons_of(r, row.body, self.origins)) for row, r in results if r.state == "refused"]
         self._reject([self._rejected(row, "load", reasons) for row, reasons in refused])
-
-    def note_refused_changes(self, results: Sequence[tuple[Row, Result]]) -> None:
-        """Rows that were to change records, and were refused in a run that the ledger does not know."""
-        with self._counting(), self.ledger.transaction():
-            self._count(results)
-            self.note([_repeat(row, "refused", None) for row, _ in results])
-            self._set_aside_refused(results)
 
     def _count(self, results: Sequence[tuple[Row, Result]]) -> None:
         for row, result in results:
@@ -352,7 +338,8 @@ class Book:
     def settle_doubts_before(self) -> None:
         """Looks up what earlier runs left in doubt, as `settle_doubts` does, with the rows as those runs read them.
 
-        At a target that can be asked by key only those that are read otherwise by now: the others are sent again.
+        At a target that can be asked by key only those that are read otherwise by now, or that were sent without their
+        key when it could not: the others are sent again.
         """
         if not self.safe:
             self.settle_doubts(accepted_files(self.batch.folder.parent))
@@ -372,7 +359,6 @@ class Book:
             settling_seconds=self.batch.pace.settling_seconds,
             apart_from=apart_from,
         )
-        self.on_record.note((found.row, Result(found.state, found.resource_id)) for found in settled.adopted)
         self.verdicts.resend = {row.key for row in settled.resend}
         return settled
 

@@ -14,7 +14,7 @@ import orjson
 from pipelines.loading.sending import Identity, Row, dated
 from pipelines.target.client import FhirClient
 from pipelines.target.replies import NotDone, NotSent, Refused, Unknown, resources_of, total_of
-from pipelines.verifying.compare import fingerprint, fingerprints, moment, own_time, same_content
+from pipelines.verifying.compare import fingerprint, fingerprints, moment, own_time, same_content, taken_back
 
 Body = dict[str, Any]
 Names = tuple[str | None, str | None]
@@ -37,12 +37,14 @@ class Doubt:
     since: the earliest that the target can have made it, by the target's clock; None where that is not known.
     before: ids of the patient's resources that were there already; None where they could not be read.
     asked_at: when its outcome was last missed.
+    named: whether it was sent with its identifier, so that the target can be asked by that.
     """
 
     row: Row
     asked_at: datetime
     since: datetime | None
     before: frozenset[str] | None
+    named: bool = False
 
 
 class Finding(NamedTuple):
@@ -57,14 +59,12 @@ FOUND, ABSENT, UNCLEAR = "found", "absent", "unclear"
 
 
 def look_up(
-    client: FhirClient, identity: Identity, doubts: Sequence[Doubt], ours: Mapping[str | None, set[str]], safe: bool
+    client: FhirClient, identity: Identity, doubts: Sequence[Doubt], ours: Mapping[str | None, set[str]]
 ) -> dict[str, Finding]:
     """A finding for each doubt, by key. `ours`: by patient, the resources that the ledger knows already."""
-    if safe:
-        return {doubt.row.key: _by_identifier(client, identity, doubt.row) for doubt in doubts}
-    findings: dict[str, Finding] = {}
+    findings = {doubt.row.key: _by_identifier(client, identity, doubt.row) for doubt in doubts if doubt.named}
     of_patient: dict[str | None, list[Doubt]] = defaultdict(list)
-    for doubt in doubts:
+    for doubt in (doubt for doubt in doubts if not doubt.named):
         of_patient[doubt.row.patient_id].append(doubt)
     for patient_id, some in of_patient.items():
         findings.update(_by_content(client, identity.resource_type, some, ours.get(patient_id, set())))
@@ -135,7 +135,8 @@ def _equal(
     alike = [body for body, other in shown if other[0] == content and other[1] not in others]
     at = own_time(resource_type, _sent(resource_type, doubt))
     times = ((body, own_time(resource_type, body)) for body in alike)
-    return [body for body, when in times if at and (when is None or abs(when - at) <= SLACK)]
+    until = max(at, doubt.asked_at) + SLACK if at else None
+    return [body for body, when in times if at and until and (when is None or at - SLACK <= when <= until)]
 
 
 def _of_group(resource_type: str, group: Sequence[Doubt], equal: Sequence[Body]) -> list[Finding]:
@@ -172,12 +173,14 @@ def _made_by(resource_type: str, doubt: Doubt, body: Body) -> bool | None:
         return False
     if resource_type == "PaymentNotice":
         return _created_since(doubt, body)
-    if resource_type == "QuestionnaireResponse" and body.get("status") == "entered-in-error":
-        return False
+    if taken_back(resource_type, orjson.loads(doubt.row.body), body):
+        return None if doubt.before is None else False
     if doubt.before is not None:
         return True
-    exact = fingerprint(resource_type, body) == fingerprint(resource_type, _sent(resource_type, doubt))
-    return True if exact and dated(resource_type, doubt.row) != doubt.row.body else None
+    if fingerprint(resource_type, body) == fingerprint(resource_type, _sent(resource_type, doubt)):
+        return True
+    dated_by_us = dated(resource_type, doubt.row) != doubt.row.body
+    return True if dated_by_us and own_time(resource_type, body) else None
 
 
 def _created_since(doubt: Doubt, body: Body) -> bool | None:

@@ -7,6 +7,7 @@ from sqlalchemy import Select, select
 
 from pipelines.answers import Answers
 from pipelines.ledger import tables as t
+from pipelines.ledger.doubts import went_without_name
 from pipelines.ledger.former import standing
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rows import KnownRecord
@@ -54,7 +55,8 @@ class Verdicts:
     def _in_doubt(self, row: Row, record: KnownRecord, same: bool) -> str:
         if not same and not self.own(row, record):
             return "changed"
-        return "send" if row.key in self.resend or (same and self.safe) else "in_doubt"
+        again = same and self.safe and not went_without_name(self._ledger, self._of[0], self._of[2], record)
+        return "send" if again or row.key in self.resend else "in_doubt"
 
     def _taken_back(self, row: Row, record: KnownRecord, same: bool) -> str:
         """A corrected row makes the record anew. What a person took back comes back only where a person says so."""

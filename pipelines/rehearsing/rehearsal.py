@@ -24,6 +24,7 @@ from pipelines.home import make_private
 from pipelines.inbox import Inbox
 from pipelines.ledger import tables as t
 from pipelines.ledger.database import address_of
+from pipelines.ledger.in_step import InStep
 from pipelines.ledger.lease import Clock
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rejects import settle_resubmitted
@@ -37,6 +38,7 @@ from pipelines.session import (
     feed_folders_of,
     find_files,
     has_ledger,
+    open_ledger,
     prepare_home,
     received_before,
     unfinished,
@@ -143,7 +145,8 @@ def _import(
     progress: Progress,
 ) -> tuple[Summary, list[File]]:
     catalog = load_feeds(feed_folders_of(wanted.home, environ, wanted.feeds))
-    with connect(folder, ours, say=progress.say) as connection, closing(Watched.open(folder / "ledger.db")) as ledger:
+    watched = Watched.open(folder / "ledger.db", journal=False)
+    with closing(watched) as ledger, connect(folder, ours, say=progress.say) as connection:
         inbox = Inbox.of(wanted.home, environ)
         session = Session(folder, catalog, ledger, connection, progress, strict=True, inbox=inbox)
         summary = Summary(f"{label} ({session.target}), thrown away", session.target)
@@ -183,8 +186,8 @@ def _bring_unfinished(home: Path, folder: Path, ledger: Ledger, target: str) -> 
 class Watched(Ledger):
     """A ledger that also writes down, in order, what it is told of rows while a file is imported."""
 
-    def __init__(self, engine: Engine, clock: Clock) -> None:
-        super().__init__(engine, clock)
+    def __init__(self, engine: Engine, clock: Clock, in_step: InStep | None = None) -> None:
+        super().__init__(engine, clock, in_step)
         self._events: Writer | None = None
         self._turn = threading.Lock()
 
@@ -238,24 +241,25 @@ def copy_ledger(home: Path, environ: Mapping[str, str], to: Path) -> None:
     """The ledger of the home as of now, in a file of its own, without the lease that a loader may hold."""
     if not has_ledger(home, environ):
         return
+    open_ledger(home, environ).close()  # brought up to its journal, and to today's form
     address = address_of(environ.get("CHARTFERRY_LEDGER") or home / "ledger.db")
     if address.get_backend_name() == "sqlite":
         with closing(sqlite3.connect(str(address.database))) as source, closing(sqlite3.connect(to)) as copy:
             source.backup(copy)
     else:
         _copy_tables(address.render_as_string(hide_password=False), to)
-    with closing(Ledger.open(to)) as ledger, ledger.transaction() as connection:
+    with closing(Ledger.open(to, journal=False)) as ledger, ledger.transaction() as connection:
         connection.execute(t.lease.delete())
 
 
 def _copy_tables(url: str, to: Path) -> None:
-    Ledger.open(url).close()  # one of an earlier version has its records elsewhere
     source = create_engine(url, hide_parameters=True, isolation_level="REPEATABLE READ")
     try:
-        with closing(Ledger.open(to)) as ledger, source.connect() as reading, ledger.transaction() as writing:
+        into = Ledger.open(to, journal=False)
+        with closing(into), source.connect() as reading, into.transaction() as writing:
             there = set(inspect(reading).get_table_names())
             for table in t.metadata.sorted_tables:
-                if table.name in there and table is not t.schema_version:
+                if table.name in there and table not in (t.schema_version, t.journal):
                     for rows in reading.execution_options(yield_per=ROWS_A_COPY).execute(select(table)).partitions():
                         writing.execute(table.insert(), [dict(row._mapping) for row in rows])
     finally:

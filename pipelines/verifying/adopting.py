@@ -1,172 +1,128 @@
-"""Rebuilding a lost ledger: the batches that it does not know are validated again and matched with the target.
+"""`verify --adopt`: a home whose ledger and journal are gone. What its runs may have sent is put in doubt, and settled.
 
-Which row made what is told by `matching.py`; what is not told is left to the next import. Nothing is sent.
+Batches of which the ledger lacks runs are validated again. A row whose resource carries its identifier is adopted as
+that; any other that the ledger does not know is in doubt since the batch's first lost run began, and looked up as every
+doubt is. Nothing is sent.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
-from typing import Any
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
 
 import duckdb
 import orjson
 
 from pipelines.batch import Received, Unreadable
-from pipelines.behind import ledger_is_behind
-from pipelines.exits import ALL_LOADED, SET_ASIDE
+from pipelines.decisions import resolve
+from pipelines.exits import ALL_LOADED, IN_DOUBT, SET_ASIDE
+from pipelines.ledger.former import intend_change
 from pipelines.ledger.lease import Lease, utc_text
 from pipelines.ledger.rejects import open_by_key
-from pipelines.ledger.rows import KnownRecord
-from pipelines.ledger.tables import LANDED
+from pipelines.ledger.rows import Intent, KnownRecord, Outcome, Repeat, Sighting
+from pipelines.ledger.standing import Standing, standing_of
+from pipelines.ledger.tables import COUNTS, LANDED
 from pipelines.loading.accepted import accepted_rows
 from pipelines.loading.book import Book
 from pipelines.loading.loaded import Batch
-from pipelines.loading.outcomes import short
 from pipelines.loading.sending import Identity, Row
-from pipelines.pipeline import begin, end, end_without_load, lease_of, validate_run
-from pipelines.session import Session, Waiting, received_batches, received_before, unfinished, without_feed
+from pipelines.loading.settling import ahead
+from pipelines.loading.shared_notes import SharedNotes
+from pipelines.lost import LOOK, LostBatch, lost_batches
+from pipelines.pipeline import begin, end, end_without_load, lease_of, note_batch, validate_run
+from pipelines.session import Session, Waiting, received_batches, received_before, without_feed
 from pipelines.validation.outcome import Validated
-from pipelines.verifying.compare import OWN_TIME, TAKEN_BACK, fingerprints
-from pipelines.verifying.matching import ROWS, match_rows
-from pipelines.verifying.restoring import FOUND, LIVE, Match, Restored, says
-from pipelines.verifying.staging import Filling, stage_ledger, stage_records_of, stage_target, workbench
-from pipelines.verifying.told import WITHDRAWN, stage_runs, stage_told_of
-from pipelines.verifying.without_rows import note_others, purged_and_lost, restore_batch, restore_records, untold
+from pipelines.verifying.compare import TAKEN_BACK, fingerprints
+from pipelines.verifying.staging import stage_target, workbench
 
-OPEN = ("planned", "sending", "in_doubt")
-PAYMENTS = "PaymentNotice"
-NAMED = 5
+NOT_TOLD = "what it did is not told any more"
+NEWEST = """
+CREATE OR REPLACE TABLE newest AS
+SELECT *, coalesce(spelling, record_key) AS today FROM there WHERE system = $1
+QUALIFY row_number() OVER (PARTITION BY record_key ORDER BY record_generation DESC) = 1"""
+"""Of each key the resource of its newest generation that carries it as identifier."""
+CARRIES = """
+SELECT today, id, record_generation, content, status FROM newest WHERE today IN (SELECT unnest($1))
+QUALIFY row_number() OVER (PARTITION BY today ORDER BY spelling IS NOT NULL) = 1"""
+"""Of each key what carries it as it is written today, else in another spelling."""
+STANDS = "SELECT id FROM there WHERE id IN (SELECT unnest($1)) AND status NOT IN ('entered-in-error', 'cancelled')"
+
+
+class There(NamedTuple):
+    """A resource that carries the identifier of a row. content: its fingerprint."""
+
+    resource_id: str
+    generation: int
+    content: str | None
+    status: str | None
 
 
 @dataclass
 class Adopted:
-    """By batch: how many of its rows the target has (taken back: so many of these), and how many it has not.
+    """By batch: how many of its rows the target has (taken back: so many of these), and how many are in doubt.
 
-    without_rows: of how many records, by batch, only that is known which is on record: their rows are purged, or their
-    feed rejects them by now. left: batches that cannot be read. unclaimed: by type, the patients of rows that wait who
-    have resources that no row was matched with, at a target that the next import cannot ask by key.
+    left: batches that could not be adopted, each with why.
     """
 
     batches: dict[str, dict[str, int]] = field(default_factory=dict)
-    without_rows: dict[str, int] = field(default_factory=dict)
     left: dict[str, str] = field(default_factory=dict)
-    unclaimed: dict[str, list[str]] = field(default_factory=dict)
 
     @property
     def exit_code(self) -> int:
-        return SET_ASIDE if self.left or any(each["waiting"] for each in self.batches.values()) else ALL_LOADED
+        if any(each["in_doubt"] for each in self.batches.values()):
+            return IN_DOUBT
+        return SET_ASIDE if self.left else ALL_LOADED
 
     def as_json(self) -> dict[str, Any]:
         return {**asdict(self), "exit_code": self.exit_code}
 
     def lines(self) -> Iterator[str]:
         for name, counts in self.batches.items():
-            yield f"{name}: {counts['adopted']:,} rows adopted, {counts['waiting']:,} wait for the next import"
+            yield f"{name}: {counts['adopted']:,} rows adopted, {counts['in_doubt']:,} in doubt"
             if back := counts["taken_back"]:
                 yield f"{name}: {back:,} of them have been taken back there: chartferry import --again makes them anew"
-        for name, records in self.without_rows.items():
-            yield f"{name}: {records:,} records known again by what is on record of them, without their rows"
         for name, why in self.left.items():
             yield f"{name}: not adopted: {why}"
-        for kind, patients in self.unclaimed.items():
-            named = f"{', '.join(patients[:NAMED])}{' and others' if len(patients) > NAMED else ''}"
-            yield (
-                f"{kind}: {len(patients):,} patients of rows that wait have some there that no row is matched with"
-                f" ({named}); look into the chart before the next import, which sends these rows"
-            )
-        if not self.batches and not self.without_rows and not self.left:
+        if not self.batches and not self.left:
             yield "the ledger knows every batch of this home"
 
 
 def adopt_lost(session: Session) -> Adopted:
-    """Rebuilds what the ledger lost: rows of batches that it does not know, or knows less of than their folders do.
-
-    Raises `TargetUnusable`.
-    """
+    """Take into the ledger what it lost, and settle what can be told of it. Raises `TargetUnusable`."""
     adopted = Adopted(left=without_feed(session))
     with lease_of(session) as lease, workbench(session.home) as db:
-        lost, purged = _in_order(session, lost_batches(session)), purged_and_lost(session)
-        stage_ledger(db, session)
-        stage_runs(db, session)
-        db.execute("CREATE TABLE waits (kind VARCHAR, patient_id VARCHAR)")
-        kinds = sorted({*(waiting.feed.resource for waiting in lost), *purged.values()})
-        for kind in kinds:
-            _stage_free(db, session, kind)
-        for waiting in lost:
-            name = batch_of(waiting)
-            try:
-                adopted.batches[name] = _adopt_batch(db, session, lease, waiting, adopted.without_rows)
-            except Unreadable as error:
-                adopted.left[name] = str(error)
-        adopted.left |= untold(session)
-        adopted.without_rows |= dict.fromkeys(purged, 0)
-        for kind in kinds:
-            adopted.without_rows |= restore_records(db, session, lease, kind, purged)
-        note_others(db, session, purged)
-        for name in purged:  # last, since a batch whose runs are known is lost no more
-            if missing := restore_batch(db, session, name):
-                adopted.left[name] = missing
+        lost = [(each, _waiting(session, each)) for each in lost_batches(session)]
+        for each in (each for each, _ in lost if received_before(each.folder) is None):
+            _note_runs(session, each)
+            adopted.left[each.name] = f"its rows are not here any more: {LOOK}"
+        found = _newest_first([(each, waiting) for each, waiting in lost if waiting])
+        for kind in sorted({waiting.feed.resource for _, waiting in found}):
+            stage_target(db, session, kind)
+            for each, waiting in (pair for pair in found if pair[1].feed.resource == kind):
+                try:
+                    adopted.batches[each.name] = _adopt_batch(db, session, lease, each, waiting)
+                except Unreadable as error:
+                    adopted.left[each.name] = str(error)
         _close_answered(session)
-        unasked = [kind for kind in kinds if not session.connection.capabilities.safe_batches(kind)]
-        adopted.unclaimed = {kind: patients for kind in unasked if (patients := _with_unclaimed(db, kind))}
+    bare = {each.name: waiting for each, waiting in found if not session.is_safe(waiting.feed.resource)}
+    for name in bare.keys() & adopted.batches.keys():
+        counts, settled = adopted.batches[name], resolve(session, name)
+        counts["adopted"] += len(settled.adopted)
+        counts["in_doubt"] = len(settled.left)
     return adopted
 
 
-def _close_answered(session: Session) -> None:
-    """Closes rejects whose record their own batch or one that came later has loaded: batches were met out of turn."""
-    batches = session.ledger.batches(session.target)
-    came = {row["batch_id"]: row["received_at"] for row in batches}
-    here = received_batches(session, list(came))
-    came |= {batch_of(each): utc_text(_received(each).received_at) for each in here}
-    for batch in batches:
-        name, of = batch["batch_id"], (session.target, batch["source"], batch["resource_type"])
-        opened = open_by_key(session.ledger, session.target, name)
-        for key, record in session.ledger.known(*of, opened).items():
-            answers = record.batch_id == name or came[record.batch_id] > came[name]
-            if answers and record.state in LANDED:
-                session.ledger.close_rejects(*of, (), batch_id=record.batch_id, ids=opened[key])
+def _waiting(session: Session, lost: LostBatch) -> Waiting | None:
+    """The file of a batch; None where it is purged, or no feed describes it any more."""
+    batch, received = session.ledger.batch(session.target, lost.name), received_before(lost.folder)
+    named = batch["feed"] if batch else lost.name.rpartition("-")[0]
+    feed = session.catalog.named(named)
+    return Waiting(received.path_in_batch, feed, received) if feed and received else None
 
 
-def _with_unclaimed(db: duckdb.DuckDBPyConnection, kind: str) -> list[str]:
-    """The patients of rows that wait who have resources that may be what these rows made, unlike as they look."""
-    query = (
-        f"SELECT DISTINCT patient_id FROM waits SEMI JOIN (FROM there_of_{kind} AS there WHERE NOT {WITHDRAWN}) AS free"
-        " USING (patient_id) WHERE kind = $1 ORDER BY ALL"
-    )
-    return [patient for (patient,) in db.execute(query, [kind]).fetchall()]
-
-
-def _in_order(session: Session, lost: Sequence[Waiting]) -> list[Waiting]:
-    """The newest batch goes first: of a record that came several times it is the newest that the target has.
-
-    Payments without identifiers may go by content, the oldest first: a payment is never changed, so what a later file
-    says under its key was set aside, and must not take the equal payment of another row.
-    """
-    named = session.connection.capabilities.safe_batches(PAYMENTS)
-    first = [each for each in lost if each.feed.resource == PAYMENTS and not named]
-    return [*first, *(each for each in reversed(lost) if each not in first)]
-
-
-def lost_batches(session: Session) -> list[Waiting]:
-    """Received batches of which the ledger knows nothing though they had a run, or lost runs, oldest first."""
-    batches = session.home / "batches"
-    feeds = {row["batch_id"]: row["feed"] for row in session.ledger.batches()}
-    unknown = [
-        w for w in unfinished(session) if batch_of(w) not in feeds and any((batches / batch_of(w)).glob("run-*"))
-    ]
-    behind = [
-        Waiting(received.path_in_batch, feed, received)
-        for name in feeds
-        if ledger_is_behind(session.home, session.ledger, session.target, name)
-        and (feed := session.catalog.named(feeds[name]))
-        and (received := received_before(batches / name))
-    ]
-    return sorted([*unknown, *behind], key=lambda each: _received(each).received_at)
-
-
-def batch_of(waiting: Waiting) -> str:
-    """The name of a received batch."""
-    return _received(waiting).batch_id
+def _newest_first(found: Sequence[tuple[LostBatch, Waiting]]) -> list[tuple[LostBatch, Waiting]]:
+    """Of a record that came several times it is the newest that the target has."""
+    return sorted(found, key=lambda pair: _received(pair[1]).received_at, reverse=True)
 
 
 def _received(waiting: Waiting) -> Received:
@@ -174,127 +130,211 @@ def _received(waiting: Waiting) -> Received:
     return waiting.received
 
 
-def _stage_free(db: duckdb.DuckDBPyConnection, session: Session, kind: str) -> None:
-    """Tables `there_of_<kind>`: the target's resources that the ledger does not know; `gone_of_<kind>`: the keys of
-    records whose resource the target does not have, or has as one that was taken back; and what runs left on record.
-    """
-    stage_target(db, session, kind)
-    stage_records_of(db, kind)
-    states = ", ".join(f"'{state}'" for state in LIVE)
-    db.execute(
-        f"CREATE TABLE gone_of_{kind} AS SELECT source, key FROM ours"
-        f" ANTI JOIN (FROM there WHERE NOT {WITHDRAWN}) AS live ON live.id = ours.resource_id WHERE state IN ({states})"
-    )
-    stage_told_of(db, kind)
-    db.execute("DELETE FROM there WHERE id IN (SELECT resource_id FROM known)")
-    db.execute(f"CREATE TABLE there_of_{kind} AS FROM there")
+# -- one batch
 
 
 def _adopt_batch(
-    db: duckdb.DuckDBPyConnection, session: Session, lease: Lease, waiting: Waiting, without_rows: dict[str, int]
+    db: duckdb.DuckDBPyConnection, session: Session, lease: Lease, lost: LostBatch, waiting: Waiting
 ) -> dict[str, int]:
-    """Counts `adopted`, `taken_back`, `waiting`. Raises `Unreadable`, and `TargetUnusable`: the batch stays lost."""
-    session.decide("verify --adopt", [_received(waiting).batch_id])
+    """Counts `adopted`, `taken_back`, `in_doubt`. Raises `Unreadable`."""
+    session.decide("verify --adopt", [lost.name])
+    since = min((str(each["started_at"]) for each in lost.manifests), default=utc_text(_received(waiting).received_at))
+    note_batch(session, _received(waiting), waiting.feed)
+    _note_runs(session, lost)
     run = begin(session, _received(waiting), waiting.feed, whole=True, adopting=True)
     try:
         validated = validate_run(session, run)
     except Unreadable as error:
         end_without_load(session, run, Validated(run.folder), "failed", str(error))
         raise
-    kind, accepted = run.feed.resource, run.folder / "accepted.parquet"
-    batch = Batch(session.target, run.received.batch_id, run.feed, run.folder, True, session.pace)
-    safe = session.connection.capabilities.safe_batches(kind)
-    book = Book(batch, session.connection.client, session.ledger, lease, session.progress, safe)
-    db.execute(f"CREATE OR REPLACE TABLE there AS FROM there_of_{kind}")
-    for view, table in (("told_here", "told_of"), ("last_told", "last_of")):
-        db.execute(f"CREATE OR REPLACE VIEW {view} AS FROM {table}_{kind}")
-    _stage_rows(db, book, accepted)
-    match_rows(db, book.source, kind, run.received.batch_id)
+    batch = Batch(session.target, lost.name, run.feed, run.folder, True, session.pace)
+    safe, client = session.is_safe(run.feed.resource), session.connection.client
+    book = Book(batch, client, session.ledger, lease, session.progress, safe)
+    book.notes = SharedNotes.of(batch, client, session.ledger)
     book.note_skipped()
-    restored = Restored(db, book, run.received, _later_batches(session, run.received))
-    for first, rows, known in _numbered(book, accepted):
-        found = db.execute("SELECT * FROM match WHERE n BETWEEN $1 AND $2", [first, first + len(rows) - 1]).fetchall()
-        matches = {n: Match(*rest) for n, *rest in found}
-        restored.write([(row, matches.get(n)) for n, row in enumerate(rows, first)], known)
-    db.execute(f"DELETE FROM there_of_{kind} WHERE id IN (SELECT id FROM match)")
-    left = "(FROM row ANTI JOIN match USING (n)) AS unmatched"
-    query = f"SELECT DISTINCT $1, patient_id FROM read_parquet($2) SEMI JOIN {left} USING (key)"
-    db.execute(f"INSERT INTO waits {query}", [kind, str(accepted)])
-    without_rows |= restore_records(db, session, lease, kind, [run.received.batch_id], accepted)
-    result = end(session, run, validated, book.loaded)
-    counts, back = book.loaded.counts, book.loaded.taken_back
-    return {"adopted": sum(counts[name] for name in FOUND), "taken_back": back, "waiting": result.waiting}
+    db.execute(NEWEST, [Identity(book.source, book.resource).system])
+    doubting = Doubting(db, book, since, _later_batches(session, run.received))
+    for rows in accepted_rows(run.folder / "accepted.parquet", since):
+        doubting.write(rows)
+    end(session, run, validated, book.loaded)
+    counts = book.loaded.counts
+    landed = sum(counts[name] for name in ("adopted", "updated", "superseded"))
+    return {"adopted": landed, "taken_back": book.loaded.taken_back, "in_doubt": counts["in_doubt"]}
 
 
 def _later_batches(session: Session, received: Received) -> set[str]:
-    """Batches whose files came after this one."""
+    """This batch and those whose files came after it."""
     others = received_batches(session, [row["batch_id"] for row in session.ledger.batches(session.target)])
-    return {_received(each).batch_id for each in others if _received(each).received_at > received.received_at}
+    return {_received(each).batch_id for each in others if _received(each).received_at >= received.received_at}
 
 
-def _numbered(book: Book, accepted: Path) -> Iterator[tuple[int, list[Row], dict[str, KnownRecord]]]:
-    """Rows of the file some at a time, with the number of the first, and what the ledger knows of them."""
-    first = 0
-    for rows in accepted_rows(accepted, book.moment()):
-        yield first, rows, book.ledger.known(book.batch.target, book.source, book.resource, [row.key for row in rows])
-        first += len(rows)
+class Doubting:
+    """Writes the rows of one lost batch down.
+
+    since: when the first of its lost runs began, as UTC text. later: this batch and those that came after it.
+    """
+
+    def __init__(self, db: duckdb.DuckDBPyConnection, book: Book, since: str, later: set[str]) -> None:
+        self._db, self._book, self._since, self._later = db, book, since, later
+        self._there: dict[str, There] = {}
+        self._stands: set[str] = set()
+        self._of = (book.batch.target, book.source, book.resource)
+        self._ahead = ahead(book.client, datetime.now(UTC))
+        self._supersedes = book.batch.feed.changed == "supersede" and book.resource == "QuestionnaireResponse"
+
+    def write(self, rows: Sequence[Row]) -> None:
+        """Adopt some rows, put others in doubt, and note those that the ledger knows."""
+        book = self._book
+        known = book.ledger.known(*self._of, [row.key for row in rows])
+        carried = self._db.execute(CARRIES, [[row.key for row in rows]]).fetchall()
+        self._there = {key: There(*rest) for key, *rest in carried}
+        made = [record.resource_id for record in known.values() if record.resource_id]
+        self._stands = {name for (name,) in self._db.execute(STANDS, [made]).fetchall()}
+        with book.ledger.writing(book.lease):
+            self._note_known([(row, known[row.key]) for row in rows if self._is_known(row, known.get(row.key))])
+            for row in rows:
+                if not self._is_known(row, record := known.get(row.key)):
+                    self._settle(row, record, self._found(row, record))
+
+    def _is_known(self, row: Row, record: KnownRecord | None) -> bool:
+        """Whether the ledger has what came of a row, or of a later one of its record."""
+        if record is None or standing_of(record) in (Standing.ABSENT, Standing.WAITING):
+            return False
+        found = self._found(row, record)
+        if (found and found.generation > record.generation) or self._is_gone(record):
+            return False
+        may_have_changed = self._supersedes or found is not None
+        return row.is_held_by(record) or record.batch_id in self._later or not may_have_changed
+
+    def _is_gone(self, record: KnownRecord) -> bool:
+        """Whether the target does not have any more what the ledger knows of: a lost run may have made it anew."""
+        return standing_of(record) is Standing.THERE and record.resource_id not in self._stands
+
+    def _found(self, row: Row, record: KnownRecord | None) -> There | None:
+        """The resource that carries the row's key and has its content."""
+        there = self._there.get(row.key)
+        if there is None or there.content != fingerprints(self._book.resource, orjson.loads(row.body))[0]:
+            return None
+        return there if record is None or there.generation >= record.generation else None
+
+    def _settle(self, row: Row, record: KnownRecord | None, there: There | None) -> None:
+        """Write a row down as the resource that carries its key, or as a row in doubt."""
+        book, ledger = self._book, self._book.ledger
+        generation = there.generation if there else _next_generation(record)
+        row = row._replace(generation=generation)
+        if there is None and not book.safe:
+            ledger.intend(book.lease, *self._of[1:], [], [self._sighting(row)])
+        if record is None:
+            book.intend([row])
+        elif standing_of(record) in (Standing.THERE, Standing.TAKEN_BACK):
+            intend_change(ledger, book.lease, *self._of[1:], [(record.generation, self._intent(row))])
+        else:
+            row = row._replace(generation=record.generation)
+            ledger.intend_again(book.lease, *self._of[1:], [self._intent(row)])
+        state = self._state(row, record, there)
+        made = there.resource_id if there else None
+        ledger.settle(*self._of, [Outcome(row.key, row.generation, state, made, None)])
+        book.loaded.add(state, row.amount_cents)
+
+    def _sighting(self, row: Row) -> Sighting:
+        """What is known of the time before a row was sent without its key: when that was."""
+        return Sighting(row.patient_id or "", self._since, self._ahead, None)
+
+    def _state(self, row: Row, record: KnownRecord | None, there: There | None) -> str:
+        if there is None:
+            return "in_doubt"
+        back = TAKEN_BACK.get(self._book.resource)
+        if back and there.status == back != orjson.loads(row.body).get("status"):
+            return "undone"
+        if standing_of(record) is not Standing.THERE or record is None:
+            return "adopted"
+        return "updated" if there.generation == record.generation else "superseded"
+
+    def _intent(self, row: Row) -> Intent:
+        about = (row.content_hash, self._book.batch.feed.hash, row.patient_id, row.source_at, row.amount_cents)
+        return Intent(row.key, row.generation, self._book.batch.batch_id, row.line, *about, self._since)
+
+    def _note_known(self, rows: Sequence[tuple[Row, KnownRecord]]) -> None:
+        """Count rows whose record the ledger has. One that only the feed's policy can judge is left to the import.
+
+        What a later file says of a record stands: an earlier row is noted as of when its run began, and stays so.
+        """
+        repeats: dict[str, list[Repeat]] = {"unchanged": [], "adopted": []}
+        for row, record in rows:
+            same, standing = row.is_held_by(record), standing_of(record)
+            if not same and record.batch_id in self._later:
+                state = "adopted"
+            elif standing is Standing.IN_DOUBT:
+                self._book.loaded.add("in_doubt", row.amount_cents)
+                continue
+            elif same and standing is Standing.THERE:
+                state = "unchanged"
+            else:
+                continue
+            self._book.loaded.add(state, row.amount_cents)
+            about = (row.patient_id, row.source_at, row.amount_cents)
+            repeats[state].append(Repeat(row.line, row.key, state, record.resource_id if same else None, *about))
+        self._book.note(repeats["unchanged"])
+        self._book.note(repeats["adopted"], self._since)
 
 
-def _stage_rows(db: duckdb.DuckDBPyConnection, book: Book, accepted: Path) -> None:
-    """Table `row`: the rows of which the ledger does not know what came of them."""
-    kind, own_time = book.resource, OWN_TIME.get(book.resource, "")
-    system = Identity(book.source, kind).system
-    with Filling(db, "row", ROWS) as table:
-        for first, rows, known in _numbered(book, accepted):
-            lost = _lost(db, book, rows, known)
-            for n, row in enumerate(rows, first):
-                if row.key not in known or row.key in lost:
-                    body = orjson.loads(row.body)
-                    content, timed = fingerprints(kind, body)
-                    back = int(body.get("status") == TAKEN_BACK.get(kind, ""))
-                    dated = timed if own_time in body else None
-                    table.add((n, row.key, row.line, short(row.content_hash), system, content, dated, back))
+def _next_generation(record: KnownRecord | None) -> int:
+    """Of a row in doubt that would take the place of what is known."""
+    return 1 if record is None else record.generation + (standing_of(record) is Standing.THERE)
 
 
-def _lost(db: duckdb.DuckDBPyConnection, book: Book, rows: Sequence[Row], known: Mapping[str, KnownRecord]) -> set[str]:
-    """Keys of known records of the same content that have no outcome, or whose resource the target does not have, or
-    of which it has one of a later generation; and those of which the ledger knows that it was refused, and no more."""
-    here = {row.key: known[row.key] for row in rows if row.key in known}
-    news = _news(db, book, rows, here)
-    same = {row.key: here[row.key] for row in rows if row.key in here and says(here[row.key], row)}
-    if not same:
-        return news
-    query = f"SELECT key FROM gone_of_{book.resource} WHERE source = $1 AND key IN (SELECT unnest($2))"
-    gone = {key for (key,) in db.execute(query, [book.source, list(same)]).fetchall()}
-    unsettled = {key for key, record in same.items() if record.state in (*OPEN, "refused")}
-    return news | gone | unsettled | _of_later_generations(db, book, same)
+# -- runs and rejects
 
 
-def _news(db: duckdb.DuckDBPyConnection, book: Book, rows: Sequence[Row], known: Mapping[str, KnownRecord]) -> set[str]:
-    """Keys of known records of which a run that the ledger lost has left on record that these rows made or changed
-    what the target has."""
-    query = (
-        "SELECT key, content, generation, resource_id FROM told_here"
-        " WHERE source = $1 AND key IN (SELECT unnest($2)) AND news = 1"
+def _note_runs(session: Session, lost: LostBatch) -> None:
+    """Write the lost runs down as their manifests have them, so that they are not lost any more."""
+    ledger, target = session.ledger, session.target
+    if ledger.batch(target, lost.name) is None:
+        _note_batch(session, lost)
+    known = {run["started_at"]: run["run"] for run in ledger.runs(target, lost.name)}
+    for manifest in lost.manifests:
+        about = {name: _text(manifest, name) for name in ("feed_hash", "rules_version", "software_version")}
+        started_at = str(manifest["started_at"])
+        number = known.get(started_at) or ledger.start_run(target, lost.name, started_at=started_at, **about)
+        state = _text(manifest, "state") if manifest["ended_at"] else "failed"
+        counts = {name: said for name, said in manifest["counts"].items() if name in COUNTS}
+        message, ended_at = _text(manifest, "message") or NOT_TOLD, manifest["ended_at"]
+        ledger.finish_run(
+            target, lost.name, number, state=state or "failed", counts=counts, message=message, finished_at=ended_at
+        )
+    for _ in range(lost.untold):
+        number = ledger.start_run(target, lost.name)
+        ledger.finish_run(target, lost.name, number, state="failed", counts={}, message=NOT_TOLD)
+
+
+def _note_batch(session: Session, lost: LostBatch) -> None:
+    """A batch without its file: what its last run came to is all that is known of it."""
+    last: dict[str, Any] = lost.manifests[-1] if lost.manifests else {}
+    session.ledger.start_batch(
+        session.target,
+        lost.name,
+        feed=_text(last, "feed") or lost.name.rpartition("-")[0],
+        source=_text(last, "source"),
+        resource_type=_text(last, "resource"),
+        file_name=_text(last, "file"),
+        file_sha256=_text(last, "file_sha256"),
     )
-    told = {key: rest for key, *rest in db.execute(query, [book.source, list(known)]).fetchall()}
-    said = {row.key: short(row.content_hash) for row in rows}
-    return {
-        key
-        for key, (content, generation, resource_id) in told.items()
-        if content == said[key]
-        and generation >= known[key].generation
-        and (content, generation, resource_id) != _of_record(known[key])
-    }
+    session.ledger.finish_batch(session.target, lost.name, "failed", {}, last.get("ended_at"))
 
 
-def _of_record(record: KnownRecord) -> tuple[str, int, str | None]:
-    return short(record.content_hash), record.generation, record.resource_id
+def _text(manifest: Mapping[str, Any], name: str) -> str | None:
+    said = manifest.get(name)
+    return said if isinstance(said, str) else None
 
 
-def _of_later_generations(db: duckdb.DuckDBPyConnection, book: Book, known: Mapping[str, KnownRecord]) -> set[str]:
-    newest = f"""
-        SELECT record_key, max(record_generation) FROM there_of_{book.resource}
-        WHERE system = $1 AND record_key IN (SELECT unnest($2)) GROUP BY record_key"""
-    found = db.execute(newest, [Identity(book.source, book.resource).system, list(known)]).fetchall()
-    return {key for key, generation in found if generation > known[key].generation}
+def _close_answered(session: Session) -> None:
+    """Close rejects whose record their own batch or a later one has loaded: batches were met out of turn."""
+    batches = session.ledger.batches(session.target)
+    came = {row["batch_id"]: row["received_at"] for row in batches}
+    for batch in batches:
+        name, of = batch["batch_id"], (session.target, batch["source"], batch["resource_type"])
+        opened = open_by_key(session.ledger, session.target, name)
+        for key, record in session.ledger.known(*of, opened).items():
+            answers = record.batch_id == name or came[record.batch_id] > came[name]
+            if answers and record.state in LANDED:
+                session.ledger.close_rejects(*of, (), batch_id=record.batch_id, ids=opened[key])

@@ -15,10 +15,10 @@ import duckdb
 
 from pipelines.exits import ALL_LOADED, IN_DOUBT, SET_ASIDE
 from pipelines.ledger.tables import NotPossible
+from pipelines.lost import lost_batches
 from pipelines.pipeline import lease_of
 from pipelines.session import Session
 from pipelines.summary import dollars
-from pipelines.verifying.adopting import batch_of, lost_batches
 from pipelines.verifying.staging import (
     SETTLED,
     number,
@@ -28,7 +28,6 @@ from pipelines.verifying.staging import (
     stage_target,
     workbench,
 )
-from pipelines.verifying.without_rows import purged_and_lost
 
 TYPES = ("PaymentNotice", "QuestionnaireResponse", "Task")
 SLACK = "INTERVAL 5 MINUTE"
@@ -136,12 +135,13 @@ def verify_target(session: Session, batch_id: str | None = None) -> Verified:
     """
     if batch_id is not None and session.ledger.batch(session.target, batch_id) is None:
         raise NotPossible(f"{batch_id}: no such batch at this target")
-    lost = {batch_of(waiting): waiting.feed.resource for waiting in lost_batches(session)} | purged_and_lost(session)
-    verified = Verified(lost=[name for name in lost if batch_id in (None, name)])
+    lost = lost_batches(session)
+    verified = Verified(lost=[each.name for each in lost if batch_id in (None, each.name)])
+    about = {str(manifest["resource"]) for each in lost for manifest in each.manifests}
     with lease_of(session), workbench(session.home) as db:
         stage_ledger(db, session)
         for kind in TYPES:
-            if stage_records_of(db, kind) or kind in lost.values():
+            if stage_records_of(db, kind) or kind in about:
                 stage_target(db, session, kind)
                 stage_contents(db, session, kind)
                 _compare(db, kind, batch_id or "", verified)

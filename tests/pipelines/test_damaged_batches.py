@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from tests.pipelines.test_lost_ledger_any_history import Alike
-from tests.pipelines.test_verify import lose_ledger
+from tests.pipelines.test_lost_ledger_any_history import History
+from tests.support.ledgers import lose_ledger
 
 COMMANDS = ("import", "verify", "verify --adopt", "import", "status", "rejects retry", "doubts resolve")
 SAID = ("[]", "{}", "null", "7", '{"target": 1}', '"x"')
@@ -35,7 +35,7 @@ def test_damaged_files_of_batches_end_no_command_with_a_fault(seed, lost, home, 
     monkeypatch.setattr("pipelines.retrying.publish_into", lambda *_: None)
     dice = random.Random(seed)
     target.additions = dice.random() < 0.3
-    sequence = Alike(home, target, asked, chartferry, dice)
+    sequence = History(home, target, asked, chartferry, dice)
     sequence.new()
     for _ in range(dice.randrange(1, 5)):
         sequence.step()

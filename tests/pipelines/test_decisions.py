@@ -365,7 +365,7 @@ def test_purge_removes_source_rows_and_keeps_ledger_and_counts(home, chartferry,
     before = chartferry("status", batch)[1]
     assert chartferry("purge", batch) == (0, f"{batch}: its source rows are removed\n", "")
     left = sorted(path.name for path in (home / "batches" / batch).rglob("*") if path.is_file())
-    assert left == ["manifest.json", "outcomes.ndjson", "sha256"]
+    assert left == ["manifest.json", "sha256"]
     after = chartferry("status", batch)[1].splitlines()
     assert [line for line in after if not line.startswith("decision:")] == before.splitlines()
     assert decisions(home) == [("purge", batch, None)]

@@ -43,5 +43,5 @@ def test_the_words_of_a_refusal_are_kept_in_the_ledger_alone(chartferry, home, t
     said += [*chartferry("status")[1:], *chartferry("rejects", "retry")[1:]]
     assert code == 3
     assert "HTTP-422" in said[0]
-    assert leaks(home, *said).keys() <= {"ledger.db", "ledger.db-wal"}
+    assert leaks(home, *said).keys() <= {"ledger.db", "ledger.db-wal", "journal.ndjson"}
     assert leaks(home, *said)

@@ -92,6 +92,7 @@ def as_of_version_4(ledger: Ledger) -> None:
         connection.execute(t.schema_version.update().values(version=4))
 
 
+@pytest.mark.by_hand
 def test_a_ledger_of_version_4_learns_when_each_key_was_first_sent(
     ledger: Ledger, address: str | Path, clock: Clock
 ) -> None:

@@ -18,6 +18,7 @@ from pipelines.target.client import Credentials, FhirClient, Patience
 from pipelines.target.pace import Pace
 from pipelines.validate import ACCEPTED, SKIPPED
 from tests.pipelines.fake_target import FakeTarget, serving
+from tests.support.ledgers import lose_ledger
 
 TARGET = "urn:uuid:fake"
 
@@ -131,7 +132,7 @@ def test_the_identifier_names_source_resource_and_key(work):
 def test_keys_of_every_kind_are_sent_and_found_again(work, key):
     work.run([payment(1, key=key)])
     work.ledger.close()
-    (work.home / "ledger.db").unlink()
+    lose_ledger(work.home)
     work.ledger = Ledger.open(work.home / "ledger.db")
     loaded = work.run([payment(1, key=key)])
     assert loaded.counts == {"adopted": 1}
@@ -267,7 +268,7 @@ def test_what_a_lost_ledger_had_made_is_read_back_many_at_a_time(work, searches)
     rows = [payment(number) for number in range(220)]
     work.run(rows)
     work.ledger.close()
-    (work.home / "ledger.db").unlink()
+    lose_ledger(work.home)
     work.ledger = Ledger.open(work.home / "ledger.db")
     work.target.reads, work.target.known_parameters = 0, {"_id"} if searches else set()
     assert work.run(rows).counts == {"adopted": 220}

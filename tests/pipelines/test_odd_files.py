@@ -10,6 +10,7 @@ from pipelines.batch import shown
 from pipelines.feeds.catalog import load_feeds
 from pipelines.inbox import LEADS_OUT
 from pipelines.session import find_files
+from tests.support.ledgers import lose_ledger
 
 HEADER = "payment_id,patient_id,amount,paid_on,claim_id\n"
 LEFT = {
@@ -127,7 +128,7 @@ def test_a_batch_without_an_end_whose_feed_file_is_gone_is_named(chartferry, hom
     feed.write_text(text)
     (home / "inbox" / "till.csv").write_text(rows(1))
     chartferry("import")
-    (home / "ledger.db").unlink()
+    lose_ledger(home)
     feed.unlink()
     (batch,) = home.glob("batches/till-*")
     why = "no feed file describes till any more: put it back among the feed files"

@@ -1,6 +1,7 @@
 """The ledger on PostgreSQL: what commands do with it from import to undo is what they do with the home's own."""
 
 import json
+import os
 from collections import Counter
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -20,6 +21,7 @@ from tests.conftest import running
 from tests.pipelines.test_decisions import TASKS, payments, tasks
 from tests.pipelines.test_rehearsal import HEADER, ROWS, WORLD
 from tests.pipelines.test_shared_notes import MONDAY, forms, in_notes
+from tests.support.replaying import rows_of
 
 
 @pytest.fixture(autouse=True)
@@ -252,3 +254,36 @@ def test_a_server_that_is_away_is_told_as_that(home, chartferry, monkeypatch):
     code, _, err = chartferry("import")
     assert (code, "its server does not answer" in err, "Traceback" in err) == (6, True, False)
     assert (home / "inbox" / "payments.csv").exists()
+
+
+def test_a_database_that_was_lost_is_made_again_from_the_copies_of_its_journal(
+    home, target, asked, postgres, monkeypatch
+):
+    """LEDGER-20: `batches/journal` has what the ledger was when the last run ended."""
+    payments(home, ("k1", "p1", "1.00"), ("k2", "p2", "2.00"))
+    asked("import")
+    with closing(Ledger.open(os.environ["CHARTFERRY_LEDGER"])) as ledger:
+        before = rows_of(ledger)
+    copies = sorted((home / "batches" / "journal").iterdir())
+    assert copies
+    assert all(path.name.endswith(".ndjson.gz") for path in copies)
+    with postgres.database() as url:
+        monkeypatch.setenv("CHARTFERRY_LEDGER", url)
+        asked("verify")
+        with closing(Ledger.open(url)) as ledger:
+            assert rows_of(ledger) == before
+        asked("import")
+        assert asked("verify")["differences"] == []
+    assert len(target.of("PaymentNotice")) == 2
+
+
+def test_a_copy_that_is_damaged_is_named(home, asked, chartferry, postgres, monkeypatch):
+    payments(home, ("k1", "p1", "1.00"), ("k2", "p2", "2.00"))
+    asked("import")
+    path = min((home / "batches" / "journal").iterdir())
+    path.write_bytes(path.read_bytes()[:-9])
+    with postgres.database() as url:
+        monkeypatch.setenv("CHARTFERRY_LEDGER", url)
+        code, out, err = chartferry("import")
+    assert (code, out) == (6, "")
+    assert f"{path} is damaged: restore it from a backup" in err

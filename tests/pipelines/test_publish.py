@@ -335,6 +335,7 @@ def test_tables_that_do_not_agree_are_not_published(world: World) -> None:
     assert not list((world.home / "published").glob("parquet/*.part"))
 
 
+@pytest.mark.by_hand
 def test_no_value_shows_when_a_table_cannot_be_built(world: World) -> None:
     """REPORT-25"""
     world.run("payments-b", {})

@@ -7,7 +7,6 @@ import pytest
 from pipelines.ledger.ledger import Ledger
 from tests.commands import totals_close
 from tests.pipelines.test_decisions import put
-from tests.pipelines.test_outcomes import changing
 
 COLUMNS = "payment_id patient_id amount paid_on claim_id".split()
 FEED = 'kind = "payments"\nfiles = ["till*.csv"]\n[columns]\n' + "".join(f'{name} = "{name}"\n' for name in COLUMNS)
@@ -110,7 +109,10 @@ def test_a_line_that_is_known_under_another_key_by_now_counts_once(home, target,
     """LEDGER-02: it keeps the outcome that it had."""
     target.additions = False
     head = "payment_id,patient_id,amount,paid_on,claim_id\n"
-    changing(home, "payments", "payments", head, "skip")
+    (home / "feeds").mkdir()
+    names = "".join(f'{name} = "{name}"\n' for name in head.strip().split(","))
+    text = f'kind = "payments"\nfiles = ["payments*"]\nchanged = "skip"\n[columns]\n{names}'
+    (home / "feeds" / "payments.toml").write_text(text)
     for name, row in (("payments-b.csv", "c1,p1,1.00,2026-03-01,"), ("payments-a.csv", "k1,p1,1.00,2026-03-01,c1")):
         put(home, name, f"{head}{row}\n")
         asked("import")

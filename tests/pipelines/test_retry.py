@@ -53,6 +53,7 @@ def test_a_retry_uses_the_feeds_of_today(practice):
     assert (code, "there is no feed till any more" in said) == (4, True)
 
 
+@pytest.mark.by_hand
 def test_a_reject_that_was_created_meanwhile_is_closed_and_not_sent_again(practice):
     """CLI-CMD-06, LEDGER-01"""
     practice.target.refuse = lambda body: True

@@ -113,6 +113,7 @@ def test_two_that_were_not_there_before_are_told_with_their_ids(bare):
     assert why_left(bare) == f"2 equal ones are there for 1 in doubt: {', '.join(sorted(made))}"
 
 
+@pytest.mark.by_hand
 @pytest.mark.parametrize(("off", "is_read"), [(timedelta(minutes=-6), True), (timedelta(minutes=-4), False)])
 def test_one_that_may_be_older_is_never_told_as_absent(bare, off, is_read):
     """LEDGER-06: not there before, or not known to be, and dated before the attempt."""
@@ -120,6 +121,7 @@ def test_one_that_may_be_older_is_never_told_as_absent(bare, off, is_read):
     assert why_left(bare) == f"something equal is there that may be older: {made}"
 
 
+@pytest.mark.by_hand
 def test_one_that_is_older_by_more_than_clocks_are_off_is_absent_where_what_was_before_is_not_known(bare):
     """LEDGER-06"""
     made_meanwhile(bare, 1, timedelta(minutes=-6), is_read=False)

@@ -19,6 +19,7 @@ from tests.conftest import WORLD, running
 from tests.pipelines.fake_target import FakeTarget, Said, serving
 from tests.pipelines.test_load import Work
 from tests.pipelines.test_settling import QUESTIONNAIRE
+from tests.support.ledgers import lose_ledger
 
 NOTE_ID = "http://schemas.example.com/fhir/extensions/note-id"
 DAY, NIGHT, NEXT = "2026-03-01T15:00:00+00:00", "2026-03-02T04:00:00+00:00", "2026-03-02T15:00:00+00:00"
@@ -328,8 +329,7 @@ def test_a_feed_file_makes_one_note_of_a_patient_and_day(imported):
     forms(home, "forms-2.csv", ("r6", "p1", "2026-03-02 10:00", ""), ("r7", "p2", "2026-03-02 10:00", ""))
     assert asked("import")["totals"]["created"] == 2
     assert there() == {"p1": [3, 1, 1], "p2": [2]}
-    for name in ("ledger.db", "ledger.db-wal", "ledger.db-shm"):
-        (home / name).unlink(missing_ok=True)
+    lose_ledger(home)
     assert asked("verify", "--adopt")["left"] == {}
     forms(home, "forms-3.csv", ("r8", "p1", "2026-03-02 11:00", ""), ("r9", "p2", "2026-03-02 11:00", ""))
     assert asked("import")["totals"]["created"] == 2

@@ -4,7 +4,7 @@ import pytest
 
 from pipelines.exits import UNUSABLE
 from pipelines.target.spelling import spelled_alike
-from tests.pipelines.test_verify import lose_ledger
+from tests.support.ledgers import lose_ledger
 
 PAYMENTS = "payment_id,patient_id,amount,paid_on\nk1,p1,1.00,2026-01-01\n"
 

@@ -15,7 +15,7 @@ from pipelines.ledger.spellings import unplain_keys
 from pipelines.ledger.tables import entry
 from tests.pipelines.test_decisions import payments
 from tests.pipelines.test_ledger import OF, TARGET, intent
-from tests.pipelines.test_verify import lose_ledger
+from tests.support.ledgers import lose_ledger
 
 BLANKS = [chr(sign) for sign in range(sys.maxunicode + 1) if unicodedata.category(chr(sign)) in ("Zs", "Zl", "Zp")]
 UNSEEN = [0x09, 0x0A, 0x07, 0x85, 0xAD, 0x200B, 0x200C, 0x200D, 0x200E, 0x202E, 0x2066, 0x2060, 0xFEFF, 0x034F, 0x180B]
@@ -55,6 +55,7 @@ def test_a_key_is_in_one_form(text: str) -> None:
 # -- with a ledger that has a key in another spelling
 
 
+@pytest.mark.by_hand
 @pytest.mark.parametrize("first", ["AB\u00a017", "AB\u200d 17", "AB  17", "AB 17\u200d"], ids=ascii)
 @pytest.mark.parametrize("again", ["as it was", "AB 17", "AB\u202f17"], ids=ascii)
 def test_a_key_that_is_known_in_another_spelling_is_that_record(home, target, asked, first, again):
@@ -71,6 +72,7 @@ def test_a_key_that_is_known_in_another_spelling_is_that_record(home, target, as
         assert {row["key"] for row in ledger.tables()["record"].to_pylist()} == {first, "k2"}
 
 
+@pytest.mark.by_hand
 def test_keys_that_are_two_records_already_stay_two(home, target, asked):
     """LEDGER-22"""
     payments(home, ("AB 17", "p1", "1.00"), ("k2", "p1", "2.00"))

@@ -91,6 +91,7 @@ def test_an_undo_goes_no_further(home, target, asked, held_up):
     assert [body["status"] for body in target.stored.values()] == ["requested"]
 
 
+@pytest.mark.by_hand
 @pytest.mark.parametrize(
     "now",
     [{"state": "updated"}, {"state": "sending", "content_hash": "newer"}, {"state": "planned", "generation": 2}],

@@ -1,0 +1,47 @@
+"""All rows of the ledger's tables as facts. A segment of the journal begins with them when earlier facts are of no use:
+for a ledger that was made before it had a journal, and after a step of its schema.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
+
+from sqlalchemy import Connection, Table, select
+
+from pipelines.ledger import tables as t
+from pipelines.ledger.verbs import Told, verb
+
+ROWS_A_FACT = 1_000
+NO_FACTS = (t.schema_version, t.lease, t.position, t.journal)
+"""Tables of the database itself, and of who works with it now."""
+
+
+class Written(Told, Protocol):
+    """A ledger that takes rows."""
+
+    def transaction(self) -> Any: ...
+
+
+def image_of(connection: Connection) -> Iterator[list[list[Any]]]:
+    """Yield the facts of one line each, for all rows of all tables."""
+    for table in _with_facts():
+        for rows in connection.execute(select(table), execution_options={"yield_per": ROWS_A_FACT}).partitions():
+            yield [
+                [take_in.__name__, str(table.name), list(map(str, table.columns.keys())), [list(row) for row in rows]]
+            ]
+
+
+@verb
+def take_in(ledger: Written, table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    """Insert rows as they are. A column that the table had not yet stays empty."""
+    with ledger.transaction() as connection:
+        connection.execute(t.metadata.tables[table].insert(), [dict(zip(columns, row, strict=True)) for row in rows])
+
+
+def clear(connection: Connection) -> None:
+    """Remove all rows that facts have made."""
+    for table in reversed(_with_facts()):
+        connection.execute(table.delete())
+
+
+def _with_facts() -> list[Table]:
+    return [table for table in t.metadata.sorted_tables if table not in NO_FACTS]

@@ -1,0 +1,192 @@
+"""How the ledger's tables and its journal stay in step: what the tables lack is applied, what is new is kept.
+
+Of a ledger in a file the journal is the file beside it, and the tables hold how far they have it. Of a ledger on a
+server it is a table of the same database, and a home keeps copies of it, from which a lost one is made again.
+"""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+from sqlalchemy import Connection, select, text, update
+
+from pipelines.ledger import tables as t
+from pipelines.ledger.image import clear, image_of
+from pipelines.ledger.journal import Facts, Journal, Line, Position, lines_of_copy, write_copy
+from pipelines.ledger.tables import LedgerError
+
+LINES_A_QUERY = 500
+First = Callable[[Connection], None]
+
+
+def nothing_first(_: Connection) -> None:
+    """Begin with the tables as they are."""
+
+
+class Replayed(Protocol):
+    """A ledger whose verbs can be called again."""
+
+    def replay(self, line: Line) -> None:
+        """Call the verbs of a line as of its moment."""
+
+    def now(self) -> str:
+        """The moment, as UTC text."""
+
+
+class InStep(Protocol):
+    """What keeps a journal beside the tables. Within a transaction, `catch_up` comes first and `keep` last."""
+
+    def is_begun(self, connection: Connection, /) -> bool:
+        """True if the tables have something of a journal, so that they can be read."""
+
+    def has_all(self, connection: Connection) -> bool:
+        """True if the tables have all that the journal has."""
+
+    def catch_up(self, connection: Connection, ledger: Replayed) -> Position | None:
+        """Apply what the tables lack; return how far they are then. Raises `LedgerError`."""
+
+    def keep(self, connection: Connection, known: Position | None, at: str, facts: Facts, /) -> None:
+        """Keep the facts of a transaction, before it is committed."""
+
+
+class BesideFile:
+    """The journal of a ledger in a file.
+
+    anew: begin it with what the tables have where it is gone. first: what is done with the tables before it begins.
+    """
+
+    def __init__(self, journal: Journal, anew: bool = False, first: First = nothing_first) -> None:
+        self.journal, self._anew, self._first = journal, anew, first
+
+    def is_begun(self, connection: Connection, /) -> bool:
+        return _position(connection) is not None
+
+    def has_all(self, connection: Connection) -> bool:
+        return self.journal.is_at(_position(connection))
+
+    def catch_up(self, connection: Connection, ledger: Replayed) -> Position | None:
+        position = _position(connection)
+        if self.journal.is_at(position):
+            return position
+        if self.journal.head() is None:
+            position = self._begin(connection, ledger, position)
+        else:
+            position = self._replay(connection, ledger, position)
+        _put_position(connection, position)
+        return position
+
+    def keep(self, connection: Connection, known: Position | None, at: str, facts: Facts, /) -> None:
+        assert known is not None  # noqa: S101 - `catch_up` came first
+        position = self.journal.append(known, at, facts)
+        if self.journal.is_full(position):
+            position = self.journal.next_segment(position)
+        _put_position(connection, position)
+
+    def _begin(self, connection: Connection, ledger: Replayed, known: Position | None) -> Position:
+        """Make the journal. It begins with a snapshot of what the tables have, where they have something."""
+        if known is not None and not self._anew:
+            raise LedgerError(
+                f"{self.journal.path} is missing beside its ledger, so that what came last may not be known: restore "
+                "it, or, where it is lost: chartferry verify --adopt. Nothing was sent"
+            )
+        self._first(connection)
+        self.journal.begin()
+        start = self.journal.start()
+        rows = list(image_of(connection))
+        return self.journal.next_segment(start, ledger.now(), rows) if rows else start
+
+    def _replay(self, connection: Connection, ledger: Replayed, known: Position | None) -> Position:
+        """Tell the tables what they lack."""
+        journal = self.journal
+        position = journal.start()
+        if known and known.journal != position.journal:
+            raise LedgerError(f"{journal.path} is the journal of another ledger. Nothing was sent")
+        if known and not journal.reaches(known):
+            raise LedgerError(
+                f"{journal.path} is older than the ledger beside it: restore the newest one. Nothing was sent"
+            )
+        if known and known.segment >= position.segment:
+            position = known
+        else:
+            clear(connection)
+        for line, after in journal.lines(position):
+            ledger.replay(line)
+            position = after
+        journal.cut(position)
+        if journal.is_of_today():
+            return position
+        return journal.next_segment(position, ledger.now(), list(image_of(connection)))
+
+
+class InDatabase:
+    """The journal of a ledger on a server: a table. copies: the folder for copies of it, which are never changed.
+
+    first: what is done with the tables before it begins.
+    """
+
+    def __init__(self, copies: Path | None, first: First = nothing_first) -> None:
+        self.copies, self._first = copies, first
+
+    def is_begun(self, _: Connection, /) -> bool:
+        return False
+
+    def has_all(self, connection: Connection) -> bool:
+        return connection.execute(select(t.journal.c.number).limit(1)).first() is not None
+
+    def catch_up(self, connection: Connection, ledger: Replayed) -> Position | None:
+        """Make tables that have no journal again from the copies, or begin their journal with what they have."""
+        if self.has_all(connection):
+            return None
+        _lock(connection, "EXCLUSIVE")
+        if self.has_all(connection):
+            return None
+        if next(image_of(connection), None) is None and self._files():
+            for line in self._copied():
+                ledger.replay(line)
+                self.keep(connection, None, line.at, line.facts)
+        else:
+            self._first(connection)
+            for facts in list(image_of(connection)):
+                self.keep(connection, None, ledger.now(), facts)
+        return None
+
+    def keep(self, connection: Connection, _: Position | None, at: str, facts: Facts, /) -> None:
+        """Numbers are taken last, so that who waited for rows of another transaction has a later one."""
+        connection.execute(t.journal.insert().values(at=at, facts=msgspec.json.encode(facts).decode()))
+
+    def copy(self, connection: Connection) -> None:
+        """Write what the copies lack to a file of its own. Raises `OSError`."""
+        if self.copies is None:
+            return
+        _lock(connection, "SHARE")  # whoever has a number has committed by then
+        last = max((_last_in(path) for path in self._files()), default=0)
+        query = select(t.journal).where(t.journal.c.number > last).order_by(t.journal.c.number)
+        found = connection.execute(query, execution_options={"yield_per": LINES_A_QUERY})
+        write_copy(self.copies, ((row.number, row.at, msgspec.json.decode(row.facts)) for row in found))
+
+    def _files(self) -> list[Path]:
+        return sorted(self.copies.glob("*.ndjson.gz")) if self.copies else []
+
+    def _copied(self) -> Iterator[Line]:
+        for path in self._files():
+            yield from lines_of_copy(path)
+
+
+def _last_in(copy: Path) -> int:
+    """The number of the last line of a copy, by its name: `<first>-<last>.ndjson.gz`."""
+    return int(copy.name.partition(".")[0].partition("-")[2])
+
+
+def _lock(connection: Connection, mode: str) -> None:
+    connection.execute(text(f"LOCK TABLE journal IN {mode} MODE"))
+
+
+def _position(connection: Connection) -> Position | None:
+    row = connection.execute(select(*(t.position.c[name] for name in Position._fields))).one_or_none()
+    return None if row is None else Position._make(row)
+
+
+def _put_position(connection: Connection, position: Position) -> None:
+    if connection.execute(update(t.position).values(position._asdict())).rowcount == 0:
+        connection.execute(t.position.insert().values(position._asdict()))

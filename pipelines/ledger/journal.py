@@ -1,0 +1,287 @@
+"""The journal: the durable list of facts from which the ledger's tables are made. A line for each transaction.
+
+The newest segment is `journal.ndjson`; earlier ones are `journal/<number>.ndjson.gz`. The first line is its head.
+Every other line is `{"n": 7, "at": "2026-...Z", "facts": [["settle", ...], ...]}`, numbered through all segments.
+A segment may begin with a snapshot: facts that give every row of every table, so that replay may begin there.
+"""
+
+import gzip
+import os
+import uuid
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple, cast
+
+import msgspec
+
+from pipelines.ledger.tables import SCHEMA_VERSION, LedgerError
+
+VERSION = 1
+BYTES_A_SEGMENT = 32 << 20
+
+Facts = list[list[Any]]
+
+
+class Position(NamedTuple):
+    """How far a database has the journal: its id, the segment, the number of the last line, the byte behind that."""
+
+    journal: str
+    segment: int
+    number: int
+    end: int
+
+
+class Line(NamedTuple):
+    """The facts of one transaction, and its moment as UTC text."""
+
+    at: str
+    facts: Facts
+
+
+class Head(msgspec.Struct):
+    """The first line of a segment. after: the number of the last line before it. schema: of the tables it is for."""
+
+    journal: str
+    version: int
+    schema: int
+    segment: int
+    after: int
+    snapshot: bool = False
+
+
+class _Body(msgspec.Struct):
+    """Every other line."""
+
+    n: int
+    at: str
+    facts: Facts
+
+
+class Journal:
+    """The journal in files. Whoever writes holds the lock of the database's one writer."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._closed = path.with_suffix("")
+
+    # -- where it is
+
+    def is_at(self, position: Position | None) -> bool:
+        """True if the journal ends at this position, and is for today's tables."""
+        if position is None or self._size() != position.end:
+            return False
+        with self.path.open("rb") as file:
+            head = _head(file, self.path)
+            return (head.segment, head.schema) == (position.segment, SCHEMA_VERSION)
+
+    def is_of_today(self) -> bool:
+        """True if the newest segment is for today's tables."""
+        newest = self.head()
+        return newest is not None and newest.schema == SCHEMA_VERSION
+
+    def reaches(self, position: Position) -> bool:
+        """True if the journal has all that a database has which is at this position."""
+        newest = self.head()
+        return newest is not None and (position.segment, position.end) <= (newest.segment, self._size())
+
+    def head(self) -> Head | None:
+        """Return the head of the newest segment; None where there is no journal yet."""
+        if not self._size():
+            return None
+        with self.path.open("rb") as file:
+            return _head(file, self.path)
+
+    def start(self) -> Position:
+        """Return where replay into empty tables begins: before the newest snapshot, else at the very beginning."""
+        newest = self.head()
+        assert newest is not None  # noqa: S101 - asked of a journal that is there
+        for segment in range(newest.segment, 0, -1):
+            with self._open(segment, newest.segment) as file:
+                head = _head(file, self._file_of(segment, newest.segment))
+                if head.snapshot or segment == 1:
+                    return Position(head.journal, segment, head.after, file.tell())
+        raise LedgerError(f"{self.path}: its first segment is missing: restore {self._closed}/")
+
+    def is_full(self, position: Position) -> bool:
+        """True if the segment that ends there is closed, and another begun."""
+        return position.end > BYTES_A_SEGMENT
+
+    # -- reading
+
+    def lines(self, after: Position) -> Iterator[tuple[Line, Position]]:
+        """Yield the whole lines behind a position, each with the position behind it.
+
+        Raises:
+            LedgerError: a line that others follow is damaged, or a segment is missing.
+        """
+        newest = self.head()
+        assert newest is not None  # noqa: S101 - asked of a journal that is there
+        position = after
+        for segment in range(after.segment, newest.segment + 1):
+            path = self._file_of(segment, newest.segment)
+            with self._open(segment, newest.segment) as file:
+                if segment > after.segment:
+                    _head(file, path)
+                    position = position._replace(segment=segment, end=file.tell())
+                    yield Line("", []), position
+                else:
+                    file.seek(after.end)
+                for line, after_it in _lines(file, path, position, last=segment == newest.segment):
+                    yield line, after_it
+                    position = after_it
+
+    # -- writing
+
+    def begin(self) -> None:
+        """Make the first segment."""
+        self._replace(Head(uuid.uuid4().hex, VERSION, SCHEMA_VERSION, 1, 0), ())
+
+    def append(self, position: Position, at: str, facts: Facts) -> Position:
+        """Write a line behind a position, durably. On an error the file is as it was before."""
+        line = _encoded(position.number + 1, at, facts)
+        try:
+            self._write(line, position.end)
+        except OSError:
+            self.cut(position)
+            raise
+        return position._replace(number=position.number + 1, end=position.end + len(line))
+
+    def cut(self, position: Position) -> None:
+        """Remove what is behind a position: a line that is not whole was never acknowledged."""
+        os.truncate(self.path, position.end)
+
+    def next_segment(self, position: Position, at: str = "", snapshot: Iterable[Facts] = ()) -> Position:
+        """Close the newest segment, and begin the next one, with a snapshot where one is given."""
+        head = Head(position.journal, VERSION, SCHEMA_VERSION, position.segment + 1, position.number, bool(snapshot))
+        self._close_segment(position.segment)
+        return self._replace(head, (_encoded(n, at, facts) for n, facts in enumerate(snapshot, position.number + 1)))
+
+    # -- within
+
+    def _size(self) -> int:
+        try:
+            return self.path.stat().st_size
+        except FileNotFoundError:
+            return 0
+
+    def _file_of(self, segment: int, newest: int) -> Path:
+        return self.path if segment == newest else self._closed / f"{segment:06}.ndjson.gz"
+
+    def _open(self, segment: int, newest: int) -> BinaryIO:
+        path = self._file_of(segment, newest)
+        try:
+            return path.open("rb") if segment == newest else cast(BinaryIO, gzip.open(path, "rb"))
+        except FileNotFoundError:
+            raise LedgerError(f"{path} is missing: restore it from a backup. Nothing was sent") from None
+
+    def _close_segment(self, segment: int) -> None:
+        self._closed.mkdir(mode=0o700, exist_ok=True)
+        path = self._closed / f"{segment:06}.ndjson.gz"
+        part = path.with_suffix(".part")
+        with self.path.open("rb") as segment_file, part.open("wb") as file:
+            with gzip.GzipFile(fileobj=file, mode="wb", compresslevel=3, mtime=0) as packed:
+                while some := segment_file.read(1 << 20):
+                    packed.write(some)
+            os.fsync(file.fileno())
+        part.replace(path)
+        _sync_folder(self._closed)
+
+    def _replace(self, head: Head, lines: Iterable[bytes]) -> Position:
+        """Put a new segment in place, in one step."""
+        part, number = self.path.with_suffix(".part"), head.after
+        with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+            end = file.write(msgspec.json.encode(head) + b"\n")
+            for line in lines:
+                end, number = end + file.write(line), number + 1
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(self.path)
+        _sync_folder(self.path.parent)
+        return Position(head.journal, head.segment, number, end)
+
+    def _write(self, text: bytes, at: int) -> None:
+        descriptor = os.open(self.path, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            written = 0
+            while written < len(text):
+                written += os.pwrite(descriptor, text[written:], at + written)
+            os.fdatasync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+# -- copies of a journal that is a table
+
+
+def write_copy(folder: Path, lines: Iterable[tuple[int, str, Facts]]) -> None:
+    """Write lines, each with its number, to a file named after the first and the last; nothing where there are none."""
+    first = last = 0
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    part = folder / f"{uuid.uuid4().hex}.part"
+    with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        with gzip.GzipFile(fileobj=file, mode="wb", compresslevel=3, mtime=0) as packed:
+            for number, at, facts in lines:
+                packed.write(_encoded(number, at, facts))
+                first, last = first or number, number
+        os.fsync(file.fileno())
+    if not last:
+        part.unlink()
+        return
+    part.replace(folder / f"{first:012}-{last:012}.ndjson.gz")
+    _sync_folder(folder)
+
+
+def lines_of_copy(path: Path) -> Iterator[Line]:
+    """Yield the lines of a copy. Raises `LedgerError` where it is damaged."""
+    try:
+        with gzip.open(path, "rb") as file:
+            for said in (msgspec.json.decode(text, type=_Body) for text in file):
+                yield Line(said.at, said.facts)
+    except (msgspec.MsgspecError, OSError, EOFError):
+        raise LedgerError(f"{path} is damaged: restore it from a backup. Nothing was sent") from None
+
+
+# -- one line
+
+
+def _encoded(number: int, at: str, facts: Facts) -> bytes:
+    return msgspec.json.encode(_Body(number, at, facts)) + b"\n"
+
+
+def _head(file: BinaryIO, path: Path) -> Head:
+    try:
+        head = msgspec.json.decode(file.readline(), type=Head)
+    except (msgspec.MsgspecError, OSError, EOFError):
+        raise LedgerError(f"{path}: its first line is damaged: restore it from a backup. Nothing was sent") from None
+    if (head.version, head.schema) > (VERSION, SCHEMA_VERSION):
+        said, known = f"{head.version}.{head.schema}", f"{VERSION}.{SCHEMA_VERSION}"
+        raise LedgerError(f"{path} is from a newer version ({said}, this one knows {known}). Nothing was sent")
+    return head
+
+
+def _lines(file: BinaryIO, path: Path, position: Position, last: bool) -> Iterator[tuple[Line, Position]]:
+    """The lines of one segment. last: whether it is the newest, whose last line may be torn."""
+    for text in file:
+        torn = not text.endswith(b"\n")
+        try:
+            said = msgspec.json.decode(text, type=_Body)
+            whole = not torn and said.n == position.number + 1
+        except msgspec.MsgspecError:
+            whole = False
+        if not whole:
+            if last and not file.read(1):
+                return
+            raise LedgerError(
+                f"{path}: the line behind number {position.number} is damaged: restore the file from a backup. "
+                "Nothing was sent"
+            )
+        position = position._replace(number=said.n, end=position.end + len(text))
+        yield Line(said.at, said.facts), position
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

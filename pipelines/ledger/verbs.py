@@ -1,0 +1,90 @@
+"""Verbs: the functions that write to the ledger. Each call of one is a fact, and calling it again makes the same rows.
+
+A fact is the verb's name with its arguments: ids, hashes, line numbers, cents; no name and no text of a record.
+"""
+
+import inspect
+from collections.abc import Callable, Iterator, KeysView, ValuesView
+from functools import cache, wraps
+from types import MappingProxyType
+from typing import Any, NamedTuple, Protocol, TypeVar, cast, get_type_hints
+
+import msgspec
+
+from pipelines.ledger.tables import LedgerError
+
+R = TypeVar("R")
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Told(Protocol):
+    """A ledger as verbs see it."""
+
+    def tell(self, name: str, arguments: list[Any], act: Callable[[], R]) -> R:
+        """Do what a verb does, and keep it as a fact of the transaction."""
+
+
+# -- verbs
+
+
+class ReplayedLease(NamedTuple):
+    """The lease of a write that is replayed. It was held when the write was new."""
+
+    target: str
+
+
+VERBS: dict[str, Callable[..., Any]] = {}
+"""The functions behind the verbs, by name."""
+
+
+def verb(function: F) -> F:
+    """Make a function of a ledger a verb: each call of it is a fact of the journal.
+
+    Its arguments are texts, numbers, and sequences, mappings and named tuples of them; a parameter named `lease` is
+    kept as its target.
+    """
+    name, signature = function.__name__, inspect.signature(function)
+    if name in VERBS:
+        raise ValueError(f"two verbs are named {name}")
+    VERBS[name] = function
+
+    @wraps(function)
+    def tell(ledger: Told, *arguments: Any, **named: Any) -> Any:
+        bound = signature.bind(ledger, *arguments, **named)
+        bound.apply_defaults()
+        for each, value in bound.arguments.items():
+            if isinstance(value, Iterator | KeysView | ValuesView):
+                bound.arguments[each] = list(value)
+        _, *values = (_as_told(each, value) for each, value in bound.arguments.items())
+        return ledger.tell(name, values, lambda: function(*bound.args, **bound.kwargs))
+
+    return cast(F, tell)
+
+
+def _as_told(name: str, value: Any) -> Any:
+    """An argument as it stands in a fact."""
+    if name == "lease":
+        return value.target
+    return dict(value) if isinstance(value, MappingProxyType) else value
+
+
+def replay(ledger: Any, fact: list[Any]) -> None:
+    """Call the verb of a fact again. Raises `LedgerError` when this version does not know it."""
+    name, *arguments = fact
+    if name not in VERBS:
+        raise LedgerError(f"the journal is from a newer version: it has a fact '{name}', which this one does not know")
+    signature, types = _parameters(name)
+    bound = signature.bind_partial(ledger)
+    for (each, kind), said in zip(types.items(), arguments, strict=True):
+        bound.arguments[each] = ReplayedLease(said) if each == "lease" else msgspec.convert(said, kind, str_keys=True)
+    VERBS[name](*bound.args, **bound.kwargs)
+
+
+@cache
+def _parameters(name: str) -> tuple[inspect.Signature, dict[str, Any]]:
+    """A verb's signature, and the types of its arguments by name."""
+    function = VERBS[name]
+    signature, hints = inspect.signature(function), get_type_hints(function)
+    _, *rest = signature.parameters.values()
+    named = inspect.Parameter.VAR_KEYWORD
+    return signature, {each.name: dict if each.kind is named else hints[each.name] for each in rest}

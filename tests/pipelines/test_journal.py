@@ -1,0 +1,314 @@
+"""The journal beside a ledger: lost, older, torn, damaged, of another ledger, on a full disk, in many segments."""
+
+import errno
+import gzip
+import json
+import os
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from pipelines.ledger.ledger import Ledger, LedgerError, Outcome, Reason, Reject, Repeat
+from pipelines.ledger.rejects import discard
+from pipelines.ledger.tables import SCHEMA_VERSION
+from tests.pipelines.conftest import Clock
+from tests.pipelines.test_ledger import OF, PAID, TARGET, intent, states
+from tests.support.replaying import journal_of, rows_of
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "ledger.db"
+
+
+def send(ledger: Ledger, *keys: str, state: str = "created") -> None:
+    with ledger.lease(TARGET) as lease:
+        ledger.intend(lease, *OF, [intent(key, line) for line, key in enumerate(keys, 2)])
+        ledger.settle(TARGET, *OF, [Outcome(key, 1, state, f"id-{key}", 201) for key in keys])
+
+
+def a_history(ledger: Ledger) -> None:
+    """Every table has rows."""
+    ledger.note_target(TARGET, "http://127.0.0.1:1")
+    ledger.start_batch(TARGET, "payments-a", feed="payments", source="default", resource_type="PaymentNotice")
+    number = ledger.start_run(TARGET, "payments-a", feed_hash="f1")
+    send(ledger, "k1", "k2")
+    ledger.note_repeats(TARGET, *OF, "payments-b", [Repeat(2, "k1", "unchanged", "id-k1", "p1", PAID, 1050)])
+    reason = Reason("PAY-1", "PaymentNotice.amount", "amount", "is not an amount", False)
+    [name] = ledger.reject(TARGET, *OF, "payments-a", [Reject(9, 1, "k9", "rule", "p1", PAID, 100, [reason])])
+    discard(ledger, [name], "ann", "double")
+    ledger.finish_run(TARGET, "payments-a", number, state="finished", counts={"created": 2})
+    ledger.finish_batch(TARGET, "payments-a", "finished", {"created": 2})
+
+
+def lose(path: Path) -> None:
+    for name in ("", "-wal", "-shm"):
+        path.with_name(path.name + name).unlink(missing_ok=True)
+
+
+def test_a_lost_ledger_is_made_again_from_its_journal(path: Path, clock: Clock) -> None:
+    """LEDGER-20"""
+    with closing(Ledger.open(path, clock)) as ledger:
+        a_history(ledger)
+        before = rows_of(ledger)
+    lose(path)
+    clock.pass_seconds(3600)
+    with closing(Ledger.open(path, clock)) as ledger:
+        assert rows_of(ledger) == before
+        assert states(ledger, "k1", "k2") == ["created", "created"]
+
+
+def test_every_prefix_of_a_journal_gives_the_ledger_of_that_moment(path: Path, clock: Clock) -> None:
+    """LEDGER-20"""
+    moments = []
+    with closing(Ledger.open(path, clock)) as ledger:
+        tell = ledger.tell
+
+        def watched(name, arguments, act):
+            done = tell(name, arguments, act)
+            clock.pass_seconds(1)
+            return done
+
+        ledger.tell = watched  # type: ignore[method-assign]
+        a_history(ledger)
+        text = journal_of(ledger).path.read_bytes()
+    lines = text.splitlines(keepends=True)
+    for number in range(1, len(lines) + 1):
+        lose(path)
+        path.with_name("journal.ndjson").write_bytes(b"".join(lines[:number]))
+        with closing(Ledger.open(path, clock)) as ledger:
+            moments.append(rows_of(ledger))
+    assert [json.loads(line)["n"] for line in lines[1:]] == list(range(1, len(lines)))
+    assert moments[-1]["reject"]
+    assert not moments[0]["record"]
+
+
+def test_a_ledger_of_yesterday_beside_the_journal_of_today_is_brought_up_to_it(path: Path) -> None:
+    with closing(Ledger.open(path)) as ledger:
+        send(ledger, "k1")
+    yesterday = path.with_name("copy")
+    shutil.copy(path, yesterday)
+    with closing(Ledger.open(path)) as ledger:
+        send(ledger, "k2", state="refused")
+        before = rows_of(ledger)
+    lose(path)
+    yesterday.rename(path)
+    with closing(Ledger.open(path)) as ledger:
+        assert rows_of(ledger) == before
+
+
+def test_a_journal_of_yesterday_beside_the_ledger_of_today_is_refused(path: Path) -> None:
+    with closing(Ledger.open(path)) as ledger:
+        send(ledger, "k1")
+        journal = journal_of(ledger).path
+        yesterday = journal.read_bytes()
+        send(ledger, "k2")
+    today = journal.read_bytes()
+    journal.write_bytes(yesterday)
+    with pytest.raises(LedgerError, match=r"journal\.ndjson is older than the ledger beside it: restore the newest"):
+        Ledger.open(path)
+    journal.write_bytes(today)
+
+
+def test_a_journal_that_is_gone_is_asked_for_and_begun_anew_where_a_person_says_so(path: Path) -> None:
+    """LEDGER-20"""
+    with closing(Ledger.open(path)) as ledger:
+        send(ledger, "k1")
+        before = rows_of(ledger)
+    path.with_name("journal.ndjson").unlink()
+    with pytest.raises(LedgerError, match=r"journal\.ndjson is missing beside its ledger, .* verify --adopt"):
+        Ledger.open(path)
+    with closing(Ledger.open(path, anew=True)) as ledger:
+        assert rows_of(ledger) == before
+    lose(path)
+    with closing(Ledger.open(path)) as ledger:
+        assert rows_of(ledger) == before
+
+
+def test_who_only_reads_waits_for_nobody_who_was_stopped_between_journal_and_commit(path: Path) -> None:
+    """CLI-CMD-03: it reads the ledger as it was before."""
+    with closing(Ledger.open(path)) as ledger:
+        send(ledger, "k1")
+        before = rows_of(ledger)
+        with ledger.transaction():
+            journal = journal_of(ledger).path
+            whole = journal.read_bytes()
+            with journal.open("ab") as file:
+                file.write(b'{"n":9,"at":"2026-03-01T12:00:00.000000Z","facts":[]}\n')
+            with closing(Ledger.open(path)) as reading:
+                assert rows_of(reading) == before
+            journal.write_bytes(whole)
+
+
+def test_a_journal_of_another_ledger_is_refused(path: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other" / "ledger.db"
+    other.parent.mkdir()
+    for each in (path, other):
+        with closing(Ledger.open(each)) as ledger:
+            send(ledger, "k1")
+    own = path.with_name("journal.ndjson").read_bytes()
+    shutil.copy(other.with_name("journal.ndjson"), path.with_name("journal.ndjson"))
+    with path.with_name("journal.ndjson").open("ab") as file:
+        file.write(b'{"n":3,"at":"2026-03-01T12:00:00.000000Z","facts":[]}\n')
+    with pytest.raises(LedgerError, match=r"is the journal of another ledger"):
+        Ledger.open(path)
+    path.with_name("journal.ndjson").write_bytes(own)
+
+
+@pytest.mark.parametrize("left", [1, 20, -1])
+def test_a_torn_last_line_was_never_sent_and_is_cut(path: Path, left: int) -> None:
+    with closing(Ledger.open(path)) as ledger:
+        send(ledger, "k1")
+        before = rows_of(ledger)
+        journal = journal_of(ledger).path
+    whole = journal.read_bytes()
+    with journal.open("ab") as file:
+        file.write(b'{"n":4,"at":"2026-03-01T12:00:00.000000Z","facts":[["forget"]]}\n'[:left])
+    with closing(Ledger.open(path)) as ledger:
+        assert rows_of(ledger) == before
+        assert journal.read_bytes() == whole
+        send(ledger, "k2")
+
+
+def test_a_damaged_line_that_others_follow_is_named_and_nothing_is_guessed(path: Path) -> None:
+    with closing(Ledger.open(path)) as ledger:
+        send(ledger, "k1")
+    lose(path)
+    journal = path.with_name("journal.ndjson")
+    whole = journal.read_bytes()
+    lines = whole.splitlines(keepends=True)
+    journal.write_bytes(b"".join([lines[0], b"{" + lines[1][2:], *lines[2:]]))
+    with pytest.raises(LedgerError, match=r"journal\.ndjson: the line behind number 0 is damaged: restore the file"):
+        Ledger.open(path)
+    journal.write_bytes(whole)
+
+
+def test_a_journal_from_a_newer_version_is_refused(path: Path) -> None:
+    Ledger.open(path).close()
+    lose(path)
+    journal = path.with_name("journal.ndjson")
+    whole = journal.read_text()
+    journal.write_text(whole.replace('"version":1', '"version":2'))
+    with pytest.raises(LedgerError, match=r"journal\.ndjson is from a newer version \(2\.\d+, this one knows 1\.\d+\)"):
+        Ledger.open(path)
+    journal.write_text(whole)
+
+
+def test_a_full_disk_leaves_neither_half_a_line_nor_half_a_fact(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with closing(Ledger.open(path)) as ledger:
+        send(ledger, "k1")
+        before = rows_of(ledger)
+        text = journal_of(ledger).path.read_bytes()
+
+        def full(descriptor: int, some: bytes, at: int) -> int:
+            os.lseek(descriptor, at, os.SEEK_SET)
+            os.write(descriptor, some[:10])
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "pwrite", full)
+            with pytest.raises(OSError, match="No space"):
+                ledger.note_target(TARGET, "http://127.0.0.1:1")
+        assert journal_of(ledger).path.read_bytes() == text
+        assert rows_of(ledger) == before
+        ledger.note_target(TARGET, "http://127.0.0.1:1")
+
+
+def test_what_was_written_down_and_not_committed_is_there_at_the_next_write(path: Path) -> None:
+    """LEDGER-01: a process that ends between the journal and the commit."""
+    with closing(Ledger.open(path)) as ledger:
+        send(ledger, "k1")
+        in_step = ledger._in_step
+        assert in_step
+        keep = in_step.keep
+
+        def keep_and_die(*arguments):
+            keep(*arguments)
+            raise KeyboardInterrupt
+
+        in_step.keep = keep_and_die  # type: ignore[method-assign]
+        with pytest.raises(KeyboardInterrupt):
+            ledger.note_target(TARGET, "http://127.0.0.1:1")
+    with closing(Ledger.open(path)) as ledger:
+        assert ledger.tables()["target"].num_rows == 1
+
+
+def test_segments_are_closed_compressed_and_read_through(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipelines.ledger.journal.BYTES_A_SEGMENT", 500)
+    with closing(Ledger.open(path)) as ledger:
+        for number in range(5):
+            send(ledger, f"k{number}")
+        before = rows_of(ledger)
+    closed = sorted(path.with_name("journal").iterdir())
+    assert [each.name for each in closed][:2] == ["000001.ndjson.gz", "000002.ndjson.gz"]
+    assert all(json.loads(gzip.decompress(each.read_bytes()).splitlines()[0])["journal"] for each in closed)
+    lose(path)
+    with closing(Ledger.open(path)) as ledger:
+        assert rows_of(ledger) == before
+    lose(path)
+    closed[1].rename(path.with_name("aside"))
+    with pytest.raises(LedgerError, match=r"000002\.ndjson\.gz is missing: restore it from a backup"):
+        Ledger.open(path)
+    path.with_name("aside").rename(closed[1])
+
+
+def test_a_ledger_that_had_no_journal_begins_it_with_all_that_it_knows(path: Path, clock: Clock) -> None:
+    with closing(Ledger.open(path, clock)) as ledger:
+        a_history(ledger)
+        before = rows_of(ledger)
+    path.with_name("journal.ndjson").unlink()
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("DROP TABLE position")
+        database.execute("UPDATE schema_version SET version = 4")
+        database.commit()
+    with closing(Ledger.open(path, clock)) as ledger:
+        after = rows_of(ledger)
+        send(ledger, "k3")
+        at_last = rows_of(ledger)
+    assert after == before
+    lose(path)
+    with closing(Ledger.open(path, clock)) as ledger:
+        assert rows_of(ledger) == at_last
+
+
+def test_the_journal_is_its_owners_alone(path: Path) -> None:
+    before = os.umask(0)
+    try:
+        with closing(Ledger.open(path)) as ledger:
+            assert journal_of(ledger).path.stat().st_mode & 0o077 == 0
+    finally:
+        os.umask(before)
+
+
+def test_a_step_of_the_schema_begins_a_segment_with_all_that_the_tables_have(path: Path) -> None:
+    """LEDGER-20: what a step makes of the rows is not told by earlier facts."""
+    with closing(Ledger.open(path)) as ledger:
+        send(ledger, "k1")
+        before = rows_of(ledger)
+        journal = journal_of(ledger).path
+    text = journal.read_text()
+    journal.write_text(text.replace(f'"schema":{SCHEMA_VERSION}', f'"schema":{SCHEMA_VERSION - 1}'))
+    with closing(Ledger.open(path)) as ledger:
+        assert rows_of(ledger) == before
+        head = json.loads(journal.read_text().splitlines()[0])
+        assert (head["segment"], head["schema"], head["snapshot"]) == (2, SCHEMA_VERSION, True)
+        send(ledger, "k2")
+        before = rows_of(ledger)
+    lose(path)
+    with closing(Ledger.open(path)) as ledger:
+        assert rows_of(ledger) == before
+
+
+def test_a_transaction_is_on_the_disk_by_one_flush(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """LEDGER-01: that of the journal; the tables are made from it."""
+    flushed: list[None] = []
+    with closing(Ledger.open(path)) as ledger, ledger.lease(TARGET) as lease:
+        flush = os.fdatasync
+        monkeypatch.setattr(os, "fdatasync", lambda descriptor: flushed.append(flush(descriptor)))
+        for number in range(5):
+            ledger.intend(lease, *OF, [intent(f"k{number}", number + 2)])
+            ledger.settle(TARGET, *OF, [Outcome(f"k{number}", 1, "created", f"id-{number}", 201)])
+    assert len(flushed) == 10

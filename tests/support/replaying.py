@@ -1,0 +1,53 @@
+"""The law of the journal: replayed into an empty database it gives the same tables, row for row."""
+
+import shutil
+import tempfile
+from collections import Counter
+from contextlib import closing
+from pathlib import Path
+
+from sqlalchemy import select
+
+from pipelines.ledger import tables as t
+from pipelines.ledger.image import NO_FACTS
+from pipelines.ledger.in_step import BesideFile
+from pipelines.ledger.journal import Journal
+from pipelines.ledger.ledger import Ledger, LedgerError
+
+APART = {table.name for table in NO_FACTS}
+"""Tables that are no facts."""
+
+
+def journal_of(ledger: Ledger) -> Journal:
+    """The journal beside a ledger in a file."""
+    in_step = ledger._in_step
+    assert isinstance(in_step, BesideFile)
+    return in_step.journal
+
+
+def rows_of(ledger: Ledger) -> dict[str, Counter[tuple[object, ...]]]:
+    """Every table of a ledger as a bag of rows."""
+    tables = {**t.metadata.tables, "record": t.record, "repeat": t.repeat}
+    with ledger.engine.connect() as connection:
+        return {
+            name: Counter(tuple(row) for row in connection.execute(select(table)))
+            for name, table in tables.items()
+            if name not in APART
+        }
+
+
+def assert_replay_is_equal(path: Path) -> None:
+    """Replay the journal beside a ledger, and compare every table. One that cannot be opened was left so by a test."""
+    try:
+        ledger = Ledger.open(path)
+    except LedgerError:
+        return
+    with closing(ledger), tempfile.TemporaryDirectory() as folder:
+        journal = journal_of(ledger).path
+        shutil.copy(journal, Path(folder) / journal.name)
+        if (closed := journal.with_suffix("")).is_dir():
+            shutil.copytree(closed, Path(folder) / closed.name)
+        with closing(Ledger.open(Path(folder) / path.name)) as again:
+            wanted, found = rows_of(ledger), rows_of(again)
+            for name, rows in wanted.items():
+                assert rows - found[name] == found[name] - rows == Counter(), f"table {name} of {path.name}"
