@@ -23,7 +23,6 @@ from pipelines.pipeline import begin, end, load_run, validate_run
 from pipelines.progress import Progress
 from pipelines.receive import receive
 from pipelines.session import Session, open_session
-from pipelines.without_pandas import without_pandas
 
 
 class Memory(threading.Thread):
@@ -125,7 +124,6 @@ def main() -> None:
     parser.add_argument("file", type=Path)
     parser.add_argument("--profile", type=Path, metavar="FOLDER", help="Write a profile of each stage there.")
     given = parser.parse_args()
-    without_pandas()
     stages, moments, memory = Stages(given.profile), Moments(), Memory()
     memory.start()
     with open_session(given.home, os.environ, progress=moments) as session:

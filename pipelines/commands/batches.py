@@ -57,7 +57,7 @@ def doubts() -> None:
 @click.pass_obj
 def doubts_resolve(options: Options, batch: str | None, insecure: bool, as_json: bool) -> int:
     """Looks rows in doubt up at the target again, and settles those that can be told. Sends nothing."""
-    from pipelines.decisions import resolve
+    from pipelines.resolving import resolve
 
     return at_target(options, insecure, as_json, lambda session: resolve(session, batch))
 

@@ -13,7 +13,6 @@ import pipelines.validation.checking
 import pipelines.validation.mapping  # noqa: F401 - what is most of the start, while the parent begins with the file
 from pipelines.collecting import SELDOM
 from pipelines.validation.messages import receive, send
-from pipelines.without_pandas import without_pandas
 
 
 def answer(given: int, answers: int) -> None:
@@ -32,7 +31,6 @@ def answer(given: int, answers: int) -> None:
 
 
 if __name__ == "__main__":
-    without_pandas()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to answer
     gc.set_threshold(*SELDOM)
     answers = os.dup(1)

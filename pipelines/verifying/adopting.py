@@ -14,7 +14,6 @@ import duckdb
 import orjson
 
 from pipelines.batch import Received, Unreadable
-from pipelines.decisions import resolve
 from pipelines.exits import ALL_LOADED, IN_DOUBT, SET_ASIDE
 from pipelines.ledger.former import intend_change
 from pipelines.ledger.lease import Lease, utc_text
@@ -30,6 +29,7 @@ from pipelines.loading.settling import ahead
 from pipelines.loading.shared_notes import SharedNotes
 from pipelines.lost import LOOK, LostBatch, lost_batches
 from pipelines.pipeline import begin, end, end_without_load, lease_of, note_batch, validate_run
+from pipelines.resolving import resolve
 from pipelines.session import Session, Waiting, received_batches, received_before, without_feed
 from pipelines.validation.outcome import Validated
 from pipelines.verifying.compare import TAKEN_BACK, fingerprints

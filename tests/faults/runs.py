@@ -15,12 +15,13 @@ from typing import Any, NamedTuple
 
 from fhir_service.interface.site import Site
 from pipelines.connections import Connection
-from pipelines.decisions import accept, resend, resolve
+from pipelines.decisions import accept, resend
 from pipelines.feeds.catalog import load_feeds
 from pipelines.ledger.doubts import Doubtful, doubtful
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.tables import OUTCOMES
 from pipelines.pipeline import import_file
+from pipelines.resolving import resolve
 from pipelines.session import Session, feed_folders_of, find_files, prepare_home, unfinished
 from pipelines.target.client import FhirClient
 from pipelines.target.pace import Pace, Patience
