@@ -19,10 +19,10 @@ from typing import Any
 
 import psutil
 
-from pipelines.pipeline import begin, end, load_run, validate_run
-from pipelines.progress import Progress
-from pipelines.receive import receive
-from pipelines.session import Session, open_session
+from pipelines.home.progress import Progress
+from pipelines.receiving.stage import receive
+from pipelines.runs.batch import begin, end, load_run, validate_run
+from pipelines.session.session import Session, open_session
 
 
 class Memory(threading.Thread):

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Sequence
 from io import TextIOWrapper
 
-from pipelines.exits import INTERRUPTED
+from pipelines.home.exits import INTERRUPTED
 
 
 def main() -> None:

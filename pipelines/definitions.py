@@ -9,18 +9,18 @@ from pathlib import Path
 
 import dagster as dg
 
-from pipelines.feeds.catalog import load_feeds
-from pipelines.orchestration.alerts import alert_sensor
-from pipelines.orchestration.command_line import telling_sensor
-from pipelines.orchestration.imports import import_assets, import_job
-from pipelines.orchestration.inbox import inbox_sensor
-from pipelines.orchestration.reference import REFERENCE, is_bundled, reference_asset, reference_job
-from pipelines.orchestration.reports import publishing_sensor, report_assets, report_schedule, reports_job
-from pipelines.orchestration.retention import retention_job, retention_schedule
-from pipelines.orchestration.standing import standing_check, standing_job, standing_schedule, standing_sensor
-from pipelines.orchestration.unfinished import unfinished_sensor
-from pipelines.orchestration.workplace import RESOURCE_KEY, workplace_resource
-from pipelines.session import feed_folders_of
+from pipelines.dagster.alerts import alert_sensor
+from pipelines.dagster.command_line import telling_sensor
+from pipelines.dagster.imports import import_assets, import_job
+from pipelines.dagster.inbox import inbox_sensor
+from pipelines.dagster.reference import REFERENCE, is_bundled, reference_asset, reference_job
+from pipelines.dagster.reports import publishing_sensor, report_assets, report_schedule, reports_job
+from pipelines.dagster.retention import retention_job, retention_schedule
+from pipelines.dagster.standing import standing_check, standing_job, standing_schedule, standing_sensor
+from pipelines.dagster.unfinished import unfinished_sensor
+from pipelines.dagster.workplace import RESOURCE_KEY, workplace_resource
+from pipelines.feeds.files.catalog import load_feeds
+from pipelines.session.session import feed_folders_of
 
 
 def build_definitions(environ: Mapping[str, str]) -> dg.Definitions:

@@ -1,0 +1,1 @@
+"""The commands of `chartferry`, one module for each group."""

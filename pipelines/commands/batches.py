@@ -7,7 +7,7 @@ from functools import partial
 import click
 
 from pipelines.commands.common import Options, as_text, at_target, no_batch, with_reason, with_target
-from pipelines.exits import ALL_LOADED, UNREADABLE
+from pipelines.home.exits import ALL_LOADED, UNREADABLE
 
 
 @click.command(short_help="Batches and what became of them.")
@@ -16,7 +16,7 @@ from pipelines.exits import ALL_LOADED, UNREADABLE
 @click.pass_obj
 def status(options: Options, batch: str | None, as_json: bool) -> int:
     """Batches with their counts, or one with its runs, its rows in doubt and its manifest."""
-    from pipelines.status import batch_status, status_lines
+    from pipelines.importing.status import batch_status, status_lines
 
     found = batch_status(options.home, os.environ, batch)
     if found is None:
@@ -57,7 +57,7 @@ def doubts() -> None:
 @click.pass_obj
 def doubts_resolve(options: Options, batch: str | None, insecure: bool, as_json: bool) -> int:
     """Looks rows in doubt up at the target again, and settles those that can be told. Sends nothing."""
-    from pipelines.resolving import resolve
+    from pipelines.runs.resolving import resolve
 
     return at_target(options, insecure, as_json, lambda session: resolve(session, batch))
 
@@ -70,7 +70,7 @@ def doubts_resolve(options: Options, batch: str | None, insecure: bool, as_json:
 @click.pass_obj
 def doubts_accept(options: Options, name: str, resource: str, why: str | None, insecure: bool, as_json: bool) -> int:
     """Settles a row in doubt by hand: this resource is what it made. On the record, with your name."""
-    from pipelines.decisions import Said, accept
+    from pipelines.corrections.decisions import Said, accept
 
     return at_target(options, insecure, as_json, lambda session: Said(accept(session, name, resource)), why)
 
@@ -88,7 +88,7 @@ def doubts_resend(
 
     It is looked up first, and not sent again while something equal is there that was not before.
     """
-    from pipelines.decisions import Said, resend
+    from pipelines.corrections.decisions import Said, resend
 
     return at_target(options, insecure, as_json, lambda session: Said(resend(session, name, apart_from)), why)
 
@@ -101,7 +101,7 @@ def doubts_resend(
 @click.pass_obj
 def undo(options: Options, batch: str, dry_run: bool, why: str | None, insecure: bool, as_json: bool) -> int:
     """Takes a batch back where the interface allows: responses and tasks. Lists payments, which cannot be."""
-    from pipelines.undoing import undo as undo_batch
+    from pipelines.corrections.undo import undo as undo_batch
 
     return at_target(options, insecure, as_json, lambda session: undo_batch(session, batch, dry_run), why)
 
@@ -112,7 +112,7 @@ def undo(options: Options, batch: str, dry_run: bool, why: str | None, insecure:
 @click.pass_obj
 def purge(options: Options, batch: str, why: str | None) -> int:
     """Removes a finished batch's source rows, which hold patient data. Ledger and counts stay."""
-    from pipelines.retention import purge_in
+    from pipelines.corrections.retention import purge_in
 
     click.echo(purge_in(options.home, os.environ, batch, why))
     return ALL_LOADED

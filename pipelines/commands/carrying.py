@@ -15,8 +15,8 @@ from pipelines.commands.common import (
     with_reason,
     with_target,
 )
-from pipelines.exits import ALL_LOADED, UNREADABLE, UNUSABLE
-from pipelines.orchestration.instance import INSECURE
+from pipelines.home.dagster_folder import INSECURE
+from pipelines.home.exits import ALL_LOADED, UNREADABLE, UNUSABLE
 
 
 @click.command("import", short_help="Imports exports (default: the inbox) and publishes the tables.")
@@ -40,8 +40,8 @@ def import_(
     as_json: bool,
 ) -> int:
     """Receives, validates and loads files or folders (default: the inbox), then publishes the tables."""
-    from pipelines.importing import import_again, import_paths, import_remapped
-    from pipelines.session import open_session
+    from pipelines.importing.imports import import_again, import_paths, import_remapped
+    from pipelines.session.session import open_session
 
     if again and (paths or dry_run or remap):
         raise click.UsageError("--again takes a batch alone")
@@ -83,7 +83,7 @@ def rehearse(
     as_json: bool,
 ) -> int:
     """Imports into a throw-away copy of the bundled store (or a new one) and tells what would come of every row."""
-    from pipelines.batch import Unreadable
+    from pipelines.home.batch import Unreadable
     from pipelines.rehearsing.rehearsal import Wanted, rehearse
 
     if store and reference:
@@ -104,8 +104,8 @@ def rehearse(
 @click.pass_obj
 def reports(options: Options, insecure: bool, as_json: bool) -> int:
     """Sweeps the diagnostic reports, builds and publishes the tables."""
-    from pipelines.importing import publish_only
-    from pipelines.session import open_session
+    from pipelines.importing.imports import publish_only
+    from pipelines.session.session import open_session
 
     with (
         showing_progress() as progress,
@@ -128,7 +128,7 @@ def reports(options: Options, insecure: bool, as_json: bool) -> int:
 @click.pass_obj
 def up(options: Options, port: int | None, web_port: int | None, insecure: bool) -> int:
     """Runs the service, Dagster's web pages and its daemon on this machine, until Ctrl-C."""
-    from pipelines import up as running
+    from pipelines.commands import up as running
 
     ports = (running.SERVICE_PORT if port is None else port, running.WEB_PORT if web_port is None else web_port)
     feeds = os.pathsep.join([*(str(path.resolve()) for path in options.feeds), os.environ.get("CHARTFERRY_FEEDS", "")])

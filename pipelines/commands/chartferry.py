@@ -8,17 +8,17 @@ from typing import Any
 import click
 from sqlalchemy.exc import SQLAlchemyError
 
-from pipelines import disk
+from pipelines.client.client import TargetUnusable
+from pipelines.client.pace import BadPace
 from pipelines.commands import batches, carrying, feeds, rejects
 from pipelines.commands.common import Options
-from pipelines.connections import BadTarget
-from pipelines.exits import INTERNAL, UNREADABLE, UNUSABLE
-from pipelines.feeds.catalog import FeedError
-from pipelines.home import BadHome
+from pipelines.feeds.files.catalog import FeedError
+from pipelines.home import disk
+from pipelines.home.exits import INTERNAL, UNREADABLE, UNUSABLE
+from pipelines.home.folder import BadHome
 from pipelines.ledger.database import why
 from pipelines.ledger.tables import LedgerError, NotPossible
-from pipelines.target.client import TargetUnusable
-from pipelines.target.pace import BadPace
+from pipelines.session.connections import BadTarget
 
 COMMANDS: tuple[click.Command, ...] = (
     carrying.import_,

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 
-from pipelines.batch import shown
-from pipelines.progress import Progress, progress_on
+from pipelines.home.batch import shown
+from pipelines.home.progress import Progress, progress_on
 
 if TYPE_CHECKING:
-    from pipelines.session import Session
+    from pipelines.session.session import Session
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def at_target(
 
     why: the reason, of a decision. anew: whether a journal that is gone is begun with what the ledger has.
     """
-    from pipelines.session import open_session
+    from pipelines.session.session import open_session
 
     with (
         showing_progress() as progress,
@@ -105,7 +105,7 @@ def no_batch(batch: str) -> str:
 
 def no_such_batch(options: Options, batch: str | None) -> bool:
     """Whether a batch is named that this home does not know; says so."""
-    from pipelines.status import batch_status
+    from pipelines.importing.status import batch_status
 
     missing = batch is not None and batch_status(options.home, os.environ, batch) is None
     if batch is not None and missing:

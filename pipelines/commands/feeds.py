@@ -6,8 +6,8 @@ from pathlib import Path
 import click
 
 from pipelines.commands.common import Options, as_text
-from pipelines.exits import ALL_LOADED, UNREADABLE
-from pipelines.feeds.catalog import Feed, FeedError
+from pipelines.feeds.files.catalog import Feed, FeedError
+from pipelines.home.exits import ALL_LOADED, UNREADABLE
 
 
 @click.group()
@@ -22,9 +22,9 @@ def feeds() -> None:
 @click.pass_obj
 def feeds_check(options: Options, files: tuple[Path, ...], sample: Path | None, rows: int) -> int:
     """Checks feed files (default: all that an import would use) and says what each column becomes."""
-    from pipelines.explain import feed_lines
-    from pipelines.feeds.catalog import load_feed, load_feeds
-    from pipelines.session import feed_folders_of
+    from pipelines.commands.explain import feed_lines
+    from pipelines.feeds.files.catalog import load_feed, load_feeds
+    from pipelines.session.session import feed_folders_of
 
     code, found = ALL_LOADED, []
     if not files:
@@ -50,8 +50,8 @@ def feeds_check(options: Options, files: tuple[Path, ...], sample: Path | None, 
 
 def _show_sample(feed: Feed, sample: Path, rows: int) -> int:
     """The first rows of an export by a feed, on the terminal of the person who asks."""
-    from pipelines.batch import Unreadable
-    from pipelines.feeds.sample import sample_lines
+    from pipelines.feeds.drafting.sample import sample_lines
+    from pipelines.home.batch import Unreadable
 
     try:
         for line in sample_lines(feed, sample, rows):
@@ -67,8 +67,8 @@ def _show_sample(feed: Feed, sample: Path, rows: int) -> int:
 @click.option("--kind", type=click.Choice(["payments", "answers", "tasks"]), help="What it holds; guessed by default.")
 def feeds_new(file: Path, kind: str | None) -> int:
     """Drafts a feed file from an export, on standard output. No value of a row goes into it."""
-    from pipelines.batch import Unreadable
-    from pipelines.feeds.draft import draft
+    from pipelines.feeds.drafting.draft import draft
+    from pipelines.home.batch import Unreadable
 
     try:
         click.echo(draft(file, kind), nl=False)

@@ -15,7 +15,7 @@ from pipelines.commands.common import (
     with_reason,
     with_target,
 )
-from pipelines.exits import ALL_LOADED, UNREADABLE
+from pipelines.home.exits import ALL_LOADED, UNREADABLE
 
 
 @click.group(short_help="Records that were set aside, and their way back.")
@@ -30,7 +30,7 @@ def rejects() -> None:
 @click.pass_obj
 def rejects_export(options: Options, batch: str | None, out: Path | None, insecure: bool, as_json: bool) -> int:
     """Writes open rejects whole, as they came, with _reject_id and _reasons: one file per batch, to be corrected."""
-    from pipelines.rejects import export_home
+    from pipelines.corrections.rejects import export_home
 
     if no_such_batch(options, batch):
         return UNREADABLE
@@ -56,8 +56,8 @@ def rejects_retry(
     as_json: bool,
 ) -> int:
     """Tries open rejects again as they are: today's feeds, rules, questionnaires and target, refused rows included."""
-    from pipelines.retrying import retry
-    from pipelines.session import open_session
+    from pipelines.importing.retry import retry
+    from pipelines.session.session import open_session
 
     if no_such_batch(options, batch):
         return UNREADABLE
@@ -76,7 +76,7 @@ def rejects_retry(
 @click.pass_obj
 def rejects_discard(options: Options, ids: tuple[str, ...], why: str | None) -> int:
     """Sets open rejects aside for good, on the record. Without a reason, or with an unknown ID, nothing is done."""
-    from pipelines.rejects import discard_in
+    from pipelines.corrections.rejects import discard_in
 
     if not (why or "").strip():
         raise click.UsageError("say why (--why): nothing was discarded")

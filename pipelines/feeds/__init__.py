@@ -1,0 +1,1 @@
+"""How exports are described and read."""

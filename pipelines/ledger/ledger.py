@@ -10,7 +10,9 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, select, update
 
-from pipelines.ledger import doubts, notes  # noqa: F401 - their verbs are known when the journal is replayed
+from pipelines.ledger import (
+    notes,  # noqa: F401 - their verbs are known when the journal is replayed
+)
 from pipelines.ledger import tables as t
 from pipelines.ledger.batches import BatchLedger
 from pipelines.ledger.lease import Holder, Lease, LeaseLost, utc_text

@@ -1,0 +1,1 @@
+"""Accepted records to the target, one side of each row in the ledger."""

@@ -7,8 +7,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipelines.home.spill import batches, is_whole
 from pipelines.loading.sending import Row
-from pipelines.spill import batches, is_whole
 
 ROWS_A_LOOK = 4_000
 OF_ROW = "line lines key lane content_hash patient_id source_at amount_cents body".split()

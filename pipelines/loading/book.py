@@ -9,9 +9,10 @@ from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 
-from pipelines.answers import Answers
-from pipelines.doubts import Settled, settle_doubts
-from pipelines.feeds.origins import Origins
+from pipelines.client.client import FhirClient
+from pipelines.feeds.mapping.origins import Origins
+from pipelines.home.progress import Progress
+from pipelines.home.spill import batches
 from pipelines.ledger.former import intend_change, restore
 from pipelines.ledger.lease import Lease
 from pipelines.ledger.ledger import LeaseLost, Ledger, utc_text
@@ -25,13 +26,12 @@ from pipelines.loading.held import Held
 from pipelines.loading.loaded import Batch, Loaded
 from pipelines.loading.policies import update_tasks
 from pipelines.loading.sending import Result, Row
+from pipelines.loading.settle import Settled, settle_doubts
 from pipelines.loading.settling import ahead, ids_before
 from pipelines.loading.shared_notes import SharedNotes
 from pipelines.loading.verdicts import ASIDE, SENT, Verdicts
 from pipelines.loading.why import reasons_of
-from pipelines.progress import Progress
-from pipelines.spill import batches
-from pipelines.target.client import FhirClient
+from pipelines.session.answers import Answers
 
 KEYS_A_CLOSING = 20_000
 SKIPPED = "line key patient_id source_at amount_cents".split()

@@ -9,11 +9,11 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+from pipelines.client.client import FhirClient, NotDone, NotSent, Refused, Unknown
+from pipelines.client.comparison import TAKEN_BACK, referred, second
+from pipelines.client.replies import unusable
 from pipelines.ledger.lease import LeaseLost
 from pipelines.loading.sending import Posted, Result
-from pipelines.target.client import FhirClient, NotDone, NotSent, Refused, Unknown
-from pipelines.target.replies import unusable
-from pipelines.verifying.compare import TAKEN_BACK, referred, second
 
 Body = dict[str, Any]
 Wanted = Callable[[Body], Body | None]

@@ -12,14 +12,14 @@ from itertools import islice
 from queue import SimpleQueue
 from typing import Any, NamedTuple, Protocol, TypeVar
 
+from pipelines.client.client import FhirClient
+from pipelines.client.pace import AT_ONCE, Circuit
+from pipelines.client.replies import TargetUnusable
 from pipelines.ledger.lease import LeaseLost
 from pipelines.ledger.rows import Sighting
 from pipelines.loading.posting import Post, post
 from pipelines.loading.sending import Posted, Result, Row
 from pipelines.loading.settling import BY_ITSELF
-from pipelines.target.client import FhirClient
-from pipelines.target.pace import AT_ONCE, Circuit
-from pipelines.target.replies import TargetUnusable
 
 ROWS_AHEAD = 2_000
 SPARE = 8

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from pipelines.feeds.catalog import Feed
+from pipelines.client.pace import USUAL, Pace
+from pipelines.feeds.files.catalog import Feed
 from pipelines.ledger.tables import OUTCOMES
-from pipelines.target.pace import USUAL, Pace
 
 
 @dataclass(frozen=True)

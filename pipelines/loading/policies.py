@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
+from pipelines.client.client import FhirClient
+from pipelines.client.comparison import TAKEN_BACK
 from pipelines.ledger.former import Former, standing, withdrawn
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rows import KnownRecord
@@ -14,8 +16,6 @@ from pipelines.ledger.tables import LANDED
 from pipelines.loading.changes import Changes
 from pipelines.loading.loaded import Batch, Loaded
 from pipelines.loading.sending import Posted, Result, Row
-from pipelines.target.client import FhirClient
-from pipelines.verifying.compare import TAKEN_BACK
 
 UPDATES_A_COMMIT = 64
 

@@ -2,10 +2,10 @@
 
 from collections.abc import Callable
 
+from pipelines.client.client import FhirClient
+from pipelines.client.replies import NotDone, NotSent, Refused, Reply, Unknown, unusable
 from pipelines.ledger.lease import LeaseLost
 from pipelines.loading.sending import TOO_LARGE, Posted, Result, Row, dated
-from pipelines.target.client import FhirClient
-from pipelines.target.replies import NotDone, NotSent, Refused, Reply, Unknown, unusable
 
 Post = Callable[[FhirClient, str, Row], Posted]
 

@@ -11,11 +11,11 @@ from functools import cache
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
+from pipelines.client.client import PAGE, FhirClient, conditional_bundle
+from pipelines.client.comparison import same_content, taken_back
+from pipelines.client.identifiers import identifier_value
+from pipelines.client.replies import NotDone, NotSent, Refused, Reply, Unknown, unusable
 from pipelines.ledger.rows import KnownRecord
-from pipelines.target.client import PAGE, FhirClient, conditional_bundle
-from pipelines.target.identifiers import identifier_value
-from pipelines.target.replies import NotDone, NotSent, Refused, Reply, Unknown, unusable
-from pipelines.verifying.compare import same_content, taken_back
 
 Bodies = dict[str, dict[str, Any] | None]
 PLAIN_KEY = re.compile(r"[A-Za-z0-9._~-]+")

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from pipelines.client.client import FhirClient
+from pipelines.client.comparison import fingerprint, fingerprints, moment, own_time, same_content, taken_back
+from pipelines.client.replies import NotDone, NotSent, Refused, Unknown, resources_of, total_of
 from pipelines.loading.sending import Identity, Row, dated
-from pipelines.target.client import FhirClient
-from pipelines.target.replies import NotDone, NotSent, Refused, Unknown, resources_of, total_of
-from pipelines.verifying.compare import fingerprint, fingerprints, moment, own_time, same_content, taken_back
 
 Body = dict[str, Any]
 Names = tuple[str | None, str | None]

@@ -11,13 +11,13 @@ from zoneinfo import ZoneInfo
 
 import orjson
 
+from pipelines.client.client import FhirClient, TargetUnusable
 from pipelines.ledger.access import LedgerAccess
 from pipelines.ledger.lease import Lease
 from pipelines.ledger.notes import RESPONSE, Group, keep_members, members_of
 from pipelines.loading.loaded import Batch
 from pipelines.loading.posting import Post
 from pipelines.loading.sending import Posted, Result, Row, Sent, read_back
-from pipelines.target.client import FhirClient, TargetUnusable
 
 NOTE_ID = "/fhir/extensions/note-id"
 STANDING = ("created", "adopted", "updated", "superseded")

@@ -5,7 +5,6 @@ from typing import Any
 
 from sqlalchemy import Select, select
 
-from pipelines.answers import Answers
 from pipelines.ledger import tables as t
 from pipelines.ledger.doubts import went_without_name
 from pipelines.ledger.former import standing
@@ -16,6 +15,7 @@ from pipelines.ledger.tables import UNDECIDED
 from pipelines.loading.ended import by_hand
 from pipelines.loading.loaded import Batch
 from pipelines.loading.sending import Row
+from pipelines.session.answers import Answers
 
 SURELY_NOT_THERE = ("planned", "refused")
 SENT = ("send", "anew", "supersede")

@@ -4,13 +4,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from pipelines.feeds.origins import Origins
+from pipelines.client.capabilities import Capabilities
+from pipelines.client.client import FhirClient
+from pipelines.client.replies import NotDone, NotSent, Refused, Unknown
+from pipelines.feeds.mapping.origins import Origins
 from pipelines.ledger.rows import Reason
 from pipelines.loading.posting import Post
 from pipelines.loading.sending import OF_THE_CONTENT, TOO_LARGE, Posted, Result, Row, dated
-from pipelines.target.capabilities import Capabilities
-from pipelines.target.client import FhirClient
-from pipelines.target.replies import NotDone, NotSent, Refused, Unknown
 
 MOST = 5_000
 """How many refused rows of one load are asked about: where more are refused, it is mostly for one reason."""

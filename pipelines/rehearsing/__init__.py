@@ -1,0 +1,1 @@
+"""An import that is thrown away, and what came of it."""

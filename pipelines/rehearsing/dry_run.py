@@ -3,18 +3,18 @@
 import time
 from pathlib import Path
 
-from pipelines.batch import Unreadable
+from pipelines.client.client import TargetUnusable
+from pipelines.home.batch import Unreadable
+from pipelines.home.scratch import throwaway_folder
+from pipelines.home.spill import batches
 from pipelines.ledger.tables import COPAYMENTS
-from pipelines.pipeline import rejects_left
-from pipelines.receive import receive
-from pipelines.renamed import known_elsewhere
-from pipelines.run import Result
-from pipelines.session import Session, Waiting
-from pipelines.spellings import known_spellings
-from pipelines.spill import batches
-from pipelines.target.client import TargetUnusable
-from pipelines.throwaway import throwaway_folder
-from pipelines.validate import Validated, validate
+from pipelines.receiving.stage import receive
+from pipelines.runs.batch import rejects_left
+from pipelines.runs.run import Result
+from pipelines.session.session import Session, Waiting
+from pipelines.session.spellings import known_spellings
+from pipelines.validation.renamed import known_elsewhere
+from pipelines.validation.stage import Validated, validate
 
 ROWS_A_LOOK = 2_000
 

@@ -17,11 +17,14 @@ import pyarrow as pa
 from sqlalchemy import Engine, create_engine, inspect, select
 from sqlalchemy.engine import make_url
 
-from pipelines.batch import Unreadable
-from pipelines.connections import STORE, connect, copy_named_store, copy_store, load_store
-from pipelines.feeds.catalog import load_feeds
-from pipelines.home import make_private
-from pipelines.inbox import Inbox
+from pipelines.client.client import TargetUnusable
+from pipelines.feeds.files.catalog import load_feeds
+from pipelines.home.batch import Unreadable
+from pipelines.home.folder import make_private
+from pipelines.home.inbox import Inbox
+from pipelines.home.progress import Progress
+from pipelines.home.scratch import throwaway_folder
+from pipelines.home.spill import Writer
 from pipelines.ledger import tables as t
 from pipelines.ledger.database import address_of
 from pipelines.ledger.in_step import InStep
@@ -30,10 +33,11 @@ from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rejects import settle_resubmitted
 from pipelines.ledger.rows import Outcome, Reject, Repeat, SoFar
 from pipelines.ledger.tables import LedgerError
-from pipelines.pipeline import import_file
-from pipelines.progress import Progress
 from pipelines.rehearsing.rehearsed import Earlier, File, Rehearsed, accounts, write_report
-from pipelines.session import (
+from pipelines.runs.batch import import_file
+from pipelines.runs.summary import Summary
+from pipelines.session.connections import STORE, connect, copy_named_store, copy_store, load_store
+from pipelines.session.session import (
     Session,
     feed_folders_of,
     find_files,
@@ -43,10 +47,6 @@ from pipelines.session import (
     received_before,
     unfinished,
 )
-from pipelines.spill import Writer
-from pipelines.summary import Summary
-from pipelines.target.client import TargetUnusable
-from pipelines.throwaway import throwaway_folder
 
 KEPT = ("FHIR_SERVICE_VENDOR", "FHIR_SERVICE_CUSTOMER", "FHIR_SERVICE_MAX_BODY", "FHIR_SERVICE_MAX_BATCH")
 ROWS_A_COPY = 5_000

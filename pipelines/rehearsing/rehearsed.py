@@ -15,15 +15,15 @@ from typing import Any, Self
 import orjson
 
 from fhir_service.interface.site import Site
-from pipelines import spill
-from pipelines.batch import Unreadable
-from pipelines.feeds.catalog import Feed
-from pipelines.manifest import rules_version, software_version
-from pipelines.refusals import basis, rests_on_decisions, rule_behind
-from pipelines.run import Result
-from pipelines.snapshot import Snapshot
-from pipelines.storage import replace_whole, session
-from pipelines.summary import Summary, dollars
+from pipelines.feeds.files.catalog import Feed
+from pipelines.home import spill
+from pipelines.home.batch import Unreadable
+from pipelines.home.files import replace_whole, session
+from pipelines.rehearsing.refusals import basis, rests_on_decisions, rule_behind
+from pipelines.runs.manifest import rules_version, software_version
+from pipelines.runs.run import Result
+from pipelines.runs.summary import Summary, dollars
+from pipelines.session.questionnaires import Snapshot
 
 SHOWN = 20
 MONEY = "PaymentNotice"

@@ -1,0 +1,1 @@
+"""Map, group, check: rows to accepted records and rejects."""

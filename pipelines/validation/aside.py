@@ -8,7 +8,7 @@ from typing import BinaryIO, Self
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.spill import BATCH_SIZE
+from pipelines.home.spill import BATCH_SIZE
 
 LONG = 1_000
 MARK = "\0"

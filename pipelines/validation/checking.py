@@ -17,12 +17,12 @@ import pyarrow.compute as pc
 from fhir_service.interface.datatypes import parse_json
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.vocabulary import Problem, check
-from pipelines import spill
-from pipelines.feeds.kinds import kind_of
-from pipelines.feeds.origins import Origins
-from pipelines.feeds.payments import is_copayment
-from pipelines.feeds.record import Around, Built, Found, Kind, Values
-from pipelines.feeds.schema import FeedFile
+from pipelines.feeds.kinds.payments import is_copayment
+from pipelines.feeds.kinds.registry import kind_of
+from pipelines.feeds.mapping.origins import Origins
+from pipelines.feeds.terms.record import Around, Built, Found, Kind, Values
+from pipelines.feeds.terms.schema import FeedFile
+from pipelines.home import spill
 from pipelines.validation.content import dump, sha
 from pipelines.validation.grouping import Row, chunks, records, repeated
 from pipelines.validation.inspection import Ambiguity, Inspected

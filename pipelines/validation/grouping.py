@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines import spill
-from pipelines.feeds.record import Kind
-from pipelines.spill import BATCH_SIZE
+from pipelines.feeds.terms.record import Kind
+from pipelines.home import spill
+from pipelines.home.spill import BATCH_SIZE
 from pipelines.validation.aside import aside_of, restored
 from pipelines.validation.content import dump
 

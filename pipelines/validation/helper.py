@@ -11,7 +11,7 @@ from typing import Any
 
 import pipelines.validation.checking
 import pipelines.validation.mapping  # noqa: F401 - what is most of the start, while the parent begins with the file
-from pipelines.collecting import SELDOM
+from pipelines.home.collecting import SELDOM
 from pipelines.validation.messages import receive, send
 
 

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from pipelines.snapshot import Snapshot
+from pipelines.session.questionnaires import Snapshot
 
 AMBIGUOUS_OPTION = "QR-CREATE-01"
 REPEATED_QUESTION = "QNR-RULE-03"

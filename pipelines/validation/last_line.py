@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from pipelines.feeds.broken import BadRow
-from pipelines.feeds.columns import Fault
-from pipelines.feeds.mapping import Mapper
-from pipelines.feeds.numbers import Numbers
-from pipelines.feeds.reading import Chunk
+from pipelines.feeds.mapping.mapping import Mapper
+from pipelines.feeds.reading.broken import BadRow
+from pipelines.feeds.reading.rows import Chunk
+from pipelines.feeds.terms.columns import Fault
+from pipelines.feeds.terms.numbers import Numbers
 from pipelines.validation.outcome import Notice, Validated
 
 NO_END = "LEDGER-24"

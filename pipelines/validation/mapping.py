@@ -11,16 +11,16 @@ import orjson
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pipelines import spill
-from pipelines.batch import Received
-from pipelines.feeds.broken import BadRow, printable
-from pipelines.feeds.catalog import Feed
-from pipelines.feeds.columns import MISSING, Fault, micros
-from pipelines.feeds.mapping import Crosswalks, Mapper, numbers_of, path_heads, unnamed_columns
-from pipelines.feeds.marks import marked_form
-from pipelines.feeds.reading import Chunk, Reader
-from pipelines.feeds.record import Found, Kind, Values
-from pipelines.feeds.rows import Cells
+from pipelines.feeds.files.catalog import Feed
+from pipelines.feeds.mapping.chunk import Cells
+from pipelines.feeds.mapping.mapping import Crosswalks, Mapper, numbers_of, path_heads, unnamed_columns
+from pipelines.feeds.reading.broken import BadRow, printable
+from pipelines.feeds.reading.marks import marked_form
+from pipelines.feeds.reading.rows import Chunk, Reader
+from pipelines.feeds.terms.columns import MISSING, Fault, micros
+from pipelines.feeds.terms.record import Found, Kind, Values
+from pipelines.home import spill
+from pipelines.home.batch import Received
 from pipelines.validation.aside import Aside, aside_of
 from pipelines.validation.content import canonical, dump, sha
 from pipelines.validation.last_line import LastLine

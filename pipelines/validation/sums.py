@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from pipelines import spill
+from pipelines.home import spill
 from pipelines.validation.outcome import Notice, Validated
 from pipelines.validation.tables import ACCEPTED, REJECTS, SKIPPED
 

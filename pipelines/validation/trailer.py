@@ -4,10 +4,10 @@ from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from typing import Any
 
-from pipelines.feeds.columns import cents
-from pipelines.feeds.mapping import Mapper
-from pipelines.feeds.reading import Chunk
-from pipelines.feeds.schema import Trailer, Value
+from pipelines.feeds.mapping.mapping import Mapper
+from pipelines.feeds.reading.rows import Chunk
+from pipelines.feeds.terms.columns import cents
+from pipelines.feeds.terms.schema import Trailer, Value
 from pipelines.validation.outcome import Validated
 
 

@@ -1,0 +1,1 @@
+"""Ledger against target; what the journal does not know."""

@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 import duckdb
 import orjson
 
-from pipelines.batch import Received, Unreadable
-from pipelines.exits import ALL_LOADED, IN_DOUBT, SET_ASIDE
+from pipelines.client.comparison import TAKEN_BACK, fingerprints
+from pipelines.home.batch import Received, Unreadable
+from pipelines.home.exits import ALL_LOADED, IN_DOUBT, SET_ASIDE
 from pipelines.ledger.former import intend_change
 from pipelines.ledger.lease import Lease, utc_text
 from pipelines.ledger.rejects import open_by_key
@@ -27,12 +28,11 @@ from pipelines.loading.loaded import Batch
 from pipelines.loading.sending import Identity, Row
 from pipelines.loading.settling import ahead
 from pipelines.loading.shared_notes import SharedNotes
-from pipelines.lost import LOOK, LostBatch, lost_batches
-from pipelines.pipeline import begin, end, end_without_load, lease_of, note_batch, validate_run
-from pipelines.resolving import resolve
-from pipelines.session import Session, Waiting, received_batches, received_before, without_feed
+from pipelines.runs.batch import begin, end, end_without_load, lease_of, note_batch, validate_run
+from pipelines.runs.lost import LOOK, LostBatch, lost_batches
+from pipelines.runs.resolving import resolve
+from pipelines.session.session import Session, Waiting, received_batches, received_before, without_feed
 from pipelines.validation.outcome import Validated
-from pipelines.verifying.compare import TAKEN_BACK, fingerprints
 from pipelines.verifying.staging import stage_target, workbench
 
 NOT_TOLD = "what it did is not told any more"

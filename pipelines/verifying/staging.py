@@ -14,15 +14,15 @@ import duckdb
 import orjson
 import pyarrow as pa
 
-from pipelines.feeds.texts import folded, seen
+from pipelines.client.client import Refused, TargetUnusable
+from pipelines.client.comparison import OWN_TIME, fingerprints, referred
+from pipelines.client.identifiers import record_of
+from pipelines.client.replies import resources_of, total_of
+from pipelines.feeds.terms.texts import folded, seen
+from pipelines.home.files import session as tables
+from pipelines.home.scratch import throwaway_folder
 from pipelines.loading.accepted import accepted_files
-from pipelines.session import Session, reading
-from pipelines.storage import session as tables
-from pipelines.target.client import Refused, TargetUnusable
-from pipelines.target.identifiers import record_of
-from pipelines.target.replies import resources_of, total_of
-from pipelines.throwaway import throwaway_folder
-from pipelines.verifying.compare import OWN_TIME, fingerprints, referred
+from pipelines.session.session import Session, reading
 
 ROWS = 10_000
 TRIES = 3

@@ -13,12 +13,12 @@ from typing import Any
 
 import duckdb
 
-from pipelines.exits import ALL_LOADED, IN_DOUBT, SET_ASIDE
+from pipelines.home.exits import ALL_LOADED, IN_DOUBT, SET_ASIDE
 from pipelines.ledger.tables import NotPossible
-from pipelines.lost import lost_batches
-from pipelines.pipeline import lease_of
-from pipelines.session import Session
-from pipelines.summary import dollars
+from pipelines.runs.batch import lease_of
+from pipelines.runs.lost import lost_batches
+from pipelines.runs.summary import dollars
+from pipelines.session.session import Session
 from pipelines.verifying.staging import (
     SETTLED,
     number,

@@ -14,20 +14,20 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fhir_service.interface.site import Site
-from pipelines.connections import Connection
-from pipelines.decisions import accept, resend
-from pipelines.feeds.catalog import load_feeds
+from pipelines.client.client import FhirClient
+from pipelines.client.pace import Pace, Patience
+from pipelines.client.replies import TargetUnusable
+from pipelines.client.tokens import Credentials
+from pipelines.corrections.decisions import accept, resend
+from pipelines.corrections.undo import undo
+from pipelines.feeds.files.catalog import load_feeds
 from pipelines.ledger.doubts import Doubtful, doubtful
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.tables import OUTCOMES
-from pipelines.pipeline import import_file
-from pipelines.resolving import resolve
-from pipelines.session import Session, feed_folders_of, find_files, prepare_home, unfinished
-from pipelines.target.client import FhirClient
-from pipelines.target.pace import Pace, Patience
-from pipelines.target.replies import TargetUnusable
-from pipelines.target.tokens import Credentials
-from pipelines.undoing import undo
+from pipelines.runs.batch import import_file
+from pipelines.runs.resolving import resolve
+from pipelines.session.connections import Connection
+from pipelines.session.session import Session, feed_folders_of, find_files, prepare_home, unfinished
 from pipelines.verifying.verify import verify_target
 from tests.faults.proxy import MOMENTS, OPERATIONS, Fault, Proxy
 from tests.faults.service import Target, serving

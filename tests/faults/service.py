@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import httpx
 
-from pipelines.target.tokens import Credentials
+from pipelines.client.tokens import Credentials
 from tests.commands import command, environment
 from tests.conftest import running
 

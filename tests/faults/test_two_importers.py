@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from pipelines import importing
 from pipelines.cli import run
+from pipelines.importing import imports as importing
 from tests.commands import forget_settings
 from tests.faults.runs import Importer, disagreements
 from tests.faults.service import serving
@@ -24,7 +24,7 @@ SAYS = re.compile(
 
 @pytest.fixture(scope="module", autouse=True)
 def preloaded():
-    CHILDREN.set_forkserver_preload(["pipelines.cli", "pipelines.importing", __name__])
+    CHILDREN.set_forkserver_preload(["pipelines.cli", "pipelines.importing.imports", __name__])
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["with additions", "bare"])

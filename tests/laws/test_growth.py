@@ -11,9 +11,9 @@ import pytest
 
 import fhir_service
 import pipelines
-from pipelines.feeds import texts
-from pipelines.feeds.columns import Fault, amount
-from pipelines.feeds.numbers import Numbers
+from pipelines.feeds.terms import texts
+from pipelines.feeds.terms.columns import Fault, amount
+from pipelines.feeds.terms.numbers import Numbers
 from tests.steps import Steps, TooManySteps
 
 SIZE = 10

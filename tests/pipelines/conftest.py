@@ -27,7 +27,7 @@ def home(tmp_path, target, monkeypatch):
     forget_settings(monkeypatch)
     monkeypatch.setenv("FHIR_BASE_URL", target.url)
     monkeypatch.setenv("FHIR_TOKEN", "fixed")
-    monkeypatch.setattr("pipelines.load.LATE_SECONDS", 0)
+    monkeypatch.setattr("pipelines.loading.stage.LATE_SECONDS", 0)
     home = tmp_path / "home"
     (home / "inbox").mkdir(parents=True)
     return home

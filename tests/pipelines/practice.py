@@ -11,10 +11,10 @@ from pathlib import Path
 import dagster as dg
 from dagster._core.events import DagsterEventType
 
+from pipelines.dagster.stages import batch_id_of
 from pipelines.definitions import build_definitions
-from pipelines.feeds.catalog import load_feeds
-from pipelines.orchestration.stages import batch_id_of
-from pipelines.session import open_ledger
+from pipelines.feeds.files.catalog import load_feeds
+from pipelines.session.session import open_ledger
 from tests.commands import environment
 
 SAMPLES = Path(__file__).parents[2] / "data" / "samples"

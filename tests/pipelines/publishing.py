@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines.ledger.ledger import Intent, Ledger, Outcome, Reason, Reject, Repeat, utc_text
-from pipelines.publish import Publication, publish
-from pipelines.report import sweep
+from pipelines.reports.publish import Publication, publish
+from pipelines.reports.sweep import sweep
 
 TARGET = "urn:uuid:5f0c7c5e-0000-4000-8000-000000000001"
 OF = ("default", "PaymentNotice")

@@ -14,9 +14,9 @@ from typing import Any
 import duckdb
 import pytest
 
-from pipelines.report import Sweep, kept, sweep
-from pipelines.session import reading
-from pipelines.target.client import Credentials, FhirClient, Patience, TargetUnusable
+from pipelines.client.client import Credentials, FhirClient, Patience, TargetUnusable
+from pipelines.reports.sweep import Sweep, kept, sweep
+from pipelines.session.session import reading
 
 TARGET = "urn:uuid:5f0c7c5e-0000-4000-8000-000000000002"
 PATIENT_DATA = "Ada Marker"

@@ -8,9 +8,9 @@ from typing import Any, cast
 
 import pytest
 
+from pipelines.client.client import FhirClient, NotSent, Patience
+from pipelines.client.replies import Unknown
 from pipelines.loading.changes import Changes
-from pipelines.target.client import FhirClient, NotSent, Patience
-from pipelines.target.replies import Unknown
 
 NOTE = "http://schemas.example.com/fhir/extensions/note-id"
 HOLD_SECONDS = 0.02

@@ -175,7 +175,7 @@ def test_a_target_that_is_away_ends_in_6_in_one_line(chartferry, home, monkeypat
 
 def test_an_unfinished_batch_goes_on_at_the_next_import(chartferry, home, target, monkeypatch):
     """CLI-IMPORT-08, CLI-IMPORT-09: 6 wins, and nothing is lost."""
-    monkeypatch.setattr("pipelines.target.client.Patience.wait", lambda *_: None)
+    monkeypatch.setattr("pipelines.client.client.Patience.wait", lambda *_: None)
     target.faults = ["busy"] * 100
     put(home)
     put(home, "visits.csv")
@@ -289,7 +289,7 @@ def test_a_run_that_did_not_end_is_shown_with_what_its_rows_are(chartferry, home
     def killed(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("pipelines.pipeline.end", killed)
+    monkeypatch.setattr("pipelines.runs.batch.end", killed)
     assert chartferry("import")[0] == 130
     name = next((home / "batches").iterdir()).name
     _, out, _ = chartferry("status", name)

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
-from pipelines.target.client import (
+from pipelines.client.client import (
     Capabilities,
     Credentials,
     FhirClient,

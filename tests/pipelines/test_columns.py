@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.feeds.columns import Conventions, Fault, amount, cents, key, micros, number, reference, time
+from pipelines.feeds.terms.columns import Conventions, Fault, amount, cents, key, micros, number, reference, time
 
 BERLIN = Conventions(ZoneInfo("Europe/Berlin"), ("%d.%m.%Y %H:%M", "%d.%m.%Y"))
 

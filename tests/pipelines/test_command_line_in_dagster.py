@@ -8,9 +8,9 @@ import dagster as dg
 import pytest
 from dagster._core.storage.partition_status_cache import get_and_update_asset_status_cache_value
 
-from pipelines.feeds.catalog import load_feeds
-from pipelines.orchestration import command_line
-from pipelines.orchestration.names import batches_of
+from pipelines.dagster import command_line
+from pipelines.dagster.names import batches_of
+from pipelines.feeds.files.catalog import load_feeds
 from tests.pipelines.practice import SAMPLES, Practice, failures, materialized, practicing
 
 

@@ -2,7 +2,7 @@
 
 import duckdb
 
-from pipelines.feeds.draft import draft
+from pipelines.feeds.drafting.draft import draft
 
 HEADER = "payment_id,patient_id,amount,paid_on,claim_id,method\n"
 CASH = "3,p1,5.00,2026-03-03,,cash\n"

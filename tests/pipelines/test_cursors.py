@@ -7,12 +7,12 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
+from pipelines.dagster import inbox, unfinished
+from pipelines.dagster.alerts import Told
+from pipelines.dagster.command_line import told_since
+from pipelines.dagster.inbox import Seen
 from pipelines.definitions import build_definitions
 from pipelines.ledger.ledger import Ledger
-from pipelines.orchestration import inbox, unfinished
-from pipelines.orchestration.alerts import Told
-from pipelines.orchestration.command_line import told_since
-from pipelines.orchestration.inbox import Seen
 
 NOW = datetime(2026, 3, 29, 1, 30, tzinfo=UTC)
 OF_NO_SENSOR = ["x", "[]", "7", "null", '"text"', '{"a": 1}', '{"asked": 5}', '{"asked": [[1, 1e999, "m"]]}', "[" * 10]

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from pipelines.feeds.catalog import load_feeds
+from pipelines.feeds.files.catalog import load_feeds
 from pipelines.ledger.ledger import Ledger
 
 PAYMENTS = "payment_id,patient_id,amount,paid_on\n"

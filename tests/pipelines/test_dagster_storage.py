@@ -11,9 +11,9 @@ from dagster._core.events import AssetMaterializationPlannedData, DagsterEvent, 
 from dagster._core.storage.sqlite_storage import DagsterSqliteStorage
 from dagster._core.test_utils import create_run_for_test
 
-from pipelines.orchestration.dagster_storage import SqliteEventsTogether, SqliteStorage
-from pipelines.orchestration.instance import dagster_environment, prepare_dagster_home
-from pipelines.orchestration.requests import RANGE
+from pipelines.dagster.dagster_storage import SqliteEventsTogether, SqliteStorage
+from pipelines.dagster.requests import RANGE
+from pipelines.home.dagster_folder import dagster_environment, prepare_dagster_home
 
 ASSETS = [dg.AssetKey(["payments", stage]) for stage in ("received", "validated", "loaded")]
 

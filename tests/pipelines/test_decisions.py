@@ -6,9 +6,9 @@ from unittest.mock import Mock
 
 import pytest
 
-from pipelines.exits import INTERRUPTED
+from pipelines.home.exits import INTERRUPTED
+from pipelines.home.user import user_name
 from pipelines.ledger.ledger import Ledger
-from pipelines.who import user_name
 from tests.commands import totals_close
 
 PAYMENTS = "payment_id,patient_id,amount,paid_on,claim_id\n"
@@ -226,8 +226,8 @@ def test_an_undo_of_payments_takes_none_back_and_says_so(home, target, asked):
 def test_a_batch_is_taken_back_and_loaded_again_a_piece_at_a_time(home, target, asked, chartferry, monkeypatch):
     """CLI-CMD-10, CLI-CMD-18: memory does not grow with the batch; of many rows the first are named, all counted."""
     for name, number in {"ROWS_A_COMMIT": 2, "ROWS_A_PIECE": 3, "READS_WITHOUT_A_SWEEP": 1, "LISTED": 4}.items():
-        monkeypatch.setattr(f"pipelines.undoing.{name}", number)
-    monkeypatch.setattr("pipelines.undoing.SHOWN", 1)
+        monkeypatch.setattr(f"pipelines.corrections.undo.{name}", number)
+    monkeypatch.setattr("pipelines.corrections.undo.SHOWN", 1)
     tasks(home, *(f"k{number}" for number in range(10)))
     batch = asked("import")["batches"][0]["batch_id"]
     found = asked("undo", batch, "--dry-run")
@@ -256,7 +256,7 @@ def test_what_an_undo_that_was_cut_off_had_not_done_stays_when_the_batch_is_load
     tasks(home, "k1", "k2", "k3")
     batch = asked("import")["batches"][0]["batch_id"]
     with monkeypatch.context() as patched:
-        patched.setattr("pipelines.undoing.undone", Mock(side_effect=KeyboardInterrupt))
+        patched.setattr("pipelines.corrections.undo.undone", Mock(side_effect=KeyboardInterrupt))
         assert chartferry("undo", batch)[0] == INTERRUPTED
     kept = next(body for body in target.of("Task") if body["description"] == "call k2")
     kept["status"] = "requested"

@@ -15,19 +15,18 @@ import dagster as dg
 import duckdb
 import pytest
 
-from pipelines import checks
+from pipelines.dagster import checks, imports
+from pipelines.dagster.inbox import Asked, from_cursor, to_cursor
+from pipelines.dagster.reference import REFERENCE
+from pipelines.dagster.stages import batch_id_of
+from pipelines.dagster.standing import INBOX_CHECK
+from pipelines.dagster.tables import PUBLISHED
 from pipelines.definitions import build_definitions
-from pipelines.feeds.catalog import load_feed
-from pipelines.orchestration import imports
-from pipelines.orchestration.inbox import Asked, from_cursor, to_cursor
-from pipelines.orchestration.instance import prepare_dagster_home
-from pipelines.orchestration.reference import REFERENCE
-from pipelines.orchestration.stages import batch_id_of
-from pipelines.orchestration.standing import INBOX_CHECK
-from pipelines.orchestration.tables import PUBLISHED
-from pipelines.report_tables import report_tables, sql_folder
-from pipelines.run import Result
-from pipelines.validate import Validated
+from pipelines.feeds.files.catalog import load_feed
+from pipelines.home.dagster_folder import prepare_dagster_home
+from pipelines.reports.tables import report_tables, sql_folder
+from pipelines.runs.run import Result
+from pipelines.validation.stage import Validated
 from tests.pipelines.practice import SAMPLES, Practice, failures, materialized, practicing, verdicts
 
 STAGES = ("received", "validated", "loaded")
@@ -247,7 +246,7 @@ def test_a_file_that_could_not_be_received_is_asked_for_again_and_imported(
             def full(*_: object) -> str:
                 raise OSError(errno.ENOSPC, "No space left on device")
 
-            patched.setattr("pipelines.receive._copy", full)
+            patched.setattr("pipelines.receiving.stage._copy", full)
             assert "no space left" in failures(practice.do(request))
         assert not practice.tick("inbox").run_requests
         seen = from_cursor(practice.cursors["inbox"])
@@ -338,7 +337,7 @@ def test_a_broken_report_file_holds_up_no_import_and_is_named(
         "-- table even: Numbers.\n-- inputs: import_batch\n-- key: number\n-- column number BIGINT: A number.\n"
         "SELECT count(*) AS number FROM import_batch\n"
     )
-    monkeypatch.setattr("pipelines.report_tables.sql_folder", lambda: tmp_path / "sql")
+    monkeypatch.setattr("pipelines.reports.tables.sql_folder", lambda: tmp_path / "sql")
     keys = build_definitions(practice.environ).resolve_asset_graph().get_all_asset_keys()
     assert dg.AssetKey(["reports", "even"]) in keys
     assert dg.AssetKey(["payments", "loaded"]) in keys

@@ -7,7 +7,7 @@ from contextlib import closing
 
 import pytest
 
-from pipelines.checks import counted_in
+from pipelines.dagster.checks import counted_in
 from tests.commands import totals_close
 from tests.pipelines.test_verify import QUESTIONS
 

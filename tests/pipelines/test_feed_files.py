@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.feeds.catalog import FeedError, load_feed, load_feeds
-from pipelines.feeds.describe import describe, taken
+from pipelines.feeds.files.catalog import FeedError, load_feed, load_feeds
+from pipelines.feeds.files.describe import describe, taken
 
 DOCS = Path(__file__).parents[2] / "docs" / "examples"
 MINIMAL = """

@@ -10,14 +10,16 @@ import duckdb
 import pytest
 from sqlalchemy.exc import OperationalError
 
-from pipelines import disk, publish, receive, spill
-from pipelines.batch import Unreadable
-from pipelines.feeds.catalog import load_feeds
+from pipelines.feeds.files.catalog import load_feeds
+from pipelines.home import disk, spill
+from pipelines.home.batch import Unreadable
+from pipelines.home.progress import Progress
 from pipelines.ledger.database import why
 from pipelines.ledger.ledger import Ledger
 from pipelines.loading.book import Book
 from pipelines.loading.sending import Result
-from pipelines.progress import Progress
+from pipelines.receiving import stage as receive
+from pipelines.reports import publish
 from tests.pipelines.fake_target import FakeTarget, serving
 from tests.pipelines.test_load import TARGET, Work, payment
 

@@ -25,13 +25,13 @@ import pytest
 
 from fhir_service.interface.resources.questionnaire import Questionnaire
 from fhir_service.interface.site import Site
-from pipelines.batch import Received, Unreadable
-from pipelines.feeds import reading
-from pipelines.feeds.catalog import Catalog, load_feeds
-from pipelines.snapshot import Snapshot
-from pipelines.validate import Validated, validate
+from pipelines.feeds.files.catalog import Catalog, load_feeds
+from pipelines.feeds.reading import rows as reading
+from pipelines.home.batch import Received, Unreadable
+from pipelines.session.questionnaires import Snapshot
 from pipelines.validation import grouping
 from pipelines.validation.checking import check_records
+from pipelines.validation.stage import Validated, validate
 from tests.commands import totals_close
 from tests.pipelines.generated_files import FORM, MARKER, NOBODY, TOML, FileMaker, GeneratedFile
 
@@ -350,7 +350,7 @@ def campaign(tmp_path, monkeypatch) -> Campaign:
         made.mapped = [Mapped(**row) for row in rows]
         return check_records(mapped, *rest)
 
-    monkeypatch.setattr("pipelines.validate.check_records", noting)
+    monkeypatch.setattr("pipelines.validation.stage.check_records", noting)
     return made
 
 
@@ -519,7 +519,7 @@ def test_generated_files_are_imported_once_whatever_is_in_them(
     seed, number, home, target, chartferry, monkeypatch, caplog
 ):
     """LEDGER-01, LEDGER-02, LEDGER-03, FEED-PAY-03, FEED-PAY-04, CLI-CMD-04, CLI-CMD-05, CLI-CMD-17, STATE-HOME-07."""
-    monkeypatch.setattr("pipelines.importing.publish_into", lambda *_: None)
+    monkeypatch.setattr("pipelines.importing.imports.publish_into", lambda *_: None)
     target.additions = seed % 2 == 0
     practice, maker = Practice(home, target, chartferry), FileMaker(seed)
     files = [maker.file() for _ in range(number)]

@@ -16,13 +16,13 @@ import pytest
 
 from fhir_service.interface.resources.questionnaire import Questionnaire
 from fhir_service.interface.site import Site
-from pipelines.batch import Received
-from pipelines.feeds.catalog import Feed, load_feeds
+from pipelines.feeds.files.catalog import Feed, load_feeds
+from pipelines.home.batch import Received
 from pipelines.ledger.notes import Group
 from pipelines.loading.accepted import accepted_rows
 from pipelines.loading.shared_notes import group_of
-from pipelines.snapshot import Snapshot
-from pipelines.validate import Validated, validate
+from pipelines.session.questionnaires import Snapshot
+from pipelines.validation.stage import Validated, validate
 
 GOLDEN = Path(__file__).parent / "golden"
 CASES = sorted(folder.name for folder in GOLDEN.iterdir() if (folder / "input").is_dir())

@@ -47,7 +47,7 @@ def test_a_home_that_cannot_be_written_is_one_line(tmp_path, capsys):
 
 
 def test_a_home_of_another_user_is_one_line_and_left_alone(home, monkeypatch, capsys):
-    monkeypatch.setattr("pipelines.home.os.geteuid", lambda: 4321)
+    monkeypatch.setattr("pipelines.home.folder.os.geteuid", lambda: 4321)
     assert run(["--home", str(home), "import"]) == 6
     err = capsys.readouterr().err
     assert err.splitlines() == [

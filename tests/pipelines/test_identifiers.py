@@ -3,7 +3,7 @@
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pipelines.target.identifiers import identifier_value, record_of
+from pipelines.client.identifiers import identifier_value, record_of
 from tests.pipelines.fake_target import FakeTarget, serving
 from tests.pipelines.test_load import Work, payment
 

@@ -21,7 +21,12 @@ PATIENTS = 4
 PAYMENTS = 120
 TASKS = 80
 CHILDREN = multiprocessing.get_context("forkserver")
-PRELOADED = ["pipelines.cli", "pipelines.importing", "pipelines.connections", "tests.pipelines.test_importer_kills"]
+PRELOADED = [
+    "pipelines.cli",
+    "pipelines.importing.imports",
+    "pipelines.session.connections",
+    "tests.pipelines.test_importer_kills",
+]
 
 
 @pytest.fixture(scope="module", autouse=True)

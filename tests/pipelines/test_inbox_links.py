@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from pipelines import inbox as inboxes
-from pipelines.batch import Unreadable
-from pipelines.feeds.catalog import Feed, load_feeds
-from pipelines.inbox import LEADS_OUT, SETTING, SWAPPED, Inbox
-from pipelines.orchestration.inbox import Seen, Surroundings, look
-from pipelines.receive import receive
-from pipelines.session import find_files
+from pipelines.dagster.inbox import Seen, Surroundings, look
+from pipelines.feeds.files.catalog import Feed, load_feeds
+from pipelines.home import inbox as inboxes
+from pipelines.home.batch import Unreadable
+from pipelines.home.inbox import LEADS_OUT, SETTING, SWAPPED, Inbox
+from pipelines.receiving.stage import receive
+from pipelines.session.session import find_files
 
 NOW = datetime(2026, 3, 29, 1, 30, tzinfo=UTC)
 ROWS = "payment_id,patient_id,amount,paid_on\nA1,p1,10.00,2026-01-05\n"

@@ -11,13 +11,13 @@ from threading import Event
 import dagster as dg
 import pytest
 
+from pipelines.dagster.inbox import Asked, Hashes, Seen, Surroundings, from_cursor, lain_too_long, look, to_cursor
+from pipelines.dagster.requests import stretches
+from pipelines.dagster.stages import batch_id_of, waiting_files
 from pipelines.definitions import build_definitions
-from pipelines.feeds.catalog import Feed, load_feeds
+from pipelines.feeds.files.catalog import Feed, load_feeds
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rows import Reject
-from pipelines.orchestration.inbox import Asked, Hashes, Seen, Surroundings, from_cursor, lain_too_long, look, to_cursor
-from pipelines.orchestration.requests import stretches
-from pipelines.orchestration.stages import batch_id_of, waiting_files
 
 NOW = datetime(2026, 3, 29, 1, 30, tzinfo=UTC)
 ROWS = "payment_id,patient_id,amount,paid_on\nA1,p1,10.00,2026-01-05\n"
@@ -92,7 +92,7 @@ def test_a_file_that_may_not_be_read_is_named_at_each_look_until_it_may(
 
     seen = look(inbox, Seen(), by).seen
     with monkeypatch.context() as patched:
-        patched.setattr("pipelines.orchestration.inbox.batch_id_of", refused)
+        patched.setattr("pipelines.dagster.inbox.batch_id_of", refused)
         for _ in range(2):
             found = look(inbox, seen, by)
             assert (found.unreadable, found.ready) == ({path.name: "Permission denied"}, {})
@@ -180,7 +180,7 @@ def test_a_file_that_takes_longer_than_a_look_to_hash_is_taken_up_by_a_later_one
             assert read.wait(60)
         return real(feed, path)
 
-    monkeypatch.setattr("pipelines.orchestration.inbox.batch_id_of", slow)
+    monkeypatch.setattr("pipelines.dagster.inbox.batch_id_of", slow)
     for number in (1, 2):
         put(inbox, f"payments-{number}.csv", ROWS + f"B{number},p1,1.00,2026-01-05\n")
     by = Surroundings(load_feeds(), NOW, hashes=Hashes(patience=0.05))
@@ -304,7 +304,7 @@ def test_ten_thousand_waiting_files_cost_a_short_cursor_and_no_second_hash(
         hashed.append(path)
         return path.stem
 
-    monkeypatch.setattr("pipelines.orchestration.inbox.batch_id_of", batch_id)
+    monkeypatch.setattr("pipelines.dagster.inbox.batch_id_of", batch_id)
     for number in range(10_000):
         (inbox / f"payments-{number:05}.csv").touch()
     sensor = Sensor(inbox.parent)

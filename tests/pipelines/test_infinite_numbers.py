@@ -3,8 +3,8 @@
 import httpx
 import pytest
 
-from pipelines.target.replies import object_of
-from pipelines.verifying.compare import fingerprint
+from pipelines.client.comparison import fingerprint
+from pipelines.client.replies import object_of
 
 
 @pytest.mark.parametrize("text", ["1e999", "-1E+999", "1e9999999"])

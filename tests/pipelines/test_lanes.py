@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
+from pipelines.client.pace import Patience
+from pipelines.client.replies import NotSent
 from pipelines.ledger.lease import LeaseLost
 from pipelines.ledger.rows import Sighting
 from pipelines.ledger.tables import UNDECIDED
 from pipelines.loading.lanes import SPARE, _Lanes, send_by_lanes
 from pipelines.loading.posting import post
 from pipelines.loading.sending import Posted, Result, Row
-from pipelines.target.pace import Patience
-from pipelines.target.replies import NotSent
 
 AT_ONCE = 2
 

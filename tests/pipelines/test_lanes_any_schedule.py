@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
+from pipelines.client.pace import Circuit
+from pipelines.client.replies import TargetUnusable
 from pipelines.ledger.lease import LeaseLost
 from pipelines.ledger.rows import Sighting
 from pipelines.ledger.tables import UNDECIDED
 from pipelines.loading.lanes import send_by_lanes
 from pipelines.loading.sending import Posted, Result, Row
-from pipelines.target.pace import Circuit
-from pipelines.target.replies import TargetUnusable
 
 SEEDS = 400
 LONGEST_SECONDS = 60.0

@@ -7,16 +7,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines import load as load_module
-from pipelines.feeds.catalog import load_feeds
+from pipelines.client.client import Credentials, FhirClient, Patience
+from pipelines.client.pace import Pace
+from pipelines.feeds.files.catalog import load_feeds
+from pipelines.home.progress import Progress
 from pipelines.ledger.ledger import LeaseLost, Ledger
-from pipelines.load import Batch, load
+from pipelines.loading import stage as load_module
 from pipelines.loading.book import Book
 from pipelines.loading.sending import BundleSender, Result
-from pipelines.progress import Progress
-from pipelines.target.client import Credentials, FhirClient, Patience
-from pipelines.target.pace import Pace
-from pipelines.validate import ACCEPTED, SKIPPED
+from pipelines.loading.stage import Batch, load
+from pipelines.validation.stage import ACCEPTED, SKIPPED
 from tests.pipelines.fake_target import FakeTarget, serving
 from tests.support.ledgers import lose_ledger
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from fhir_service.interface.site import Site
-from pipelines.batch import Received, Unreadable
-from pipelines.feeds.catalog import load_feeds
-from pipelines.snapshot import Snapshot
-from pipelines.validate import validate
+from pipelines.feeds.files.catalog import load_feeds
+from pipelines.home.batch import Received, Unreadable
+from pipelines.session.questionnaires import Snapshot
+from pipelines.validation.stage import validate
 
 MB = 1 << 20
 HEADER = b"payment_id,patient_id,amount,paid_on,claim_id,memo\n"

@@ -5,11 +5,11 @@ import os
 
 import pytest
 
-from pipelines import receive
-from pipelines.batch import shown
-from pipelines.feeds.catalog import load_feeds
-from pipelines.inbox import LEADS_OUT
-from pipelines.session import find_files
+from pipelines.feeds.files.catalog import load_feeds
+from pipelines.home.batch import shown
+from pipelines.home.inbox import LEADS_OUT
+from pipelines.receiving import stage as receive
+from pipelines.session.session import find_files
 from tests.support.ledgers import lose_ledger
 
 HEADER = "payment_id,patient_id,amount,paid_on,claim_id\n"

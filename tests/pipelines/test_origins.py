@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.feeds.catalog import Feed, load_feeds
-from pipelines.feeds.origins import Origins
+from pipelines.feeds.files.catalog import Feed, load_feeds
+from pipelines.feeds.mapping.origins import Origins
 
 EXAMPLES = Path(__file__).parents[2] / "docs/examples"
 RESPONSE = json.dumps({"item": [{"linkId": "a"}, {"linkId": "b"}]})

@@ -5,8 +5,8 @@ import io
 import pytest
 from rich.console import Console
 
-from pipelines.progress import BarProgress, PlainProgress, time_left
-from pipelines.target.pace import BadPace, Circuit, Limiter, Pace, pace_of, retention_of
+from pipelines.client.pace import BadPace, Circuit, Limiter, Pace, pace_of, retention_of
+from pipelines.home.progress import BarProgress, PlainProgress, time_left
 from tests.pipelines.fake_target import FakeTarget, serving
 from tests.pipelines.test_load import Work, payment
 
@@ -80,7 +80,7 @@ def test_no_more_requests_are_under_way_than_asked_for(tmp_path, monkeypatch):
 def test_plain_progress_says_rate_and_time_left(monkeypatch):
     """CLI-IMPORT-02"""
     now = [0.0]
-    monkeypatch.setattr("pipelines.progress.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("pipelines.home.progress.time.monotonic", lambda: now[0])
     out = io.StringIO()
     progress = PlainProgress(out)
     progress.stage("load", "payments-1", 1000)

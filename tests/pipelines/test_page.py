@@ -9,9 +9,9 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from pipelines.charts import Series, columns, rows
-from pipelines.home import REFERENCE_NOTE
-from pipelines.publish import PublicationError
+from pipelines.home.folder import REFERENCE_NOTE
+from pipelines.reports.charts import Series, columns, rows
+from pipelines.reports.publish import PublicationError
 from tests.pipelines.publishing import CBC, LAB, OF, START, TARGET, World, import_payments, report
 
 ADDRESS_ATTRIBUTES = {"href", "src", "srcset", "action", "data", "poster", "xlink:href"}
@@ -224,7 +224,7 @@ def test_the_page_is_replaced_whole_and_read_only(world: World) -> None:
 def test_a_page_that_cannot_be_made_leaves_the_last_publication(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     before = world.publish()
     world.reports.append(report("r7"))
-    monkeypatch.setattr("pipelines.page.TILES", "SELECT secret FROM payment")
+    monkeypatch.setattr("pipelines.reports.page.TILES", "SELECT secret FROM payment")
     with pytest.raises(PublicationError, match=r"^not published: report.html could not be made \(\w+\)$"):
         world.publish()
     assert world.rows("SELECT max(published_at) FROM publication") == [(before.published_at,)]

@@ -146,7 +146,7 @@ def test_what_was_not_taken_back_in_time_is_taken_back_by_the_next_run(work, mon
     work.follow("answers", "supersede")
     work.run([response(1)], "answers-1")
     with monkeypatch.context() as patched:
-        patched.setattr("pipelines.load.take_back_superseded", killed)
+        patched.setattr("pipelines.loading.stage.take_back_superseded", killed)
         with pytest.raises(Killed):
             work.run([response(1, text="no")], "answers-2")
     assert [body["status"] for body in work.target.stored.values()] == ["completed", "completed"]

@@ -20,10 +20,10 @@ import pytest
 from sqlalchemy.exc import IntegrityError
 
 from pipelines.cli import run as chartferry
+from pipelines.dagster.stages import batch_id_of
 from pipelines.definitions import build_definitions
-from pipelines.feeds.catalog import load_feeds
-from pipelines.orchestration.instance import prepare_dagster_home
-from pipelines.orchestration.stages import batch_id_of
+from pipelines.feeds.files.catalog import load_feeds
+from pipelines.home.dagster_folder import prepare_dagster_home
 from tests.commands import forget_settings, load, run, serving
 from tests.pipelines.fake_target import FakeTarget
 
@@ -283,15 +283,15 @@ def test_only_the_owner_can_open_what_the_commands_made(imported: tuple[Path, To
 # -- by the command and by Dagster, into a target that loses answers, with faults in the middle of a stage
 
 CRASHES: dict[str, tuple[str, Callable[[str], Exception]]] = {
-    "receive": ("pipelines.pipeline.receive", OSError),
-    "validate": ("pipelines.pipeline.validate", ValueError),
+    "receive": ("pipelines.runs.batch.receive", OSError),
+    "validate": ("pipelines.runs.batch.validate", ValueError),
     "validate, deeper": ("pipelines.ledger.ledger.Ledger.reject", KeyError),
-    "load": ("pipelines.pipeline.load", RuntimeError),
+    "load": ("pipelines.runs.batch.load", RuntimeError),
     "load, deeper": (
         "pipelines.ledger.ledger.Ledger.settle",
         lambda text: IntegrityError(text, {"key": text}, ValueError(text)),
     ),
-    "publish": ("pipelines.publish.page_of", duckdb.ConversionException),
+    "publish": ("pipelines.reports.publish.page_of", duckdb.ConversionException),
 }
 """Where a fault of ours strikes, and the exception, whose text holds a value of a row."""
 

@@ -13,8 +13,8 @@ from sqlalchemy import update
 
 from pipelines.ledger import tables as ledger_tables
 from pipelines.ledger.ledger import Reason, Reject, Repeat, utc_text
-from pipelines.publish import PublicationError, publish
-from pipelines.report_tables import report_tables, with_dictionary
+from pipelines.reports.publish import PublicationError, publish
+from pipelines.reports.tables import report_tables, with_dictionary
 from tests.pipelines.publishing import BATCH, CBC, LAB, OF, TARGET, World, import_payments, report
 
 COUNTS = (
@@ -353,7 +353,7 @@ def test_a_folder_that_cannot_be_written_is_named(world: World, monkeypatch: pyt
     def refused(*_: object) -> None:
         raise duckdb.IOException('IO Error: Cannot open file "x": Permission denied')
 
-    monkeypatch.setattr("pipelines.publish._build", refused)
+    monkeypatch.setattr("pipelines.reports.publish._build", refused)
     with pytest.raises(PublicationError, match=r"/published: this user may not write there$"):
         world.publish()
 
@@ -368,7 +368,7 @@ def test_what_a_killed_publication_left_is_removed(world: World) -> None:
 
 
 def test_a_target_that_was_never_swept_still_gets_its_import_tables(world: World) -> None:
-    from pipelines.report import kept
+    from pipelines.reports.sweep import kept
 
     import_payments(world)
     publish(world.home, world.ledger, kept(world.home, TARGET))
@@ -381,5 +381,5 @@ def test_a_target_that_was_never_swept_still_gets_its_import_tables(world: World
 def test_the_data_dictionary_is_current() -> None:
     """REPORT-03: docs/analysts.md is written from the headers of sql/reports."""
     page = (Path(__file__).parents[2] / "docs" / "analysts.md").read_text()
-    assert page == with_dictionary(page, report_tables()), "python -m pipelines.report_tables docs/analysts.md"
+    assert page == with_dictionary(page, report_tables()), "python -m pipelines.reports.tables docs/analysts.md"
     assert {table.name for table in report_tables()} >= set(SURFACE)

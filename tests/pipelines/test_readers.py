@@ -11,8 +11,8 @@ import pandas as pd
 import polars as pl
 import pytest
 
-from pipelines.publish import Publication
-from pipelines.report_tables import ReportTable, report_tables
+from pipelines.reports.publish import Publication
+from pipelines.reports.tables import ReportTable, report_tables
 from tests.pipelines.publishing import World, import_payments
 
 IN_PANDAS = {

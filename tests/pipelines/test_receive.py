@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.batch import Unreadable
-from pipelines.feeds.catalog import Feed, load_feeds
-from pipelines.receive import receive
-from pipelines.written import is_written
+from pipelines.feeds.files.catalog import Feed, load_feeds
+from pipelines.home.batch import Unreadable
+from pipelines.receiving.stage import receive
+from pipelines.receiving.written import is_written
 
 NOW = datetime(2024, 6, 1, tzinfo=UTC)
 
@@ -121,7 +121,7 @@ def test_a_file_that_grows_while_it_is_read_is_left_for_the_next_time(
     file.parent.mkdir()
     file.write_text("one\n")
     with monkeypatch.context() as patched:
-        patched.setattr("pipelines.receive._settle", lambda _: file.write_text("one\ntwo\n"))
+        patched.setattr("pipelines.receiving.stage._settle", lambda _: file.write_text("one\ntwo\n"))
         with pytest.raises(Unreadable, match=r"^payments\.csv: the file changed while it was read; try again when"):
             receive(file, feed, tmp_path, NOW)
     assert file.exists()
@@ -158,7 +158,7 @@ def test_what_a_file_system_of_a_network_refuses_says_nothing_of_writers(
     mounts = tmp_path / "mounts"
     escaped = str(folder).replace(" ", r"\040")
     mounts.write_text(f"/dev/vda / ext4 rw 0 0\nserver:/ {escaped} {kind} rw 0 0\n")
-    monkeypatch.setattr("pipelines.written.MOUNTS", mounts)
+    monkeypatch.setattr("pipelines.receiving.written.MOUNTS", mounts)
     with (folder / "payments.csv").open("w"):
         assert is_written(folder / "payments.csv") is written
 
@@ -172,8 +172,8 @@ def test_a_home_that_is_closed_is_named_and_not_the_file(
         raise PermissionError(13, "Permission denied", str(path))
 
     with monkeypatch.context() as patched:
-        patched.setattr("pipelines.receive.is_written", lambda _: False)
-        patched.setattr("pipelines.receive.os.open", refused)
+        patched.setattr("pipelines.receiving.stage.is_written", lambda _: False)
+        patched.setattr("pipelines.receiving.stage.os.open", refused)
         home = re.escape(str(tmp_path / "home"))
         with pytest.raises(Unreadable, match=rf"^payments\.csv: .*: this user has to be able to write in {home}$"):
             receive(tmp_path / "payments.csv", feed, tmp_path / "home", NOW)

@@ -9,9 +9,9 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
+from pipelines.dagster import reference
+from pipelines.dagster.reference import looks_new
 from pipelines.definitions import build_definitions
-from pipelines.orchestration import reference
-from pipelines.orchestration.reference import looks_new
 from tests.commands import environment, run
 from tests.pipelines.practice import SAMPLES, Practice, failures, materialized, verdicts
 

@@ -15,10 +15,10 @@ import pytest
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.site import Site
 from pipelines.cli import run
-from pipelines.connections import bundled_service
-from pipelines.refusals import basis, rests_on_decisions, rule_behind
-from pipelines.snapshot import Snapshot
-from pipelines.throwaway import remove_leftovers, throwaway_folder
+from pipelines.home.scratch import remove_leftovers, throwaway_folder
+from pipelines.rehearsing.refusals import basis, rests_on_decisions, rule_behind
+from pipelines.session.connections import bundled_service
+from pipelines.session.questionnaires import Snapshot
 from tests import commands
 
 ROOT = Path(__file__).parents[2]

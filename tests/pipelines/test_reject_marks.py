@@ -7,10 +7,10 @@ import sqlite3
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipelines.feeds.marks import Columns, csv_lead, csv_text, marked_line, unmarked_line
-from pipelines.pipeline import import_file
-from pipelines.rejects import export_home
-from pipelines.session import find_files, open_session
+from pipelines.corrections.rejects import export_home
+from pipelines.feeds.reading.marks import Columns, csv_lead, csv_text, marked_line, unmarked_line
+from pipelines.runs.batch import import_file
+from pipelines.session.session import find_files, open_session
 from tests.pipelines.fake_target import FakeTarget, serving
 from tests.pipelines.test_rejects import HEADER, built_in
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipelines.target.replies import (
+from pipelines.client.replies import (
     LONGEST_SAID,
     MOST_ISSUES,
     Reply,

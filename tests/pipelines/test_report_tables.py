@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.publish import PublicationError
-from pipelines.report_tables import report_tables, sql_folder, with_dictionary
+from pipelines.reports.publish import PublicationError
+from pipelines.reports.tables import report_tables, sql_folder, with_dictionary
 from tests.pipelines.publishing import RAD, START, World, carry_over, import_payments, report
 
 ANALYSTS = Path(__file__).parents[2] / "docs" / "analysts.md"
@@ -36,7 +36,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of sql/reports that the publication reads."""
     copy = tmp_path / "sql"
     shutil.copytree(sql_folder(), copy)
-    monkeypatch.setattr("pipelines.report_tables.sql_folder", lambda: copy)
+    monkeypatch.setattr("pipelines.reports.tables.sql_folder", lambda: copy)
     return copy
 
 

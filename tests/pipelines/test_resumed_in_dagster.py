@@ -5,10 +5,10 @@ from datetime import UTC, datetime
 
 import pytest
 
-from pipelines.checks import AFTER_LOAD
-from pipelines.orchestration.stages import Outcome, load_all, validate_all
-from pipelines.receive import receive
-from pipelines.session import open_session
+from pipelines.dagster.checks import AFTER_LOAD
+from pipelines.dagster.stages import Outcome, load_all, validate_all
+from pipelines.receiving.stage import receive
+from pipelines.session.session import open_session
 
 
 @pytest.mark.parametrize("additions", [True, False], ids=["with additions", "bare"])

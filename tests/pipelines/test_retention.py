@@ -7,8 +7,8 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from pipelines.orchestration.instance import BATCH_TAG, prepare_dagster_home
-from pipelines.orchestration.retention import delete_old
+from pipelines.dagster.retention import delete_old
+from pipelines.home.dagster_folder import BATCH_TAG, prepare_dagster_home
 
 BATCHES = dg.DynamicPartitionsDefinition(name="payments batches")
 

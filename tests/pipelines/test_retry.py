@@ -85,7 +85,7 @@ def test_a_retry_never_goes_back_to_what_a_later_file_replaced(practice):
 
 def test_a_retry_that_cannot_reach_the_target_leaves_everything_as_it_was(practice, monkeypatch):
     """CLI-CMD-06"""
-    monkeypatch.setattr("pipelines.target.client.Patience.wait", lambda *_: None)
+    monkeypatch.setattr("pipelines.client.client.Patience.wait", lambda *_: None)
     practice.target.refuse = lambda body: True
     practice.take(HEADER + "k1,p1,1.00,2026-01-01,\n")
     before = practice.rows("SELECT state, finished_at, records, refused FROM batch")

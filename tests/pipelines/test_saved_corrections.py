@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.feeds.catalog import load_feeds
-from pipelines.feeds.marks import as_saved
+from pipelines.feeds.files.catalog import load_feeds
+from pipelines.feeds.reading.marks import as_saved
 
 FEED = """kind = "payments"
 files = ["till*.txt"]

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.session import prepare_home
-from pipelines.throwaway import throwaway_folder
+from pipelines.home.scratch import throwaway_folder
+from pipelines.session.session import prepare_home
 
 DIES = """
 import os, signal, sys
 from pathlib import Path
-from pipelines.throwaway import throwaway_folder
+from pipelines.home.scratch import throwaway_folder
 with throwaway_folder(Path(sys.argv[1])) as folder:
     (folder / "patients.csv").write_text("a name")
     os.kill(os.getpid(), signal.SIGKILL)

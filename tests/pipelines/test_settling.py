@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from sqlalchemy import update
 
-from pipelines.doubts import settle_doubts
 from pipelines.ledger.tables import sighting
+from pipelines.loading.settle import settle_doubts
 from tests.pipelines.fake_target import FakeTarget, serving
 from tests.pipelines.test_load import TARGET, Work, payment
 

@@ -13,9 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines import validate as stage
-from pipelines.feeds import reading
-from pipelines.validation import grouping, side_by_side
+from pipelines.feeds.reading import rows as reading
+from pipelines.validation import grouping, side_by_side, stage
 from pipelines.validation.side_by_side import Helper, SideBySide, processes_for
 from tests.pipelines.helped import make, os_gone
 from tests.pipelines.test_golden import CASES, GOLDEN, validated

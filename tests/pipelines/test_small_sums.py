@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.checks import LoadedBatch, every_cent_is_accounted_for, the_ledger_says_the_same
-from pipelines.orchestration import metadata
-from pipelines.run import Result
-from pipelines.validate import Validated
+from pipelines.dagster import metadata
+from pipelines.dagster.checks import LoadedBatch, every_cent_is_accounted_for, the_ledger_says_the_same
+from pipelines.runs.run import Result
+from pipelines.validation.stage import Validated
 
 AMOUNTS = ("amount_received", "amount_accepted", "amount_created")
 
@@ -47,7 +47,7 @@ def test_a_validated_file_of_one_record_tells_no_sum(tmp_path):
 
 def test_checks_say_that_amounts_differ_without_a_figure(tmp_path, monkeypatch):
     """REPORT-26"""
-    monkeypatch.setattr("pipelines.checks.counted_in", lambda _: dict.fromkeys(FILES, SUMS))
+    monkeypatch.setattr("pipelines.dagster.checks.counted_in", lambda _: dict.fromkeys(FILES, SUMS))
     found = Validated(Path(), records=1, accepted=1, amount_received=4_062, amount_accepted=4_062)
     loaded = Result("b", 1, "payments", "payments.csv", "finished", {"amount_created": 4_062})
     said = [*every_cent_is_accounted_for(found), *the_ledger_says_the_same(LoadedBatch(loaded, {}, first=True))]

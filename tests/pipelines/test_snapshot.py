@@ -3,7 +3,7 @@
 import pytest
 
 from fhir_service.interface.resources.questionnaire import Questionnaire
-from pipelines.snapshot import Ambiguous, Snapshot
+from pipelines.session.questionnaires import Ambiguous, Snapshot
 
 
 def questionnaire(**fields: object) -> Questionnaire:

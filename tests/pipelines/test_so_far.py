@@ -16,7 +16,7 @@ def killed(home, chartferry, monkeypatch):
     """An import that was stopped when some of its bundles were written down."""
     lines = [f"k{n},p{n % 40},{'x' if n == 7 else '1.00'},2026-03-01" for n in range(ROWS)]
     (home / "inbox" / "payments.csv").write_text("\n".join(["payment_id,patient_id,amount,paid_on", *lines]) + "\n")
-    monkeypatch.setattr("pipelines.load.ROWS_A_BUNDLE", 10)
+    monkeypatch.setattr("pipelines.loading.stage.ROWS_A_BUNDLE", 10)
     settle, calls = Ledger.settle, []
 
     def stopped(*args, **kwargs):
@@ -79,7 +79,7 @@ def test_of_a_batch_stopped_twice_the_target_has_what_is_shown_as_created(killed
 def test_rows_without_an_outcome_are_listed_up_to_a_number(killed, chartferry, status, monkeypatch):
     """CLI-CMD-03: the JSON document has them all."""
     [batch] = status()["batches"]
-    monkeypatch.setattr("pipelines.status.SHOWN_ROWS", 3)
+    monkeypatch.setattr("pipelines.importing.status.SHOWN_ROWS", 3)
     [found] = status(batch["batch_id"])["batches"]
     said = chartferry("status", batch["batch_id"])[1].splitlines()
     assert len(found["unsettled"]) > 3
@@ -109,7 +109,7 @@ def test_a_retry_under_way_counts_what_it_has_sent_as_accepted(home, target, cha
         under_way.append(shown(status())[1])
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("pipelines.pipeline.end", looked)
+    monkeypatch.setattr("pipelines.runs.batch.end", looked)
     chartferry("rejects", "retry")
     [counts] = under_way
     assert [counts[name] for name in ("records", "accepted", "rejected", "created", "refused")] == [3, 3, 0, 3, 0]

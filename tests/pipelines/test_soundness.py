@@ -9,7 +9,7 @@ from fhir_service.interface.datatypes import parse_json
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.site import Site
 from fhir_service.interface.vocabulary import check
-from pipelines.snapshot import Snapshot
+from pipelines.session.questionnaires import Snapshot
 from pipelines.validation.soundness import SoundByItem, Soundness
 
 LOINC = "http://loinc.org"

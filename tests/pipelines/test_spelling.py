@@ -2,8 +2,8 @@
 
 import pytest
 
-from pipelines.exits import UNUSABLE
-from pipelines.target.spelling import spelled_alike
+from pipelines.home.exits import UNUSABLE
+from pipelines.ledger.addresses import spelled_alike
 from tests.support.ledgers import lose_ledger
 
 PAYMENTS = "payment_id,patient_id,amount,paid_on\nk1,p1,1.00,2026-01-01\n"

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import update
 
-from pipelines.feeds.columns import Fault, key
+from pipelines.feeds.terms.columns import Fault, key
 from pipelines.ledger.ledger import Ledger, Reason, Reject
 from pipelines.ledger.spellings import unplain_keys
 from pipelines.ledger.tables import entry

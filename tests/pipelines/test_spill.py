@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from pipelines import spill
+from pipelines.home import spill
 
 SCHEMA = pa.schema({"line": pa.int64(), "text": pa.string()})
 ROWS, PARTS = spill.BATCH, 20

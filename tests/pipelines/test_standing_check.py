@@ -13,15 +13,15 @@ import dagster as dg
 import pytest
 from dagster._core.definitions.freshness import FreshnessState
 
+from pipelines.dagster import alerts
+from pipelines.dagster.alerts import COMMAND, WEBHOOK, Event, Told, give, tell_new
+from pipelines.dagster.standing import INBOX_CHECK
+from pipelines.dagster.tables import PUBLISHED
 from pipelines.definitions import build_definitions
+from pipelines.home.dagster_folder import TOLD_TAG
+from pipelines.importing.broken import standing_of
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rows import Reject
-from pipelines.orchestration import alerts
-from pipelines.orchestration.alerts import COMMAND, WEBHOOK, Event, Told, give, tell_new
-from pipelines.orchestration.instance import TOLD_TAG
-from pipelines.orchestration.standing import INBOX_CHECK
-from pipelines.orchestration.tables import PUBLISHED
-from pipelines.standing import standing_of
 from tests.pipelines.practice import verdicts
 
 NOW = datetime(2026, 3, 29, 1, 30, tzinfo=UTC)
@@ -131,7 +131,7 @@ def test_a_file_that_stays_in_the_inbox_is_named_and_told_once(
 ) -> None:
     (home.path / "inbox").mkdir()
     (home.path / "inbox" / "payments-stuck.csv").write_text("")
-    monkeypatch.setattr("pipelines.orchestration.inbox.LAIN_TOO_LONG", timedelta(0))
+    monkeypatch.setattr("pipelines.dagster.inbox.LAIN_TOO_LONG", timedelta(0))
     environ, told = noting
     repository = build_definitions({"CHARTFERRY_HOME": str(home.path)}).get_repository_def()
     with dg.DagsterInstance.ephemeral() as instance:

@@ -6,13 +6,13 @@ from datetime import UTC, datetime
 import pytest
 from sqlalchemy import update
 
+from pipelines.client.client import FhirClient
+from pipelines.home.progress import Progress
 from pipelines.ledger.lease import SILENCE
 from pipelines.ledger.ledger import LeaseLost, Ledger
 from pipelines.ledger.tables import entry, lease
 from pipelines.loading.book import Book
 from pipelines.loading.sending import Result
-from pipelines.progress import Progress
-from pipelines.target.client import FhirClient
 from tests.pipelines.fake_target import FakeTarget, serving
 from tests.pipelines.test_load import TARGET, Work, payment
 from tests.pipelines.test_settling import response, task

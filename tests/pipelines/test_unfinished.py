@@ -9,11 +9,11 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
+from pipelines.dagster import unfinished
+from pipelines.dagster.unfinished import TRIES, Left, Try, due, from_cursor, left_batches, pause, to_cursor
 from pipelines.definitions import build_definitions
+from pipelines.home.dagster_folder import BATCH_TAG
 from pipelines.ledger.ledger import Ledger
-from pipelines.orchestration import unfinished
-from pipelines.orchestration.instance import BATCH_TAG
-from pipelines.orchestration.unfinished import TRIES, Left, Try, due, from_cursor, left_batches, pause, to_cursor
 
 NOW = datetime(2026, 3, 29, 1, 30, tzinfo=UTC)
 FIRST = timedelta(minutes=5)

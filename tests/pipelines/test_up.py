@@ -17,12 +17,12 @@ from dagster._core.execution.retries import auto_reexecution_should_retry_run
 from dagster._core.storage.tags import GRPC_INFO_TAG
 from dagster._core.test_utils import create_run_for_test
 
-from pipelines import up
 from pipelines.cli import run as chartferry
-from pipelines.connections import BadTarget
-from pipelines.orchestration.attended import give_up_lost_runs
-from pipelines.orchestration.instance import LOAD_POOL, dagster_environment, lacking, prepare_dagster_home
-from pipelines.up import CannotStart, Child
+from pipelines.commands import up
+from pipelines.commands.up import CannotStart, Child
+from pipelines.dagster.attended import give_up_lost_runs
+from pipelines.home.dagster_folder import LOAD_POOL, dagster_environment, lacking, prepare_dagster_home
+from pipelines.session.connections import BadTarget
 from tests.commands import forget_settings
 from tests.standing import PATIENCE_SECONDS, addresses, gone, processes_of, running_up, until
 
@@ -180,7 +180,7 @@ def test_what_an_attended_process_started_ends_with_it_when_nobody_attends_any_m
     """CLI-CMD-13: so that no run goes on when `up` itself was killed."""
     program = """if True:
         import subprocess, sys, time
-        from pipelines.orchestration.attended import attended
+        from pipelines.dagster.attended import attended
         with attended():
             print(subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]).pid, flush=True)
             time.sleep(600)"""

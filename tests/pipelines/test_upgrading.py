@@ -7,7 +7,7 @@ from contextlib import closing
 
 import pytest
 
-from pipelines.session import open_ledger
+from pipelines.session.session import open_ledger
 from tests.pipelines.test_decisions import payments, tasks
 from tests.support.ledgers import lose_ledger
 

@@ -12,11 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from fhir_service.interface.site import Site
-from pipelines.batch import Received, Unreadable
-from pipelines.feeds.catalog import load_feed, load_feeds
-from pipelines.snapshot import Snapshot
-from pipelines.validate import Validated, validate
+from pipelines.feeds.files.catalog import load_feed, load_feeds
+from pipelines.home.batch import Received, Unreadable
+from pipelines.session.questionnaires import Snapshot
 from pipelines.validation import grouping
+from pipelines.validation.stage import Validated, validate
 
 HEADER = "payment_id,patient_id,amount,paid_on,claim_id\n"
 NOW = datetime(2024, 6, 1, tzinfo=UTC)

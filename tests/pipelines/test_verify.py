@@ -6,9 +6,9 @@ from contextlib import closing
 import pytest
 from sqlalchemy import select, update
 
+from pipelines.client.client import FhirClient, Refused, Reply
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.tables import entry
-from pipelines.target.client import FhirClient, Refused, Reply
 from tests.pipelines.test_decisions import payments, put, tasks
 from tests.support.ledgers import keep_ledger, lose_ledger
 
@@ -300,7 +300,7 @@ def test_of_purged_rows_it_says_what_is_no_longer_compared(batch, asked, chartfe
 
 def test_what_is_gone_of_a_large_batch_is_found_by_a_sweep_and_asked_for_once_more(batch, target, asked, monkeypatch):
     """CLI-CMD-18"""
-    monkeypatch.setattr("pipelines.undoing.READS_WITHOUT_A_SWEEP", 1)
+    monkeypatch.setattr("pipelines.corrections.undo.READS_WITHOUT_A_SWEEP", 1)
     lose(target, only(target, 250))
     assert asked("import", "--again", batch)["totals"]["created"] == 1
     assert asked("verify")["differences"] == []

@@ -7,9 +7,9 @@ from urllib.parse import quote
 
 import pytest
 
-from pipelines import up
-from pipelines.orchestration.guard import ADDRESSES
-from pipelines.orchestration.instance import dagster_environment, prepare_dagster_home
+from pipelines.commands import up
+from pipelines.dagster.guard import ADDRESSES
+from pipelines.home.dagster_folder import dagster_environment, prepare_dagster_home
 from tests.commands import environment
 from tests.standing import until
 

@@ -9,8 +9,8 @@ import pytest
 
 from fhir_service.__main__ import main as service
 from pipelines.commands.chartferry import cli as chartferry
+from pipelines.dagster import alerts
 from pipelines.definitions import build_definitions
-from pipelines.orchestration import alerts
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]

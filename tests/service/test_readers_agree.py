@@ -18,7 +18,7 @@ from fhir_service.interface.outcomes import FhirError
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.site import Site
 from fhir_service.interface.vocabulary import Moment, check
-from pipelines.snapshot import Snapshot
+from pipelines.session.questionnaires import Snapshot
 from pipelines.validation.soundness import SoundByItem, Soundness
 from tests.conftest import Running, counted_ids
 from tests.service.test_quick import BODIES

@@ -8,10 +8,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from fhir_service.interface.site import Site
-from pipelines.batch import Received, Unreadable
-from pipelines.feeds.catalog import FeedError, load_feed
-from pipelines.snapshot import Snapshot
-from pipelines.validate import Validated, validate
+from pipelines.feeds.files.catalog import FeedError, load_feed
+from pipelines.home.batch import Received, Unreadable
+from pipelines.session.questionnaires import Snapshot
+from pipelines.validation.stage import Validated, validate
 
 FEED = """
 name = "till"

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.batch import Unreadable
 from pipelines.cli import run
-from pipelines.feeds.catalog import FeedError, load_feed
-from pipelines.feeds.draft import draft
+from pipelines.feeds.drafting.draft import draft
+from pipelines.feeds.files.catalog import FeedError, load_feed
+from pipelines.home.batch import Unreadable
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 GERMAN = """Kassenbuch der Praxis

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from pipelines.cli import run
-from pipelines.feeds.catalog import FeedError, load_feed
-from pipelines.feeds.locate import line_of
+from pipelines.feeds.files.catalog import FeedError, load_feed
+from pipelines.feeds.files.locate import line_of
 
 FEED = """name = "till"
 kind = "payments"

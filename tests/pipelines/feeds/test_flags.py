@@ -7,10 +7,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from fhir_service.interface.site import Site
-from pipelines.batch import Received
-from pipelines.feeds.catalog import load_feed
-from pipelines.snapshot import Snapshot
-from pipelines.validate import validate
+from pipelines.feeds.files.catalog import load_feed
+from pipelines.home.batch import Received
+from pipelines.session.questionnaires import Snapshot
+from pipelines.validation.stage import validate
 
 COLUMNS = 'patient_id = "who"\namount = "sum"\npaid_on = "on"\n'
 FAULT = "true or false where a key is expected; a key is a text or a number"

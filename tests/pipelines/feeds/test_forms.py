@@ -7,10 +7,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from fhir_service.interface.site import Site
-from pipelines.batch import Received, Unreadable
-from pipelines.feeds.catalog import load_feed
-from pipelines.snapshot import Snapshot
-from pipelines.validate import Validated, validate
+from pipelines.feeds.files.catalog import load_feed
+from pipelines.home.batch import Received, Unreadable
+from pipelines.session.questionnaires import Snapshot
+from pipelines.validation.stage import Validated, validate
 
 NAMED = 'payment_id = "id"\npatient_id = "who"\namount = "sum"\npaid_on = "on"\n'
 PLACED = "payment_id = 1\npatient_id = 2\namount = 3\npaid_on = 4\n"

@@ -7,10 +7,10 @@ import pyarrow.parquet as pq
 
 from fhir_service.interface.resources.questionnaire import Questionnaire
 from fhir_service.interface.site import Site
-from pipelines.batch import Received
-from pipelines.feeds.catalog import load_feeds
-from pipelines.snapshot import Snapshot
-from pipelines.validate import validate
+from pipelines.feeds.files.catalog import load_feeds
+from pipelines.home.batch import Received
+from pipelines.session.questionnaires import Snapshot
+from pipelines.validation.stage import validate
 
 LOINC = "http://loinc.org"
 

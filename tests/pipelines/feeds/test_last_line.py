@@ -7,12 +7,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from fhir_service.interface.site import Site
-from pipelines.batch import Received
-from pipelines.feeds.catalog import load_feed
-from pipelines.feeds.numbers import Numbers
-from pipelines.snapshot import Snapshot
-from pipelines.validate import Validated, validate
+from pipelines.feeds.files.catalog import load_feed
+from pipelines.feeds.terms.numbers import Numbers
+from pipelines.home.batch import Received
+from pipelines.session.questionnaires import Snapshot
 from pipelines.validation.last_line import may_be_cut
+from pipelines.validation.stage import Validated, validate
 
 FEED = """
 kind = "payments"

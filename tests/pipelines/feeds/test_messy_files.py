@@ -14,12 +14,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from fhir_service.interface.site import Site
-from pipelines.batch import Unreadable
-from pipelines.feeds.catalog import Feed, load_feed, load_feeds
-from pipelines.feeds.draft import draft
-from pipelines.receive import receive
-from pipelines.snapshot import Snapshot
-from pipelines.validate import Validated, validate
+from pipelines.feeds.drafting.draft import draft
+from pipelines.feeds.files.catalog import Feed, load_feed, load_feeds
+from pipelines.home.batch import Unreadable
+from pipelines.receiving.stage import receive
+from pipelines.session.questionnaires import Snapshot
+from pipelines.validation.stage import Validated, validate
 from tests.realdata import MISSING, REALDATA
 
 SETS = ("messy_csv", "messy_json", "messy_text", "synthea_csv", "practice/inbox", "tasks_payments")

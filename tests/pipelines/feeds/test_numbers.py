@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.feeds.columns import Fault, amount, cents, number
-from pipelines.feeds.numbers import PLAIN, Numbers
+from pipelines.feeds.terms.columns import Fault, amount, cents, number
+from pipelines.feeds.terms.numbers import PLAIN, Numbers
 
 GERMAN = Numbers(",", ".", ("€", "EUR"))
 SWISS = Numbers(".", "'", ("CHF",))

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.feeds.columns import Fault, number
-from pipelines.feeds.numbers import PLAIN
+from pipelines.feeds.terms.columns import Fault, number
+from pipelines.feeds.terms.numbers import PLAIN
 from tests.pipelines.feeds.test_quotes import accepted, rejected, validated
 
 ROW = {"payment_id": "a", "patient_id": "p1", "amount": 1.5, "paid_on": "2024-01-01"}

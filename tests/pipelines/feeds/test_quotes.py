@@ -7,11 +7,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from fhir_service.interface.site import Site
-from pipelines.batch import Received, Unreadable
-from pipelines.feeds import reading
-from pipelines.feeds.catalog import load_feeds
-from pipelines.snapshot import Snapshot
-from pipelines.validate import Validated, validate
+from pipelines.feeds.files.catalog import load_feeds
+from pipelines.feeds.reading import rows as reading
+from pipelines.home.batch import Received, Unreadable
+from pipelines.session.questionnaires import Snapshot
+from pipelines.validation.stage import Validated, validate
 
 PAYMENTS = "payment_id,patient_id,amount,paid_on,claim_id\n"
 TASKS = "task_id,description,status,requester_id,labels\n"

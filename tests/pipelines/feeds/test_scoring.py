@@ -10,12 +10,12 @@ import pytest
 
 from fhir_service.interface.resources.questionnaire import Questionnaire
 from fhir_service.interface.site import Site
-from pipelines.batch import Received
 from pipelines.cli import run
-from pipelines.feeds.catalog import load_feed, load_feeds
-from pipelines.snapshot import Snapshot
-from pipelines.validate import Validated, validate
+from pipelines.feeds.files.catalog import load_feed, load_feeds
+from pipelines.home.batch import Received
+from pipelines.session.questionnaires import Snapshot
 from pipelines.validation.scoring import INCOMPLETE
+from pipelines.validation.stage import Validated, validate
 
 LOINC = "http://loinc.org"
 OPTIONS = [{"valueCoding": {"system": LOINC, "code": code, "display": code}} for code in ("LA1", "LA2")]

@@ -2,9 +2,9 @@
 
 import pytest
 
-from pipelines.batch import Unreadable
-from pipelines.feeds.catalog import load_feeds
-from pipelines.feeds.mapping import Mapper
+from pipelines.feeds.files.catalog import load_feeds
+from pipelines.feeds.mapping.mapping import Mapper
+from pipelines.home.batch import Unreadable
 
 OURS = ["payment_id", "patient_id", "amount", "paid_on", "claim_id"]
 ROW = ["P-1", "Ada Lovelace", "12.50", "2026-01-02", ""]

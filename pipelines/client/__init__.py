@@ -1,0 +1,1 @@
+"""Requests to the target: replies, tokens, pace, comparison, capabilities."""

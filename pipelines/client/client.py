@@ -1,0 +1,307 @@
+"""The HTTP client of a FHIR target: its reads and its writes. What their answers say is in `replies.py`."""
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from ipaddress import ip_address
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+import httpx
+
+from pipelines.client.capabilities import Capabilities, capabilities_of
+from pipelines.client.pace import PATIENT, Patience
+from pipelines.client.replies import (
+    NotDone,
+    NotSent,
+    Refused,
+    Reply,
+    TargetUnusable,
+    Unknown,
+    all_issues,
+    body_of,
+    first_issue,
+    http_date,
+    next_link,
+    object_of,
+    replies_of,
+    reply_of,
+    resources_of,
+    retry_after,
+    settled,
+)
+from pipelines.client.tokens import Credentials, Tokens
+
+__all__ = [
+    "Capabilities",
+    "Credentials",
+    "FhirClient",
+    "NotDone",
+    "NotSent",
+    "Patience",
+    "Refused",
+    "Reply",
+    "TargetUnusable",
+    "Unknown",
+]
+
+IDLE_SECONDS = 2.0
+PAGE = 100
+
+TRY_AGAIN = (408, 429, 500, 502, 503, 504)
+NO_STATEMENT = (401, 403, 404, 405, 406, 410, 501)
+"""What a target says that shows no CapabilityStatement."""
+JSON = {"accept": "application/json"}
+JSON_BODY = {**JSON, "content-type": "application/json"}
+READ = httpx.ByteStream(b"")
+"""In the place of an answer's stream, which refers back to the answer: all of a bundle would be held by that circle."""
+
+
+class FhirClient:
+    """Talks to one target. Safe to use from several threads. Reads are tried again; no write is tried a second time."""
+
+    def __init__(
+        self,
+        base_url: str,
+        credentials: Credentials,
+        timeout: float = 60.0,
+        patience: Patience = PATIENT,
+        clock: Callable[[], float] = time.monotonic,
+        transport: httpx.BaseTransport | None = None,
+        before_each: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.base_url = base_url.rstrip("/")
+        self.patience = patience
+        self._clock = clock
+        self._before_each = before_each
+        self._heard: tuple[datetime, float] | None = None
+        self._http = httpx.Client(
+            timeout=httpx.Timeout(timeout, connect=10.0, pool=timeout),
+            limits=httpx.Limits(keepalive_expiry=IDLE_SECONDS),
+            follow_redirects=False,
+            transport=transport,
+            trust_env=not is_loopback(base_url),
+        )
+        self._tokens = Tokens(self._http, self.base_url, credentials, clock)
+
+    def close(self) -> None:
+        self._http.close()
+
+    # -- reads
+
+    def capabilities(self) -> Capabilities:
+        """What `/metadata` says; a target that has none counts as the bare interface. Raises `TargetUnusable`.
+
+        An answer that leaves it open is no answer: a target taken for another would be sent everything again.
+        """
+        answer = self._metadata()
+        if answer.is_redirect:
+            raise TargetUnusable(f"{self.base_url} answers with a redirect: name the address it leads to")
+        if answer.status_code in NO_STATEMENT:
+            return Capabilities()
+        statement = object_of(answer) or {}
+        if answer.status_code != 200 or statement.get("resourceType") != "CapabilityStatement":
+            raise TargetUnusable(
+                f"{self.base_url} does not say what it is: /metadata answers HTTP {answer.status_code}"
+            )
+        return capabilities_of(statement)
+
+    def _metadata(self) -> httpx.Response:
+        """The answer of `/metadata`, asked for again after a pause while the target is busy or away."""
+        for pause in (*self.patience.pauses(), None):
+            try:
+                answer = self._http.get(f"{self.base_url}/metadata", headers=JSON)
+            except (httpx.HTTPError, httpx.InvalidURL) as error:
+                raise TargetUnusable(f"{self.base_url} does not answer ({type(error).__name__})") from None
+            if pause is None or answer.status_code not in TRY_AGAIN:
+                break
+            self.patience.wait(pause, retry_after(answer))
+        return answer
+
+    def check_access(self) -> None:
+        """Raises `TargetUnusable` when no token can be had, it is not taken, or what answers speaks no FHIR.
+
+        One small read, before anything of a patient goes there.
+        """
+        try:
+            self._tokens.bearer()
+        except NotSent as error:
+            raise TargetUnusable(f"{self.base_url}: {error}") from None
+        try:
+            answer = self._send("GET", f"{self.base_url}/Questionnaire?_count=1", JSON)
+        except (NotSent, NotDone, Unknown):
+            return
+        if answer.status_code == 401:
+            raise TargetUnusable(f"{self.base_url} does not take the access token (HTTP 401)")
+        spoken = (object_of(answer) or {}).get("resourceType")
+        if answer.status_code not in TRY_AGAIN and spoken not in ("Bundle", "OperationOutcome"):
+            raise TargetUnusable(f"{self.base_url} does not answer as a FHIR server: is FHIR_BASE_URL right?")
+
+    def server_time(self) -> datetime | None:
+        """What the target's clock shows now, at least, by the `date` of its last answer; None when it sends none."""
+        if self._heard is None:
+            return None
+        said, at = self._heard
+        return said + timedelta(seconds=self._clock() - at)
+
+    def wait_until_it_answers(self, resource_type: str) -> None:
+        """Returns once the target answers a search of one resource; raises `TargetUnusable` when patience ends."""
+        self.patience.wait(self.patience.first)
+        try:
+            self.get(f"/{resource_type}?_count=1")
+        except (NotSent, NotDone, Refused, Unknown) as error:
+            raise TargetUnusable(f"the target could not be used: it answers no search ({error})") from None
+
+    def read(self, resource_type: str, resource_id: str) -> dict[str, Any] | None:
+        """One resource, None when there is none; raises as `get` does."""
+        found = self.read_as_of(resource_type, resource_id)
+        return found[0] if found else None
+
+    def read_as_of(self, resource_type: str, resource_id: str) -> tuple[dict[str, Any], str | None] | None:
+        """The same with the HTTP-date it is as of: `last-modified`, else the answer's `date`."""
+        answer = self._patiently(f"{self.base_url}/{resource_type}/{resource_id}")
+        if answer.status_code in (404, 410):
+            if first_issue(object_of(answer)) is None:
+                raise Unknown(f"HTTP {answer.status_code}")
+            return None
+        return body_of(answer), answer.headers.get("last-modified") or answer.headers.get("date")
+
+    def get(self, path: str) -> dict[str, Any]:
+        """The object at a path or link (`/Task?...`); raises `NotSent`, `NotDone`, `Refused` or `Unknown`."""
+        return body_of(self._patiently(self._absolute(path)))
+
+    def read_many(self, resource_type: str, resource_ids: Sequence[str]) -> dict[str, dict[str, Any]]:
+        """By id, those of at most `PAGE` resources that a search on `_id` finds; none where there is no such search.
+
+        Raises `NotSent`, `NotDone` or `Unknown`.
+        """
+        found: dict[str, dict[str, Any]] = {}
+        try:
+            for body in self.search_all(resource_type, {"_id": ",".join(resource_ids)}):
+                if body.get("id") not in resource_ids:  # a target that does not know the parameter gives everything
+                    break
+                found[body["id"]] = body
+        except Refused:
+            return {}
+        return found
+
+    def validate(self, resource_type: str, body: str | bytes) -> list[dict[str, Any]]:
+        """What the target would say of a create, all of it; nothing is stored. Raises as `get` does."""
+        address = f"{self.base_url}/{resource_type}/$validate"
+        return all_issues(body_of(self._patiently(address, "POST", JSON_BODY, body)))
+
+    def pages(self, resource_type: str, params: dict[str, str] | None = None) -> Iterator[dict[str, Any]]:
+        """The bundles of a search, by following `next` links only; raises `Unknown` when they lead in a circle."""
+        path: str | None = f"/{resource_type}?{urlencode({'_count': str(PAGE), **(params or {})})}"
+        followed = set[str]()
+        while path:
+            if path in followed:
+                raise Unknown("the next links lead in a circle")
+            followed.add(path)
+            bundle = self.get(path)
+            yield bundle
+            path = next_link(bundle)
+
+    def search_all(self, resource_type: str, params: dict[str, str] | None = None) -> Iterator[dict[str, Any]]:
+        """The resources that match, in the target's order."""
+        for bundle in self.pages(resource_type, params):
+            yield from resources_of(bundle, resource_type)
+
+    # -- writes
+
+    def create(self, resource_type: str, body: str | bytes) -> Reply:
+        """One POST. Gives the reply of a resource made; raises `Refused`, `NotDone`, `NotSent`, `Unknown`."""
+        return settled(reply_of(self._send("POST", f"{self.base_url}/{resource_type}", JSON_BODY, body)))
+
+    def update(self, resource_type: str, resource_id: str, body: str | bytes, unmodified_since: str | None) -> int:
+        """One PUT; gives the status of one that was done. Raises as `create` does (412: it was changed meanwhile)."""
+        headers = {**JSON_BODY, **({"if-unmodified-since": unmodified_since} if unmodified_since else {})}
+        answer = self._send("PUT", f"{self.base_url}/{resource_type}/{resource_id}", headers, body)
+        if answer.status_code not in (200, 201, 204):
+            settled(reply_of(answer))
+        return answer.status_code
+
+    def batch(self, bundle: bytes, entries: int) -> list[Reply]:
+        """One batch Bundle of that many entries, in order. An answer that misses entries is `Unknown` as a whole."""
+        answer = self._send("POST", f"{self.base_url}/", JSON_BODY, bundle)
+        if answer.status_code != 200:
+            raise Unknown(f"HTTP {settled(reply_of(answer)).status}")
+        return replies_of(object_of(answer), entries)
+
+    def exchange(self, entries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """Send one batch Bundle; return the entries of its answer, in order. Raises as `batch` does."""
+        bundle = {"resourceType": "Bundle", "type": "batch", "entry": list(entries)}
+        answer = self._send("POST", f"{self.base_url}/", JSON_BODY, json.dumps(bundle).encode())
+        found = (object_of(answer) or {}).get("entry")
+        if answer.status_code != 200 or not isinstance(found, list) or len(found) != len(entries):
+            raise Unknown(f"HTTP {answer.status_code}")
+        return [each if isinstance(each, dict) else {} for each in found]
+
+    # -- within
+
+    def _absolute(self, path: str) -> str:
+        """A link of the target as an address at the target: never elsewhere, since the token goes with it."""
+        if not path.startswith(("http://", "https://")):
+            return f"{self.base_url}/{path.lstrip('/')}"
+        if urlsplit(path)[:2] != urlsplit(self.base_url)[:2]:
+            raise Unknown("a link leads to another host")
+        return path
+
+    def _patiently(
+        self, url: str, method: str = "GET", headers: dict[str, str] = JSON, body: str | bytes | None = None
+    ) -> httpx.Response:
+        """A read, again after a pause while the target is away, busy or unclear."""
+        for pause in self.patience.pauses():
+            asked = None
+            try:
+                answer = self._send(method, url, headers, body)
+                if answer.status_code not in TRY_AGAIN:
+                    return answer
+                asked = retry_after(answer)
+            except NotSent as error:
+                if error.final:
+                    raise
+                asked = error.retry_after
+            except Unknown:
+                pass
+            self.patience.wait(pause, asked)
+        return self._send(method, url, headers, body)
+
+    def _send(self, method: str, url: str, headers: dict[str, str], body: str | bytes | None = None) -> httpx.Response:
+        """One request with a token; after a 401 once more with a new one (a 401 surely did nothing)."""
+        token = self._tokens.bearer()
+        answer = self._once(method, url, {**headers, "authorization": f"Bearer {token}"}, body)
+        if answer.status_code == 401 and self._tokens.renewable:
+            self._tokens.forget(token)
+            answer = self._once(method, url, {**headers, "authorization": f"Bearer {self._tokens.bearer()}"}, body)
+        return answer
+
+    def _once(self, method: str, url: str, headers: dict[str, str], body: str | bytes | None) -> httpx.Response:
+        self._before_each()
+        try:
+            answer = self._http.request(method, url, headers=headers, content=body)
+        except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
+            raise NotSent(f"no connection: {type(error).__name__}") from None
+        except httpx.HTTPError as error:
+            raise Unknown(type(error).__name__) from None
+        answer.stream = READ
+        if said := http_date(answer.headers.get("date", "")):
+            self._heard = said, self._clock()
+        return answer
+
+
+def is_loopback(url: str) -> bool:
+    """Whether an address stays on this machine."""
+    host = urlsplit(url).hostname or ""
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def conditional_bundle(resource_type: str, entries: Sequence[tuple[str, str]]) -> bytes:
+    """A batch Bundle of conditional creates from `(body JSON, ifNoneExist as JSON string)`: joined, not parsed."""
+    request = f',"request":{{"method":"POST","url":"{resource_type}","ifNoneExist":'
+    joined = ",".join([f'{{"resource":{body}{request}{condition}}}}}' for body, condition in entries])
+    return f'{{"resourceType":"Bundle","type":"batch","entry":[{joined}]}}'.encode()

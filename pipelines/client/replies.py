@@ -1,0 +1,258 @@
+"""What a target's answer says: a reply of one request or batch entry, and the exception of one that made nothing sure.
+
+A write ends in one of five ways: a reply, `Refused`, `NotDone`, `NotSent` or `Unknown`. No exception carries content.
+"""
+
+import json
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from math import isfinite
+from typing import Any, NoReturn
+
+import httpx
+import orjson
+
+from pipelines.home.batch import shown
+
+NOT_DONE = (401, 403, 413, 429)
+NOT_DONE_WORDS = {
+    401: "it does not take the access token (HTTP 401)",
+    403: "it does not permit this to the client (HTTP 403)",
+    429: "it asks for fewer requests (HTTP 429)",
+}
+REFUSED = (400, 404, 405, 412, 422)
+CODE = re.compile(r"[a-z][a-z0-9-]{0,39}")
+"""A code of R4: it goes where no text of a target may go."""
+LONGEST_SAID = 1_000
+"""Characters that are kept of a target's sentence."""
+MOST_ISSUES = 100
+LOCATION = re.compile(
+    r"(?:(?:[^?#]*/)?[A-Z][A-Za-z]+/(?P<id>[A-Za-z0-9.-]{1,64})(?:/_history/[^/?#]+)?/?"
+    r"|(?P<uuid>[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}))(?:[?#].*)?"
+)
+
+
+class NotSent(Exception):
+    """There was no connection, or no token to send with: the target surely saw nothing. The text says which.
+
+    final: to try again now is of no use.
+    """
+
+    def __init__(self, why: str, retry_after: float | None = None, final: bool = False) -> None:
+        super().__init__(why)
+        self.retry_after, self.final = retry_after, final
+
+
+class Unknown(Exception):
+    """It is not known whether the target did what was asked: a lost, odd or redirected answer."""
+
+
+class TargetUnusable(Exception):
+    """The target cannot be used now; the sentence says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What the target said of one request or batch entry. `outcome` is the first issue of its OperationOutcome."""
+
+    status: int
+    location: str | None = None
+    outcome: dict[str, Any] | None = None
+    retry_after: float | None = None
+
+    @property
+    def resource_id(self) -> str | None:
+        """The id in the location: `<base>/<Type>/<id>` with or without `/_history/<n>`, or a UUID alone."""
+        found = LOCATION.fullmatch(self.location or "")
+        return found["id"] or found["uuid"] if found else None
+
+    @property
+    def kind(self) -> str:
+        """`created`, `existed`, `refused`, `not done` or `unknown`: what is known of the write (design, section 5)."""
+        if self.status in (200, 201) and self.resource_id:
+            return "created" if self.status == 201 else "existed"
+        if self.status in NOT_DONE or (self.status == 503 and self.outcome is not None):
+            return "not done"
+        return "refused" if self.status in REFUSED and self.outcome is not None else "unknown"
+
+
+NO_REPLY = Reply(0)
+
+
+class NotDone(Exception):
+    """The target surely did not do it, and may later: 401, 403, 413, 429, or a 503 with an OperationOutcome."""
+
+    def __init__(self, reply: Reply) -> None:
+        super().__init__(NOT_DONE_WORDS.get(reply.status, f"HTTP {reply.status}"))
+        self.reply = reply
+
+
+class Refused(Exception):
+    """The target refused the request for what it is, with an OperationOutcome."""
+
+    def __init__(self, reply: Reply) -> None:
+        super().__init__(f"HTTP {reply.status}")
+        self.reply = reply
+
+
+def unusable(problem: str, tries: int) -> str:
+    """The sentence that ends a load, after so many tries."""
+    return f"the target could not be used: {problem}" + (f", {tries} times" if tries > 1 else "")
+
+
+def first_issue(body: Any) -> dict[str, Any] | None:
+    """The first issue of an OperationOutcome: `code`, `text`, `diagnostics`, `expression`; None for anything else."""
+    if not isinstance(body, dict) or body.get("resourceType") != "OperationOutcome":
+        return None
+    issues = body.get("issue")
+    return _issue(issues[0] if isinstance(issues, list) and issues and isinstance(issues[0], dict) else {})
+
+
+def all_issues(body: Any) -> list[dict[str, Any]]:
+    """All issues of an OperationOutcome, each also with its `severity`; none for anything else."""
+    issues = body.get("issue") if isinstance(body, dict) and body.get("resourceType") == "OperationOutcome" else None
+    found = [each for each in issues[:MOST_ISSUES] if isinstance(each, dict)] if isinstance(issues, list) else []
+    return [{**_issue(each), "severity": each.get("severity")} for each in found]
+
+
+def _issue(said: dict[str, Any]) -> dict[str, Any]:
+    code, details, expressions = said.get("code"), said.get("details"), said.get("expression")
+    return {
+        "code": code if isinstance(code, str) and CODE.fullmatch(code) else None,
+        "text": _sentence(details.get("text") if isinstance(details, dict) else None),
+        "diagnostics": _sentence(said.get("diagnostics")),
+        "expression": _sentence(expressions[0] if isinstance(expressions, list) and expressions else None),
+    }
+
+
+def _sentence(said: Any) -> str | None:
+    """A target's own words, on one line and not endless: they are kept, and the ledger takes no NUL."""
+    if not isinstance(said, str):
+        return None
+    return shown(said) if len(said) <= LONGEST_SAID else f"{shown(said[:LONGEST_SAID])} ..."
+
+
+def settled(reply: Reply) -> Reply:
+    """The reply of a write that was done, or the exception of one that was not, or may not have been."""
+    match reply.kind:
+        case "refused":
+            raise Refused(reply)
+        case "not done":
+            raise NotDone(reply)
+        case "unknown":
+            raise Unknown(f"HTTP {reply.status}")
+    return reply
+
+
+def body_of(answer: httpx.Response) -> dict[str, Any]:
+    """The object that a read was answered with; raises `Refused`, `NotDone` or `Unknown`."""
+    body = object_of(answer) if answer.status_code == 200 else None
+    if body is None and answer.status_code == 200:
+        raise Unknown("HTTP 200 without a JSON object")
+    if body is None:
+        raise Unknown(f"HTTP {settled(reply_of(answer)).status}")
+    return body
+
+
+def object_of(answer: httpx.Response) -> dict[str, Any] | None:
+    """The JSON object of an answer, whatever its status; None when it holds none."""
+    try:
+        body = orjson.loads(answer.content)
+    except orjson.JSONDecodeError:
+        body = _with_large_numbers(answer.content)
+    return body if isinstance(body, dict) else None
+
+
+def _with_large_numbers(raw: bytes) -> Any:
+    """The value of a JSON text that may hold numbers beyond a double (`1e999`), these as texts; None of no JSON."""
+    try:
+        return json.loads(raw.decode(), parse_float=_number, parse_constant=_no_number)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _number(text: str) -> float | str:
+    """A number as a float; as its text where that cannot hold it: all that writes JSON can write it then."""
+    found = float(text)
+    return found if isfinite(found) else text
+
+
+def _no_number(name: str) -> NoReturn:
+    raise ValueError(name)
+
+
+def reply_of(answer: httpx.Response) -> Reply:
+    """An answer as a reply."""
+    outcome = None if answer.is_success else first_issue(object_of(answer))
+    return Reply(answer.status_code, answer.headers.get("location"), outcome, retry_after(answer))
+
+
+def replies_of(bundle: dict[str, Any] | None, entries: int) -> list[Reply]:
+    """The replies of a batch, one an entry; `Unknown` when they are not as many as were sent."""
+    answers = bundle.get("entry") if bundle else None
+    if bundle is None or bundle.get("type") != "batch-response" or not isinstance(answers, list):
+        raise Unknown("the answer is not a batch-response")
+    if len(answers) != entries:
+        raise Unknown(f"the answer has {len(answers)} of {entries} entries")
+    return [_entry(answer) for answer in answers]
+
+
+def _entry(answer: Any) -> Reply:
+    """An entry of a batch-response. It needs no outcome to be a refusal: no gateway speaks within such an answer."""
+    response = answer.get("response") if isinstance(answer, dict) else None
+    if not isinstance(response, dict):
+        return NO_REPLY
+    said, location = str(response.get("status", ""))[:3], response.get("location")
+    status = int(said) if said.isascii() and said.isdigit() else 0
+    outcome = first_issue(response.get("outcome")) or ({} if status in REFUSED else None)
+    return Reply(status, location if isinstance(location, str) else None, outcome)
+
+
+def retry_after(answer: httpx.Response) -> float | None:
+    """Seconds that the target asks to be left alone for."""
+    value = answer.headers.get("retry-after", "")
+    if value.isascii() and value.isdigit():
+        return float(value)
+    asked = http_date(value)
+    return max(0.0, (asked - datetime.now(UTC)).total_seconds()) if asked else None
+
+
+def http_date(value: str) -> datetime | None:
+    """The moment of an HTTP-date; None for anything else."""
+    try:
+        found = parsedate_to_datetime(value) if value else None
+        return found.astimezone(UTC) if found else None
+    except (ValueError, TypeError, OverflowError):
+        return None
+
+
+def resources_of(bundle: dict[str, Any], resource_type: str) -> list[dict[str, Any]]:
+    """What a page of a search found: outcomes and other types that go with it left out. Raises `Unknown`."""
+    entries = bundle.get("entry") or []
+    found = [entry.get("resource") if isinstance(entry, dict) else None for entry in entries]
+    if not isinstance(entries, list) or not all(isinstance(each, dict) for each in found):
+        raise Unknown("an entry of a page holds no resource")
+    resources = [each for each in found if each and each.get("resourceType") == resource_type]
+    if not all(isinstance(each.get("id"), str) for each in resources):
+        raise Unknown("a resource of a page has no id")
+    return resources
+
+
+def total_of(bundle: dict[str, Any]) -> int | None:
+    """How many resources a search counts; None where it does not say. Raises `Unknown`."""
+    total = bundle.get("total")
+    if total is not None and type(total) is not int:
+        raise Unknown("the total of a search is no number")
+    return total
+
+
+def next_link(bundle: dict[str, Any]) -> str | None:
+    """Where the next page is; None on the last. Raises `Unknown`."""
+    links = bundle.get("link")
+    found = [link for link in links if isinstance(link, dict)] if isinstance(links, list) else []
+    url = next((link.get("url") for link in found if link.get("relation") == "next"), None)
+    if url is not None and not (isinstance(url, str) and url):
+        raise Unknown("the next link has no address")
+    return url

@@ -1,0 +1,91 @@
+"""Access tokens of a target: a fixed one, or client credentials, renewed before they end. For several threads."""
+
+import re
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import httpx
+
+from pipelines.client.replies import NotSent, object_of, retry_after
+
+RENEW_BEFORE_SECONDS = 60.0
+USUAL_SECONDS = 300.0
+"""How long a token lasts that does not say so."""
+REFUSALS = (400, 401, 403)
+CODE = re.compile(r"[a-z_]{1,40}")
+SENDABLE = re.compile(r"[!-~]+")
+
+
+@dataclass(frozen=True)
+class Credentials:
+    """How tokens are had: a fixed one, or client credentials at `token_url` (default `{base}/auth/token`)."""
+
+    token: str | None = field(default=None, repr=False)
+    client_id: str | None = None
+    client_secret: str | None = field(default=None, repr=False)
+    token_url: str | None = None
+
+
+class Tokens:
+    """The token of one client."""
+
+    def __init__(self, http: httpx.Client, base_url: str, credentials: Credentials, clock: Callable[[], float]) -> None:
+        self._http, self._base_url, self._credentials, self._clock = http, base_url, credentials, clock
+        self._lock = threading.Lock()
+        self._asked, self._failure = 0, NotSent("no access token")
+        self._token, self._token_ends = credentials.token, float("inf")
+
+    @property
+    def renewable(self) -> bool:
+        return self._credentials.client_id is not None
+
+    def forget(self, token: str) -> None:
+        with self._lock:
+            if self._token == token:
+                self._token = None
+
+    def bearer(self) -> str:
+        """The token, renewed before it ends. Raises `NotSent`: whatever goes wrong here, no request went out.
+
+        Who waits here while another asks shares what comes of it, a failure too: one request for all of them.
+        """
+        asked = self._asked
+        with self._lock:
+            if self._token is None or self._clock() > self._token_ends:
+                if asked != self._asked:
+                    raise NotSent(str(self._failure), self._failure.retry_after, self._failure.final)
+                self._token, seconds = self._renewed()
+                self._token_ends = self._clock() + max(seconds - RENEW_BEFORE_SECONDS, seconds / 2)
+            return self._token
+
+    def _renewed(self) -> tuple[str, float]:
+        try:
+            return self._new_token()
+        except NotSent as error:
+            self._asked, self._failure = self._asked + 1, error
+            raise
+
+    def _new_token(self) -> tuple[str, float]:
+        form = {
+            "grant_type": "client_credentials",
+            "client_id": self._credentials.client_id,
+            "client_secret": self._credentials.client_secret,
+        }
+        url = self._credentials.token_url or f"{self._base_url}/auth/token"
+        try:
+            answer = self._http.post(url, data=form, headers={"accept": "application/json"})
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise NotSent(f"no access token: {type(error).__name__}") from None
+        body = object_of(answer) or {}
+        token, seconds = body.get("access_token"), body.get("expires_in")
+        if answer.status_code in REFUSALS and isinstance(body.get("error"), str):
+            said = body["error"] if CODE.fullmatch(body["error"]) else "no code"
+            raise NotSent(
+                f"no access token: the target refuses one to this client (HTTP {answer.status_code}, {said}): "
+                "is its id or secret wrong, or was it revoked?",
+                final=True,
+            )
+        if answer.status_code != 200 or not isinstance(token, str) or not SENDABLE.fullmatch(token):
+            raise NotSent(f"no access token: HTTP {answer.status_code}", retry_after(answer))
+        return token, float(seconds) if isinstance(seconds, int | float) else USUAL_SECONDS

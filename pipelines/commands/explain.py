@@ -1,0 +1,49 @@
+"""What `chartferry feeds check` prints of a feed."""
+
+from collections.abc import Iterable
+
+from pipelines.feeds.files.catalog import Feed
+from pipelines.feeds.files.describe import describe, taken, trailer
+from pipelines.validation.scoring import KNOWN
+
+COPAYMENT = "a payment with a claim_id is a copayment, which is not held against the patient's balance"
+
+
+def feed_lines(feed: Feed) -> Iterable[str]:
+    """The feed as lines: name, files, form, rows, and of each column where it comes from and what it becomes."""
+    file = feed.file
+    form = file.format or "csv or ndjson, by the file's name"
+    yield f"{feed.name}: {file.kind} to {feed.resource}, source {feed.source}{' (built in)' if feed.builtin else ''}"
+    yield f"  files {', '.join(file.files)}; {form}; {file.encoding}; takes {taken(feed)}"
+    if end := trailer(feed):
+        yield f"  ends with {end}"
+    if written := _written(feed):
+        yield f"  written with {written}"
+    if feed.kind.resource == "QuestionnaireResponse":
+        scored = list(KNOWN.values()) if file.scored is None else file.scored
+        yield f"  warns of responses without all answers to: {', '.join(scored) or 'nothing'}"
+    if "claim_id" in file.columns:
+        yield f"  {COPAYMENT}"
+    if file.notes == "patient-day":
+        yield f"  notes: one per patient and day in {file.timezone}, of responses that name no encounter and no note"
+    yield f"  times in {file.timezone}; changed content under a known key: {file.changed}"
+    rows = [(f"  {name}", f"from {origin}", f"becomes {element}") for name, element, origin in describe(feed)]
+    widths = [max((len(row[at]) for row in rows), default=0) for at in range(2)]
+    for first, second, third in rows:
+        yield f"{first.ljust(widths[0])}  {second.ljust(widths[1])}  {third}"
+
+
+def _written(feed: Feed) -> str:
+    """How rows and numbers are written, as far as that is out of the ordinary."""
+    file = feed.file
+    said = {
+        "delimiter": file.delimiter if file.delimiter != "," else "",
+        "quote": file.quote if file.quote != '"' else "",
+        "escape": file.escape,
+        "decimal": file.decimal if file.decimal != "." else "",
+        "thousands": file.thousands,
+        "currency": " ".join(file.currency),
+        "dates": ", ".join(file.dates),
+        "header": f"on line {file.header}" if file.header > 1 else "" if file.header else "none",
+    }
+    return "; ".join(f"{name} {text!r}" if len(text) == 1 else f"{name} {text}" for name, text in said.items() if text)

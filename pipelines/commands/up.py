@@ -1,0 +1,239 @@
+"""What `chartferry up` runs: the bundled service, Dagster's web server and its daemon, on loopback, until Ctrl-C.
+
+A small supervisor: it starts them, says where they are, starts anew what ends by itself, and ends all of them.
+"""
+
+import fcntl
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+
+from pipelines.home.dagster_folder import INSECURE, dagster_environment, is_set, lacking, prepare_dagster_home
+from pipelines.session.connections import NAMES, SERVICE, STORE, named_target
+from pipelines.session.session import prepare_home
+
+LOOPBACK = "127.0.0.1"
+SERVICE_PORT, WEB_PORT = 8400, 3000
+DEFINITIONS = "pipelines.definitions"
+READY_WITHIN_SECONDS = 600.0
+ENDS_WITHIN_SECONDS = 30.0
+RESTARTS, RESTARTS_WITHIN_SECONDS = 5, 120.0
+
+Say = Callable[[str], None]
+
+
+class CannotStart(Exception):
+    """Something of it does not come up: one line that says what, and what to do."""
+
+
+@dataclass
+class Child:
+    """One of the processes. url: where it answers once it is ready, if it does."""
+
+    name: str
+    command: Sequence[str]
+    log: Path
+    url: str | None = None
+    process: subprocess.Popen[bytes] | None = None
+    began: int = 0
+    starts: list[float] = field(default_factory=list)
+
+    def start(self, environ: Mapping[str, str]) -> None:
+        """Starts it in a group of its own, so that Ctrl-C reaches this process alone. Its words go to its log.
+
+        It ends when the pipe to it closes, which it does even when this process is killed.
+        """
+        with self.log.open("ab") as log:
+            self.began = log.tell()
+            self.starts.append(time.monotonic())
+            self.process = subprocess.Popen(  # noqa: S603 - a command of our own, no shell
+                self.command, stdin=subprocess.PIPE, stdout=log, stderr=log, env=dict(environ), start_new_session=True
+            )
+
+    def ended(self) -> bool:
+        return self.process is not None and self.process.poll() is not None
+
+    def ready(self) -> bool:
+        if self.url is None:
+            return True
+        try:
+            return httpx.get(self.url, timeout=5, trust_env=False).status_code == 200
+        except httpx.HTTPError:
+            return False
+
+    def restarts_too_often(self) -> bool:
+        return len([at for at in self.starts if time.monotonic() - at < RESTARTS_WITHIN_SECONDS]) > RESTARTS
+
+    def last_words(self) -> str:
+        """The last line of its log since it was started."""
+        with self.log.open("rb") as file:
+            file.seek(self.began)
+            lines = file.read().decode("utf-8", "replace").strip().splitlines()
+        return lines[-1].strip() if lines else f"it said nothing, see {self.log}"
+
+    def stop(self) -> None:
+        """Asks it to end, and waits; then ends what is left of its group."""
+        process = self.process
+        if process is None:
+            return
+        assert process.stdin is not None  # noqa: S101 - a pipe was asked for
+        for signal_ in (signal.SIGINT, signal.SIGTERM):
+            if process.poll() is None:
+                process.send_signal(signal_)
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(ENDS_WITHIN_SECONDS)
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        with suppress(OSError):
+            process.stdin.close()
+        process.wait()
+
+
+def up(home: Path, environ: Mapping[str, str], service_port: int, web_port: int, say: Say) -> None:
+    """Runs until SIGINT or SIGTERM. A port of 0 is any free one. Raises CannotStart, and BadTarget."""
+    home = home.resolve()
+    prepare_home(home)
+    folder = prepare_dagster_home(home)
+    environ = dagster_environment(home, environ)
+    with ExitStack() as stack:
+        stack.enter_context(_alone(folder, home))
+        if missing := lacking(folder):
+            say(f"{folder / 'dagster.yaml'} has no {', '.join(missing)}: move it aside and start again to have them")
+        children = []
+        if any(environ.get(name) for name in NAMES):
+            named_target(environ, is_set(environ, INSECURE))
+        else:
+            children.append(_service(home, free(service_port, "--port", "CHARTFERRY_SERVICE_PORT")))
+        children += _dagster(folder, free(web_port, "--web-port", "CHARTFERRY_WEB_PORT"))
+        wakes = stack.enter_context(_signals())
+        for child in children:
+            stack.callback(child.stop)
+        say("starting ...")
+        for child in children:
+            child.start(environ)
+            if child.url and child.url.endswith("/health") and not _wait_until_ready([child], wakes):
+                return
+        if _wait_until_ready(children, wakes):
+            _tell(children, home, say)
+            _watch(children, environ, wakes, say)
+        say("stopping ...")
+    say("stopped")
+
+
+@contextmanager
+def _alone(folder: Path, home: Path) -> Iterator[None]:
+    """Nobody else runs over this home: two daemons would do everything twice. Raises CannotStart."""
+    file = os.open(folder / ".up.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            holder = os.pread(file, 32, 0).decode("ascii", "replace").strip() or "unknown"
+            raise CannotStart(
+                f"process {holder} runs `chartferry up` over {home} already: end that one first"
+            ) from None
+        os.ftruncate(file, 0)
+        os.pwrite(file, str(os.getpid()).encode(), 0)
+        yield
+    finally:
+        os.close(file)
+
+
+def free(port: int, option: str, variable: str) -> int:
+    """The port, or a free one for 0. Raises CannotStart when somebody listens there."""
+    with socket.socket() as tried:
+        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            tried.bind((LOOPBACK, port))
+        except OSError as error:
+            raise CannotStart(
+                f"port {port} of {LOOPBACK} cannot be used ({error.strerror}): name another by {option} or {variable}"
+            ) from None
+        return int(tried.getsockname()[1])
+
+
+def _service(home: Path, port: int) -> Child:
+    serve = ("serve", "--store", str(home / STORE), "--host", LOOPBACK, "--port", str(port), "--until-stdin-closes")
+    return Child("service", (*SERVICE, *serve), home / "service.log", f"http://{LOOPBACK}:{port}/health")
+
+
+def _dagster(folder: Path, port: int) -> list[Child]:
+    attended = (sys.executable, "-m", "pipelines.dagster.attended")
+    web = (*attended, "web", LOOPBACK, str(port), DEFINITIONS)
+    daemon = (*attended, "daemon", "run", "-m", DEFINITIONS)
+    return [
+        Child("Dagster", web, folder / "webserver.log", f"http://{LOOPBACK}:{port}/server_info"),
+        Child("daemon", daemon, folder / "daemon.log"),
+    ]
+
+
+@contextmanager
+def _signals() -> Iterator[int]:
+    """The end of a pipe that becomes readable with SIGINT and SIGTERM."""
+    wakes, bell = os.pipe()
+    os.set_blocking(bell, False)
+    before = {each: signal.signal(each, lambda *_: None) for each in (signal.SIGINT, signal.SIGTERM)}
+    rung = signal.set_wakeup_fd(bell)
+    try:
+        yield wakes
+    finally:
+        signal.set_wakeup_fd(rung)
+        for each, handler in before.items():
+            signal.signal(each, handler)
+        os.close(wakes)
+        os.close(bell)
+
+
+def _asked_to_end(wakes: int, seconds: float) -> bool:
+    """Waits so long, or until a signal comes."""
+    with selectors.DefaultSelector() as selector:
+        selector.register(wakes, selectors.EVENT_READ)
+        return bool(selector.select(seconds))
+
+
+def _wait_until_ready(children: Sequence[Child], wakes: int) -> bool:
+    """False when the end was asked for meanwhile. Raises CannotStart when one ends, or does not answer in time."""
+    until = time.monotonic() + READY_WITHIN_SECONDS
+    waiting = list(children)
+    while waiting:
+        if _asked_to_end(wakes, 0.2):
+            return False
+        for child in children:
+            if child.ended():
+                raise CannotStart(f"{child.name} did not start: {child.last_words()}")
+        waiting = [child for child in waiting if not child.ready()]
+        if waiting and time.monotonic() > until:
+            raise CannotStart(f"{waiting[0].name} does not answer: {waiting[0].last_words()}")
+    return True
+
+
+def _watch(children: Sequence[Child], environ: Mapping[str, str], wakes: int, say: Say) -> None:
+    """Until the end is asked for: what ends by itself is started anew, unless it does so again and again."""
+    while not _asked_to_end(wakes, 1.0):
+        for child in children:
+            if child.ended():
+                words = child.last_words()
+                child.stop()
+                if child.restarts_too_often():
+                    raise CannotStart(f"{child.name} ends again and again: {words}")
+                say(f"{child.name} ended ({words}); starting it anew")
+                child.start(environ)
+
+
+def _tell(children: Sequence[Child], home: Path, say: Say) -> None:
+    for child in children:
+        if child.url:
+            say(f"{child.name:8}  {child.url.rpartition('/')[0]}")
+    say(f"{'inbox':8}  {home / 'inbox'}  (what is put there is imported)")
+    say(f"{'logs':8}  {home / 'service.log'}, {home / 'dagster'}/*.log")
+    say("Ctrl-C ends all of it")

@@ -1,0 +1,1 @@
+"""What people decide: undo, doubts, rejects, purge."""

@@ -1,0 +1,64 @@
+"""What patients owe, where the bundled store is at hand: for the people who correct payments above a balance.
+
+A balance goes into files of the home that hold rows anyway, never into outcomes, logs or Dagster.
+"""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import duckdb
+from sqlalchemy import select
+
+from pipelines.ledger import tables as t
+from pipelines.ledger.ledger import Ledger
+from pipelines.ledger.rows import Reason
+from pipelines.runs.summary import dollars
+from pipelines.session.connections import STORE
+
+ABOVE = "the payment is above the balance owed"
+IDS_A_QUERY = 400
+
+
+def with_balances(
+    home: Path, ledger: Ledger, target: str, reasons: Mapping[str, list[Reason]]
+) -> Mapping[str, list[Reason]]:
+    """The reasons of rejects by id; those of a payment above the balance say the balance, where it can be read now."""
+    above = [name for name, each in reasons.items() if any(ABOVE in reason.message for reason in each)]
+    if not above:
+        return reasons
+    patients = _patients(ledger, above)
+    owed = _owed(home / STORE, target, set(patients.values()))
+    return {
+        name: [_said(reason, owed.get(patients.get(name, ""))) for reason in each] for name, each in reasons.items()
+    }
+
+
+def _said(reason: Reason, cents: int | None) -> Reason:
+    if cents is None or ABOVE not in reason.message:
+        return reason
+    return reason._replace(message=f"{reason.message}, which is {dollars(cents)} now")
+
+
+def _patients(ledger: Ledger, rejects: Iterable[str]) -> dict[str, str]:
+    names, found = sorted(rejects), dict[str, str]()
+    with ledger.engine.connect() as connection:
+        for start in range(0, len(names), IDS_A_QUERY):
+            some = t.reject.c.reject_id.in_(names[start : start + IDS_A_QUERY])
+            rows = connection.execute(select(t.reject.c.reject_id, t.reject.c.patient_id).where(some))
+            found.update((name, patient) for name, patient in rows if patient)
+    return found
+
+
+def _owed(store: Path, target: str, patients: set[str]) -> dict[str, int]:
+    """Cents owed by patient; nothing where the store is another target's, or a process has it open."""
+    if not store.exists():
+        return {}
+    try:
+        with duckdb.connect(str(store), read_only=True) as connection:
+            said = connection.execute("SELECT 'urn:uuid:' || value FROM store WHERE name = 'id'").fetchall()
+            if said != [(target,)]:
+                return {}
+            query = "SELECT patient, charged - paid FROM account WHERE list_contains($1, patient)"
+            return dict(connection.execute(query, [sorted(patients)]).fetchall())
+    except duckdb.Error:
+        return {}

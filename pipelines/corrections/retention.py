@@ -1,0 +1,100 @@
+"""Source rows removed, by hand (`purge`) or by age: they hold patient data. Ledger, counts and manifests stay."""
+
+import shutil
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from pipelines.home.user import user_name
+from pipelines.ledger.lease import utc_text
+from pipelines.ledger.ledger import Ledger
+from pipelines.ledger.rejects import OPEN, standing
+from pipelines.ledger.tables import NotPossible
+from pipelines.session.session import Session, has_ledger, open_ledger
+
+KEPT_FILES = ("sha256", "manifest.json", "warnings.parquet")
+
+
+def purge(home: Path, ledger: Ledger, target: str, batch_id: str, user: str, why: str | None = None) -> None:
+    """Removes a finished batch's source rows; ledger, counts and manifests stay. Raises `NotPossible`."""
+    batch = ledger.batch(target, batch_id)
+    if batch is None:
+        raise NotPossible(f"{batch_id}: no such batch at this target")
+    others = [row for row in ledger.batches() if row["batch_id"] == batch_id and row["state"] == "running"]
+    if batch["state"] == "running" or others:
+        raise NotPossible(f"{batch_id}: it is not finished, and its rows are needed to finish it")
+    if number := sum(_open_rejects(ledger, each, batch_id) for each in {row["target"] for row in ledger.batches()}):
+        raise NotPossible(f"{batch_id}: {number:,} of its rejects are open: export and correct, or discard them first")
+    ledger.note_decisions(target, user, "purge", [batch_id], why)
+    remove_rows(home / "batches" / batch_id)
+
+
+def purge_in(home: Path, environ: Mapping[str, str], batch_id: str, why: str | None = None) -> str:
+    """The same for a home, without its target: at each target that has the batch."""
+    if not has_ledger(home, environ):
+        raise NotPossible(f"{home}: no ledger here")
+    ledger = open_ledger(home, environ)
+    try:
+        targets = [row["target"] for row in ledger.batches() if row["batch_id"] == batch_id]
+        if not targets:
+            raise NotPossible(f"{batch_id}: no such batch")
+        if not (home / "batches" / batch_id / "source").exists():
+            return f"{batch_id}: its source rows are gone already: there is nothing to remove"
+        purge(home, ledger, targets[0], batch_id, user_name(), why)
+    finally:
+        ledger.close()
+    return f"{batch_id}: its source rows are removed"
+
+
+def remove_rows(folder: Path) -> None:
+    """Leaves of a batch's folder only what holds no row: its hash, and of its runs manifests, outcomes and warnings."""
+    for path in sorted(folder.iterdir()) if folder.is_dir() else []:
+        if path.is_dir() and path.name.startswith("run-"):
+            for part in path.iterdir():
+                _remove(part)
+        else:
+            _remove(path)
+
+
+def _remove(path: Path) -> None:
+    if path.name in KEPT_FILES:
+        return
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
+
+
+def purge_older(home: Path, ledger: Ledger, target: str, days: float, now: datetime) -> dict[str, str | None]:
+    """The retention of source rows: purges batches that ended more than `days` ago. By name, why one was kept."""
+    before, done = utc_text(now - timedelta(days=days)), dict[str, str | None]()
+    for batch in ledger.batches(target):
+        name = str(batch["batch_id"])
+        if not (home / "batches" / name / "source").exists() or (batch["finished_at"] or batch["received_at"]) > before:
+            continue
+        try:
+            purge(home, ledger, target, name, "retention", f"older than {days:g} days")
+            done[name] = None
+        except NotPossible as error:
+            done[name] = str(error)
+    return done
+
+
+def retain(session: Session) -> None:
+    """Purges what is older than the home keeps, reports of rehearsals too, and says what it could not."""
+    if session.keep_days is None:
+        return
+    now, age = datetime.now(UTC), f"older than {session.keep_days:g} days"
+    for name, why in purge_older(session.home, session.ledger, session.target, session.keep_days, now).items():
+        session.progress.say(
+            f"{name}: {age}: its source rows are removed" if why is None else f"{age}, and kept: {why}"
+        )
+    for path in (session.home / "rehearsals").glob("*.json"):
+        if path.stat().st_mtime < (now - timedelta(days=session.keep_days)).timestamp():
+            path.unlink()
+
+
+def _open_rejects(ledger: Ledger, target: str, batch_id: str) -> int:
+    """Rejects whose record stands in this batch, in whatever file it came first."""
+    found = standing(ledger, target, batch_id, OPEN)
+    return len({each.reject_id for each in found if each.batch_id == batch_id})

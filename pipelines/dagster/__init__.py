@@ -1,0 +1,1 @@
+"""Assets, checks, sensors, schedules, alerts."""

@@ -1,0 +1,202 @@
+"""Failure alerts: each event once, as JSON to a command or a web address. An alert that cannot be given fails nothing.
+
+Names of jobs, runs and batches, and our own sentences; never a row of data.
+"""
+
+import json
+import shlex
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import httpx
+from dagster._core.definitions.freshness import FreshnessState
+from dagster._core.storage.tags import AUTO_RETRY_RUN_ID_TAG, WILL_RETRY_TAG
+
+from pipelines.dagster.cursors import understood
+from pipelines.dagster.inbox import lain_too_long
+from pipelines.dagster.standing import standing_now
+from pipelines.dagster.tables import PUBLISHED
+from pipelines.home.batch import shown
+from pipelines.home.dagster_folder import BATCH_TAG, TOLD_TAG
+
+COMMAND, WEBHOOK = "CHARTFERRY_ALERT_COMMAND", "CHARTFERRY_ALERT_WEBHOOK"
+SECONDS_BETWEEN_LOOKS = 60
+SECONDS_OF_COMMAND, SECONDS_OF_WEBHOOK = 20.0, 10.0
+ALERTS_A_LOOK = 20
+SECONDS_OF_GIVING = 20.0
+"""No alert is begun later in a look: with the last one it ends before Dagster gives up a sensor, after 60 seconds."""
+TRIES = 5
+RETRIED_WITHIN_SECONDS = 600.0
+LOOKS_BACK = timedelta(days=1)
+FAILURES_A_LOOK = 200
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that a person should know of. key: the same as long as it is the same event."""
+
+    key: str
+    kind: str
+    text: str
+    about: Mapping[str, Any]
+
+    def as_json(self, home: Path, now: datetime) -> dict[str, Any]:
+        at = now.isoformat(timespec="seconds")
+        return {"event": self.kind, "text": self.text, "at": at, "home": str(home), **self.about}
+
+
+@dataclass
+class Told:
+    """What was told: since when runs count, the keys of what is still so, and how often one could not be told."""
+
+    since: float
+    keys: set[str]
+    tries: dict[str, int]
+
+    @classmethod
+    def of(cls, cursor: str | None, now: datetime) -> "Told":
+        return understood(cursor, cls._read, cls(now.timestamp(), set(), {}))
+
+    @classmethod
+    def _read(cls, said: Any) -> "Told":
+        return cls(float(said["since"]), set(said["keys"]), {key: int(tries) for key, tries in said["tries"].items()})
+
+    def cursor(self) -> str:
+        return json.dumps({"since": self.since, "keys": sorted(self.keys), "tries": self.tries})
+
+
+def alert_sensor(home: Path, environ: Mapping[str, str]) -> dg.SensorDefinition:
+    @dg.sensor(
+        name="alerts",
+        minimum_interval_seconds=SECONDS_BETWEEN_LOOKS,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description=f"Tells the command in {COMMAND} or the address in {WEBHOOK} of failed runs, failed and unfinished "
+        "batches, rows in doubt, files that stay in the inbox and late publications, each once.",
+    )
+    def alerts(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
+        if not (environ.get(COMMAND) or environ.get(WEBHOOK)):
+            return dg.SkipReason(f"No one is to be told: neither {COMMAND} nor {WEBHOOK} is set.")
+        now = datetime.now(UTC)
+        told = Told.of(context.cursor, now)
+        runs, late = of_runs(context.instance, told.since, now), of_freshness(context.instance)
+        events = [*runs, *of_batches(home, environ), *of_inbox(home, now), *late]
+        given = tell_new(told, events, lambda event: give(event.as_json(home, now), environ, context.log.warning))
+        return dg.SensorResult(cursor=told.cursor(), skip_reason=f"{given} alerts were given.")
+
+    return alerts
+
+
+def tell_new(
+    told: Told, events: list[Event], give: Callable[[Event], bool], clock: Callable[[], float] = time.monotonic
+) -> int:
+    """Gives what is new, notes it, and forgets what is over. One that cannot be given is tried again some times.
+
+    What there is no time for comes in the next look, and before what was tried in vain.
+    """
+    until = clock() + SECONDS_OF_GIVING
+    current = {event.key: event for event in events}
+    told.keys &= set(current)
+    told.tries = {key: tries for key, tries in told.tries.items() if key in current}
+    new = [event for key, event in current.items() if key not in told.keys]
+    given = 0
+    for event in sorted(new, key=lambda event: told.tries.get(event.key, 0))[:ALERTS_A_LOOK]:
+        if clock() > until:
+            break
+        tries = told.tries.pop(event.key, 0) + 1
+        if give(event):
+            given += 1
+        elif tries < TRIES:
+            told.tries[event.key] = tries
+            continue
+        told.keys.add(event.key)
+    return given
+
+
+# -- what happened
+
+
+def of_runs(instance: dg.DagsterInstance, since: float, now: datetime) -> Iterator[Event]:
+    """Runs that failed for good, of the last day. Those that only tell of the command line are told as batches."""
+    after = max(datetime.fromtimestamp(since, UTC), now - LOOKS_BACK)
+    wanted = dg.RunsFilter(statuses=[dg.DagsterRunStatus.FAILURE], updated_after=after)
+    for record in instance.get_run_records(wanted, limit=FAILURES_A_LOOK):
+        run = record.dagster_run
+        if TOLD_TAG in run.tags or _is_retried(run, record.end_time or 0.0, now):
+            continue
+        batches = run.tags.get(BATCH_TAG, "").split()
+        publishes = run.asset_selection is not None and PUBLISHED in run.asset_selection
+        kind = "publishing_failed" if publishes or run.job_name == "refresh_reports" else "run_failed"
+        about = {"job": run.job_name, "run_id": run.run_id, "batches": batches}
+        yield Event(f"run {run.run_id}", kind, f"The run {run.run_id} of {run.job_name} failed.", about)
+
+
+def _is_retried(run: dg.DagsterRun, ended: float, now: datetime) -> bool:
+    """Whether the run is made again, or is soon to be."""
+    soon = now.timestamp() - ended < RETRIED_WITHIN_SECONDS
+    return run.tags.get(WILL_RETRY_TAG) == "true" and (soon or AUTO_RETRY_RUN_ID_TAG in run.tags)
+
+
+def of_batches(home: Path, environ: Mapping[str, str]) -> Iterator[Event]:
+    for feed, standing in standing_now(home, environ).items():
+        for batch_id, why in standing.failed.items():
+            about = {"feed": feed, "batches": [batch_id]}
+            yield Event(f"failed {batch_id}", "batch_failed", f"{batch_id} was not imported: {why}", about)
+        for batch_id, number in standing.nothing_taken.items():
+            text, about = (
+                f"{batch_id}: none of its {number:,} records was taken.",
+                {"feed": feed, "batches": [batch_id]},
+            )
+            yield Event(f"nothing {batch_id}", "nothing_taken", text, about)
+        for batch_id, rows in standing.doubts.items():
+            text = f"{batch_id}: whether the target has {rows:,} rows is not known."
+            yield Event(f"doubt {batch_id}", "rows_in_doubt", text, {"feed": feed, "batches": [batch_id], "rows": rows})
+        for batch_id in standing.unfinished:
+            text, about = f"{batch_id} did not come to its end.", {"feed": feed, "batches": [batch_id]}
+            yield Event(f"unfinished {batch_id}", "batch_unfinished", text, about)
+
+
+def of_inbox(home: Path, now: datetime) -> Iterator[Event]:
+    """Files that have lain in the inbox too long, each once for the time since when."""
+    for name, at in lain_too_long(home / "inbox", now).items():
+        file, since = shown(name), at.isoformat(timespec="seconds")
+        text = f"{file} has lain in the inbox since {since}."
+        yield Event(f"lies {file} {since}", "file_not_received", text, {"file": file, "since": since})
+
+
+def of_freshness(instance: dg.DagsterInstance) -> Iterator[Event]:
+    record = instance.get_freshness_state_records([PUBLISHED]).get(PUBLISHED)
+    if record and record.freshness_state == FreshnessState.FAIL:
+        yield Event("late", "publication_late", "The published tables are older than the schedule allows.", {})
+
+
+# -- the hook
+
+
+def give(document: Mapping[str, Any], environ: Mapping[str, str], warn: Callable[[str], None]) -> bool:
+    """Tells the command and the web address that are set. False when one of them could not be told; never raises."""
+    try:
+        if command := environ.get(COMMAND):
+            _run(command, json.dumps(document), environ)
+        if address := environ.get(WEBHOOK):
+            httpx.post(address, json=document, timeout=SECONDS_OF_WEBHOOK).raise_for_status()
+    except (OSError, ValueError, subprocess.SubprocessError, httpx.HTTPError, httpx.InvalidURL) as error:
+        warn(f"the alert {document['event']} could not be given ({type(error).__name__}); it is tried again some times")
+        return False
+    return True
+
+
+def _run(command: str, document: str, environ: Mapping[str, str]) -> None:
+    subprocess.run(  # noqa: S603 - the operator's own command, no shell
+        shlex.split(command),
+        input=document.encode(),
+        env=dict(environ),
+        capture_output=True,
+        check=True,
+        timeout=SECONDS_OF_COMMAND,
+    )

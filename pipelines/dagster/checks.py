@@ -1,0 +1,239 @@
+"""The asset checks of an import: statements that are true when no row and no cent was lost on the way.
+
+Each reads what a stage says of a batch and what it left behind (files, ledger), and yields what does not agree: numbers
+and names of counts only. Blocking ones hold up the stages after theirs.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, NamedTuple, TypeVar
+
+import dagster as dg
+import pyarrow.compute as pc
+
+from pipelines.home.spill import batches
+from pipelines.importing.broken import TAKEN
+from pipelines.ledger.tables import OUTCOMES
+from pipelines.runs.run import Result
+from pipelines.validation.stage import Validated
+
+ERROR, WARN = dg.AssetCheckSeverity.ERROR, dg.AssetCheckSeverity.WARN
+Violations = Iterator[str]
+Facts = TypeVar("Facts")
+
+
+@dataclass(frozen=True)
+class LoadedBatch:
+    """A batch after its load.
+
+    rows: the ledger's of it by state, as (rows, cents). first: no row of it had an outcome before. A run that goes on
+    after a kill counts what the killed one has sent as unchanged.
+    """
+
+    result: Result
+    rows: Mapping[str, tuple[int, int]]
+    first: bool
+
+
+@dataclass(frozen=True)
+class Statement(Generic[Facts]):
+    """One check. by_file: when it fails for one file, the other files of the run go on without that one."""
+
+    name: str
+    description: str
+    violations: Callable[[Facts], Violations]
+    blocking: bool = False
+    by_file: bool = False
+    severity: dg.AssetCheckSeverity = ERROR
+
+    def spec(self, asset: Sequence[str]) -> dg.AssetCheckSpec:
+        return dg.AssetCheckSpec(
+            self.name, asset=dg.AssetKey(list(asset)), description=self.description, blocking=self.blocking
+        )
+
+    def result(self, batches: Mapping[str, Facts], asset: Sequence[str]) -> dg.AssetCheckResult:
+        """The verdict over the batches of a run."""
+        found = {batch_id: list(self.violations(facts)) for batch_id, facts in batches.items()}
+        broken = {batch_id: sentences for batch_id, sentences in found.items() if sentences}
+        severity = WARN if self.by_file and 0 < len(broken) < len(batches) else self.severity
+        return dg.AssetCheckResult(
+            passed=not broken,
+            asset_key=dg.AssetKey(list(asset)),
+            check_name=self.name,
+            severity=severity,
+            description="; ".join(f"{batch_id}: {', '.join(each)}" for batch_id, each in broken.items()) or None,
+            metadata={"batches": len(batches), "batches_failed": len(broken)},
+        )
+
+
+# -- after validate
+
+
+def every_line_is_accounted_for(validated: Validated) -> Violations:
+    v, files = validated, counted_in(validated.folder)
+    of_records = sum(each.lines for name, each in files.items() if name != "known")
+    yield from _equal("lines", v.lines, "header + not taken + lines of records", v.header + v.not_taken + of_records)
+    yield from _equal("records", v.records, "accepted + rejected", v.accepted + v.rejected)
+    known = files["known"].rows
+    held = {"accepted": v.accepted - v.skipped - known, "rejects": v.rejected + known, "skipped": v.skipped}
+    for name, count in held.items():
+        yield from _equal(f"{name} as counted", count, "rows of its file", files[name].rows)
+
+
+def every_cent_is_accounted_for(validated: Validated) -> Violations:
+    v, files = validated, counted_in(validated.folder)
+    set_aside = v.amount_received - v.amount_accepted
+    accepted = sum(files[name].cents for name in ("accepted", "skipped", "known"))
+    yield from _same("the amount accepted", v.amount_accepted, "that of the files", accepted)
+    yield from _same("the amount set aside", set_aside, "that of the rejects", files["rejects"].cents)
+
+
+def control_totals_agree(validated: Validated) -> Violations:
+    if validated.control_mismatch:
+        yield validated.control_mismatch
+
+
+def rejects_stay_within_the_limit(validated: Validated) -> Violations:
+    if validated.over_limit:
+        yield validated.over_limit
+
+
+def the_names_are_what_they_were(validated: Validated) -> Violations:
+    if validated.known_elsewhere:
+        yield validated.known_elsewhere
+
+
+AFTER_VALIDATE: tuple[Statement[Validated], ...] = (
+    Statement(
+        "every_line_is_accounted_for",
+        "lines = header + not taken + lines of records; records = accepted + rejected; and the files hold as many.",
+        every_line_is_accounted_for,
+        blocking=True,
+    ),
+    Statement(
+        "every_cent_is_accounted_for",
+        "The amount received is the amount accepted and the amount set aside, to the cent.",
+        every_cent_is_accounted_for,
+        blocking=True,
+    ),
+    Statement(
+        "control_totals_agree",
+        "Rows and amount are those of the `.control.json` beside the file, where there is one. Else nothing is sent.",
+        control_totals_agree,
+        blocking=True,
+        by_file=True,
+    ),
+    Statement(
+        "rejects_stay_within_the_limit",
+        "No more records were rejected than the feed allows. Else nothing of the file is sent.",
+        rejects_stay_within_the_limit,
+        blocking=True,
+        by_file=True,
+    ),
+    Statement(
+        "the_names_are_what_they_were",
+        "The records are not known under another source or other keys. Else nothing of the file is sent.",
+        the_names_are_what_they_were,
+        blocking=True,
+        by_file=True,
+    ),
+)
+
+
+# -- after load
+
+
+def every_accepted_record_has_an_outcome(loaded: LoadedBatch) -> Violations:
+    count = loaded.result.count
+    outcomes = sum(count(name) for name in OUTCOMES)
+    yield from _equal("records", count("records"), "accepted + rejected", count("accepted") + count("rejected"))
+    yield from _equal("accepted", count("accepted"), "sum of the outcomes", outcomes)
+
+
+def the_ledger_says_the_same(loaded: LoadedBatch) -> Violations:
+    if loaded.first:
+        for name in OUTCOMES:
+            yield from _equal(name, loaded.result.count(name), "rows in the ledger", loaded.rows.get(name, (0, 0))[0])
+        cents = loaded.rows.get("created", (0, 0))[1]
+        yield from _same("the amount created", loaded.result.count("amount_created"), "that in the ledger", cents)
+
+
+def no_row_is_in_doubt(loaded: LoadedBatch) -> Violations:
+    if number := loaded.result.count("in_doubt"):
+        yield f"whether the target has {number:,} rows is not known"
+
+
+def some_record_was_taken(loaded: LoadedBatch) -> Violations:
+    count = loaded.result.count
+    if count("records") and not any(map(count, TAKEN)) and not count("in_doubt"):
+        yield f"none of {count('records'):,} records was taken"
+
+
+def every_record_was_taken(loaded: LoadedBatch) -> Violations:
+    for name in ("rejected", "refused"):
+        if number := loaded.result.count(name):
+            yield f"{number:,} {name}"
+
+
+AFTER_LOAD: tuple[Statement[LoadedBatch], ...] = (
+    Statement(
+        "every_accepted_record_has_an_outcome",
+        "accepted = created + adopted + unchanged + updated + superseded + skipped + refused + in doubt.",
+        every_accepted_record_has_an_outcome,
+        blocking=True,
+    ),
+    Statement(
+        "the_ledger_says_the_same",
+        "The ledger has as many rows of each outcome, and as many cents created, as the run counted.",
+        the_ledger_says_the_same,
+        blocking=True,
+    ),
+    Statement("no_row_is_in_doubt", "Of every row it is known whether the target has it.", no_row_is_in_doubt),
+    Statement(
+        "some_record_was_taken",
+        "Of a file with records at least one was created, adopted, unchanged, updated, superseded or skipped.",
+        some_record_was_taken,
+    ),
+    Statement(
+        "every_record_was_taken",
+        "No record was rejected or refused. A warning: those that were wait in the rejects, with their reasons.",
+        every_record_was_taken,
+        severity=WARN,
+    ),
+)
+
+
+def _equal(one: str, number: int, other: str, same: int) -> Violations:
+    if number != same:
+        yield f"{one} ({number:,}) is not {other} ({same:,})"
+
+
+def _same(one: str, cents: int, other: str, same: int) -> Violations:
+    """Of amounts it is said that they differ and never by how much: that may be what a person paid."""
+    if cents != same:
+        yield f"{one} is not {other}"
+
+
+class Sums(NamedTuple):
+    """Rows, physical lines and cents of a file of the validate stage."""
+
+    rows: int
+    lines: int
+    cents: int
+
+
+def counted_in(folder: Path) -> dict[str, Sums]:
+    """What the files of a validated run hold. Those of `known` stand in `rejects` too."""
+    found = {name: _sums(folder / f"{name}.parquet") for name in ("accepted", "rejects", "skipped")}
+    known = folder / "known.parquet"
+    return found | {"known": _sums(known) if known.exists() else Sums(0, 0, 0)}
+
+
+def _sums(path: Path) -> Sums:
+    rows = lines = cents = 0
+    for part in batches(path, 50_000, ["lines", "amount_cents"]):
+        rows += part.num_rows
+        lines += pc.sum(part.column("lines")).as_py() or 0
+        cents += pc.sum(part.column("amount_cents")).as_py() or 0
+    return Sums(rows, lines, cents)

@@ -1,0 +1,101 @@
+"""The sensor that shows what the command line did: its batches become partitions with the states that they have.
+
+It finds in the ledger the runs that Dagster did not make, and asks for a run that only tells of them. The command line
+knows nothing of it, so that Dagster can neither slow it down nor fail it.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+from sqlalchemy import select
+
+from pipelines.dagster.cursors import understood
+from pipelines.dagster.handover import is_signed
+from pipelines.dagster.requests import ask_for
+from pipelines.dagster.stages import FINISHED, NOTHING_SENT
+from pipelines.feeds.files.catalog import Catalog
+from pipelines.home.dagster_folder import TOLD_TAG
+from pipelines.ledger import tables as t
+from pipelines.ledger.ledger import Ledger, utc_text
+from pipelines.session.session import has_ledger, open_ledger
+
+if TYPE_CHECKING:
+    from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
+
+SECONDS_BETWEEN_LOOKS = 60
+RUNS_A_LOOK = 5_000
+OVERLAP = timedelta(minutes=10)
+"""A run is noted with the time before its commit: so far back a look sees again, and knows what it has told."""
+
+Ended = tuple[str, str, int]
+"""Target, batch, and number of a run."""
+
+
+def told_since(cursor: str | None) -> tuple[str, set[Ended]]:
+    """Up to when the ledger was looked through, and which runs near the end of that were told."""
+    nothing: tuple[str, set[Ended]] = ("", set())
+    return understood(cursor, _told, nothing)
+
+
+def _told(said: Any) -> tuple[str, set[Ended]]:
+    return str(said["until"]), {(target, batch_id, int(run)) for target, batch_id, run in said["told"]}
+
+
+def ended_runs(ledger: Ledger, since: str) -> list[tuple[str, Ended, str]]:
+    """When, which and of which feed: runs that came to an end since then, in that order."""
+    run, batch = t.run.c, t.batch.c
+    same = (batch.target == run.target) & (batch.batch_id == run.batch_id)
+    query = select(run.finished_at, run.target, run.batch_id, run.run, batch.feed).join(t.batch, same)
+    query = query.where(run.finished_at > since, run.state.in_((FINISHED, *NOTHING_SENT)))
+    with ledger.engine.connect() as connection:
+        rows = connection.execute(query.order_by(run.finished_at, run.batch_id).limit(RUNS_A_LOOK)).all()
+    return [(at, (target, batch_id, number), feed) for at, target, batch_id, number, feed in rows]
+
+
+def telling_sensor(
+    home: Path, environ: Mapping[str, str], catalog: Catalog, jobs: Sequence["UnresolvedAssetJobDefinition"]
+) -> dg.SensorDefinition:
+    @dg.sensor(
+        name="command_line",
+        jobs=jobs,
+        minimum_interval_seconds=SECONDS_BETWEEN_LOOKS,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description="Shows what `chartferry` did outside Dagster: its batches as partitions, in runs that only tell.",
+    )
+    def command_line(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
+        if not has_ledger(home, environ):
+            return dg.SkipReason("There is no ledger yet.")
+        until, told = told_since(context.cursor)
+        with closing(open_ledger(home, environ)) as ledger:
+            ended = ended_runs(ledger, until)
+        new = [(each, feed) for _, each, feed in ended if each not in told and not is_signed(home, *each)]
+        requests, additions = [], []
+        for feed in catalog.feeds:
+            for target in sorted({each[0] for each, name in new if name == feed.name}):
+                batches = [each[1] for each, name in new if (each[0], name) == (target, feed.name)]
+                runs, more = ask_for(context.instance, feed, batches, f"told {ended[-1][0]}", {TOLD_TAG: target})
+                requests += runs
+                additions += more
+        return dg.SensorResult(
+            run_requests=requests,
+            dynamic_partitions_requests=additions,
+            cursor=_cursor(until, ended),
+            skip_reason=None if requests else "The command line did nothing since.",
+        )
+
+    return command_line
+
+
+def _cursor(until: str, ended: Sequence[tuple[str, Ended, str]]) -> str:
+    """Goes on a while before the last end that was seen, and keeps what was told from there on."""
+    if not ended:
+        return json.dumps({"until": until, "told": []})
+    back = utc_text(datetime.fromisoformat(ended[-1][0]) - OVERLAP)
+    # A look that was full goes on where it ended: going back would meet the same runs again.
+    since = ended[-1][0] if len(ended) == RUNS_A_LOOK else max(until, back)
+    return json.dumps({"until": since, "told": [each for at, each, _ in ended if at > since]})

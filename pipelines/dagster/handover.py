@@ -1,0 +1,94 @@
+"""What `validated` hands to `loaded` beside the Parquet files: counts and the run's number, in the run's own folder."""
+
+import json
+import time
+from collections import Counter
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from pipelines.feeds.files.catalog import Feed
+from pipelines.home.files import write_whole
+from pipelines.runs.run import Result, Run
+from pipelines.session.session import Session, received_before
+from pipelines.validation.stage import Validated
+
+NEVER = datetime.min.replace(tzinfo=UTC)
+HANDED_OVER, MANIFEST, SIGNED = "validated.json", "manifest.json", "dagster"
+
+
+@dataclass(frozen=True)
+class Newest:
+    """The newest run of a batch at a target: validated, and to be loaded; or ended, with its result. at: since when."""
+
+    at: datetime = NEVER
+    run: Run | None = None
+    validated: Validated | None = None
+    result: Result | None = None
+
+
+def hand_over(session: Session, run: Run, validated: Validated) -> None:
+    """Writes down what a load needs to know of the run."""
+    said = {each.name: getattr(validated, each.name) for each in fields(validated) if each.name != "folder"}
+    about = {
+        "target": session.target,
+        "run": run.number,
+        "started_at": run.started_at,
+        "before": run.before,
+        "feed_hash": run.feed.hash,
+        "seconds": time.monotonic() - run.began,
+        "ended_at": datetime.now(UTC).isoformat(),
+        "validated": said,
+    }
+    write_whole(run.folder / HANDED_OVER, json.dumps(about).encode())
+
+
+def sign(session: Session, run: Run) -> None:
+    """Marks a run of a batch as one of Dagster's, which shows on its pages by itself."""
+    write_whole(run.folder / SIGNED, session.target.encode())
+
+
+def is_signed(home: Path, target: str, batch_id: str, run: int) -> bool:
+    """Whether the run of this number was one of Dagster's."""
+    folder = home / "batches" / batch_id
+    found = [*folder.glob(f"run-{run}/{SIGNED}"), *folder.glob(f"run-{run}-*/{SIGNED}")]
+    return any(path.read_bytes() == target.encode() for path in found)
+
+
+def newest(session: Session, feed: Feed, batch_id: str) -> Newest:
+    """The newest run of the batch at the session's target; empty when there is none, or the feed was changed since."""
+    found: list[tuple[int, Path, dict[str, Any]]] = []
+    for folder in (session.home / "batches" / batch_id).glob("run-*"):
+        manifest = _said(folder / MANIFEST)
+        about = manifest if manifest and manifest["ended_at"] else _said(folder / HANDED_OVER)
+        if about and about["target"] == session.target:
+            found.append((about["run"], folder, about))
+    if not found:
+        return Newest()
+    _, folder, about = max(found, key=lambda each: each[0])
+    at = datetime.fromisoformat(about["ended_at"])
+    if "state" in about:
+        return Newest(at, result=_result(about))
+    received = received_before(folder.parent)
+    if received is None or about["feed_hash"] != feed.hash:
+        return Newest()
+    began = time.monotonic() - about["seconds"]
+    run = Run(received, feed, about["run"], folder, about["before"], began, about["started_at"])
+    return Newest(at, run, _validated(folder, about["validated"]))
+
+
+def _said(path: Path) -> dict[str, Any] | None:
+    try:
+        return dict(json.loads(path.read_bytes()))
+    except FileNotFoundError:
+        return None
+
+
+def _result(manifest: dict[str, Any]) -> Result:
+    return Result(**{each.name: manifest[each.name] for each in fields(Result)})
+
+
+def _validated(folder: Path, said: dict[str, Any]) -> Validated:
+    counted = {name: Counter(said[name]) for name in ("reasons", "warnings")}
+    return Validated(folder, **{**said, **counted})

@@ -1,0 +1,187 @@
+"""The assets of a feed: received, validated, loaded. A partition is a batch; a run takes one or several, in order.
+
+A file that fails holds up only itself: the others of its run go on, and the run ends as failed.
+"""
+
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+import dagster as dg
+
+from pipelines.dagster.checks import AFTER_LOAD, AFTER_VALIDATE, Statement
+from pipelines.dagster.names import AGAIN, batches_of, job_of, keys_of, plain
+from pipelines.dagster.schemas import accepted_schema, ledger_schema, source_schema
+from pipelines.dagster.stages import Outcome, load_all, receive_all, validate_all
+from pipelines.dagster.telling import Told, tell
+from pipelines.dagster.workplace import RESOURCE_KEY, place_of, told_without_data
+from pipelines.feeds.files.catalog import Feed
+from pipelines.home.dagster_folder import FEED_TAG, LOAD_POOL, TOLD_TAG
+from pipelines.home.inbox import Inbox
+from pipelines.runs.manifest import rules_version, software_version
+
+if TYPE_CHECKING:
+    from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
+
+OWNERS = ["team:data-engineering"]
+
+
+def import_assets(feed: Feed, before: Sequence[dg.AssetKey] = ()) -> list[dg.AssetsDefinition]:
+    """The three assets of a feed. before: what its rules look things up in."""
+    return [_received(feed), _validated(feed, before), _loaded(feed)]
+
+
+def _received(feed: Feed) -> dg.AssetsDefinition:
+    patterns = " or ".join(f"`{pattern}`" for pattern in feed.patterns)
+
+    @_stage(
+        feed,
+        "received",
+        f"Exports of the feed `{feed.name}`, each taken from the inbox into its batch, which is named by the file's "
+        f"hash. Taken are files that are called {patterns}.",
+        kinds={"file"},
+        code_version=software_version(),
+        metadata={"dagster/column_schema": source_schema(feed)},
+    )
+    def received(context: dg.AssetExecutionContext) -> Iterator[Any]:
+        place = place_of(context)
+        with told_without_data(place):
+            told = _told(context, feed)
+            inbox = Inbox.of(place.home, place.environ)
+            outcome = told.outcome if told else receive_all(feed, place.home, context.partition_keys, inbox)
+            yield from _ended(context, outcome)
+
+    return received
+
+
+def _validated(feed: Feed, before: Sequence[dg.AssetKey]) -> dg.AssetsDefinition:
+    keys = keys_of(feed)
+
+    @_stage(
+        feed,
+        "validated",
+        f"What each row of such an export becomes as a {feed.resource}, by the feed and the rules of the interface: "
+        "records to send, and rejects with every reason.",
+        deps=[keys["received"], *before],
+        kinds={"python", "parquet"},
+        code_version=f"{software_version()}+{rules_version()}+{feed.hash[:12]}",
+        check_specs=_specs(AFTER_VALIDATE, keys["validated"]),
+        retry_policy=AGAIN,
+        metadata={"dagster/column_schema": accepted_schema()},
+    )
+    def validated(context: dg.AssetExecutionContext) -> Iterator[Any]:
+        place = place_of(context)
+        with told_without_data(place):
+            if told := _told(context, feed):
+                yield from _ended(context, told.outcome, AFTER_VALIDATE, told.facts)
+                return
+            outcome = Outcome()
+            facts = validate_all(place.session(context.log), feed, context.partition_keys, place.began, outcome)
+            yield from _ended(context, outcome, AFTER_VALIDATE, facts)
+
+    return validated
+
+
+def _loaded(feed: Feed) -> dg.AssetsDefinition:
+    keys = keys_of(feed)
+
+    @_stage(
+        feed,
+        "loaded",
+        f"The records in the chart, as {feed.resource} resources, each in one known state in the ledger.",
+        deps=[keys["validated"]],
+        kinds={"fhir"},
+        code_version=software_version(),
+        metadata={"dagster/column_schema": ledger_schema()},
+        check_specs=_specs(AFTER_LOAD, keys["loaded"]),
+        retry_policy=AGAIN,
+        pool=LOAD_POOL,
+        output_required=False,
+    )
+    def loaded(context: dg.AssetExecutionContext) -> Iterator[Any]:
+        place = place_of(context)
+        with told_without_data(place):
+            if told := _told(context, feed):
+                yield from _ended(context, told.outcome, AFTER_LOAD, told.facts, last=True)
+                return
+            outcome = Outcome()
+            facts = load_all(place.session(context.log), feed, context.partition_keys, place.began, outcome)
+            yield from _ended(context, outcome, AFTER_LOAD, facts, last=True)
+
+    return loaded
+
+
+def _stage(
+    feed: Feed, stage: str, description: str, **more: Any
+) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
+    """The decorator of an asset of a feed, with what its three have in common."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", dg.BetaWarning)  # the backfill policy: a backfill takes its batches in one run
+        decorator = dg.asset(
+            key=keys_of(feed)[stage],
+            description=description,
+            partitions_def=batches_of(feed),
+            backfill_policy=dg.BackfillPolicy.single_run(),
+            group_name=plain(feed.name),
+            owners=OWNERS,
+            required_resource_keys={RESOURCE_KEY},
+            tags={"chartferry/source": plain(feed.source), "chartferry/resource": feed.resource},
+            **more,
+        )
+    return cast("Callable[[Callable[..., Any]], dg.AssetsDefinition]", decorator)
+
+
+def import_job(feed: Feed) -> "UnresolvedAssetJobDefinition":
+    """The import of a feed's waiting files."""
+    return dg.define_asset_job(
+        job_of(feed),
+        selection=list(keys_of(feed).values()),
+        tags={FEED_TAG: feed.name},
+        description=f"Receives, validates and loads batches of the feed `{feed.name}`.",
+    )
+
+
+def _specs(statements: Sequence[Statement[Any]], key: dg.AssetKey) -> list[dg.AssetCheckSpec]:
+    return [statement.spec(key.path) for statement in statements]
+
+
+# -- what a stage tells Dagster
+
+
+def _told(context: dg.AssetExecutionContext, feed: Feed) -> Told | None:
+    """In a run that shows what the command line did: what the ledger says of this stage. Nothing is done."""
+    target = context.run.tags.get(TOLD_TAG)
+    if target is None:
+        return None
+    place = place_of(context)
+    return tell(place.home, place.environ, feed, target, context.partition_keys, context.asset_key.path[-1])
+
+
+def _ended(
+    context: dg.AssetExecutionContext,
+    outcome: Outcome,
+    statements: Sequence[Statement[Any]] = (),
+    facts: Mapping[str, Any] | None = None,
+    last: bool = False,
+) -> Iterator[Any]:
+    """The materializations and the verdicts of the checks; a Failure when no batch went well, or in the last stage any.
+
+    Before the last stage a run goes on for the batches that went well, and the others are met again at its end.
+    """
+    for batch_id, sentence in outcome.failed.items():
+        context.log.error("%s: %s", batch_id, sentence)
+    failing = bool(outcome.failed) and (last or not outcome.done)
+    if failing:
+        for batch_id, about in outcome.done.items():
+            yield dg.AssetMaterialization(context.asset_key, partition=batch_id, metadata=about)
+    else:
+        for batch_id, about in outcome.done.items():
+            context.add_asset_metadata(about, partition_key=batch_id)
+        for batch_id, sentence in outcome.failed.items():
+            context.add_asset_metadata({"failed": sentence}, partition_key=batch_id)
+        yield dg.MaterializeResult()
+    if facts or not failing:
+        for statement in statements:
+            yield statement.result(facts or {}, context.asset_key.path)
+    if failing:
+        raise outcome.failure()

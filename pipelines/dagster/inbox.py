@@ -1,0 +1,349 @@
+"""The sensor of the inbox: files that have stopped growing become partitions, each feed's go into one run, in order.
+
+The cursor keeps a short mark of each file that lies there, of its name, size and times: a file is taken up when two
+looks in a row saw the same mark. One that still lies there after it was asked for, and that no run is about to take, is
+asked for again with growing pauses. Reference data that waits goes first.
+"""
+
+import hashlib
+import json
+import os
+import time
+from base64 import urlsafe_b64encode
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from pathlib import Path
+from stat import S_ISREG
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+
+from pipelines.dagster import reference
+from pipelines.dagster.cursors import understood
+from pipelines.dagster.names import job_of
+from pipelines.dagster.requests import Additions, ask_for, batches_under_way
+from pipelines.dagster.stages import batch_id_of
+from pipelines.dagster.unfinished import pause
+from pipelines.feeds.files.catalog import Catalog, Feed, FeedError, is_control
+from pipelines.home.batch import shown
+from pipelines.home.inbox import LEADS_OUT, Inbox
+from pipelines.ledger.ledger import Ledger
+from pipelines.receiving.written import is_written
+from pipelines.session.answers import feed_of
+from pipelines.session.session import has_ledger, open_ledger
+
+if TYPE_CHECKING:
+    from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
+
+SECONDS_BETWEEN_LOOKS = 30
+SECONDS_OF_HASHING = 20.0
+SECONDS_FOR_ONE_FILE = 5.0
+FILES_HASHED_AT_ONCE = 2
+FILES_A_LOOK = 1_000
+SECONDS_BEFORE_ANOTHER_LOAD = 900
+BYTES_OF_MARK = 6
+NAMES_SAID = 20
+LAIN_TOO_LONG = timedelta(hours=1)
+
+
+@dataclass(frozen=True, order=True)
+class Asked:
+    """How often a file was asked for, and when it is next if it still lies there then, in seconds since 1970."""
+
+    tries: int = 0
+    due: int = 0
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Marks of files: seen once; asked for; and that no feed takes, by the feeds and settings (a hash) of then."""
+
+    still: frozenset[str] = frozenset()
+    asked: Mapping[str, Asked] = field(default_factory=dict)
+    left: frozenset[str] = frozenset()
+    feeds: str = ""
+
+
+@dataclass
+class Look:
+    """What one look at the inbox came to. ready: batches to import now with the marks of their files, by feed.
+
+    refused: links that lead out of the inbox. unreadable: why a file cannot be read, by its name; it is tried again.
+    """
+
+    still: set[str] = field(default_factory=set)
+    asked: dict[str, Asked] = field(default_factory=dict)
+    left: set[str] = field(default_factory=set)
+    ready: dict[str, dict[str, str]] = field(default_factory=dict)
+    unmatched: list[str] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
+    unreadable: dict[str, str] = field(default_factory=dict)
+    feeds: str = ""
+
+    @property
+    def number(self) -> int:
+        """How many files are to be imported now."""
+        return sum(map(len, self.ready.values()))
+
+    @property
+    def seen(self) -> Seen:
+        """What the next look goes on from."""
+        return Seen(frozenset(self.still), dict(self.asked), frozenset(self.left), self.feeds)
+
+
+class Hashes:
+    """Hashes of files, made beside the looks: that of a large file is finished for one of the next looks."""
+
+    def __init__(self, patience: float = SECONDS_FOR_ONE_FILE) -> None:
+        self._patience = patience
+        self._workers = ThreadPoolExecutor(FILES_HASHED_AT_ONCE, "hash")
+        self._under_way: dict[tuple[str, str], Future[str]] = {}
+
+    def batch_id(self, feed: Feed, path: Path, mark: str) -> str | None:
+        """Return the file's batch; None while its hash is not ready. Raises `OSError`."""
+        key = (feed.name, mark)
+        if key not in self._under_way:
+            self._under_way[key] = self._workers.submit(batch_id_of, feed, path)
+        hashing = self._under_way[key]
+        wait([hashing], self._patience)
+        if not hashing.done():
+            return None
+        del self._under_way[key]
+        return hashing.result()
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What a look goes by beside the files. under_way: the batches of runs that have not ended; asked for when needed.
+
+    With a ledger, files that answer its rejects go to their feed whatever their name. inbox: with the links it takes.
+    """
+
+    catalog: Catalog
+    now: datetime
+    ledger: Ledger | None = None
+    under_way: Callable[[], set[str]] = set
+    hashes: Hashes = field(default_factory=Hashes)
+    inbox: Inbox | None = None
+
+
+def look(inbox: Path, before: Seen, by: Surroundings, seconds: float = SECONDS_OF_HASHING) -> Look:
+    """Compares the inbox with the look before. What is left after `seconds` of hashing, and more files than one look
+    may ask for, are taken up by the next."""
+    until, found = time.monotonic() + seconds, Look(feeds=_mark(_settled_by(by)))
+    left = before.left if before.feeds == found.feeds else frozenset[str]()
+    for path, about in _files(inbox):
+        mark = mark_of(path, about)
+        known = before.asked.get(mark)
+        if mark in left:
+            found.left.add(mark)
+        elif known is None and mark not in before.still:
+            found.still.add(mark)
+        elif (known and known.due > by.now.timestamp()) or time.monotonic() > until or found.number >= FILES_A_LOOK:
+            _not_now(mark, known, found)
+        else:
+            _take_up(path, mark, known, by, found)
+    return found
+
+
+def _settled_by(by: Surroundings) -> Iterator[str]:
+    """What decides which files are left: when it changes, they are looked at once more."""
+    yield from (each.hash for each in by.catalog.feeds)
+    yield from map(str, by.inbox.links if by.inbox else ())
+
+
+def _not_now(mark: str, known: Asked | None, found: Look) -> None:
+    """A file that the next look meets as this one did. known: how it was asked for before, if it was."""
+    if known:
+        found.asked[mark] = known
+    else:
+        found.still.add(mark)
+
+
+def _take_up(path: Path, mark: str, known: Asked | None, by: Surroundings, found: Look) -> None:
+    """A file that is still: its batch is to be asked for, or no feed takes it."""
+    if by.inbox and by.inbox.refuses(path):
+        found.left.add(mark)
+        found.refused.append(path.name)
+        return
+    feed = _feed(path, by.catalog, by.ledger)
+    if feed is None:
+        found.left.add(mark)
+        found.unmatched.append(path.name)
+        return
+    try:
+        batch_id, written = by.hashes.batch_id(feed, path, mark), is_written(path)
+        after = mark_of(path, path.stat())
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        _not_now(mark, known, found)
+        found.unreadable[path.name] = error.strerror or type(error).__name__
+        return
+    if after != mark:
+        found.still.add(after)
+    elif written or batch_id is None:
+        _not_now(mark, known, found)
+    else:
+        _ask(feed, mark, batch_id, known or Asked(), by, found)
+
+
+def _ask(feed: Feed, mark: str, batch_id: str, known: Asked, by: Surroundings, found: Look) -> None:
+    """Notes when the file is due again. Its batch is asked for now, unless a run of it has not ended."""
+    busy = batch_id in by.under_way()
+    tries = known.tries if busy else known.tries + 1
+    found.asked[mark] = Asked(tries, int((by.now + pause(max(0, tries - 1))).timestamp()))
+    if not busy:
+        found.ready.setdefault(feed.name, {})[mark] = batch_id
+
+
+def lain_too_long(inbox: Path, now: datetime) -> dict[str, datetime]:
+    """Since when files lie in the inbox, by name: those that have for an hour, whether a feed takes them or not."""
+    if not inbox.is_dir():
+        return {}
+    came = {path.name: datetime.fromtimestamp(about.st_ctime, UTC) for path, about in _files(inbox)}
+    return {name: at for name, at in came.items() if at <= now - LAIN_TOO_LONG}
+
+
+def mark_of(path: Path, about: os.stat_result) -> str:
+    """Of a file's name, size and times: of its change too, which a replaced file cannot hide."""
+    return _mark([path.name, str(about.st_size), str(about.st_ctime_ns), str(about.st_mtime_ns)])
+
+
+def _mark(parts: Iterator[str] | Sequence[str]) -> str:
+    digest = hashlib.sha256("\0".join(parts).encode("utf-8", "surrogateescape")).digest()
+    return urlsafe_b64encode(digest[:BYTES_OF_MARK]).decode()
+
+
+def _files(inbox: Path) -> Iterator[tuple[Path, os.stat_result]]:
+    """The files of the inbox in the order of their names; those that begin with a dot are still being written."""
+    with os.scandir(inbox) as entries:
+        named = sorted(entry.path for entry in entries if not entry.name.startswith("."))
+    for path in map(Path, named):
+        if not is_control(path.name):
+            try:
+                about = path.stat()
+            except OSError:  # gone meanwhile, or a link that leads nowhere
+                continue
+            if S_ISREG(about.st_mode):
+                yield path, about
+
+
+def _feed(path: Path, catalog: Catalog, ledger: Ledger | None) -> Feed | None:
+    try:
+        return feed_of(path, catalog, ledger)
+    except FeedError:
+        return None
+
+
+def to_cursor(seen: Seen) -> str:
+    """The marks joined; those asked for alike, in a list each of tries, time and marks."""
+    alike: dict[Asked, list[str]] = {}
+    for mark, each in seen.asked.items():
+        alike.setdefault(each, []).append(mark)
+    asked = [[each.tries, each.due, "".join(sorted(marks))] for each, marks in sorted(alike.items())]
+    still, left = ("".join(sorted(marks)) for marks in (seen.still, seen.left))
+    return json.dumps({"still": still, "asked": asked, "left": left, "feeds": seen.feeds})
+
+
+def from_cursor(cursor: str | None) -> Seen:
+    return understood(cursor, _seen, Seen())
+
+
+def _seen(said: Any) -> Seen:
+    still, left = (_marks(said.get(name, "")) for name in ("still", "left"))
+    asked = said.get("asked", [])
+    if isinstance(asked, str):  # of a version that asked once, and not again
+        asked = [[1, 0, asked]]
+    by_mark = {mark: Asked(int(tries), int(due)) for tries, due, marks in asked for mark in _marks(marks)}
+    return Seen(still, by_mark, left, str(said.get("feeds", "")))
+
+
+def _marks(text: str) -> frozenset[str]:
+    letters = BYTES_OF_MARK * 4 // 3
+    return frozenset(text[at : at + letters] for at in range(0, len(text), letters))
+
+
+def inbox_sensor(
+    home: Path, environ: Mapping[str, str], catalog: Catalog, jobs: Sequence["UnresolvedAssetJobDefinition"]
+) -> dg.SensorDefinition:
+    hashes, links = Hashes(), Inbox.of(home, environ)
+
+    @dg.sensor(
+        name="inbox",
+        jobs=jobs,
+        minimum_interval_seconds=SECONDS_BETWEEN_LOOKS,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description=f"Imports what is put into {home / 'inbox'}, once it has stopped growing, and asks again, with "
+        f"growing pauses, for what stays there. Loads what is put into {home / reference.GROUP} before that, where the "
+        "target is the bundled service.",
+    )
+    def inbox(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
+        before = from_cursor(context.cursor)
+        waiting = reference.looks_new(home) if reference.is_bundled(environ) else []
+        if waiting:
+            return _reference_first(waiting, before, int(time.time() // SECONDS_BEFORE_ANOTHER_LOAD))
+        if not (home / "inbox").is_dir():
+            return dg.SkipReason("There is no inbox yet.")
+        now, names = datetime.now(UTC), [job_of(feed) for feed in catalog.feeds]
+        under_way = cache(lambda: batches_under_way(context.instance, names))
+        with _ledger(home, environ) as ledger:
+            found = look(home / "inbox", before, Surroundings(catalog, now, ledger, under_way, hashes, links))
+        for name in found.unmatched[:NAMES_SAID]:
+            context.log.warning("no feed takes a file of the name %s, or two do: it is left where it is", shown(name))
+        for name in found.refused[:NAMES_SAID]:
+            context.log.warning("%s: %s; left where it is", shown(name), LEADS_OUT)
+        for name, why in list(found.unreadable.items())[:NAMES_SAID]:
+            context.log.warning("%s cannot be read: %s; it is left where it is, and tried again", shown(name), why)
+        requests: list[dg.RunRequest] = []
+        additions: Additions = []
+        for feed in catalog.feeds:
+            batches = list(found.ready.get(feed.name, {}).values())
+            runs, new = ask_for(context.instance, feed, batches, now.isoformat())
+            requests += runs
+            additions += new
+        return dg.SensorResult(
+            run_requests=requests,
+            dynamic_partitions_requests=additions,
+            cursor=to_cursor(found.seen),
+            skip_reason=None if requests else _nothing(found),
+        )
+
+    return inbox
+
+
+def _reference_first(waiting: Sequence[Path], before: Seen, turn: int) -> dg.SensorResult:
+    """Asks for the load of reference data once it is still. Imports wait until it has ended well.
+
+    turn: one that failed is asked for again in the next one; where it went well meanwhile, that finds nothing to do.
+    """
+    marks = frozenset(mark_of(path, path.stat()) for path in waiting)
+    still = marks <= before.still
+    request = dg.RunRequest(f"{_mark(sorted(marks))} {turn}", job_name=reference.JOB)
+    names = ", ".join(path.name for path in waiting[:NAMES_SAID])
+    return dg.SensorResult(
+        run_requests=[request] if still else [],
+        cursor=to_cursor(Seen(before.still | marks, before.asked, before.left, before.feeds)),
+        skip_reason=None if still else f"Imports wait for reference data: {names}.",
+    )
+
+
+@contextmanager
+def _ledger(home: Path, environ: Mapping[str, str]) -> Iterator[Ledger | None]:
+    """The ledger, where there is one."""
+    if not has_ledger(home, environ):
+        yield None
+        return
+    with closing(open_ledger(home, environ)) as ledger:
+        yield ledger
+
+
+def _nothing(found: Look) -> str:
+    return (
+        f"Nothing new: {len(found.still)} files are not yet still, {len(found.asked)} are in runs that were asked for, "
+        f"{len(found.left)} are taken by no feed."
+    )

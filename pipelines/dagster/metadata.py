@@ -1,0 +1,120 @@
+"""What Dagster keeps of a stage: counts, amounts, rates, durations as numbers, which it plots. Never a row of data."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import dagster as dg
+
+from pipelines.feeds.files.catalog import Feed
+from pipelines.home.batch import Received
+from pipelines.ledger.tables import OUTCOMES
+from pipelines.runs.run import Result
+from pipelines.validation.stage import Validated
+
+Metadata = dict[str, Any]
+ROWS = "dagster/row_count"
+LANDED = ("created", "adopted", "unchanged", "updated", "superseded")
+ROWS_OF_TABLE = 50
+FEWEST = 5
+"""Records of a sum that Dagster may keep."""
+
+
+def of_received(received: Received) -> Metadata:
+    return {
+        "file": received.file_name,
+        "size_bytes": received.size,
+        "sha256": received.sha256,
+        "received_at": dg.MetadataValue.timestamp(received.received_at),
+    }
+
+
+def of_validated(file_name: str, validated: Validated, seconds: float, money: bool) -> Metadata:
+    """row_count is what goes on to the load; columns that the feed does not name are only counted."""
+    names = "records accepted rejected skipped lines header not_taken".split()
+    return {
+        "file": file_name,
+        ROWS: validated.accepted - validated.skipped,
+        **{name: getattr(validated, name) for name in names},
+        **(_dollars(_validated_sums(validated)) if money else {}),
+        **pace(validated.records, seconds),
+        "columns_not_named": len(validated.unnamed_columns),
+        "rejects_by_rule": by_rule(validated.reasons),
+        "warnings_by_rule": by_rule(validated.warnings),
+    }
+
+
+def of_loaded(result: Result, target: str, money: bool) -> Metadata:
+    """row_count is how many records of the file the target has."""
+    count = result.count
+    return {
+        "file": result.file,
+        "target": target,
+        "state": result.state,
+        "run": result.run or 0,
+        ROWS: sum(count(name) for name in LANDED),
+        "records": count("records"),
+        "rejected": count("rejected"),
+        **{name: count(name) for name in OUTCOMES},
+        "waiting": result.waiting,
+        **(_dollars(_loaded_sums(result)) if money else {}),
+        **pace(count("records"), result.seconds),
+        "set_aside_by_rule": by_rule(result.reasons),
+    }
+
+
+def by_rule(counts: Mapping[str, int]) -> dg.TableMetadataValue:
+    """A table of rule and count, the most frequent first."""
+    ordered = sorted(counts.items(), key=lambda each: (-each[1], each[0]))
+    return table([("rule", "string", "The rule's id."), ("records", "int", "Records that broke it.")], ordered)
+
+
+def table(columns: Sequence[tuple[str, str, str]], rows: Sequence[Sequence[Any]]) -> dg.TableMetadataValue:
+    """A table of counts. columns: name, type and what it is."""
+    names = [name for name, _, _ in columns]
+    records = [dg.TableRecord(dict(zip(names, row, strict=True))) for row in rows[:ROWS_OF_TABLE]]
+    return dg.MetadataValue.table(records, schema(columns))
+
+
+def schema(columns: Sequence[tuple[str, str, str]]) -> dg.TableSchema:
+    return dg.TableSchema([dg.TableColumn(name, kind, description=what) for name, kind, what in columns])
+
+
+def is_money(feed: Feed) -> bool:
+    """Whether the feed's records have amounts."""
+    return feed.resource == "PaymentNotice"
+
+
+class Sum(NamedTuple):
+    """A sum in cents, and of how many records it is."""
+
+    name: str
+    cents: int
+    records: int
+
+
+def _validated_sums(validated: Validated) -> list[Sum]:
+    received = Sum("amount_received", validated.amount_received, validated.records)
+    return [received, Sum("amount_accepted", validated.amount_accepted, validated.accepted)]
+
+
+def _loaded_sums(result: Result) -> list[Sum]:
+    numbers = {"amount_received": "records", "amount_accepted": "accepted", "amount_created": "created"}
+    return [Sum(name, result.count(name), result.count(number)) for name, number in numbers.items()]
+
+
+def _dollars(sums: Sequence[Sum]) -> Metadata:
+    """Sums as dollars, for the plots; the exact amounts are in the ledger and the published tables.
+
+    A sum of a few records tells what a person paid, and so do two sums a few records apart: the first alone is shown.
+    """
+    shown: list[Sum] = []
+    for each in sums:
+        apart = (abs(each.records - other.records) for other in shown)
+        if each.records >= FEWEST and all(number == 0 or number >= FEWEST for number in apart):
+            shown.append(each)
+    return {each.name: each.cents / 100 for each in shown}
+
+
+def pace(records: int, seconds: float) -> Metadata:
+    pace = {"records_per_second": round(records / seconds, 1)} if seconds else {}
+    return {"seconds": round(seconds, 3), **pace}

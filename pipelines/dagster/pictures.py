@@ -1,0 +1,41 @@
+"""The charts of the published page as images for Dagster's metadata: Markdown that carries an SVG and loads nothing."""
+
+import base64
+from pathlib import Path
+
+import dagster as dg
+import duckdb
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from pipelines.reports.charts import Chart, shortened
+from pipelines.reports.page import TEMPLATES, figures_of
+
+LETTERS_OF_LEGEND = 16
+
+
+def charts_of(published: Path) -> dict[str, dg.MarkdownMetadataValue]:
+    """An image per chart of the published file that has something to show, by `chart_<name>`."""
+    with duckdb.connect(str(published), read_only=True) as db:
+        figures = figures_of(db)
+    return {
+        f"chart_{figure.name}": dg.MetadataValue.md(f"**{figure.title}**\n\n{_image(figure.chart, figure.says)}")
+        for figure in figures
+        if figure.chart
+    }
+
+
+def _image(chart: Chart, says: str) -> str:
+    return f"![{says}](data:image/svg+xml;base64,{base64.b64encode(svg_of(chart).encode()).decode()})"
+
+
+def svg_of(chart: Chart) -> str:
+    """The chart as a file of its own, with its legend and its colours."""
+    drawing = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    drawing.filters |= {"px": lambda number: f"{number:.1f}", "short": lambda text: shortened(text, LETTERS_OF_LEGEND)}
+    return drawing.get_template("chart.svg").render(chart=chart)

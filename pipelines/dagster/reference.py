@@ -1,0 +1,210 @@
+"""Reference data of the bundled service: what is dropped in `<home>/reference` is loaded before any import goes on.
+
+What was loaded is noted, by content, under the label of the load, which the store holds: nothing is loaded twice, and
+where the store is another, or was put back from an older copy, all is loaded again.
+"""
+
+import hashlib
+import json
+import os
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+
+from pipelines.dagster import metadata
+from pipelines.dagster.names import AGAIN
+from pipelines.dagster.workplace import RESOURCE_KEY, place_of, told_without_data
+from pipelines.home.batch import shown
+from pipelines.home.files import write_whole
+from pipelines.home.folder import REFERENCE_NOTE
+from pipelines.runs.manifest import software_version
+from pipelines.session.connections import NAMES, STORE, label_of, load_reference
+
+if TYPE_CHECKING:
+    from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
+
+GROUP = "reference"
+REFERENCE = dg.AssetKey([GROUP, "loaded"])
+JOB = "load_reference"
+ENDINGS = (".ndjson", ".ndjson.gz")
+REFUSED = f"{STORE}.refused.ndjson"
+NO_TYPE = "(none)"
+NAMED = 20
+COUNTS = ("created", "unchanged", "updated", "refused", "unresolved")
+
+TAKEN_IN = dg.AssetCheckSpec(
+    "every_reference_record_was_taken",
+    asset=REFERENCE,
+    description="No reference record was refused. A warning: those that were are in the file that the metadata names.",
+)
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A file as it was loaded. refused: some of its records were, so that it is loaded again with the next ones."""
+
+    size: int
+    modified: int
+    sha256: str
+    refused: bool = False
+
+
+def is_bundled(environ: Mapping[str, str]) -> bool:
+    """Whether the target is the bundled service: only that one takes reference data from here."""
+    return not any(environ.get(name) for name in NAMES)
+
+
+def reference_files(home: Path) -> list[Path]:
+    """What lies in `<home>/reference`, by name; what begins with a dot is still being written."""
+    folder = home / GROUP
+    if not folder.is_dir():
+        return []
+    named = (path for path in folder.iterdir() if path.name.endswith(ENDINGS) and not path.name.startswith("."))
+    return sorted(path for path in named if path.is_file())
+
+
+def looks_new(home: Path) -> list[Path]:
+    """The files whose size or time is not that of what was loaded. Reads none of them, however large."""
+    noted = _noted(home)
+    return [path for path in reference_files(home) if _looks_new(path.stat(), noted.get(path.name))]
+
+
+def _looks_new(about: os.stat_result, loaded: Loaded | None) -> bool:
+    return loaded is None or (about.st_size, about.st_mtime_ns) != (loaded.size, loaded.modified)
+
+
+def _noted(home: Path) -> dict[str, Loaded]:
+    """What was loaded into this very store, by name; nothing when the store does not hold that load."""
+    try:
+        said = json.loads((home / REFERENCE_NOTE).read_bytes())
+        if said["label"] != label_of(home / STORE):
+            return {}
+        return {name: Loaded(*each) for name, each in said["files"].items()}
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+
+
+def _note(home: Path, label: str | None, before: Mapping[str, Loaded], loaded: Mapping[str, Loaded]) -> None:
+    files = {name: [each.size, each.modified, each.sha256, each.refused] for name, each in {**before, **loaded}.items()}
+    write_whole(home / REFERENCE_NOTE, json.dumps({"label": label, "files": files}).encode())
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def reference_asset() -> dg.AssetsDefinition:
+    @dg.asset(
+        key=REFERENCE,
+        group_name=GROUP,
+        owners=["team:data-engineering"],
+        kinds={"file", "fhir"},
+        code_version=software_version(),
+        description="Patients, practitioners, claims, questionnaires and reports of the bundled service, from the "
+        "NDJSON files in `reference`. The files stay where they are, and are loaded again only when they have changed.",
+        required_resource_keys={RESOURCE_KEY},
+        check_specs=[TAKEN_IN],
+        retry_policy=AGAIN,
+        metadata={"dagster/column_schema": metadata.schema(_COLUMNS)},
+    )
+    def loaded(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult[None]]:
+        place = place_of(context)
+        with told_without_data(place):
+            counts, files = load_waiting(place.home, place.environ)
+            refused = sum(row["refused"] for row in counts)
+            where = refused_at(place.home / REFUSED) if refused else []
+            yield dg.MaterializeResult(
+                metadata=_about(place.home, counts, files, refused), check_results=[_taken_in(refused, where)]
+            )
+
+    return loaded
+
+
+_COLUMNS = [
+    ("type", "string", "The type of the resources."),
+    ("created", "int", "New ones."),
+    ("unchanged", "int", "Those that the store had already."),
+    ("updated", "int", "Those that have changed."),
+    ("refused", "int", "Those that cannot be used."),
+    ("unresolved", "int", "References to what is not there."),
+]
+
+
+def load_waiting(home: Path, environ: Mapping[str, str]) -> tuple[list[dict[str, Any]], list[Path]]:
+    """Loads what is new, and again what was refused in part; gives the counts by type, and which files.
+
+    Raises TargetUnusable.
+    """
+    before, seen = _noted(home), {path: _as_it_is(path) for path in looks_new(home)}
+    touched = {path.name for path, each in seen.items() if each.sha256 and each.sha256 == _hash_noted(before, path)}
+    files = [path for path in seen if path.name not in touched]
+    if files:
+        again = [path for path in reference_files(home) if path not in files and _was_refused(before, path)]
+        seen |= {path: _as_it_is(path) for path in again}
+        files += again
+    label, counts = label_of(home / STORE), list[dict[str, Any]]()
+    if files:
+        label = secrets.token_hex(8)
+        counts = load_reference(home / STORE, sorted(files), home / REFUSED, label, environ)
+    refused = {name for name, _ in refused_at(home / REFUSED)} if any(row["refused"] for row in counts) else set()
+    refused |= {name for name in touched if before[name].refused and home / GROUP / name not in files}
+    loaded = {path.name: replace(each, refused=path.name in refused) for path, each in seen.items()}
+    if loaded:
+        _note(home, label, before, loaded)
+    return counts, files
+
+
+def _as_it_is(path: Path) -> Loaded:
+    """A file with its hash; without one where it cannot be read, which the load refuses."""
+    about = path.stat()
+    try:
+        return Loaded(about.st_size, about.st_mtime_ns, _sha256(path))
+    except OSError:
+        return Loaded(about.st_size, about.st_mtime_ns, "")
+
+
+def _hash_noted(noted: Mapping[str, Loaded], path: Path) -> str | None:
+    return noted[path.name].sha256 if path.name in noted else None
+
+
+def _was_refused(noted: Mapping[str, Loaded], path: Path) -> bool:
+    return path.name in noted and noted[path.name].refused
+
+
+def refused_at(path: Path) -> list[tuple[str, int]]:
+    """Names of files and numbers of lines of what a load refused."""
+    with path.open(encoding="utf-8") as lines:
+        found = map(json.loads, lines)
+        return [(Path(each["file"]).name, each["line"]) for each in found]
+
+
+def _about(home: Path, counts: Sequence[dict[str, Any]], files: Sequence[Path], refused: int) -> metadata.Metadata:
+    about: metadata.Metadata = {
+        metadata.ROWS: sum(row[name] for row in counts for name in COUNTS[:3]),
+        "files": len(files),
+        **{name: sum(row[name] for row in counts) for name in COUNTS},
+        "by_type": metadata.table(
+            _COLUMNS, [[row["type"] or NO_TYPE, *(row[name] for name in COUNTS)] for row in counts]
+        ),
+    }
+    return {**about, "refused_file": dg.MetadataValue.path(str(home / REFUSED))} if refused else about
+
+
+def _taken_in(refused: int, where: Sequence[tuple[str, int]]) -> dg.AssetCheckResult:
+    named = ", ".join(f"{shown(name)} line {line}" for name, line in where[:NAMED])
+    more = f", and {len(where) - NAMED:,} more" if len(where) > NAMED else ""
+    return dg.AssetCheckResult(
+        passed=refused == 0,
+        severity=dg.AssetCheckSeverity.WARN,
+        description=f"refused: {named}{more}; {REFUSED} has the reasons" if where else None,
+        metadata={"records_refused": refused},
+    )
+
+
+def reference_job() -> "UnresolvedAssetJobDefinition":
+    return dg.define_asset_job(JOB, selection=[REFERENCE], description="Loads what is new in `reference`.")

@@ -1,0 +1,67 @@
+"""Runs over batches, as sensors ask for them: partitions first, then a run for each stretch of them."""
+
+from collections.abc import Mapping, Sequence
+
+import dagster as dg
+
+from pipelines.dagster.names import batches_of, job_of
+from pipelines.feeds.files.catalog import Feed
+from pipelines.home.dagster_folder import BATCH_TAG
+
+FILES_A_RUN = 200
+RANGE = ("dagster/asset_partition_range_start", "dagster/asset_partition_range_end")
+UNDER_WAY = (
+    dg.DagsterRunStatus.QUEUED,
+    dg.DagsterRunStatus.NOT_STARTED,
+    dg.DagsterRunStatus.STARTING,
+    dg.DagsterRunStatus.STARTED,
+    dg.DagsterRunStatus.CANCELING,
+)
+Additions = list[dg.AddDynamicPartitionsRequest | dg.DeleteDynamicPartitionsRequest]
+
+
+def ask_for(
+    instance: dg.DagsterInstance, feed: Feed, batch_ids: Sequence[str], key: str, tags: Mapping[str, str] | None = None
+) -> tuple[list[dg.RunRequest], Additions]:
+    """Runs over these batches in their order, and the partitions to add for them. key: differs for each asking."""
+    batches, wanted = batches_of(feed), list(dict.fromkeys(batch_ids))
+    if not wanted:
+        return [], []
+    known = instance.get_dynamic_partitions(batches.name or "")
+    new = [batch_id for batch_id in wanted if batch_id not in set(known)]
+    runs = [_request(feed, some, key, tags or {}) for some in stretches(wanted, [*known, *new])]
+    return runs, [batches.build_add_request(new)] if new else []
+
+
+def stretches(wanted: Sequence[str], known: Sequence[str]) -> list[list[str]]:
+    """The wanted batches in runs of partitions that follow each other, each of at most `FILES_A_RUN`.
+
+    known: all partitions in their order, the wanted among them. A run takes a range, and nothing that is not wanted.
+    """
+    place = {batch_id: number for number, batch_id in enumerate(known)}
+    found: list[list[str]] = []
+    for batch_id in wanted:
+        last = found[-1] if found else None
+        if last and len(last) < FILES_A_RUN and place[batch_id] == place[last[-1]] + 1:
+            last.append(batch_id)
+        else:
+            found.append([batch_id])
+    return found
+
+
+def _request(feed: Feed, batch_ids: Sequence[str], key: str, tags: Mapping[str, str]) -> dg.RunRequest:
+    run_key = f"{batch_ids[0]} {len(batch_ids)} {key}"
+    job, tags = job_of(feed), {**tags, BATCH_TAG: " ".join(batch_ids)}
+    if len(batch_ids) == 1:
+        return dg.RunRequest(run_key, job_name=job, tags=tags, partition_key=batch_ids[0])
+    ends = dict(zip(RANGE, (batch_ids[0], batch_ids[-1]), strict=True))
+    return dg.RunRequest(run_key, job_name=job, tags={**tags, **ends})
+
+
+def batches_under_way(instance: dg.DagsterInstance, jobs: Sequence[str]) -> set[str]:
+    """Batches of runs that are under way or waiting."""
+    found: set[str] = set()
+    for run in instance.get_runs(dg.RunsFilter(statuses=list(UNDER_WAY))):
+        if run.job_name in jobs:
+            found.update(run.tags.get(BATCH_TAG, "").split())
+    return found

@@ -1,0 +1,110 @@
+"""Old runs leave Dagster's storage after some days, except those that hold the state of a partition or of an asset.
+
+Dagster forgets what a run materialized when the run is deleted. So the newest run that went well of every batch stays,
+and with it the colour of its partitions; and the run that holds the last word on each other asset and check.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+from dagster._core.storage.dagster_run import FINISHED_STATUSES
+from dagster._core.storage.event_log import SqliteEventLogStorage
+
+from pipelines.home.dagster_folder import BATCH_TAG
+
+DAYS = "CHARTFERRY_RUN_DAYS"
+USUAL_DAYS = 90.0
+EVERY_NIGHT = "15 3 * * *"
+JOB = "retention"
+RUNS_A_PAGE = 500
+PARTITION_TAGS = ("dagster/partition", "dagster/asset_partition_range_start")
+
+
+def retention_job(environ: Mapping[str, str]) -> dg.JobDefinition:
+    days = float(environ.get(DAYS) or USUAL_DAYS)
+
+    @dg.op(description=f"Deletes runs that ended more than {days:g} days ago and hold no state.")
+    def delete_old_runs(context: dg.OpExecutionContext) -> None:
+        done = delete_old(context.instance, datetime.now(UTC) - timedelta(days=days), _assets(context), context.run_id)
+        context.log.info("%s runs were deleted", f"{done:,}")
+        context.add_output_metadata({"runs_deleted": done})
+
+    @dg.job(name=JOB, description=f"Forgets old runs: those of more than {days:g} days, or as {DAYS} says.")
+    def retention() -> None:
+        delete_old_runs()
+
+    return retention
+
+
+def retention_schedule(job: dg.JobDefinition) -> dg.ScheduleDefinition:
+    return dg.ScheduleDefinition(
+        name=JOB,
+        job=job,
+        cron_schedule=EVERY_NIGHT,
+        default_status=dg.DefaultScheduleStatus.RUNNING,
+        description="Every night.",
+    )
+
+
+def _assets(context: dg.OpExecutionContext) -> list[dg.AssetKey]:
+    return list(context.instance.all_asset_keys())
+
+
+def delete_old(
+    instance: dg.DagsterInstance, before: datetime, assets: Sequence[dg.AssetKey], own: str | None = None
+) -> int:
+    """Deletes the runs that ended before this moment and hold no state; gives how many. own: a run that stays."""
+    kept = _last_words(instance, assets) | {own}
+    seen: set[str] = set()
+    done, cursor = 0, None
+    while page := instance.get_run_records(dg.RunsFilter(statuses=FINISHED_STATUSES), limit=RUNS_A_PAGE, cursor=cursor):
+        cursor = page[-1].dagster_run.run_id
+        old = []
+        for record in page:
+            run = record.dagster_run
+            needed = run.run_id in kept or _holds_partitions(run, seen)
+            if not needed and (record.end_time or 0) < before.timestamp():
+                old.append(run.run_id)
+        # The last run of a page is where the next one begins: it stays for another night.
+        done += sum(_delete(instance, run_id) for run_id in old if run_id != cursor)
+    return done
+
+
+def _last_words(instance: dg.DagsterInstance, assets: Sequence[dg.AssetKey]) -> set[str | None]:
+    """The runs of the newest materialization of each asset, and of the newest verdict of each of its checks."""
+    records = instance.get_asset_records(assets)
+    found: set[str | None] = {
+        record.asset_entry.last_materialization_record.run_id
+        for record in records
+        if record.asset_entry.last_materialization_record
+    }
+    for run in instance.get_run_records(dg.RunsFilter(job_name="standing_check"), limit=1):
+        found.add(run.dagster_run.run_id)
+    return found
+
+
+def _holds_partitions(run: dg.DagsterRun, seen: set[str]) -> bool:
+    """Whether a run, met after the newer ones, holds the state of a batch. seen: batches whose state is known."""
+    batches = set(run.tags.get(BATCH_TAG, "").split())
+    if not batches:
+        return any(tag in run.tags for tag in PARTITION_TAGS)
+    holds = bool(batches - seen)
+    if run.status == dg.DagsterRunStatus.SUCCESS:
+        seen |= batches
+    return holds
+
+
+def _delete(instance: dg.DagsterInstance, run_id: str) -> int:
+    """The run, its events, its logs, and the file that SQLite kept them in."""
+    instance.delete_run(run_id)
+    logs: Any = instance.compute_log_manager
+    logs.delete_logs(prefix=[run_id])
+    storage: Any = instance.event_log_storage
+    storage = getattr(storage, "event_log_storage", storage)
+    if isinstance(storage, SqliteEventLogStorage):
+        for path in (Path(storage.path_for_shard(run_id) + more) for more in ("", "-wal", "-shm")):
+            path.unlink(missing_ok=True)
+    return 1

@@ -1,0 +1,183 @@
+"""The stages of an import over the batches of a Dagster run: each batch for itself, whatever becomes of the others.
+
+They call what the command line calls, so that both make the same ledger and folders.
+"""
+
+import hashlib
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+
+import dagster as dg
+
+from pipelines.dagster import metadata
+from pipelines.dagster.checks import LoadedBatch
+from pipelines.dagster.handover import hand_over, newest, sign
+from pipelines.feeds.files.catalog import Feed
+from pipelines.feeds.reading.marks import marked_form
+from pipelines.home.batch import Received, Unreadable
+from pipelines.home.inbox import Inbox
+from pipelines.ledger.tables import LedgerError, NotPossible
+from pipelines.receiving.stage import receive
+from pipelines.runs.batch import begin, end, end_without_load, load_run, run_through, validate_run
+from pipelines.runs.run import Result, Run
+from pipelines.session.session import Session, received_before
+from pipelines.validation.stage import Validated
+
+UNDER_WAY, FINISHED = "running", "finished"
+NOTHING_SENT = ("stopped", "failed")
+
+
+@dataclass
+class Outcome:
+    """What a stage made of the batches of a run: metadata of those that went well, a sentence for those that did not.
+
+    retryable: at least one of them may go well when tried again.
+    """
+
+    done: dict[str, metadata.Metadata] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+    retryable: bool = False
+
+    def fail(self, batch_id: str, sentence: str, retryable: bool = False) -> None:
+        self.failed[batch_id] = sentence
+        self.retryable |= retryable
+
+    def failure(self) -> dg.Failure:
+        sentences = "; ".join(f"{batch_id}: {sentence}" for batch_id, sentence in self.failed.items())
+        counts = {"batches_failed": len(self.failed), "batches_done": len(self.done)}
+        return dg.Failure(sentences, counts, allow_retries=self.retryable)
+
+
+def receive_all(feed: Feed, home: Path, batch_ids: Sequence[str], inbox: Inbox | None = None) -> Outcome:
+    outcome, waiting = Outcome(), waiting_files(feed, home / "inbox", set(batch_ids))
+    for batch_id in batch_ids:
+        try:
+            path = waiting.get(batch_id)
+            found = receive(path, feed, home, inbox=inbox) if path else received_before(home / "batches" / batch_id)
+        except Unreadable as error:
+            outcome.fail(batch_id, str(error))
+            continue
+        if found is None:
+            outcome.fail(batch_id, "no file: it is not in the inbox any more, or its batch was purged")
+        elif found.batch_id != batch_id:
+            outcome.fail(batch_id, f"{found.file_name} changed meanwhile: it is the batch {found.batch_id} now")
+        else:
+            outcome.done[batch_id] = metadata.of_received(found)
+    return outcome
+
+
+def waiting_files(feed: Feed, inbox: Path, batch_ids: set[str]) -> dict[str, Path]:
+    """Where in the inbox the files of these batches are."""
+    found: dict[str, Path] = {}
+    for path in sorted(inbox.iterdir()) if inbox.is_dir() else ():
+        if len(found) == len(batch_ids) or not path.is_file() or path.name.startswith("."):
+            continue
+        if feed.takes(path.name) or marked_form(path):
+            try:
+                batch_id = batch_id_of(feed, path)
+            except OSError:
+                continue
+            if batch_id in batch_ids:
+                found[batch_id] = path
+    return found
+
+
+def batch_id_of(feed: Feed, path: Path) -> str:
+    """The name of the batch that this file is."""
+    with path.open("rb") as file:
+        return f"{feed.name}-{hashlib.file_digest(file, 'sha256').hexdigest()[:12]}"
+
+
+def validate_all(
+    session: Session, feed: Feed, batch_ids: Sequence[str], since: datetime, outcome: Outcome
+) -> dict[str, Validated]:
+    """since: what was validated after this moment, by an earlier try of the same run, is not validated again."""
+    facts: dict[str, Validated] = {}
+    for batch_id in batch_ids:
+        earlier = newest(session, feed, batch_id)
+        received = received_before(session.home / "batches" / batch_id)
+        if received is None:
+            outcome.fail(batch_id, "nothing was received")
+            continue
+        try:
+            if earlier.run and earlier.validated and earlier.at >= since:
+                run, validated = earlier.run, earlier.validated
+            else:
+                run, validated = _validate_one(session, _begin(session, received, feed))
+        except (Unreadable, NotPossible) as error:
+            outcome.fail(batch_id, str(error))
+            continue
+        facts[batch_id] = validated
+        seconds = time.monotonic() - run.began
+        outcome.done[batch_id] = metadata.of_validated(received.file_name, validated, seconds, metadata.is_money(feed))
+    return facts
+
+
+def _begin(session: Session, received: Received, feed: Feed) -> Run:
+    """A run of the batch, known as Dagster's. Raises NotPossible."""
+    run = begin(session, received, feed)
+    sign(session, run)
+    return run
+
+
+def _validate_one(session: Session, run: Run) -> tuple[Run, Validated]:
+    """Validates, and ends the run where nothing is to be sent. Raises Unreadable, and what the target's reads raise."""
+    try:
+        validated = validate_run(session, run)
+    except Exception as error:
+        state, message = (
+            ("failed", str(error)) if isinstance(error, Unreadable) else (UNDER_WAY, "it was not validated to its end")
+        )
+        end_without_load(session, run, Validated(run.folder), state, message)
+        raise
+    if validated.stop:
+        end_without_load(session, run, validated, "stopped", f"{run.received.file_name}: {validated.stop}")
+    else:
+        hand_over(session, run, validated)
+    return run, validated
+
+
+def load_all(
+    session: Session, feed: Feed, batch_ids: Sequence[str], since: datetime, outcome: Outcome
+) -> dict[str, LoadedBatch]:
+    """since: what ended after this moment, in this run or an earlier try of it, is not loaded again."""
+    facts: dict[str, LoadedBatch] = {}
+    for batch_id in batch_ids:
+        is_new = not session.ledger.row_counts(session.target, batch_id)
+        try:
+            result = _load_one(session, feed, batch_id, since)
+        except LedgerError as error:
+            outcome.fail(batch_id, str(error), retryable=True)
+            continue
+        if result is None:
+            outcome.fail(batch_id, "nothing was received")
+            continue
+        if result.state == FINISHED:
+            outcome.done[batch_id] = metadata.of_loaded(result, session.connection.label, metadata.is_money(feed))
+        else:
+            outcome.fail(batch_id, _why(result), retryable=result.unusable)
+        if result.state in (FINISHED, UNDER_WAY) and not result.unusable:
+            first = result.run == 1 and is_new
+            facts[batch_id] = LoadedBatch(result, session.ledger.row_counts(session.target, batch_id), first)
+    return facts
+
+
+def _load_one(session: Session, feed: Feed, batch_id: str, since: datetime) -> Result | None:
+    """Loads what was validated last; validates anew when that run has ended, or the feed changed. None without a file.
+
+    What came to its end since then, such as a batch that was stopped before its load, stays as it is.
+    """
+    found = newest(session, feed, batch_id)
+    if found.run and found.validated:
+        return end(session, found.run, found.validated, load_run(session, found.run, found.validated))
+    if found.result and found.result.state in (FINISHED, *NOTHING_SENT) and found.at >= since:
+        return found.result
+    received = received_before(session.home / "batches" / batch_id)
+    return run_through(session, _begin(session, received, feed)) if received else None
+
+
+def _why(result: Result) -> str:
+    return result.message or f"{result.count('in_doubt'):,} rows are in doubt, {result.waiting:,} wait for another run"

@@ -1,0 +1,189 @@
+"""The standing check: what is broken right now, as one check for each feed and one of the inbox.
+
+A schedule makes it, and a sensor notes a verdict as soon as it has changed, whoever imported, or the tables have.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+from dagster._core.definitions.asset_checks.asset_check_evaluation import (
+    AssetCheckEvaluationTargetMaterializationData,
+)
+
+from pipelines.dagster import metadata
+from pipelines.dagster.cursors import understood
+from pipelines.dagster.inbox import lain_too_long
+from pipelines.dagster.names import plain
+from pipelines.dagster.reference import is_bundled, looks_new
+from pipelines.dagster.tables import PUBLISHED
+from pipelines.dagster.workplace import RESOURCE_KEY, place_of, told_without_data
+from pipelines.feeds.files.catalog import Feed
+from pipelines.home.batch import shown
+from pipelines.importing.broken import NAMED, Standing, standing_of
+from pipelines.session.session import has_ledger, open_ledger
+
+if TYPE_CHECKING:
+    from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
+
+SECONDS_BETWEEN_LOOKS = 60
+EVERY_HOUR = "30 * * * *"
+INBOX_CHECK = "no_file_has_lain_in_the_inbox_for_an_hour"
+
+
+def check_of(feed: Feed) -> str:
+    """The name of the feed's standing check."""
+    return f"nothing_of_{plain(feed.name)}_is_broken"
+
+
+def standing_check(feeds: Sequence[Feed]) -> dg.AssetChecksDefinition:
+    specs = [
+        dg.AssetCheckSpec(
+            check_of(feed),
+            asset=PUBLISHED,
+            description=f"Right now no batch of `{feed.name}` failed, is left without an end, or had all its records "
+            "set aside, and no row is in doubt. A warning where only rejects are open.",
+        )
+        for feed in feeds
+    ]
+    specs.append(
+        dg.AssetCheckSpec(
+            INBOX_CHECK,
+            asset=PUBLISHED,
+            description="No file has lain in the inbox for an hour: one that no feed takes, that cannot be received, "
+            "or that still waits for its run.",
+        )
+    )
+
+    @dg.multi_asset_check(name="what_is_broken", specs=specs, can_subset=True, required_resource_keys={RESOURCE_KEY})
+    def check(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
+        place = place_of(context)
+        with told_without_data(place):
+            for name, verdict in _verdicts(place.home, place.environ, feeds).items():
+                if dg.AssetCheckKey(PUBLISHED, name) in context.selected_asset_check_keys:
+                    yield dg.AssetCheckResult(**verdict)
+
+    return check
+
+
+def standing_job(feeds: Sequence[Feed]) -> "UnresolvedAssetJobDefinition":
+    return dg.define_asset_job(
+        "standing_check",
+        selection=dg.AssetSelection.checks(
+            *(dg.AssetCheckKey(PUBLISHED, name) for name in [*map(check_of, feeds), INBOX_CHECK])
+        ),
+        description="Names what is broken right now: failed batches, rows in doubt, open rejects by age, files that "
+        "stay in the inbox.",
+    )
+
+
+def standing_schedule(job: "UnresolvedAssetJobDefinition") -> dg.ScheduleDefinition:
+    return dg.ScheduleDefinition(
+        name="standing_check",
+        job=job,
+        cron_schedule=EVERY_HOUR,
+        default_status=dg.DefaultScheduleStatus.RUNNING,
+        description="Every hour.",
+    )
+
+
+def standing_sensor(home: Path, environ: Mapping[str, str], feeds: Sequence[Feed]) -> dg.SensorDefinition:
+    @dg.sensor(
+        name="standing_check_after_imports",
+        minimum_interval_seconds=SECONDS_BETWEEN_LOOKS,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description="Notes what is broken as soon as that has changed, and anew beside each publication: Dagster shows "
+        "only checks that were made since.",
+    )
+    def sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        verdicts, nothing = _verdicts(home, environ, feeds), dict[str, Any]()
+        before = understood(context.cursor, dict[str, Any], nothing)
+        last = context.instance.get_latest_materialization_event(PUBLISHED)
+        beside = last.timestamp if last else None
+        said = {name: [verdict["passed"], verdict["description"], beside] for name, verdict in verdicts.items()}
+        news = [verdicts[name] for name in said if said[name] != before.get(name)]
+        made_on = _newest_publication(context.instance)
+        return dg.SensorResult(
+            asset_events=[dg.AssetCheckEvaluation(**verdict, target_materialization_data=made_on) for verdict in news],
+            cursor=json.dumps(said),
+            skip_reason=f"{len(news)} verdicts were noted.",
+        )
+
+    return sensor
+
+
+def note_verdicts(instance: dg.DagsterInstance, home: Path, environ: Mapping[str, str], feeds: Sequence[Feed]) -> None:
+    """Note every verdict beside the newest publication: without it, Dagster shows none until the sensor's next look."""
+    made_on = _newest_publication(instance)
+    for verdict in _verdicts(home, environ, feeds).values():
+        instance.report_runless_asset_event(dg.AssetCheckEvaluation(**verdict, target_materialization_data=made_on))
+
+
+def _newest_publication(instance: dg.DagsterInstance) -> AssetCheckEvaluationTargetMaterializationData | None:
+    records = instance.fetch_materializations(PUBLISHED, limit=1).records
+    if not records:
+        return None
+    [record] = records
+    return AssetCheckEvaluationTargetMaterializationData(
+        storage_id=record.storage_id, run_id=record.run_id, timestamp=record.timestamp
+    )
+
+
+def standing_now(home: Path, environ: Mapping[str, str]) -> dict[str, Standing]:
+    if not has_ledger(home, environ):
+        return {}
+    with closing(open_ledger(home, environ)) as ledger:
+        return standing_of(ledger, home, datetime.now(UTC))
+
+
+def _verdicts(home: Path, environ: Mapping[str, str], feeds: Sequence[Feed]) -> dict[str, dict[str, Any]]:
+    """The verdicts by the names of their checks."""
+    standing = standing_now(home, environ)
+    by_feed = {check_of(feed): _verdict(feed, standing) for feed in feeds}
+    waiting = looks_new(home) if is_bundled(environ) else []
+    lain = lain_too_long(home / "inbox", datetime.now(UTC))
+    return {**by_feed, INBOX_CHECK: _inbox_verdict(lain, [path.name for path in waiting])}
+
+
+def _inbox_verdict(lain: Mapping[str, datetime], waiting: Sequence[str]) -> dict[str, Any]:
+    named = sorted(lain.items(), key=lambda each: each[1])[:NAMED]
+    said = [f"{shown(name)} has lain in the inbox since {at:%Y-%m-%d %H:%M} UTC" for name, at in named]
+    if said and waiting:
+        said.insert(0, f"imports wait for reference data: {', '.join(map(shown, waiting[:NAMED]))}")
+    return {
+        "asset_key": PUBLISHED,
+        "check_name": INBOX_CHECK,
+        "passed": not lain,
+        "severity": dg.AssetCheckSeverity.ERROR,
+        "description": "; ".join(said) or None,
+        "metadata": {"files": len(lain)},
+    }
+
+
+def _verdict(feed: Feed, standing: Mapping[str, Standing]) -> dict[str, Any]:
+    found = standing.get(feed.name, Standing())
+    severity = dg.AssetCheckSeverity.ERROR if found.broken else dg.AssetCheckSeverity.WARN
+    return {
+        "asset_key": PUBLISHED,
+        "check_name": check_of(feed),
+        "passed": not found.sentences(),
+        "severity": severity,
+        "description": "; ".join(found.sentences()) or None,
+        "metadata": _numbers(found),
+    }
+
+
+def _numbers(found: Standing) -> metadata.Metadata:
+    columns = [("age", "string", "Since the record was first set aside."), ("rejects", "int", "Open rejects.")]
+    return {
+        "batches_failed": len(found.failed),
+        "batches_with_nothing_taken": len(found.nothing_taken),
+        "batches_unfinished": len(found.unfinished),
+        "rows_in_doubt": sum(found.doubts.values()),
+        "rejects_open": found.rejects.total(),
+        "rejects_by_age": metadata.table(columns, list(found.rejects.items())),
+    }

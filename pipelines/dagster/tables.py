@@ -1,0 +1,107 @@
+"""Every table of `sql/reports` as an asset: what its header says of it, what it reads, and whether that came out true.
+
+All of them are made by the one step that publishes; a new `.sql` file needs nothing here.
+"""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+
+import dagster as dg
+
+from pipelines.dagster import metadata
+from pipelines.reports.publish import Publication, PublicationError
+from pipelines.reports.tables import ReportTable
+
+GROUP = "reports"
+OWNERS = ["team:analytics"]
+SWEEP, PUBLISHED = dg.AssetKey([GROUP, "diagnostic_report_sweep"]), dg.AssetKey([GROUP, "published"])
+HOLDS = "keys_and_references_hold"
+OF_THE_SWEEP = {"swept_report", "gone_report"}
+OF_THE_PUBLICATION = {"this_publication", "ledger_publication"}
+
+
+def key_of(table: ReportTable) -> dg.AssetKey:
+    return dg.AssetKey([GROUP, table.name])
+
+
+def table_specs(
+    tables: Sequence[ReportTable], loaded: Sequence[dg.AssetKey], fresh: dg.FreshnessPolicy
+) -> list[dg.AssetSpec]:
+    """An asset per table. loaded: the assets that fill the ledger."""
+    names = {table.name for table in tables}
+    return [
+        dg.AssetSpec(
+            key_of(table),
+            deps=_sources(table, names, loaded),
+            description=f"{table.comment}\n\n```sql\n{_without_header(table.select)}\n```",
+            metadata={
+                "dagster/column_schema": metadata.schema(list(table.columns)),
+                "dagster/table_name": f"reports.main.{table.name}",
+                "key": ", ".join(table.key) or "none",
+            },
+            skippable=True,
+            group_name=GROUP,
+            code_version=hashlib.sha256(table.select.encode()).hexdigest()[:12],
+            owners=OWNERS,
+            kinds={"duckdb", "parquet", "sql"},
+            freshness_policy=fresh,
+        )
+        for table in tables
+    ]
+
+
+def _sources(table: ReportTable, names: set[str], loaded: Sequence[dg.AssetKey]) -> list[dg.AssetKey]:
+    """What a table is made of: other tables, the sweep, and what the loads wrote into the ledger."""
+    found: list[dg.AssetKey] = []
+    for name in table.inputs:
+        if name in names:
+            found.append(dg.AssetKey([GROUP, name]))
+        elif name in OF_THE_SWEEP:
+            found.append(SWEEP)
+        elif name not in OF_THE_PUBLICATION:
+            found += loaded
+    return list(dict.fromkeys(found))
+
+
+def _without_header(sql: str) -> str:
+    lines = sql.splitlines()
+    first = next((place for place, line in enumerate(lines) if not line.startswith("--")), 0)
+    return "\n".join(lines[first:]).strip()
+
+
+def table_checks(tables: Sequence[ReportTable]) -> list[dg.AssetCheckSpec]:
+    """A check for each table whose header names a key or references. Where one fails, nothing is published."""
+    return [
+        dg.AssetCheckSpec(HOLDS, asset=key_of(table), blocking=True, description=_statements(table))
+        for table in tables
+        if table.key or table.references
+    ]
+
+
+def _statements(table: ReportTable) -> str:
+    said = [f"One row per {', '.join(table.key)}."] if table.key else []
+    said += [f"Every {column} is in {other}." for column, other in table.references]
+    return " ".join([*said, "Made sure of before anything is published."])
+
+
+def told_of(tables: Sequence[ReportTable], done: Publication) -> Iterator[dg.MaterializeResult[None]]:
+    """What came of the tables that were published."""
+    for table in tables:
+        if table.name in done.rows:
+            file = done.path.parent / "parquet" / f"{table.name}.parquet"
+            about: metadata.Metadata = {
+                metadata.ROWS: done.rows[table.name],
+                "parquet": dg.MetadataValue.path(str(file)),
+            }
+            holds = [dg.AssetCheckResult(passed=True, asset_key=key_of(table), check_name=HOLDS)]
+            checked = bool(table.key or table.references)
+            yield dg.MaterializeResult(asset_key=key_of(table), metadata=about, check_results=holds if checked else [])
+
+
+def untrue_of(tables: Sequence[ReportTable], error: PublicationError) -> Iterator[dg.AssetCheckResult]:
+    """The tables for which a publication was refused, and why."""
+    for table in tables:
+        if untrue := error.by_table.get(table.name):
+            yield dg.AssetCheckResult(
+                passed=False, asset_key=key_of(table), check_name=HOLDS, description="; ".join(untrue)
+            )

@@ -1,0 +1,125 @@
+"""The stages of a run that only tells what the command line did: what the ledger says of its batches. Does nothing."""
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from pipelines.dagster import metadata
+from pipelines.dagster.checks import LoadedBatch, counted_in
+from pipelines.dagster.handover import MANIFEST
+from pipelines.dagster.stages import FINISHED, NOTHING_SENT, Outcome
+from pipelines.feeds.files.catalog import Feed
+from pipelines.ledger import tables as t
+from pipelines.ledger.ledger import Ledger
+from pipelines.runs.run import Result
+from pipelines.session.session import open_ledger, received_before
+from pipelines.validation.stage import Validated
+
+
+@dataclass
+class Told:
+    """What there is to tell of a stage. facts: what its checks look at, by batch."""
+
+    outcome: Outcome = field(default_factory=Outcome)
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Known:
+    """What is known of a batch. row, run: the ledger's of the batch and of its newest run."""
+
+    home: Path
+    feed: Feed
+    ledger: Ledger
+    row: Mapping[str, Any]
+    run: Mapping[str, Any]
+
+    @cached_property
+    def first(self) -> tuple[Path, dict[str, Any]]:
+        """Folder and manifest of the first run at the target, which was over all records; empty without one."""
+        found = [(path.parent, json.loads(path.read_bytes())) for path in self.folder.glob(f"run-*/{MANIFEST}")]
+        here = [each for each in found if each[1]["target"] == self.row["target"]]
+        return min(here, key=lambda each: each[1]["run"], default=(self.folder, {}))
+
+    @property
+    def folder(self) -> Path:
+        return self.home / "batches" / str(self.row["batch_id"])
+
+    @property
+    def seconds(self) -> float:
+        began, ended = (datetime.fromisoformat(self.run[name]) for name in ("started_at", "finished_at"))
+        return (ended - began).total_seconds()
+
+
+def tell(home: Path, environ: Mapping[str, str], feed: Feed, target: str, batch_ids: Sequence[str], stage: str) -> Told:
+    """What the ledger says of a stage of these batches."""
+    told = Told()
+    with closing(open_ledger(home, environ)) as ledger:
+        for batch_id in batch_ids:
+            runs, row = ledger.runs(target, batch_id), ledger.batch(target, batch_id)
+            if row is None or not runs or not runs[-1]["finished_at"]:
+                told.outcome.fail(batch_id, "the ledger does not know it any more, or it is under way")
+            else:
+                _tell_one(Known(home, feed, ledger, row, runs[-1]), stage, told)
+    return told
+
+
+def _tell_one(known: Known, stage: str, told: Told) -> None:
+    batch_id, state = str(known.row["batch_id"]), known.row["state"]
+    if stage == "received":
+        told.outcome.done[batch_id] = _received(known)
+    elif state in NOTHING_SENT or (stage == "loaded" and state != FINISHED):
+        told.outcome.fail(batch_id, known.run["message"] or f"it is {state}")
+    elif stage == "validated":
+        told.outcome.done[batch_id] = _validated(known)
+        if (known.first[0] / "accepted.parquet").exists():
+            told.facts[batch_id] = _as_its_files_say(known)
+    else:
+        result = _result(known)
+        told.outcome.done[batch_id] = metadata.of_loaded(result, known.row["target"], metadata.is_money(known.feed))
+        told.facts[batch_id] = LoadedBatch(result, known.ledger.row_counts(known.row["target"], batch_id), first=True)
+
+
+def _received(known: Known) -> metadata.Metadata:
+    if found := received_before(known.folder):
+        return metadata.of_received(found)
+    return {"file": known.row["file_name"], "sha256": known.row["file_sha256"]}
+
+
+def _validated(known: Known) -> metadata.Metadata:
+    names = "header lines not_taken records accepted rejected skipped amount_received amount_accepted".split()
+    names += t.COPAYMENTS
+    validated = Validated(known.folder, **{name: known.row[name] for name in names})
+    validated.reasons, validated.warnings = (Counter(known.first[1].get(n, {})) for n in ("reasons", "warnings"))
+    return metadata.of_validated(known.row["file_name"], validated, known.seconds, metadata.is_money(known.feed))
+
+
+def _as_its_files_say(known: Known) -> Validated:
+    """Lines, records and cents as the run counted them, what was accepted and rejected as its files hold it."""
+    folder, manifest = known.first
+    files, counts = counted_in(folder), manifest["counts"]
+    said = {name: counts[name] for name in ("header", "lines", "not_taken", "records", "amount_received")}
+    said |= {name: counts.get(name, 0) for name in t.COPAYMENTS}
+    accepted, skipped, there = (files[name] for name in ("accepted", "skipped", "known"))
+    return Validated(
+        folder,
+        **said,
+        accepted=accepted.rows + skipped.rows + there.rows,
+        rejected=files["rejects"].rows - there.rows,
+        skipped=skipped.rows,
+        amount_accepted=accepted.cents + skipped.cents + there.cents,
+    )
+
+
+def _result(known: Known) -> Result:
+    row = known.row
+    counts = {name: int(row[name] or 0) for name in t.COUNTS}
+    result = Result(row["batch_id"], known.run["run"], known.feed.name, row["file_name"], row["state"], counts)
+    result.seconds, result.reasons = known.seconds, known.first[1].get("reasons", {})
+    return result

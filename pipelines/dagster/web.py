@@ -1,0 +1,31 @@
+"""Runs Dagster's web server behind a guard: the application that Dagster gives out for this, served as its own command
+does it.
+"""
+
+import os
+
+import uvicorn
+from dagster import DagsterInstance
+from dagster._cli.workspace.cli_target import workspace_opts_to_load_target
+from dagster._core.workspace.context import WorkspaceProcessContext
+from dagster._utils.log import configure_loggers
+from dagster_shared.cli import WorkspaceOpts
+from dagster_webserver.app import create_app_from_workspace_process_context
+from dagster_webserver.version import __version__
+
+from pipelines.dagster.guard import ADDRESSES, Guard, addresses_in
+
+STATEMENT_TIMEOUT_MS, POOL_RECYCLE_SECONDS, POOL_OVERFLOW = 15_000, 3600, 20
+"""What Dagster's command sets for a storage in PostgreSQL."""
+
+
+def serve(module: str, host: str, port: int) -> None:
+    """Serve the pages over the definitions of a module until the process is interrupted."""
+    configure_loggers()
+    target = workspace_opts_to_load_target(WorkspaceOpts(module_name=(module,)))
+    addresses = addresses_in(os.environ.get(ADDRESSES, ""))
+    with DagsterInstance.get() as instance:
+        instance.optimize_for_webserver(STATEMENT_TIMEOUT_MS, POOL_RECYCLE_SECONDS, POOL_OVERFLOW)
+        with WorkspaceProcessContext(instance, target, __version__) as context:
+            app = Guard(create_app_from_workspace_process_context(context), addresses)
+            uvicorn.run(app, host=host, port=port, log_level="warning")

@@ -1,0 +1,102 @@
+"""What the stages work with inside a Dagster run: the home, and a session at the target, opened when first asked for.
+
+Also what of a failure may reach Dagster's event log: our own sentences, else a class and code lines, never values.
+"""
+
+import logging
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+
+from pipelines.client.client import TargetUnusable
+from pipelines.feeds.files.catalog import FeedError
+from pipelines.home.batch import Unreadable
+from pipelines.home.dagster_folder import INSECURE, STRICT, is_set
+from pipelines.home.progress import PlainProgress
+from pipelines.ledger.tables import LedgerError
+from pipelines.reports.publish import PublicationError
+from pipelines.session.connections import BadTarget
+from pipelines.session.session import Session, open_session, prepare_home
+
+RESOURCE_KEY = "workplace"
+OURS = (BadTarget, FeedError, LedgerError, PublicationError, TargetUnusable, Unreadable)
+"""Failures whose message is a sentence of ours, without data."""
+WORTH_ANOTHER_TRY = (LedgerError, TargetUnusable)
+
+
+class Workplace:
+    """The home and the environment of a run, and when it began. What `session` opened, `close` ends."""
+
+    def __init__(self, home: Path, environ: Mapping[str, str]) -> None:
+        self.home, self.environ, self.began = home, environ, datetime.now(UTC)
+        self._stack = ExitStack()
+        self._session: Session | None = None
+
+    def session(self, log: logging.Logger) -> Session:
+        """The run's session; the first call connects. Raises FeedError, BadTarget, TargetUnusable, LedgerError."""
+        if self._session is None:
+            insecure, strict = (is_set(self.environ, name) for name in (INSECURE, STRICT))
+            opened = open_session(self.home, self.environ, (), insecure, strict, LogProgress(log))
+            self._session = self._stack.enter_context(opened)
+        self._session.progress = LogProgress(log)
+        return self._session
+
+    def close(self) -> None:
+        """Ends the session; the next call of `session` connects anew."""
+        self._session = None
+        self._stack.close()
+
+
+class LogProgress(PlainProgress):
+    """Progress as lines of the run's log."""
+
+    def __init__(self, log: logging.Logger) -> None:
+        self._log = log
+        self._name, self._rows, self._total, self._said, self._began = "", 0, None, 0.0, 0.0
+
+    def say(self, text: str) -> None:
+        self._log.info("%s", text)
+
+
+def workplace_resource(home: Path, environ: Mapping[str, str]) -> dg.ResourceDefinition:
+    @dg.resource(description="The home folder and the target, as the environment names them.")
+    def workplace(_: dg.InitResourceContext) -> Iterator[Workplace]:
+        prepare_home(home)
+        place = Workplace(home, environ)
+        try:
+            yield place
+        finally:
+            place.close()
+
+    return workplace
+
+
+def place_of(context: dg.AssetExecutionContext | dg.AssetCheckExecutionContext) -> Workplace:
+    place: Any = getattr(context.resources, RESOURCE_KEY)
+    assert isinstance(place, Workplace)  # noqa: S101 - the definitions put nothing else there
+    return place
+
+
+@contextmanager
+def told_without_data(place: Workplace) -> Iterator[None]:
+    """Turns a failure into one that Dagster may keep. A target that is away is tried again, anew."""
+    told: dg.Failure | None = None
+    try:
+        yield
+    except dg.Failure:
+        raise
+    except OURS as error:
+        told = dg.Failure(str(error), allow_retries=isinstance(error, WORTH_ANOTHER_TRY))
+    except Exception as error:  # noqa: BLE001 - raised again, without the values that its text may hold
+        frames = traceback.extract_tb(error.__traceback__)
+        where = "\n".join(f"{frame.filename}:{frame.lineno} {frame.name}" for frame in frames)
+        about = {"where": dg.MetadataValue.text(where)}
+        told = dg.Failure(f"{type(error).__name__}: a fault of ours", about, allow_retries=False)
+    if told:
+        place.close()
+        raise told from None

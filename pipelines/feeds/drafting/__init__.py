@@ -1,0 +1,1 @@
+"""A feed file drafted from an export."""

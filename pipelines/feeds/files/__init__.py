@@ -1,0 +1,1 @@
+"""Feed files: catalog, rules, mistakes, crosswalks, description."""

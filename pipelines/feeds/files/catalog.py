@@ -1,0 +1,219 @@
+"""Feed files as found in folders: read, checked, and matched to files by name."""
+
+import hashlib
+import json
+import os
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from pipelines.feeds.files.crosswalks import BadCrosswalk, read_csv, read_database
+from pipelines.feeds.files.mistakes import at_line, mistakes
+from pipelines.feeds.files.rules import BadFeed, check_feed
+from pipelines.feeds.kinds.registry import kind_of
+from pipelines.feeds.terms.names import values_of, walk_all
+from pipelines.feeds.terms.record import Kind
+from pipelines.feeds.terms.schema import Crosswalk, FeedFile
+from pipelines.feeds.terms.texts import composed
+
+BUILTIN = Path(__file__).parents[1] / "builtin"
+CONTROL = ".control.json"
+
+
+class FeedError(Exception):
+    """A feed file that cannot be used, or two that want the same file: one line with file and key.
+
+    all: the lines of everything that is wrong with the file, that one first.
+    """
+
+    def __init__(self, first: str, *others: str) -> None:
+        super().__init__(first)
+        self.all = (first, *others)
+
+
+@dataclass(frozen=True)
+class Feed:
+    """A feed: what its file says, and the crosswalks it names.
+
+    tables: the crosswalks from CSVs, by declaration, from value to value. hash: of all that decides what a row becomes.
+    """
+
+    file: FeedFile
+    path: Path
+    builtin: bool
+    tables: Mapping[Crosswalk, Mapping[str, str]]
+    hash: str
+    environ: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def name(self) -> str:
+        return self.file.name
+
+    @property
+    def source(self) -> str:
+        return self.file.source
+
+    @property
+    def kind(self) -> Kind:
+        return kind_of(self.file)
+
+    @property
+    def resource(self) -> str:
+        return self.kind.resource
+
+    @property
+    def patterns(self) -> tuple[str, ...]:
+        return self.file.files
+
+    @property
+    def changed(self) -> str:
+        """The policy for changed content under a known key."""
+        return self.file.changed
+
+    @property
+    def notes(self) -> str:
+        """The policy for notes: one per `response`, or one per `patient-day`."""
+        return self.file.notes
+
+    @property
+    def max_rejects(self) -> int | Decimal | None:
+        """How many rejects a file may have: a number of records, or (below 1) a share of them."""
+        return self.file.max_rejects
+
+    def read_crosswalks(self) -> dict[Crosswalk, Mapping[str, str]]:
+        """All crosswalks, those from databases as they are now. Raises BadCrosswalk."""
+        queries = [walk for walk in _crosswalks(self.file) if walk.database]
+        return {**self.tables, **{walk: read_database(walk, self.environ) for walk in queries}}
+
+    def format_of(self, file_name: str) -> str:
+        """`csv` or `ndjson`: as the feed says, else by the file's name."""
+        return self.file.format or ("ndjson" if plain_name(file_name).endswith((".ndjson", ".jsonl")) else "csv")
+
+    def takes(self, file_name: str) -> bool:
+        names = {file_name, plain_name(file_name)}
+        return any(fnmatchcase(name, pattern) for name in names for pattern in self.patterns)
+
+
+@dataclass(frozen=True)
+class Catalog:
+    """All feeds: those of the user first, then the built-in ones."""
+
+    feeds: tuple[Feed, ...]
+
+    def match(self, file_name: str) -> Feed | None:
+        """The feed that takes a file of this name; a user's feed wins over a built-in one. FeedError when two would."""
+        found = [feed for feed in self.feeds if feed.takes(file_name)]
+        own = [feed for feed in found if not feed.builtin]
+        if len(own) > 1:
+            raise FeedError(f"{own[0].path.name} and {own[1].path.name}: files: both take {file_name}")
+        return next(iter(own or found), None) if not is_control(file_name) else None
+
+    def named(self, name: str) -> Feed | None:
+        """The feed of this name."""
+        return next((feed for feed in self.feeds if feed.name == name), None)
+
+
+def plain_name(file_name: str) -> str:
+    return file_name.removesuffix(".gz")
+
+
+def is_control(file_name: str) -> bool:
+    """Whether a file holds the control totals of another."""
+    return file_name.endswith(CONTROL)
+
+
+def load_feeds(folders: Sequence[Path] = ()) -> Catalog:
+    """The user's feeds (`*.toml` in these folders, in order) and the built-in ones. Raises FeedError."""
+    own = [load_feed(path) for folder in folders for path in _feed_files(folder)]
+    by_name: dict[str, Feed] = {}
+    for feed in own:
+        if other := by_name.get(feed.name):
+            if other.hash == feed.hash:
+                continue
+            raise FeedError(f"{feed.path.name}: name: {other.path.name} has the name {feed.name} too")
+        by_name[feed.name] = feed
+    builtin = [load_feed(path, builtin=True) for path in sorted(BUILTIN.glob("*.toml"))]
+    return Catalog((*by_name.values(), *(feed for feed in builtin if feed.name not in by_name)))
+
+
+def _feed_files(folder: Path) -> list[Path]:
+    """A folder that is not there has none; of one that cannot be read nobody knows which exports its feeds take."""
+    try:
+        return sorted(path for path in folder.iterdir() if path.suffix == ".toml")
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise FeedError(f"{folder}: cannot be read: {error.strerror}") from None
+
+
+def load_feed(path: Path, builtin: bool = False, environ: Mapping[str, str] = os.environ) -> Feed:
+    """One feed file. Raises FeedError with file, key and line. environ: where databases of crosswalks are named."""
+    text = _text(path)
+    try:
+        given = tomllib.loads(text, parse_float=Decimal)
+    except tomllib.TOMLDecodeError as error:
+        raise FeedError(f"{path.name}: not TOML: {error}") from None
+    given.setdefault("name", path.stem)
+    given.setdefault("source", given["name"])
+    try:
+        file = FeedFile.model_validate(_with_maps(given))
+        check_feed(file)
+        tables = {walk: read_csv(path.parent, walk) for walk in _crosswalks(file) if walk.file}
+    except ValidationError as error:
+        raise FeedError(*(f"{path.name}: {line}" for line in mistakes(error, text))) from None
+    except BadFeed as error:
+        raise FeedError(*(f"{path.name}: {each}{at_line(text, each.path)}" for each in error.all)) from None
+    except BadCrosswalk as error:
+        raise FeedError(f"{path.name}: {error}{_line_with(text, str(error))}") from None
+    return Feed(file, path, builtin, tables, _hash(file, tables), environ)
+
+
+def _text(path: Path) -> str:
+    try:
+        return composed(path.read_bytes().decode("utf-8-sig"))
+    except UnicodeDecodeError:
+        raise FeedError(f"{path.name}: a feed file is UTF-8") from None
+    except OSError as error:
+        raise FeedError(f"{path.name}: cannot be read: {error.strerror}") from None
+
+
+def _with_maps(given: Any, maps: Any = None, at: tuple[str, ...] = ()) -> Any:
+    """The same with each `values = "name"` replaced by the table `[maps.name]`."""
+    maps = given.get("maps") if not at else maps
+    if isinstance(given, list):
+        return [_with_maps(part, maps, (*at, str(place))) for place, part in enumerate(given)]
+    if not isinstance(given, dict):
+        return given
+    found = {name: _with_maps(part, maps, (*at, name)) for name, part in given.items()}
+    if isinstance(named := given.get("values"), str) and at:
+        if not isinstance(maps, dict) or named not in maps:
+            raise BadFeed((*at, "values"), f"there is no [maps.{named}]")
+        found["values"] = maps[named]
+    return found
+
+
+def _line_with(text: str, error: str) -> str:
+    """The line that names the crosswalk of an error."""
+    name = error.removeprefix("crosswalk ").partition(":")[0]
+    lines = (number for number, line in enumerate(text.splitlines(), 1) if name in line.partition("#")[0])
+    return f" (line {line})" if (line := next(lines, None)) else ""
+
+
+def _crosswalks(file: FeedFile) -> list[Crosswalk]:
+    found = (part.crosswalk for _, value in values_of(file) for part in walk_all(value))
+    return list(dict.fromkeys(crosswalk for crosswalk in found if crosswalk))
+
+
+def _hash(file: FeedFile, tables: Mapping[Crosswalk, Mapping[str, str]]) -> str:
+    """Of all that the feed file and the CSVs beside it say. What a database says is no part of the feed."""
+    content = {
+        "feed": file.model_dump(mode="json", by_alias=True, exclude_defaults=True),
+        "crosswalks": [[walk.file, walk.from_, walk.to, sorted(rows.items())] for walk, rows in tables.items()],
+    }
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,87 @@
+"""Crosswalks: what translates the values of another system, read from a CSV or a database. No message holds a value."""
+
+import csv
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pipelines.feeds.terms.schema import Crosswalk
+from pipelines.feeds.terms.texts import composed, folded
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+Pairs = Iterable[tuple[int, object, object]]
+
+
+class BadCrosswalk(Exception):
+    """A crosswalk that cannot be used: one line that names it."""
+
+
+def read_csv(folder: Path, crosswalk: Crosswalk) -> dict[str, str]:
+    """The CSV beside the feed file, from value to value."""
+    place = f"crosswalk {crosswalk.file}"
+    encoding = "utf-8-sig" if crosswalk.encoding.lower() in ("utf-8", "utf8") else crosswalk.encoding
+    try:
+        with (folder / str(crosswalk.file)).open(newline="", encoding=encoding) as file:
+            rows = csv.reader(file, strict=True, delimiter=crosswalk.delimiter)
+            at = _places(place, [composed(cell.strip()) for cell in next(rows, [])], crosswalk)
+            return _table(place, ((rows.line_num, *_picked(row, at)) for row in rows))
+    except OSError as error:
+        raise BadCrosswalk(f"{place}: cannot be read: {error.strerror}") from None
+    except (csv.Error, UnicodeError):
+        raise BadCrosswalk(f"{place}: no CSV in {crosswalk.encoding.upper()}") from None
+
+
+def read_database(crosswalk: Crosswalk, environ: Mapping[str, str]) -> dict[str, str]:
+    """The rows of the query on the database that the environment names, from value to value."""
+    from sqlalchemy import create_engine  # half the start of a helper process, which reads no crosswalk
+    from sqlalchemy.exc import SQLAlchemyError
+
+    place = f"crosswalk {crosswalk.database}"
+    url = environ.get(str(crosswalk.database))
+    if not url:
+        raise BadCrosswalk(f"{place}: the environment variable {crosswalk.database} holds no database URL")
+    try:
+        engine = create_engine(url, hide_parameters=True)
+        try:
+            with engine.connect() as connection:
+                return _queried(place, connection, crosswalk)
+        finally:
+            engine.dispose()
+    except (SQLAlchemyError, ImportError, OSError, ValueError) as error:
+        raise BadCrosswalk(f"{place}: the query could not be run ({type(error).__name__})") from None
+
+
+def _queried(place: str, connection: "Connection", crosswalk: Crosswalk) -> dict[str, str]:
+    found = connection.execution_options(stream_results=True).exec_driver_sql(str(crosswalk.query))
+    if not found.returns_rows:
+        raise BadCrosswalk(f"{place}: a query that gives rows is expected")
+    at = _places(place, list(found.keys()), crosswalk)
+    return _table(place, ((line, *_picked(tuple(row), at)) for line, row in enumerate(found, 1)))
+
+
+def _places(place: str, names: Sequence[str], crosswalk: Crosswalk) -> tuple[int, int]:
+    if crosswalk.from_ is None or crosswalk.to is None:
+        if len(names) < 2:
+            raise BadCrosswalk(f"{place}: the query gives one column; two are expected")
+        return 0, 1
+    if not {crosswalk.from_, crosswalk.to} <= set(names):
+        raise BadCrosswalk(f"{place}: no columns {crosswalk.from_} and {crosswalk.to}")
+    return names.index(crosswalk.from_), names.index(crosswalk.to)
+
+
+def _picked(row: Sequence[object], at: tuple[int, int]) -> tuple[object, object]:
+    return tuple(row[place] if place < len(row) else None for place in at)  # type: ignore[return-value]
+
+
+def _table(place: str, pairs: Pairs) -> dict[str, str]:
+    """From value to value; a value that leads to two others is an error."""
+    found: dict[str, str] = {}
+    for line, *pair in pairs:
+        before, after = ("" if cell is None else composed(str(cell).strip()) for cell in pair)
+        before = folded(before)
+        if found.setdefault(before, after) != after:
+            raise BadCrosswalk(f"{place}: line {line}: a value that is translated in two ways")
+    found.pop("", None)
+    return {before: after for before, after in found.items() if after}

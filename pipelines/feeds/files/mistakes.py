@@ -1,0 +1,58 @@
+"""What is wrong in the shape of a feed file, in the words of one who writes it: key, what is expected, line."""
+
+from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from pipelines.feeds.files.locate import line_of
+from pipelines.feeds.terms.schema import Comment, Crosswalk, FeedFile, Test, Trailer, Value
+
+_PARTS: dict[str, type[BaseModel]] = {"crosswalk": Crosswalk, "trailer": Trailer, "comments": Comment}
+_WORDS = {
+    "missing": "required, and not there",
+    "string_type": "a text is expected",
+    "bool_type": "true or false is expected",
+    "bool_parsing": "true or false is expected",
+    "int_type": "a whole number is expected",
+    "int_parsing": "a whole number is expected",
+    "int_from_float": "a whole number is expected",
+    "tuple_type": "a list is expected",
+    "dict_type": "a table is expected",
+    "model_type": "a table is expected",
+    "too_short": "at least one is expected",
+}
+
+
+def mistakes(error: ValidationError, text: str) -> Iterator[str]:
+    """Every one of them as a line. text: of the feed file."""
+    for found in error.errors(include_url=False, include_context=False, include_input=False):
+        path = [part for part in found["loc"] if not (isinstance(part, str) and part.startswith("function-"))]
+        message = _message(found, path)
+        place = ".".join(str(part) for part in path) or "the file"
+        yield f"{place}: {message}{at_line(text, path or message.partition(':')[0].split('.'))}"
+
+
+def at_line(text: str, path: Sequence[object]) -> str:
+    line = line_of(text, path)
+    return f" (line {line})" if line else ""
+
+
+def _message(found: Any, path: Sequence[object]) -> str:
+    if found["type"] == "extra_forbidden":
+        near = get_close_matches(str(path[-1]), _keys(path), n=1, cutoff=0.7)
+        return f"no such key; did you mean {near[0]}?" if near else f"no such key here ({', '.join(_keys(path))})"
+    return _WORDS.get(found["type"]) or str(found["msg"]).removeprefix("Value error, ")
+
+
+def _keys(path: Sequence[object]) -> list[str]:
+    """The keys that may stand where a path ends."""
+    model: type[BaseModel] = Value
+    if len(path) == 1:
+        model = FeedFile
+    elif path[0] == "take" or "when" in path[:-1]:
+        model = Test
+    else:
+        model = next((_PARTS[part] for part in reversed(path[:-1]) if isinstance(part, str) and part in _PARTS), Value)
+    return [field.alias or name for name, field in model.model_fields.items()]

@@ -1,0 +1,116 @@
+"""What a feed file must hold beyond its shape: columns that its kind has, all it requires, values that make sense."""
+
+from collections.abc import Iterator
+
+from pipelines.feeds.kinds.registry import kind_of
+from pipelines.feeds.terms.names import named_places, position, values_of, walk
+from pipelines.feeds.terms.paths import BadPath, parse_path
+from pipelines.feeds.terms.schema import FeedFile, Test, Value
+
+ASKED = "..."
+"""Stands in a draft for what a person has to say."""
+LISTS = ("columns.labels", "questions.")
+
+
+class BadFeed(Exception):
+    """Something wrong in a feed file: the keys that lead to it, and a sentence. all: it and what else is wrong."""
+
+    def __init__(self, path: tuple[str, ...], message: str) -> None:
+        super().__init__(f"{'.'.join(path)}: {message}")
+        self.path = path
+        self.all: tuple[BadFeed, ...] = (self,)
+
+
+def check_feed(file: FeedFile) -> None:
+    """Raises BadFeed for the first thing that is wrong, with all the others."""
+    if problems := tuple(_problems(file)):
+        problems[0].all = problems
+        raise problems[0]
+
+
+def _problems(file: FeedFile) -> Iterator[BadFeed]:
+    for pattern in sorted({pattern for pattern in file.files if file.files.count(pattern) > 1}):
+        yield BadFeed(("files",), f"{pattern} stands there more than once")
+    yield from _columns(file)
+    yield from _names(file)
+    yield from _undecided(file)
+    for place, value in values_of(file):
+        yield from _value(place, value)
+    yield from _comments(file)
+
+
+def _columns(file: FeedFile) -> Iterator[BadFeed]:
+    """Only columns that the kind has, and all that it requires; none where only whole resources come."""
+    kind = kind_of(file)
+    known = [column.name for column in kind.columns if column.shape != "answers"]
+    for name in file.columns:
+        if name not in known:
+            yield BadFeed(("columns", name), f"{file.kind} have no such column (they have {', '.join(known)})")
+    if file.columns or not file.resources:
+        for column in kind.columns:
+            if column.required and column.name not in file.columns:
+                yield BadFeed(("columns", column.name), f"required for {file.kind}")
+    elif file.format == "csv":
+        yield BadFeed(("resources",), "whole resources come as NDJSON; a CSV has columns")
+
+
+def _names(file: FeedFile) -> Iterator[BadFeed]:
+    """Columns that can be there: no path that is none, and positions where there is no header."""
+    for place, name, _ in named_places(file):
+        if file.format == "ndjson":
+            try:
+                parse_path(name)
+            except BadPath as error:
+                yield BadFeed(_path(place), str(error))
+        elif not file.header and position(name) is None:
+            yield BadFeed(_path(place), 'without a header (header = 0) a column is its position: 3, or "#3"')
+
+
+def _undecided(file: FeedFile) -> Iterator[BadFeed]:
+    """No condition is left as a draft asks for it: it would hold for no row, and nobody would notice."""
+    for path, name, test in _conditions(file):
+        if ASKED in (name, *test.is_, *test.not_, *test.starts, *test.not_starts):
+            said = f'"{ASKED}" is still to be decided: say which column and text, or take the condition out'
+            yield BadFeed(path, said)
+
+
+def _conditions(file: FeedFile) -> Iterator[tuple[tuple[str, ...], str, Test]]:
+    """Every condition of a feed file: the keys that lead to it, the column that it looks at, and what it says."""
+    for path, tests in ((("take",), file.take), (("trailer", "when"), file.trailer.when if file.trailer else {})):
+        yield from (((*path, name), name, test) for name, test in tests.items())
+    for place, value in values_of(file):
+        for part in walk(value):
+            yield from (((*_path(place), "when"), name, test) for name, test in part.when.items())
+
+
+def _value(place: str, value: Value) -> Iterator[BadFeed]:
+    """`list` and `split` make several values, which only labels and questions take; `by` is a question's."""
+    for part in walk(value):
+        if part.split and (part is not value or not place.startswith(LISTS) or part.column is None):
+            yield BadFeed(_path(place), "split goes with a column of labels or of a question")
+        if part.list_ and (part is not value or not place.startswith(LISTS)):
+            yield BadFeed(_path(place), "list goes with labels and questions")
+        if part.by != "code" and (part is not value or not place.startswith("questions.")):
+            yield BadFeed(_path(place), "by goes with questions")
+
+
+def _comments(file: FeedFile) -> Iterator[BadFeed]:
+    """`each` reads an array of objects: comments have three parts, any other column takes their texts."""
+    for place, value in values_of(file):
+        for part in walk(value):
+            if part.each is None:
+                continue
+            parts = {"text", "author_id", "time"} if place == "columns.comments" else {"text"}
+            if part.column is None or "text" not in part.each or not part.each.keys() <= parts:
+                yield BadFeed((*_path(place), "each"), f"goes with column and has {', '.join(sorted(parts))}")
+    comments = file.columns.get("comments")
+    if comments and comments.each is None:
+        yield BadFeed(("columns", "comments"), "each is expected: text, author_id and time of one comment")
+
+
+def _path(place: str) -> tuple[str, ...]:
+    """The keys of a place such as `columns.amount` or `questions.g.1`."""
+    section, _, name = place.partition(".")
+    if section == "comments":
+        return (section, *name.split("."))
+    return (section, name)

@@ -1,0 +1,1 @@
+"""Payments, answers, wide answers, tasks: one file for each."""

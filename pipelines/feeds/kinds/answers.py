@@ -1,0 +1,259 @@
+"""Answers: the rows of a response become a QuestionnaireResponse, with codes filled in from its Questionnaire."""
+
+from collections.abc import Sequence
+from decimal import Decimal
+from functools import lru_cache
+from typing import Any
+
+from pipelines.feeds.terms.columns import Column, Fault, micros, resource_micros
+from pipelines.feeds.terms.record import Around, Built, Found, Kind, Values, id_of, refer
+
+ROOT = "QuestionnaireResponse"
+ITEM = f"{ROOT}.item"
+COLUMNS = (
+    Column("response_id", "key", "FEED-ANS-01", f"{ROOT}.identifier", required=True),
+    Column("patient_id", ("Patient",), "FEED-ANS-02", f"{ROOT}.subject", required=True, stand_in="Patient/x"),
+    Column("questionnaire", "code", "FEED-ANS-03", f"{ROOT}.questionnaire", required=True, stand_in="x"),
+    Column("authored", "time", "FEED-ANS-04", f"{ROOT}.authored"),
+    Column("author", ("Practitioner", "Patient"), "FEED-ANS-04", f"{ROOT}.author", bare=False),
+    Column("encounter_id", ("Encounter",), "FEED-ANS-05", f"{ROOT}.encounter"),
+    Column("note_id", "code", "FEED-ANS-05", f"{ROOT}.extension"),
+    Column("question", "code", "FEED-ANS-06", ITEM, required=True, tail=".linkId"),
+    Column("answer_code", "code", "FEED-ANS-07", ITEM, tail=".valueCoding"),
+    Column("answer_text", "text", "FEED-ANS-08", ITEM, tail=".valueString"),
+    Column("answer_number", "number", "FEED-ANS-09", ITEM, tail=".valueDecimal"),
+)
+COMMON = ("patient_id", "questionnaire", "authored", "author", "encounter_id", "note_id")
+ANSWERS_OF_A_ROW = ("answer_code", "answer_text", "answer_number")
+ELEMENTS = {column.name: column.element for column in COLUMNS}
+
+
+def build(key: str | None, rows: Sequence[Values], around: Around) -> Built:
+    """The QuestionnaireResponse of the rows that share a key. What could not be mapped is left out."""
+    if any("resource" in row for row in rows):
+        return built_of_resource(key, rows, around)
+    first = rows[0]
+    faults = list(_disagreements(rows))
+    known, address = named_questionnaire(first.get("questionnaire"), around, faults)
+    body = head(first, address, around)
+    items = _items(rows, known, faults)
+    if items:
+        body["item"] = [item for item, _ in items]
+    return built(key, first, body, faults)._replace(rows=tuple(each for _, each in items))
+
+
+def built(
+    key: str | None, row: Values, body: dict[str, Any], faults: Sequence[Found], places: Sequence[str] = ()
+) -> Built:
+    """A response with its lane: the encounter, else the note, else the patient."""
+    patient, encounter, note = row.get("patient_id"), row.get("encounter_id"), row.get("note_id")
+    lane = encounter or (note and f"note/{note}") or patient or f"response/{key}"
+    at = micros(row.get("authored"))
+    return Built(body, patient and patient[8:], lane, at, faults=tuple(faults), places=tuple(places))
+
+
+def head(row: Values, address: str | None, around: Around) -> dict[str, Any]:
+    """All but the answers."""
+    body: dict[str, Any] = {"resourceType": ROOT, "status": "completed"}
+    if note := row.get("note_id"):
+        body["extension"] = [{"url": around.site.note_id, "valueId": note}]
+    if address:
+        body["questionnaire"] = address
+    for element, name in (("subject", "patient_id"), ("encounter", "encounter_id"), ("author", "author")):
+        if target := row.get(name):
+            body[element] = refer(target)
+    if authored := row.get("authored"):
+        body["authored"] = authored
+    return body
+
+
+def _disagreements(rows: Sequence[Values]) -> list[Found]:
+    """What the rows of a response must have in common and have not (FEED-ANS-10)."""
+    shared = [[*map(row.get, COMMON)] for row in rows]
+    if shared.count(shared[0]) == len(rows):
+        return []
+    differing = [name for name, *found in zip(COMMON, *shared, strict=True) if found.count(found[0]) < len(rows)]
+    message = "the rows of this response do not agree on it"
+    return [Found(Fault("FEED-ANS-10", message), ELEMENTS[name], name) for name in differing]
+
+
+# --- Questionnaire and question -------------------------------------------------------------------
+
+
+def named_questionnaire(text: str | None, around: Around, faults: list[Found]) -> tuple[Any | None, str | None]:
+    """The questionnaire that a cell names, and its address. An unknown one keeps its name: the rules speak of it."""
+    if text is None:
+        return None, None
+    try:
+        known = around.questionnaires.find(text)
+    except LookupError:
+        faults.append(
+            _fault("FEED-ANS-03", "several active questionnaires have this name or code; name its id", "questionnaire")
+        )
+        return None, None
+    if known is None and not _looks_like_an_id(text):
+        faults.append(_fault("FEED-ANS-03", "no active questionnaire has this name or code", "questionnaire"))
+        return None, None
+    return known, around.site.url("Questionnaire", known.id if known else text)
+
+
+def _looks_like_an_id(text: str) -> bool:
+    return len(text) <= 64 and text.replace("-", "").replace(".", "").isalnum() and text.isascii()
+
+
+def _fault(rule: str, message: str, column: str, row: int | None = None) -> Found:
+    return Found(Fault(rule, message), ELEMENTS[column], column, row)
+
+
+@lru_cache(maxsize=256)
+def _links_by_code(known: "Same") -> dict[str, list[str]]:
+    """The linkIds of a questionnaire's items by `code` and `system|code`."""
+    found: dict[str, list[str]] = {}
+    for link, item in known.questionnaire.questions.items():
+        for coding in item.code:
+            for text in (coding.code, f"{coding.system}|{coding.code}"):
+                if text and link not in found.setdefault(text, []):
+                    found[text].append(link)
+    return found
+
+
+class Same:
+    """A questionnaire as the key of a cache: the same object, not an equal one."""
+
+    def __init__(self, questionnaire: Any) -> None:
+        self.questionnaire = questionnaire
+
+    def __hash__(self) -> int:
+        return id(self.questionnaire)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Same) and other.questionnaire is self.questionnaire
+
+
+def link_id(text: str, known: Any | None, faults: list[Found], row: int | None = None) -> str:
+    """The linkId that a cell names: itself, or by the question's code. An unknown one stays: the rules speak of it."""
+    if known is None or text in known.questions:
+        return text
+    links = _links_by_code(Same(known)).get(text, [])
+    if len(links) > 1:
+        faults.append(
+            _fault(
+                "FEED-ANS-06", "several questions of the questionnaire have this code; name the linkId", "question", row
+            )
+        )
+    return links[0] if links else text
+
+
+# --- Answers --------------------------------------------------------------------------------------
+
+
+class _Choices(dict[tuple[str, str], dict[str, Any] | None]):
+    """By question and code, the item of a row that says no more: the same few come again and again.
+
+    None where the question is several of the questionnaire's. Items are shared, and so never changed.
+    """
+
+    MOST = 4_096
+
+    def __init__(self, known: Any | None) -> None:
+        super().__init__()
+        self._known = known
+
+    def __missing__(self, asked: tuple[str, str]) -> dict[str, Any] | None:
+        if len(self) >= self.MOST:
+            self.clear()
+        faults: list[Found] = []
+        link = link_id(asked[0], self._known, faults)
+        found = self[asked] = None if faults else _item(link, _answer("answer_code", asked[1], link, self._known))
+        return found
+
+
+@lru_cache(maxsize=256)
+def _choices(known: Same) -> _Choices:
+    return _Choices(known.questionnaire)
+
+
+def _item(link: str, *answers: dict[str, Any]) -> dict[str, Any]:
+    return {"linkId": link, "answer": [*answers]}
+
+
+def _items(
+    rows: Sequence[Values], known: Any | None, faults: list[Found]
+) -> list[tuple[dict[str, Any], Sequence[int]]]:
+    """One item per question, in the order of the rows; several rows of a question are several answers.
+
+    With each item the row of each of its answers.
+    """
+    items: dict[str, tuple[dict[str, Any], list[int]]] = {}
+    choices = _choices(Same(known))
+    for number, row in enumerate(rows):
+        question, code, text, figure = row.get("question"), *map(row.get, ANSWERS_OF_A_ROW)
+        if question is not None and code is not None and text is None and figure is None:
+            choice = choices[question, code]
+            if choice and choice["linkId"] not in items:
+                items[choice["linkId"]] = (choice, [number])
+                continue
+        given = [name for name in ANSWERS_OF_A_ROW if row.get(name) is not None]
+        if len(given) > 1 or (not given and not row.get("faulty")):
+            some = "several of answer_code, answer_text and answer_number are" if given else "no answer column is"
+            faults.append(_fault("FEED-ANS-10", f"{some} filled in a row of this response", "answer_code", number))
+        elif question is not None and given:
+            link = link_id(question, known, faults, number)
+            item, answered = items.get(link) or (_item(link), [])
+            if len(answered) == 1:  # it may be a choice
+                item = _item(link, *item["answer"])
+            item["answer"].append(_answer(given[0], row[given[0]], link, known))
+            answered.append(number)
+            items[link] = (item, answered)
+    return list(items.values())
+
+
+def _answer(name: str, text: str, link: str, known: Any | None) -> dict[str, Any]:
+    if name == "answer_text":
+        return {"valueString": text}
+    if name == "answer_number":
+        return {"valueDecimal": Decimal(text)}
+    question = known.questions.get(link) if known else None
+    return {"valueCoding": coding(text, question.options if question else ())}
+
+
+def coding(text: str, options: Sequence[Any]) -> dict[str, Any]:
+    """The option that a cell names by `code` or `system|code`. What is none keeps its code: the rules speak of it."""
+    system, bar, code = text.rpartition("|")
+    for option in options:
+        if option.code == text or (bar and option.code == code and option.system == system):
+            return {"system": option.system, "code": option.code, "display": option.display or option.code}
+    first = options[0].system if options else "http://loinc.org"
+    return {"system": system or first, "code": code or text, "display": code or text}
+
+
+# --- Whole resources ------------------------------------------------------------------------------
+
+
+def whole(resource: dict[str, Any]) -> Values:
+    """The questionnaire by its id alone: where the source kept it is not part of what was answered."""
+    address = resource.get("questionnaire")
+    if not isinstance(address, str) or "Questionnaire/" not in address:
+        return {"resource": resource}
+    name = address.rpartition("Questionnaire/")[2].partition("|")[0]
+    return {"resource": resource | {"questionnaire": name}}
+
+
+def built_of_resource(key: str | None, rows: Sequence[Values], around: Around) -> Built:
+    """A QuestionnaireResponse that came as a resource: as it is, but with the target's address of the questionnaire."""
+    faults: list[Found] = []
+    body = dict(next(row["resource"] for row in rows if "resource" in row))
+    if len(rows) > 1:
+        faults.append(
+            _fault("LEDGER-13", "the key stands in this file more than once with different content", "response_id")
+        )
+    if isinstance(body.get("questionnaire"), str):
+        _, body["questionnaire"] = named_questionnaire(body["questionnaire"], around, faults)
+    if body.get("questionnaire", "") is None:
+        del body["questionnaire"]
+    patient, encounter = id_of(body.get("subject")), id_of(body.get("encounter"))
+    lane = f"Encounter/{encounter}" if encounter else f"Patient/{patient}" if patient else f"response/{key}"
+    return Built(body, patient, lane, resource_micros(body.get("authored")), faults=tuple(faults))
+
+
+ANSWERS = Kind("answers", ROOT, "response_id", COLUMNS, build, grouped=True, member=ITEM, whole=whole)

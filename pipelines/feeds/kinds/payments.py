@@ -1,0 +1,74 @@
+"""Payments: a row becomes a PaymentNotice, with a claim a copayment for it."""
+
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import Any
+
+from pipelines.feeds.terms.columns import Column, Fault, cents, micros, resource_micros
+from pipelines.feeds.terms.record import Around, Built, Found, Kind, Values, id_of, refer
+
+COLUMNS = (
+    Column("payment_id", "key", "FEED-PAY-01", "PaymentNotice.identifier", required=True),
+    Column("patient_id", ("Patient",), "FEED-PAY-02", "PaymentNotice.request", required=True, stand_in="Patient/x"),
+    Column("amount", "amount", "FEED-PAY-03", "PaymentNotice.amount", required=True, stand_in="1.00"),
+    Column("paid_on", "time", "FEED-PAY-04", "PaymentNotice.created", required=True, stand_in="2000-01-01"),
+    Column("claim_id", ("Claim",), "FEED-PAY-05", "PaymentNotice.extension"),
+)
+
+REFUND = Found(
+    Fault("PAY-25", "a refund: the amount is below zero, and the interface takes payments only; enter it in the chart"),
+    "PaymentNotice.amount",
+    "amount",
+)
+
+
+def build(key: str | None, rows: Sequence[Values], around: Around) -> Built:
+    """The PaymentNotice of a row. What could not be mapped is left out."""
+    (row,) = rows
+    if "resource" in row:
+        return _whole(key, row, around)
+    patient, amount, claim = row.get("patient_id"), row.get("amount"), row.get("claim_id")
+    body: dict[str, Any] = {"resourceType": "PaymentNotice", "status": "active", "created": around.created}
+    if claim:
+        nested = {"url": "claim", "valueReference": refer(claim)}
+        body["extension"] = [{"url": around.site.copayment, "extension": [nested]}]
+    if patient:
+        body["request"] = refer(patient)
+    if amount:
+        body["amount"] = {"value": Decimal(amount), "currency": "USD"}
+    body["payment"] = {}
+    body["recipient"] = {}
+    faults = (REFUND,) if amount and amount.startswith("-") and Decimal(amount) else ()
+    at = micros(row.get("paid_on"))
+    return Built(body, patient and patient[8:], patient or f"payment/{key}", at, cents(amount), faults)
+
+
+def is_copayment(body: Mapping[str, Any], url: str) -> bool:
+    """True if a body is a copayment: the target does not hold it against the balance. url: of its extension."""
+    return any(extension.get("url") == url for extension in body.get("extension") or ())
+
+
+def _whole(key: str | None, row: Values, around: Around) -> Built:
+    """A PaymentNotice that came as a resource: as it is, but created now. Its own `created` is when it was paid."""
+    body = dict(row["resource"])
+    amount = body.get("amount")
+    value = amount.get("value") if isinstance(amount, dict) else None
+    if "created" in body:
+        body["created"] = around.created
+    patient = id_of(body.get("request"))
+    lane = f"Patient/{patient}" if patient else f"payment/{key}"
+    faults = (REFUND,) if isinstance(value, Decimal) and value < 0 else ()
+    return Built(body, patient, lane, None if row.get("at") is None else int(row["at"]), _cents(value), faults)
+
+
+def whole(resource: dict[str, Any]) -> Values:
+    """With the time that orders the sending."""
+    at = resource_micros(resource.get("created"))
+    return {"resource": resource, "at": at}
+
+
+def _cents(value: Any) -> int | None:
+    return cents(f"{value:f}") if isinstance(value, Decimal) and abs(value.adjusted()) < 40 else None
+
+
+PAYMENTS = Kind("payments", "PaymentNotice", "payment_id", COLUMNS, build, sort="paid_on", whole=whole)

@@ -1,0 +1,101 @@
+"""Tasks: a row becomes a Task; its comments become notes, its labels input entries."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from pipelines.feeds.terms.columns import Column, Fault, micros, resource_micros
+from pipelines.feeds.terms.record import Around, Built, Found, Kind, Values, id_of, refer
+
+COLUMNS = (
+    Column("task_id", "key", "FEED-TASK-01", "Task.identifier", required=True),
+    Column("patient_id", ("Patient",), "FEED-TASK-03", "Task.for"),
+    Column("description", "text", "FEED-TASK-02", "Task.description", required=True, stand_in="x"),
+    Column("status", "code", "FEED-TASK-02", "Task.status", required=True, stand_in="requested"),
+    Column(
+        "requester_id", ("Practitioner",), "FEED-TASK-02", "Task.requester", required=True, stand_in="Practitioner/x"
+    ),
+    Column("owner_id", ("Practitioner",), "FEED-TASK-03", "Task.owner"),
+    Column("group_id", ("Group",), "FEED-TASK-03", "Task.extension"),
+    Column("authored", "time", "FEED-TASK-03", "Task.authoredOn"),
+    Column("due", "time", "FEED-TASK-03", "Task.restriction"),
+    Column("labels", "labels", "FEED-TASK-04", "Task.input"),
+    Column("comment", "text", "FEED-TASK-05", "Task.note", tail=".text"),
+    Column("comment_author_id", ("Practitioner",), "FEED-TASK-05", "Task.note", tail=".authorReference"),
+    Column("comment_time", "time", "FEED-TASK-05", "Task.note", tail=".time"),
+    Column("comments", "comments", "FEED-TASK-06", "Task.note"),
+)
+
+
+def build(key: str | None, rows: Sequence[Values], around: Around) -> Built:
+    """The Task of a row. What could not be mapped is left out."""
+    (row,) = rows
+    return _whole(key, row) if "resource" in row else _task(key, row, _notes(row), around)
+
+
+def build_of_rows(key: str | None, rows: Sequence[Values], around: Around) -> Built:
+    """The Task of rows that share a key: each row has a comment of its own, all else is the same in all of them."""
+    first = rows[0]
+    if "resource" in first and len(rows) == 1:
+        return _whole(key, first)
+    differing = [column for column in COLUMNS[1:] if any(_differ(row, first, column.name) for row in rows[1:])]
+    faults = [Found(DISAGREE, column.element, column.name) for column in differing]
+    notes = [(note, number) for number, row in enumerate(rows) for note in _notes(row)]
+    task = _task(key, first, [note for note, _ in notes], around)
+    return task._replace(faults=tuple(faults), rows=tuple((number,) for _, number in notes))
+
+
+DISAGREE = Fault("LEDGER-13", "the rows of this task do not agree on it")
+
+
+def _differ(row: Values, first: Values, name: str) -> bool:
+    return not name.startswith("comment") and row.get(name) != first.get(name)
+
+
+def _task(key: str | None, row: Values, notes: list[dict[str, Any]], around: Around) -> Built:
+    get = row.get
+    body: dict[str, Any] = {"resourceType": "Task", "intent": "unknown"}
+    if group := get("group_id"):
+        body["extension"] = [{"url": around.site.task_group, "valueReference": refer(group)}]
+    texts = {"status": get("status"), "description": get("description"), "authoredOn": get("authored")}
+    body.update({element: value for element, value in texts.items() if value is not None})
+    patient = get("patient_id")
+    named = {"for": patient, "requester": get("requester_id"), "owner": get("owner_id")}
+    body.update({element: refer(target) for element, target in named.items() if target is not None})
+    if due := get("due"):
+        body["restriction"] = {"period": {"end": due}}
+    if notes:
+        body["note"] = notes
+    if labels := get("labels"):
+        body["input"] = [{"type": {"text": "label"}, "valueString": label} for label in labels]
+    return Built(body, patient and patient[8:], patient or f"task/{key}", micros(get("authored")))
+
+
+def _notes(row: Values) -> list[dict[str, Any]]:
+    """The row's own comment, then those of the array. A comment without its author stays so: the rules speak of it."""
+    own = row.get("comment"), row.get("comment_author_id"), row.get("comment_time")
+    comments = [own] if any(own) else []
+    return [_note(*comment) for comment in [*comments, *(row.get("comments") or ())]]
+
+
+def _note(text: str | None, author: str | None, time: str | None) -> dict[str, Any]:
+    note: dict[str, Any] = {}
+    if text:
+        note["text"] = text
+    if time:
+        note["time"] = time
+    if author:
+        note["authorReference"] = refer(author)
+    return note
+
+
+def _whole(key: str | None, row: Values) -> Built:
+    """A Task that came as a resource: as it is."""
+    body = dict(row["resource"])
+    patient = id_of(body.get("for"))
+    return Built(
+        body, patient, f"Patient/{patient}" if patient else f"task/{key}", resource_micros(body.get("authoredOn"))
+    )
+
+
+TASKS = Kind("tasks", "Task", "task_id", COLUMNS, build)
+TASKS_BY_COMMENT = Kind("tasks", "Task", "task_id", COLUMNS, build_of_rows, grouped=True, member="Task.note")

@@ -1,0 +1,91 @@
+"""Answers with one column per question: a row becomes a QuestionnaireResponse.
+
+What kind of value an answer is follows from its question: an option of a choice, a text, a number.
+"""
+
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Any
+
+from pipelines.feeds.kinds.answers import (
+    ANSWERS,
+    COLUMNS,
+    ITEM,
+    ROOT,
+    built,
+    built_of_resource,
+    coding,
+    head,
+    link_id,
+    named_questionnaire,
+)
+from pipelines.feeds.terms.columns import Column, Fault, number
+from pipelines.feeds.terms.numbers import Numbers
+from pipelines.feeds.terms.record import Around, Built, Found, Kind, Values
+from pipelines.feeds.terms.texts import composed
+
+BY_ROW = ("question", "answer_code", "answer_text", "answer_number")
+OF_A_RESPONSE = tuple(column for column in COLUMNS if column.name not in BY_ROW)
+NO_ANSWER = Fault("FEED-ANS-10", "no question's column is filled")
+NO_NUMBER = Fault("FEED-ANS-09", "the question takes a number, and this is none")
+NO_DISPLAY = Fault("FEED-ANS-07", "no option of the question is displayed so")
+SEVERAL_DISPLAYS = Fault("FEED-ANS-07", "several options of the question are displayed so; name the code")
+
+
+def build(key: str | None, rows: Sequence[Values], around: Around) -> Built:
+    """The QuestionnaireResponse of a row. What could not be mapped is left out."""
+    (row,) = rows
+    if "resource" in row:
+        return built_of_resource(key, rows, around)
+    faults: list[Found] = []
+    known, address = named_questionnaire(row.get("questionnaire"), around, faults)
+    body = head(row, address, around)
+    items: dict[str, dict[str, Any]] = {}
+    places: list[str] = []
+    for name, by, text in row.get("answers") or ():
+        link = link_id(name, known, faults)
+        found = _answer(text, by, known.questions.get(link) if known else None, around.numbers)
+        if isinstance(found, Fault):
+            faults.append(Found(found, ITEM, f"questions.{name}"))
+            continue
+        if link not in items:
+            items[link] = {"linkId": link, "answer": []}
+            places.append(f"questions.{name}")
+        items[link]["answer"].append(found)
+    if items:
+        body["item"] = list(items.values())
+    elif not faults and not row.get("faulty"):
+        faults.append(Found(NO_ANSWER, ITEM, "answers"))
+    return built(key, row, body, faults, places)
+
+
+def _answer(text: str, by: str, question: Any | None, numbers: Numbers) -> dict[str, Any] | Fault:
+    """The answer that a cell gives to a question; of one that is not known, a code: the rules speak of it."""
+    kind = question.kind if question else None
+    if kind == "TXT":
+        return {"valueString": text}
+    if kind == "DEC":
+        found = number(text, numbers)
+        return {"valueDecimal": Decimal(found)} if isinstance(found, str) else NO_NUMBER
+    options = question.options if question else ()
+    return _displayed(text, options) if by == "display" else {"valueCoding": coding(text.strip(), options)}
+
+
+def _displayed(text: str, options: Sequence[Any]) -> dict[str, Any] | Fault:
+    """The option that is displayed so, capitals aside."""
+    wanted = composed(" ".join(text.split())).casefold()
+    found = [option for option in options if composed(" ".join((option.display or "").split())).casefold() == wanted]
+    if len(found) != 1:
+        return SEVERAL_DISPLAYS if found else NO_DISPLAY
+    return {"valueCoding": {"system": found[0].system, "code": found[0].code, "display": found[0].display}}
+
+
+WIDE_ANSWERS = Kind(
+    ANSWERS.name,
+    ROOT,
+    ANSWERS.key,
+    (*OF_A_RESPONSE, Column("answers", "answers", "FEED-ANS-06", ITEM)),
+    build,
+    member=ITEM,
+    whole=ANSWERS.whole,
+)

@@ -1,0 +1,91 @@
+"""The rows of a chunk, asked for by column: cells as texts, or None where nothing is."""
+
+from collections.abc import Iterable, Sequence
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipelines.feeds.terms.columns import Fault
+from pipelines.feeds.terms.numbers import PLAIN, Numbers
+from pipelines.feeds.terms.paths import parse_path, walk_path
+
+Cells = NDArray[np.object_]
+
+
+class Form:
+    """How the rows of a file are written: places of the columns (None for NDJSON), texts that stand for nothing."""
+
+    def __init__(self, header: Sequence[str] | None, empty: Sequence[str] = (), numbers: Numbers = PLAIN) -> None:
+        self.places: dict[str, int] | None = None
+        if header is not None:
+            self.places = {f"#{place}": place - 1 for place in range(1, len(header) + 1)}
+            self.places |= {name: place for place, name in enumerate(header)}
+        self.empty = frozenset(empty)
+        self.numbers = numbers
+
+    def objects(self) -> "Form":
+        """The form of objects within a row."""
+        found = Form(None, (), self.numbers)
+        found.empty = self.empty
+        return found
+
+
+class Rows:
+    """The rows of a chunk. form: how they are written."""
+
+    def __init__(self, rows: Sequence[Any], form: Form) -> None:
+        self._rows = rows
+        self.form = form
+        self._found: dict[str, Cells] = {}
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def cells(self, name: str) -> Cells:
+        """A column of single values. An array or object in it is a fault."""
+        if name not in self._found:
+            found = self._texts(name)
+            if self.form.empty:
+                found = (None if text in self.form.empty else text for text in found)
+            self._found[name] = array(found)
+        return self._found[name]
+
+    def _texts(self, name: str) -> Iterable[object]:
+        if self.form.places is None:
+            return (single(found, self.form.numbers) for found in self.raw(name))
+        place = self.form.places.get(name)
+        return [row[place] or None for row in self._rows] if place is not None else [None] * len(self)
+
+    def raw(self, name: str) -> list[Any]:
+        """A column as it is in the source: in NDJSON also arrays and objects."""
+        if self.form.places is None:
+            path = parse_path(name)
+            if len(path) == 1:
+                return [row.get(name) for row in self._rows]
+            return [walk_path(row, path) for row in self._rows]
+        return list(self.cells(name))
+
+
+def single(found: object, numbers: Numbers = PLAIN) -> object:
+    """A JSON value as the text that a CSV would have; a number as the feed writes numbers."""
+    if found is None or found == "":
+        return None
+    if isinstance(found, str):
+        return found
+    if isinstance(found, bool):
+        return "true" if found else "false"
+    if isinstance(found, Decimal):
+        return numbers.written(found) if abs(found.adjusted()) < 40 else str(found)
+    return Fault("FEED-FILE-09", "an array or object where one value is expected")
+
+
+def array(found: Iterable[object]) -> Cells:
+    return np.fromiter(found, dtype=object)
+
+
+def absent(cells: Cells) -> NDArray[np.bool_]:
+    """Where nothing is."""
+    found: NDArray[np.bool_] = np.equal(cells, np.array(None))
+    return found

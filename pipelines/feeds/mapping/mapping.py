@@ -1,0 +1,267 @@
+"""Rows to mapped records: what a feed file says, done a chunk at a time. No rule of the interface is known here.
+
+Each distinct value of a column is converted once per chunk.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+from zoneinfo import ZoneInfo
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipelines.feeds.files.catalog import Feed
+from pipelines.feeds.files.crosswalks import BadCrosswalk
+from pipelines.feeds.kinds.answers import ITEM
+from pipelines.feeds.mapping.chunk import Cells, Form, Rows, absent, array, single
+from pipelines.feeds.mapping.unlike import in_their_place
+from pipelines.feeds.mapping.values import Means, all_true, each_distinct, evaluate, evaluate_lists, objects
+from pipelines.feeds.reading.broken import BadRow, found_in
+from pipelines.feeds.reading.marks import MARKS
+from pipelines.feeds.terms.columns import (
+    MISSING,
+    NO_FLAG,
+    NO_REFERENCE,
+    Column,
+    Conventions,
+    Fault,
+    amount,
+    converter,
+    key,
+    labels,
+)
+from pipelines.feeds.terms.names import named_by, named_columns, source_label
+from pipelines.feeds.terms.numbers import Numbers
+from pipelines.feeds.terms.paths import Path, parse_path
+from pipelines.feeds.terms.record import Found
+from pipelines.feeds.terms.schema import Crosswalk, FeedFile, Test, Value
+from pipelines.home.batch import Unreadable
+
+Crosswalks = Mapping[Crosswalk, Mapping[str, str]]
+
+
+class Mapped(NamedTuple):
+    """The rows of a chunk as values: one array per column, and what is wrong by row."""
+
+    columns: dict[str, Cells]
+    faults: dict[int, list[Found]]
+
+
+def numbers_of(file: FeedFile) -> Numbers:
+    """How a feed's files write numbers."""
+    return Numbers(file.decimal, file.thousands, file.currency)
+
+
+class Mapper:
+    """A feed made ready for the rows of one file. tables: its crosswalks, where they were read before.
+
+    known_as: by their spellings, keys that the ledger has in another form than they would be read in today.
+    """
+
+    def __init__(
+        self,
+        feed: Feed,
+        header: Sequence[str] | None,
+        file_name: str,
+        tables: Crosswalks | None = None,
+        known_as: Mapping[str, str] = {},
+    ) -> None:
+        self.feed = feed
+        self.key = partial(key, known_as=known_as)
+        self._numbers = numbers_of(feed.file)
+        zone = ZoneInfo(feed.file.timezone)
+        self._conventions = Conventions(zone, feed.file.dates, self._numbers, feed.file.ambiguous)
+        self._width = None if header is None else len(header)
+        self._form = Form(header, feed.file.empty, self._numbers)
+        if header is not None:
+            _check_header(feed, header, file_name)
+        try:
+            self.tables = feed.read_crosswalks() if tables is None else tables
+        except BadCrosswalk as error:
+            raise Unreadable(f"{file_name}: {feed.path.name}: {error}") from None
+        self._means = Means(self.tables, self._numbers)
+        self._plan = [
+            (feed.kind.by_name[name], value, source_label(value), self._converter(feed.kind.by_name[name]))
+            for name, value in feed.file.columns.items()
+        ]
+
+    def _converter(self, column: Column) -> Callable[[Any], object]:
+        if column.shape == "key":
+            return self.key
+        return converter(column, self._conventions) if column.shape not in ("labels", "comments") else labels
+
+    def rows(self, rows: Sequence[Any]) -> Rows:
+        return Rows(rows, self._form)
+
+    def taken(self, rows: Rows) -> NDArray[np.bool_] | None:
+        """Which rows the feed takes; None for all."""
+        return all_true(rows, self.feed.file.take) if self.feed.file.take else None
+
+    def holds(self, rows: Rows, tests: Mapping[str, Test]) -> NDArray[np.bool_]:
+        """For which rows all of these conditions hold."""
+        return all_true(rows, tests)
+
+    def amounts(self, value: Value, rows: Rows) -> Cells:
+        """A value as amounts, row by row."""
+        return each_distinct(evaluate(value, rows, self._means), lambda text: amount(text, self._numbers))
+
+    def keys_of_broken(self, broken: Sequence[BadRow]) -> list[str | None]:
+        """The keys of rows that could not be read, as far as they can be made out."""
+        value = self.feed.file.columns.get(self.feed.kind.key)
+        if value is None or not broken:
+            return [None] * len(broken)
+        names = named_by(value)
+        if self._width is None:
+            rows: list[Any] = [found_in(row.raw, names) for row in broken]
+        else:
+            rows = [[*(row.cells or ()), *[""] * self._width] for row in broken]
+        found = each_distinct(evaluate(value, self.rows(rows), self._means), self.key)
+        return [each if isinstance(each, str) else None for each in found]
+
+    def map(self, rows: Rows) -> Mapped:
+        """The values of every column, and the faults of every row that has some."""
+        columns: dict[str, Cells] = {}
+        faults: dict[int, list[Found]] = {}
+        for column, value, label, convert in self._plan:
+            cells, wrong = self._column(column, value, rows, convert)
+            columns[column.name] = cells
+            for row, fault in wrong:
+                faults.setdefault(row, []).append(Found(fault, column.element, label))
+        if self.feed.file.questions:
+            columns["answers"] = self._answers(rows, faults)
+        if self.feed.file.comments:
+            columns["comments"] = self._own_comments(rows, faults)
+        return Mapped(columns, faults)
+
+    def _column(
+        self, column: Column, value: Value, rows: Rows, convert: Callable[[Any], object]
+    ) -> tuple[Cells, list[tuple[int, Fault]]]:
+        if column.shape == "comments":
+            cells = self._comments(value, rows)
+        elif column.shape == "labels":
+            cells = array(None if f is None else convert(f) for f in evaluate_lists(value, rows, self._means))
+        else:
+            cells = each_distinct(evaluate(value, rows, self._means), convert)
+        if rows.form.places is None and (column.shape == "key" or isinstance(column.shape, tuple)):
+            cells = _without_flags(cells, column, value, rows)
+        has_faults = Fault in set(map(type, cells))
+        wrong = [(row, cell) for row, cell in enumerate(cells) if type(cell) is Fault] if has_faults else []
+        for row, _ in wrong:
+            cells[row] = None
+        if column.required:
+            faulty = {row for row, _ in wrong}
+            missing = np.flatnonzero(absent(cells))
+            wrong.extend((int(row), Fault(column.rule, MISSING)) for row in missing if row not in faulty)
+        return cells, wrong
+
+    # --- Several values of a row ------------------------------------------------------------------
+
+    def _answers(self, rows: Rows, faults: dict[int, list[Found]]) -> Cells:
+        """The answers of rows that have a column per question: `(question, code or display, text)` each."""
+        found: list[list[tuple[str, str, str]]] = [[] for _ in range(len(rows))]
+        for name, value in self.feed.file.questions.items():
+            for row, cell in enumerate(evaluate_lists(value, rows, self._means)):
+                texts = cell if isinstance(cell, list) else [single(cell, self._numbers)]
+                for text in texts:
+                    if isinstance(text, Fault):
+                        faults.setdefault(row, []).append(Found(text, ITEM, source_label(value)))
+                    elif text is not None:
+                        found[row].append((name, value.by, str(text)))
+        return array(answers or None for answers in found)
+
+    def _own_comments(self, rows: Rows, faults: dict[int, list[Found]]) -> Cells:
+        """The comments that are made of columns of their own: `(text, author, time)` each."""
+        found: list[list[tuple[Any, ...]]] = [[] for _ in range(len(rows))]
+        for comment in self.feed.file.comments:
+            parts = [self._comment_part(comment.parts.get(name), name, rows) for name in _COMMENT]
+            for row, cells in enumerate(zip(*parts, strict=True)):
+                wrong = [
+                    Found(cell, "Task.note", source_label(value))
+                    for cell, value in zip(cells, (comment.text, comment.author_id, comment.time), strict=True)
+                    if value and isinstance(cell, Fault)
+                ]
+                if wrong and cells[0] is not None:
+                    faults.setdefault(row, []).extend(wrong)
+                elif cells[0] is not None:
+                    found[row].append(cells)
+        return array(comments or None for comments in found)
+
+    def _comments(self, value: Value, rows: Rows) -> Cells:
+        """Arrays of objects, each a comment: `(text, author, time)`."""
+        whole = [objects(found) for found in rows.raw(value.column or "")]
+        flat = Rows([part for found in whole if isinstance(found, list) for part in found], rows.form.objects())
+        if not len(flat):
+            return array(found if isinstance(found, Fault) else None for found in whole)
+        each = value.each or {}
+        parts = iter(zip(*(self._comment_part(each.get(name), name, flat) for name in _COMMENT), strict=True))
+        return array(
+            _sound_comments([next(parts) for _ in found], bool(each["text"].when)) if isinstance(found, list) else found
+            for found in whole
+        )
+
+    def _comment_part(self, value: Value | None, name: str, rows: Rows) -> Cells:
+        if value is None:
+            return np.full(len(rows), None, dtype=object)
+        column = self.feed.kind.by_name[_COMMENT[name]]
+        return each_distinct(evaluate(value, rows, self._means), converter(column, self._conventions))
+
+
+def _without_flags(cells: Cells, column: Column, value: Value, rows: Rows) -> Cells:
+    """Keys and references, those at fault that are a `true` or `false` of JSON: these say whether there is one."""
+    is_key = not isinstance(column.shape, tuple)
+    flags = {flag if is_key else f"{column.shape[0]}/{flag}" for flag in ("true", "false")}
+    fault = NO_FLAG if is_key else NO_REFERENCE
+    for name in named_by(value) if not flags.isdisjoint(cells) else ():
+        found = zip(cells, rows.raw(name), strict=True)
+        cells = array(fault if cell in flags and isinstance(raw, bool) else cell for cell, raw in found)
+    return cells
+
+
+_COMMENT = {"text": "comment", "author_id": "comment_author_id", "time": "comment_time"}
+
+
+def _sound_comments(comments: list[tuple[Any, ...]], chosen: bool) -> list[tuple[Any, ...]] | Fault:
+    """The comments of a row, or the first fault among them. chosen: those without a text are meant to be left out."""
+    if chosen:
+        comments = [comment for comment in comments if comment[0] is not None]
+    wrong = (part for comment in comments for part in comment if isinstance(part, Fault))
+    return next(wrong, comments)
+
+
+# --- The header -----------------------------------------------------------------------------------
+
+
+def _check_header(feed: Feed, header: Sequence[str], file_name: str) -> None:
+    """A file lacks no column that its feed names, and has none of these twice."""
+    names = named_columns(feed.file)
+    there = {*header, *(f"#{place}" for place in range(1, len(header) + 1))}
+    lacking = [name for name, must in names.items() if must and name not in there]
+    if lacking:
+        found = in_their_place(lacking, names, header, feed.file.delimiter)
+        raise Unreadable(
+            f"{file_name}: the header lacks {', '.join(lacking)}, which the feed {feed.name} takes; "
+            f"{found + '; ' if found else ''}"
+            "check the export, or the columns of the feed file"
+        )
+    twice = [name for name in names if header.count(name) > 1]
+    if twice:
+        raise Unreadable(
+            f"{file_name}: the header has {', '.join(twice)} more than once; export each column once, "
+            "or name the column by its position"
+        )
+
+
+def unnamed_columns(feed: Feed, header: Sequence[str]) -> list[str]:
+    """The columns of a file that its feed does not name."""
+    names = {*named_columns(feed.file), *(MARKS if feed.builtin else ())}
+    return [name for place, name in enumerate(header, 1) if name and not names & {name, f"#{place}"}]
+
+
+def path_heads(feed: Feed) -> set[str]:
+    """The top-level names that the feed's paths begin with, and the one that every resource has."""
+    heads = {"resourceType"}
+    for name in named_columns(feed.file):
+        path: Path = parse_path(name)
+        heads.add(str(path[0]))
+    return heads

@@ -1,0 +1,39 @@
+"""Which column of a source an element of a body came from, as a reason names it."""
+
+import json
+import re
+from collections.abc import Sequence
+
+from pipelines.feeds.terms.names import source_label
+from pipelines.feeds.terms.record import Kind
+from pipelines.feeds.terms.schema import FeedFile
+
+ITEM = re.compile(r"\w+\.item\[(\d+)\]")
+
+
+class Origins:
+    """What a feed file says of it. labels: the source's column or columns, by our column or `questions.<name>`."""
+
+    def __init__(self, file: FeedFile, kind: Kind) -> None:
+        self.labels = {name: source_label(value) for name, value in file.columns.items()}
+        self.labels |= {f"questions.{name}": source_label(value) for name, value in file.questions.items()}
+        if file.comments:
+            self.labels["comments"] = ", ".join(source_label(comment.text) for comment in file.comments)
+        self.key = kind.columns[0]
+        self._mapped = [column for column in kind.columns if column.name in self.labels]
+        self._wide = bool(file.questions)
+
+    def of(self, expression: str, places: Sequence[str] = ()) -> str | None:
+        """The column of the element at an expression. places: where items of the body come from, as in `Built`."""
+        if places and (item := ITEM.match(expression)):
+            return self.labels.get(places[int(item[1])])
+        near = [column for column in self._mapped if expression.startswith(column.element)]
+        exact = [column for column in near if column.tail and column.tail in expression]
+        return next((self.labels[column.name] for column in exact or near), None)
+
+    def in_body(self, expression: str, body: str) -> str | None:
+        """The same for a body that was built before; a question is known by its linkId alone."""
+        if not self._wide or ITEM.match(expression) is None:
+            return self.of(expression)
+        items = json.loads(body).get("item", ())
+        return self.of(expression, [f"questions.{item.get('linkId')}" for item in items])

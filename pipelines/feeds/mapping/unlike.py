@@ -1,0 +1,46 @@
+"""What a file has in the place of columns that its feed names: a hint for the sentence that refuses it, no guess.
+
+Of the file only names are told that are a feed's but for their spelling: what is taken for a header may be a row.
+"""
+
+import re
+import unicodedata
+from collections.abc import Iterable, Sequence
+
+from pipelines.home.batch import shown
+
+DELIMITERS = {",": "','", ";": "';'", "\t": "tabs", "|": "'|'"}
+NAMED = 3
+
+
+def in_their_place(lacking: Sequence[str], names: Iterable[str], header: Sequence[str], delimiter: str) -> str | None:
+    """One clause, or None where nothing is seen. names: all columns of the feed; lacking: those not in the header."""
+    if other := _delimiter(lacking, delimiter.join(header), delimiter):
+        says = DELIMITERS.get(delimiter, repr(delimiter))
+        return f"the file seems to be delimited by {DELIMITERS[other]}, where the feed says {says}"
+    spelled = {_folded(name): name for name in header}
+    alike = [(spelled[_folded(name)], name) for name in lacking if _folded(name) in spelled]
+    if alike:
+        named = (f"'{shown(there)}' where the feed names '{name}'" for there, name in alike[:NAMED])
+        return f"the file has {', '.join(named)}"
+    if {_folded(name) for name in names}.isdisjoint(spelled):
+        return f"none of the {len(header)} fields of that line is a column that the feed names, so it may be no header"
+    return None
+
+
+def _delimiter(lacking: Sequence[str], text: str, delimiter: str) -> str | None:
+    """The delimiter between names that the feed's own does not tell apart."""
+    wanted = {_folded(name) for name in lacking}
+    found = {
+        other: len(wanted & {_folded(part) for part in text.split(other)})
+        for other in DELIMITERS
+        if other != delimiter and other in text
+    }
+    best = max(found, key=lambda other: found[other], default=None)
+    return best if best and found[best] and not wanted & {_folded(part) for part in text.split(delimiter)} else None
+
+
+def _folded(name: str) -> str:
+    """A name without case, spaces and signs; what has no letter or figure stays as it is."""
+    plain = unicodedata.normalize("NFKC", name).casefold()
+    return re.sub(r"[\W_]+", "", plain) or plain

@@ -1,0 +1,184 @@
+"""What a feed file's value says, row by row: texts, lists of them, or faults. Each distinct text is done once."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipelines.feeds.mapping.chunk import Cells, Rows, absent, array, single
+from pipelines.feeds.terms.columns import UNCLEAR, Fault
+from pipelines.feeds.terms.numbers import Numbers
+from pipelines.feeds.terms.schema import Crosswalk, Test, Value
+from pipelines.feeds.terms.texts import composed, folded
+
+
+class Means(NamedTuple):
+    """What values are made with: the feed's crosswalks, and how it writes numbers."""
+
+    crosswalks: Mapping[Crosswalk, Mapping[str, str]]
+    numbers: Numbers
+
+
+def evaluate(value: Value, rows: Rows, means: Means) -> Cells:
+    """The texts that a value stands for, row by row; None where it stands for nothing."""
+    cells = _source(value, rows, means)
+    if value.when:
+        cells = _only(cells, all_true(rows, value.when))
+    return _finished(value, cells, means)
+
+
+def _finished(value: Value, cells: Cells, means: Means) -> Cells:
+    """What is done to a text once it is there: translated, scaled, put behind another."""
+    if value.values:
+        cells = each_distinct(cells, partial(_translated, value))
+    if value.crosswalk:
+        missing = Fault("FEED-FILE-06", f"no entry in the crosswalk {value.crosswalk.name}")
+        table = means.crosswalks[value.crosswalk]
+        cells = each_distinct(cells, lambda text: table.get(folded(composed(text.strip())), missing))
+    if value.scale is not None:
+        cells = each_distinct(cells, partial(_scaled, value.scale, means.numbers))
+    if value.before:
+        cells = each_distinct(cells, lambda text: value.before + text)
+    return cells
+
+
+def _translated(value: Value, text: str) -> str | None:
+    """By the feed's values; an empty translation is no value."""
+    return value.values.get(composed(text.strip()), text if value.otherwise is None else value.otherwise) or None
+
+
+def _scaled(scale: Decimal, numbers: Numbers, text: str) -> object:
+    plain = numbers.amount(text)
+    return UNCLEAR if plain and numbers.could_be_thousands(plain) else numbers.scaled(text, scale)
+
+
+def _only(cells: Cells, wanted: NDArray[np.bool_]) -> Cells:
+    cells = cells.copy()
+    cells[~wanted] = None
+    return cells
+
+
+def _source(value: Value, rows: Rows, means: Means) -> Cells:
+    if value.column is not None:
+        return rows.cells(value.column) if value.each is None else _texts_of_each(value, rows, means)
+    if value.constant is not None:
+        return np.full(len(rows), value.constant, dtype=object)
+    if value.first is not None:
+        return _first([evaluate(part, rows, means) for part in value.first])
+    return _join(value.join or (), value.with_, rows, means)
+
+
+def _join(parts: Sequence[Value], between: str, rows: Rows, means: Means) -> Cells:
+    """The texts of several values. Constants alone are nothing: where all the rest is absent, so is the whole."""
+    cells = [evaluate(part, rows, means) for part in parts]
+    varying = [found for part, found in zip(parts, cells, strict=True) if part.constant is None]
+    joined = array(_joined(found, between) for found in zip(*cells, strict=True))
+    return _only(joined, ~np.all([absent(found) for found in varying], axis=0)) if varying else joined
+
+
+def _texts_of_each(value: Value, rows: Rows, means: Means) -> Cells:
+    """The texts of an array's objects, joined."""
+    whole = [objects(found) for found in rows.raw(value.column or "")]
+    flat = Rows([part for found in whole if isinstance(found, list) for part in found], rows.form.objects())
+    texts = iter(evaluate((value.each or {})["text"], flat, means))
+    return array(
+        _joined([next(texts) for _ in found], value.with_) if isinstance(found, list) else found for found in whole
+    )
+
+
+def _first(parts: Sequence[Cells]) -> Cells:
+    found = parts[0]
+    for part in parts[1:]:
+        found = np.where(absent(found), part, found)
+    return found
+
+
+def _joined(parts: Sequence[Any], between: str) -> object:
+    wrong = next((part for part in parts if isinstance(part, Fault)), None)
+    return wrong or between.join(part for part in parts if part is not None) or None
+
+
+def evaluate_lists(value: Value, rows: Rows, means: Means) -> Iterable[Any]:
+    """Like `evaluate`, for what takes lists: arrays of the source, texts cut at `split`, the feed file's `list`."""
+    if value.list_ is not None:
+        parts = [evaluate(part, rows, means) for part in value.list_]
+        found = array(_listed(cells) for cells in zip(*parts, strict=True))
+    elif value.column is not None and value.each is None:
+        found = array(rows.raw(value.column))
+    else:
+        return evaluate(value, rows, means)
+    if value.when:
+        found = _only(found, all_true(rows, value.when))
+    plain = not (value.values or value.crosswalk or value.scale is not None or value.before or value.split)
+    return found if plain else _finished_lists(value, found, rows, means)
+
+
+def _finished_lists(value: Value, cells: Cells, rows: Rows, means: Means) -> Iterator[Any]:
+    """Each text of each list finished by itself. Where there is but one, it stays one."""
+    parts = [_cut(found, value.split, rows) for found in cells]
+    flat = [text for found in parts if isinstance(found, list) for text in found]
+    finished = iter(_finished(value, array(flat), means) if flat else ())
+    for found in parts:
+        if not isinstance(found, list):
+            yield found
+            continue
+        done = _listed([next(finished) for _ in found])
+        yield done[0] if isinstance(done, list) and len(done) == 1 and not value.split else done
+
+
+def _cut(found: Any, sign: str, rows: Rows) -> list[object] | Fault | None:
+    """What a cell holds, as a list: of an array its parts, of a text its pieces."""
+    empty = rows.form.empty
+    if isinstance(found, list):
+        texts = [single(part, rows.form.numbers) for part in found]
+    else:
+        text = single(found, rows.form.numbers)
+        texts = list(text.split(sign)) if isinstance(text, str) and sign else [text]
+    wrong = next((text for text in texts if isinstance(text, Fault)), None)
+    return wrong or [text for text in texts if isinstance(text, str) and text.strip() and text not in empty] or None
+
+
+def _listed(parts: Sequence[Any]) -> object:
+    wrong = next((part for part in parts if isinstance(part, Fault)), None)
+    return wrong or [part for part in parts if part is not None] or None
+
+
+def all_true(rows: Rows, tests: Mapping[str, Test]) -> NDArray[np.bool_]:
+    found = np.ones(len(rows), dtype=bool)
+    for name, test in tests.items():
+        holds = each_distinct(rows.cells(name), partial(_holds, test), _holds(test, None))
+        found &= holds.astype(bool)
+    return found
+
+
+def _holds(test: Test, text: str | None) -> bool:
+    text = composed(text.strip()) if isinstance(text, str) else None
+    if test.present is not None and test.present != (text is not None):
+        return False
+    if test.is_ and text not in test.is_:
+        return False
+    if test.not_ and text in test.not_:
+        return False
+    if text is not None and test.not_starts and text.startswith(test.not_starts):
+        return False
+    return not test.starts or (text is not None and text.startswith(test.starts))
+
+
+def each_distinct(cells: Cells, convert: Callable[[Any], object], of_none: object = None) -> Cells:
+    """`convert` over a column, called once for each distinct value; faults pass, and `of_none` stands for None."""
+    table = dict.fromkeys(cells)
+    for found in table:
+        table[found] = of_none if found is None else found if type(found) is Fault else convert(found)
+    return array(map(table.__getitem__, cells))
+
+
+def objects(found: Any) -> list[Any] | Fault | None:
+    """An array of objects of the source."""
+    if found is None or found == []:
+        return None
+    if isinstance(found, list) and all(isinstance(part, dict) for part in found):
+        return found
+    return Fault("FEED-FILE-09", "an array of objects is expected")

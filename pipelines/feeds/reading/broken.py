@@ -1,0 +1,113 @@
+"""What is wrong with a row that cannot be read, and rows as texts that can be kept."""
+
+import re
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from fhir_service.interface.datatypes import Malformed, parse_json
+from pipelines.feeds.reading.opening import NAME_THE_ENCODING
+from pipelines.feeds.terms.columns import Fault
+
+BAD_QUOTING = Fault(
+    "FEED-FILE-02", "wrong quoting: a quote inside a field is doubled, and a closing quote ends the field"
+)
+UNCLOSED = Fault(
+    "FEED-FILE-02",
+    "wrong quoting: a quote that opens in this row is not closed in it; the rows after it were read by themselves",
+)
+SWALLOWED = Fault(
+    "FEED-FILE-02",
+    "a quote opens in the first of them, and one of the others is like a row of its own; close the quote, "
+    "or put the row in again as it is where that text is meant",
+)
+TORN = Fault(
+    "FEED-FILE-02",
+    "wrong quoting: quotes inside two fields that do not begin with one, as of a text that was cut at a delimiter; "
+    "a field with quotes begins and ends with one, and those inside are doubled",
+)
+NO_OBJECT = Fault("FEED-FILE-04", "no JSON object: each line holds one object")
+OUT_OF_RANGE = Fault("FEED-FILE-04", "no JSON object: a number out of range")
+HALF_A_CHARACTER = Fault("FEED-FILE-04", "an escape that is half of a character (\\ud800 to \\udfff alone)")
+_SIGNS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
+_ESCAPED_HALF = re.compile(r"\\u[dD][89a-fA-F]")
+
+
+@dataclass(slots=True)
+class BadRow:
+    """A row that could not be read. cells: its fields where they could at least be counted.
+
+    is_doubtful: the cells are what the row says, unless a quote or the end of the file has cut it.
+    """
+
+    line: int
+    lines: int
+    raw: str
+    fault: Fault
+    cells: list[str] | None = None
+    is_doubtful: bool = False
+
+
+def lines_of(fault: Fault, first: int, last: int) -> Fault:
+    """The fault of a row, which names its lines where these are several."""
+    if first == last:
+        return fault
+    return Fault(fault.rule, f"lines {first} to {last} were read as one row: {fault.message}")
+
+
+def ragged(fields: int, width: int, delimiter: str, like: str, quoted: bool) -> Fault:
+    """A row with too many or too few fields. like: what has `width` of them."""
+    sign = _SIGNS.get(delimiter, f"'{delimiter}'")
+    quotes = f"; a {sign} inside a field needs quotes" if quoted else ""
+    return Fault("FEED-FILE-02", f"{fields} fields where {like} {width}{quotes}")
+
+
+def unreadable(raw: str) -> Fault | None:
+    """What makes a row's text no text: a NUL, or bytes that the encoding does not know."""
+    if "\0" in raw:
+        return Fault("FEED-FILE-02", "a NUL character in it")
+    if raw.isascii():
+        return None
+    try:
+        raw.encode()
+    except UnicodeEncodeError:
+        return Fault("FEED-FILE-02", f"bytes that are not in the file's encoding; {NAME_THE_ENCODING}")
+    return None
+
+
+def is_torn(cells: list[str], raw: str, quote: str) -> bool:
+    """True if a quoted text may have been cut into cells: two have an odd number of quotes, and are not quoted."""
+    odd = [cell for cell in cells if quote in cell and cell.count(quote) % 2]
+    return len(odd) > 1 and sum(f"{quote}{cell.replace(quote, quote * 2)}{quote}" not in raw for cell in odd) > 1
+
+
+def unfit(found: Any, raw: str) -> Fault | None:
+    """What makes a JSON value no row. raw: its text."""
+    if not isinstance(found, dict):
+        return NO_OBJECT
+    return HALF_A_CHARACTER if _ESCAPED_HALF.search(raw) and _half_a_character(found) else None
+
+
+def _half_a_character(found: Any) -> bool:
+    """Whether a text in it has half of a surrogate pair, which is no character."""
+    if isinstance(found, str):
+        return any("\ud800" <= sign <= "\udfff" for sign in found)
+    if isinstance(found, dict):
+        found = [*found, *found.values()]
+    return isinstance(found, list) and any(_half_a_character(part) for part in found)
+
+
+def found_in(raw: str, names: Iterable[str]) -> dict[str, Any]:
+    """What a line that is no JSON object says of these names: the first single value behind each, where one is."""
+    found: dict[str, Any] = {}
+    for name in names:
+        said = re.search(rf'"{re.escape(name)}"\s*:\s*("(?:[^"\\]|\\.)*"|-?\d[\d.eE+-]*)', raw)
+        with suppress(Malformed, ArithmeticError):
+            found |= {name: parse_json(f"[{said[1]}]")[0]} if said else {}
+    return found
+
+
+def printable(raw: str) -> str:
+    """A row's text as Parquet can hold it."""
+    return raw if raw.isascii() else raw.encode("utf-8", "backslashreplace").decode()

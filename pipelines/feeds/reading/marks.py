@@ -1,0 +1,203 @@
+"""What an exported reject carries beside its record, `_reject_id` and `_reasons`: put on a row, and taken off again.
+
+The marks lead a row, so that one with too many or too few fields keeps its own fields in their order behind them.
+"""
+
+import codecs
+import csv
+import gzip
+import io
+import json
+import re
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from fhir_service.interface.datatypes import Malformed, parse_json
+from pipelines.feeds.reading.dialect import dialect
+from pipelines.feeds.terms.schema import FeedFile
+
+REJECT_ID, REASONS, TEXT = "_reject_id", "_reasons", "_text"
+MARKS = (REJECT_ID, REASONS)
+HEAD = 1 << 16
+BLOCK = 1 << 20
+ID = re.compile(r"\b[0-9a-f]{16}\b")
+_GZIP = b"\x1f\x8b"
+_UTF8 = codecs.BOM_UTF8
+_UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+_BESIDE = re.compile(r'([,;|\t])?"?_reject_id"?([,;|\t])?')
+_LEAD = re.compile(r'\{"_reject_id":"[^"]*","_reasons":')
+_ID_ELEMENT = re.compile(r'"_reject_id"\s*:\s*"([0-9a-f ]{16,})"')
+
+
+def ids_of(found: Any) -> str | None:
+    """The ids of rejects in a cell, apart by spaces; None where something else is in it."""
+    text = found.strip() if isinstance(found, str) else ""
+    return text if text and ID.findall(text) == text.split() else None
+
+
+# --- CSV ------------------------------------------------------------------------------------------
+
+
+class Columns:
+    """The marks among a CSV's columns: taken off its header, its rows and their text."""
+
+    def __init__(self, header: Sequence[str], feed: FeedFile) -> None:
+        self.places = {name: place for place, name in enumerate(header) if name in MARKS}
+        self._dialect = dialect(feed)
+        leading = sorted(self.places.values()) == list(range(len(self.places)))
+        self._lead = _leading_fields(len(self.places), feed) if leading else None
+
+    def __bool__(self) -> bool:
+        return REJECT_ID in self.places
+
+    def off(self, cells: list[str], raw: str) -> tuple[str | None, list[str], str]:
+        """The ids of rejects, and the row's own fields and text."""
+        place = self.places[REJECT_ID]
+        answered = ids_of(cells[place]) if place < len(cells) else None
+        own = [cell for place, cell in enumerate(cells) if place not in self.places.values()]
+        cut = self._lead.match(raw) if self._lead else None
+        return answered, own, raw[cut.end() :] if cut else self._written(own, raw)
+
+    def off_text(self, raw: str) -> tuple[str | None, str]:
+        """The same for a row whose fields cannot be told apart: only leading marks can be taken off it."""
+        cut = self._lead.match(raw) if self._lead else None
+        if cut is None:
+            return None, raw
+        return ids_of(cut[1 + self.places[REJECT_ID]].strip(self._dialect["quotechar"] or " ")), raw[cut.end() :]
+
+    def _written(self, cells: list[str], raw: str) -> str:
+        return csv_text(cells, self._dialect) + raw[len(raw.rstrip("\r\n")) :]
+
+
+def _leading_fields(number: int, feed: FeedFile) -> re.Pattern[str]:
+    quote, delimiter = re.escape(feed.quote), re.escape(feed.delimiter)
+    quoted = rf"{quote}(?:[^{quote}]|{quote}{quote})*{quote}|" if quote else ""
+    field = rf"({quoted}[^{quote}{delimiter}\r\n]*){delimiter}"
+    return re.compile(field * number)
+
+
+def csv_text(cells: Sequence[str], written: dict[str, Any]) -> str:
+    """Fields as one CSV row, without an end of line. Where nothing is quoted, a delimiter within becomes a space."""
+    if written["quotechar"] is None:
+        special = "\r\n" + written["delimiter"] + (written["escapechar"] or "")
+        cells = [cell.translate(dict.fromkeys(map(ord, special), " ")) for cell in cells]
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\r\n", **written).writerow(cells)  # without \r\n, neither would be quoted
+    return text.getvalue().removesuffix("\r\n")
+
+
+def csv_lead(cells: Sequence[str], feed: FeedFile) -> str:
+    """Fields to be put before a row."""
+    return csv_text(cells, dialect(feed)) + feed.delimiter
+
+
+# --- NDJSON ---------------------------------------------------------------------------------------
+
+
+def marked_line(text: str, reject_ids: str, reasons: Sequence[Any]) -> str:
+    """A line with the marks in it. What is no JSON object stands whole in `_text`, so that the line is one."""
+    text = text.strip()
+    lead = f'{{"_reject_id":{json.dumps(reject_ids)},"_reasons":{_compact(reasons)}'
+    own = _object(text)
+    if own is None or TEXT in own or own.keys() & set(MARKS):
+        return f'{lead},"_text":{json.dumps(text)}}}'
+    return lead + "," * bool(own) + text[1:].lstrip()
+
+
+def unmarked_line(text: str) -> tuple[str | None, str]:
+    """The ids of rejects, and the line without the marks."""
+    if REJECT_ID not in text:
+        return None, text
+    own = _object(text)
+    if own is None:
+        found = _ID_ELEMENT.search(text)
+        return ids_of(found and found[1]), text
+    answered = ids_of(own.pop(REJECT_ID, None))
+    own.pop(REASONS, None)
+    if isinstance(own.get(TEXT), str):
+        return answered, own[TEXT] + "\n"
+    return answered, (_cut(text.strip()) or _compact(own)) + "\n"
+
+
+def _object(text: str) -> dict[str, Any] | None:
+    try:
+        found = parse_json(text)
+    except (Malformed, ArithmeticError, UnicodeError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _cut(text: str) -> str | None:
+    """A line whose marks stand as they were written, letter for letter without them."""
+    lead = _LEAD.match(text)
+    if lead is None:
+        return None
+    _, end = json.JSONDecoder().raw_decode(text, lead.end())
+    rest = text[end:].lstrip()
+    return "{" + rest.removeprefix(",").lstrip() if rest[:1] in (",", "}") else None
+
+
+def _compact(found: Any) -> str:
+    """JSON on one line, a decimal digit for digit."""
+    if isinstance(found, dict):
+        return (
+            "{" + ",".join(f"{json.dumps(name, ensure_ascii=False)}:{_compact(v)}" for name, v in found.items()) + "}"
+        )
+    if isinstance(found, list | tuple):
+        return "[" + ",".join(map(_compact, found)) + "]"
+    if found is None or isinstance(found, bool | str):
+        return json.dumps(found, ensure_ascii=False)
+    return str(found)
+
+
+# --- Whole files ----------------------------------------------------------------------------------
+
+
+def marked_form(path: Path) -> str | None:
+    """`csv` or `ndjson` where the file's beginning carries the mark, else None. No encoding needs to be known."""
+    try:
+        head = next(_texts(path, HEAD), "")
+    except (OSError, EOFError, zlib.error):
+        return None
+    if REJECT_ID not in head:
+        return None
+    return "ndjson" if head.lstrip().startswith("{") else "csv"
+
+
+def as_saved(path: Path, feed: FeedFile) -> FeedFile:
+    """How the rows of a CSV are written: as its feed says, unless a spreadsheet saved corrections in its own way.
+
+    That is told by what stands beside `_reject_id` in the header, and by a byte order mark.
+    """
+    if marked_form(path) != "csv":
+        return feed
+    with path.open("rb") as file:
+        start = file.read(3)
+    changed = {"encoding": "utf-16"} if start[:2] in _UTF16 else {"encoding": "utf-8"} if start == _UTF8 else {}
+    header = next(line for line in next(_texts(path, HEAD)).splitlines() if REJECT_ID in line)
+    beside = {sign for found in _BESIDE.finditer(header) for sign in found.groups() if sign}
+    if feed.delimiter not in beside and len(beside) == 1:
+        changed |= {"delimiter": beside.pop(), "quote": '"', "escape": ""}
+    return feed.model_copy(update=changed)
+
+
+def ids_in(path: Path) -> Iterator[str]:
+    """Everything in a marked file that looks like a reject's id. Raises OSError, EOFError, zlib.error."""
+    left = ""
+    for text in _texts(path, BLOCK):
+        yield from ID.findall(left + text)
+        left = text[-16:]
+
+
+def _texts(path: Path, size: int) -> Iterator[str]:
+    """A file's text some at a time, right as far as ASCII goes."""
+    with path.open("rb") as file:
+        packed = file.read(2) == _GZIP
+    with gzip.open(path) if packed else path.open("rb") as file:
+        first = file.read(size).removeprefix(_UTF8)
+        decoder = codecs.getincrementaldecoder("utf-16" if first[:2] in _UTF16 else "latin-1")("replace")
+        yield decoder.decode(first)
+        while block := file.read(size):
+            yield decoder.decode(block)

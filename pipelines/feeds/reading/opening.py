@@ -1,0 +1,133 @@
+"""Files as text: unpacked, decoded, and refused with one sentence when they are surely no text."""
+
+import codecs
+import gzip
+import io
+import re
+import zlib
+from pathlib import Path
+from typing import Any, TextIO
+
+from pipelines.feeds.terms.schema import FeedFile
+from pipelines.home.batch import Unreadable
+
+BEGINNING = 4096
+GZIP = b"\x1f\x8b"
+DAMAGED = (EOFError, gzip.BadGzipFile, zlib.error)
+GZIP_DAMAGED = "the gzip data is cut off or damaged; export the file again"
+ZEROS = "zero bytes where rows should be, as of a copy that was not finished; copy or export it again"
+FEW_ZEROS = 64
+NAME_THE_ENCODING = 'export it as UTF-8, or name its encoding in the feed file (encoding = "windows-1252")'
+_BOMS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+_WIDE = ("utf-16", "utf-32")
+
+
+def open_text(path: Path, name: str, feed: FeedFile) -> TextIO:
+    """The file as text, unpacked when it is gzip. Raises Unreadable for what is surely no text."""
+    encoding = codecs.lookup(feed.encoding).name
+    try:
+        with path.open("rb") as file:
+            packed = file.read(2) == GZIP
+        with gzip.open(path) if packed else path.open("rb") as file:
+            start = file.read(BEGINNING)
+        _surely_text(start, name, encoding, packed)
+        stream: Any = gzip.open(path) if packed else path.open("rb")  # noqa: SIM115 - the reader closes it
+    except DAMAGED:
+        raise Unreadable(f"{name}: {GZIP_DAMAGED}") from None
+    except OSError as error:
+        raise Unreadable(f"{name}: cannot be read: {error.strerror}") from None
+    errors = "surrogatepass" if encoding.startswith(_WIDE) else "surrogateescape"
+    return io.TextIOWrapper(stream, _with_mark(start, encoding), errors, newline="")
+
+
+def _with_mark(start: bytes, encoding: str) -> str:
+    """The encoding, its byte order mark looked at. UTF-16 without one has the order that its zero bytes show, and is
+    little-endian where they show none, as most systems write it."""
+    if encoding == "utf-8":
+        return "utf-8-sig"
+    if encoding == "utf-16" and start[:2] not in _BOMS:
+        return unmarked_utf_16(start) or "utf-16-le"
+    return encoding
+
+
+def unmarked_utf_16(start: bytes) -> str | None:
+    """UTF-16 with its byte order, of a text that has no mark of it; None of what is no such text.
+
+    Delimiters, digits and line breaks have a zero byte each, always on the same side.
+    """
+    pairs = len(start) // 2
+    for encoding, zeros, others in (("utf-16-le", start[1::2], start[::2]), ("utf-16-be", start[::2], start[1::2])):
+        if zeros.count(0) * 4 > pairs and zeros.count(0) > 10 * others.count(0):
+            text = start[: pairs * 2].decode(encoding, "replace").encode()
+            return None if is_binary(text) or what_it_is(start) else encoding
+    return None
+
+
+def what_it_is(start: bytes) -> str | None:
+    """What a file is that is no text of rows, by how it begins, and what to do about it; None where that is unseen."""
+    if start[257:262] == b"ustar":
+        return _ARCHIVE
+    begins = start.removeprefix(codecs.BOM_UTF8).lstrip()[:64].lower()
+    if _ARRAY.match(begins):
+        return "a JSON array; export the rows as NDJSON, one object on each line, or as CSV"
+    known = next((said for mark, said in _BEGINNINGS if start.startswith(mark)), None)
+    return known or next((said for mark, said in _TEXTS if begins.startswith(mark)), None)
+
+
+_ARRAY = re.compile(rb"\[\s*(?:\{|\]\s*\Z)")
+_ARCHIVE = "an archive; unpack it and put in the export itself"
+_PICTURE = "a picture; export the rows as CSV"
+_DATABASE = "a database or data file of another kind; export the rows as CSV"
+_BEGINNINGS = (
+    (b"PK\x03\x04", "a workbook (.xlsx, .ods) or a zip archive; export the sheet as CSV, or unpack the archive"),
+    (b"\xd0\xcf\x11\xe0", "a workbook or document of an older office program (.xls, .doc); export it as CSV"),
+    (b"%PDF", "a PDF; export the rows as CSV"),
+    (b"{\\rtf", "a document (RTF); export the rows as CSV"),
+    (GZIP, "packed twice by gzip; unpack it once"),
+    *((mark, _ARCHIVE) for mark in (b"BZh", b"\xfd7zXZ\0", b"\x28\xb5\x2f\xfd", b"7z\xbc\xaf\x27\x1c", b"Rar!")),
+    *((mark, _PICTURE) for mark in (b"\x89PNG", b"\xff\xd8\xff", b"GIF8")),
+    *((mark, _DATABASE) for mark in (b"PAR1", b"SQLite format 3\0", b"ARROW1", b"Obj\x01")),
+)
+_TEXTS = (
+    (b"<!doctype html", "a web page, perhaps that of a session that has ended; export the rows again"),
+    (b"<html", "a web page, perhaps that of a session that has ended; export the rows again"),
+    (b"<?xml", "XML; export the rows as CSV or NDJSON"),
+)
+_CONTROLS = bytes({*range(32)} - set(b"\t\n\v\f\r\x1a"))
+
+
+def _surely_text(start: bytes, name: str, encoding: str, packed: bool) -> None:
+    if not start:
+        raise Unreadable(f"{name}: the file is empty; export it again")
+    if said := what_it_is(start):
+        raise Unreadable(f"{name}: the file is {said}")
+    if encoding.startswith(_WIDE):
+        if encoding.startswith("utf-16") and start[:2] not in _BOMS and 0 not in start[:400]:
+            raise Unreadable(f"{name}: the file is not UTF-16, as its feed says; {NAME_THE_ENCODING}")
+        text = start[: len(start) // 4 * 4].decode(_with_mark(start, encoding), "replace").encode()
+        if said := what_it_is(text):
+            raise Unreadable(f"{name}: the file is {said}")
+        return
+    if start[:2] in _BOMS:
+        raise Unreadable(f'{name}: the file is UTF-16; export it as UTF-8, or say encoding = "utf-16" in the feed file')
+    if unmarked_utf_16(start):
+        raise Unreadable(
+            f"{name}: the file is UTF-16 without a byte order mark; export it as UTF-8, or say"
+            ' encoding = "utf-16" in the feed file'
+        )
+    if is_binary(start):
+        if _ends_in_zeros(start):
+            raise Unreadable(f"{name}: the file has {ZEROS}")
+        otherwise = ", and no gzip data as its name says" if name.endswith(".gz") and not packed else ""
+        raise Unreadable(f"{name}: the file is binary{otherwise}, or in another encoding; {NAME_THE_ENCODING}")
+
+
+def _ends_in_zeros(start: bytes) -> bool:
+    """Whether a text ends in zero bytes, or is none: room that was set aside for a file, and never filled."""
+    text = start.rstrip(b"\0")
+    return len(start) - len(text) >= FEW_ZEROS and 0 not in text and not is_binary(text)
+
+
+def is_binary(start: bytes) -> bool:
+    """Whether some of the bytes are of no text: control characters, as texts hold one here and there at most."""
+    return (len(start) - len(start.translate(None, _CONTROLS))) * 20 > len(start)

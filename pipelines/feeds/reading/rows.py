@@ -1,0 +1,392 @@
+"""Files as rows: bytes to text to CSV records or JSON objects, with the physical line each begins at.
+
+A row that cannot be told what it is becomes a `BadRow`; a file whose rows cannot be told apart is `Unreadable`.
+"""
+
+import csv
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from operator import methodcaller
+from pathlib import Path
+from typing import Any, Self
+
+from fhir_service.interface.datatypes import NOT_READABLE, Malformed, parse_bounded
+from pipelines.feeds.reading.broken import (
+    BAD_QUOTING,
+    OUT_OF_RANGE,
+    SWALLOWED,
+    TORN,
+    UNCLOSED,
+    BadRow,
+    is_torn,
+    lines_of,
+    ragged,
+    unfit,
+    unreadable,
+)
+from pipelines.feeds.reading.dialect import dialect
+from pipelines.feeds.reading.marks import REJECT_ID, Columns, as_saved, unmarked_line
+from pipelines.feeds.reading.opening import DAMAGED, FEW_ZEROS, GZIP_DAMAGED, NAME_THE_ENCODING, ZEROS, open_text
+from pipelines.feeds.terms.columns import Fault
+from pipelines.feeds.terms.names import named_columns, position
+from pipelines.feeds.terms.schema import FeedFile
+from pipelines.feeds.terms.texts import composed
+from pipelines.home.batch import Unreadable
+
+CHUNK = 2_000
+CHUNK_SIZE = 4 << 20
+LONGEST_LINE = 2 << 20
+MOST_READ_AGAIN = 32 * LONGEST_LINE
+csv.field_size_limit(LONGEST_LINE)
+
+
+@dataclass(slots=True)
+class Chunk:
+    """Some thousand rows, or fewer long ones.
+
+    line: the physical line that each begins at; lines: how many it has; raw: its own text.
+    """
+
+    rows: list[Any] = field(default_factory=list)
+    line: list[int] = field(default_factory=list)
+    lines: list[int] = field(default_factory=list)
+    raw: list[str] = field(default_factory=list)
+    bad: list[BadRow] = field(default_factory=list)
+    size: int = 0
+
+    def add(self, row: Any, line: int, lines: int, raw: str) -> None:
+        self.rows.append(row)
+        self.line.append(line)
+        self.lines.append(lines)
+        self.raw.append(raw)
+        self.size += len(raw)
+
+    def handed_over(self) -> "Chunk":
+        """What it holds as a chunk of its own; it is empty then."""
+        found = Chunk(self.rows, self.line, self.lines, self.raw, self.bad, self.size)
+        self.rows, self.line, self.lines, self.raw, self.bad, self.size = [], [], [], [], [], 0
+        return found
+
+
+@dataclass(slots=True)
+class Counted:
+    """Physical lines of a file: all, those of its header, those without anything on them.
+
+    repeats: the lines of rows that repeat the header, as files have that were put together, and how many these are.
+    """
+
+    lines: int = 0
+    header: int = 0
+    blank: int = 0
+    repeats: list[int] = field(default_factory=list)
+    of_repeats: int = 0
+
+
+class Reader:
+    """A file, read once from its beginning. header: the names of a CSV's columns, None for NDJSON.
+
+    feed: how it is written, which of corrected rejects may be another than their feed's.
+    header_text: the header's own lines. answers: by line, the ids of the rejects that a row says it answers; the marks
+    that say so are in none of the above.
+    """
+
+    def __init__(self, path: Path, file_name: str, feed: FeedFile, form: str) -> None:
+        self.name = file_name
+        self.feed = feed = as_saved(path, feed) if form == "csv" else feed
+        self.counted = Counted()
+        self._path = path
+        self._taken: list[str] = []
+        self._again: deque[str] = deque()
+        self._read_again = 0
+        self._form = form
+        self.header: list[str] | None = None
+        self._width: int | None = None
+        self.header_text = ""
+        self._marks = Columns((), feed)
+        self._headers: tuple[list[str], ...] = ()
+        self.answers: dict[int, str] = {}
+
+    def __enter__(self) -> Self:
+        self._file = open_text(self._path, self.name, self.feed)
+        self._start()
+        try:
+            if self._form == "csv":
+                self._begin()
+        except BaseException:
+            self._file.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    @property
+    def width(self) -> int:
+        """How many fields a row has; where there is no header, as far as is known yet."""
+        return self._width or len(self.header or ())
+
+    @property
+    def is_answer(self) -> bool:
+        """True if the rows of a CSV name rejects that they answer: somebody has looked at them."""
+        return bool(self._marks)
+
+    def chunks(self) -> Iterator[Chunk]:
+        """The rows, some thousand at a time."""
+        chunk = Chunk()
+        rows = self._csv_rows(chunk) if self._form == "csv" else self._objects(chunk)
+        for _ in rows:
+            if len(chunk.rows) + len(chunk.bad) >= CHUNK or chunk.size >= CHUNK_SIZE:
+                yield chunk.handed_over()
+        yield chunk
+
+    def _start(self) -> None:
+        """Readers that begin with the lines to be read again, if there are some."""
+        self._lines = self._physical_lines()
+        self._csv = csv.reader(self._lines, strict=True, **dialect(self.feed))
+
+    def _physical_lines(self) -> Iterator[str]:
+        """The file's lines, each also put aside in `_taken` until its row is whole."""
+        readline, taken, limit = self._file.readline, self._taken, LONGEST_LINE
+        while self._again:
+            self.counted.lines += 1
+            taken.append(self._again.popleft())
+            yield taken[-1]
+        try:
+            while line := readline(limit):
+                if len(line) >= limit:
+                    raise Unreadable(f"{self.name}: line {self.counted.lines + 1} {_endless(line)}")
+                self.counted.lines += 1
+                if self.counted.lines == 1:
+                    line = line.removeprefix("\ufeff")
+                taken.append(line)
+                yield line
+        except DAMAGED:
+            raise Unreadable(f"{self.name}: {GZIP_DAMAGED}") from None
+        except UnicodeError:
+            raise Unreadable(f"{self.name}: not text in {self.feed.encoding}; {NAME_THE_ENCODING}") from None
+
+    def _take(self) -> tuple[int, int, str]:
+        """First line, number of lines and text of what was read since the last time."""
+        taken = self._taken
+        lines = len(taken)
+        raw = taken[0] if lines == 1 else "".join(taken)
+        taken.clear()
+        return self.counted.lines - lines + 1, lines, raw
+
+    # --- CSV --------------------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        """To the first row. Corrected rejects have their header on the first line, whatever their feed says."""
+        marked = self.feed.header != 1 and self._first_line_is_marked()
+        if self.feed.header or marked:
+            self.header = self._read_header(0 if marked else self.feed.header - 1)
+            self._width = len(self.header)
+        if not self.feed.header:
+            self.header = self._positions()
+
+    def _first_line_is_marked(self) -> bool:
+        try:
+            return REJECT_ID in self._file.readline(LONGEST_LINE)
+        except (*DAMAGED, UnicodeError):
+            return False
+        finally:
+            self._file.seek(0)
+
+    def _positions(self) -> list[str]:
+        """What stands for a header where there is none: as many columns as the feed names."""
+        most = max((position(name) or 0 for name in named_columns(self.feed)), default=0)
+        return [f"#{place}" for place in range(1, most + 1)]
+
+    def _read_header(self, skip: int) -> list[str]:
+        """The names of the columns, on the first line with something on it after those to skip."""
+        for _ in range(skip):
+            next(self._lines, None)
+        before = self._take()[1]
+        try:
+            for cells in self._csv:
+                _, lines, raw = self._take()
+                if not _something_in(cells):
+                    self.counted.blank += lines
+                    continue
+                self.counted.header = before + lines
+                if fault := unreadable(raw):
+                    raise Unreadable(f"{self.name}: the header has {fault.message}")
+                self._headers = cells, [f"\ufeff{cells[0]}", *cells[1:]]
+                return self._own_header([composed(cell.strip()) for cell in cells], raw)
+        except csv.Error:
+            raise Unreadable(
+                f"{self.name}: the {'first line' if not skip else 'header'} is no CSV header; {_NOT_ROWS}"
+            ) from None
+        if before:
+            raise Unreadable(f"{self.name}: nothing on line {skip + 1} or after it, where the header should be")
+        raise Unreadable(f"{self.name}: the file is empty; export it again")
+
+    def _own_header(self, names: list[str], raw: str) -> list[str]:
+        self._marks, self.header_text = Columns(names, self.feed), raw
+        if self._marks:
+            _, names, self.header_text = self._marks.off(names, raw)
+        return names
+
+    def _own(self, line: int, cells: list[str], raw: str) -> tuple[list[str], str]:
+        answered, cells, raw = self._marks.off(cells, raw)
+        self._answering(line, answered)
+        return cells, raw
+
+    def _answering(self, line: int, reject_ids: str | None) -> None:
+        if reject_ids:
+            self.answers[line] = reject_ids
+
+    def _csv_rows(self, chunk: Chunk) -> Iterator[None]:
+        while True:
+            try:
+                yield from self._good_rows(chunk)
+            except csv.Error as error:
+                chunk.bad.append(self._wrongly_quoted("field larger" in str(error)))
+                yield
+            else:
+                return
+
+    def _wrongly_quoted(self, endless: bool) -> BadRow:
+        """The row that a quote breaks. Where it took in lines that are rows, it ends on its first line.
+
+        Raises Unreadable where it took in 2 MiB without a row, or this happens in row after row.
+        """
+        rest = self._taken[1:]
+        line = self.counted.lines - len(rest)
+        if any(self._like_a_row(text) for text in rest):
+            self._give_back(rest, line)
+            fault = UNCLOSED
+        elif endless:
+            raise Unreadable(self._never_closed(line))
+        else:
+            fault = lines_of(BAD_QUOTING, line, line + len(rest))
+        cells = next(csv.reader(self._taken, **dialect(self.feed)), [])[len(self._marks.places) : -1]
+        _, lines, raw = self._take()
+        if self._marks:
+            answered, raw = self._marks.off_text(raw)
+            self._answering(line, answered)
+        return BadRow(line, lines, raw, fault, cells or None)
+
+    def _like_a_row(self, text: str) -> bool:
+        """Whether a line is a row by itself: it has the fields of one, or begins with the id of a reject."""
+        if self._begins_with_id(text):
+            return True
+        width = (self._width or len(self.header or ())) + len(self._marks.places)
+        return len(next(csv.reader([text], **dialect(self.feed)), [])) == width
+
+    def _begins_with_id(self, text: str) -> bool:
+        return bool(self._marks and self._marks.off_text(text)[0])
+
+    def _give_back(self, rest: list[str], line: int) -> None:
+        """Lines that were read with the one before them, to be read by themselves."""
+        self._again.extendleft(reversed(rest))
+        self._read_again += sum(map(len, rest))
+        if self._read_again > MOST_READ_AGAIN:
+            raise Unreadable(self._never_closed(line))
+        del self._taken[1:]
+        self.counted.lines -= len(rest)
+        self._start()
+
+    def _never_closed(self, line: int) -> str:
+        return (
+            f"{self.name}: a quote ({self.feed.quote}) opened in the row of line {line} is never closed, "
+            "so that the rows after it cannot be told apart; correct that row"
+        )
+
+    def _good_rows(self, chunk: Chunk) -> Iterator[None]:
+        """Rows up to the next one that is wrongly quoted."""
+        width, least = self._width, len(self.header or ())
+        quote = "" if self.feed.escape else self.feed.quote
+        for found in self._csv:
+            swallowed = len(self._taken) > 1 and self._swallows(len(found))
+            if swallowed and len(found) != width:
+                raise csv.Error
+            line, lines, raw = self._take()
+            if not _something_in(found):
+                self.counted.blank += lines
+                continue
+            if found in self._headers:
+                self.counted.repeats.append(line)
+                self.counted.of_repeats += lines
+                continue
+            cells, raw = self._own(line, found, raw) if self._marks else (found, raw)
+            if width is None and len(cells) >= least:
+                self._width = width = len(cells)
+            fits = len(cells) == width
+            fault = unreadable(raw) if fits else self._ragged(len(cells), width)
+            if fault is None and swallowed:
+                fault = SWALLOWED
+            if fault is None and quote and quote in raw and is_torn(cells, raw, quote):
+                fault = TORN
+            if fault:
+                said = lines_of(fault, line, line + lines - 1)
+                chunk.bad.append(BadRow(line, lines, raw, said, cells, fault in (SWALLOWED, TORN)))
+            else:
+                chunk.add(cells, line, lines, raw)
+            yield
+
+    def _swallows(self, fields: int) -> bool:
+        """Whether a row of several lines has one among them that is like a row: a quote may have taken it in.
+
+        Of a file that answers rejects somebody has looked at the rows: only what begins with an id is like one.
+        """
+        if self._marks:
+            return any(map(self._begins_with_id, self._taken[1:]))
+        if not fields or (self._width or 0) < _TELLING:
+            return False
+        return any(self._like_a_row(text) for text in self._taken[1:])
+
+    def _ragged(self, fields: int, width: int | None) -> Fault:
+        if width is None:
+            return Fault("FEED-FILE-02", f"{fields} fields where the feed names column {len(self.header or ())}")
+        like = "the header has" if self.feed.header else "the first row has"
+        return ragged(fields, width, self.feed.delimiter, like, bool(self.feed.quote))
+
+    # --- NDJSON -----------------------------------------------------------------------------------
+
+    def _objects(self, chunk: Chunk) -> Iterator[None]:
+        seen = False
+        for text in self._lines:
+            line, lines, raw = self._take()
+            if not text.strip():
+                self.counted.blank += lines
+                continue
+            if not seen and text.strip() in ("{", "["):
+                raise Unreadable(
+                    f"{self.name}: one JSON document over several lines; NDJSON has one object on each line"
+                )
+            seen = True
+            answered, raw = unmarked_line(raw)
+            self._answering(line, answered)
+            try:
+                found = None if (fault := unreadable(raw)) else parse_bounded(raw)
+            except ArithmeticError:
+                fault = OUT_OF_RANGE
+            except Malformed as error:
+                said = str(error).partition(" (")[0]
+                fault = OUT_OF_RANGE if said == NOT_READABLE else Fault("FEED-FILE-04", f"no JSON object: {said}")
+            fault = fault or unfit(found, raw)
+            if fault:
+                chunk.bad.append(BadRow(line, lines, raw, fault))
+            else:
+                chunk.add(found, line, lines, raw)
+            yield
+        if not seen:
+            raise Unreadable(f"{self.name}: the file is empty; export it again")
+
+
+def _endless(line: str) -> str:
+    """What is wrong with a line that has no end."""
+    return f"has {ZEROS}" if line.endswith("\0" * FEW_ZEROS) else f"is longer than 2 MiB; {_NOT_ROWS}"
+
+
+def _something_in(cells: list[str]) -> bool:
+    """Whether a row says anything: spreadsheets write empty rows as delimiters, old systems end a file by \\x1a."""
+    return any(map(_without_blanks, cells))
+
+
+_without_blanks = methodcaller("strip", " \t\r\n\v\f\x1a\u00a0")
+_NOT_ROWS = "check that it is the export it is named for"
+_TELLING = 4
+"""As many fields tell a row from a text with commas."""

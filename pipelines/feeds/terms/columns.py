@@ -1,0 +1,301 @@
+"""The columns that a kind of record has, and how the text of a cell becomes a value: ids, amounts, times.
+
+A converter takes a text and gives a value or a `Fault`; it never raises and repeats no value.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, tzinfo
+from decimal import Decimal, InvalidOperation
+from functools import lru_cache, partial
+from typing import Literal
+
+from fhir_service.interface.datatypes import (
+    ID_PATTERN,
+    NOT_READABLE,
+    instant_text,
+    is_readable,
+    normal_time,
+    parse_date,
+)
+from pipelines.feeds.terms.numbers import CENT, PLAIN, Numbers
+from pipelines.feeds.terms.texts import composed, folded, has_unseen
+
+Ambiguous = Literal["reject", "earlier", "later"]
+Shape = Literal["key", "text", "code", "amount", "number", "time", "labels", "comments", "answers"]
+MISSING = "the column is required and empty here"
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A value that cannot be used: the requirement and a sentence."""
+
+    rule: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a built-in feed.
+
+    shape: a `Shape`, or the resource types of a reference (`("Patient",)`). rule: the requirement that asks for it.
+    element: the FHIRPath that it fills; tail tells it from others that fill the same. bare: whether an id without a
+    type is taken for the first of the types. stand_in: what a required value is checked as when it is missing, so that
+    the other reasons are found too.
+    """
+
+    name: str
+    shape: Shape | tuple[str, ...]
+    rule: str
+    element: str
+    required: bool = False
+    stand_in: str | None = None
+    tail: str = ""
+    bare: bool = True
+
+
+@dataclass(frozen=True)
+class Conventions:
+    """How a feed writes times and numbers: the zone of times without an offset, and formats beside ISO 8601.
+
+    ambiguous: which moment a local time is that the clocks show twice, or skip.
+    """
+
+    zone: tzinfo
+    dates: tuple[str, ...] = ()
+    numbers: Numbers = PLAIN
+    ambiguous: Ambiguous = "reject"
+
+
+Converter = Callable[[str], object]
+
+_ID = re.compile(ID_PATTERN)
+_ISO_TIME = re.compile(
+    r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d)(:\d\d)?(?:[.,](\d{1,9}))?\s?(Z|z|[+-]\d\d(?::?\d\d)?)?", re.ASCII
+)
+_UNSEEN = " \t\n\r\v\f\u00a0\u00ad\u200b\u200e\u200f\u2028\u2029\u202f\u2060\u3000\ufeff"
+_PLAIN_KEY = re.compile(r"[A-Za-z0-9_-]{1,200}")
+_MADE_A_NUMBER = re.compile(r"[0-9]+\.0|[0-9](?:\.[0-9]+)?E\+[0-9]+")
+_IN_CENTS = re.compile(r"(?:0|[1-9][0-9]{0,8})\.[0-9]{2}")
+LONGEST_AMOUNT = 25  # characters: within what decimals compute exactly
+LONGEST_NUMBER = 100
+LARGEST_CENTS = 10**15
+"""Of one amount: more is no payment, and not counted."""
+
+
+def converter(column: Column, conventions: Conventions) -> Converter:
+    """The function that turns a cell of this column into its value."""
+    if isinstance(column.shape, tuple):
+        types, bare = column.shape, column.bare
+        return lambda text: reference(text, types, bare)
+    if column.shape == "time":
+        return lambda text: time(text, conventions)
+    if column.shape == "amount":
+        return lambda text: amount(text, conventions.numbers)
+    if column.shape == "number":
+        return lambda text: number(text, conventions.numbers)
+    return _CONVERTERS[column.shape]
+
+
+def key(text: str, known_as: Mapping[str, str] = {}) -> object:
+    """In one form, with one space for any blanks, and none or unseen signs around it, which exports have at times.
+
+    known_as: by their spellings, keys that were taken before in a form that would be another, or none, today.
+    """
+    if _PLAIN_KEY.fullmatch(text):
+        return known_as.get(text, text)
+    as_before = composed(text.strip(_UNSEEN))
+    text = folded(as_before)
+    if known := known_as.get(as_before) or known_as.get(text):
+        return known
+    if len(text) > 200 or has_unseen(text):
+        return Fault("FEED-FILE-09", "a key has at most 200 characters, and no tab, line break or unseen sign within")
+    if _MADE_A_NUMBER.fullmatch(text):
+        return Fault("FEED-FILE-09", "a spreadsheet has made a number of this key (7.0, 1.2E+14); export it as text")
+    return text or None
+
+
+NO_FLAG = Fault("FEED-FILE-09", "true or false where a key is expected; a key is a text or a number")
+"""Of a key in NDJSON."""
+NO_REFERENCE = Fault("FEED-FILE-09", "true or false where an id is expected; an id is a text or a number")
+"""Of a reference in NDJSON."""
+
+
+def plain_text(text: str) -> object:
+    return text
+
+
+def code(text: str) -> object:
+    return text.strip() or None
+
+
+def reference(text: str, types: tuple[str, ...], bare: bool = True) -> object:
+    """`Patient/p1` of `Patient/p1`, and of `p1` where a bare id is taken."""
+    kind, slash, found = text.strip().rpartition("/")
+    if not slash:
+        if not bare:
+            return Fault(
+                "FEED-FILE-09",
+                f"a reference with its type is expected: {' or '.join(f'{name}/<id>' for name in types)}",
+            )
+        kind = types[0]
+    if kind not in types:
+        return Fault("FEED-FILE-09", _wrong_type(kind, types))
+    if not _ID.fullmatch(found):
+        return Fault("FEED-FILE-06", "no FHIR id (1 to 64 letters, digits, '-' and '.'); a crosswalk can translate it")
+    return f"{kind}/{found}"
+
+
+def _wrong_type(kind: str, types: tuple[str, ...]) -> str:
+    wanted = " or ".join(types)
+    article = "an" if kind[:1] in "AEIOU" else "a"
+    named = (
+        f"names {article} {kind}" if kind.isalpha() and kind[0].isupper() and len(kind) < 40 else "is no such reference"
+    )
+    return (
+        f"a {wanted} is expected and the value {named}; where a {wanted} stands behind it, "
+        "map it with values or a crosswalk in the feed file"
+    )
+
+
+def amount(text: str, numbers: Numbers = PLAIN) -> object:
+    """Dollars as a plain decimal text, with two decimals where that is exact. What may be paid is a rule's matter."""
+    if numbers.decimal == "." and _IN_CENTS.fullmatch(text):
+        return text
+    plain = numbers.amount(text)
+    if plain is None or len(plain) > LONGEST_AMOUNT:
+        return Fault("FEED-FILE-09", _no_amount(numbers))
+    if numbers.could_be_thousands(plain):
+        return UNCLEAR
+    value = Decimal(plain)
+    if abs(value) >= LARGEST_CENTS // 100:
+        return TOO_LARGE
+    cents = value.quantize(CENT)
+    return f"{cents if cents == value else value:f}"
+
+
+def _no_amount(numbers: Numbers) -> str:
+    if numbers == PLAIN:
+        return "no plain decimal amount (12.50); no currency sign, thousands or exponent is taken"
+    signs = f", with {' or '.join(numbers.currency)} or without" if numbers.currency else "; no currency sign is taken"
+    return f"no amount as the feed file says they are written ({numbers.example}{signs})"
+
+
+UNCLEAR = Fault(
+    "FEED-FILE-09",
+    "an amount with three digits behind its sign could be a thousand times as much (1.500 or 1,500); "
+    "write two, or say in the feed file how thousands are written",
+)
+"""Of an amount that could mean two."""
+
+
+TOO_LARGE = Fault("FEED-FILE-09", "an amount of 10,000,000,000,000 or more; the column may hold something else")
+
+
+def number(text: str, numbers: Numbers = PLAIN) -> object:
+    """A decimal as JSON writes it, digit for digit."""
+    plain = numbers.number(text)
+    if plain is None or len(plain) > LONGEST_NUMBER:
+        return Fault("FEED-FILE-09", "no decimal number")
+    value = Decimal(plain)
+    return str(value) if is_readable(value) else Fault("FEED-FILE-09", NOT_READABLE)
+
+
+def time(text: str, conventions: Conventions) -> object:
+    """A date as it is; a datetime as the same instant in UTC."""
+    text = text.strip()
+    readers: list[Callable[[str, Conventions], str | Fault]] = [_iso_time]
+    readers += [partial(_formatted_time, form) for form in conventions.dates]
+    for read in readers:
+        try:
+            return read(text, conventions)
+        except (ValueError, OverflowError):
+            continue
+    forms = " or ".join(["ISO 8601", *conventions.dates])
+    return Fault("FEED-FILE-09", f"no date or time that exists in the calendar, written as {forms}")
+
+
+def _iso_time(text: str, conventions: Conventions) -> str | Fault:
+    if len(text) == 10:
+        return parse_date(text).isoformat()
+    match = _ISO_TIME.fullmatch(text)
+    if not match:
+        raise ValueError
+    day, minute, second, fraction, offset = match.groups()
+    micros = f".{(fraction + '00000')[:6]}" if fraction and second else ""
+    offset = "" if not offset else "+00:00" if offset in "Zz" else offset
+    return _instant(datetime.fromisoformat(f"{day}T{minute}{second or ':00'}{micros}{offset}"), conventions)
+
+
+def _formatted_time(form: str, text: str, conventions: Conventions) -> str | Fault:
+    found = datetime.strptime(text, form)  # noqa: DTZ007 - made aware in the feed's zone
+    if any(part in form for part in ("%H", "%I", "%X", "%c")):
+        return _instant(found, conventions)
+    return found.date().isoformat()
+
+
+def _instant(found: datetime, conventions: Conventions) -> str | Fault:
+    """In UTC. A local time that the clock skips, or shows twice, is one of two moments: the feed may say which."""
+    if found.tzinfo is None:
+        both = [found.replace(tzinfo=conventions.zone, fold=fold).astimezone(UTC) for fold in (0, 1)]
+        if both[0] != both[1] and conventions.ambiguous == "reject":
+            what = _SKIPPED if both[0] > both[1] else _TWICE
+            return Fault("FEED-FILE-09", what.format(zone=conventions.zone))
+        found = max(both) if conventions.ambiguous == "later" else min(both)
+    return instant_text(found)
+
+
+_SKIPPED = "a local time that does not exist: the clocks of {zone} skip it when they are put forward"
+_TWICE = (
+    "a local time that comes twice: the clocks of {zone} are put back over it; with its offset it is clear, "
+    "or by what the feed file says (ambiguous)"
+)
+
+
+def labels(found: object) -> object:
+    """A list of texts; a single text is split at `;`."""
+    if isinstance(found, str):
+        found = found.split(";")
+    if not isinstance(found, list) or not all(isinstance(label, str) for label in found):
+        return Fault("FEED-TASK-04", "labels are texts: separated by ';', or in NDJSON an array of texts")
+    return list(dict.fromkeys(label.strip() for label in found if label.strip()))
+
+
+def cents(text: str | None) -> int | None:
+    """An amount in cents; None when it has none, or more decimals than two, or more digits than any payment."""
+    if text is None:
+        return None
+    if _IN_CENTS.fullmatch(text):
+        return int(text.replace(".", ""))
+    try:
+        value = Decimal(text).scaleb(2)
+    except InvalidOperation:
+        return None
+    return int(value) if value == value.to_integral_value() and abs(value) < LARGEST_CENTS else None
+
+
+@lru_cache(maxsize=4096)
+def micros(text: str | None) -> int | None:
+    """Microseconds since 1970 of a converted time; a date counts as its midnight in UTC."""
+    if text is None:
+        return None
+    found = datetime.fromisoformat(text)
+    span = (found if found.tzinfo else found.replace(tzinfo=UTC)) - _EPOCH
+    return (span.days * 86_400 + span.seconds) * 1_000_000 + span.microseconds
+
+
+def resource_micros(text: object) -> int | None:
+    """`micros` of a time in a resource, which may be anything."""
+    try:
+        return micros(normal_time(text)) if isinstance(text, str) else None
+    except ValueError:
+        return None
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_CONVERTERS: dict[str, Converter] = {
+    "key": key,
+    "text": plain_text,
+    "code": code,
+}

@@ -1,0 +1,80 @@
+"""What a feed file names of its source: columns by name, or by position as `#3`."""
+
+import re
+from collections.abc import Iterator, Sequence
+
+from pipelines.feeds.terms.schema import FeedFile, Value
+
+_POSITION = re.compile(r"#([1-9]\d{0,3})\Z", re.ASCII)
+
+
+def position(name: str) -> int | None:
+    """3 of `#3`; None of a name."""
+    match = _POSITION.match(name)
+    return int(match[1]) if match else None
+
+
+def place_of(name: str, header: Sequence[str]) -> int | None:
+    """Where a column stands in a row, from 0; None when the header lacks it."""
+    if name in header:
+        return header.index(name)
+    found = position(name)
+    return found - 1 if found and found <= len(header) else None
+
+
+def walk(value: Value) -> Iterator[Value]:
+    """A value and those it is made of, apart from the parts of `each`: those name columns of an array's objects."""
+    yield value
+    for part in [*(value.first or ()), *(value.join or ()), *(value.list_ or ())]:
+        yield from walk(part)
+
+
+def walk_all(value: Value) -> Iterator[Value]:
+    """`walk`, and the parts of `each`."""
+    for part in walk(value):
+        yield part
+        for inner in (part.each or {}).values():
+            yield from walk_all(inner)
+
+
+def values_of(file: FeedFile) -> Iterator[tuple[str, Value]]:
+    """Every value of a feed file, with the key that it stands under."""
+    for section in ("columns", "questions"):
+        for name, value in getattr(file, section).items():
+            yield f"{section}.{name}", value
+    for number, comment in enumerate(file.comments):
+        for part, value in comment.parts.items():
+            yield f"comments.{number}.{part}", value
+    if file.trailer:
+        for part, value in file.trailer.totals.items():
+            yield f"trailer.{part}", value
+
+
+def named_places(file: FeedFile) -> Iterator[tuple[str, str, bool]]:
+    """Every column of the source that a feed file names: under which key, and whether a file must have it."""
+    for section, tests in (("take", file.take), ("trailer.when", file.trailer.when if file.trailer else {})):
+        for name in tests:
+            yield f"{section}.{name}", name, True
+    for place, value in values_of(file):
+        for part in walk(value):
+            if part.column:
+                yield place, part.column, not (part.optional or value.optional)
+            yield from ((place, name, True) for name in part.when)
+
+
+def named_columns(file: FeedFile) -> dict[str, bool]:
+    """Every column of the source that a feed file names, and whether a file must have it."""
+    names: dict[str, bool] = {}
+    for _, name, must in named_places(file):
+        names[name] = names.get(name, False) or must
+    return names
+
+
+def named_by(value: Value) -> list[str]:
+    """The source columns that a value is made of."""
+    return list(dict.fromkeys(part.column for part in walk(value) if part.column))
+
+
+def source_label(value: Value) -> str:
+    """The same, as a reason names them."""
+    return ", ".join(named_by(value)) or "(constant)"

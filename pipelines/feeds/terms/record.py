@@ -1,0 +1,83 @@
+"""What the three kinds of record share: the declaration of a kind, what its builder is told, and what it gives back."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from fhir_service.interface.site import Site
+from pipelines.feeds.terms.columns import Column, Fault
+from pipelines.feeds.terms.numbers import PLAIN, Numbers
+
+Values = dict[str, Any]
+
+
+class Found(NamedTuple):
+    """A fault of one record: where it lies in the body, in which column of the feed, and in which of its rows."""
+
+    fault: Fault
+    element: str
+    column: str
+    row: int | None = None
+
+
+class Built(NamedTuple):
+    """A record as the interface takes it, with what the ledger keeps of it.
+
+    body: the FHIR resource, numbers as Decimal. lane: records of one lane are sent one after another.
+    at: microseconds since 1970 in UTC. cents: the amount of a payment. places: where items of the body, in their order,
+    come from, as `Found.column` would name it. rows: of a record of several rows, by item (or note), the row of
+    each of its answers.
+    """
+
+    body: dict[str, Any]
+    patient_id: str | None
+    lane: str
+    at: int | None = None
+    cents: int | None = None
+    faults: tuple[Found, ...] = ()
+    places: tuple[str, ...] = ()
+    rows: tuple[Sequence[int], ...] = ()
+
+
+class Around(NamedTuple):
+    """What a builder knows beside the record. created: the time that a payment notice carries."""
+
+    site: Site
+    questionnaires: Any
+    created: str
+    numbers: Numbers = PLAIN
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of record: one module beside this one.
+
+    build: the body of a record, given the mapped values of its rows (several only for a grouped kind).
+    whole: the values of a FHIR resource: `resource` itself, and `at` (microseconds) where that orders the sending.
+    sort: the column whose times order the sending. grouped: whether rows that share a key form one record; member: the
+    element of which each of these rows fills a part.
+    """
+
+    name: str
+    resource: str
+    key: str
+    columns: tuple[Column, ...]
+    build: Callable[[str | None, Sequence[Values], Around], Built]
+    sort: str | None = None
+    grouped: bool = False
+    member: str | None = None
+    whole: Callable[[dict[str, Any]], Values] = lambda resource: {"resource": resource}
+    by_name: dict[str, Column] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.by_name.update({column.name: column for column in self.columns})
+
+
+def id_of(reference: Any) -> str | None:
+    """`p1` of `{"reference": "Patient/p1"}`, as far as a body has one."""
+    found = reference.get("reference") if isinstance(reference, dict) else None
+    return found.partition("/")[2] or None if isinstance(found, str) else None
+
+
+def refer(target: str) -> dict[str, str]:
+    return {"reference": target}

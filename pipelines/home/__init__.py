@@ -1,0 +1,1 @@
+"""The state folder: atomic files, locks, spill, scratch folders, the inbox, progress, exit codes."""

@@ -1,0 +1,118 @@
+"""Dagster's own folder, `<home>/dagster`: its settings, written once and then the operator's to change."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+FEED_TAG = "chartferry/feed"
+EVENTS_TOGETHER = 1000
+"""How many events Dagster hands to its storage at once; it hands over each by itself unless told so."""
+BATCH_TAG = "chartferry/batch"
+TOLD_TAG = "chartferry/command_line"
+"""On runs that only show what the command line did; its value is the target."""
+LOAD_POOL = "load"
+INSECURE, STRICT = "CHARTFERRY_INSECURE", "CHARTFERRY_STRICT"
+"""The options of the command line, for runs that have none: `yes` sets them."""
+
+DAGSTER_YAML = f"""\
+# Written once by chartferry, when this file was missing; change what you like and restart.
+# Nothing is sent to anyone.
+telemetry:
+  enabled: false
+nux:
+  enabled: false
+
+# SQLite, in this folder; events that come together are stored together.
+storage:
+  custom:
+    module: pipelines.dagster.dagster_storage
+    class: SqliteStorage
+    config:
+      base_dir:
+        env: DAGSTER_HOME
+
+concurrency:
+  runs:
+    max_concurrent_runs: 2
+    # Files of one feed are imported in the order of their names: one run of a feed at a time.
+    tag_concurrency_limits:
+      - key: {FEED_TAG}
+        value:
+          applyLimitPerUniqueValue: true
+        limit: 1
+  pools:
+    # The pool "{LOAD_POOL}": one loader at a time.
+    default_limit: 1
+    granularity: op
+
+# A run whose process was killed is seen as failed, and made again: what it had done is in the ledger.
+run_monitoring:
+  enabled: true
+  poll_interval_seconds: 30
+  # What a killed run held of a pool is free again, or no other would ever load.
+  free_slots_after_run_end_seconds: 30
+run_retries:
+  enabled: true
+  max_retries: 2
+  retry_on_asset_or_op_failure: false
+
+# Whether the published tables are as new as their schedule promises.
+freshness:
+  enabled: true
+
+# Days that the looks of the sensors and the schedule are kept.
+retention:
+  schedule:
+    purge_after_days: 90
+  sensor:
+    purge_after_days:
+      skipped: 2
+      success: 90
+      failure: 90
+      started: 7
+
+sensors:
+  use_threads: true
+  num_workers: 2
+"""
+
+NEEDED = (
+    ("run_monitoring", "enabled"),
+    ("run_monitoring", "free_slots_after_run_end_seconds"),
+    ("run_retries", "enabled"),
+    ("freshness", "enabled"),
+)
+"""Without these, a killed run is not made again or holds up all others, or late tables are not noticed."""
+
+
+def prepare_dagster_home(home: Path) -> Path:
+    """`<home>/dagster` with its settings, for the owner only; made when missing."""
+    folder = home / "dagster"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    settings = folder / "dagster.yaml"
+    if not settings.exists():
+        part = folder / f".dagster.yaml.{os.getpid()}"
+        part.write_text(DAGSTER_YAML, encoding="utf-8")
+        part.chmod(0o600)
+        part.replace(settings)
+    return folder
+
+
+def lacking(folder: Path) -> list[str]:
+    """Which of `NEEDED` the settings do not have, as in a file that an earlier version wrote."""
+    said: Any = yaml.safe_load((folder / "dagster.yaml").read_text(encoding="utf-8")) or {}
+    return [f"{block}.{name}" for block, name in NEEDED if name not in (said.get(block) or {})]
+
+
+def dagster_environment(home: Path, environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment in which Dagster's processes run: this home, its folder there, and no telemetry."""
+    home = home.resolve()
+    own = {"CHARTFERRY_HOME": home, "DAGSTER_HOME": home / "dagster", "DAGSTER_DISABLE_TELEMETRY": "yes"}
+    return {"DAGSTER_EVENT_BATCH_SIZE": str(EVENTS_TOGETHER), **environ} | {name: str(own[name]) for name in own}
+
+
+def is_set(environ: Mapping[str, str], name: str) -> bool:
+    return environ.get(name, "").lower() in ("1", "yes", "true", "on")

@@ -1,0 +1,83 @@
+"""The inbox and the links in it: a link may lead to what the inbox holds, or into folders that a setting names."""
+
+import errno
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Self
+
+from pipelines.home.batch import Unreadable, shown
+
+SETTING = "CHARTFERRY_INBOX_LINKS"
+LEADS_OUT = (
+    "a link that leads out of the inbox: put the file itself there, or let the setting"
+    f" {SETTING} name the folder that it is in"
+)
+SWAPPED = "the file was replaced while it was read; try again when it is complete"
+FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+
+
+@dataclass(frozen=True)
+class Inbox:
+    """The folder of the exports that wait. links: folders outside of it that links in it may lead into."""
+
+    folder: Path
+    links: tuple[Path, ...] = ()
+
+    @classmethod
+    def of(cls, home: Path, environ: Mapping[str, str]) -> Self:
+        """The inbox of a home, with the folders that the environment names."""
+        named = environ.get(SETTING, "").split(os.pathsep)
+        return cls(home / "inbox", tuple(Path(name) for name in named if name))
+
+    def holds(self, path: Path) -> bool:
+        """True if a file or a link lies in the inbox, wherever the link leads."""
+        return path.parent.resolve() == self.folder.resolve()
+
+    def refuses(self, path: Path) -> bool:
+        """True for a link in the inbox that leads to where it may not."""
+        return path.is_symlink() and self.holds(path) and self._root(Path(os.path.realpath(path))) is None
+
+    @contextmanager
+    def open(self, path: Path) -> Iterator[IO[bytes]]:
+        """Open a file to read. Raises `OSError`, and Unreadable for a link of the inbox that leads out of it.
+
+        The place is looked up once, and opened from its folder down without following a link: one that is changed
+        in between leads nowhere else.
+        """
+        if not self.holds(path):
+            with path.open("rb") as file:
+                yield file
+            return
+        place = Path(os.path.realpath(path, strict=True))  # a loop of links raises OSError there
+        root = self._root(place)
+        if root is None:
+            raise Unreadable(f"{shown(path.name)}: {LEADS_OUT}")
+        with os.fdopen(_open_below(root, place, path.name), "rb") as file:
+            yield file
+
+    def _root(self, place: Path) -> Path | None:
+        """The folder, without links, through which a place may be read."""
+        roots = (folder.resolve() for folder in (self.folder, *self.links))
+        return next((root for root in roots if place != root and place.is_relative_to(root)), None)
+
+
+def _open_below(root: Path, place: Path, name: str) -> int:
+    """Open a place without links below a folder. Raises Unreadable if a link has come into the way."""
+    *folders, last = place.relative_to(root).parts
+    at = os.open(root, FOLDER)
+    try:
+        for folder in folders:
+            below = os.open(folder, FOLDER, dir_fd=at)
+            os.close(at)
+            at = below
+        return os.open(last, FILE, dir_fd=at)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENOTDIR):
+            raise Unreadable(f"{shown(name)}: {SWAPPED}") from None
+        raise
+    finally:
+        os.close(at)

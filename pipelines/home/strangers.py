@@ -1,0 +1,63 @@
+"""Ids of patients whom the target is not known to have: in the published tables they stand as keyed hashes.
+
+Such an id may be somebody's number in another system, as where a feed reads the wrong column. The target is known to
+have a patient for whom it took a record, whom one of its reports names, or whose balance a payment was above. No other
+refusal proves it: what a target of another make says of an unknown patient is not known.
+"""
+
+import secrets
+from pathlib import Path
+
+import duckdb
+
+from pipelines.home.files import write_whole
+
+KEY = "hash.key"
+"""The home's file with the key of the hashes: with another, the same id has another hash."""
+TABLES = ("ledger_record", "ledger_repeat", "ledger_reject", "waiting_payment")
+
+KNOWN = """
+CREATE TEMP TABLE known_patient AS
+SELECT target, patient_id FROM ledger_record
+WHERE patient_id IS NOT NULL AND state IN ('created', 'adopted', 'updated', 'superseded', 'undone')
+UNION
+SELECT target, patient_id FROM swept_report CROSS JOIN this_publication WHERE patient_id IS NOT NULL
+UNION
+SELECT ledger_reject.target, ledger_reject.patient_id FROM ledger_reject
+JOIN ledger_reject_reason AS reason USING (reject_id)
+WHERE ledger_reject.patient_id IS NOT NULL AND ledger_reject.stage = 'load'
+    AND contains(reason.message, 'the payment is above the balance owed')"""
+STRANGER = """
+CREATE TEMP MACRO stranger(id) AS
+    'unknown-' || left(sha256((SELECT value FROM hash_key) || sha256((SELECT value FROM hash_key) || id)), 16)"""
+HIDE = """
+UPDATE {table} SET patient_id = stranger(patient_id)
+WHERE patient_id IS NOT NULL AND NOT EXISTS (
+    SELECT 1 FROM known_patient
+    WHERE known_patient.target = {table}.target AND known_patient.patient_id = {table}.patient_id)"""
+HIDE_IN_MESSAGES = """
+UPDATE ledger_reject_reason SET message = regexp_replace(
+    message, '(^|[^A-Za-z0-9])' || regexp_escape(patient_id) || '($|[^A-Za-z0-9])',
+    '\\1' || stranger(patient_id) || '\\2', 'g')
+FROM ledger_reject
+WHERE ledger_reject.reject_id = ledger_reject_reason.reject_id AND patient_id IS NOT NULL AND NOT EXISTS (
+    SELECT 1 FROM known_patient
+    WHERE known_patient.target = ledger_reject.target AND known_patient.patient_id = ledger_reject.patient_id)"""
+
+
+def hide_strangers(db: duckdb.DuckDBPyConnection, home: Path) -> None:
+    """Put keyed hashes in the place of such ids in the tables that a publication is made of."""
+    db.execute("CREATE TEMP TABLE hash_key AS SELECT ?::VARCHAR AS value", [_key(home)])
+    db.execute(KNOWN)
+    db.execute(STRANGER)
+    db.execute(HIDE_IN_MESSAGES)
+    for table in TABLES:
+        db.execute(HIDE.format(table=table))
+
+
+def _key(home: Path) -> str:
+    """The key of a home, made at its first publication; one process publishes at a time."""
+    path = home / KEY
+    if not path.exists():
+        write_whole(path, secrets.token_hex(32).encode())
+    return path.read_text(encoding="ascii")

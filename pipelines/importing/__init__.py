@@ -1,0 +1,1 @@
+"""What a command asks for: files to import, rejects to try again, status, what is broken now."""

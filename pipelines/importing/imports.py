@@ -1,0 +1,111 @@
+"""What `chartferry import` and `reports` do between their options and their summary."""
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from pipelines.client.client import TargetUnusable
+from pipelines.corrections.decisions import read_by
+from pipelines.corrections.retention import retain
+from pipelines.corrections.undo import plan_again
+from pipelines.ledger.rejects import settle_resubmitted
+from pipelines.ledger.tables import LedgerError, NotPossible
+from pipelines.rehearsing.dry_run import try_file
+from pipelines.reports.publish import PublicationError
+from pipelines.runs.batch import import_file, publish_reports
+from pipelines.runs.run import Result
+from pipelines.runs.summary import Summary
+from pipelines.session.connections import STORE
+from pipelines.session.session import Left, Session, Waiting, find_files, received_batches, unfinished, without_feed
+
+
+def import_paths(session: Session, paths: Sequence[Path], dry_run: bool = False) -> Summary:
+    """Import the files of the paths (default: the inbox), and publish once at the end.
+
+    The files of the inbox are in their batches once they are received, so that an import of the inbox goes on with the
+    batches that have no end. An import of other paths names them.
+    """
+    summary, inbox = summary_of(session), session.home / "inbox"
+    files, summary.unmatched = find_files(paths or [inbox], session.catalog, session.ledger, session.inbox)
+    left = [] if dry_run else unfinished(session)
+    if any(path.resolve() == inbox.resolve() for path in paths or [inbox]):
+        batches = session.home / "batches"
+        no_feed = {} if dry_run else without_feed(session)
+        summary.unmatched = [*summary.unmatched, *(Left(batches / b, why) for b, why in no_feed.items())]
+    else:
+        summary.without_end, left = {_name(each): each.name for each in left}, []
+    return _import_all(session, summary, [*left, *files], dry_run)
+
+
+def import_again(session: Session, batch_id: str) -> Summary:
+    """Loads what was taken back of a batch, or is gone from the target. Raises `NotPossible`, `TargetUnusable`."""
+    found = received_batches(session, [batch_id])
+    if not session.ledger.batch(session.target, batch_id):
+        raise NotPossible(f"{batch_id}: no such batch at this target (chartferry status lists them)")
+    if not found:
+        raise NotPossible(f"{batch_id}: its source rows are not here: import its file once more, then try again")
+    plan_again(session, batch_id)
+    return _import_all(session, summary_of(session), found)
+
+
+def import_remapped(session: Session, paths: Sequence[Path]) -> Summary:
+    """Imports files, or the batches that an earlier version of their feed read, by today's feed and its policy."""
+    session.remap = True
+    if paths:
+        return import_paths(session, paths)
+    names = [row["batch_id"] for row in session.ledger.batches(session.target) if row["state"] != "failed"]
+    old = [w for w in received_batches(session, names) if read_by(session, _name(w)) - {w.feed.hash}]
+    return _import_all(session, summary_of(session), old)
+
+
+def _name(waiting: Waiting) -> str:
+    assert waiting.received is not None  # noqa: S101 - these come from their batches
+    return waiting.received.batch_id
+
+
+def _import_all(session: Session, summary: Summary, files: Sequence[Waiting], dry_run: bool = False) -> Summary:
+    for waiting in files:
+        result = try_file(session, waiting) if dry_run else _import(session, waiting, summary)
+        if result is None:
+            return summary
+        summary.results.append(result)
+        if result.unusable:
+            summary.error = result.message
+            return summary
+    if not dry_run:
+        settle_resubmitted(session.ledger, session.target)
+        publish_into(session, summary)
+        retain(session)
+    return summary
+
+
+def publish_only(session: Session) -> Summary:
+    """Sweeps and publishes. Raises `TargetUnusable`, and `LedgerError` for tables that are not what they must be."""
+    summary = summary_of(session)
+    publish_into(session, summary)
+    if summary.error:
+        raise TargetUnusable(summary.error)
+    return summary
+
+
+def summary_of(session: Session) -> Summary:
+    store = session.home / STORE if session.connection.bundled else None
+    left = Counter(row["target"] for row in session.ledger.batches() if row["state"] == "running")
+    return Summary(session.connection.label, session.target, session.other_targets, store=store, left_there=left)
+
+
+def _import(session: Session, waiting: Waiting, summary: Summary) -> Result | None:
+    try:
+        return import_file(session, waiting)
+    except LedgerError as error:
+        summary.error = str(error)
+        return None
+
+
+def publish_into(session: Session, summary: Summary) -> None:
+    try:
+        published = publish_reports(session)
+    except (TargetUnusable, PublicationError) as error:
+        summary.error = str(error)
+    else:
+        summary.published, summary.tables = published.path, published.rows

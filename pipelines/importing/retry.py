@@ -1,0 +1,91 @@
+"""`rejects retry`: open rejects through the stages again, under today's feed, rules, questionnaires and target.
+
+Each batch gets one more run, over the records of its open rejects alone.
+"""
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from pipelines.corrections.rejects import Left, Lines, OutOfReach, lines_by_batch, source_of
+from pipelines.feeds.files.catalog import Feed
+from pipelines.home.batch import Received
+from pipelines.home.exits import ALL_LOADED, UNREADABLE
+from pipelines.importing.imports import publish_into, summary_of
+from pipelines.ledger.rejects import OPEN, reasons_of, settle_resubmitted, standing
+from pipelines.ledger.tables import LedgerError
+from pipelines.runs.batch import begin, run_through
+from pipelines.runs.run import Result
+from pipelines.runs.summary import Summary
+from pipelines.session.session import Session
+
+STOPPED = "the batch was stopped, and nothing of it may be sent: import its file again"
+
+
+@dataclass
+class Retried:
+    """What was tried, as an import's summary, and what could not be."""
+
+    summary: Summary
+    left: list[Left]
+
+    @property
+    def exit_code(self) -> int:
+        return max(self.summary.exit_code, UNREADABLE if self.left else ALL_LOADED)
+
+    def as_json(self) -> dict[str, Any]:
+        left = [asdict(each) for each in self.left]
+        return {**self.summary.as_json(), "left": left, "exit_code": self.exit_code}
+
+    def lines(self) -> Iterator[str]:
+        if self.summary.results or self.summary.error:
+            yield from self.summary.lines()
+        else:
+            yield f"target: {self.summary.target}"
+            yield "nothing to retry" if self.left else "no open rejects"
+        yield from (each.line("cannot be tried again") for each in self.left)
+
+
+def retry(session: Session, batch_id: str | None = None, taken_back: bool = False) -> Retried:
+    """Try the open rejects of the target, or of one batch, again, and publish. What was created meanwhile is closed.
+
+    taken_back: those alone whose records were taken back, which are loaded once more.
+    """
+    summary, left = summary_of(session), list[Left]()
+    settle_resubmitted(session.ledger, session.target)
+    found, session.taken_back = standing(session.ledger, session.target, batch_id, OPEN), taken_back
+    if taken_back:
+        reasons = reasons_of(session.ledger, [each.reject_id for each in found])
+        found = [each for each in found if any(r.rule_id == "TAKEN-BACK" for r in reasons.get(each.reject_id, ()))]
+    wanted = lines_by_batch(found)
+    order = [row["batch_id"] for row in session.ledger.batches(session.target) if row["batch_id"] in wanted]
+    for name in order:
+        try:
+            received, feed = _source(session, name)
+        except OutOfReach as error:
+            left.append(Left(name, len({each for ids in wanted[name].values() for each in ids}), str(error)))
+            continue
+        try:
+            result = _retry_batch(session, received, feed, wanted[name])
+        except LedgerError as error:
+            summary.error = str(error)
+            break
+        summary.results.append(result)
+        if result.unusable:
+            summary.error = result.message
+            break
+    if summary.results and not summary.error:
+        publish_into(session, summary)
+    return Retried(summary, left)
+
+
+def _source(session: Session, batch_id: str) -> tuple[Received, Feed]:
+    row = session.ledger.batch(session.target, batch_id)
+    if row and row["state"] == "stopped":
+        raise OutOfReach(STOPPED)
+    return source_of(session.home, session.ledger, session.catalog, session.target, batch_id)
+
+
+def _retry_batch(session: Session, received: Received, feed: Feed, lines: Lines) -> Result:
+    session.decide("rejects retry --taken-back" if session.taken_back else "rejects retry", [received.batch_id])
+    return run_through(session, begin(session, received, feed, only=lines))

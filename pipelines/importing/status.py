@@ -1,0 +1,134 @@
+"""What `chartferry status` shows: batches and their counts from the ledger; of one its runs, rejects, doubts."""
+
+import json
+from collections.abc import Iterable, Mapping
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from pipelines.ledger.ledger import Ledger
+from pipelines.ledger.rejects import open_by_batch, open_in_batch
+from pipelines.ledger.so_far import counts_so_far
+from pipelines.ledger.tables import OUTCOMES, ROW_STATES
+from pipelines.runs.summary import aligned, dollars
+from pipelines.session.session import has_ledger, open_ledger
+
+COUNTED = ("records", "accepted", "rejected", *OUTCOMES)
+SHOWN = (*COUNTED, "open_rejects")
+SHOWN_ROWS = 50
+
+
+def batch_status(home: Path, environ: Mapping[str, str], batch_id: str | None) -> dict[str, Any] | None:
+    """The batches, or one of them; None when there is no such batch or no ledger yet."""
+    if not has_ledger(home, environ):
+        return None
+    ledger = open_ledger(home, environ)
+    try:
+        batches = [_as_of_now(ledger, row) for row in ledger.batches() if batch_id in (None, row["batch_id"])]
+        if batch_id is None:
+            left = open_by_batch(ledger)
+            return {
+                "batches": [{**row, "open_rejects": left.get((row["target"], row["batch_id"]), 0)} for row in batches]
+            }
+        if not batches:
+            return None
+        for row in batches:
+            row["now"] = _now(ledger, row)
+            row["decisions"] = [each for each in ledger.decisions(row["target"]) if _is_about(each, row["batch_id"])]
+            row["runs"] = ledger.runs(row["target"], row["batch_id"])
+            unsettled = ledger.unsettled(row["target"], row["batch_id"])
+            row["rejects"] = open_in_batch(ledger, row["target"], row["batch_id"])
+            row["open_rejects"] = len(row["rejects"])
+            row["unsettled"] = [{"line": r.line, "state": r.state, "attempts": r.attempts} for r in unsettled]
+        return {"batches": batches, "manifest": _manifest(home / "batches" / str(batch_id))}
+    finally:
+        ledger.close()
+
+
+def _as_of_now(ledger: Ledger, batch: dict[str, Any]) -> dict[str, Any]:
+    return batch | counts_so_far(ledger, batch) if batch["state"] == "running" else batch
+
+
+def _now(ledger: Ledger, batch: dict[str, Any]) -> dict[str, int]:
+    """Of a batch that has not ended: how many of its rows are in which state at this moment."""
+    if batch["state"] != "running":
+        return {}
+    return {state: rows for state, (rows, _) in ledger.row_counts(batch["target"], batch["batch_id"]).items()}
+
+
+def _is_about(decision: dict[str, Any], batch_id: str) -> bool:
+    return batch_id in (decision["subject"], str(decision["subject"]).rpartition(":")[0])
+
+
+def _manifest(folder: Path) -> dict[str, Any] | None:
+    """The manifest of the newest run."""
+    found = sorted(folder.glob("run-*/manifest.json"), key=lambda path: path.stat().st_mtime)
+    return dict(json.loads(found[-1].read_bytes())) if found else None
+
+
+def status_lines(found: dict[str, Any]) -> Iterable[str]:
+    """The same for people."""
+    batches = found["batches"]
+    targets = {row["target"] for row in batches}
+    for target in sorted(targets):
+        yield f"target: {target}"
+        rows = [row for row in batches if row["target"] == target]
+        shown = [name for name in SHOWN if any(row[name] for row in rows)]
+        cells = [[row["batch_id"], row["state"], *_cells(row, shown)] for row in rows]
+        yield from aligned([["batch", "state", *(name.replace("_", " ") for name in shown), "created $"], *cells])
+        for row in rows:
+            yield from _one(row)
+    if not batches:
+        yield "no batches yet"
+    if found.get("manifest"):
+        yield "manifest:"
+        yield from json.dumps(found["manifest"], indent=1).splitlines()
+
+
+def _cells(row: dict[str, Any], shown: list[str]) -> list[str]:
+    return [f"{row[name]:,}" for name in shown] + [dollars(row["amount_created"])]
+
+
+def _one(row: dict[str, Any]) -> Iterable[str]:
+    for run in row.get("runs", ()):
+        yield f"run {run['run']}: {run['state']}, {_times(run)}: {_counted(run, COUNTED) or 'no records'}"
+        if run["message"]:
+            yield f"  {run['message']}"
+    if row.get("now"):
+        yield f"rows at this moment: {_counted(row['now'], ROW_STATES)}"
+    if rejects := row.get("rejects", ()):
+        yield from _first(map(_reject, rejects), len(rejects), "rejects: chartferry rejects export has them all")
+    if unsettled := row.get("unsettled", ()):
+        yield from _first(
+            map(_unsettled, unsettled), len(unsettled), "such rows: chartferry status BATCH --json has them all"
+        )
+    for each in row.get("decisions", ()):
+        why = f": {each['why']}" if each["why"] else ""
+        yield f"decision: {each['at']}, {each['user']}: {each['command']} {each['subject']}{why}"
+
+
+def _times(run: Mapping[str, Any]) -> str:
+    if run["finished_at"]:
+        return f"{run['started_at']} to {run['finished_at']}"
+    if run["state"] != "running":
+        return f"since {run['started_at']}, without an end"
+    return f"since {run['started_at']}, not ended (at work, or stopped in the middle: the next import goes on with it)"
+
+
+def _counted(counts: Mapping[str, Any], names: Iterable[str]) -> str:
+    return ", ".join(f"{counts[name]:,} {name.replace('_', ' ')}" for name in names if counts.get(name))
+
+
+def _unsettled(row: Mapping[str, Any]) -> str:
+    return f"line {row['line']}: {row['state'].replace('_', ' ')}, attempts {row['attempts']}"
+
+
+def _reject(reject: Mapping[str, Any]) -> str:
+    said = f"reject {reject['reject_id']}: line {reject['line']}, {reject['state']}, attempts {reject['attempts']}"
+    return f"{said}: {', '.join(dict.fromkeys(reject['rules']))}"
+
+
+def _first(lines: Iterable[str], total: int, rest: str) -> Iterable[str]:
+    yield from islice(lines, SHOWN_ROWS)
+    if total > SHOWN_ROWS:
+        yield f"and {total - SHOWN_ROWS:,} more {rest}"

@@ -1,0 +1,47 @@
+"""What a run has left on record beside the ledger, read again: `manifest.json` in its folder."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from pipelines.ledger.addresses import spelled_alike
+from pipelines.ledger.lease import is_moment
+
+MANIFEST = "manifest.json"
+TEXTS = ("target", "started_at", "source", "resource", "feed_hash")
+MOST = 1 << 60
+
+
+def manifest_in(folder: Path) -> dict[str, Any] | None:
+    """The manifest of a run, without what of it is damaged; None where there is none, or a file that is none."""
+    try:
+        said = json.loads((folder / MANIFEST).read_bytes())
+    except (OSError, ValueError):
+        return None
+    if not isinstance(said, dict) or not all(map(_is_text, map(said.get, TEXTS))) or not is_moment(said["started_at"]):
+        return None
+    whole = {name: value for name, value in said.items() if not isinstance(value, str) or _is_text(value)}
+    counts, ended_at = said.get("counts"), said.get("ended_at")
+    whole["counts"] = {n: c for n, c in counts.items() if _is_count(c)} if isinstance(counts, dict) else {}
+    whole["ended_at"] = ended_at if is_moment(ended_at) else None
+    return whole
+
+
+def run_of(folder: Path, target: str | None) -> dict[str, Any] | None:
+    """The manifest of a run that was for this target; None of any other."""
+    said = manifest_in(folder)
+    return said if said and target is not None and is_of(said, target) else None
+
+
+def is_of(manifest: dict[str, Any], target: str) -> bool:
+    """Whether a run was for this target, however its address was spelled."""
+    return manifest["target"] == target or spelled_alike(manifest["target"]) == spelled_alike(target)
+
+
+def _is_text(said: object) -> bool:
+    """Whether this can be written down in any database: no half of a character."""
+    return isinstance(said, str) and "\0" not in said and said == said.encode(errors="replace").decode()
+
+
+def _is_count(said: object) -> bool:
+    return isinstance(said, int) and 0 <= said < MOST

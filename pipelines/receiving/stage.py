@@ -1,0 +1,187 @@
+"""The first stage: a file becomes a batch, copied and hashed under `<home>/batches/<feed>-<hash>/source/`."""
+
+import errno
+import hashlib
+import os
+import re
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from stat import S_ISREG
+from typing import IO
+from uuid import uuid4
+
+from pipelines.feeds.files.catalog import CONTROL, Feed, is_control
+from pipelines.home import disk
+from pipelines.home.batch import Received, Unreadable, shown
+from pipelines.home.files import replace_whole, to_disk
+from pipelines.home.inbox import Inbox
+from pipelines.home.scratch import throwaway_folder
+from pipelines.receiving.written import WRITING, is_written
+
+BLOCK = 1 << 20
+CLOSED = (errno.EACCES, errno.EPERM, errno.EROFS)
+HASH = re.compile("[0-9a-f]{64}")
+FRESH = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+
+
+def receive(path: Path, feed: Feed, home: Path, now: datetime | None = None, inbox: Inbox | None = None) -> Received:
+    """Takes a file in: a file of the inbox is moved into its batch, any other is copied. Its control totals come along.
+
+    The same bytes are the same batch. inbox: with the links that it takes; the home's without any that lead out of it.
+    Of a link in the inbox the file that it leads to stays. Raises Unreadable when the file cannot be read to its end,
+    changed meanwhile, is a link that is not taken, or is still being written: what comes after would go with a file
+    that was moved.
+    """
+    now, name = now or datetime.now(UTC), shown(path.name)
+    inbox, moving = inbox or Inbox(home / "inbox"), Inbox(home / "inbox").holds(path)
+    if moving and not os.access(path.parent, os.W_OK):
+        raise Unreadable(
+            f"{name}: cannot be moved out of the inbox: let this user write there, or name a copy elsewhere"
+        )
+    batches = home / "batches"
+    try:
+        batches.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with throwaway_folder(home) as scratch:
+            incoming = scratch / "incoming"
+            sha256, read = _copy(path, incoming, inbox)
+            batch_id = f"{feed.name}-{sha256[:12]}"
+            target = _place(batches / batch_id, sha256, path, name)
+            control = _take_control_along(path, target, inbox)
+            incoming.replace(target)
+        if moving:
+            _outlast_power_failure(target, home, control is not None)
+    except OSError as error:
+        raise Unreadable(f"{name}: cannot be taken in: {_why(error, home)}") from None
+    if moving:
+        _remove_unless_replaced(path, read)
+        _remove_unless_replaced(_control_of(path), control)
+    return Received(batch_id, sha256, target, name, read.st_size, now)
+
+
+def _outlast_power_failure(target: Path, home: Path, with_control: bool) -> None:
+    """Return when the batch's copy is on the disk under its name. The inbox may be on another disk, which could forget
+    the file there before this one knows where the copy is."""
+    if with_control:
+        to_disk(_control_of(target))
+    for folder in (target.parent, target.parent.parent, home / "batches", home):
+        to_disk(folder)
+
+
+def _why(error: OSError, home: Path) -> str:
+    """What went wrong; where the home is closed, that it is not the file."""
+    if disk.is_full(error):
+        return disk.FULL
+    said = error.strerror or type(error).__name__
+    places = [Path(os.fsdecode(at)) for at in (error.filename, error.filename2) if at]
+    own = [at for at in places if at.is_relative_to(home) and not at.is_relative_to(home / "inbox")]
+    if error.errno in CLOSED and own:
+        batches = home / "batches"
+        closed = batches if any(at.is_relative_to(batches) for at in own) else home
+        return f"{said}: this user has to be able to write in {closed}"
+    return said
+
+
+def check_copy(received: Received) -> None:
+    """Raises Unreadable when the copy in the batch is not the file that came, under whose name its rows would go."""
+    try:
+        with received.path_in_batch.open("rb") as copy:
+            same = hashlib.file_digest(copy, "sha256").hexdigest() == received.sha256
+    except OSError as error:
+        raise Unreadable(f"{received.file_name}: cannot be read: {error.strerror or type(error).__name__}") from None
+    if not same:
+        raise Unreadable(
+            f"{received.file_name}: the copy in its batch was changed since it was received: put the file itself into"
+            " the inbox once more"
+        )
+
+
+def _copy(path: Path, to: Path, inbox: Inbox) -> tuple[str, os.stat_result]:
+    """Copies a file and hashes it on the way; says what it was when it was read."""
+    digest, size = hashlib.sha256(), 0
+    with inbox.open(path) as source:
+        before = os.fstat(source.fileno())
+        if not S_ISREG(before.st_mode):
+            raise Unreadable(f"{shown(path.name)}: not a regular file")
+        _check_nobody_writes(path)
+        with os.fdopen(os.open(to, FRESH, 0o600), "wb") as target:
+            while block := source.read(BLOCK):
+                digest.update(block)
+                target.write(block)
+                size += len(block)
+            _settle(target)
+        _check_nobody_writes(path)
+        after = path.stat()
+    if not _same(before, after) or size != after.st_size:
+        raise Unreadable(f"{shown(path.name)}: the file changed while it was read; try again when it is complete")
+    return digest.hexdigest(), after
+
+
+def _check_nobody_writes(path: Path) -> None:
+    if is_written(path):
+        raise Unreadable(f"{shown(path.name)}: {WRITING}")
+
+
+def _remove_unless_replaced(path: Path, read: os.stat_result | None) -> None:
+    """Takes a file that was read out of the inbox. One that came under its name since is another, for the next time."""
+    with suppress(FileNotFoundError):
+        if read and _same(path.stat(), read):
+            path.unlink()
+
+
+def _same(one: os.stat_result, other: os.stat_result) -> bool:
+    return (one.st_ino, one.st_mtime_ns, one.st_size) == (other.st_ino, other.st_mtime_ns, other.st_size)
+
+
+def _settle(target: IO[bytes]) -> None:
+    target.flush()
+    os.fsync(target.fileno())
+
+
+def _place(folder: Path, sha256: str, path: Path, name: str) -> Path:
+    """The file's place in its batch. Two files whose hashes begin alike are two files: the second is refused.
+
+    The same bytes under another name take that one's place. Its control totals stay, until others come.
+    """
+    source = folder / "source"
+    source.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if _hash_of(folder, sha256) != sha256:
+        raise OSError(0, f"the batch {folder.name} belongs to another file")
+    target = source / name
+    for older in list(source.iterdir()) if path.resolve().parent != source.resolve() else ():
+        if is_control(older.name):
+            older.replace(_control_of(target))
+        else:
+            older.unlink()
+    return target
+
+
+def _hash_of(folder: Path, otherwise: str) -> str:
+    """The hash that a batch is of, written down where none is, or what is none since the machine ended, or a disk."""
+    known = folder / "sha256"
+    if known.exists() and HASH.fullmatch(said := known.read_text(errors="replace").strip()):
+        return said
+    part = folder / f".sha256-{uuid4().hex}"
+    try:
+        part.write_text(otherwise + "\n")
+        replace_whole(part, known)
+    finally:
+        part.unlink(missing_ok=True)
+    return otherwise
+
+
+def _take_control_along(path: Path, target: Path, inbox: Inbox) -> os.stat_result | None:
+    """The control totals beside the file: there before it, so that no batch begins without the totals it came with."""
+    control, beside = _control_of(path), _control_of(target)
+    if not control.is_file() or control.resolve().parent == target.resolve().parent:
+        return None
+    beside.unlink(missing_ok=True)
+    try:
+        return _copy(control, beside, inbox)[1]
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
+
+
+def _control_of(path: Path) -> Path:
+    return path.with_name(path.name + CONTROL)

@@ -1,0 +1,1 @@
+"""Sweep, tables, publication, page."""

@@ -1,0 +1,412 @@
+"""Builds the published tables from the ledger and the sweep, checks them, and puts them in place in one step.
+
+Analysts open `<home>/published/reports.duckdb`, `parquet/*.parquet` and `report.html`: always a whole publication, the
+old or the new.
+"""
+
+import re
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from itertools import count as numbers
+from os import getpid
+from pathlib import Path
+
+import duckdb
+from jinja2 import TemplateError
+
+from pipelines.home import disk
+from pipelines.home.files import locked, replace_whole, session
+from pipelines.home.folder import REFERENCE_NOTE
+from pipelines.home.spill import is_whole
+from pipelines.home.strangers import hide_strangers
+from pipelines.ledger.ledger import OUTCOMES, Ledger, Snapshot, utc_text
+from pipelines.ledger.manifests import run_of
+from pipelines.ledger.so_far import keep_so_far
+from pipelines.reports.page import page_of
+from pipelines.reports.sweep import Sweep, held
+from pipelines.reports.tables import BrokenTable, ReportTable, report_tables, staging_selects
+
+READ_ONLY = 0o444
+LEDGER_INPUTS: dict[str, tuple[str, ...]] = {
+    "batch": (),
+    "run": (),
+    "record": (
+        *("target", "batch_id", "line", "source", "resource_type", "key", "state", "resource_id", "patient_id"),
+        *("source_at", "amount_cents", "attempts", "http_status", "finished_at"),
+    ),
+    "repeat": (),
+    "reject": (),
+    "reject_reason": (),
+    "resubmission": (),
+    "publication": ("published_at", "target", "reports_total", "batches", "software_version"),
+}
+"""The ledger's tables that the SQL reads (as `ledger_<name>`), and which columns of them; none named: all."""
+
+MACROS = (
+    # A sum of amounts that nobody can have meant may have more digits: it is shown as the largest that there is.
+    # Where there is no amount, none is shown: least and greatest pass over NULL.
+    """CREATE TEMP MACRO in_dollars(amount) AS CASE WHEN amount IS NOT NULL
+        THEN least(greatest(amount, -9999999999999999.99), 9999999999999999.99)::DECIMAL(18, 2) END""",
+    "CREATE TEMP MACRO dollars(cents) AS in_dollars(cents::DECIMAL(19, 0) * 0.01::DECIMAL(3, 2))",
+    # A date, a month or a year alone is the start of that UTC day, month or year. FHIR's years have four digits: what
+    # lies beyond, such as `infinity`, would also break readers.
+    """CREATE TEMP MACRO moment(said) AS list_filter([try_cast(
+        CASE WHEN NOT regexp_matches(said, '^[0-9]{4}(-|$)') THEN NULL
+            WHEN length(said) = 4 THEN said || '-01-01' WHEN length(said) = 7 THEN said || '-01' ELSE said END
+            AS TIMESTAMPTZ)],
+        lambda each: each BETWEEN '0001-01-01 00:00:00+00' AND '9999-12-31 23:59:59.999999+00')[1]""",
+    """CREATE TEMP MACRO reference_id(reference, kind) AS
+        nullif(regexp_extract(reference, '(?:^|/)' || kind || '/([^/]+)', 1), '')""",
+    """CREATE TEMP MACRO reference_ids(refs, kind) AS list_filter(
+        list_transform(coalesce(refs, []), lambda each: reference_id(each.reference, kind)),
+        lambda id: id IS NOT NULL)""",
+)
+
+
+NO_SWEEP = """SELECT NULL::VARCHAR AS report_id, NULL::JSON AS body, now() AS first_seen_at, now() AS changed_at,
+    0 AS changes, now() AS gone_at WHERE false"""
+
+
+OF_TARGET = """
+    SELECT batch_id FROM ledger_batch SEMI JOIN this_publication USING (target)
+    WHERE resource_type IN ('Task', 'QuestionnaireResponse') ORDER BY batch_id"""
+SENT = """
+    SELECT batch_id, line, run, resource_type, body
+    FROM (
+        SELECT line, body, parse_path(filename)[-2] AS run_name,
+            parse_path(filename)[-3] AS batch_id, regexp_extract(run_name, '[0-9]+')::BIGINT AS run
+        FROM read_parquet($1, filename = true)
+    )
+    JOIN ledger_batch USING (batch_id) SEMI JOIN this_publication USING (target)"""
+WITHOUT_AN_END = """
+    SELECT batch_id FROM ledger_batch SEMI JOIN this_publication USING (target)
+    WHERE resource_type = 'PaymentNotice' AND state <> 'finished' ORDER BY batch_id"""
+READY = """
+    SELECT parse_path(filename)[-3] AS batch_id, regexp_extract(parse_path(filename)[-2], '[0-9]+')::BIGINT AS run,
+        line, key AS source_key, patient_id, source_at, dollars(amount_cents) AS amount
+    FROM read_parquet($1, filename = true)"""
+NOTHING_READY = """SELECT NULL::VARCHAR AS batch_id, NULL::BIGINT AS run, NULL::BIGINT AS line,
+    NULL::VARCHAR AS source_key, NULL::VARCHAR AS patient_id,
+    NULL::TIMESTAMPTZ AS source_at, NULL::DECIMAL(18, 2) AS amount WHERE false"""
+WARNED = """
+    SELECT parse_path(filename)[-3] AS batch_id, regexp_extract(parse_path(filename)[-2], '[0-9]+')::BIGINT AS run,
+        line, rule_id, coalesce(expression, "column") AS expression, message
+    FROM read_parquet($1, filename = true)"""
+NOTHING_WARNED = """SELECT NULL::VARCHAR AS batch_id, NULL::BIGINT AS run, NULL::BIGINT AS line,
+    NULL::VARCHAR AS rule_id, NULL::VARCHAR AS expression, NULL::VARCHAR AS message WHERE false"""
+NOTHING_SENT = """SELECT NULL::VARCHAR AS batch_id, NULL::BIGINT AS line, NULL::BIGINT AS run,
+    NULL::VARCHAR AS resource_type, NULL::JSON AS body WHERE false"""
+
+
+class PublicationError(Exception):
+    """The tables are not what they must be; nothing was published. Names the checks that failed, without data.
+
+    by_table: the statements about single tables that are not true.
+    """
+
+    def __init__(self, message: str, by_table: Mapping[str, Sequence[str]] | None = None) -> None:
+        super().__init__(message)
+        self.by_table = {name: list(untrue) for name, untrue in (by_table or {}).items() if untrue}
+
+
+@dataclass(frozen=True)
+class Publication:
+    """What was published: the file, the page beside it, when (UTC), and the rows of every table."""
+
+    path: Path
+    page: Path
+    published_at: datetime
+    target: str
+    rows: dict[str, int]
+
+
+def publish(home: Path, ledger: Ledger, sweep: Sweep) -> Publication:
+    """Builds, checks and publishes all tables of the sweep's target, and notes the publication in the ledger.
+
+    When a later sweep of that target has ended meanwhile, its reports are what is published.
+
+    Nobody who has the published file open, even for writing, is waited for. Raises `PublicationError` before
+    anything is replaced.
+    """
+    folder = home / "published"
+    (folder / "parquet").mkdir(parents=True, exist_ok=True, mode=0o700)
+    with locked(folder / ".lock"), held(home, sweep.target) as last:
+        _remove_leftovers(folder)
+        build = folder / f".reports.{getpid()}.duckdb"
+        final, page = folder / "reports.duckdb", folder / "report.html"
+        published_at = ledger.now()
+        keep_so_far(ledger)
+        try:
+            rows = _build(build, ledger, last, published_at, home)
+            _put_in_place(build, final, published_at)
+            for part in sorted(folder.glob("parquet/*.part")):
+                replace_whole(part, part.with_suffix(""), READ_ONLY)
+            _remove_former(folder / "parquet", set(rows))
+            replace_whole(build.with_suffix(".html"), page, READ_ONLY)
+        except BrokenTable as error:
+            raise PublicationError(f"not published: {error}") from None
+        except duckdb.Error as error:  # its text may hold values
+            raise PublicationError(_why(error, folder)) from None
+        finally:
+            _remove_leftovers(folder)
+        ledger.note_publication(
+            published_at=published_at,
+            target=last.target,
+            sweep_started_at=utc_text(last.started_at),
+            reports_total=last.total,
+            batches=rows["import_batch"],
+            software_version=version("chartferry"),
+        )
+    return Publication(final, page, datetime.fromisoformat(published_at), last.target, rows)
+
+
+def _why(error: duckdb.Error, folder: Path) -> str:
+    if disk.is_full(error):
+        return disk.FULL
+    if "permission denied" in str(error).lower():
+        return f"{folder}: this user may not write there"
+    return f"the tables could not be built ({type(error).__name__})"
+
+
+def _remove_leftovers(folder: Path) -> None:
+    """What a publication that failed or was killed left behind."""
+    for left in [*folder.glob(".reports.*"), *folder.glob("parquet/*.part")]:
+        shutil.rmtree(left) if left.is_dir() else left.unlink()
+
+
+def _remove_former(parquet: Path, tables: set[str]) -> None:
+    """Parquet files of ours whose table is no longer published; what others put there stays."""
+    for path in parquet.glob("*.parquet"):
+        if path.stem not in tables and path.stat().st_mode & 0o777 == READ_ONLY:
+            path.unlink()
+
+
+def _build(build: Path, ledger: Ledger, sweep: Sweep, published_at: str, home: Path) -> dict[str, int]:
+    """Makes the DuckDB file at `build`, the page beside it, and the Parquet files as `*.part`; gives the rows of every
+    table."""
+    tables = report_tables()
+    with session(build.with_suffix(".spill"), build) as db:
+        db.begin()
+        for macro in MACROS:
+            db.execute(macro)
+        with ledger.snapshot() as snapshot:
+            _stage_ledger(db, snapshot)
+        _stage_publication(db, sweep, published_at)
+        _stage_files(db, sweep, home / "batches")
+        hide_strangers(db, home)
+        for table in tables:
+            _make(db, table)
+            _comment(db, table)
+        _check(db, tables, sweep)
+        for table in tables:
+            part = build.parent / "parquet" / f"{table.name}.parquet.part"
+            db.table(f"main.{table.name}").write_parquet(str(part), compression="zstd")
+        rows = {table.name: _count(db, f'SELECT count(*) FROM main."{table.name}"') for table in tables}
+        _write_page(db, build.with_suffix(".html"), _older(home, sweep))
+        db.commit()
+        db.execute("CHECKPOINT")
+    if build.with_name(f"{build.name}.wal").exists():
+        raise PublicationError("the new file was not closed whole: a .wal is left")
+    return rows
+
+
+def _older(home: Path, sweep: Sweep) -> str:
+    """Return a sentence if reference data was loaded after the sweep began, so that reports may be missing."""
+    try:
+        loaded = datetime.fromtimestamp((home / REFERENCE_NOTE).stat().st_mtime, UTC)
+    except OSError:
+        return ""
+    if sweep.started_at >= loaded:
+        return ""
+    read = f"read on {sweep.started_at:%d %B %Y, %H:%M UTC}" if sweep.path.exists() else "not read yet"
+    return f"The reports were {read}; reference data was loaded on {loaded:%d %B %Y, %H:%M UTC} and may hold others."
+
+
+def _write_page(db: duckdb.DuckDBPyConnection, path: Path, older: str) -> None:
+    try:
+        path.write_text(page_of(db, older), encoding="utf-8")
+    except (duckdb.Error, TemplateError) as error:  # its text may hold values
+        raise PublicationError(f"not published: report.html could not be made ({type(error).__name__})") from None
+
+
+FAULTS_OF_THE_TEXT = (duckdb.ParserException, duckdb.CatalogException, duckdb.BinderException)
+"""What DuckDB says of these tells of the SQL and not of the rows."""
+
+
+def _make(db: duckdb.DuckDBPyConnection, table: ReportTable) -> None:
+    """Builds the table. Raises `BrokenTable` with the file, and where and why as far as that tells no data."""
+    try:
+        db.execute(f'CREATE TABLE main."{table.name}" AS {table.select}')
+    except FAULTS_OF_THE_TEXT as error:
+        line = re.search(r"^LINE (\d+):", str(error), re.MULTILINE)
+        place = f" line {line[1]}" if line else ""
+        raise BrokenTable(f"{table.name}.sql{place}: {str(error).splitlines()[0]}") from None
+    except duckdb.Error as error:
+        why = disk.FULL if disk.is_full(error) else f"{table.name}.sql could not be built ({type(error).__name__})"
+        raise BrokenTable(why) from None
+    given = _columns(db, table.name)
+    if given != [(column.name, column.type) for column in table.columns]:
+        told = ", ".join(" ".join(column) for column in given)
+        raise BrokenTable(f"{table.name}.sql declares other columns than it gives: {told}")
+
+
+def _columns(db: duckdb.DuckDBPyConnection, table: str) -> list[tuple[str, str]]:
+    """Names and types, as headers write them."""
+    return db.execute(
+        "SELECT column_name, replace(data_type, ' WITH TIME ZONE', 'TZ') FROM duckdb_columns() "
+        "WHERE schema_name = 'main' AND NOT internal AND table_name = ? ORDER BY column_index",
+        [table],
+    ).fetchall()
+
+
+def _stage_ledger(db: duckdb.DuckDBPyConnection, snapshot: Snapshot) -> None:
+    for name, chosen in LEDGER_INPUTS.items():
+        reader = snapshot.reader(name, chosen)
+        columns = ", ".join(map(_as_published, reader.schema.names))
+        db.register("from_ledger", reader)
+        db.execute(f"CREATE TEMP TABLE ledger_{name} AS SELECT {columns} FROM from_ledger")
+        db.unregister("from_ledger")
+
+
+def _as_published(column: str) -> str:
+    if column == "amount_cents":
+        return "dollars(amount_cents) AS amount"
+    if column.startswith("amount_"):
+        return f"dollars({column}) AS {column}"
+    if column.endswith("_at"):
+        return f"{column}::TIMESTAMPTZ AS {column}"
+    return "retryable::BOOLEAN AS retryable" if column == "retryable" else column
+
+
+def _stage_files(db: duckdb.DuckDBPyConnection, sweep: Sweep, batches: Path) -> None:
+    """What the SQL reads of the swept reports, and of the import: records made ready to send, warnings."""
+    db.register("sweep", db.read_parquet(str(sweep.path)) if sweep.path.exists() else db.sql(NO_SWEEP))
+    for name, ids, of_files, nothing in (
+        ("sent", OF_TARGET, SENT, NOTHING_SENT),
+        ("ready", WITHOUT_AN_END, READY, NOTHING_READY),
+    ):
+        files = _accepted(batches, [row[0] for row in db.execute(ids).fetchall()])
+        db.register(name, db.sql(of_files, params=[files]) if files else db.sql(nothing))
+    of_target = (path for path in batches.glob("*/run-*/warnings.parquet") if run_of(path.parent, sweep.target))
+    warned = [str(path) for path in of_target if is_whole(path)]
+    db.register("warned", db.sql(WARNED, params=[warned]) if warned else db.sql(NOTHING_WARNED))
+    for name, select in staging_selects().items():
+        db.execute(f"CREATE TEMP TABLE {name} AS {select}")
+    db.unregister("sweep")
+    db.unregister("sent")
+    db.unregister("ready")
+
+
+def _accepted(batches: Path, ids: Sequence[str]) -> list[str]:
+    return [str(path) for name in ids for path in (batches / name).glob("run-*/accepted.parquet") if is_whole(path)]
+
+
+def _stage_publication(db: duckdb.DuckDBPyConnection, sweep: Sweep, published_at: str) -> None:
+    db.execute(
+        """CREATE TEMP TABLE this_publication AS SELECT
+            ?::TIMESTAMPTZ AS published_at, ?::VARCHAR AS target, ?::BIGINT AS reports_total,
+            (SELECT count(*) FROM ledger_batch) AS batches, ?::VARCHAR AS software_version""",
+        [published_at, sweep.target, sweep.total, version("chartferry")],
+    )
+
+
+def _comment(db: duckdb.DuckDBPyConnection, table: ReportTable) -> None:
+    db.execute(f'COMMENT ON TABLE main."{table.name}" IS {_quoted(table.comment)}')
+    for column in table.columns:
+        db.execute(f'COMMENT ON COLUMN main."{table.name}"."{column.name}" IS {_quoted(column.comment)}')
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _count(db: duckdb.DuckDBPyConnection, query: str) -> int:
+    [[number]] = db.execute(query).fetchall()
+    return int(number)
+
+
+OUTCOMES_SUM = " + ".join(OUTCOMES)
+ONE_RUN = "(SELECT target, batch_id FROM ledger_run GROUP BY ALL HAVING count(*) = 1)"
+TOTALS: dict[str, str] = {
+    "every report is in exactly one row of report_volume_by_month": """
+        SELECT (SELECT count(*) FROM diagnostic_report) <> coalesce(sum(reports), 0) FROM report_volume_by_month""",
+    "records = accepted + rejected, and accepted = the sum of the outcomes": f"""
+        SELECT count(*) FROM ledger_batch
+        WHERE state = 'finished' AND (records <> accepted + rejected OR accepted <> {OUTCOMES_SUM})""",
+    "a batch of one finished run has as many rows as accepted records": f"""
+        SELECT count(*) FROM ledger_batch
+        SEMI JOIN {ONE_RUN} AS one_run USING (target, batch_id)
+        LEFT JOIN (SELECT target, batch_id, count(*) AS row_count FROM import_row GROUP BY ALL) USING (target, batch_id)
+        WHERE state = 'finished' AND accepted <> coalesce(row_count, 0)""",
+    "every refused row is a reject": """
+        SELECT count(*) FROM import_row ANTI JOIN (
+            SELECT target, batch_id, line FROM ledger_reject
+            UNION
+            SELECT target, batch_id, line FROM ledger_resubmission
+        ) AS set_aside USING (target, batch_id, line)
+        WHERE import_row.state = 'refused'""",
+    "the payments created are those of the ledger, to the cent": """
+        SELECT (SELECT coalesce(sum(created), 0) FROM payment_reconciliation) <> coalesce(sum(amount), 0)
+        FROM (SELECT * FROM ledger_record UNION ALL BY NAME SELECT * FROM ledger_repeat)
+        WHERE state IN ('created', 'adopted') AND resource_type = 'PaymentNotice'
+            AND target IN (SELECT target FROM this_publication)""",
+}
+"""Statements about the tables, each with a query that answers 0 when it is true."""
+
+
+def _check(db: duckdb.DuckDBPyConnection, tables: list[ReportTable], sweep: Sweep) -> None:
+    """Raises `PublicationError` with every statement about the tables that is not true."""
+    by_table = {table.name: _false_of(db, table) for table in tables}
+    failed = [name for untrue in by_table.values() for name in untrue]
+    failed += [name for name, query in TOTALS.items() if _count(db, query) != 0]
+    if _count(db, "SELECT count(*) FROM diagnostic_report") != sweep.total:
+        failed.append("diagnostic_report has as many rows as the target counts reports")
+    if failed:
+        raise PublicationError(f"not published, because these are not true: {'; '.join(failed)}", by_table)
+
+
+def _false_of(db: duckdb.DuckDBPyConnection, table: ReportTable) -> list[str]:
+    """The statements of the table's header that are not true. Raises `BrokenTable`."""
+    try:
+        return list(_doubles_and_lost(db, table))
+    except FAULTS_OF_THE_TEXT:
+        raise BrokenTable(f"{table.name}.sql: its key or references name what is not there") from None
+
+
+def _doubles_and_lost(db: duckdb.DuckDBPyConnection, table: ReportTable) -> Iterator[str]:
+    key = ", ".join(f'"{name}"' for name in table.key)
+    if key and _count(
+        db, f'SELECT count(*) FROM (FROM main."{table.name}" SELECT 1 GROUP BY {key} HAVING count(*) > 1)'
+    ):
+        yield f"{table.name} has one row per {key}"
+    for column, other in table.references:
+        lost = (
+            f'SELECT count(*) FROM main."{table.name}" WHERE "{column}" NOT IN (SELECT "{column}" FROM main."{other}")'
+        )
+        if _count(db, lost):
+            yield f"every {column} of {table.name} is in {other}"
+
+
+def _put_in_place(build: Path, final: Path, published_at: str) -> None:
+    """The new file takes the name; the old one stays beside it; a writer's `.wal` is kept from meeting the new file."""
+    if final.exists():
+        part = final.with_name(".reports.previous")
+        part.hardlink_to(final)
+        part.replace(final.with_name("reports.previous.duckdb"))
+    _move_foreign_wal(final, published_at)
+    replace_whole(build, final, READ_ONLY)
+    _move_foreign_wal(final, published_at)
+
+
+def _move_foreign_wal(final: Path, published_at: str) -> None:
+    """What one who opened the file for writing left behind: DuckDB would apply it to whatever has the name now."""
+    stamp = published_at.replace(":", "")
+    with suppress(FileNotFoundError):
+        for number in numbers(1):
+            aside = final.with_name(f"reports.foreign-{stamp}{f'-{number}' if number > 1 else ''}.wal")
+            if not aside.exists():
+                final.with_name(f"{final.name}.wal").rename(aside)

@@ -1,0 +1,292 @@
+"""The sweep: every DiagnosticReport of the target, kept by id and content as Parquet under `<home>/batches/_reports/`.
+
+Sweeps are full: a watermark by date would lose late and corrected reports. What is kept remembers, per report, whether
+a later sweep found its content changed, and marks those that are gone. No page is believed: see `_Reader`.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Protocol
+
+import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipelines.client.client import NotDone, NotSent, Refused, Unknown
+from pipelines.home.files import locked, replace_whole, session, write_whole
+
+RESOURCE = "DiagnosticReport"
+TRIES = 3
+ROWS_A_GROUP = 4_000
+MEGABYTES_A_GROUP = 16
+STALE_PAGES = 10
+"""So many pages in a row without a report that was not there before: links that have no end."""
+FHIR_ID = re.compile(r"[A-Za-z0-9.-]{1,64}")
+SWEPT = pa.schema([("report_id", pa.string()), ("content_hash", pa.string()), ("body", pa.string())])
+Row = tuple[str, str, str]
+"""The columns of `SWEPT`."""
+
+
+class SweepIncomplete(Exception):
+    """The target's pages could not all be read, or cannot be all there is: one sentence with the page, without data."""
+
+
+class SearchesPages(Protocol):
+    """What the sweep needs of a client: the bundles of a search, by following `next` links only."""
+
+    def pages(self, resource_type: str) -> Iterable[dict[str, Any]]: ...
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A finished sweep of one target. `path` is the Parquet of its reports; times are UTC.
+
+    Columns: report_id, content_hash, body (JSON without signed URLs), first_seen_at, changed_at, changes (how often
+    a later sweep found other content), gone_at (when a sweep no longer found it; empty while it is there).
+    """
+
+    target: str
+    path: Path
+    total: int
+    started_at: datetime
+    finished_at: datetime
+    new: int = 0
+    changed: int = 0
+    gone: int = 0
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+def sweep(client: SearchesPages, home: Path, target: str, clock: Callable[[], datetime] = now) -> Sweep:
+    """Reads all reports of the target and keeps them; safe to stop and repeat: files are only replaced whole.
+
+    Raises `SweepIncomplete` when a page cannot be read, or pages and total still disagree at the third try.
+    """
+    folder = _folder(home, target)
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with locked(folder / ".lock"):
+        part = folder / "sweep.part"
+        for _ in range(TRIES):
+            started = clock()
+            read = _read_all(client, part)
+            if not read.disagreement:
+                break
+        else:
+            raise SweepIncomplete(read.disagreement)
+        finished = clock()
+        with locked(folder / ".kept.lock"):
+            changes = _keep(folder, part, started)
+            done = Sweep(target, folder / "reports.parquet", read.total, started, finished, *changes)
+            write_whole(folder / "sweep.json", orjson.dumps({**asdict(done), "path": done.path.name}))
+        part.unlink()
+        return done
+
+
+def kept(home: Path, target: str) -> Sweep:
+    """The last finished sweep of the target; one without reports when there was none."""
+    with held(home, target) as last:
+        return last
+
+
+@contextmanager
+def held(home: Path, target: str) -> Iterator[Sweep]:
+    """The last finished sweep, and within `with` its file stays the one it tells of, however many sweep meanwhile."""
+    folder = _folder(home, target)
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with locked(folder / ".kept.lock"):
+        yield _last(folder, target)
+
+
+def _last(folder: Path, target: str) -> Sweep:
+    try:
+        said = json.loads((folder / "sweep.json").read_text())
+    except FileNotFoundError:
+        never = datetime.fromtimestamp(0, UTC)
+        return Sweep(target, folder / "reports.parquet", 0, never, never)
+    times = {name: datetime.fromisoformat(said[name]) for name in ("started_at", "finished_at")}
+    return Sweep(**{**said, **times, "path": folder / said["path"]})
+
+
+def without_signatures(report: dict[str, Any]) -> dict[str, Any]:
+    """The report as it is kept: no presigned URLs, and document addresses without the server's own.
+
+    Neither is content: the one changes with every read, the other when the server moves.
+    """
+    forms = report.get("presentedForm")
+    if forms is None:
+        return report
+    documents = [_document(form) for form in forms if isinstance(form, dict)] if isinstance(forms, list) else []
+    return {**report, "presentedForm": documents}
+
+
+def _document(form: dict[str, Any]) -> dict[str, Any]:
+    """A document without what signs its address; elements of another shape than FHIR's are not kept."""
+    extensions = form.get("extension")
+    found = [e for e in extensions if isinstance(e, dict)] if isinstance(extensions, list) else []
+    left = [e for e in found if not str(e.get("url", "")).endswith("/deprecated-url")]
+    plain = {name: value for name, value in form.items() if name not in ("extension", "url")}
+    if left:
+        plain["extension"] = left
+    if isinstance(form.get("url"), str):
+        address = form["url"].partition("?")[0]
+        plain["url"] = address[max(address.find(f"{RESOURCE}/"), 0) :]
+    return plain
+
+
+def _folder(home: Path, target: str) -> Path:
+    return home / "batches" / "_reports" / hashlib.sha256(target.encode()).hexdigest()[:12]
+
+
+def _read_all(client: SearchesPages, part: Path) -> "_Reader":
+    """Writes what the pages hold, each id once; gives what was read. Raises `SweepIncomplete`."""
+    read = _Reader()
+    with pq.ParquetWriter(part, SWEPT, compression="zstd", compression_level=1) as writer:
+        rows: list[Row] = []
+        size = 0
+        try:
+            for page in client.pages(RESOURCE):
+                new = read.new_rows(page)
+                rows += new
+                size += sum(len(body) for _, _, body in new)
+                if len(rows) >= ROWS_A_GROUP or size >= MEGABYTES_A_GROUP << 20:
+                    writer.write_table(_table(rows))
+                    rows.clear()
+                    size = 0
+        except (NotSent, NotDone, Refused, Unknown) as error:
+            raise SweepIncomplete(f"page {read.pages + 1}: {error}") from None
+        writer.write_table(_table(rows))
+    return read
+
+
+class _Reader:
+    """Reads pages as a target sends them that may repeat itself, be changed meanwhile, or send what is no page.
+
+    A repeated report counts once, with what came first: the next sweep brings what it has become. A total that shrinks
+    tells that pages have moved and may have hidden a report.
+    """
+
+    def __init__(self) -> None:
+        self.pages, self.total = 0, 0
+        self._seen = set[str]()
+        self._stale, self._shrank = 0, False
+
+    @property
+    def disagreement(self) -> str:
+        """Why these pages cannot be all there is; empty when they can."""
+        if self._shrank:
+            return f"reports went away while its {self.pages} pages were read"
+        if self.total != len(self._seen):
+            return f"the target counts {self.total} reports and its {self.pages} pages held {len(self._seen)}"
+        return ""
+
+    def new_rows(self, page: dict[str, Any]) -> list[Row]:
+        """The reports of a page that no page before it held."""
+        self.pages += 1
+        self._take_total(page)
+        entries = page.get("entry", [])
+        if not isinstance(entries, list):
+            raise self._odd("its `entry` is no list")
+        reports = [r for place, entry in enumerate(entries, 1) if (r := self._report(entry, place)) is not None]
+        new = [self._row(report) for report in reports if self._is_new(report["id"])]
+        self._stale = 0 if new else self._stale + 1
+        if self._stale == STALE_PAGES:
+            raise self._odd(f"the {STALE_PAGES} pages up to it brought nothing new, and still there is a next one")
+        return new
+
+    def _take_total(self, page: dict[str, Any]) -> None:
+        if page.get("resourceType") != "Bundle":
+            raise self._odd("it is no Bundle")
+        total = page.get("total", self.total if self.pages > 1 else None)
+        if type(total) is not int:
+            raise self._odd("its `total` is no number")
+        self._shrank |= total < self.total
+        self.total = total
+
+    def _report(self, entry: Any, place: int) -> dict[str, Any] | None:
+        """The report of an entry; None for what a target may send along, such as an OperationOutcome."""
+        resource = entry.get("resource") if isinstance(entry, dict) else None
+        if not isinstance(resource, dict):
+            raise self._odd(f"its entry {place} holds no resource")
+        if resource.get("resourceType") != RESOURCE:
+            return None
+        if not isinstance(resource.get("id"), str) or not FHIR_ID.fullmatch(resource["id"]):
+            raise self._odd(f"its entry {place} has no FHIR id")
+        return resource
+
+    def _row(self, report: dict[str, Any]) -> Row:
+        try:
+            body = orjson.dumps(without_signatures(report), option=orjson.OPT_SORT_KEYS)
+        except orjson.JSONEncodeError as error:  # nested too deeply, or a number too large: no text of the report
+            raise self._odd(f"report {report['id']} cannot be kept ({error})") from None
+        return report["id"], hashlib.sha256(body).hexdigest(), body.decode()
+
+    def _is_new(self, report_id: str) -> bool:
+        before = len(self._seen)
+        self._seen.add(report_id)
+        return len(self._seen) > before
+
+    def _odd(self, why: str) -> SweepIncomplete:
+        return SweepIncomplete(f"page {self.pages}: {why}")
+
+
+def _table(rows: list[Row]) -> pa.Table:
+    columns = zip(*rows, strict=True) if rows else ([], [], [])
+    return pa.table([pa.array(c, pa.string()) for c in columns], schema=SWEPT)
+
+
+NOTHING_KNOWN = """
+SELECT NULL::VARCHAR AS report_id, NULL::VARCHAR AS content_hash, NULL::VARCHAR AS body,
+  NULL::TIMESTAMPTZ AS first_seen_at, NULL::TIMESTAMPTZ AS changed_at, NULL::BIGINT AS changes,
+  NULL::TIMESTAMPTZ AS gone_at
+WHERE false"""
+MERGE = """
+CREATE TEMP TABLE merged AS
+SELECT
+    coalesce(swept.content_hash <> known.content_hash, false) AS is_changed,
+    coalesce(swept.report_id, known.report_id) AS report_id,
+    coalesce(swept.content_hash, known.content_hash) AS content_hash,
+    coalesce(known.first_seen_at, $started) AS first_seen_at,
+    CASE WHEN is_changed THEN $started ELSE known.changed_at END AS changed_at,
+    coalesce(known.changes, 0) + is_changed::BIGINT AS changes,
+    CASE WHEN swept.report_id IS NULL THEN coalesce(known.gone_at, $started) END AS gone_at,
+    known.report_id IS NULL AS is_new,
+    swept.report_id IS NULL AND known.gone_at IS NULL AS is_gone,
+    swept.report_id IS NOT NULL AND known.gone_at IS NOT NULL AS is_back
+FROM (SELECT report_id, content_hash FROM swept) AS swept
+FULL JOIN (SELECT * EXCLUDE (body) FROM known) AS known ON swept.report_id = known.report_id"""
+COUNT_CHANGES = "SELECT count_if(is_new), count_if(is_changed), count_if(is_gone), count_if(is_back) FROM merged"
+WITH_BODIES = """
+SELECT state.report_id, state.content_hash, body, first_seen_at, changed_at, changes, gone_at
+FROM swept INNER JOIN merged AS state USING (report_id)
+UNION ALL
+SELECT state.report_id, state.content_hash, body, state.first_seen_at, state.changed_at, state.changes, state.gone_at
+FROM known INNER JOIN merged AS state USING (report_id)
+WHERE state.gone_at IS NOT NULL"""
+
+GROUPS: dict[str, Any] = {
+    "compression": "zstd",
+    "row_group_size": ROWS_A_GROUP,
+    "row_group_size_bytes": f"{MEGABYTES_A_GROUP}MiB",
+}
+
+
+def _keep(folder: Path, part: Path, started: datetime) -> tuple[int, int, int]:
+    """Merges the swept reports into the kept ones, rewritten when anything differs; counts new, changed, gone."""
+    final, merged = folder / "reports.parquet", folder / "reports.part"
+    with session(folder / ".spill") as db:
+        db.read_parquet(str(part)).create_view("swept")
+        (db.read_parquet(str(final)) if final.exists() else db.sql(NOTHING_KNOWN)).create_view("known")
+        db.execute(MERGE, {"started": started})
+        [(new, changed, gone, back)] = db.execute(COUNT_CHANGES).fetchall()
+        if new or changed or gone or back or not final.exists():
+            db.sql(WITH_BODIES).write_parquet(str(merged), **GROUPS)
+            replace_whole(merged, final)
+        return new, changed, gone

@@ -1,0 +1,58 @@
+"""Runs that were killed: which rows of theirs are left, and what is put down of them once a later run has ended."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pipelines.home.files import write_whole
+from pipelines.ledger.manifests import MANIFEST, manifest_in
+from pipelines.ledger.rejects import OPEN, standing
+from pipelines.ledger.tables import COUNTS
+from pipelines.runs.run import Run
+from pipelines.session.session import Session
+
+STATE = "cut off"
+
+
+def was_retried(session: Session, batch_id: str) -> bool:
+    """Whether the newest run of a batch was over some records of a file whose rows had their outcomes before.
+
+    Of what such a run leaves, those rows alone go on: what others of the file say, a later file may have replaced.
+    """
+    newest = max(_manifests(session, batch_id), key=lambda each: each[1]["run"], default=None)
+    return newest is not None and bool(newest[1].get("some_records"))
+
+
+def lines_left(session: Session, batch_id: str) -> dict[int, list[str]]:
+    """The lines of the batch's rows without an outcome, each with the open rejects that its record answers."""
+    left = {record.line: list[str]() for record in session.ledger.unsettled(session.target, batch_id)}
+    for each in standing(session.ledger, session.target, batch_id, OPEN):
+        if each.batch_id == batch_id and each.line in left:
+            left[each.line].append(each.reject_id)
+    return left
+
+
+def close_cut_off(session: Session, run: Run) -> None:
+    """Puts down of the batch's earlier runs without an end that this one, which has ended, went on with them.
+
+    Should one be at work all the same, it will put down its own end over that.
+    """
+    ledger, batch_id = session.ledger, run.received.batch_id
+    said = f"it was killed, or the machine went down; run {run.number} went on with it"
+    for row in ledger.runs(session.target, batch_id):
+        if row["finished_at"] or row["run"] >= run.number or row["state"] == STATE:
+            continue
+        ledger.cut_off_run(session.target, batch_id, row["run"], STATE, said)
+        for folder, manifest in _manifests(session, batch_id):
+            if manifest["started_at"] == row["started_at"] and not manifest.get("ended_at"):
+                manifest |= {"state": STATE, "message": said, "counts": {name: row[name] for name in COUNTS}}
+                write_whole(folder / MANIFEST, (json.dumps(manifest, indent=1, sort_keys=True) + "\n").encode())
+
+
+def _manifests(session: Session, batch_id: str) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """Folders and manifests of the batch's runs at this target."""
+    for folder in sorted((session.home / "batches" / batch_id).glob("run-*")):
+        manifest = manifest_in(folder)
+        if manifest and manifest["target"] == session.target:
+            yield folder, manifest

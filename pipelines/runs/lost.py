@@ -1,0 +1,87 @@
+"""Batches of which the ledger lacks runs that lie in the home: it is lost, and its journal with it, or both are copies.
+
+A run is in the ledger before its folder is made, and its end before its manifest says so: what a folder tells and the
+ledger does not is lost.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pipelines.feeds.files.catalog import Feed
+from pipelines.ledger.manifests import is_of, manifest_in
+from pipelines.session.session import Session
+
+LOOK = "look into the chart before a file brings these rows again"
+
+
+class LostBatch(NamedTuple):
+    """A batch with what its manifests tell of runs, at this target, that the ledger lacks. untold: how many run folders
+    tell nothing.
+    """
+
+    folder: Path
+    manifests: list[dict[str, Any]]
+    untold: int
+
+    @property
+    def name(self) -> str:
+        return self.folder.name
+
+    def is_about(self, feed: Feed) -> bool:
+        """True if it may have records of a feed's source and kind."""
+        about = {(each["source"], each["resource"]) for each in self.manifests}
+        return bool(self.untold) or (feed.source, feed.resource) in about
+
+
+def lost_batches(session: Session) -> list[LostBatch]:
+    """Return the batches of which the ledger lacks runs at this target, in the order of their names."""
+    return list(_lost(session))
+
+
+def lost_before(session: Session, feed: Feed, batch_id: str) -> str | None:
+    """Return a batch that may have sent records of this feed which the ledger does not know; this one before others.
+
+    Looked up once a session.
+    """
+    if session.lost is None:
+        session.lost = lost_batches(session)
+    names = [each.name for each in session.lost if each.is_about(feed)]
+    return batch_id if batch_id in names else next(iter(names), None)
+
+
+def _lost(session: Session) -> Iterator[LostBatch]:
+    ended = session.ledger.ended_runs(session.target)
+    for folder in sorted((session.home / "batches").iterdir()):
+        runs = list(folder.glob("run-*"))
+        if {f"run-{number}" for number in ended.get(folder.name, ())}.issuperset(run.name for run in runs):
+            continue
+        lost = _lost_runs(session, folder, runs)
+        if lost.manifests or lost.untold:
+            yield lost
+
+
+def _lost_runs(session: Session, folder: Path, runs: list[Path]) -> LostBatch:
+    """A run of the batch that ended later makes good for those before it, unless it could not read the file."""
+    told = {run: manifest for run in runs if (manifest := manifest_in(run))}
+    known = {run["started_at"]: run for run in session.ledger.runs(session.target, folder.name)}
+    ended = max((at for at, run in known.items() if run["finished_at"] and run["state"] != "failed"), default="")
+    lost = [
+        manifest
+        for manifest in told.values()
+        if is_of(manifest, session.target) and manifest["started_at"] > ended and _is_news(manifest, known)
+    ]
+    newest = session.ledger.newest_run(folder.name)
+    untold = sum(number_of(run) > newest for run in runs if run not in told)
+    return LostBatch(folder, sorted(lost, key=lambda each: str(each["started_at"])), untold)
+
+
+def _is_news(manifest: dict[str, Any], known: dict[str, Any]) -> bool:
+    run = known.get(manifest["started_at"])
+    return run is None or bool(manifest["ended_at"] and not run["finished_at"])
+
+
+def number_of(run: Path) -> int:
+    """The number of a run, by the name of its folder."""
+    number = run.name.split("-")[1]
+    return int(number) if number.isdecimal() else 0

@@ -1,0 +1,61 @@
+"""What a run leaves on record beside the ledger: `manifest.json` in its folder, from its beginning on."""
+
+import hashlib
+import json
+from dataclasses import asdict
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from fhir_service.interface.registry import RESOURCES
+from pipelines.home.files import write_whole
+from pipelines.ledger.manifests import MANIFEST
+from pipelines.runs.run import Result, Run
+from pipelines.session.session import Session
+
+QUESTIONNAIRES = "questionnaires.json"
+
+
+def write_manifest(session: Session, run: Run, result: Result, ended_at: str | None) -> None:
+    """`manifest.json` of the run, in one step: what went in, by which rules, to where, and what came of it.
+
+    Counts whose names begin with `amount` are cents. A run that is under way, or was killed, has no `ended_at`.
+    some_records: whether it was over some records of a file whose rows had their outcomes before.
+    """
+    manifest = {
+        **asdict(result),
+        "amounts_in": "cents",
+        "file_sha256": run.received.sha256,
+        "file_size": run.received.size,
+        "resource": run.feed.resource,
+        "source": run.feed.source,
+        "feed_hash": run.feed.hash,
+        "rules_version": rules_version(),
+        "some_records": run.only is not None and run.before == "finished",
+        "questionnaires": _questionnaires(run.folder),
+        "software_version": software_version(),
+        "target": session.target,
+        "target_url": session.connection.base_url,
+        "started_at": run.started_at,
+        "ended_at": ended_at,
+        "records_per_second": round(result.count("records") / result.seconds) if result.seconds else None,
+    }
+    write_whole(run.folder / MANIFEST, (json.dumps(manifest, indent=1, sort_keys=True) + "\n").encode())
+
+
+def _questionnaires(folder: Path) -> dict[str, str]:
+    """Short names of the content of the questionnaires that a run's answers were checked by."""
+    path = folder / QUESTIONNAIRES
+    return dict(json.loads(path.read_bytes())) if path.exists() else {}
+
+
+def software_version() -> str:
+    try:
+        return version("chartferry")
+    except PackageNotFoundError:
+        return "0+source"
+
+
+def rules_version() -> str:
+    """A name for the set of rules in force: it changes when a rule is added, removed or changes its kind."""
+    rules = sorted(f"{rule.id} {rule.needs} {rule.given}" for r in RESOURCES.values() for rule in r.rules)
+    return hashlib.sha256("\n".join(rules).encode()).hexdigest()[:12]

@@ -1,0 +1,68 @@
+"""Rows in doubt of a target looked up: those that can be told are settled, the others named with why."""
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from pipelines.home.exits import ALL_LOADED, IN_DOUBT
+from pipelines.ledger.doubts import doubtful
+from pipelines.ledger.tables import NotPossible
+from pipelines.loading.accepted import accepted_files
+from pipelines.loading.settle import settle_doubts
+from pipelines.runs.batch import lease_of, recount
+from pipelines.session.session import Session
+
+
+@dataclass
+class Resolved:
+    """Rows in doubt that were looked up: by name (`<batch>:<line>`) the resource adopted, or why it is left."""
+
+    adopted: dict[str, str] = field(default_factory=dict)
+    left: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def exit_code(self) -> int:
+        return IN_DOUBT if self.left else ALL_LOADED
+
+    def as_json(self) -> dict[str, Any]:
+        return {**asdict(self), "exit_code": self.exit_code}
+
+    def lines(self) -> Iterator[str]:
+        for name, resource in self.adopted.items():
+            yield f"{name}: found, {resource}"
+        for name, why in self.left.items():
+            yield f"{name}: still in doubt: {why}"
+        if not self.adopted and not self.left:
+            yield "no rows in doubt"
+
+
+def resolve(session: Session, batch_id: str | None = None) -> Resolved:
+    """Looks rows in doubt up, of the target or of one batch, and adopts those that can be told. Sends nothing.
+
+    Raises `NotPossible` for a batch that the ledger does not know.
+    """
+    ledger, target, resolved = session.ledger, session.target, Resolved()
+    if batch_id is not None and ledger.batch(target, batch_id) is None:
+        raise NotPossible(f"{batch_id}: no such batch at this target")
+    with lease_of(session):
+        found = doubtful(ledger, target, batch_id)
+        for of in sorted({(doubt.source, doubt.resource_type, doubt.batch_id) for doubt in found}):
+            names = {doubt.key: doubt for doubt in found if (doubt.source, doubt.resource_type, doubt.batch_id) == of}
+            settled = settle_doubts(
+                ledger,
+                session.connection.client,
+                target,
+                of,
+                accepted_files(session.home / "batches" / of[2]),
+                safe=session.connection.capabilities.safe_batches(of[1]),
+                settling_seconds=session.pace.settling_seconds,
+            )
+            for row, *_ in settled.adopted:
+                resolved.adopted[names.pop(row.key).name] = of[1]
+            whys = {row.key: why for row, why in settled.left}
+            whys |= {row.key: "not there: the next import sends it again" for row in settled.resend}
+            for key, doubt in names.items():
+                why = "a change: the next import settles it" if doubt.resource_id else "its source row is not here"
+                resolved.left[doubt.name] = whys.get(key, why)
+            recount(ledger, target, of[2])
+    return resolved

@@ -1,0 +1,56 @@
+"""One run of one batch, and what became of it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pipelines.feeds.files.catalog import Feed
+from pipelines.home.batch import Received
+
+Lines = Mapping[int, Sequence[str]]
+"""The ids of rejects by the physical line on which the record that answers them begins."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of one batch. before: the batch's state before it, None when it is new.
+
+    only: of a run over some of the records, the lines they begin on and the rejects they answer.
+    """
+
+    received: Received
+    feed: Feed
+    number: int
+    folder: Path
+    before: str | None
+    began: float
+    started_at: str
+    only: Lines | None = None
+
+
+@dataclass
+class Result:
+    """What became of a file in this run. Amounts in cents. waiting: accepted records without an outcome yet.
+
+    waits_for: other batches whose rows are decided before some of these.
+    taken_back: records that were skipped, since undo took them back after this very file had made them.
+    """
+
+    batch_id: str | None
+    run: int | None
+    feed: str
+    file: str
+    state: str
+    counts: dict[str, int] = field(default_factory=dict)
+    waiting: int = 0
+    seconds: float = 0.0
+    message: str | None = None
+    unusable: bool = False
+    reasons: dict[str, int] = field(default_factory=dict)
+    warnings: dict[str, int] = field(default_factory=dict)
+    unnamed_columns: list[str] = field(default_factory=list)
+    taken_back: int = 0
+    waits_for: list[str] = field(default_factory=list)
+
+    def count(self, name: str) -> int:
+        return self.counts.get(name, 0)

@@ -1,0 +1,200 @@
+"""What the command line says at the end of a run: the summary as text and as JSON, and the exit code. Counts only."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pipelines.home.batch import shown
+from pipelines.home.exits import ALL_LOADED, IN_DOUBT, SET_ASIDE, UNREADABLE, UNUSABLE
+from pipelines.runs.run import Result
+from pipelines.session.session import Left
+from pipelines.validation.reasons import WARNINGS
+
+COUNTED = (
+    "lines header not_taken records accepted rejected created adopted unchanged updated superseded skipped refused"
+    " in_doubt"
+).split()
+LACKING = {"FEED-ANS-03", "QR-12"}
+"""Rules that an answer breaks whose questionnaire is not there."""
+COLUMNS_SHOWN = 40
+LONGEST_COLUMN = 80
+ALWAYS = ("records", "accepted", "rejected", "created", "unchanged")
+LANDED = ("created", "adopted", "unchanged", "updated", "superseded", "in_doubt", "waiting")
+AMOUNTS = ("amount_received", "amount_accepted", "amount_created")
+
+
+@dataclass
+class Summary:
+    """A run's results, the files that no feed takes, and what was published. store: of the bundled service.
+
+    left_there: by target other than this one, how many batches have no end there. without_end: batches of other files
+    that have none here, by name, with the names of their files.
+    """
+
+    target: str
+    target_id: str
+    other_targets: Sequence[str] = ()
+    results: list[Result] = field(default_factory=list)
+    unmatched: Sequence[Left] = field(default_factory=list)
+    published: Path | None = None
+    tables: Mapping[str, int] = field(default_factory=dict)
+    error: str | None = None
+    store: Path | None = None
+    left_there: Mapping[str, int] = field(default_factory=dict)
+    without_end: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def exit_code(self) -> int:
+        """The highest that applies."""
+        codes = [ALL_LOADED, *(code for result in self.results for code in _codes(result))]
+        if any(left.is_file for left in self.unmatched):
+            codes.append(UNREADABLE)
+        if self.error:
+            codes.append(UNUSABLE)
+        return max(codes)
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "target": self.target,
+            "target_id": self.target_id,
+            "other_targets": list(self.other_targets),
+            "batches": [asdict(result) for result in self.results],
+            "totals": dict(_totals(self.results)),
+            "without_end": list(self._still_without_end()),
+            "unmatched": [str(left.path) for left in self.unmatched],
+            "published": str(self.published) if self.published else None,
+            "tables": dict(self.tables),
+            "error": self.error,
+            "exit_code": self.exit_code,
+        }
+
+    def lines(self) -> Iterable[str]:
+        """The summary for people. The first line names the target."""
+        yield f"target: {self.target}"
+        for other in self.other_targets:
+            yield f"note: the ledger of this home also knows the target {other}{self._waiting_at(other)}"
+        for name in self._still_without_end():
+            yield f"note: {name} ({self.without_end[name]}) has no end yet: chartferry import goes on with it"
+        yield from self._table()
+        for result in self.results:
+            yield from _notes(result)
+        for left in self.unmatched:
+            yield f"{shown(left.path)}: {left.why}; left where it is"
+        if self._took_nothing():
+            yield "note: nothing was taken. Does this target have the patients and questionnaires of these files?"
+            if self.store:
+                yield f"note: reference data comes first: fhir-service load --store {self.store} FOLDER"
+        if self.published:
+            folder, home = self.published.parent, self.published.parent.parent
+            yield f"published: {self.published}, {folder / 'parquet'} and {folder / 'report.html'}"
+            yield f"kept: {home / 'batches'}: each file, and what became of it"
+        if self.error:
+            yield f"error: {self.error}"
+
+    def _still_without_end(self) -> Iterable[str]:
+        ended = {result.batch_id for result in self.results}
+        return (name for name in self.without_end if name not in ended)
+
+    def _waiting_at(self, other: str) -> str:
+        number = self.left_there.get(other, 0)
+        return (
+            f", where batches without an end wait ({number:,}): they go on once it is the target again"
+            if number
+            else ""
+        )
+
+    def _took_nothing(self) -> bool:
+        """Whether nothing landed of files that came for the first time, as when a target is empty, or another
+        practice's: it refused rows, or lacks their questionnaires."""
+        totals = _totals(result for result in self.results if result.state != "stopped")
+        first = [result for result in self.results if result.state != "stopped" and (result.run or 1) == 1]
+        missing = any(result.count("refused") or not LACKING.isdisjoint(result.reasons) for result in first)
+        return missing and not self.error and not any(totals[name] for name in LANDED)
+
+    def _table(self) -> Iterable[str]:
+        if not self.results:
+            if not self.error:
+                yield "nothing to import"
+            return
+        totals = _totals(self.results)
+        shown = [name for name in (*COUNTED, "waiting") if totals[name] or name in ALWAYS]
+        money = [name for name in AMOUNTS if totals[name]]
+        rows = [["batch", "state", *shown, *money]]
+        for result in self.results:
+            counts = {**result.counts, "waiting": result.waiting}
+            rows.append([result.batch_id or result.file, result.state, *_cells(counts, shown, money)])
+        if len(self.results) > 1:
+            rows.append(["all", "", *_cells(totals, shown, money)])
+        yield from aligned([[cell.replace("_", " ") for cell in rows[0]], *rows[1:]])
+
+
+def _totals(results: Iterable[Result]) -> Counter[str]:
+    totals: Counter[str] = Counter()
+    for result in results:
+        totals.update({**result.counts, "waiting": result.waiting})
+    return totals
+
+
+def _codes(result: Result) -> Iterable[int]:
+    if result.count("rejected") or result.count("refused") or result.taken_back:
+        yield SET_ASIDE
+    if result.state in ("failed", "stopped") and not result.unusable:
+        yield UNREADABLE
+    if result.count("in_doubt") or result.waits_for:
+        yield IN_DOUBT
+    if result.unusable:
+        yield UNUSABLE
+
+
+def _cells(counts: Mapping[str, int], shown: Sequence[str], money: Sequence[str]) -> list[str]:
+    return [f"{counts.get(name, 0):,}" for name in shown] + [dollars(counts.get(name, 0)) for name in money]
+
+
+def _notes(result: Result) -> Iterable[str]:
+    name = result.batch_id or result.file
+    if result.message:
+        yield result.message if result.message.startswith(f"{name}: ") else f"{name}: {result.message}"
+    if result.reasons:
+        yield f"{name}: set aside by {_by_rule(result.reasons)}"
+    if number := result.reasons.get("TAKEN-BACK"):
+        yield f"{name}: {number:,} rows were taken back by a person: chartferry rejects retry --taken-back loads them"
+    if number := result.count("copayments"):
+        sums = f"{number:,} of the payments, {dollars(result.count('amount_copayments'))}, have a claim"
+        yield f"{name}: {sums}: copayments, which are not held against the balance"
+    if result.warnings:
+        told = {f"{rule}, {WARNINGS[rule]}" if rule in WARNINGS else rule: n for rule, n in result.warnings.items()}
+        yield f"{name}: warnings by {_by_rule(told)}"
+    if result.count("in_doubt"):
+        yield f"{name}: {result.count('in_doubt'):,} rows in doubt: whether the target has them is not known"
+    if result.waiting and result.state == "running":
+        yield f"{name}: {result.waiting:,} rows wait for the next import"
+    if result.unnamed_columns:
+        more = len(result.unnamed_columns) - COLUMNS_SHOWN
+        named = [*map(_column, result.unnamed_columns[:COLUMNS_SHOWN]), *([f"and {more:,} more"] if more > 0 else [])]
+        yield f"{name}: columns that the feed does not name: {', '.join(named)}"
+
+
+def _column(name: str) -> str:
+    """A column's name in a list of them: that of NDJSON may be empty, or a whole text."""
+    return f"{name[:LONGEST_COLUMN]}..." if len(name) > LONGEST_COLUMN else name or "(no name)"
+
+
+def _by_rule(counts: Mapping[str, int]) -> str:
+    """Counts, the highest first."""
+    ordered = sorted(counts.items(), key=lambda each: (-each[1], each[0]))
+    return ", ".join(f"{rule} ({number:,})" for rule, number in ordered)
+
+
+def dollars(cents: int) -> str:
+    """Cents as dollars, exactly."""
+    return f"{'-' if cents < 0 else ''}{abs(cents) // 100:,}.{abs(cents) % 100:02}"
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> Iterable[str]:
+    """Rows as lines of columns: the first two to the left, numbers to the right."""
+    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
+    for row in rows:
+        cells = [c.ljust(w) if at < 2 else c.rjust(w) for at, (c, w) in enumerate(zip(row, widths, strict=True))]
+        yield "  ".join(cells).rstrip()

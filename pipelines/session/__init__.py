@@ -1,0 +1,1 @@
+"""Home, feeds, ledger and target of one command."""

@@ -1,0 +1,98 @@
+"""Which rejects a file answers: the feed it therefore goes to, and of a run's records which of them are done.
+
+`answers.parquet` of the validate stage holds the answers of a run.
+"""
+
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import pyarrow.parquet as pq
+
+from pipelines.feeds.files.catalog import Catalog, Feed, FeedError
+from pipelines.feeds.reading.marks import ids_in, marked_form
+from pipelines.ledger.ledger import Ledger
+from pipelines.ledger.rejects import feeds_answered
+
+
+def feed_of(path: Path, catalog: Catalog, ledger: Ledger | None) -> Feed | None:
+    """The feed that takes a file: that of the rejects it answers, else the one its name says. Raises FeedError."""
+    marked = ledger is not None and marked_form(path) is not None
+    names = _feeds_answered(path, ledger) if ledger and marked else set()
+    if len(names) > 1:
+        raise FeedError(f"{path.name}: answers rejects of the feeds {' and '.join(sorted(names))}; a file has one feed")
+    for name in names:
+        if feed := catalog.named(name):
+            return feed
+        raise FeedError(f"{path.name}: answers rejects of the feed {name}, which no feed file describes")
+    feed = catalog.match(path.name)
+    if feed is None and marked:
+        raise FeedError(
+            f"{path.name}: its _reject_id are those of no reject in this ledger: were they exported in another home"
+            " (--home), or changed by a program?"
+        )
+    return feed
+
+
+def _feeds_answered(path: Path, ledger: Ledger) -> set[str]:
+    try:
+        return feeds_answered(ledger, ids_in(path))
+    except (OSError, EOFError, zlib.error):
+        return set()
+
+
+def answers_of(folder: Path) -> dict[int, list[str]]:
+    """Reject ids by the first line of the record that answers them; empty for most files."""
+    found: dict[int, list[str]] = {}
+    if (folder / "answers.parquet").exists():
+        for line, reject_id in _rows(folder / "answers.parquet", "line", "reject_id"):
+            found.setdefault(line, []).append(reject_id)
+    return found
+
+
+class Answers:
+    """The answers of one load: a reject is answered when a record for it has landed, and none is still wrong."""
+
+    def __init__(self, by_line: Mapping[int, Sequence[str]], wrong: Iterable[int]) -> None:
+        self.by_line = by_line
+        self._landed: set[str] = set()
+        self._wrong: set[str] = {name for line in wrong for name in by_line.get(line, ())}
+
+    @classmethod
+    def of(cls, folder: Path) -> Self:
+        """Those of a run's folder; an equal repeat within the file answers with the record that it repeats."""
+        by_line = answers_of(folder)
+        if not by_line:
+            return cls({}, ())
+        for line, first_line in _rows(folder / "skipped.parquet", "line", "first_line"):
+            if line in by_line:
+                by_line.setdefault(first_line, []).extend(by_line.pop(line))
+        return cls(by_line, [line for (line,) in _rows(folder / "rejects.parquet", "line")])
+
+    def __bool__(self) -> bool:
+        return bool(self.by_line)
+
+    def of_line(self, line: int) -> Sequence[str]:
+        return self.by_line.get(line, ())
+
+    def landed(self, line: int) -> None:
+        if names := self.by_line.get(line):
+            self._landed.update(names)
+
+    def still_wrong(self, line: int) -> None:
+        self._wrong.update(self.of_line(line))
+
+    def to_come(self) -> dict[int, list[str]]:
+        """Answers by line that are neither wrong nor landed."""
+        known = self._wrong | self._landed
+        left = {line: [name for name in names if name not in known] for line, names in self.by_line.items()}
+        return {line: names for line, names in left.items() if names}
+
+    def done(self) -> set[str]:
+        return self._landed - self._wrong
+
+
+def _rows(path: Path, *columns: str) -> Iterator[tuple[Any, ...]]:
+    for part in pq.ParquetFile(path).iter_batches(columns=list(columns)):
+        yield from zip(*(part.column(name).to_pylist() for name in columns), strict=True)

@@ -1,0 +1,102 @@
+"""What the ledger knows a target by, also when that shows an id that it did not show before, or none any more.
+
+Under another name everything would go there a second time. Where the ledger does not know it, or is lost, the runs of
+the home tell.
+"""
+
+from collections.abc import Collection
+from pathlib import Path
+
+from sqlalchemy import select
+
+from pipelines.client.replies import NotDone, NotSent, Refused, TargetUnusable, Unknown
+from pipelines.ledger import tables as t
+from pipelines.ledger.addresses import known_as, spelled_alike
+from pipelines.ledger.ledger import Ledger
+from pipelines.ledger.manifests import manifest_in
+from pipelines.session.connections import Connection
+
+LOOKED_AT = 5
+
+Known = dict[str, set[str]]
+"""The addresses of targets, by what each is known by."""
+
+
+def known_target(connection: Connection, ledger: Ledger, home: Path) -> str:
+    """The name under which the ledger keeps the target. Raises `TargetUnusable` where that cannot be told."""
+    name, before = (known_as(ledger, each) for each in (connection.id, connection.base_url))
+    in_the_ledger = _known(ledger)
+    known = in_the_ledger if name in in_the_ledger else _with_those_on_record(home, in_the_ledger)
+    name, before = (_as_spelled(each, known) for each in (name, before))
+    if name not in known and before not in known:
+        before = _formerly_at(connection.base_url, known) or before
+    if connection.capabilities.store_id is None:
+        _is_not_a_known_one_without_its_id(connection.base_url, known)
+    if name in known or before not in known:
+        return name
+    if not _has(connection, _made(ledger, before)):
+        return name
+    ledger.note_alias(connection.id, before)
+    return before
+
+
+def _known(ledger: Ledger) -> Known:
+    """The address of each target, by what the ledger knows it by."""
+    with ledger.engine.connect() as reading:
+        found = reading.execute(select(t.target.c.target_id, t.target.c.base_url))
+        return {str(name): {str(url)} for name, url in found}
+
+
+def _with_those_on_record(home: Path, known: Known) -> Known:
+    """These and the targets of a home's runs, with all addresses that they had."""
+    found = {name: set(urls) for name, urls in known.items()}
+    for run in filter(None, map(manifest_in, home.glob("batches/*/run-*"))):
+        found.setdefault(run["target"], set()).add(str(run.get("target_url", "")))
+    return found
+
+
+def _was_at(urls: Collection[str], base_url: str) -> bool:
+    return spelled_alike(base_url) in map(spelled_alike, urls)
+
+
+def _as_spelled(name: str, known: Known) -> str:
+    alike = spelled_alike(name)
+    return name if name in known else next((each for each in known if spelled_alike(each) == alike), name)
+
+
+def _formerly_at(base_url: str, known: Known) -> str | None:
+    """What is known by another address than this, at which it is by now."""
+    return next((name for name, urls in known.items() if "://" in name and _was_at(urls, base_url)), None)
+
+
+def _is_not_a_known_one_without_its_id(base_url: str, known: Known) -> None:
+    """Raises `TargetUnusable` for an address that had an id."""
+    others = (name for name, urls in known.items() if _was_at(urls, base_url) and not _was_at([name], base_url))
+    before = next(others, None)
+    if before is not None:
+        raise TargetUnusable(
+            f"{base_url} was {before} before and shows no id now, so it may be another target: nothing was sent. "
+            "Is /metadata still answered by the service?"
+        )
+
+
+def _made(ledger: Ledger, name: str) -> list[tuple[str, str]]:
+    """What the ledger made last at the target of this name, as `(type, id)`."""
+    record = t.record.c
+    query = select(record.resource_type, record.resource_id).where(
+        record.target == name, record.resource_id.is_not(None)
+    )
+    with ledger.engine.connect() as reading:
+        made = reading.execute(query.order_by(record.finished_at.desc()).limit(LOOKED_AT))
+        return [(str(kind), str(found)) for kind, found in made]
+
+
+def _has(connection: Connection, made: list[tuple[str, str]]) -> bool:
+    """Whether a target has any of these; also where there are none."""
+    try:
+        return not made or any(connection.client.read(kind, found) is not None for kind, found in made)
+    except (NotSent, NotDone, Refused, Unknown) as error:
+        raise TargetUnusable(
+            f"{connection.base_url} was known by its address and shows the id {connection.id} now; whether it is the"
+            f" same target could not be told ({error}): nothing was sent"
+        ) from None

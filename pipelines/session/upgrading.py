@@ -1,0 +1,152 @@
+"""What versions before the journal kept beside the ledger: `outcomes.ndjson` in the folders of runs.
+
+Before a journal begins, the outcomes that the ledger lacks are taken into its tables: it may be lost, or an older copy.
+Nothing reads these files afterwards.
+"""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import duckdb
+import orjson
+from sqlalchemy import Connection, delete, select
+
+from pipelines.home.spill import is_whole
+from pipelines.ledger import tables as t
+from pipelines.ledger.lease import is_moment, utc_text
+from pipelines.ledger.manifests import manifest_in
+
+NAME = "outcomes.ndjson"
+MADE = ("created", "adopted", "updated", "superseded", "undone")
+STATES = (*MADE, "refused", "in_doubt")
+MOST_LINES, MOST_GENERATIONS, MOST_STATUS = 1 << 40, 1_000, 1_000
+
+
+class Outcome(NamedTuple):
+    """What came of a row, as its line has it, and when that was put on record.
+
+    content: the beginning of the row's content hash. asked_at: when a row in doubt was first sent, as UTC text.
+    """
+
+    key: str
+    content: str
+    line: int
+    generation: int
+    state: str
+    resource_id: str | None
+    status: int | None
+    asked_at: str | None
+    at: str
+
+
+def take_outcomes(batches: Path, connection: Connection) -> None:
+    """Take the outcomes that lie in the batches' folders, and that the ledger lacks, into its records."""
+    found = ((manifest_in(path.parent), path) for path in batches.glob(f"*/run-*/{NAME}"))
+    runs = [(manifest, path) for manifest, path in found if manifest]
+    for manifest, path in sorted(runs, key=lambda run: str(run[0]["started_at"])):
+        rows = _rows(path.with_name("accepted.parquet"))
+        for outcome in _outcomes(path):
+            _take(connection, manifest, path.parent.parent.name, outcome, rows.get(outcome.key, {}))
+
+
+def _outcomes(path: Path) -> Iterator[Outcome]:
+    """What a run left on record, the oldest first. A line that is no outcome, or was cut off, is passed over."""
+    at = ""
+    with path.open("rb") as file:
+        for line in file:
+            try:
+                said = orjson.loads(line)
+            except ValueError:
+                continue
+            if is_moment(said):
+                at = said
+            elif _is_outcome(said):
+                yield Outcome._make((*said, at))
+
+
+def _is_outcome(said: Any) -> bool:
+    kinds = (str, str, int, int, str, str | None, int | None, str | None)
+    if not isinstance(said, list) or len(said) != len(kinds) or not all(map(isinstance, said, kinds)):
+        return False
+    _, content, line, generation, state, _, status, asked_at = said
+    if not (status is None or 0 < status < MOST_STATUS) or not (asked_at is None or is_moment(asked_at)):
+        return False
+    return bool(content) and 0 < line < MOST_LINES and 0 < generation < MOST_GENERATIONS and state in STATES
+
+
+def _rows(accepted: Path) -> dict[str, dict[str, Any]]:
+    """By key, what a run accepted: hash, patient, time and cents. Nothing where the file is purged or damaged."""
+    if not is_whole(accepted):
+        return {}
+    columns = "key, content_hash, patient_id, source_at, amount_cents"
+    try:
+        with duckdb.connect() as db:
+            found = db.execute(f"SELECT {columns} FROM read_parquet($1)", [str(accepted)])
+            names = [column[0] for column in found.description]
+            return {row[0]: dict(zip(names, row, strict=True)) for row in found.fetchall()}
+    except duckdb.Error:
+        return {}
+
+
+def _take(
+    connection: Connection, manifest: dict[str, Any], batch_id: str, outcome: Outcome, row: dict[str, Any]
+) -> None:
+    """Write an outcome into the records, unless the ledger has it, or what came of the record later."""
+    of = {
+        "target": manifest["target"],
+        "source": manifest["source"],
+        "resource_type": manifest["resource"],
+        "key": outcome.key,
+    }
+    this = [t.record.c[name] == said for name, said in of.items()]
+    known = connection.execute(select(t.record).where(*this)).one_or_none()
+    if known and not _is_newer(outcome, known):
+        return
+    same = str(row.get("content_hash", "")).startswith(outcome.content)
+    at, source_at = (
+        outcome.asked_at or outcome.at or utc_text(datetime.now(UTC)),
+        row.get("source_at") if same else None,
+    )
+    values = {
+        **of,
+        "batch_id": batch_id,
+        "feed_hash": manifest["feed_hash"],
+        "generation": outcome.generation,
+        "line": outcome.line,
+        "content_hash": row["content_hash"] if same else outcome.content,
+        "state": outcome.state,
+        "resource_id": outcome.resource_id or (known.resource_id if known else None),
+        "patient_id": row.get("patient_id") if same else None,
+        "source_at": utc_text(source_at) if isinstance(source_at, datetime) else source_at,
+        "amount_cents": row.get("amount_cents") if same else None,
+        "attempts": known.attempts + 1 if known else 1,
+        "http_status": outcome.status,
+        "first_attempt_at": at,
+        "finished_at": outcome.at or None,
+        "first_sent_at": known.first_sent_at if known else at,
+    }
+    for name in t.TERMS:
+        values[name] = _term(connection, str(values[name]))
+    if known:
+        connection.execute(delete(t.entry).where(*(t.entry.c[name] == values[name] for name in of)))
+    connection.execute(t.entry.insert().values(values))
+
+
+def _is_newer(outcome: Outcome, known: Any) -> bool:
+    """Whether an outcome came after what the ledger knows of the record."""
+    if outcome.generation != known.generation:
+        return bool(outcome.generation > known.generation)
+    unsure = known.state in t.UNDECIDED and outcome.state in MADE
+    later = outcome.at > (known.finished_at or known.first_attempt_at or "")
+    return unsure or (later and outcome.state in MADE and outcome.resource_id != known.resource_id)
+
+
+def _term(connection: Connection, said: str) -> int:
+    """The number of a text that many records share; a new one is kept first."""
+    found = connection.execute(select(t.term.c.term_id).where(t.term.c.text == said)).scalar()
+    if found is None:
+        connection.execute(t.term.insert().values(text=said))
+        return _term(connection, said)
+    return int(found)

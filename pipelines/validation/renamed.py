@@ -1,0 +1,96 @@
+"""Whether a file's records are known under another name: the source or the keys of its feed are not what they were."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from sqlalchemy import select
+
+from pipelines.feeds.files.catalog import Feed
+from pipelines.home.spill import batches
+from pipelines.ledger import tables as t
+from pipelines.ledger.tables import LANDED, UNDECIDED
+from pipelines.session.session import Session
+from pipelines.validation.outcome import Validated
+
+ROWS_A_LOOK = 4_000
+LOOKED_AT = 1_000
+A_SHARE = 10
+"""Of how many records that are new by their name one, known under another, stops the file."""
+LOOKED_FOR = "line key content_hash text_hash".split()
+GONE = ("planned", "undone")
+THERE = tuple(state for state in (*LANDED, *UNDECIDED) if state not in GONE)
+
+Records = Mapping[str, tuple[int, tuple[str, ...]]]
+"""Line and hashes of the content by key."""
+
+
+def known_elsewhere(session: Session, feed: Feed, batch_id: str, validated: Validated) -> str | None:
+    """The sentence why nothing of a file may be sent, whose records would be made a second time; None for most files.
+
+    Some records, from all over the file, stand for all.
+    """
+    others = {row["source"] for row in session.ledger.batches(session.target) if row["resource_type"] == feed.resource}
+    others.discard(feed.source)
+    if not validated.accepted or not (others or _was_loaded(session, batch_id)):
+        return None
+    some = dict(_some(validated.folder / "accepted.parquet", -(-validated.accepted // LOOKED_AT)))
+    known = session.ledger.known(session.target, feed.source, feed.resource, some)
+    new = {key: about for key, about in some.items() if key not in known}
+    looked_at = f"{len(new):,} records that were looked at"
+    if _many(there := _under_other_keys(session, batch_id, new), new):
+        return (
+            f"{there:,} of {looked_at} were loaded from this file under other keys, and would be made a second time; "
+            "the feed file has to say of the key what it said before"
+        )
+    for source in sorted(others):
+        if _many(there := _under(session, source, feed.resource, new), new):
+            return (
+                f"{there:,} of {looked_at} are known under the source {source}, and under {feed.source} they would be "
+                f'made a second time; a feed file that was renamed keeps its source by source = "{source}"'
+            )
+    return None
+
+
+def _was_loaded(session: Session, batch_id: str) -> bool:
+    record = t.record.c
+    query = select(record.line).where(record.target == session.target, record.batch_id == batch_id).limit(1)
+    with session.ledger.engine.connect() as connection:
+        return connection.execute(query).first() is not None
+
+
+def _many(there: int, new: Records) -> bool:
+    return bool(there) and there * A_SHARE >= len(new)
+
+
+def _under(session: Session, source: str, resource_type: str, new: Records) -> int:
+    """How many are known under a source, with the same content."""
+    found = session.ledger.known(session.target, source, resource_type, new).values()
+    same = (record for record in found if any(map(record.holds, new[record.key][1])))
+    return sum(record.state in THERE for record in same)
+
+
+def _under_other_keys(session: Session, batch_id: str, new: Records) -> int:
+    """Of how many the line has been loaded from this same file, by another key.
+
+    By the same key, it was by an importer that took the file since these were looked up.
+    """
+    by_line = {line: key for key, (line, _) in new.items()}
+    record = t.record.c
+    query = select(record.line, record.key).where(
+        record.target == session.target,
+        record.batch_id == batch_id,
+        record.line.in_(by_line),
+        record.state.in_(THERE),
+    )
+    with session.ledger.engine.connect() as connection:
+        return len({line for line, key in connection.execute(query) if by_line[line] != key})
+
+
+def _some(accepted: Path, apart: int) -> Iterator[tuple[str, tuple[int, tuple[str, ...]]]]:
+    """Key, line and hashes of every so many records."""
+    first = 0
+    for part in batches(accepted, ROWS_A_LOOK, LOOKED_FOR):
+        rows = part[-first % apart :: apart] if apart > 1 else part
+        for line, key, *hashes in zip(*(rows.column(name).to_pylist() for name in LOOKED_FOR), strict=True):
+            yield key, (line, tuple(filter(None, hashes)))
+        first += len(part)

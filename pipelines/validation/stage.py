@@ -1,0 +1,69 @@
+"""The second stage: a received file becomes records that the interface takes, and rejects with every reason.
+
+Read and map a chunk at a time into `mapped.parquet`; sort and group that; build each record's body and check it.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from fhir_service.interface.datatypes import instant_text
+from fhir_service.interface.site import Site
+from pipelines.feeds.files.catalog import Feed
+from pipelines.feeds.mapping.mapping import numbers_of
+from pipelines.feeds.terms.record import Around
+from pipelines.home.batch import Received
+from pipelines.home.collecting import seldom
+from pipelines.home.scratch import workspace
+from pipelines.session.questionnaires import Snapshot
+from pipelines.validation.checking import Wanted, check_records
+from pipelines.validation.mapping import map_file
+from pipelines.validation.outcome import Validated
+from pipelines.validation.side_by_side import SideBySide, processes_for
+from pipelines.validation.tables import ACCEPTED, REJECTS, SKIPPED
+from pipelines.validation.totals import control_mismatch, over_limit
+
+__all__ = ["ACCEPTED", "REJECTS", "SKIPPED", "Validated", "validate"]
+
+
+def validate(
+    received: Received,
+    feed: Feed,
+    snapshot: Snapshot,
+    site: Site,
+    folder: Path,
+    *,
+    strict: bool = True,
+    progress: Callable[[int], None] = lambda _: None,
+    only: Mapping[int, Sequence[str]] | None = None,
+    before: Mapping[int, str] = {},
+    known_as: Mapping[str, str] = {},
+    processes: int | None = None,
+) -> Validated:
+    """Writes `accepted.parquet`, `rejects.parquet` and `skipped.parquet` into `folder` and counts.
+
+    strict: whether a decided rule rejects (else it is counted as a warning). progress: told how many records are done.
+    only: just the records that begin on these lines, each with the rejects that it answers.
+    before: by line, the rejects that an earlier run made of this file: its records answer them.
+    known_as: by their spellings, keys that the ledger has in another form than they would be read in today.
+    processes: how many work on the file, this one included; None for as many as its size and the machine ask for.
+    A file that answers rejects has `answers.parquet` too, and no limit of rejects: its rows were set aside before.
+    Raises Unreadable when the rows of the file cannot be told apart.
+    """
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = Validated(folder)
+    around = Around(site, snapshot, instant_text(received.received_at), numbers_of(feed.file))
+    helpers = processes_for(received.size) if processes is None else processes
+    with seldom(), workspace(folder) as inner, SideBySide(helpers) as work:
+        mapped = inner / "mapped.parquet"
+        answers, trailers = map_file(received, feed, mapped, found, work, known_as)
+        check_records(mapped, feed.file, around, strict, found, progress, work, Wanted(_both(answers, before), only))
+    found.records = found.accepted + found.rejected
+    if only is None:
+        found.control_mismatch = control_mismatch(received, found) or (None if answers else trailers.mismatch(found))
+        found.over_limit = None if answers else over_limit(feed, found)
+    return found
+
+
+def _both(answers: Mapping[int, str], before: Mapping[int, str]) -> Mapping[int, str]:
+    """By line, the rejects that a row names and those that it had before."""
+    return {line: f"{answers.get(line, '')} {before.get(line, '')}" for line in {*answers, *before}}
