@@ -55,9 +55,8 @@ def import_(
             return UNREADABLE
     with (
         showing_progress() as progress,
-        open_session(options.home, os.environ, options.feeds, insecure, strict, progress) as session,
+        open_session(options.home, os.environ, options.feeds, insecure, strict, progress, why=why) as session,
     ):
-        session.why = why
         if again:
             summary = import_again(session, again)
         else:

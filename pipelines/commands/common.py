@@ -87,9 +87,10 @@ def at_target(
 
     with (
         showing_progress() as progress,
-        open_session(options.home, os.environ, options.feeds, insecure, progress=progress, anew=anew) as session,
+        open_session(
+            options.home, os.environ, options.feeds, insecure, progress=progress, anew=anew, why=why
+        ) as session,
     ):
-        session.why = why
         done, label = work(session), session.connection.label
     if as_json:
         click.echo(json.dumps({"target": label, **done.as_json()}, indent=1))

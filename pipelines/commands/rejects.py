@@ -63,9 +63,8 @@ def rejects_retry(
         return UNREADABLE
     with (
         showing_progress() as progress,
-        open_session(options.home, os.environ, options.feeds, insecure, strict, progress) as session,
+        open_session(options.home, os.environ, options.feeds, insecure, strict, progress, why=why) as session,
     ):
-        session.why = why
         tried = retry(session, batch, taken_back)
     return print_answer(tried, as_json)
 

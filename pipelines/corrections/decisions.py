@@ -19,9 +19,9 @@ from pipelines.ledger.former import raise_generation, standing
 from pipelines.ledger.rows import Outcome
 from pipelines.ledger.tables import NotPossible
 from pipelines.loading.accepted import accepted_files, rows_in
+from pipelines.loading.lookup import ABSENT, FOUND, Doubt, look_up
 from pipelines.loading.sending import Identity
-from pipelines.loading.settle import as_doubts
-from pipelines.loading.settling import ABSENT, FOUND, Doubt, look_up
+from pipelines.loading.settling import as_doubts
 from pipelines.runs.batch import lease_of, recount
 from pipelines.session.session import Session, reading
 

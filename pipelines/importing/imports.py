@@ -19,7 +19,7 @@ from pipelines.session.connections import STORE
 from pipelines.session.session import Left, Session, Waiting, find_files, received_batches, unfinished, without_feed
 
 
-def import_paths(session: Session, paths: Sequence[Path], dry_run: bool = False) -> Summary:
+def import_paths(session: Session, paths: Sequence[Path], dry_run: bool = False, remap: bool = False) -> Summary:
     """Import the files of the paths (default: the inbox), and publish once at the end.
 
     The files of the inbox are in their batches once they are received, so that an import of the inbox goes on with the
@@ -34,7 +34,7 @@ def import_paths(session: Session, paths: Sequence[Path], dry_run: bool = False)
         summary.unmatched = [*summary.unmatched, *(Left(batches / b, why) for b, why in no_feed.items())]
     else:
         summary.without_end, left = {_name(each): each.name for each in left}, []
-    return _import_all(session, summary, [*left, *files], dry_run)
+    return _import_all(session, summary, [*left, *files], dry_run, remap)
 
 
 def import_again(session: Session, batch_id: str) -> Summary:
@@ -50,12 +50,11 @@ def import_again(session: Session, batch_id: str) -> Summary:
 
 def import_remapped(session: Session, paths: Sequence[Path]) -> Summary:
     """Imports files, or the batches that an earlier version of their feed read, by today's feed and its policy."""
-    session.remap = True
     if paths:
-        return import_paths(session, paths)
+        return import_paths(session, paths, remap=True)
     names = [row["batch_id"] for row in session.ledger.batches(session.target) if row["state"] != "failed"]
     old = [w for w in received_batches(session, names) if read_by(session, _name(w)) - {w.feed.hash}]
-    return _import_all(session, summary_of(session), old)
+    return _import_all(session, summary_of(session), old, remap=True)
 
 
 def _name(waiting: Waiting) -> str:
@@ -63,9 +62,11 @@ def _name(waiting: Waiting) -> str:
     return waiting.received.batch_id
 
 
-def _import_all(session: Session, summary: Summary, files: Sequence[Waiting], dry_run: bool = False) -> Summary:
+def _import_all(
+    session: Session, summary: Summary, files: Sequence[Waiting], dry_run: bool = False, remap: bool = False
+) -> Summary:
     for waiting in files:
-        result = try_file(session, waiting) if dry_run else _import(session, waiting, summary)
+        result = try_file(session, waiting) if dry_run else _import(session, waiting, summary, remap)
         if result is None:
             return summary
         summary.results.append(result)
@@ -94,9 +95,9 @@ def summary_of(session: Session) -> Summary:
     return Summary(session.connection.label, session.target, session.other_targets, store=store, left_there=left)
 
 
-def _import(session: Session, waiting: Waiting, summary: Summary) -> Result | None:
+def _import(session: Session, waiting: Waiting, summary: Summary, remap: bool) -> Result | None:
     try:
-        return import_file(session, waiting)
+        return import_file(session, waiting, remap)
     except LedgerError as error:
         summary.error = str(error)
         return None

@@ -53,7 +53,7 @@ def retry(session: Session, batch_id: str | None = None, taken_back: bool = Fals
     """
     summary, left = summary_of(session), list[Left]()
     settle_resubmitted(session.ledger, session.target)
-    found, session.taken_back = standing(session.ledger, session.target, batch_id, OPEN), taken_back
+    found = standing(session.ledger, session.target, batch_id, OPEN)
     if taken_back:
         reasons = reasons_of(session.ledger, [each.reject_id for each in found])
         found = [each for each in found if any(r.rule_id == "TAKEN-BACK" for r in reasons.get(each.reject_id, ()))]
@@ -66,7 +66,7 @@ def retry(session: Session, batch_id: str | None = None, taken_back: bool = Fals
             left.append(Left(name, len({each for ids in wanted[name].values() for each in ids}), str(error)))
             continue
         try:
-            result = _retry_batch(session, received, feed, wanted[name])
+            result = _retry_batch(session, received, feed, wanted[name], taken_back)
         except LedgerError as error:
             summary.error = str(error)
             break
@@ -86,6 +86,6 @@ def _source(session: Session, batch_id: str) -> tuple[Received, Feed]:
     return source_of(session.home, session.ledger, session.catalog, session.target, batch_id)
 
 
-def _retry_batch(session: Session, received: Received, feed: Feed, lines: Lines) -> Result:
-    session.decide("rejects retry --taken-back" if session.taken_back else "rejects retry", [received.batch_id])
-    return run_through(session, begin(session, received, feed, only=lines))
+def _retry_batch(session: Session, received: Received, feed: Feed, lines: Lines, taken_back: bool) -> Result:
+    session.decide("rejects retry --taken-back" if taken_back else "rejects retry", [received.batch_id])
+    return run_through(session, begin(session, received, feed, only=lines, taken_back=taken_back))

@@ -24,10 +24,10 @@ from pipelines.loading.accepted import ROWS_A_LOOK, accepted_files, accepted_row
 from pipelines.loading.ended import Ended
 from pipelines.loading.held import Held
 from pipelines.loading.loaded import Batch, Loaded
+from pipelines.loading.lookup import ahead, ids_before
 from pipelines.loading.policies import update_tasks
 from pipelines.loading.sending import Result, Row
-from pipelines.loading.settle import Settled, settle_doubts
-from pipelines.loading.settling import ahead, ids_before
+from pipelines.loading.settling import Settled, settle_doubts
 from pipelines.loading.shared_notes import SharedNotes
 from pipelines.loading.verdicts import ASIDE, SENT, Verdicts
 from pipelines.loading.why import reasons_of

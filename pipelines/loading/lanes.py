@@ -17,9 +17,9 @@ from pipelines.client.pace import AT_ONCE, Circuit
 from pipelines.client.replies import TargetUnusable
 from pipelines.ledger.lease import LeaseLost
 from pipelines.ledger.rows import Sighting
+from pipelines.loading.lookup import BY_ITSELF
 from pipelines.loading.posting import Post, post
 from pipelines.loading.sending import Posted, Result, Row
-from pipelines.loading.settling import BY_ITSELF
 
 ROWS_AHEAD = 2_000
 SPARE = 8

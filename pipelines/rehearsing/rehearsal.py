@@ -148,7 +148,7 @@ def _import(
     watched = Watched.open(folder / "ledger.db", journal=False)
     with closing(watched) as ledger, connect(folder, ours, say=progress.say) as connection:
         inbox = Inbox.of(wanted.home, environ)
-        session = Session(folder, catalog, ledger, connection, progress, strict=True, inbox=inbox)
+        session = Session.at(connection, folder, catalog, ledger, inbox, progress=progress, strict=True)
         summary = Summary(f"{label} ({session.target}), thrown away", session.target)
         found, summary.unmatched = find_files(wanted.paths or [inbox.folder], catalog, ledger, inbox)
         if not wanted.paths:

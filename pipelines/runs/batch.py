@@ -49,21 +49,24 @@ ENDED = ("finished", "failed", "stopped")
 # -- one batch
 
 
-def import_file(session: Session, waiting: Waiting) -> Result:
-    """One file through all stages. Says what became of it; raises `LedgerError` and `LeaseLost` only."""
+def import_file(session: Session, waiting: Waiting, remap: bool = False) -> Result:
+    """One file through all stages. Says what became of it; raises `LedgerError` and `LeaseLost` only.
+
+    remap: rows that changed only because the feed did follow its policy too.
+    """
     try:
         received = waiting.received or receive(waiting.path, waiting.feed, session.home, inbox=session.inbox)
     except Unreadable as error:
         gone = not waiting.path.exists() and not waiting.path.is_symlink()
         message = f"{waiting.name}: taken by another importer, or removed" if gone else str(error)
         return Result(None, None, waiting.feed.name, waiting.name, "gone" if gone else "failed", message=message)
-    return run_batch(session, received, waiting.feed, whole=waiting.received is None or session.remap)
+    return run_batch(session, received, waiting.feed, whole=waiting.received is None or remap, remap=remap)
 
 
-def run_batch(session: Session, received: Received, feed: Feed, whole: bool) -> Result:
+def run_batch(session: Session, received: Received, feed: Feed, whole: bool, remap: bool = False) -> Result:
     """A received file through validate and load; see `begin`. Raises `LedgerError` and `LeaseLost` only."""
     try:
-        run = begin(session, received, feed, whole)
+        run = begin(session, received, feed, whole, remap=remap)
     except NotPossible as error:
         return Result(received.batch_id, None, feed.name, received.file_name, "failed", message=str(error))
     return run_through(session, run)
@@ -89,10 +92,12 @@ def begin(
     whole: bool = False,
     adopting: bool = False,
     only: Lines | None = None,
+    remap: bool = False,
+    taken_back: bool = False,
 ) -> Run:
     """Notes batch and run in the ledger and makes the run's folder.
 
-    only: of a run over some of the records, as in `Run`. Where such a run of a finished batch was cut off, or left
+    only, remap, taken_back: as in `Run`. Where such a run of a finished batch was cut off, or left
     doubts, this one is over what is left, unless it is to be over the whole file.
     Raises `NotPossible` when sending could make second ones, since the ledger of runs is lost; not while adopting.
     """
@@ -105,7 +110,7 @@ def begin(
     before = note_batch(session, received, feed)
     if before == "running" and not whole and was_retried(session, batch_id):
         before, only = "finished", lines_left(session, batch_id) if only is None else only
-    if session.remap:
+    if remap:
         session.decide("import --remap", [batch_id])
     number = session.ledger.start_run(
         target,
@@ -118,7 +123,7 @@ def begin(
     remove_abandoned(batch.glob("run-*"))
     folder = _run_folder(batch, number)
     [started_at] = (run["started_at"] for run in session.ledger.runs(target, batch_id) if run["run"] == number)
-    run = Run(received, feed, number, folder, before, time.monotonic(), started_at, only)
+    run = Run(received, feed, number, folder, before, time.monotonic(), started_at, only, remap, taken_back)
     write_manifest(session, run, _result(run, Validated(folder), {}, None, "running"), None)
     return run
 
@@ -249,10 +254,10 @@ def load_run(session: Session, run: Run, validated: Validated) -> Loaded:
         run.folder,
         resuming,
         session.pace,
-        session.remap,
+        run.remap,
         run.number,
         counts,
-        session.taken_back,
+        run.taken_back,
     )
     with lease_of(session) as lease:
         if run.before in ENDED and validated.accepted > validated.skipped:

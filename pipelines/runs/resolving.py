@@ -8,7 +8,7 @@ from pipelines.home.exits import ALL_LOADED, IN_DOUBT
 from pipelines.ledger.doubts import doubtful
 from pipelines.ledger.tables import NotPossible
 from pipelines.loading.accepted import accepted_files
-from pipelines.loading.settle import settle_doubts
+from pipelines.loading.settling import settle_doubts
 from pipelines.runs.batch import lease_of, recount
 from pipelines.session.session import Session
 

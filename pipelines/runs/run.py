@@ -15,7 +15,8 @@ Lines = Mapping[int, Sequence[str]]
 class Run:
     """One run of one batch. before: the batch's state before it, None when it is new.
 
-    only: of a run over some of the records, the lines they begin on and the rejects they answer.
+    only: of a run over some of the records, the lines they begin on and the rejects they answer. remap: rows that
+    changed only because the feed did follow its policy too. taken_back: rejects of what was taken back are loaded.
     """
 
     received: Received
@@ -26,6 +27,8 @@ class Run:
     began: float
     started_at: str
     only: Lines | None = None
+    remap: bool = False
+    taken_back: bool = False
 
 
 @dataclass

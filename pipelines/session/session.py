@@ -3,11 +3,11 @@
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.vocabulary import check
@@ -57,31 +57,44 @@ class Left:
     is_file: bool = True
 
 
+@dataclass
 class Session:
-    """What all batches of a run share: home, feeds, ledger, target, and the target's questionnaires."""
+    """What all batches of a command share: home, feeds, ledger, target, and the target's questionnaires.
 
-    def __init__(
-        self,
+    target: what the ledger knows it by. why: the reason of decisions by hand. lost: batches of which the ledger lacks
+    runs, once looked up.
+    """
+
+    home: Path
+    catalog: Catalog
+    ledger: Ledger
+    connection: Connection
+    target: str
+    other_targets: list[str]
+    inbox: Inbox
+    progress: Progress = field(default_factory=Progress)
+    strict: bool = False
+    pace: Pace = USUAL
+    keep_days: float | None = None
+    why: str | None = None
+    lost: list[Any] | None = None
+
+    @classmethod
+    def at(
+        cls,
+        connection: Connection,
         home: Path,
         catalog: Catalog,
         ledger: Ledger,
-        connection: Connection,
-        progress: Progress | None = None,
-        strict: bool = False,
-        pace: Pace = USUAL,
-        keep_days: float | None = None,
         inbox: Inbox | None = None,
-    ) -> None:
-        self.home, self.catalog, self.ledger, self.connection = home, catalog, ledger, connection
-        self.progress = progress or Progress()
-        self.strict = strict or connection.ours
-        self.pace, self.keep_days = pace, keep_days
-        self.inbox = inbox or Inbox(home / "inbox")
-        self.remap, self.taken_back = False, False
-        self.why: str | None = None
-        self.lost: list[Any] | None = None
-        self.target = known_target(connection, ledger, home)
-        self.other_targets = ledger.note_target(self.target, connection.base_url)
+        **settings: Any,
+    ) -> Self:
+        """A session at the target of a connection, which the ledger notes. Raises `TargetUnusable`."""
+        target = known_target(connection, ledger, home)
+        others = ledger.note_target(target, connection.base_url)
+        session = cls(home, catalog, ledger, connection, target, others, inbox or Inbox(home / "inbox"), **settings)
+        session.strict = session.strict or connection.ours
+        return session
 
     def decide(self, command: str, subjects: Iterable[str], about: str | None = None) -> None:
         """Puts a decision by hand on record: who, when, what it is about, and why where that was said."""
@@ -118,10 +131,11 @@ def open_session(
     strict: bool = False,
     progress: Progress | None = None,
     anew: bool = False,
+    why: str | None = None,
 ) -> Iterator[Session]:
     """A session at the target of the environment. Raises FeedError, BadTarget, BadPace, TargetUnusable, LedgerError.
 
-    anew: whether a journal that is gone is begun with what the ledger has.
+    anew: whether a journal that is gone is begun with what the ledger has. why: the reason of decisions by hand.
     """
     progress = progress or Progress()
     pace, keep_days = pace_of(environ), retention_of(environ)
@@ -130,7 +144,9 @@ def open_session(
     with connect(home, environ, insecure, progress.say) as connection:
         ledger = open_ledger(home, environ, anew)
         try:
-            yield Session(home, catalog, ledger, connection, progress, strict, pace, keep_days, Inbox.of(home, environ))
+            inbox = Inbox.of(home, environ)
+            settings = {"progress": progress, "strict": strict, "pace": pace, "keep_days": keep_days, "why": why}
+            yield Session.at(connection, home, catalog, ledger, inbox, **settings)
         finally:
             ledger.close()
 

@@ -25,8 +25,8 @@ from pipelines.ledger.tables import COUNTS, LANDED
 from pipelines.loading.accepted import accepted_rows
 from pipelines.loading.book import Book
 from pipelines.loading.loaded import Batch
+from pipelines.loading.lookup import ahead
 from pipelines.loading.sending import Identity, Row
-from pipelines.loading.settling import ahead
 from pipelines.loading.shared_notes import SharedNotes
 from pipelines.runs.batch import begin, end, end_without_load, lease_of, note_batch, validate_run
 from pipelines.runs.lost import LOOK, LostBatch, lost_batches

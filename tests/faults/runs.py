@@ -124,7 +124,7 @@ class Importer(NamedTuple):
             client.check_access()
             connection = Connection(client, capabilities, self.url, Site(self.target_url), bundled=False)
             catalog = load_feeds(feed_folders_of(self.home, {}))
-            yield Session(self.home, catalog, ledger, connection, pace=Pace(settling_seconds=self.settling))
+            yield Session.at(connection, self.home, catalog, ledger, pace=Pace(settling_seconds=self.settling))
         finally:
             ledger.close()
             client.close()

@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipelines.loading.bundles import LINES, ROWS_A_BUNDLE, dealt, rounds
 from pipelines.loading.sending import Row
-from pipelines.loading.stage import LINES, ROWS_A_BUNDLE, dealt, rounds
 
 lanes = st.lists(st.sampled_from("abcdefg"), max_size=60).map(lambda found: found * 40)
 

@@ -12,7 +12,6 @@ from pipelines.client.pace import Pace
 from pipelines.feeds.files.catalog import load_feeds
 from pipelines.home.progress import Progress
 from pipelines.ledger.ledger import LeaseLost, Ledger
-from pipelines.loading import stage as load_module
 from pipelines.loading.book import Book
 from pipelines.loading.sending import BundleSender, Result
 from pipelines.loading.stage import Batch, load
@@ -292,7 +291,7 @@ def test_rows_left_sending_by_a_killed_run_are_settled_by_the_next(work, monkeyp
             patched.setattr(Ledger, "settle", killed)
         else:
             patched.setattr(BundleSender, "send", killed)
-            patched.setattr(load_module.Book, "hold_back", lambda *_: None)
+            patched.setattr(Book, "hold_back", lambda *_: None)
         with pytest.raises(Killed):
             work.run(rows)
     assert set(work.states().values()) == {"sending"}

@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import update
 
 from pipelines.ledger.tables import sighting
-from pipelines.loading.settle import settle_doubts
+from pipelines.loading.settling import settle_doubts
 from tests.pipelines.fake_target import FakeTarget, serving
 from tests.pipelines.test_load import TARGET, Work, payment
 

@@ -1,0 +1,248 @@
+"""Looking up rows in doubt at their target: which are there, which surely are not, which only a person can tell.
+
+Only reads; what it finds is written down by the callers. By the identifier where the target has them, else by content.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+import orjson
+
+from pipelines.client.client import FhirClient
+from pipelines.client.comparison import fingerprint, fingerprints, moment, own_time, same_content, taken_back
+from pipelines.client.replies import NotDone, NotSent, Refused, Unknown, resources_of, total_of
+from pipelines.loading.sending import Identity, Row, dated
+
+Body = dict[str, Any]
+Names = tuple[str | None, str | None]
+"""Fingerprints of a body: without its own time, and with it."""
+SLACK = timedelta(minutes=5)
+"""By how much the time that a target shows may differ from that of the attempt which made the resource."""
+DAY = timedelta(days=1, hours=14) + SLACK
+"""The same where it shows a date alone, which is of an unknown time zone."""
+NAMED = 3
+"""Of how many candidates the ids are told."""
+UNREADABLE = (NotSent, NotDone, Refused, Unknown)
+BY_ITSELF = ("QuestionnaireResponse", "Task")
+"""What may be sent again without a person: what can be taken back. A payment cannot."""
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """A row in doubt with what was known before it was first sent.
+
+    since: the earliest that the target can have made it, by the target's clock; None where that is not known.
+    before: ids of the patient's resources that were there already; None where they could not be read.
+    asked_at: when its outcome was last missed.
+    named: whether it was sent with its identifier, so that the target can be asked by that.
+    """
+
+    row: Row
+    asked_at: datetime
+    since: datetime | None
+    before: frozenset[str] | None
+    named: bool = False
+
+
+class Finding(NamedTuple):
+    """What the look-up says: `found` (with the resource's id), `absent`, or why it cannot be told."""
+
+    state: str
+    resource_id: str | None = None
+    why: str | None = None
+
+
+FOUND, ABSENT, UNCLEAR = "found", "absent", "unclear"
+
+
+def look_up(
+    client: FhirClient, identity: Identity, doubts: Sequence[Doubt], ours: Mapping[str | None, set[str]]
+) -> dict[str, Finding]:
+    """A finding for each doubt, by key. `ours`: by patient, the resources that the ledger knows already."""
+    findings = {doubt.row.key: _by_identifier(client, identity, doubt.row) for doubt in doubts if doubt.named}
+    of_patient: dict[str | None, list[Doubt]] = defaultdict(list)
+    for doubt in (doubt for doubt in doubts if not doubt.named):
+        of_patient[doubt.row.patient_id].append(doubt)
+    for patient_id, some in of_patient.items():
+        findings.update(_by_content(client, identity.resource_type, some, ours.get(patient_id, set())))
+    return findings
+
+
+def due(doubt: Doubt, resource_type: str, now: datetime, settling_seconds: float) -> bool:
+    """Whether a row that was not found may be sent again without a person."""
+    return resource_type in BY_ITSELF and doubt.asked_at + timedelta(seconds=settling_seconds) <= now
+
+
+# -- by identifier
+
+
+def _by_identifier(client: FhirClient, identity: Identity, row: Row) -> Finding:
+    path = f"/{identity.resource_type}?_count=2&{orjson.loads(identity.entry(row)[1])}"
+    try:
+        found = resources_of(client.get(path), identity.resource_type)
+    except UNREADABLE as error:
+        return Finding(UNCLEAR, None, f"the target could not be asked ({error})")
+    if not found:
+        return Finding(ABSENT)
+    if len(found) > 1 or not same_content(identity.resource_type, orjson.loads(row.body), found[0]):
+        return Finding(UNCLEAR, None, "the target has something else under its key")
+    return Finding(FOUND, found[0]["id"])
+
+
+# -- by content
+
+
+def _by_content(client: FhirClient, resource_type: str, doubts: Sequence[Doubt], ours: set[str]) -> dict[str, Finding]:
+    """Doubts of one patient. Rows of equal content are told apart by nobody: as many must be there as there are."""
+    try:
+        there = [body for body in of_patient_of(client, resource_type, doubts[0].row) if body.get("id") not in ours]
+    except UNREADABLE as error:
+        return {doubt.row.key: Finding(UNCLEAR, None, f"the target could not be asked ({error})") for doubt in doubts}
+    groups: dict[Names, list[Doubt]] = defaultdict(list)
+    for doubt in doubts:
+        groups[fingerprints(resource_type, _sent(resource_type, doubt))].append(doubt)
+    shown = [(body, fingerprints(resource_type, body)) for body in there]
+    return {
+        doubt.row.key: finding
+        for names, group in groups.items()
+        for doubt, finding in zip(
+            group, _of_group(resource_type, group, _equal(resource_type, names, group[0], shown, groups)), strict=True
+        )
+    }
+
+
+def _sent(resource_type: str, doubt: Doubt) -> Body:
+    """The body as it was sent."""
+    return dict(orjson.loads(dated(resource_type, doubt.row)))
+
+
+def _equal(
+    resource_type: str, names: Names, doubt: Doubt, shown: Sequence[tuple[Body, Names]], groups: Collection[Names]
+) -> list[Body]:
+    """Return the resources of a row's content and time, or else of its content and a time that may be the row's.
+
+    That is a time which is near and of no other row, or none at all: a target may round times, or not keep them.
+    """
+    content, timed = names
+    if timed is None:
+        return []
+    if exact := [body for body, other in shown if other[1] == timed]:
+        return exact
+    others = {other for _, other in groups}
+    alike = [body for body, other in shown if other[0] == content and other[1] not in others]
+    at = own_time(resource_type, _sent(resource_type, doubt))
+    times = ((body, own_time(resource_type, body)) for body in alike)
+    until = max(at, doubt.asked_at) + SLACK if at else None
+    return [body for body, when in times if at and until and (when is None or at - SLACK <= when <= until)]
+
+
+def _of_group(resource_type: str, group: Sequence[Doubt], equal: Sequence[Body]) -> list[Finding]:
+    """A finding for each doubt of rows of equal content, from the resources of that content."""
+    judged = [_judge(resource_type, doubt, equal) for doubt in group]
+    made = {str(body["id"]): body for some, _ in judged for body in some}
+    perhaps = {str(body["id"]): body for _, some in judged for body in some}
+    if not made and not perhaps:
+        return [Finding(ABSENT)] * len(group)
+    candidates = ", ".join(f"{resource_type}/{name}" for name in [*sorted({*made, *perhaps})][:NAMED])
+    if perhaps:
+        return [Finding(UNCLEAR, None, f"something equal is there that may be older: {candidates}")] * len(group)
+    if len(made) != len(group) or any(len(some) != len(group) for some, _ in judged):
+        why = f"{len(made)} equal ones are there for {len(group)} in doubt: {candidates}"
+        return [Finding(UNCLEAR, None, why)] * len(group)
+    ordered = sorted(made.values(), key=lambda body: (str(body.get("created", "")), str(body["id"])))
+    return [Finding(FOUND, str(body["id"])) for body in ordered]
+
+
+def _judge(resource_type: str, doubt: Doubt, equal: Sequence[Body]) -> tuple[list[Body], list[Body]]:
+    """Of equal resources those that the row's attempts made, and those of which that cannot be told."""
+    said = [(body, _made_by(resource_type, doubt, body)) for body in equal]
+    return [body for body, made in said if made], [body for body, made in said if made is None]
+
+
+def _made_by(resource_type: str, doubt: Doubt, body: Body) -> bool | None:
+    """True if the row's attempts made the resource, None if that cannot be told.
+
+    Where the ids that were there before are known, they decide, and time is a second witness: the clock that a target
+    dates with need not be the one that it answers with, and what it keeps may be cut or rounded. What was not there
+    before but shows an older time is left to a person.
+    """
+    if doubt.before is not None and body.get("id") in doubt.before:
+        return False
+    if resource_type == "PaymentNotice":
+        return _created_since(doubt, body)
+    if taken_back(resource_type, orjson.loads(doubt.row.body), body):
+        return None if doubt.before is None else False
+    if doubt.before is not None:
+        return True
+    if fingerprint(resource_type, body) == fingerprint(resource_type, _sent(resource_type, doubt)):
+        return True
+    dated_by_us = dated(resource_type, doubt.row) != doubt.row.body
+    return True if dated_by_us and own_time(resource_type, body) else None
+
+
+def _created_since(doubt: Doubt, body: Body) -> bool | None:
+    made = moment(body.get("created"))
+    if made is None or doubt.since is None:
+        return None
+    if doubt.before is not None:
+        return True if made >= doubt.since - SLACK else None
+    if made >= doubt.since:
+        return True
+    cut_to_its_day = len(str(body["created"])) <= len("2026-01-01")
+    return None if made >= doubt.since - (DAY if cut_to_its_day else SLACK) else False
+
+
+# -- what a target has
+
+
+def of_patient_of(client: FhirClient, resource_type: str, row: Row) -> list[Body]:
+    """The target's resources among which the row's would be. Raises as searches do."""
+    body = orjson.loads(row.body)
+    *narrow, widest = searches(resource_type, body)
+    for params in narrow:
+        try:
+            return whole_search(client, resource_type, params)
+        except Refused:  # the parameter is not one of this target's
+            continue
+    return whole_search(client, resource_type, widest)
+
+
+def whole_search(client: FhirClient, resource_type: str, params: dict[str, str]) -> list[Body]:
+    """All that match; `Unknown` when the pages do not come to what the target counts."""
+    found: dict[str, Body] = {}
+    total = None
+    for bundle in client.pages(resource_type, params):
+        total = total if total_of(bundle) is None else total_of(bundle)
+        found.update((body["id"], body) for body in resources_of(bundle, resource_type))
+    if total is not None and total != len(found):
+        raise Unknown(f"a search gave {len(found)} of {total}")
+    return list(found.values())
+
+
+def searches(resource_type: str, body: Body) -> list[dict[str, str]]:
+    """Searches that find what equals the body, the narrowest first: what the interface shows, and what it may have."""
+    if resource_type == "PaymentNotice":
+        return [{"request": body["request"]["reference"]}]
+    if resource_type == "QuestionnaireResponse":
+        return [{"patient": body["subject"]["reference"]}]
+    narrow = [{"patient": body["for"]["reference"]}] if "for" in body else []
+    return [*narrow, {"owner": body["owner"]["reference"]} if "owner" in body else {}]
+
+
+def ids_before(client: FhirClient, resource_type: str, row: Row) -> str | None:
+    """Ids of what the patient has now, with blanks between; None where the target does not tell."""
+    if row.patient_id is None:
+        return None
+    try:
+        return " ".join(str(body["id"]) for body in of_patient_of(client, resource_type, row))
+    except (*UNREADABLE, KeyError):
+        return None
+
+
+def ahead(client: FhirClient, now: datetime) -> int | None:
+    """Microseconds that the target's clock is ahead of ours, at least."""
+    said = client.server_time()
+    return None if said is None else int((said - now.astimezone(UTC)) / timedelta(microseconds=1))
