@@ -179,9 +179,8 @@ def test_journal_gone_and_ledger_there_is_asked_for_first(home, target, asked, c
 
 @pytest.mark.parametrize("additions", [True, False], ids=["with additions", "bare"])
 @pytest.mark.parametrize("seed", range(3))
-def test_whatever_was_lost_nothing_is_there_twice(seed, additions, home, target, asked, monkeypatch):
+def test_whatever_was_lost_nothing_is_there_twice(seed, additions, home, target, asked):
     """CLI-CMD-17, LEDGER-01, LEDGER-20: files, faults, and ledger and journal lost or of another day."""
-    monkeypatch.setattr("pipelines.importing.imports.publish_into", lambda *_: None)
     target.additions, dice = additions, random.Random(seed)
     target.stored["q1"] = QUESTIONS
     put_back = None

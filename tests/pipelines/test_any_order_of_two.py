@@ -59,8 +59,6 @@ def test_whatever_two_homes_do_in_whatever_order_no_record_is_there_twice(
     seed, shared, home, target, capsys, monkeypatch, request
 ):
     """LEDGER-01, LEDGER-15, STATE-HOME-02"""
-    monkeypatch.setattr("pipelines.importing.imports.publish_into", lambda *_: None)
-    monkeypatch.setattr("pipelines.importing.retry.publish_into", lambda *_: None)
     # A task that one home has cancelled, another would bring back with its update.
     monkeypatch.setitem(test_any_order.POLICIES, "call", ("update",) if shared else ("reject", "skip"))
     dice = random.Random(f"two {seed}")

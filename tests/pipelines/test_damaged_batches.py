@@ -29,10 +29,8 @@ def damage(path, dice):
 
 @pytest.mark.parametrize("lost", [True, False], ids=["ledger lost", "ledger kept"])
 @pytest.mark.parametrize("seed", [*range(3), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(3, 40))])
-def test_damaged_files_of_batches_end_no_command_with_a_fault(seed, lost, home, target, asked, chartferry, monkeypatch):
+def test_damaged_files_of_batches_end_no_command_with_a_fault(seed, lost, home, target, asked, chartferry):
     """CLI-CMD-17, STATE-HOME-07"""
-    monkeypatch.setattr("pipelines.importing.imports.publish_into", lambda *_: None)
-    monkeypatch.setattr("pipelines.importing.retry.publish_into", lambda *_: None)
     dice = random.Random(seed)
     target.additions = dice.random() < 0.3
     sequence = History(home, target, asked, chartferry, dice)

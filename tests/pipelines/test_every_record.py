@@ -244,6 +244,7 @@ class History(Sequence):
         assert given == Counter((key,) for feed, key in settled if feed == "form")
 
 
+@pytest.mark.publishes
 @pytest.mark.parametrize("additions", [True, False], ids=["with additions", "bare"])
 @pytest.mark.parametrize(
     "seed", [*range(4), 46, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(100, 140))]

@@ -39,10 +39,8 @@ class History(Sequence):
 
 
 @pytest.fixture
-def played(home, target, asked, chartferry, monkeypatch):
+def played(home, target, asked, chartferry):
     """Plays a history of a seed; gives its copies of the ledger's database on the way."""
-    monkeypatch.setattr("pipelines.importing.imports.publish_into", lambda *_: None)
-    monkeypatch.setattr("pipelines.importing.retry.publish_into", lambda *_: None)
 
     def play(seed, additions):
         target.additions = additions
