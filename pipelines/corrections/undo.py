@@ -29,6 +29,7 @@ from pipelines.ledger.former import (
     withdrawal_given_up,
 )
 from pipelines.ledger.ledger import Lease
+from pipelines.ledger.states import MADE
 from pipelines.ledger.tables import NotPossible
 from pipelines.loading.changes import Changes
 from pipelines.runs.batch import lease_of
@@ -42,8 +43,7 @@ READS_WITHOUT_A_SWEEP = 500
 LISTED = 10_000
 """How many rows an answer names of each kind; beyond, it counts."""
 SHOWN = 50
-THERE = ("created", "adopted", "superseded", "updated")
-LEFT = (*THERE, "in_doubt", "planned")
+LEFT = (*MADE, "in_doubt", "planned")
 
 
 class Record(NamedTuple):
@@ -277,9 +277,9 @@ def _to_load_again(
 ) -> Iterator[tuple[str | None, Piece]]:
     """Pieces with the fate of their resources: what is gone from the target first, then what was taken back."""
     try:
-        for piece in _pieces(session, batch_id, THERE):
+        for piece in _pieces(session, batch_id, MADE):
             _end_undo(session, piece)
-        for piece in _pieces(session, batch_id, (*THERE, "undone")):
+        for piece in _pieces(session, batch_id, (*MADE, "undone")):
             standing_again(session.ledger, session.target, _there_again(session, piece))
         for looked_at, gone in _gone(session, batch_id):
             advance(looked_at)
@@ -308,7 +308,7 @@ def _gone(session: Session, batch_id: str) -> Iterator[tuple[int, Piece]]:
 
     Each is asked for; of many only those that a sweep does not show.
     """
-    many = _count(session, batch_id, THERE) > READS_WITHOUT_A_SWEEP
+    many = _count(session, batch_id, MADE) > READS_WITHOUT_A_SWEEP
     with ThreadPoolExecutor(session.pace.at_once, "look") as pool:
 
         def is_gone(record: Record) -> bool:
@@ -320,21 +320,21 @@ def _gone(session: Session, batch_id: str) -> Iterator[tuple[int, Piece]]:
 
 
 def _say_stage(session: Session, batch_id: str) -> None:
-    session.progress.stage("again", batch_id, _count(session, batch_id, (*THERE, "undone")))
+    session.progress.stage("again", batch_id, _count(session, batch_id, (*MADE, "undone")))
 
 
 def _all(session: Session, batch_id: str) -> Iterator[tuple[int, Piece]]:
     _say_stage(session, batch_id)
-    for piece in _pieces(session, batch_id, THERE):
+    for piece in _pieces(session, batch_id, MADE):
         yield len(piece), piece
 
 
 def _not_shown(session: Session, batch_id: str) -> Iterator[tuple[int, Piece]]:
     with workbench(session.home) as db:
-        first = next(_pieces(session, batch_id, THERE))
+        first = next(_pieces(session, batch_id, MADE))
         stage_target(db, session, first[0].resource_type)
         _say_stage(session, batch_id)
-        for piece in _pieces(session, batch_id, THERE):
+        for piece in _pieces(session, batch_id, MADE):
             with Filling(db, "record", "n resource_id") as table:
                 for n, record in enumerate(piece):
                     table.add((n, record.resource_id))

@@ -13,8 +13,7 @@ import dagster as dg
 import pyarrow.compute as pc
 
 from pipelines.home.spill import batches
-from pipelines.importing.broken import TAKEN
-from pipelines.ledger.tables import OUTCOMES
+from pipelines.ledger.states import LANDED, OUTCOMES
 from pipelines.runs.run import Result
 from pipelines.validation.stage import Validated
 
@@ -166,7 +165,7 @@ def no_row_is_in_doubt(loaded: LoadedBatch) -> Violations:
 
 def some_record_was_taken(loaded: LoadedBatch) -> Violations:
     count = loaded.result.count
-    if count("records") and not any(map(count, TAKEN)) and not count("in_doubt"):
+    if count("records") and not any(map(count, LANDED)) and not count("in_doubt"):
         yield f"none of {count('records'):,} records was taken"
 
 

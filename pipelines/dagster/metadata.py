@@ -7,7 +7,7 @@ import dagster as dg
 
 from pipelines.feeds.files.catalog import Feed
 from pipelines.home.batch import Received
-from pipelines.ledger.tables import OUTCOMES
+from pipelines.ledger.states import OUTCOMES
 from pipelines.runs.run import Result
 from pipelines.validation.stage import Validated
 

@@ -29,7 +29,7 @@ from pipelines.dagster.tables import (
 from pipelines.dagster.workplace import RESOURCE_KEY, place_of, told_without_data
 from pipelines.feeds.files.catalog import Feed
 from pipelines.ledger.rejects import settle_resubmitted
-from pipelines.ledger.tables import OUTCOMES
+from pipelines.ledger.states import OUTCOMES
 from pipelines.reports.publish import Publication, PublicationError, publish
 from pipelines.reports.sweep import RESOURCE, SWEPT, Sweep, kept, sweep
 from pipelines.reports.tables import ReportTable, readable_tables

@@ -15,12 +15,12 @@ from sqlalchemy import case, func, select
 from pipelines.ledger import tables as t
 from pipelines.ledger.ledger import Ledger, utc_text
 from pipelines.ledger.rejects import OPEN, open_by_batch
+from pipelines.ledger.states import LANDED
 
 AGES = (("under a day", 1), ("1 to 7 days", 7), ("7 to 30 days", 30))
 OLDEST = "over 30 days"
 STALE = timedelta(hours=1)
 NAMED = 20
-TAKEN = ("created", "adopted", "unchanged", "updated", "superseded", "skipped")
 """Outcomes of records that nobody has to look at."""
 
 
@@ -121,7 +121,7 @@ def _is_nothing_taken(row: Mapping[str, Any], ended: Mapping[tuple[str, str], st
 
 def taken(counts: Mapping[str, Any]) -> int:
     """How many records came to something at the target, or needed nothing."""
-    return sum(int(counts[name]) for name in TAKEN)
+    return sum(int(counts[name]) for name in LANDED)
 
 
 def _why(ledger: Ledger, row: Mapping[str, Any]) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rejects import open_by_batch, open_in_batch
 from pipelines.ledger.so_far import counts_so_far
-from pipelines.ledger.tables import OUTCOMES, ROW_STATES
+from pipelines.ledger.states import OUTCOMES, ROW_STATES
 from pipelines.runs.summary import aligned, dollars
 from pipelines.session.session import has_ledger, open_ledger
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection, delete, select
 
+from pipelines.ledger import states
 from pipelines.ledger import tables as t
 from pipelines.ledger.access import LedgerAccess
 from pipelines.ledger.rows import KnownRecord, Sighting
@@ -140,7 +141,7 @@ def forget_sightings(ledger: LedgerAccess, target: str, resource_type: str) -> N
     record, sighting = t.record.c, t.sighting.c
     undecided = (
         select(record.patient_id)
-        .where(record.target == target, record.resource_type == resource_type, record.state.in_(t.UNDECIDED))
+        .where(record.target == target, record.resource_type == resource_type, record.state.in_(states.UNDECIDED))
         .where(record.patient_id.is_not(None))
     )
     with ledger.transaction() as connection:

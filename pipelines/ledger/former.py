@@ -12,7 +12,8 @@ from pipelines.ledger import tables as t
 from pipelines.ledger.access import LedgerAccess
 from pipelines.ledger.lease import Lease
 from pipelines.ledger.rows import Intent
-from pipelines.ledger.tables import UNDECIDED, LedgerError
+from pipelines.ledger.states import UNDECIDED
+from pipelines.ledger.tables import LedgerError
 from pipelines.ledger.verbs import verb
 
 KEYS_A_QUERY = 400

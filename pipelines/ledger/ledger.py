@@ -19,7 +19,8 @@ from pipelines.ledger.lease import Holder, Lease, LeaseLost, utc_text
 from pipelines.ledger.rejects import named_rejects
 from pipelines.ledger.rows import Intent, KnownRecord, Outcome, Reason, Reject, Repeat, Sighting, SoFar, reject_id
 from pipelines.ledger.snapshot import Snapshot
-from pipelines.ledger.tables import AMOUNTS, COUNTS, LINE_COUNTS, OUTCOMES, ROW_STATES, UNDECIDED, LedgerError
+from pipelines.ledger.states import OUTCOMES, ROW_STATES, UNDECIDED
+from pipelines.ledger.tables import AMOUNTS, COUNTS, LINE_COUNTS, LedgerError
 from pipelines.ledger.verbs import verb
 
 __all__ = [

@@ -14,7 +14,7 @@ from pipelines.ledger import tables as t
 from pipelines.ledger.access import LedgerAccess
 from pipelines.ledger.batches import BatchLedger
 from pipelines.ledger.rows import Reason, Reject, reject_id
-from pipelines.ledger.tables import LANDED
+from pipelines.ledger.states import LANDED
 from pipelines.ledger.verbs import verb
 
 OPEN = ("open", "resubmitted")

@@ -8,26 +8,10 @@ from typing import Any
 
 from sqlalchemy import BigInteger, Column, Index, Integer, MetaData, ScalarSelect, Table, Text, select, text
 
+from pipelines.ledger.states import OUTCOMES
+
 SCHEMA_VERSION = 8
 
-ROW_STATES = (
-    "planned",
-    "sending",
-    "created",
-    "adopted",
-    "unchanged",
-    "updated",
-    "superseded",
-    "skipped",
-    "refused",
-    "in_doubt",
-    "undone",
-)
-OUTCOMES = ("created", "adopted", "unchanged", "updated", "superseded", "skipped", "refused", "in_doubt")
-UNDECIDED = ("planned", "sending", "in_doubt")
-"""States of a row of which it is open what becomes of it."""
-LANDED = ("created", "adopted", "unchanged", "updated", "superseded", "skipped")
-"""States of a row that leave nothing more to be done with it: the target has its record."""
 LINE_COUNTS = ("header", "lines", "not_taken", "records", "accepted", "rejected")
 AMOUNTS = ("amount_received", "amount_accepted", "amount_created")
 COPAYMENTS = ("copayments", "amount_copayments")

@@ -19,7 +19,8 @@ from pipelines.ledger.ledger import LeaseLost, Ledger, utc_text
 from pipelines.ledger.rejects import resubmit
 from pipelines.ledger.rows import Intent, KnownRecord, Outcome, Reason, Reject, Repeat, Sighting, SoFar
 from pipelines.ledger.standing import undone_at
-from pipelines.ledger.tables import LANDED, UNDECIDED, LedgerError
+from pipelines.ledger.states import LANDED, UNDECIDED
+from pipelines.ledger.tables import LedgerError
 from pipelines.loading.accepted import ROWS_A_LOOK, accepted_files, accepted_rows, plain_columns
 from pipelines.loading.ended import Ended
 from pipelines.loading.held import Held

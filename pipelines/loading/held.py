@@ -12,11 +12,11 @@ from pipelines.home.spill import batches
 from pipelines.ledger import tables as t
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rows import KnownRecord
+from pipelines.ledger.states import ASKED
 from pipelines.loading.accepted import ROWS_A_LOOK, accepted_files
 from pipelines.loading.loaded import Batch
 from pipelines.loading.sending import Row
 
-ASKED = ("sending", "in_doubt")
 """States of a record of which the target may have been asked, without a known answer."""
 
 

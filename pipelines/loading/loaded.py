@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pipelines.client.pace import USUAL, Pace
 from pipelines.feeds.files.catalog import Feed
-from pipelines.ledger.tables import OUTCOMES
+from pipelines.ledger.states import OUTCOMES
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from pipelines.client.comparison import TAKEN_BACK
 from pipelines.ledger.former import Former, standing, withdrawn
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rows import KnownRecord
-from pipelines.ledger.tables import LANDED
+from pipelines.ledger.states import LANDED
 from pipelines.loading.changes import Changes
 from pipelines.loading.loaded import Batch, Loaded
 from pipelines.loading.sending import Posted, Result, Row

@@ -15,13 +15,12 @@ from pipelines.client.client import FhirClient, TargetUnusable
 from pipelines.ledger.access import LedgerAccess
 from pipelines.ledger.lease import Lease
 from pipelines.ledger.notes import RESPONSE, Group, keep_members, members_of
+from pipelines.ledger.states import ASKED, MADE
 from pipelines.loading.loaded import Batch
 from pipelines.loading.posting import Post
 from pipelines.loading.sending import Posted, Result, Row, Sent, read_back
 
 NOTE_ID = "/fhir/extensions/note-id"
-STANDING = ("created", "adopted", "updated", "superseded")
-UNSURE = ("sending", "in_doubt")
 GROUPS_KEPT = 20_000
 """Of how many groups the note is remembered: many more than are under way at once. The ledger knows the others."""
 
@@ -71,7 +70,7 @@ class SharedNotes:
 
     def made(self, group: Group | None, result: Result) -> None:
         """Remembers a response that is at the target by now."""
-        if group and result.resource_id and result.state in STANDING:
+        if group and result.resource_id and result.state in MADE:
             self._remember(self._made, group, result.resource_id)
 
     def find(self, groups: Collection[Group], sending: Collection[str], read_all: Callable[..., Any] = map) -> Found:
@@ -84,9 +83,9 @@ class SharedNotes:
         held: set[Group] = set()
         rest = [group for group in groups if group not in notes and group not in there]
         for member in members_of(self._ledger, self._target, self._source, rest) if rest else ():
-            if member.state in STANDING and member.resource_id:
+            if member.state in MADE and member.resource_id:
                 there.setdefault(member.group, []).append(member.resource_id)
-            elif member.state in UNSURE and member.batch_id != self._batch_id and member.key not in sending:
+            elif member.state in ASKED and member.batch_id != self._batch_id and member.key not in sending:
                 held.add(member.group)
         for group, note in self._read(there, read_all).items():
             self._remember(self._notes, group, note)

@@ -11,13 +11,12 @@ from pipelines.ledger.former import standing
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rows import KnownRecord
 from pipelines.ledger.standing import Standing, standing_of
-from pipelines.ledger.tables import UNDECIDED
+from pipelines.ledger.states import NOT_THERE, UNDECIDED
 from pipelines.loading.ended import by_hand
 from pipelines.loading.loaded import Batch
 from pipelines.loading.sending import Row
 from pipelines.session.answers import Answers
 
-SURELY_NOT_THERE = ("planned", "refused")
 SENT = ("send", "anew", "supersede")
 """Verdicts by which a row is sent: as it is, in the place of what was taken back, in the place of what is there."""
 ASIDE = ("changed", "taken back")
@@ -149,7 +148,7 @@ class Verdicts:
 
     def again(self, row: Row, record: KnownRecord) -> Row:
         """A known record as a row to send: with its generation and its first moment."""
-        doubtful = record.state not in SURELY_NOT_THERE
+        doubtful = record.state not in NOT_THERE
         stays = doubtful or record.state == "planned"
         return row._replace(
             generation=record.generation,

@@ -7,6 +7,7 @@ from pipelines.client.client import TargetUnusable
 from pipelines.home.batch import Unreadable
 from pipelines.home.scratch import throwaway_folder
 from pipelines.home.spill import batches
+from pipelines.ledger.states import UNDECIDED
 from pipelines.ledger.tables import COPAYMENTS
 from pipelines.receiving.stage import receive
 from pipelines.runs.batch import rejects_left
@@ -73,6 +74,6 @@ def _known(session: Session, waiting: Waiting, validated: Validated) -> dict[str
         hashes = dict(zip(part.column("key").to_pylist(), part.column("content_hash").to_pylist(), strict=True))
         known = session.ledger.known(session.target, feed.source, feed.resource, hashes)
         for record in known.values():
-            if record.state not in ("planned", "sending", "in_doubt", "refused"):
+            if record.state not in (*UNDECIDED, "refused"):
                 counts["unchanged" if record.holds(hashes[record.key]) else "changed"] += 1
     return counts

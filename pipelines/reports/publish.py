@@ -23,9 +23,10 @@ from pipelines.home.files import locked, replace_whole, session
 from pipelines.home.folder import REFERENCE_NOTE
 from pipelines.home.spill import is_whole
 from pipelines.home.strangers import hide_strangers
-from pipelines.ledger.ledger import OUTCOMES, Ledger, Snapshot, utc_text
+from pipelines.ledger.ledger import Ledger, Snapshot, utc_text
 from pipelines.ledger.manifests import run_of
 from pipelines.ledger.so_far import keep_so_far
+from pipelines.ledger.states import OUTCOMES
 from pipelines.reports.page import page_of
 from pipelines.reports.sweep import Sweep, held
 from pipelines.reports.tables import BrokenTable, ReportTable, report_tables, staging_selects

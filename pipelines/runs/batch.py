@@ -25,7 +25,8 @@ from pipelines.ledger.rejects import open_by_line
 from pipelines.ledger.rows import Reason, Reject, SoFar
 from pipelines.ledger.so_far import with_outcomes
 from pipelines.ledger.standing import Standing, standing_of
-from pipelines.ledger.tables import COPAYMENTS, LINE_COUNTS, OUTCOMES, NotPossible
+from pipelines.ledger.states import OUTCOMES
+from pipelines.ledger.tables import COPAYMENTS, LINE_COUNTS, NotPossible
 from pipelines.loading.stage import Batch, Loaded, load
 from pipelines.receiving.stage import check_copy, receive
 from pipelines.reports.publish import Publication, publish

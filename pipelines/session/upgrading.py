@@ -14,13 +14,15 @@ import orjson
 from sqlalchemy import Connection, delete, select
 
 from pipelines.home.spill import is_whole
+from pipelines.ledger import states
 from pipelines.ledger import tables as t
 from pipelines.ledger.lease import is_moment, utc_text
 from pipelines.ledger.manifests import manifest_in
+from pipelines.ledger.states import MADE
 
 NAME = "outcomes.ndjson"
-MADE = ("created", "adopted", "updated", "superseded", "undone")
-STATES = (*MADE, "refused", "in_doubt")
+TELLS = (*MADE, "undone")
+STATES = (*TELLS, "refused", "in_doubt")
 MOST_LINES, MOST_GENERATIONS, MOST_STATUS = 1 << 40, 1_000, 1_000
 
 
@@ -138,9 +140,9 @@ def _is_newer(outcome: Outcome, known: Any) -> bool:
     """Whether an outcome came after what the ledger knows of the record."""
     if outcome.generation != known.generation:
         return bool(outcome.generation > known.generation)
-    unsure = known.state in t.UNDECIDED and outcome.state in MADE
+    unsure = known.state in states.UNDECIDED and outcome.state in TELLS
     later = outcome.at > (known.finished_at or known.first_attempt_at or "")
-    return unsure or (later and outcome.state in MADE and outcome.resource_id != known.resource_id)
+    return unsure or (later and outcome.state in TELLS and outcome.resource_id != known.resource_id)
 
 
 def _term(connection: Connection, said: str) -> int:

@@ -8,7 +8,7 @@ from sqlalchemy import select
 from pipelines.feeds.files.catalog import Feed
 from pipelines.home.spill import batches
 from pipelines.ledger import tables as t
-from pipelines.ledger.tables import LANDED, UNDECIDED
+from pipelines.ledger.states import LANDED, UNDECIDED
 from pipelines.session.session import Session
 from pipelines.validation.outcome import Validated
 

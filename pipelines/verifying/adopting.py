@@ -21,7 +21,8 @@ from pipelines.ledger.lease import Lease, utc_text
 from pipelines.ledger.rejects import open_by_key
 from pipelines.ledger.rows import Intent, KnownRecord, Outcome, Repeat, Sighting
 from pipelines.ledger.standing import Standing, standing_of
-from pipelines.ledger.tables import COUNTS, LANDED
+from pipelines.ledger.states import LANDED
+from pipelines.ledger.tables import COUNTS
 from pipelines.loading.accepted import accepted_rows
 from pipelines.loading.book import Book
 from pipelines.loading.loaded import Batch

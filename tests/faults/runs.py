@@ -23,7 +23,7 @@ from pipelines.corrections.undo import undo
 from pipelines.feeds.files.catalog import load_feeds
 from pipelines.ledger.doubts import Doubtful, doubtful
 from pipelines.ledger.ledger import Ledger
-from pipelines.ledger.tables import OUTCOMES
+from pipelines.ledger.states import OUTCOMES
 from pipelines.runs.batch import import_file
 from pipelines.runs.resolving import resolve
 from pipelines.session.connections import Connection

@@ -18,7 +18,7 @@ import duckdb
 import pytest
 
 from pipelines.ledger.access import LedgerAccess
-from pipelines.ledger.tables import UNDECIDED
+from pipelines.ledger.states import UNDECIDED
 from tests.pipelines.test_any_order import COLUMNS, KEYS, TAKEN_BACK, Sequence
 
 STEPS = 9

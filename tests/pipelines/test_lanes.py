@@ -12,7 +12,7 @@ from pipelines.client.pace import Patience
 from pipelines.client.replies import NotSent
 from pipelines.ledger.lease import LeaseLost
 from pipelines.ledger.rows import Sighting
-from pipelines.ledger.tables import UNDECIDED
+from pipelines.ledger.states import UNDECIDED
 from pipelines.loading.lanes import SPARE, _Lanes, send_by_lanes
 from pipelines.loading.posting import post
 from pipelines.loading.sending import Posted, Result, Row

@@ -15,7 +15,7 @@ from pipelines.client.pace import Circuit
 from pipelines.client.replies import TargetUnusable
 from pipelines.ledger.lease import LeaseLost
 from pipelines.ledger.rows import Sighting
-from pipelines.ledger.tables import UNDECIDED
+from pipelines.ledger.states import UNDECIDED
 from pipelines.loading.lanes import send_by_lanes
 from pipelines.loading.sending import Posted, Result, Row
 

@@ -13,12 +13,7 @@ from sqlalchemy import inspect
 from pipelines.ledger import database
 from pipelines.ledger import tables as t
 from pipelines.ledger.former import raise_generation
-from pipelines.ledger.ledger import (
-    Ledger,
-    LedgerError,
-    Outcome,
-    Repeat,
-)
+from pipelines.ledger.ledger import Ledger, LedgerError, Outcome, Repeat
 from tests.pipelines.conftest import Clock
 from tests.pipelines.test_ledger import OF, PAID, TARGET, intent, states
 

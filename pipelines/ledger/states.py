@@ -1,0 +1,40 @@
+"""The states of a row, and the sets of them that are asked for. A state means the same wherever it is read."""
+
+from typing import Literal, get_args
+
+RowState = Literal[
+    "planned",
+    "sending",
+    "created",
+    "adopted",
+    "unchanged",
+    "updated",
+    "superseded",
+    "skipped",
+    "refused",
+    "in_doubt",
+    "undone",
+]
+ROW_STATES: tuple[RowState, ...] = get_args(RowState)
+
+ASKED: tuple[RowState, ...] = ("sending", "in_doubt")
+"""It was sent, and what came of it is not known."""
+UNDECIDED: tuple[RowState, ...] = ("planned", *ASKED)
+"""It is open what becomes of it."""
+NOT_THERE: tuple[RowState, ...] = ("planned", "refused")
+"""Surely nothing of it is at the target."""
+MADE: tuple[RowState, ...] = ("created", "adopted", "updated", "superseded")
+"""It made or changed the resource that stands for it."""
+LANDED: tuple[RowState, ...] = (*MADE, "unchanged", "skipped")
+"""Nothing more is to be done with it: the target has its record."""
+OUTCOMES: tuple[RowState, ...] = (
+    "created",
+    "adopted",
+    "unchanged",
+    "updated",
+    "superseded",
+    "skipped",
+    "refused",
+    "in_doubt",
+)
+"""What a batch and a run count."""
