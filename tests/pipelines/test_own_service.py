@@ -110,5 +110,5 @@ def test_a_fault_of_the_program_shows_class_and_place_only(chartferry, home, mon
     put(home)
     code, out, err = chartferry("import")
     assert (code, out) == (1, "")
-    assert "ValueError at importing.py:" in err
+    assert "ValueError at imports.py:" in err
     assert "patient-name" not in err

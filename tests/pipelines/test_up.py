@@ -196,7 +196,7 @@ def test_what_an_attended_process_started_ends_with_it_when_nobody_attends_any_m
 
 def test_processes_that_start_at_once_over_a_new_home_all_find_dagsters_storage(tmp_path: Path) -> None:
     """CLI-CMD-13"""
-    program = "import os, pathlib; from pipelines.orchestration import attended as a; "
+    program = "import os, pathlib; from pipelines.dagster import attended as a; "
     program += "a.make_storage(pathlib.Path(os.environ['DAGSTER_HOME']))"
     prepare_dagster_home(tmp_path)
     environ = dagster_environment(tmp_path, os.environ)
