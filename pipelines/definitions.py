@@ -1,6 +1,6 @@
 """Every feed through every stage, then the reports: what Dagster shows and runs. `workspace.yaml` names this module.
 
-Only puts together what `pipelines.orchestration` defines, for the feeds and the home that the environment names.
+Only puts together what `pipelines.dagster` defines, for the feeds and the home that the environment names.
 """
 
 import os

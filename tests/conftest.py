@@ -22,7 +22,7 @@ from fhir_service.serve import _Protocol
 from fhir_service.service import Service, utc_now
 from fhir_service.settings import Settings
 from pipelines.ledger.access import JOURNAL
-from tests.postgres import NoPostgres, Postgres, running_server
+from tests.support.postgres import NoPostgres, Postgres, running_server
 from tests.support.replaying import assert_replay_is_equal
 
 WORLD = Path(__file__).parent / "spec" / "world"

@@ -17,7 +17,7 @@ import duckdb
 import pytest
 
 from pipelines.rehearsing.rehearsed import accounts
-from tests.commands import OUTCOMES, command, environment, home_with, load, resources, run, serving, totals
+from tests.support.commands import OUTCOMES, command, environment, home_with, load, resources, run, serving, totals
 
 SAMPLES = Path(__file__).parents[1] / "data" / "samples"
 EXPECTED: dict[str, dict[str, Any]] = json.loads((SAMPLES / "expected.json").read_text(encoding="utf-8"))

@@ -18,8 +18,8 @@ from typing import Any
 import duckdb
 import pytest
 
-from tests.commands import load, resources, run, serving
-from tests.realdata import MISSING, REALDATA
+from tests.support.commands import load, resources, run, serving
+from tests.support.realdata import MISSING, REALDATA
 
 ROOT = Path(__file__).parents[1]
 PRACTICE = REALDATA / "practice"

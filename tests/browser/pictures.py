@@ -15,8 +15,8 @@ from PIL import Image
 from playwright.sync_api import Browser, Page, expect
 
 from tests.browser.chromium import open_browser
-from tests.commands import load, run
-from tests.standing import Standing, published, standing, until
+from tests.support.commands import load, run
+from tests.support.standing import Standing, published, standing, until
 
 ROOT = Path(__file__).parents[2]
 SAMPLES, PICTURES = ROOT / "data" / "samples", ROOT / "docs" / "pictures"

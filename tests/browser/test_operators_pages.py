@@ -12,8 +12,8 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.browser.chromium import IN_A_BROWSER
-from tests.commands import load
-from tests.standing import Standing, published, standing, until
+from tests.support.commands import load
+from tests.support.standing import Standing, published, standing, until
 
 pytestmark = IN_A_BROWSER
 

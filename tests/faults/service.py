@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import httpx
 
 from pipelines.client.tokens import Credentials
-from tests.commands import command, environment
 from tests.conftest import running
+from tests.support.commands import command, environment
 
 ROOT = Path(__file__).parents[2]
 BRIEFLY = httpx.Limits(keepalive_expiry=1)

@@ -10,10 +10,10 @@ import pytest
 
 from pipelines.cli import run
 from pipelines.importing import imports as importing
-from tests.commands import forget_settings
 from tests.faults.runs import Importer, disagreements
 from tests.faults.service import serving
 from tests.faults.world import first_exports, write_feeds, write_world
+from tests.support.commands import forget_settings
 
 CHILDREN = multiprocessing.get_context("forkserver")
 TIMES = 5

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.pipelines.payers import claim
+from tests.support.payers import claim
 
 PAYMENTS, TASKS, RESPONSES = 6, 3, 3
 PAYMENT_COLUMNS = "payment_id patient_id amount paid_on claim_id".split()

@@ -15,10 +15,10 @@ from urllib.parse import quote
 import httpx
 
 from fhir_service.interface.registry import RESOURCES
-from tests.service.fuzz import CREATED, Fuzzer
-from tests.service.fuzz_answers import Sent
-from tests.service.fuzz_words import ODD_HEADERS
 from tests.service.test_readers_agree import Spoiler
+from tests.support.fuzz import CREATED, Fuzzer
+from tests.support.fuzz_answers import Sent
+from tests.support.fuzz_words import ODD_HEADERS
 
 BASE = "http://chart.example"
 SYSTEM = "urn:law"

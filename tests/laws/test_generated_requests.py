@@ -26,9 +26,9 @@ from fhir_service.interactions import plain
 from fhir_service.interface.datatypes import parse_json
 from tests.conftest import BOTH, FROZEN, WORLD, Database, Running, counted_ids, running
 from tests.laws.generated import BASE, SYSTEM, VALUES, Campaign, Step
-from tests.service.fuzz import CREATED
-from tests.service.fuzz_answers import fault
 from tests.service.test_fuzz import Sender
+from tests.support.fuzz import CREATED
+from tests.support.fuzz_answers import fault
 
 STORES = BOTH
 KEPT = ("location", "etag", "last-modified", "allow", "content-type")

@@ -14,7 +14,7 @@ import pipelines
 from pipelines.feeds.terms import texts
 from pipelines.feeds.terms.columns import Fault, amount
 from pipelines.feeds.terms.numbers import Numbers
-from tests.steps import Steps, TooManySteps
+from tests.support.steps import Steps, TooManySteps
 
 SIZE = 10
 NUMBERS = {

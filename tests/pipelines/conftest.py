@@ -13,8 +13,8 @@ from pipelines.cli import run
 from pipelines.ledger.ledger import Ledger, LedgerError
 from pipelines.reports.publish import publish
 from pipelines.reports.sweep import sweep
-from tests.commands import forget_settings
-from tests.pipelines.fake_target import FakeTarget, serving
+from tests.support.commands import forget_settings
+from tests.support.fake_target import FakeTarget, serving
 
 
 @pytest.fixture

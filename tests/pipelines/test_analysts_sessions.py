@@ -11,7 +11,7 @@ from typing import Any, Self
 import duckdb
 import pytest
 
-from tests.pipelines.publishing import World, import_payments, report
+from tests.support.publishing import World, import_payments, report
 
 PUBLICATIONS = 20
 QUERIES = [

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.pipelines.fake_target import FakeTarget, serving
+from tests.support.fake_target import FakeTarget, serving
 
 HEAD = "task_id,patient_id,description,status,requester_id,due\n"
 ROWS = HEAD + "k1,p1,call,requested,a,2026-03-01T10:00:00\nk2,p1,write,requested,a,2026-03-01T11:00:00\n"

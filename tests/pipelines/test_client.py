@@ -20,7 +20,7 @@ from pipelines.client.client import (
     Unknown,
     conditional_bundle,
 )
-from tests.pipelines.fake_target import FakeTarget, Said, serving
+from tests.support.fake_target import FakeTarget, Said, serving
 
 PAYMENT = '{"resourceType":"PaymentNotice","request":{"reference":"Patient/p1"},"amount":{"value":1}}'
 CONDITION = '"identifier=urn:chartferry:default:PaymentNotice|k1"'

@@ -11,7 +11,7 @@ from dagster._core.storage.partition_status_cache import get_and_update_asset_st
 from pipelines.dagster import command_line
 from pipelines.dagster.names import batches_of
 from pipelines.feeds.files.catalog import load_feeds
-from tests.pipelines.practice import SAMPLES, Practice, failures, materialized, practicing
+from tests.support.practice import SAMPLES, Practice, failures, materialized, practicing
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import pytest
 from pipelines.home.exits import INTERRUPTED
 from pipelines.home.user import user_name
 from pipelines.ledger.ledger import Ledger
-from tests.commands import totals_close
+from tests.support.commands import totals_close
 
 PAYMENTS = "payment_id,patient_id,amount,paid_on,claim_id\n"
 ONE = {"resourceType": "PaymentNotice", "request": {"reference": "Patient/p1"}, "amount": {"value": 1.0}}

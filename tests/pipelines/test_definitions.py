@@ -27,7 +27,7 @@ from pipelines.home.dagster_folder import prepare_dagster_home
 from pipelines.reports.tables import report_tables, sql_folder
 from pipelines.runs.run import Result
 from pipelines.validation.stage import Validated
-from tests.pipelines.practice import SAMPLES, Practice, failures, materialized, practicing, verdicts
+from tests.support.practice import SAMPLES, Practice, failures, materialized, practicing, verdicts
 
 STAGES = ("received", "validated", "loaded")
 BUILT_IN = ("answers", "payments", "tasks")

@@ -5,8 +5,8 @@ But for the words of a refusal, which the ledger keeps and nothing else does.
 
 import pytest
 
-from tests.pipelines.fake_target import Said
 from tests.pipelines.test_privacy import ROWS, leaks, mark
+from tests.support.fake_target import Said
 
 ECHO = mark("echo")
 ISSUE = {"severity": "error", "code": ECHO, "details": {"text": ECHO}, "diagnostics": ECHO, "expression": [ECHO]}

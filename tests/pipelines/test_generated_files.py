@@ -32,8 +32,8 @@ from pipelines.session.questionnaires import Snapshot
 from pipelines.validation import grouping
 from pipelines.validation.checking import check_records
 from pipelines.validation.stage import Validated, validate
-from tests.commands import totals_close
 from tests.pipelines.generated_files import FORM, MARKER, NOBODY, TOML, FileMaker, GeneratedFile
+from tests.support.commands import totals_close
 
 NOW = datetime(2026, 12, 1, tzinfo=UTC)
 SNAPSHOT = Snapshot.of([Questionnaire.model_validate(FORM)])

@@ -13,9 +13,9 @@ import pytest
 
 from pipelines.cli import run
 from pipelines.ledger.ledger import Ledger
-from tests.commands import OUTCOMES, forget_settings, resources
 from tests.conftest import running
-from tests.pipelines.payers import paid, payments, practice
+from tests.support.commands import OUTCOMES, forget_settings, resources
+from tests.support.payers import paid, payments, practice
 
 PATIENTS = 4
 PAYMENTS = 120

@@ -16,7 +16,7 @@ from pipelines.loading.book import Book
 from pipelines.loading.sending import BundleSender, Result
 from pipelines.loading.stage import Batch, load
 from pipelines.validation.stage import ACCEPTED, SKIPPED
-from tests.pipelines.fake_target import FakeTarget, serving
+from tests.support.fake_target import FakeTarget, serving
 from tests.support.ledgers import lose_ledger
 
 TARGET = "urn:uuid:fake"

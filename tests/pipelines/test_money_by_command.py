@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import duckdb
 import pytest
 
-from tests.commands import totals_close
+from tests.support.commands import totals_close
 
 HEADER = "payment_id,patient_id,amount,paid_on,claim_id\n"
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.pipelines.publishing import World, report
+from tests.support.publishing import World, report
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from pipelines.session.connections import bundled_service
-from tests.commands import totals_close
 from tests.pipelines.test_cli import put, summary
+from tests.support.commands import totals_close
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ from rich.console import Console
 
 from pipelines.client.pace import BadPace, Circuit, Limiter, Pace, pace_of, retention_of
 from pipelines.home.progress import BarProgress, PlainProgress, time_left
-from tests.pipelines.fake_target import FakeTarget, serving
 from tests.pipelines.test_load import Work, payment
+from tests.support.fake_target import FakeTarget, serving
 
 
 def test_a_limiter_lets_no_more_through_than_it_may():

@@ -12,7 +12,7 @@ import pytest
 from pipelines.home.folder import REFERENCE_NOTE
 from pipelines.reports.charts import Series, columns, rows
 from pipelines.reports.publish import PublicationError
-from tests.pipelines.publishing import CBC, LAB, OF, START, TARGET, World, import_payments, report
+from tests.support.publishing import CBC, LAB, OF, START, TARGET, World, import_payments, report
 
 ADDRESS_ATTRIBUTES = {"href", "src", "srcset", "action", "data", "poster", "xlink:href"}
 

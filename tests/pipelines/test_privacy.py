@@ -24,8 +24,8 @@ from pipelines.dagster.stages import batch_id_of
 from pipelines.definitions import build_definitions
 from pipelines.feeds.files.catalog import load_feeds
 from pipelines.home.dagster_folder import prepare_dagster_home
-from tests.commands import forget_settings, load, run, serving
-from tests.pipelines.fake_target import FakeTarget
+from tests.support.commands import forget_settings, load, run, serving
+from tests.support.fake_target import FakeTarget
 
 PLACES = re.compile(r"inbox/.*|batches/.*|published/(parquet/.*|reports\.[a-z]*\.?duckdb)|service\.duckdb(\.wal)?")
 """Where under a home patient data may be."""

@@ -15,7 +15,7 @@ from pipelines.ledger import tables as ledger_tables
 from pipelines.ledger.ledger import Reason, Reject, Repeat, utc_text
 from pipelines.reports.publish import PublicationError, publish
 from pipelines.reports.tables import report_tables, with_dictionary
-from tests.pipelines.publishing import BATCH, CBC, LAB, OF, TARGET, World, import_payments, report
+from tests.support.publishing import BATCH, CBC, LAB, OF, TARGET, World, import_payments, report
 
 COUNTS = (
     "lines not_taken records accepted rejected created adopted unchanged updated superseded skipped refused in_doubt "

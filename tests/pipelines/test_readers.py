@@ -13,7 +13,7 @@ import pytest
 
 from pipelines.reports.publish import Publication
 from pipelines.reports.tables import ReportTable, report_tables
-from tests.pipelines.publishing import World, import_payments
+from tests.support.publishing import World, import_payments
 
 IN_PANDAS = {
     "VARCHAR": "str",

@@ -12,8 +12,8 @@ import pytest
 from pipelines.dagster import reference
 from pipelines.dagster.reference import looks_new
 from pipelines.definitions import build_definitions
-from tests.commands import environment, run
-from tests.pipelines.practice import SAMPLES, Practice, failures, materialized, verdicts
+from tests.support.commands import environment, run
+from tests.support.practice import SAMPLES, Practice, failures, materialized, verdicts
 
 PATIENT = {"resourceType": "Patient", "id": "p1", "name": [{"family": "Marker", "given": ["Anna"]}]}
 

@@ -19,7 +19,7 @@ from pipelines.home.scratch import remove_leftovers, throwaway_folder
 from pipelines.rehearsing.refusals import basis, rests_on_decisions, rule_behind
 from pipelines.session.connections import bundled_service
 from pipelines.session.questionnaires import Snapshot
-from tests import commands
+from tests.support import commands
 
 ROOT = Path(__file__).parents[2]
 WORLD = ROOT / "tests" / "spec" / "world"

@@ -11,8 +11,8 @@ from pipelines.corrections.rejects import export_home
 from pipelines.feeds.reading.marks import Columns, csv_lead, csv_text, marked_line, unmarked_line
 from pipelines.runs.batch import import_file
 from pipelines.session.session import find_files, open_session
-from tests.pipelines.fake_target import FakeTarget, serving
 from tests.pipelines.test_rejects import HEADER, built_in
+from tests.support.fake_target import FakeTarget, serving
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=12)
 

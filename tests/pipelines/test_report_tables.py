@@ -16,7 +16,7 @@ import pytest
 
 from pipelines.reports.publish import PublicationError
 from pipelines.reports.tables import report_tables, sql_folder, with_dictionary
-from tests.pipelines.publishing import RAD, START, World, carry_over, import_payments, report
+from tests.support.publishing import RAD, START, World, carry_over, import_payments, report
 
 ANALYSTS = Path(__file__).parents[2] / "docs" / "analysts.md"
 HEADER = "-- table mine: Reports | of mine.\n-- inputs: diagnostic_report\n-- key: report_id\n"

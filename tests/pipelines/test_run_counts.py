@@ -8,8 +8,8 @@ import pytest
 from pipelines.ledger.tables import COUNTS
 from pipelines.loading.loaded import Batch, Loaded
 from tests.pipelines import test_load
-from tests.pipelines.fake_target import FakeTarget, serving
 from tests.pipelines.test_load import TARGET, Work, payment
+from tests.support.fake_target import FakeTarget, serving
 
 ROWS = 601
 VALIDATED = dict.fromkeys(COUNTS, 0) | {

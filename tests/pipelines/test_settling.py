@@ -8,8 +8,8 @@ from sqlalchemy import update
 
 from pipelines.ledger.tables import sighting
 from pipelines.loading.settling import settle_doubts
-from tests.pipelines.fake_target import FakeTarget, serving
 from tests.pipelines.test_load import TARGET, Work, payment
+from tests.support.fake_target import FakeTarget, serving
 
 QUESTIONNAIRE = "http://target/Questionnaire/q1"
 

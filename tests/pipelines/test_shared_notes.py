@@ -14,11 +14,11 @@ from pipelines.cli import run
 from pipelines.ledger.ledger import Ledger
 from pipelines.loading.sending import Row
 from pipelines.loading.shared_notes import in_note
-from tests import commands
 from tests.conftest import WORLD, running
-from tests.pipelines.fake_target import FakeTarget, Said, serving
 from tests.pipelines.test_load import Work
 from tests.pipelines.test_settling import QUESTIONNAIRE
+from tests.support import commands
+from tests.support.fake_target import FakeTarget, Said, serving
 from tests.support.ledgers import lose_ledger
 
 NOTE_ID = "http://schemas.example.com/fhir/extensions/note-id"

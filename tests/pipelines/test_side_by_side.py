@@ -16,8 +16,8 @@ import pytest
 from pipelines.feeds.reading import rows as reading
 from pipelines.validation import grouping, side_by_side, stage
 from pipelines.validation.side_by_side import Helper, SideBySide, processes_for
-from tests.pipelines.helped import make, os_gone
 from tests.pipelines.test_golden import CASES, GOLDEN, validated
+from tests.support.helped import make, os_gone
 
 FILES = ("accepted.parquet", "rejects.parquet", "skipped.parquet")
 

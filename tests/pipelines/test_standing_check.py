@@ -22,7 +22,7 @@ from pipelines.home.dagster_folder import TOLD_TAG
 from pipelines.importing.broken import standing_of
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rows import Reject
-from tests.pipelines.practice import verdicts
+from tests.support.practice import verdicts
 
 NOW = datetime(2026, 3, 29, 1, 30, tzinfo=UTC)
 

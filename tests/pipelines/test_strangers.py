@@ -5,7 +5,7 @@ import stat
 
 import duckdb
 
-from tests.pipelines.fake_target import Said
+from tests.support.fake_target import Said
 
 HEADER = "payment_id,patient_id,amount,paid_on\n"
 

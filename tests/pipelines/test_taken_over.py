@@ -13,9 +13,9 @@ from pipelines.ledger.ledger import LeaseLost, Ledger
 from pipelines.ledger.tables import entry, lease
 from pipelines.loading.book import Book
 from pipelines.loading.sending import Result
-from tests.pipelines.fake_target import FakeTarget, serving
 from tests.pipelines.test_load import TARGET, Work, payment
 from tests.pipelines.test_settling import response, task
+from tests.support.fake_target import FakeTarget, serving
 
 
 @pytest.fixture(params=[True, False], ids=["with additions", "bare"])

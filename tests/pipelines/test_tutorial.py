@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.commands import MINUTES, environment
+from tests.support.commands import MINUTES, environment
 
 ROOT = Path(__file__).parents[2]
 DOCUMENT = (ROOT / "docs" / "feeds.md").read_text(encoding="utf-8")

@@ -23,8 +23,8 @@ from pipelines.commands.up import CannotStart, Child
 from pipelines.dagster.attended import give_up_lost_runs
 from pipelines.home.dagster_folder import LOAD_POOL, dagster_environment, lacking, prepare_dagster_home
 from pipelines.session.connections import BadTarget
-from tests.commands import forget_settings
-from tests.standing import PATIENCE_SECONDS, addresses, gone, processes_of, running_up, until
+from tests.support.commands import forget_settings
+from tests.support.standing import PATIENCE_SECONDS, addresses, gone, processes_of, running_up, until
 
 
 @pytest.mark.long

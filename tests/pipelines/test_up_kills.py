@@ -15,9 +15,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.commands import load, resources, run
-from tests.pipelines.payers import Paid, paid, payments, practice
-from tests.standing import (
+from tests.support.commands import load, resources, run
+from tests.support.payers import Paid, paid, payments, practice
+from tests.support.standing import (
     PATIENCE_SECONDS,
     Standing,
     addresses,

@@ -10,8 +10,8 @@ import pytest
 from pipelines.commands import up
 from pipelines.dagster.guard import ADDRESSES
 from pipelines.home.dagster_folder import dagster_environment, prepare_dagster_home
-from tests.commands import environment
-from tests.standing import until
+from tests.support.commands import environment
+from tests.support.standing import until
 
 ELSEWHERE = "https://elsewhere.example"
 BEHIND_A_PROXY = "https://imports.example.org"

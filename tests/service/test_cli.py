@@ -17,7 +17,7 @@ import pytest
 from fhir_service import door as doors
 from fhir_service.door import CommandError, Door, run_file
 from tests.conftest import WORLD
-from tests.service.called import called, run, serving
+from tests.support.called import called, run, serving
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from fhir_service.service import Service
 from fhir_service.settings import Settings
 from fhir_service.store.copying import copy_out
 from fhir_service.store.tables import metadata
-from tests.postgres import Postgres
+from tests.support.postgres import Postgres
 
 WORLD = Path(__file__).parents[1] / "spec" / "world"
 

@@ -8,8 +8,8 @@ import pytest
 
 from fhir_service.checks import check_store
 from tests.conftest import BOTH, running
-from tests.service.fuzz import Fuzzer
-from tests.service.fuzz_answers import fault
+from tests.support.fuzz import Fuzzer
+from tests.support.fuzz_answers import fault
 
 STORES = BOTH
 SEED = 20260301

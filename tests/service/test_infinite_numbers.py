@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from fhir_service.interface.resources.response_model import Answer
-from tests.commands import run
 from tests.conftest import Running
+from tests.support.commands import run
 
 RESPONSE = {
     "resourceType": "QuestionnaireResponse",

@@ -61,7 +61,7 @@ class Load:
 
 
 def killed_under_load(store: Path, headers: dict[str, str], phase: str, number: int) -> Load:
-    command = [sys.executable, "-m", "tests.service.dying", phase, str(number), str(store)]
+    command = [sys.executable, "-m", "tests.support.dying", phase, str(number), str(store)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as service:
         assert service.stdout is not None
         url = service.stdout.readline().split()[-1]
@@ -82,7 +82,7 @@ def test_a_batch_is_there_whole_or_not_at_all(tmp_path: Path, phase: str, stored
     store = tmp_path / "service.duckdb"
     headers = prepared(store)
     number = "20" if phase == "rules" else "1"
-    command = [sys.executable, "-m", "tests.service.dying", phase, number, str(store)]
+    command = [sys.executable, "-m", "tests.support.dying", phase, number, str(store)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as service:
         assert service.stdout is not None
         url = service.stdout.readline().split()[-1]

@@ -1,6 +1,6 @@
 """Public sets of messy JSON and naughty strings, sent whole: what is taken is read back unchanged, the rest refused.
 
-The sets are not part of the repository: see `tests/realdata.py`.
+The sets are not part of the repository: see `tests/support/realdata.py`.
 """
 
 import json
@@ -13,7 +13,7 @@ import pytest
 
 from fhir_service.interface.datatypes import CONTROLS, ID_PATTERN, Malformed, parse_json
 from fhir_service.interface.registry import RESOURCES
-from tests.realdata import MISSING, REALDATA
+from tests.support.realdata import MISSING, REALDATA
 
 SUITE, NAUGHTY = REALDATA / "messy_json" / "JSONTestSuite", REALDATA / "messy_text" / "blns" / "blns.json"
 

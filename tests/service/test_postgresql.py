@@ -22,10 +22,10 @@ from fhir_service import writer as writing
 from fhir_service.__main__ import main
 from fhir_service.store import postgresql
 from fhir_service.store.store import Store
-from tests.commands import command, environment
 from tests.conftest import BOTH, WORLD, Database, Running, running
-from tests.postgres import Postgres
 from tests.service.test_writer import payment, task, total
+from tests.support.commands import command, environment
+from tests.support.postgres import Postgres
 
 STORES = BOTH
 BALANCE = 15025

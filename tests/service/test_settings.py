@@ -3,7 +3,7 @@
 import pytest
 
 from fhir_service.settings import SettingError, Settings
-from tests.service.called import CLEAN, called, run
+from tests.support.called import CLEAN, called, run
 
 
 @pytest.fixture

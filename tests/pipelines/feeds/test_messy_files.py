@@ -1,6 +1,6 @@
 """Messy files of the world, each as an export: records, rejects, or one clear sentence. Never a traceback or a hang.
 
-Where they lie, and that the tests are skipped without them, is said in `tests/realdata.py`.
+Where they lie, and that the tests are skipped without them, is said in `tests/support/realdata.py`.
 """
 
 import time
@@ -20,7 +20,7 @@ from pipelines.home.batch import Unreadable
 from pipelines.receiving.stage import receive
 from pipelines.session.questionnaires import Snapshot
 from pipelines.validation.stage import Validated, validate
-from tests.realdata import MISSING, REALDATA
+from tests.support.realdata import MISSING, REALDATA
 
 SETS = ("messy_csv", "messy_json", "messy_text", "synthea_csv", "practice/inbox", "tasks_payments")
 NOW = datetime(2024, 6, 1, tzinfo=UTC)

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from pipelines.cli import run
-from tests.commands import forget_settings, totals_close
-from tests.pipelines.fake_target import FakeTarget, serving
-from tests.realdata import MISSING, REALDATA
+from tests.support.commands import forget_settings, totals_close
+from tests.support.fake_target import FakeTarget, serving
+from tests.support.realdata import MISSING, REALDATA
 
 pytestmark = pytest.mark.skipif(not REALDATA.is_dir(), reason=MISSING)
 

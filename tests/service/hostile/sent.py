@@ -5,7 +5,7 @@ import select
 import socket
 from urllib.parse import urlsplit
 
-from tests.service.fuzz_answers import CODES_OF
+from tests.support.fuzz_answers import CODES_OF
 
 HEADERS = {"content-type": "application/json"}
 TASK = {

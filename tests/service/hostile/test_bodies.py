@@ -13,8 +13,8 @@ import pytest
 from fhir_service.interface.datatypes import DEEPEST
 from fhir_service.interface.registry import RESOURCES
 from tests.conftest import BOTH
-from tests.service.fuzz_answers import CODES_OF
 from tests.service.hostile.sent import PAYMENT, TASK, TEXT, arrays, objects, outcome, post, response_of, with_meta
+from tests.support.fuzz_answers import CODES_OF
 
 STORES = BOTH
 

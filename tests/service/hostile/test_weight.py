@@ -21,7 +21,6 @@ from fhir_service.checks import check_store
 from fhir_service.door import run_file
 from fhir_service.interactions import create
 from fhir_service.interface.datatypes import DEEPEST
-from tests import commands
 from tests.conftest import BOTH, WORLD
 from tests.service.hostile.sent import (
     HEADERS,
@@ -36,6 +35,7 @@ from tests.service.hostile.sent import (
     statuses,
     with_meta,
 )
+from tests.support import commands
 
 STORES = BOTH
 

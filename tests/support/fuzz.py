@@ -19,8 +19,8 @@ from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.resources import task
 from fhir_service.interface.site import Site
 from fhir_service.interface.vocabulary import Param, Resource
-from tests.service.fuzz_answers import Sent
-from tests.service.fuzz_words import (
+from tests.support.fuzz_answers import Sent
+from tests.support.fuzz_words import (
     CODES,
     ENCOUNTERS,
     KNOWN,

@@ -1,4 +1,4 @@
-"""A service that kills itself in a chosen phase of its n-th write: `python -m tests.service.dying PHASE N STORE`.
+"""A service that kills itself in a chosen phase of its n-th write: `python -m tests.support.dying PHASE N STORE`.
 
 Phases: waiting (taken in, the writer has not begun), rules, append, commit (before it), committed (after it, no
 answer), answering (an answer has gone out).

@@ -15,7 +15,7 @@ from pipelines.dagster.stages import batch_id_of
 from pipelines.definitions import build_definitions
 from pipelines.feeds.files.catalog import load_feeds
 from pipelines.session.session import open_ledger
-from tests.commands import environment
+from tests.support.commands import environment
 
 SAMPLES = Path(__file__).parents[2] / "data" / "samples"
 RANGE = ("dagster/asset_partition_range_start", "dagster/asset_partition_range_end")

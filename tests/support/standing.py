@@ -16,7 +16,7 @@ import duckdb
 import httpx
 import psutil
 
-from tests.commands import command, environment
+from tests.support.commands import command, environment
 
 PATIENCE_SECONDS = 1800
 """Far more than anything takes: a test waits for what it wants to see, and fails when nothing moves any more."""

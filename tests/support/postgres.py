@@ -1,4 +1,4 @@
-"""A real PostgreSQL for tests, from the package index: `python tests/postgres.py` runs one until its input ends.
+"""A real PostgreSQL for tests, from the package index: run as a program it serves until its input ends.
 
 It prints one line when it answers: the URL, or `no PostgreSQL: <why>`. The server listens on a socket in a folder of
 its own and is removed with it, however the parent ended. Started by root it runs as nobody, as it refuses root.
