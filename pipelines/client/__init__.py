@@ -1,1 +1,0 @@
-"""Requests to the target: replies, tokens, pace, comparison, capabilities."""

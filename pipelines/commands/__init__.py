@@ -1,1 +1,0 @@
-"""The commands of `chartferry`, one module for each group."""

@@ -1,1 +1,0 @@
-"""What people decide: undo, doubts, rejects, purge."""

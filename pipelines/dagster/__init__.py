@@ -1,1 +1,0 @@
-"""Assets, checks, sensors, schedules, alerts."""

@@ -1,1 +1,0 @@
-"""How exports are described and read."""

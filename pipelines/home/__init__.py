@@ -1,1 +1,0 @@
-"""The state folder: atomic files, locks, spill, scratch folders, the inbox, progress, exit codes."""

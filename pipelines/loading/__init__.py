@@ -1,1 +1,0 @@
-"""Accepted records to the target, one side of each row in the ledger."""

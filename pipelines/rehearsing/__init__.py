@@ -1,1 +1,0 @@
-"""An import that is thrown away, and what came of it."""

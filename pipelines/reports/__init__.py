@@ -1,1 +1,0 @@
-"""Sweep, tables, publication, page."""

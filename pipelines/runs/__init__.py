@@ -1,1 +1,0 @@
-"""One batch through the stages."""

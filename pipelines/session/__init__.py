@@ -1,1 +1,0 @@
-"""Home, feeds, ledger and target of one command."""

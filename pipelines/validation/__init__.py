@@ -1,1 +1,0 @@
-"""Map, group, check: rows to accepted records and rejects."""

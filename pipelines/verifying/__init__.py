@@ -1,1 +1,0 @@
-"""Ledger against target; what the journal does not know."""

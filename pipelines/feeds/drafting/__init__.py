@@ -1,1 +1,0 @@
-"""A feed file drafted from an export."""

@@ -1,1 +1,0 @@
-"""Feed files: catalog, rules, mistakes, crosswalks, description."""

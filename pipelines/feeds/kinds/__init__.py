@@ -1,1 +1,0 @@
-"""Payments, answers, wide answers, tasks: one file for each."""
