@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from fhir_service.door import CommandError, Door
+from fhir_service.admin_socket import CommandError, Door
 from fhir_service.settings import SettingError, Settings
 
 USAGE, REFUSED, DAMAGED, BUSY = 2, 3, 4, 5

@@ -13,11 +13,12 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from fhir_service import checks, reference
+from fhir_service import checks
+from fhir_service.admin_socket import HEADER, Arguments, CommandError, Result
 from fhir_service.auth import EVERYTHING, ScopeError, UnknownClient
-from fhir_service.door import HEADER, Arguments, CommandError, Result
 from fhir_service.interface.outcomes import AUTHENTICATION, NOT_SUPPORTED, FhirError
-from fhir_service.loadable.reading import ForeignFile, files, first_of_foreign, refuse_foreign
+from fhir_service.reference import loading as reference
+from fhir_service.reference.reading import ForeignFile, files, first_of_foreign, refuse_foreign
 from fhir_service.service import Service
 from fhir_service.settings import Settings
 from fhir_service.store.copying import copy_out

@@ -24,7 +24,8 @@ from fhir_service.auth import Caller, token_response
 from fhir_service.bundle import history_bundle, searchset
 from fhir_service.capability import capability_statement, smart_configuration
 from fhir_service.chart import routes as chart
-from fhir_service.exchange import (
+from fhir_service.health import Health
+from fhir_service.http import (
     BelowPath,
     Handler,
     Paths,
@@ -38,7 +39,6 @@ from fhir_service.exchange import (
     read_body,
     route,
 )
-from fhir_service.health import Health
 from fhir_service.interactions import batch, create, history, plain, search, update, validate
 from fhir_service.interactions.create import Created
 from fhir_service.interactions.read import read
@@ -46,8 +46,8 @@ from fhir_service.interface.datatypes import dump_json, instant_text
 from fhir_service.interface.outcomes import NOT_FOUND, TOO_LARGE, UNAVAILABLE, FhirError
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.vocabulary import Resource
+from fhir_service.middleware import DOOR, TOKEN_PATHS, Surroundings
 from fhir_service.service import VERSION, Service
-from fhir_service.surroundings import DOOR, TOKEN_PATHS, Surroundings
 from fhir_service.writer import Entry
 
 LARGE_BODY = 32 << 10

@@ -1,16 +1,7 @@
-"""Charges, balances and how payments are applied to charges. Amounts are cents.
+"""Charges, balances, and how payments are applied to charges. Amounts are cents. No store."""
 
-The arithmetic is pure; `reallocate` makes the rows of some patients anew from it.
-"""
-
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
-
-from sqlalchemy import Connection, delete, func, insert, literal, select, update
-
-from fhir_service.store.tables import ACCOUNT, ALLOCATION, BODIES, CHARGE
-
-PAYMENT = BODIES["PaymentNotice"]
 
 
 @dataclass(slots=True)
@@ -61,39 +52,3 @@ def allocate(cents: int, charges: list[Charge], claim: str | None = None) -> lis
         if not cents:
             break
     return rows
-
-
-def reallocate(connection: Connection, patients: Collection[str]) -> None:
-    """Makes the accounts of these patients anew, and applies their payments to their charges in the order stored."""
-    connection.execute(delete(ACCOUNT).where(ACCOUNT.c.patient.in_(patients)))
-    charged = select(CHARGE.c.patient, func.sum(CHARGE.c.cents), literal(0)).where(CHARGE.c.patient.in_(patients))
-    connection.execute(insert(ACCOUNT).from_select(["patient", "charged", "paid"], charged.group_by(CHARGE.c.patient)))
-    paying = connection.execute(select(PAYMENT.c.request).where(PAYMENT.c.request.in_(patients)).distinct())
-    for patient in sorted(paying.scalars()):
-        _reallocate(connection, patient)
-
-
-def _reallocate(connection: Connection, patient: str) -> None:
-    charges = in_order(
-        Charge(row.claim, row.created, row.cents)
-        for row in connection.execute(select(CHARGE).where(CHARGE.c.patient == patient))
-    )
-    payments = connection.execute(
-        select(PAYMENT.c.id, PAYMENT.c.cents, PAYMENT.c.claim)
-        .where(PAYMENT.c.request == patient)
-        .order_by(PAYMENT.c.seq)
-    ).all()
-    rows = [
-        {"payment": payment.id, "claim": claim, "cents": cents}
-        for payment in payments
-        for claim, cents in allocate(payment.cents, charges, payment.claim)
-    ]
-    connection.execute(delete(ALLOCATION).where(ALLOCATION.c.payment.in_([payment.id for payment in payments])))
-    if rows:
-        connection.execute(insert(ALLOCATION), rows)
-    for charge in charges:
-        connection.execute(update(CHARGE).where(CHARGE.c.claim == charge.claim).values(paid=charge.paid))
-    paid = sum(payment.cents for payment in payments)
-    if not charges:
-        connection.execute(insert(ACCOUNT), [{"patient": patient, "charged": 0, "paid": paid}])
-    connection.execute(update(ACCOUNT).where(ACCOUNT.c.patient == patient).values(paid=paid))

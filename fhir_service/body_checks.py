@@ -12,10 +12,10 @@ from fhir_service.interface.datatypes import Malformed, parse_json
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.site import Site
 from fhir_service.interface.vocabulary import Resource
-from fhir_service.loadable import claims
-from fhir_service.loadable.examining import PATIENT_ELEMENTS
-from fhir_service.loadable.reading import Flaw
-from fhir_service.loadable.references import AUTOMATION, patient_of, targets
+from fhir_service.reference import claims
+from fhir_service.reference.examining import PATIENT_ELEMENTS
+from fhir_service.reference.reading import Flaw
+from fhir_service.reference.references import AUTOMATION, patient_of, targets
 from fhir_service.store.tables import (
     BODIES,
     CHARGE,

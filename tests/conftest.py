@@ -17,7 +17,7 @@ import uvicorn
 
 from fhir_service import ids
 from fhir_service.app import create_app
-from fhir_service.reference import load
+from fhir_service.reference.loading import load
 from fhir_service.serve import _Protocol
 from fhir_service.service import Service, utc_now
 from fhir_service.settings import Settings

@@ -8,8 +8,8 @@ from typing import Any, Literal, NamedTuple, Union
 
 import msgspec
 
+from fhir_service.interface.fast.structs import Reader, struct_of
 from fhir_service.interface.outcomes import INVALID
-from fhir_service.interface.quick import Reader, struct_of
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.resources.shared_items import ResponseInParts, read_items
 from fhir_service.interface.site import Site

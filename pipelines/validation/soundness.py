@@ -8,8 +8,8 @@ from typing import Any
 
 import orjson
 
+from fhir_service.interface.fast.structs import Reader, struct_of
 from fhir_service.interface.outcomes import BUSINESS_RULE, INVALID
-from fhir_service.interface.quick import Reader, struct_of
 from fhir_service.interface.site import Site
 from fhir_service.interface.vocabulary import Lookup, Needs, Resource, World
 from pipelines.validation.content import to_json

@@ -5,7 +5,7 @@ import sqlite3
 
 import pytest
 
-from fhir_service.reference import load as load_reference
+from fhir_service.reference.loading import load as load_reference
 from tests.pipelines.test_rejects import HEADER, HERE, Practice, built_in, one
 
 

@@ -14,8 +14,8 @@ import time
 import httpx
 import pytest
 
-from fhir_service import door as doors
-from fhir_service.door import CommandError, Door, run_file
+from fhir_service import admin_socket as doors
+from fhir_service.admin_socket import CommandError, Door, run_file
 from tests.conftest import WORLD
 from tests.support.called import called, run, serving
 

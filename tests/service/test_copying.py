@@ -6,8 +6,8 @@ import pytest
 from sqlalchemy import func, select
 
 from fhir_service.admin import OPERATIONS
+from fhir_service.admin_socket import CommandError
 from fhir_service.checks import check_store
-from fhir_service.door import CommandError
 from fhir_service.service import Service
 from fhir_service.settings import Settings
 from fhir_service.store.copying import copy_out

@@ -10,8 +10,8 @@ from typing import Any
 import httpx
 import pytest
 
-from fhir_service import reference
 from fhir_service.checks import check_store
+from fhir_service.reference import loading as reference
 from fhir_service.service import Service
 from fhir_service.settings import Settings
 from tests.conftest import WORLD

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from fhir_service.auth import Caller
 from fhir_service.interactions import batch, plain
 from fhir_service.interface.datatypes import Malformed, parse_json
-from fhir_service.interface.quick import Reader, struct_of
+from fhir_service.interface.fast.structs import Reader, struct_of
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.resources.response_model import QuestionnaireResponse
 from fhir_service.interface.site import Site

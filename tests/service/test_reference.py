@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from fhir_service import reference
 from fhir_service.interface.datatypes import dump_json
+from fhir_service.reference import loading as reference
 from fhir_service.service import Service
 from fhir_service.settings import Settings
 from fhir_service.store.tables import ACCOUNT, BODIES, CHARGE, DOCUMENT, NOTE, RECORD

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fhir_service.interface.datatypes import CONTROLS
-from fhir_service.loadable.narrative import paragraphs, sanitised
+from fhir_service.reference.narrative import paragraphs, sanitised
 
 START = '<div xmlns="http://www.w3.org/1999/xhtml">'
 

@@ -7,8 +7,8 @@ from fhir.resources.R4B.questionnaire import Questionnaire
 
 from fhir_service.interface.datatypes import dump_json, parse_json
 from fhir_service.interface.site import Site
-from fhir_service.loadable.examining import examine, ready
-from fhir_service.loadable.reading import Record
+from fhir_service.reference.examining import examine, ready
+from fhir_service.reference.reading import Record
 
 SITE = Site("https://chart.example.org", "acme", "north")
 LOINC = {"system": "http://loinc.org", "code": "1"}

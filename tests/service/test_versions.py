@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from fhir_service.reference import load
+from fhir_service.reference.loading import load
 from tests.conftest import BOTH, FROZEN, WORLD, Database, Running, running
 from tests.service.test_writer import send, task
 

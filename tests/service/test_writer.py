@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import select
 
 from fhir_service import writer as writer_module
-from fhir_service.reference import load
+from fhir_service.reference.loading import load
 from fhir_service.store import dialects, postgresql
 from fhir_service.store.tables import ACCOUNT
 from tests.conftest import BOTH, WORLD, Running

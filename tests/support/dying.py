@@ -10,7 +10,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from fhir_service import serve, surroundings, writer
+from fhir_service import middleware as surroundings
+from fhir_service import serve, writer
 from fhir_service.settings import Settings
 from fhir_service.store.view import Changes
 

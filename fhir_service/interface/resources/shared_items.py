@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import msgspec
 import orjson
 
-from fhir_service.interface.quick import Reader, struct_of
+from fhir_service.interface.fast.structs import Reader, struct_of
 from fhir_service.interface.resources.questionnaire import Questionnaire
 from fhir_service.interface.resources.response_model import Item, QuestionnaireResponse
 

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from fhir_service.app import create_app
-from fhir_service.reference import load
+from fhir_service.reference.loading import load
 from fhir_service.service import Service
 from fhir_service.settings import Settings
 from tests.conftest import BOTH, WORLD

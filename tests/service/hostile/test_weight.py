@@ -16,9 +16,10 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from fhir_service import auth, exchange, serve
+from fhir_service import auth, serve
+from fhir_service import http as exchange
+from fhir_service.admin_socket import run_file
 from fhir_service.checks import check_store
-from fhir_service.door import run_file
 from fhir_service.interactions import create
 from fhir_service.interface.datatypes import DEEPEST
 from tests.conftest import BOTH, WORLD

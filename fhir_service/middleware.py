@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fhir_service.audit import unwritten
 from fhir_service.auth import Caller
-from fhir_service.exchange import json_response
+from fhir_service.http import json_response
 from fhir_service.interface.datatypes import dump_json
 from fhir_service.interface.outcomes import EXCEPTION, THROTTLED, FhirError, outcome_of
 from fhir_service.limits import Rates

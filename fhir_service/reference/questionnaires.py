@@ -6,7 +6,7 @@ from typing import Any
 
 from fhir_service.interface.resources.common import optional
 from fhir_service.interface.site import Site
-from fhir_service.loadable.reading import Flaw
+from fhir_service.reference.reading import Flaw
 
 # Decision Q1: how the types of FHIR are shown; others are refused.
 TYPES = {

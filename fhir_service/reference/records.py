@@ -6,8 +6,8 @@ from typing import Any
 
 from fhir_service.interface.datatypes import ID_PATTERN
 from fhir_service.interface.site import Site
-from fhir_service.loadable.reading import Flaw
-from fhir_service.loadable.references import time_of
+from fhir_service.reference.reading import Flaw
+from fhir_service.reference.references import time_of
 
 NOTE_STATES = {"cancelled": "cancelled", "entered-in-error": "deleted"}
 _ID = re.compile(rf"{ID_PATTERN}\Z", re.ASCII)

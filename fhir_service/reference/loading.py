@@ -14,10 +14,10 @@ from typing import TypedDict
 from sqlalchemy import Connection
 
 from fhir_service.interface.site import Site
-from fhir_service.loadable import storing
-from fhir_service.loadable.examining import Ready, examine, named, ready
-from fhir_service.loadable.reading import Flaw, Record, files, first_of_foreign, records
-from fhir_service.loadable.references import AUTOMATION, TYPES
+from fhir_service.reference import storing
+from fhir_service.reference.examining import Ready, examine, named, ready
+from fhir_service.reference.reading import Flaw, Record, files, first_of_foreign, records
+from fhir_service.reference.references import AUTOMATION, TYPES
 from fhir_service.store.store import Store
 from fhir_service.writer import Writer
 

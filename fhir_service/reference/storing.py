@@ -8,11 +8,11 @@ from typing import Any, Literal
 
 from sqlalchemy import Connection, Table, delete, func, select, update
 
-from fhir_service.billing import reallocate
 from fhir_service.interface.datatypes import dump_json, parse_instant, reference
-from fhir_service.loadable import questionnaires
-from fhir_service.loadable.examining import Ready
-from fhir_service.loadable.reading import Flaw
+from fhir_service.reference import questionnaires
+from fhir_service.reference.examining import Ready
+from fhir_service.reference.reading import Flaw
+from fhir_service.store.accounts import reallocate
 from fhir_service.store.dialect import Dialect
 from fhir_service.store.tables import BODIES, CHARGE, DOCUMENT, NOTE, RECORD
 from fhir_service.store.view import Changes, Current

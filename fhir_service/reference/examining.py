@@ -10,14 +10,14 @@ import orjson
 from fhir_service.interface.datatypes import dump_json
 from fhir_service.interface.resources.questionnaire import STATUSES as QUESTIONNAIRE_STATUSES
 from fhir_service.interface.site import Site
-from fhir_service.loadable import claims, questionnaires, reports
-from fhir_service.loadable import records as others
-from fhir_service.loadable.claims import Charged
-from fhir_service.loadable.reading import Flaw, Record
-from fhir_service.loadable.records import EncounterNote
-from fhir_service.loadable.references import AUTOMATION, TYPES, patient_of, targets
-from fhir_service.loadable.reports import Document
-from fhir_service.loadable.structure import flaws_of
+from fhir_service.reference import claims, questionnaires, reports
+from fhir_service.reference import records as others
+from fhir_service.reference.claims import Charged
+from fhir_service.reference.reading import Flaw, Record
+from fhir_service.reference.records import EncounterNote
+from fhir_service.reference.references import AUTOMATION, TYPES, patient_of, targets
+from fhir_service.reference.reports import Document
+from fhir_service.reference.structure import flaws_of
 
 # The element that names the patient, and whether a record must have it.
 PATIENT_ELEMENTS = {

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from fhir_service.interface.vocabulary import fhir_path
-from fhir_service.loadable.reading import Flaw
+from fhir_service.reference.reading import Flaw
 
 _TEXTS = {
     "missing": "a required element is missing",

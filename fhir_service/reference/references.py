@@ -6,7 +6,7 @@ from typing import Any
 
 from fhir_service.interface.datatypes import ID_PATTERN, normal_time
 from fhir_service.interface.site import Site
-from fhir_service.loadable.reading import Flaw
+from fhir_service.reference.reading import Flaw
 
 # In the order of loading: what others are refused without comes first.
 TYPES = ("Patient", "Practitioner", "Group", "Encounter", "Claim", "Observation", "Questionnaire", "DiagnosticReport")

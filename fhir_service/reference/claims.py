@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from fhir_service.loadable.reading import Flaw
-from fhir_service.loadable.references import time_of
+from fhir_service.reference.reading import Flaw
+from fhir_service.reference.references import time_of
 
 UNCHARGED = ("cancelled", "draft", "entered-in-error")
 MOST = Decimal(10) ** 13

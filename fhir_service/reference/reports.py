@@ -9,9 +9,9 @@ from typing import Any
 from fhir_service.interface.datatypes import reference
 from fhir_service.interface.resources.common import optional
 from fhir_service.interface.site import STORED, Site
-from fhir_service.loadable.narrative import paragraphs, sanitised
-from fhir_service.loadable.reading import Flaw
-from fhir_service.loadable.references import target_of, time_of
+from fhir_service.reference.narrative import paragraphs, sanitised
+from fhir_service.reference.reading import Flaw
+from fhir_service.reference.references import target_of, time_of
 
 # Decision D1: how the statuses of FHIR are shown; others are refused.
 STATUSES = {

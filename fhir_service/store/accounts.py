@@ -1,0 +1,46 @@
+"""Accounts and allocations of patients in the store, made anew from their charges and payments."""
+
+from collections.abc import Collection
+
+from sqlalchemy import Connection, delete, func, insert, literal, select, update
+
+from fhir_service.billing import Charge, allocate, in_order
+from fhir_service.store.tables import ACCOUNT, ALLOCATION, BODIES, CHARGE
+
+PAYMENT = BODIES["PaymentNotice"]
+
+
+def reallocate(connection: Connection, patients: Collection[str]) -> None:
+    """Makes the accounts of these patients anew, and applies their payments to their charges in the order stored."""
+    connection.execute(delete(ACCOUNT).where(ACCOUNT.c.patient.in_(patients)))
+    charged = select(CHARGE.c.patient, func.sum(CHARGE.c.cents), literal(0)).where(CHARGE.c.patient.in_(patients))
+    connection.execute(insert(ACCOUNT).from_select(["patient", "charged", "paid"], charged.group_by(CHARGE.c.patient)))
+    paying = connection.execute(select(PAYMENT.c.request).where(PAYMENT.c.request.in_(patients)).distinct())
+    for patient in sorted(paying.scalars()):
+        _reallocate(connection, patient)
+
+
+def _reallocate(connection: Connection, patient: str) -> None:
+    charges = in_order(
+        Charge(row.claim, row.created, row.cents)
+        for row in connection.execute(select(CHARGE).where(CHARGE.c.patient == patient))
+    )
+    payments = connection.execute(
+        select(PAYMENT.c.id, PAYMENT.c.cents, PAYMENT.c.claim)
+        .where(PAYMENT.c.request == patient)
+        .order_by(PAYMENT.c.seq)
+    ).all()
+    rows = [
+        {"payment": payment.id, "claim": claim, "cents": cents}
+        for payment in payments
+        for claim, cents in allocate(payment.cents, charges, payment.claim)
+    ]
+    connection.execute(delete(ALLOCATION).where(ALLOCATION.c.payment.in_([payment.id for payment in payments])))
+    if rows:
+        connection.execute(insert(ALLOCATION), rows)
+    for charge in charges:
+        connection.execute(update(CHARGE).where(CHARGE.c.claim == charge.claim).values(paid=charge.paid))
+    paid = sum(payment.cents for payment in payments)
+    if not charges:
+        connection.execute(insert(ACCOUNT), [{"patient": patient, "charged": 0, "paid": paid}])
+    connection.execute(update(ACCOUNT).where(ACCOUNT.c.patient == patient).values(paid=paid))
