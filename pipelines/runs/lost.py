@@ -13,6 +13,8 @@ from pipelines.ledger.manifests import is_of, manifest_in
 from pipelines.session.session import Session
 
 LOOK = "look into the chart before a file brings these rows again"
+NOTED = "lost"
+"""The state of a lost run that is in the ledger again, while its rows are not yet."""
 
 
 class LostBatch(NamedTuple):
@@ -73,12 +75,18 @@ def _lost_runs(session: Session, folder: Path, runs: list[Path]) -> LostBatch:
     ]
     newest = session.ledger.newest_run(folder.name)
     untold = sum(number_of(run) > newest for run in runs if run not in told)
+    moments = {manifest["started_at"] for manifest in told.values()}
+    untold += sum(_is_noted(run) for at, run in known.items() if at not in moments)
     return LostBatch(folder, sorted(lost, key=lambda each: str(each["started_at"])), untold)
 
 
 def _is_news(manifest: dict[str, Any], known: dict[str, Any]) -> bool:
     run = known.get(manifest["started_at"])
-    return run is None or bool(manifest["ended_at"] and not run["finished_at"])
+    return run is None or _is_noted(run) or bool(manifest["ended_at"] and not run["finished_at"])
+
+
+def _is_noted(run: dict[str, Any]) -> bool:
+    return run["state"] == NOTED and not run["finished_at"]
 
 
 def number_of(run: Path) -> int:

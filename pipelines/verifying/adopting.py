@@ -30,7 +30,7 @@ from pipelines.loading.lookup import ahead
 from pipelines.loading.sending import Identity, Row
 from pipelines.loading.shared_notes import SharedNotes
 from pipelines.runs.batch import begin, end, end_without_load, lease_of, note_batch, validate_run
-from pipelines.runs.lost import LOOK, LostBatch, lost_batches
+from pipelines.runs.lost import LOOK, NOTED, LostBatch, lost_batches
 from pipelines.runs.resolving import resolve
 from pipelines.session.session import Session, Waiting, received_batches, received_before, without_feed
 from pipelines.validation.outcome import Validated
@@ -95,6 +95,7 @@ def adopt_lost(session: Session) -> Adopted:
         lost = [(each, _waiting(session, each)) for each in lost_batches(session)]
         for each in (each for each, _ in lost if received_before(each.folder) is None):
             _note_runs(session, each)
+            _end_runs(session, each)
             adopted.left[each.name] = f"its rows are not here any more: {LOOK}"
         found = _newest_first([(each, waiting) for each, waiting in lost if waiting])
         for kind in sorted({waiting.feed.resource for _, waiting in found}):
@@ -146,6 +147,7 @@ def _adopt_batch(
     try:
         validated = validate_run(session, run)
     except Unreadable as error:
+        _end_runs(session, lost)
         end_without_load(session, run, Validated(run.folder), "failed", str(error))
         raise
     batch = Batch(session.target, lost.name, run.feed, run.folder, True, session.pace)
@@ -157,6 +159,7 @@ def _adopt_batch(
     doubting = Doubting(db, book, since, _later_batches(session, run.received))
     for rows in accepted_rows(run.folder / "accepted.parquet", since):
         doubting.write(rows)
+    _end_runs(session, lost)
     end(session, run, validated, book.loaded)
     counts = book.loaded.counts
     landed = sum(counts[name] for name in ("adopted", "updated", "superseded"))
@@ -288,24 +291,41 @@ def _next_generation(record: KnownRecord | None) -> int:
 
 
 def _note_runs(session: Session, lost: LostBatch) -> None:
-    """Write the lost runs down as their manifests have them, so that they are not lost any more."""
+    """Write the lost runs down, without their ends: they are lost until `_end_runs`, should this be killed before."""
     ledger, target = session.ledger, session.target
-    if ledger.batch(target, lost.name) is None:
-        _note_batch(session, lost)
-    known = {run["started_at"]: run["run"] for run in ledger.runs(target, lost.name)}
-    for manifest in lost.manifests:
-        about = {name: _text(manifest, name) for name in ("feed_hash", "rules_version", "software_version")}
-        started_at = str(manifest["started_at"])
-        number = known.get(started_at) or ledger.start_run(target, lost.name, started_at=started_at, **about)
-        state = _text(manifest, "state") if manifest["ended_at"] else "failed"
-        counts = {name: said for name, said in manifest["counts"].items() if name in COUNTS}
-        message, ended_at = _text(manifest, "message") or NOT_TOLD, manifest["ended_at"]
-        ledger.finish_run(
-            target, lost.name, number, state=state or "failed", counts=counts, message=message, finished_at=ended_at
-        )
-    for _ in range(lost.untold):
-        number = ledger.start_run(target, lost.name)
-        ledger.finish_run(target, lost.name, number, state="failed", counts={}, message=NOT_TOLD)
+    runs, is_new = ledger.runs(target, lost.name), ledger.batch(target, lost.name) is None
+    known = {run["started_at"]: run["run"] for run in runs}
+    with ledger.transaction():
+        if is_new:
+            _note_batch(session, lost)
+        for manifest in lost.manifests:
+            about = {name: _text(manifest, name) for name in ("feed_hash", "rules_version", "software_version")}
+            started_at = str(manifest["started_at"])
+            number = known.get(started_at) or ledger.start_run(target, lost.name, started_at=started_at, **about)
+            ledger.cut_off_run(target, lost.name, number, NOTED, NOT_TOLD)
+        told = {str(manifest["started_at"]) for manifest in lost.manifests}
+        for _ in range(lost.untold - sum(run["state"] == NOTED and run["started_at"] not in told for run in runs)):
+            ledger.cut_off_run(target, lost.name, ledger.start_run(target, lost.name), NOTED, NOT_TOLD)
+
+
+def _end_runs(session: Session, lost: LostBatch) -> None:
+    """Give the lost runs the ends that their manifests have, so that they are not lost any more."""
+    ledger, target = session.ledger, session.target
+    manifests = {str(manifest["started_at"]): manifest for manifest in lost.manifests}
+    noted = [run for run in ledger.runs(target, lost.name) if run["state"] == NOTED]
+    with ledger.transaction():
+        for run in noted:
+            manifest = manifests.get(run["started_at"], {})
+            ended_at = manifest.get("ended_at")
+            ledger.finish_run(
+                target,
+                lost.name,
+                run["run"],
+                state=(_text(manifest, "state") if ended_at else None) or "failed",
+                counts={name: said for name, said in manifest.get("counts", {}).items() if name in COUNTS},
+                message=_text(manifest, "message") or NOT_TOLD,
+                finished_at=ended_at,
+            )
 
 
 def _note_batch(session: Session, lost: LostBatch) -> None:

@@ -50,6 +50,34 @@ def test_a_payment_that_nobody_can_tell_waits_for_a_person(home, target, asked, 
 
 
 @both
+@pytest.mark.parametrize("step", ["begin", "validate_run", "Doubting.write"])
+@pytest.mark.parametrize("untold", [False, True], ids=["told", "untold"])
+def test_one_that_is_stopped_halfway_has_adopted_nothing_yet(
+    home, target, asked, chartferry, monkeypatch, additions, step, untold
+):
+    """CLI-CMD-17, LEDGER-01: killed, or the target went away, and an import comes before it is run again."""
+    target.additions = additions
+    payments(home, ("k1", "p1", "1.00"), ("k2", "p2", "2.00"))
+    asked("import")
+    lose_ledger(home)
+    for manifest in home.glob("batches/*/run-*/manifest.json"):
+        said = json.loads(manifest.read_text())
+        manifest.unlink() if untold else manifest.write_text(json.dumps(said | {"ended_at": None, "state": "running"}))
+    for _ in range(2):
+        with monkeypatch.context() as patched:
+            patched.setattr(f"pipelines.verifying.adopting.{step}", stopped)
+            chartferry("verify", "--adopt")
+        chartferry("import")
+    asked("verify", "--adopt")
+    chartferry("import")
+    assert amounts(target) == [1.0, 2.0]
+
+
+def stopped(*_, **__):
+    raise KeyboardInterrupt
+
+
+@both
 def test_an_older_payment_of_the_chart_is_not_the_rows(home, target, asked, additions):
     """CLI-CMD-17, LEDGER-01: it was made there long before the row was first sent."""
     target.additions = additions
