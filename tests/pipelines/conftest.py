@@ -10,6 +10,7 @@ from zlib import crc32
 import pytest
 
 from pipelines.cli import run
+from pipelines.client.pace import Patience
 from pipelines.ledger.ledger import Ledger, LedgerError
 from pipelines.reports.publish import publish
 from pipelines.reports.sweep import sweep
@@ -27,7 +28,8 @@ def target():
 
 @pytest.fixture
 def home(request, tmp_path, target, monkeypatch):
-    """An empty home with an inbox, in an environment that names the target; loads do not wait for late answers.
+    """An empty home with an inbox, in an environment that names the target; loads wait neither for late
+    answers nor long before they try again.
 
     What commands make is published at the end of the test, and not by each of them, unless it is marked `publishes`.
     """
@@ -38,6 +40,7 @@ def home(request, tmp_path, target, monkeypatch):
     monkeypatch.setenv("FHIR_BASE_URL", target.url)
     monkeypatch.setenv("FHIR_TOKEN", "fixed")
     monkeypatch.setattr("pipelines.loading.stage.LATE_SECONDS", 0)
+    monkeypatch.setattr(Patience, "wait", lambda patience, pause, _=None: patience.sleep(min(pause, 0.01)))
     home = tmp_path / "home"
     (home / "inbox").mkdir(parents=True)
     return home
@@ -53,7 +56,7 @@ def whatever_came_can_be_published(request):
     yield
     some = "not long" in request.config.option.markexpr and crc32(request.node.nodeid.encode()) % 4
     apart = some or any(request.node.get_closest_marker(name) for name in ("publishes", "by_hand"))
-    if home is None or apart or not (home / "ledger.db").exists():
+    if not isinstance(home, Path) or apart or not (home / "ledger.db").exists():
         return
     try:
         ledger = Ledger.open(home / "ledger.db", anew=True)

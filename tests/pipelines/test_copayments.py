@@ -1,6 +1,7 @@
 """Payments with a claim are said, with number and sum, wherever a person looks before or after they are sent."""
 
 import duckdb
+import pytest
 
 from pipelines.feeds.drafting.draft import draft
 
@@ -22,6 +23,7 @@ def test_a_draft_takes_no_claim_until_somebody_has_decided(tmp_path):
     assert "copayment" not in draft(tmp_path / "payments.csv")
 
 
+@pytest.mark.publishes
 def test_an_import_says_its_copayments_and_so_do_the_tables(home, asked, chartferry, target):
     """LEDGER-23"""
     (home / "inbox/payments.csv").write_text(HEADER + ROWS)

@@ -144,6 +144,7 @@ def test_a_new_ledger_that_another_process_keeps_locked_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(database.SQLITE, "busy_timeout", "10")
+    monkeypatch.setattr(database, "WAIT_SECONDS", 0.1)
     with closing(sqlite3.connect(tmp_path / "ledger.db", isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(LedgerError, match=r"locked: another process writes to it, and has for a minute; try again"):

@@ -4,8 +4,11 @@ import re
 import stat
 
 import duckdb
+import pytest
 
 from tests.support.fake_target import Said
+
+pytestmark = pytest.mark.publishes
 
 HEADER = "payment_id,patient_id,amount,paid_on\n"
 

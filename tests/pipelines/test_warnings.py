@@ -3,6 +3,8 @@
 import duckdb
 import pytest
 
+pytestmark = pytest.mark.publishes
+
 ZERO = "payment_id,patient_id,amount,paid_on\nk1,p1,1.00,2026-03-01\nk2,p1,0.00,2026-03-01\n,p1,0.00,2026-03-01\n"
 ASKED = "SELECT line, rule_id, expression FROM import_warning ORDER BY ALL"
 
