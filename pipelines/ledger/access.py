@@ -87,19 +87,20 @@ class LedgerAccess:
             yield outer
             return
         within, in_step = self._within, self._in_step
-        with self._writing.begin() as connection:
-            within.connection, within.facts, within.telling = connection, [], False
-            try:
-                known = in_step.catch_up(connection, self) if in_step else None
-                within.at = utc_text(self._clock())
-                yield connection
-                if in_step and within.facts:
-                    in_step.keep(connection, known, within.at, within.facts)
-            except BaseException:
-                self._terms.clear()
-                raise
-            finally:
-                within.connection = within.at = None
+        try:
+            with self._writing.begin() as connection:
+                within.connection, within.facts, within.telling = connection, [], False
+                try:
+                    known = in_step.catch_up(connection, self) if in_step else None
+                    within.at = utc_text(self._clock())
+                    yield connection
+                    if in_step and within.facts:
+                        in_step.keep(connection, known, within.at, within.facts)
+                finally:
+                    within.connection = within.at = None
+        except BaseException:  # of the commit, too: terms that it did not keep are not known
+            self._terms.clear()
+            raise
 
     # -- the journal
 

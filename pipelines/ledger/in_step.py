@@ -80,21 +80,20 @@ class BesideFile:
         assert known is not None  # noqa: S101 - `catch_up` came first
         position = self.journal.append(known, at, facts)
         if self.journal.is_full(position):
-            position = self.journal.next_segment(position)
+            rows = list(image_of(connection)) if self.journal.is_lost() else []
+            position = self.journal.next_segment(position, at, rows)
         _put_position(connection, position)
 
     def _begin(self, connection: Connection, ledger: Replayed, known: Position | None) -> Position:
         """Make the journal. It begins with a snapshot of what the tables have, where they have something."""
-        if known is not None and not self._anew:
+        if not self._anew and (known is not None or self.journal.is_lost()):
+            beside = "its ledger" if known else "its closed segments"
             raise LedgerError(
-                f"{self.journal.path} is missing beside its ledger, so that what came last may not be known: restore "
+                f"{self.journal.path} is missing beside {beside}, so that what came last may not be known: restore "
                 "it, or, where it is lost: chartferry verify --adopt. Nothing was sent"
             )
         self._first(connection)
-        self.journal.begin()
-        start = self.journal.start()
-        rows = list(image_of(connection))
-        return self.journal.next_segment(start, ledger.now(), rows) if rows else start
+        return self.journal.begin(known, ledger.now(), list(image_of(connection)))
 
     def _replay(self, connection: Connection, ledger: Replayed, known: Position | None) -> Position:
         """Tell the tables what they lack."""
@@ -102,10 +101,14 @@ class BesideFile:
         position = journal.start()
         if known and known.journal != position.journal:
             raise LedgerError(f"{journal.path} is the journal of another ledger. Nothing was sent")
-        if known and not journal.reaches(known):
-            raise LedgerError(
-                f"{journal.path} is older than the ledger beside it: restore the newest one. Nothing was sent"
-            )
+        if older := self._older_than(known):
+            if not self._anew:
+                raise LedgerError(
+                    f"{journal.path} is older than {older}: restore the newest one, or, where it is lost: chartferry "
+                    "verify --adopt. Nothing was sent"
+                )
+            if known:
+                return self._begin(connection, ledger, known)
         if known and known.segment >= position.segment:
             position = known
         else:
@@ -114,9 +117,15 @@ class BesideFile:
             ledger.replay(line)
             position = after
         journal.cut(position)
-        if journal.is_of_today():
+        if journal.is_of_today() and not journal.is_lost():
             return position
         return journal.next_segment(position, ledger.now(), list(image_of(connection)))
+
+    def _older_than(self, known: Position | None) -> str | None:
+        """What the journal is older than."""
+        if known and not self.journal.reaches(known):
+            return "the ledger beside it"
+        return "its closed segments" if self.journal.is_lost() else None
 
 
 class InDatabase:

@@ -8,7 +8,7 @@ A segment may begin with a snapshot: facts that give every row of every table, s
 import gzip
 import os
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, cast
 
@@ -72,7 +72,8 @@ class Journal:
             return False
         with self.path.open("rb") as file:
             head = _head(file, self.path)
-            return (head.segment, head.schema) == (position.segment, SCHEMA_VERSION)
+            here = (position.journal, position.segment, SCHEMA_VERSION)
+            return (head.journal, head.segment, head.schema) == here
 
     def is_of_today(self) -> bool:
         """True if the newest segment is for today's tables."""
@@ -83,6 +84,11 @@ class Journal:
         """True if the journal has all that a database has which is at this position."""
         newest = self.head()
         return newest is not None and (position.segment, position.end) <= (newest.segment, self._size())
+
+    def is_lost(self) -> bool:
+        """True if the newest segment is gone, or is older than one that was closed."""
+        newest = self.head()
+        return (newest.segment if newest else 0) < max(self._closed_segments(), default=0)
 
     def head(self) -> Head | None:
         """Return the head of the newest segment; None where there is no journal yet."""
@@ -132,9 +138,12 @@ class Journal:
 
     # -- writing
 
-    def begin(self) -> None:
-        """Make the first segment."""
-        self._replace(Head(uuid.uuid4().hex, VERSION, SCHEMA_VERSION, 1, 0), ())
+    def begin(self, known: Position | None, at: str, snapshot: Sequence[Facts]) -> Position:
+        """Make the first segment, with a snapshot where one is given. known: of the journal that is gone, if one is."""
+        start = known or Position(uuid.uuid4().hex, 0, 0, 0)
+        segment = max([start.segment, *self._closed_segments()]) + 1
+        has_all = bool(snapshot) or segment > 1
+        return self._begin(Head(start.journal, VERSION, SCHEMA_VERSION, segment, start.number, has_all), at, snapshot)
 
     def append(self, position: Position, at: str, facts: Facts) -> Position:
         """Write a line behind a position, durably. On an error the file is as it was before."""
@@ -150,11 +159,18 @@ class Journal:
         """Remove what is behind a position: a line that is not whole was never acknowledged."""
         os.truncate(self.path, position.end)
 
-    def next_segment(self, position: Position, at: str = "", snapshot: Iterable[Facts] = ()) -> Position:
-        """Close the newest segment, and begin the next one, with a snapshot where one is given."""
-        head = Head(position.journal, VERSION, SCHEMA_VERSION, position.segment + 1, position.number, bool(snapshot))
-        self._close_segment(position.segment)
-        return self._replace(head, (_encoded(n, at, facts) for n, facts in enumerate(snapshot, position.number + 1)))
+    def next_segment(self, position: Position, at: str = "", snapshot: Sequence[Facts] = ()) -> Position:
+        """Close the newest segment, and begin the next one, with a snapshot where one is given.
+
+        Closed segments that are newer, of another history, are left as they are: it has to have a snapshot then.
+        """
+        segment = max([position.segment, *self._closed_segments()]) + 1
+        follows = segment == position.segment + 1
+        has_all = bool(snapshot) or not follows
+        head = Head(position.journal, VERSION, SCHEMA_VERSION, segment, position.number, has_all)
+        if follows:
+            self._close_segment(position.segment)
+        return self._begin(head, at, snapshot)
 
     # -- within
 
@@ -185,6 +201,12 @@ class Journal:
             os.fsync(file.fileno())
         part.replace(path)
         _sync_folder(self._closed)
+
+    def _closed_segments(self) -> list[int]:
+        return [int(path.name.partition(".")[0]) for path in self._closed.glob("[0-9]*.ndjson.gz")]
+
+    def _begin(self, head: Head, at: str, snapshot: Sequence[Facts]) -> Position:
+        return self._replace(head, (_encoded(n, at, facts) for n, facts in enumerate(snapshot, head.after + 1)))
 
     def _replace(self, head: Head, lines: Iterable[bytes]) -> Position:
         """Put a new segment in place, in one step."""
@@ -260,17 +282,18 @@ def _head(file: BinaryIO, path: Path) -> Head:
 
 
 def _lines(file: BinaryIO, path: Path, position: Position, last: bool) -> Iterator[tuple[Line, Position]]:
-    """The lines of one segment. last: whether it is the newest, whose last line may be torn."""
+    """The lines of one segment. last: whether it is the newest, whose last line may be torn: without its end, or with
+    parts that never came to the disk.
+    """
     for text in file:
-        torn = not text.endswith(b"\n")
+        if last and (not text.endswith(b"\n") or b"\0" in text) and not file.read(1):
+            return
         try:
             said = msgspec.json.decode(text, type=_Body)
-            whole = not torn and said.n == position.number + 1
+            whole = text.endswith(b"\n") and said.n == position.number + 1
         except msgspec.MsgspecError:
             whole = False
         if not whole:
-            if last and not file.read(1):
-                return
             raise LedgerError(
                 f"{path}: the line behind number {position.number} is damaged: restore the file from a backup. "
                 "Nothing was sent"

@@ -6,10 +6,11 @@ import json
 import os
 import shutil
 import sqlite3
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
+from sqlalchemy import event
 
 from pipelines.ledger.ledger import Ledger, LedgerError, Outcome, Reason, Reject, Repeat
 from pipelines.ledger.rejects import discard
@@ -312,3 +313,122 @@ def test_a_transaction_is_on_the_disk_by_one_flush(path: Path, monkeypatch: pyte
             ledger.intend(lease, *OF, [intent(f"k{number}", number + 2)])
             ledger.settle(TARGET, *OF, [Outcome(f"k{number}", 1, "created", f"id-{number}", 201)])
     assert len(flushed) == 10
+
+
+@pytest.mark.parametrize("within", ["Journal._replace", "Journal.next_segment", "Journal._close_segment"])
+@pytest.mark.parametrize("anew", [False, True], ids=["of before the journal", "journal lost"])
+def test_a_journal_that_is_begun_is_there_with_all_rows_or_not_at_all(
+    path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch, anew: bool, within: str
+) -> None:
+    """LEDGER-20: killed, or the disk full, while it is begun; what the tables had is not cleared for it."""
+    with closing(Ledger.open(path, clock)) as ledger:
+        a_history(ledger)
+        before = rows_of(ledger)
+    path.with_name("journal.ndjson").unlink()
+    if not anew:
+        with closing(sqlite3.connect(path)) as database:
+            database.executescript("DROP TABLE position; UPDATE schema_version SET version = 7;")
+    for place in (f"journal.{within}", "in_step._put_position"):
+        with monkeypatch.context() as patched, suppress(OSError):
+            patched.setattr(f"pipelines.ledger.{place}", no_room)
+            Ledger.open(path, clock, anew=anew).close()
+    with closing(Ledger.open(path, clock, anew=anew)) as ledger:
+        assert rows_of(ledger) == before
+    lose(path)
+    with closing(Ledger.open(path, clock)) as ledger:
+        assert rows_of(ledger) == before
+
+
+def no_room(*_: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_terms_of_a_transaction_that_is_not_committed_are_kept_when_it_is_replayed(path: Path) -> None:
+    """LEDGER-20: without them its records would be rows that nobody sees."""
+    with closing(Ledger.open(path)) as ledger, ledger.lease(TARGET) as lease:
+        event.listen(ledger._writing, "commit", no_room)
+        with pytest.raises(OSError, match="No space"):
+            ledger.intend(lease, *OF, [intent("k1", 2)])
+        event.remove(ledger._writing, "commit", no_room)
+        ledger.note_target(TARGET, "http://127.0.0.1:1")
+        assert states(ledger, "k1") == ["sending"]
+
+
+@pytest.mark.parametrize("older", [False, True], ids=["missing", "older"])
+def test_closed_segments_without_the_newest_are_not_begun_over(
+    path: Path, monkeypatch: pytest.MonkeyPatch, older: bool
+) -> None:
+    """LEDGER-20: a ledger is lost, and of its journal the newest file."""
+    monkeypatch.setattr("pipelines.ledger.journal.BYTES_A_SEGMENT", 500)
+    journal, closed = path.with_name("journal.ndjson"), path.with_name("journal")
+    with closing(Ledger.open(path)) as ledger:
+        send(ledger, "k0")
+        yesterday = journal.read_bytes()
+        for number in range(1, 5):
+            send(ledger, f"k{number}")
+    lose(path)
+    before = {each.name: each.read_bytes() for each in closed.iterdir()}
+    journal.write_bytes(yesterday) if older else journal.unlink()
+    with pytest.raises(LedgerError, match=r"journal\.ndjson is (older than|missing beside) its closed segments"):
+        Ledger.open(path)
+    for key in ("k8", "k9"):
+        with closing(Ledger.open(path, anew=True)) as ledger:
+            send(ledger, key)
+    lose(path)
+    with closing(Ledger.open(path)) as ledger:
+        assert states(ledger, "k8", "k9") == ["created", "created"]
+    assert {name: (closed / name).read_bytes() for name in before} == before
+
+
+def test_ledger_and_journal_of_yesterday_go_on_beside_closed_segments_of_today(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """LEDGER-20: of the two histories none is mixed with the other."""
+    monkeypatch.setattr("pipelines.ledger.journal.BYTES_A_SEGMENT", 500)
+    journal = path.with_name("journal.ndjson")
+    with closing(Ledger.open(path)) as ledger:
+        send(ledger, "k0")
+    yesterday = path.read_bytes(), journal.read_bytes()
+    with closing(Ledger.open(path)) as ledger:
+        send(ledger, *(f"k{number}" for number in range(1, 5)))
+        send(ledger, "k5")
+    lose(path)
+    path.write_bytes(yesterday[0])
+    journal.write_bytes(yesterday[1])
+    with closing(Ledger.open(path)) as ledger:
+        for key in ("k6", "k7", "k8"):
+            send(ledger, key)
+        before = rows_of(ledger)
+    lose(path)
+    with closing(Ledger.open(path)) as ledger:
+        assert rows_of(ledger) == before
+
+
+def test_a_journal_of_yesterday_is_begun_anew_where_a_person_says_so(path: Path) -> None:
+    """CLI-CMD-17: what the ledger knows stays."""
+    with closing(Ledger.open(path)) as ledger:
+        send(ledger, "k1")
+        yesterday = path.with_name("journal.ndjson").read_bytes()
+        send(ledger, "k2")
+        before = rows_of(ledger)
+    path.with_name("journal.ndjson").write_bytes(yesterday)
+    Ledger.open(path, anew=True).close()
+    lose(path)
+    with closing(Ledger.open(path)) as ledger:
+        assert rows_of(ledger) == before
+
+
+@pytest.mark.parametrize("how", ["gap", "rot", "twice"])
+def test_a_last_line_that_is_whole_and_wrong_is_not_cut(path: Path, how: str) -> None:
+    """LEDGER-20: it was flushed, so that something may have been sent after it."""
+    with closing(Ledger.open(path)) as ledger:
+        send(ledger, "k1", "k2")
+    lose(path)
+    journal = path.with_name("journal.ndjson")
+    whole = journal.read_bytes()
+    *lines, before, last = whole.splitlines(keepends=True)
+    said = {"gap": [last], "rot": [before, last.replace(b"facts", b"fbcts")], "twice": [before, last, last]}[how]
+    journal.write_bytes(b"".join([*lines, *said]))
+    with pytest.raises(LedgerError, match=r"the line behind number \d is damaged"):
+        Ledger.open(path)
+    journal.write_bytes(whole)
