@@ -147,7 +147,8 @@ def _adopt_batch(
     try:
         validated = validate_run(session, run)
     except Unreadable as error:
-        _end_runs(session, lost)
+        if not _may_have_sent(lost):
+            _end_runs(session, lost)
         end_without_load(session, run, Validated(run.folder), "failed", str(error))
         raise
     batch = Batch(session.target, lost.name, run.feed, run.folder, True, session.pace)
@@ -288,6 +289,11 @@ def _next_generation(record: KnownRecord | None) -> int:
 
 
 # -- runs and rejects
+
+
+def _may_have_sent(lost: LostBatch) -> bool:
+    """Whether the file could be read then: one that cannot be now stays lost until it is put in again, or purged."""
+    return bool(lost.untold) or any(manifest.get("state") != "failed" for manifest in lost.manifests)
 
 
 def _note_runs(session: Session, lost: LostBatch) -> None:

@@ -73,6 +73,31 @@ def test_one_that_is_stopped_halfway_has_adopted_nothing_yet(
     assert amounts(target) == [1.0, 2.0]
 
 
+@pytest.mark.parametrize("way_out", ["the file", "purge"])
+def test_a_batch_whose_copy_is_damaged_stays_lost(home, target, asked, chartferry, way_out):
+    """CLI-CMD-17, LEDGER-01: the file comes once more, as the sentence asks for."""
+    target.additions = False
+    payments(home, ("k1", "p1", "1.00"))
+    batch = asked("import")["batches"][0]["batch_id"]
+    lose_ledger(home)
+    [copy] = home.glob("batches/*/source/*")
+    copy.chmod(0o600)
+    copy.write_bytes(b"damaged")
+    assert batch in asked("verify", "--adopt")["left"]
+    if way_out == "purge":
+        assert chartferry("purge", batch)[0] == 0
+        assert "look into the chart" in asked("verify", "--adopt")["left"][batch]
+        payments(home, ("k2", "p2", "2.00"), name="payments-b.csv")
+        assert asked("import")["totals"]["created"] == 1
+        return
+    payments(home, ("k1", "p1", "1.00"))
+    asked("import")
+    assert amounts(target) == [1.0]
+    assert asked("verify", "--adopt")["batches"][batch]["adopted"] == 1
+    assert asked("import")["exit_code"] == 0
+    assert amounts(target) == [1.0]
+
+
 def stopped(*_, **__):
     raise KeyboardInterrupt
 
