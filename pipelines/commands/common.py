@@ -42,7 +42,14 @@ target_options = (
 )
 
 
-with_reason = click.option("--why", help="The reason, kept on record with your name and the time.")
+def _as_characters(_: click.Context, __: click.Parameter, said: str | None) -> str | None:
+    """A text of another encoding, as a terminal may send it, with `?` where it has no character."""
+    return None if said is None else said.encode(errors="replace").decode()
+
+
+with_reason = click.option(
+    "--why", callback=_as_characters, help="The reason, kept on record with your name and the time."
+)
 
 
 def with_target(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -417,3 +417,11 @@ def test_old_batches_are_purged_when_a_retention_is_set(home, asked, monkeypatch
     asked("import")
     assert not (home / "batches" / batch / "source").exists()
     assert not list((home / "rehearsals").iterdir())
+
+
+def test_a_reason_in_another_encoding_is_kept_as_far_as_it_can_be_read(home, target, asked):
+    """What a terminal sends that is set to Latin-1."""
+    tasks(home, "t1")
+    batch = asked("import")["batches"][0]["batch_id"]
+    assert asked("undo", batch, "--why", "f\udcfcr Ann")["exit_code"] == 0
+    assert {why for _, _, why in decisions(home)} == {"f?r Ann"}
