@@ -15,7 +15,7 @@ MARK = "\0"
 
 
 def aside_of(sorted_file: Path) -> Path:
-    """Where the long texts of a file to be sorted are."""
+    """Return the path of the file that holds the long texts of a file to be sorted."""
     return sorted_file.with_name(f"{sorted_file.name}.texts")
 
 
@@ -35,7 +35,7 @@ class Aside:
             self._file.close()
 
     def put_texts(self, batch: pa.RecordBatch, columns: tuple[str, ...]) -> pa.RecordBatch:
-        """A batch with what is sorted in the place of its texts."""
+        """Return the batch with each long text of the columns replaced by its mark."""
         for name in columns:
             found = batch.column(name)
             if _is_any_long(found):
@@ -44,7 +44,7 @@ class Aside:
         return batch
 
     def put(self, text: str | None) -> str | None:
-        """What is sorted in place of the text."""
+        """Return a short text as it is; write a long one to the file and return a mark: its place and size in bytes."""
         if text is None or (len(text) <= LONG and not text.startswith(MARK)):
             return text
         data, place = text.encode("utf-8"), self._size
@@ -55,12 +55,12 @@ class Aside:
 
 
 def _is_any_long(texts: pa.Array) -> bool:
-    """Whether any of the texts may be one that goes aside."""
+    """True if any text may be too long to sort, by its bytes, or begins like a mark."""
     return (pc.max(pc.binary_length(texts)).as_py() or 0) > LONG or pc.any(pc.starts_with(texts, MARK)).as_py() is True
 
 
 def restored(batches: Iterator[pa.RecordBatch], path: Path, columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
-    """The batches with their texts again, in parts of a bounded size."""
+    """Yield the batches with their long texts put back, in parts of a bounded size."""
     if not path.exists():
         yield from batches
         return

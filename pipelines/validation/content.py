@@ -12,7 +12,7 @@ def dump(found: Any) -> str:
 
 
 def to_json(found: Any) -> bytes:
-    """Raises TypeError for what has no JSON, such as half a character."""
+    """Return a value as JSON. Raises TypeError if it has no JSON form, such as half a character."""
     return orjson.dumps(found, default=_number)
 
 

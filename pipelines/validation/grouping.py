@@ -107,7 +107,7 @@ def _bounded(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def _whole_records(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows, cut between records only."""
+    """Yield the rows in batches that are cut only between records."""
     held: list[pa.RecordBatch] = []
     for batch in batches:
         begins = batch.column("first_line")

@@ -19,7 +19,7 @@ class Ambiguity(NamedTuple):
 
 
 def ambiguities(questionnaire: Any) -> Iterator[Ambiguity]:
-    """A question's options with one code, a code of several questions."""
+    """Yield each code that several options of a question share, and each code that several questions share."""
     name = f"Questionnaire/{questionnaire.id}"
     codes: Counter[tuple[str | None, str | None]] = Counter()
     for item in questionnaire.questions.values():

@@ -14,7 +14,7 @@ LENGTH = 8
 
 
 def widen(pipe: int) -> None:
-    """Makes room in a pipe."""
+    """Enlarge a pipe to `ROOM` bytes, if the system allows it."""
     with suppress(ImportError, AttributeError, OSError):
         import fcntl
 
@@ -22,7 +22,7 @@ def widen(pipe: int) -> None:
 
 
 def send(pipe: int, given: Any) -> None:
-    """Raises OSError."""
+    """Write an object to a pipe, as its length and its pickle. Raises OSError."""
     body = pickle.dumps(given, pickle.HIGHEST_PROTOCOL)
     left = memoryview(len(body).to_bytes(LENGTH, "big") + body)
     while left:
@@ -30,7 +30,7 @@ def send(pipe: int, given: Any) -> None:
 
 
 def receive(pipe: int) -> Any:
-    """Raises EOFError at the end, OSError, and what unpickling raises. Only from a program of ours."""
+    """Read an object from a pipe of our own program. Raises EOFError at its end, OSError, unpickling errors."""
     return pickle.loads(_read(pipe, int.from_bytes(_read(pipe, LENGTH), "big")))  # noqa: S301
 
 

@@ -87,5 +87,5 @@ class Validated:
 
     @property
     def stop(self) -> str | None:
-        """Why nothing of this file may be sent."""
+        """The first sentence that says why nothing of this file may be sent, or None."""
         return self.control_mismatch or self.over_limit or self.known_elsewhere

@@ -29,7 +29,7 @@ BROKEN = (OSError, EOFError, pickle.UnpicklingError)
 
 
 def processes_for(size: int) -> int:
-    """In how many processes, this one included, the chunks of a file of so many bytes are worked on."""
+    """Return the number of processes, this one included, that work on a file of `size` bytes."""
     affinity = getattr(os, "sched_getaffinity", None)
     cores = len(affinity(0)) if affinity else os.cpu_count() or 1
     return min(cores, MOST_PROCESSES) if size >= LARGE else 1
@@ -75,7 +75,7 @@ def _done(do: Callable[[Chunk], Result], chunk: Chunk) -> "Future[Result]":
 
 
 def _result(do: Callable[[Chunk], Result], chunk: Chunk, future: "Future[Result]") -> Result:
-    """What a helper made of a chunk, or, where it could not, what this process does."""
+    """Return a helper's result for a chunk; compute it in this process if the helper broke."""
     try:
         return future.result()
     except BROKEN:
@@ -108,7 +108,7 @@ class Helper:
 
     @property
     def free(self) -> bool:
-        """Whether it takes a chunk now: it has started and is not broken, and has few waiting."""
+        """True if the helper can take a chunk now: it has started, is not broken, and has few chunks waiting."""
         if self._prepared is None or not self._prepared.done() or self._prepared.exception():
             return False
         self._waiting = [future for future in self._waiting if not future.done() or future.exception()]
@@ -127,7 +127,7 @@ class Helper:
         return receive(self._from.fileno())
 
     def end(self) -> None:
-        """Ends the process, whatever it is at."""
+        """Kill the helper process, even while it works on a chunk."""
         self._process.kill()
         self._thread.shutdown(cancel_futures=True)
         for pipe in (self._to, self._from):

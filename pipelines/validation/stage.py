@@ -65,5 +65,5 @@ def validate(
 
 
 def _both(answers: Mapping[int, str], before: Mapping[int, str]) -> Mapping[int, str]:
-    """By line, the rejects that a row names and those that it had before."""
+    """Return, by line, the rejects that a row names and those that an earlier run made of it."""
     return {line: f"{answers.get(line, '')} {before.get(line, '')}" for line in {*answers, *before}}

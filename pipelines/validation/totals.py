@@ -18,7 +18,7 @@ TOTALS = {"rows", "amount"}
 
 
 def control_mismatch(received: Received, found: Validated) -> str | None:
-    """What differs between the file and the totals that came with it, as a sentence without an amount.
+    """Return a sentence, without an amount, on how the file differs from the totals that came with it, or None.
 
     The sentence goes to logs and alerts, and the difference may be what a person paid.
     """
@@ -44,7 +44,7 @@ def control_mismatch(received: Received, found: Validated) -> str | None:
 
 
 def has_amount_total(received: Received) -> bool:
-    """True if an amount is told beside the file: one that differs stops the file."""
+    """True if a control file gives an amount, so that a different sum stops the file."""
     try:
         return parse_json(_control(received).read_bytes().removeprefix(codecs.BOM_UTF8)).get("amount") is not None
     except (OSError, Malformed, AttributeError, ArithmeticError):
@@ -74,7 +74,7 @@ def _total(said: object) -> Decimal | None:
 
 
 def over_limit(feed: Feed, found: Validated) -> str | None:
-    """Whether more records were rejected than the feed allows, as a sentence with the most frequent reasons."""
+    """Return a sentence with the most frequent reasons if more records are rejected than the feed allows, or None."""
     limit = feed.max_rejects
     if limit is None:
         return None

@@ -48,7 +48,7 @@ class Trailers:
         return (cells + [""] * (self._width or 0))[: max(self._width or 0, len(cells))]
 
     def _note(self, row: Any, line: int) -> None:
-        """What a trailer says, of the one that stands last."""
+        """Keep the totals of a trailer row if it is the last one so far."""
         if self._says and line > (self._line or 0):
             self._line = line
             self._totals = {name: self._amount(value, row) for name, value in self._says.totals.items()}
@@ -57,7 +57,7 @@ class Trailers:
         return self._mapper.amounts(value, self._mapper.rows([row]))[0]
 
     def mismatch(self, found: Validated) -> str | None:
-        """What differs between the file and its trailer, as a sentence without an amount."""
+        """Return a sentence, without an amount, on how the file differs from its trailer, or None."""
         return next(self._mismatches(found), None) if self._says else None
 
     def _mismatches(self, found: Validated) -> Iterator[str]:
