@@ -88,7 +88,7 @@ def check_records(
 
 
 def _numbered(accepted: pa.RecordBatch, before: int) -> pa.RecordBatch:
-    """With the places of the rows among all that are accepted."""
+    """Return accepted rows with `position` counted over the whole file: `before` rows came earlier."""
     place = ACCEPTED.get_field_index("position")
     return accepted.set_column(place, ACCEPTED.field(place), pc.add(accepted.column(place), before))
 
@@ -123,7 +123,7 @@ class Wanted:
 
 
 class Checked(NamedTuple):
-    """What became of a chunk: rows of the four files (`position` counts within the chunk), and the counts."""
+    """The result of a chunk: rows of the four files (`position` counts within the chunk), and the counts."""
 
     accepted: pa.RecordBatch
     rejects: pa.RecordBatch
@@ -137,7 +137,7 @@ _PART = re.compile(r"\w+\.(?:item|note)\[(\d+)\](?:\.answer\[(\d+)\])?")
 
 
 def _faults(faults: str, line: int, of_several: bool) -> Iterator[Reason]:
-    """What is wrong with a row by itself."""
+    """Yield the faults of a single row, with its line if the record has several rows."""
     for fault in orjson.loads(faults):
         yield Reason(*fault)._replace(line=line if of_several else None)
 
@@ -234,7 +234,7 @@ class Checker:
         return Reason("map", "LEDGER-13", key.element, self.origins.labels.get(key.name), message)
 
     def _stand_in(self, values: list[Values]) -> set[str]:
-        """Fills in what is required and missing, so that the rules can speak of the rest."""
+        """Fill in required values that are missing, so that the rules can check the rest; return their columns."""
         filled = set()
         for row in values:
             for column in self.kind.columns:
@@ -285,7 +285,7 @@ class Checker:
         return rows[0].hash if not self.kind.grouped else sha("".join(sorted(row.hash for row in rows)))
 
     def _text(self, rows: list[Row]) -> str | None:
-        """The hash that an older version gave to whole resources."""
+        """Return the hash by which ledgers of older versions know the record, or None."""
         if rows[0].text_hash is None or not self.kind.grouped:
             return rows[0].text_hash
         return sha("".join(sorted(row.text_hash or row.hash for row in rows)))

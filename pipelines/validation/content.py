@@ -24,7 +24,7 @@ def _number(value: object) -> orjson.Fragment:
 
 
 def canonical(found: Any) -> str:
-    """The same text for what says the same: whatever the order of elements, and however a number is written."""
+    """Return one text for equal content, whatever the order of its elements and however its numbers are written."""
     return orjson.dumps(found, default=_value, option=orjson.OPT_SORT_KEYS).decode()
 
 

@@ -101,7 +101,7 @@ def chunks(database: Any, mapped: Path, kind: Kind) -> Iterator[pa.RecordBatch]:
 
 
 def _bounded(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """A batch in parts of a bounded size."""
+    """Yield a batch in parts of a bounded size."""
     rows = max(1, batch.num_rows * BATCH_SIZE // max(batch.nbytes, 1))
     return (batch.slice(start, rows) for start in range(0, batch.num_rows, rows))
 
@@ -131,7 +131,7 @@ def records(chunk: pa.RecordBatch, kind: Kind) -> Iterator[list[Row]]:
 
 
 def repeated(rows: list[Row]) -> list[list[Row]]:
-    """The rows of a record, cut into equal parts where the record stands in the file several times as a whole."""
+    """Return the rows of a record, cut into equal parts if the file has the whole record several times."""
     if len(rows) == 1:
         return [rows]
     hashes = [row.hash for row in rows]

@@ -12,7 +12,7 @@ SEVERAL_ACTIVE = "FEED-ANS-03"
 
 
 class Ambiguity(NamedTuple):
-    """What is ambiguous of a questionnaire: the rule it breaks, and where, in ids and codes."""
+    """An ambiguity of a questionnaire: the rule it breaks, and its place in ids and codes."""
 
     rule: str
     message: str

@@ -1,4 +1,4 @@
-"""What the validate stage tells of a file: counts, amounts, and why nothing of it may be sent."""
+"""The validate stage's report on a file: counts, amounts, and the reason if nothing of it may be sent."""
 
 from collections import Counter
 from collections.abc import Collection
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class Notice(NamedTuple):
-    """A warning of a line that is told before the records are made."""
+    """A warning about a line, noted apart from the checks of single records."""
 
     line: int
     rule: str
@@ -17,7 +17,7 @@ class Notice(NamedTuple):
 
 @dataclass(slots=True)
 class Tally:
-    """What became of some records of a file, as `Validated` counts it."""
+    """Counts and amounts, in cents, of some records of a file, to be added to `Validated`."""
 
     accepted: int = 0
     rejected: int = 0

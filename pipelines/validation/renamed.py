@@ -1,4 +1,4 @@
-"""Whether a file's records are known under another name: the source or the keys of its feed are not what they were."""
+"""Find records that the ledger knows under another name, since the source or the keys of the feed were changed."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -15,7 +15,7 @@ from pipelines.validation.outcome import Validated
 ROWS_A_LOOK = 4_000
 LOOKED_AT = 1_000
 A_SHARE = 10
-"""Of how many records that are new by their name one, known under another, stops the file."""
+"""One record known under another name, among this many that are new by their own, stops the file."""
 LOOKED_FOR = "line key content_hash text_hash".split()
 GONE = ("planned", "undone")
 THERE = tuple(state for state in (*LANDED, *UNDECIDED) if state not in GONE)
@@ -63,7 +63,7 @@ def _many(there: int, new: Records) -> bool:
 
 
 def _under(session: Session, source: str, resource_type: str, new: Records) -> int:
-    """How many are known under a source, with the same content."""
+    """Return how many records are known under a source, with equal content."""
     found = session.ledger.known(session.target, source, resource_type, new).values()
     same = (record for record in found if any(map(record.holds, new[record.key][1])))
     return sum(record.state in THERE for record in same)
@@ -87,7 +87,7 @@ def _under_other_keys(session: Session, batch_id: str, new: Records) -> int:
 
 
 def _some(accepted: Path, apart: int) -> Iterator[tuple[str, tuple[int, tuple[str, ...]]]]:
-    """Key, line and hashes of every so many records."""
+    """Yield key, line and hashes of one record in every `apart`."""
     first = 0
     for part in batches(accepted, ROWS_A_LOOK, LOOKED_FOR):
         rows = part[-first % apart :: apart] if apart > 1 else part

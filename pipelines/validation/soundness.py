@@ -1,6 +1,6 @@
-"""Whether a body can be sent as it is, asked quickly: read as a struct, the rules gone through until one finds a fault.
+"""Check quickly that a body can be sent as it is: read it as a struct, and stop at the first rule that finds a fault.
 
-What is wrong with the others, the models and the rules say.
+The models and the rules name the faults of the other bodies.
 """
 
 from collections.abc import Mapping
@@ -52,9 +52,9 @@ class Soundness:
 
 
 class SoundByItem(Soundness):
-    """Of responses: an item that stood in a sound one is sound in all others to the same questionnaire.
+    """Check responses: an item of a sound one is sound in every other response to its questionnaire.
 
-    For what a rule says of an item hangs on that item and the questionnaire, but that no linkId stands twice.
+    A rule's verdict on an item depends on that item and the questionnaire only, except that no linkId occurs twice.
     """
 
     MOST = 2_000
@@ -87,6 +87,6 @@ class SoundByItem(Soundness):
 
 
 def _with_items(body: Mapping[str, Any], texts: list[bytes]) -> bytes:
-    """A body as JSON, with these items in the place of its own."""
+    """Return a body as JSON, with these items instead of its own."""
     given = {name: value for name, value in body.items() if texts or name != "item"}
     return to_json(given | {"item": [*map(orjson.Fragment, texts)]} if texts else given)

@@ -70,7 +70,7 @@ KNOWN = pa.schema(
         "amount_cents": pa.int64(),
     }
 )
-"""Doubtful records of which the target has just that."""
+"""Doubtful records that the target has with exactly their content."""
 
 ANSWERS = pa.schema({"line": pa.int64(), "reject_id": pa.string()})
 """Which rejects the record that begins on a line answers; the file is there only where some record answers one."""
@@ -84,7 +84,7 @@ WARNINGS = pa.schema(
         "message": pa.string(),
     }
 )
-"""What was counted as a warning; `line` is null for what is wrong with a questionnaire. Only where there are any."""
+"""Warnings, in a file that is written only if there are any; `line` is null for a fault of a questionnaire."""
 
 SKIPPED = pa.schema(
     {

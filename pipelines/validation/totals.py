@@ -1,4 +1,4 @@
-"""What stops a file as a whole: control totals that differ, more rejects than the feed allows."""
+"""Reasons to stop a whole file: control totals that differ, more rejects than the feed allows."""
 
 import codecs
 from decimal import Decimal
