@@ -171,7 +171,7 @@ def _agreement(rows: Sequence[tuple[int, list[str]]]) -> tuple[float, int]:
 
 
 def _ends_with_a_trailer(rows: Sequence[Sequence[str]]) -> bool:
-    """Whether the last row leaves several columns empty, or out, that every other row fills."""
+    """True if the last row leaves several columns empty, or out, that every other row fills."""
     *others, last = rows if 3 < len(rows) < ROWS - 1 else ([], [])
     if not others:
         return False
@@ -181,7 +181,7 @@ def _ends_with_a_trailer(rows: Sequence[Sequence[str]]) -> bool:
 
 
 def _is_header(names: Sequence[str], body: Sequence[Sequence[str]]) -> bool:
-    """Whether a row names columns: different words without figures of their own, above cells that look otherwise."""
+    """True if a row names columns: distinct words that are no values, above cells that look unlike them."""
     words = [name for name in names if name]
     if not words or len(set(words)) < len(words) or any(is_value(word) for word in words):
         return False
@@ -195,7 +195,7 @@ def _is_header(names: Sequence[str], body: Sequence[Sequence[str]]) -> bool:
 
 
 def is_value(text: str) -> bool:
-    """Whether a text is a number, an amount, a date or an address, which no column is named after."""
+    """True if a text cannot name a column: a number, an amount, a date, an e-mail address, or over 80 characters."""
     text = text.strip()
     numbered = bool(_AMOUNT.fullmatch(text)) and text[-1:].isalnum()
     return numbered or bool(date_formats([text])) or is_iso(text) or "@" in text or len(text) > 80
@@ -205,12 +205,12 @@ def is_value(text: str) -> bool:
 
 
 def is_iso(text: str) -> bool:
-    """Whether a text is a date or datetime of ISO 8601."""
+    """True if a text is a date or datetime of ISO 8601."""
     return not isinstance(time(text, _TIMES), Fault)
 
 
 def most(cells: Sequence[str], fits: Callable[[str], object]) -> bool:
-    """Whether nearly all of some cells fit."""
+    """True if there are cells and nearly all of them fit."""
     return bool(cells) and sum(bool(fits(cell)) for cell in cells) >= _MOST * len(cells)
 
 

@@ -124,7 +124,7 @@ def plain_name(file_name: str) -> str:
 
 
 def is_control(file_name: str) -> bool:
-    """Whether a file holds the control totals of another."""
+    """True if a file, by its name, holds the control totals of another file."""
     return file_name.endswith(CONTROL)
 
 

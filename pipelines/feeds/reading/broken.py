@@ -1,4 +1,4 @@
-"""What is wrong with a row that cannot be read, and rows as texts that can be kept."""
+"""Faults of rows that cannot be read, and rows as texts that can be kept."""
 
 import re
 from collections.abc import Iterable
@@ -90,7 +90,7 @@ def unfit(found: Any, raw: str) -> Fault | None:
 
 
 def _half_a_character(found: Any) -> bool:
-    """Whether a text in it has half of a surrogate pair, which is no character."""
+    """True if any text in a JSON value has half of a surrogate pair, which is no character."""
     if isinstance(found, str):
         return any("\ud800" <= sign <= "\udfff" for sign in found)
     if isinstance(found, dict):

@@ -123,11 +123,11 @@ def _surely_text(start: bytes, name: str, encoding: str, packed: bool) -> None:
 
 
 def _ends_in_zeros(start: bytes) -> bool:
-    """Whether a text ends in zero bytes, or is none: room that was set aside for a file, and never filled."""
+    """True if a text ends in zero bytes, or is nothing else: space reserved for a file and never filled."""
     text = start.rstrip(b"\0")
     return len(start) - len(text) >= FEW_ZEROS and 0 not in text and not is_binary(text)
 
 
 def is_binary(start: bytes) -> bool:
-    """Whether some of the bytes are of no text: control characters, as texts hold one here and there at most."""
+    """True if more than one byte in twenty is a control character; a text has few or none."""
     return (len(start) - len(start.translate(None, _CONTROLS))) * 20 > len(start)

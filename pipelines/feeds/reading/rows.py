@@ -269,7 +269,7 @@ class Reader:
         return BadRow(line, lines, raw, fault, cells or None)
 
     def _like_a_row(self, text: str) -> bool:
-        """Whether a line is a row by itself: it has the fields of one, or begins with the id of a reject."""
+        """True if a line is a row by itself: it has as many fields as a row, or begins with the id of a reject."""
         if self._begins_with_id(text):
             return True
         width = (self._width or len(self.header or ())) + len(self._marks.places)
@@ -377,12 +377,12 @@ class Reader:
 
 
 def _endless(line: str) -> str:
-    """What is wrong with a line that has no end."""
+    """Return the fault of a line without an end: zero bytes, or more than 2 MiB."""
     return f"has {ZEROS}" if line.endswith("\0" * FEW_ZEROS) else f"is longer than 2 MiB; {_NOT_ROWS}"
 
 
 def _something_in(cells: list[str]) -> bool:
-    """Whether a row says anything: spreadsheets write empty rows as delimiters, old systems end a file by \\x1a."""
+    """True if a row has content: spreadsheets write empty rows as delimiters, old systems end a file by \\x1a."""
     return any(map(_without_blanks, cells))
 
 

@@ -9,13 +9,13 @@ _POSITION = re.compile(r"#([1-9]\d{0,3})\Z", re.ASCII)
 
 
 def position(name: str) -> int | None:
-    """3 of `#3`; None of a name."""
+    """Return the number of a column named by position (3 for `#3`), or None for a name."""
     match = _POSITION.match(name)
     return int(match[1]) if match else None
 
 
 def place_of(name: str, header: Sequence[str]) -> int | None:
-    """Where a column stands in a row, from 0; None when the header lacks it."""
+    """Return the place of a column in a row, from 0, or None if the header lacks it."""
     if name in header:
         return header.index(name)
     found = position(name)

@@ -52,12 +52,12 @@ class Numbers:
         return self.written(_short(_EXACT.multiply(value, scale)))
 
     def written(self, value: Decimal) -> str:
-        """A number as the export would write it, without thousands."""
+        """Return a number as the export would write it, without thousands separators."""
         return f"{value:f}".replace(".", self.decimal)
 
     @property
     def example(self) -> str:
-        """What an amount looks like."""
+        """An example of an amount as the export writes it."""
         return f"1{self.thousands}234{self.decimal}50"
 
     def _plain(self, text: str) -> str:

@@ -27,7 +27,7 @@ def parse_path(text: str) -> Path:
 
 
 def walk_path(found: Any, path: Path) -> Any:
-    """What lies at a path, or None."""
+    """Return the value at a path, or None."""
     for step in path:
         if isinstance(step, str):
             if not isinstance(found, dict):

@@ -20,12 +20,12 @@ POLICIES: dict[str, tuple[Policy, ...]] = {
 
 
 def is_position(given: object) -> bool:
-    """Whether a feed file names a column by its number."""
+    """True if a value can name a column by its number: an integer from 1."""
     return isinstance(given, int) and not isinstance(given, bool) and given > 0
 
 
 def known_encoding(name: str) -> str:
-    """The name of an encoding, when it is one of text."""
+    """Return the name of an encoding of text. Raises ValueError for any other."""
     try:
         "".encode(name)
         odd = name.lower().replace("-", "_") in ("idna", "punycode", "undefined", "unicode_escape", "utf_7")
@@ -37,7 +37,7 @@ def known_encoding(name: str) -> str:
 
 
 def is_date_format(form: str) -> bool:
-    """Whether `strptime` can read a whole date by this format: year, month and day."""
+    """True if `strptime` can read a whole date by this format: year, month and day."""
     try:
         datetime.strptime(datetime(2001, 2, 3, 4, 5, 6, tzinfo=UTC).strftime(form), form)  # noqa: DTZ007 - only tried
     except (ValueError, re.error):
