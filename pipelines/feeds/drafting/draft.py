@@ -189,7 +189,7 @@ _VOCABULARY = {word for words in WORDS.values() for word in words.split()}
 
 
 def _shape_fits(target: Column, seen: Seen) -> float:
-    """Whether the cells can be what the column is for."""
+    """Return the weight, 0 for no fit, by which the cells seen fit the shape of a column."""
     if target.shape == "time":
         return 1.0 if seen.iso or seen.dates else 0.0
     if target.shape == "amount":

@@ -70,7 +70,7 @@ def _chunk(mapper: Mapper, chunk: Chunk, most: int, width: int, copaid: list[int
 
 
 def _ends(mapper: Mapper, cells: list[str] | None, width: int) -> bool:
-    """Whether a row of too few or too many fields is the trailer, which an import takes as that."""
+    """True if a row of too few or too many fields is the trailer, as an import takes it."""
     trailer = mapper.feed.file.trailer
     if not cells or trailer is None:
         return False

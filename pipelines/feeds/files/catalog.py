@@ -184,7 +184,7 @@ def _text(path: Path) -> str:
 
 
 def _with_maps(given: Any, maps: Any = None, at: tuple[str, ...] = ()) -> Any:
-    """The same with each `values = "name"` replaced by the table `[maps.name]`."""
+    """Return a feed file's content with each `values = "name"` replaced by the table `[maps.name]`."""
     maps = given.get("maps") if not at else maps
     if isinstance(given, list):
         return [_with_maps(part, maps, (*at, str(place))) for place, part in enumerate(given)]

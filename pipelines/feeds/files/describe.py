@@ -34,7 +34,7 @@ def trailer(feed: Feed) -> str | None:
 
 
 def origin(value: Value) -> str:
-    """Where a value comes from, in words."""
+    """Return the origin of a value, in words."""
     text = _source(value)
     if value.values:
         text += f", {len(value.values)} values mapped"

@@ -68,7 +68,7 @@ def head(row: Values, address: str | None, around: Around) -> dict[str, Any]:
 
 
 def _disagreements(rows: Sequence[Values]) -> list[Found]:
-    """What the rows of a response must have in common and have not (FEED-ANS-10)."""
+    """Return a fault for each shared column on which the rows of a response differ (FEED-ANS-10)."""
     shared = [[*map(row.get, COMMON)] for row in rows]
     if shared.count(shared[0]) == len(rows):
         return []

@@ -86,6 +86,6 @@ def array(found: Iterable[object]) -> Cells:
 
 
 def absent(cells: Cells) -> NDArray[np.bool_]:
-    """Where nothing is."""
+    """Return a mask that is True for each cell that is None."""
     found: NDArray[np.bool_] = np.equal(cells, np.array(None))
     return found

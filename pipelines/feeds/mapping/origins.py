@@ -12,7 +12,7 @@ ITEM = re.compile(r"\w+\.item\[(\d+)\]")
 
 
 class Origins:
-    """What a feed file says of it. labels: the source's column or columns, by our column or `questions.<name>`."""
+    """The columns of the source that elements come from. labels: them, by our column or `questions.<name>`."""
 
     def __init__(self, file: FeedFile, kind: Kind) -> None:
         self.labels = {name: source_label(value) for name, value in file.columns.items()}
@@ -32,7 +32,7 @@ class Origins:
         return next((self.labels[column.name] for column in exact or near), None)
 
     def in_body(self, expression: str, body: str) -> str | None:
-        """The same for a body that was built before; a question is known by its linkId alone."""
+        """Return the column of an element of a body that was built before; a question is known by its linkId alone."""
         if not self._wide or ITEM.match(expression) is None:
             return self.of(expression)
         items = json.loads(body).get("item", ())

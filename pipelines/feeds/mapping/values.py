@@ -16,7 +16,7 @@ from pipelines.feeds.terms.texts import composed, folded
 
 
 class Means(NamedTuple):
-    """What values are made with: the feed's crosswalks, and how it writes numbers."""
+    """The means to make values: the feed's crosswalks, and its way of writing numbers."""
 
     crosswalks: Mapping[Crosswalk, Mapping[str, str]]
     numbers: Numbers
@@ -31,7 +31,7 @@ def evaluate(value: Value, rows: Rows, means: Means) -> Cells:
 
 
 def _finished(value: Value, cells: Cells, means: Means) -> Cells:
-    """What is done to a text once it is there: translated, scaled, put behind another."""
+    """Return texts translated, scaled, and put behind the value's `before`, as the feed file says."""
     if value.values:
         cells = each_distinct(cells, partial(_translated, value))
     if value.crosswalk:
@@ -130,7 +130,7 @@ def _finished_lists(value: Value, cells: Cells, rows: Rows, means: Means) -> Ite
 
 
 def _cut(found: Any, sign: str, rows: Rows) -> list[object] | Fault | None:
-    """What a cell holds, as a list: of an array its parts, of a text its pieces."""
+    """Return the content of a cell as a list: the parts of an array, or the pieces of a text."""
     empty = rows.form.empty
     if isinstance(found, list):
         texts = [single(part, rows.form.numbers) for part in found]
@@ -168,7 +168,7 @@ def _holds(test: Test, text: str | None) -> bool:
 
 
 def each_distinct(cells: Cells, convert: Callable[[Any], object], of_none: object = None) -> Cells:
-    """`convert` over a column, called once for each distinct value; faults pass, and `of_none` stands for None."""
+    """Apply `convert` to a column, once for each distinct value; keep faults, and replace None by `of_none`."""
     table = dict.fromkeys(cells)
     for found in table:
         table[found] = of_none if found is None else found if type(found) is Fault else convert(found)

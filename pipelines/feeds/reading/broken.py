@@ -64,7 +64,7 @@ def ragged(fields: int, width: int, delimiter: str, like: str, quoted: bool) -> 
 
 
 def unreadable(raw: str) -> Fault | None:
-    """What makes a row's text no text: a NUL, or bytes that the encoding does not know."""
+    """Return the fault of a row's text, a NUL or bytes that are not in the encoding, or None."""
     if "\0" in raw:
         return Fault("FEED-FILE-02", "a NUL character in it")
     if raw.isascii():
@@ -83,7 +83,7 @@ def is_torn(cells: list[str], raw: str, quote: str) -> bool:
 
 
 def unfit(found: Any, raw: str) -> Fault | None:
-    """What makes a JSON value no row. raw: its text."""
+    """Return the fault that makes a JSON value no row, or None. raw: its text."""
     if not isinstance(found, dict):
         return NO_OBJECT
     return HALF_A_CHARACTER if _ESCAPED_HALF.search(raw) and _half_a_character(found) else None
@@ -99,7 +99,7 @@ def _half_a_character(found: Any) -> bool:
 
 
 def found_in(raw: str, names: Iterable[str]) -> dict[str, Any]:
-    """What a line that is no JSON object says of these names: the first single value behind each, where one is."""
+    """Return, by name, the first text or number that follows each of these names in a line that is no JSON object."""
     found: dict[str, Any] = {}
     for name in names:
         said = re.search(rf'"{re.escape(name)}"\s*:\s*("(?:[^"\\]|\\.)*"|-?\d[\d.eE+-]*)', raw)
@@ -109,5 +109,5 @@ def found_in(raw: str, names: Iterable[str]) -> dict[str, Any]:
 
 
 def printable(raw: str) -> str:
-    """A row's text as Parquet can hold it."""
+    """Return a row's text as Parquet can hold it: with escapes for what UTF-8 cannot encode."""
     return raw if raw.isascii() else raw.encode("utf-8", "backslashreplace").decode()

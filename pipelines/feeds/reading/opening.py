@@ -64,7 +64,7 @@ def unmarked_utf_16(start: bytes) -> str | None:
 
 
 def what_it_is(start: bytes) -> str | None:
-    """What a file is that is no text of rows, by how it begins, and what to do about it; None where that is unseen."""
+    """Name a file that is no text of rows by how it begins, and say what to do about it; None if unrecognized."""
     if start[257:262] == b"ustar":
         return _ARCHIVE
     begins = start.removeprefix(codecs.BOM_UTF8).lstrip()[:64].lower()

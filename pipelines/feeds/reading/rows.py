@@ -63,7 +63,7 @@ class Chunk:
         self.size += len(raw)
 
     def handed_over(self) -> "Chunk":
-        """What it holds as a chunk of its own; it is empty then."""
+        """Return the rows held as a chunk of their own, and empty this one."""
         found = Chunk(self.rows, self.line, self.lines, self.raw, self.bad, self.size)
         self.rows, self.line, self.lines, self.raw, self.bad, self.size = [], [], [], [], [], 0
         return found
@@ -194,7 +194,7 @@ class Reader:
             self._file.seek(0)
 
     def _positions(self) -> list[str]:
-        """What stands for a header where there is none: as many columns as the feed names."""
+        """Return `#1`, `#2`, ... as the header of a file without one, up to the highest position in the feed."""
         most = max((position(name) or 0 for name in named_columns(self.feed)), default=0)
         return [f"#{place}" for place in range(1, most + 1)]
 

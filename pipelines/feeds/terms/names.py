@@ -38,7 +38,7 @@ def walk_all(value: Value) -> Iterator[Value]:
 
 
 def values_of(file: FeedFile) -> Iterator[tuple[str, Value]]:
-    """Every value of a feed file, with the key that it stands under."""
+    """Yield every value of a feed file, with its key in that file."""
     for section in ("columns", "questions"):
         for name, value in getattr(file, section).items():
             yield f"{section}.{name}", value
@@ -71,10 +71,10 @@ def named_columns(file: FeedFile) -> dict[str, bool]:
 
 
 def named_by(value: Value) -> list[str]:
-    """The source columns that a value is made of."""
+    """Return the source columns that a value is made of."""
     return list(dict.fromkeys(part.column for part in walk(value) if part.column))
 
 
 def source_label(value: Value) -> str:
-    """The same, as a reason names them."""
+    """Return the source columns of a value as a reason names them, or `(constant)`."""
     return ", ".join(named_by(value)) or "(constant)"

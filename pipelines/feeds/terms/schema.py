@@ -25,7 +25,7 @@ def is_position(given: object) -> bool:
 
 
 def known_encoding(name: str) -> str:
-    """Return the name of an encoding of text. Raises ValueError for any other."""
+    """Return the name of an encoding if a feed may use it for its text. Raises ValueError for any other."""
     try:
         "".encode(name)
         odd = name.lower().replace("-", "_") in ("idna", "punycode", "undefined", "unicode_escape", "utf_7")
@@ -107,7 +107,7 @@ class Crosswalk(Part):
 
     @property
     def name(self) -> str:
-        """What a message calls it."""
+        """The name of the crosswalk in messages: its file or its database."""
         return self.file or self.database or ""
 
 
@@ -263,7 +263,7 @@ class FeedFile(Part):
 
     @model_validator(mode="after")
     def _sections_fit(self) -> Self:
-        """What only one kind of record has."""
+        """Raise ValueError for sections of another kind of record, and for comments given in two ways."""
         kinds = {"questions": "answers", "scored": "answers", "notes": "answers"}
         kinds |= {"comments": "tasks", "one_row_per": "tasks"}
         for section, kind in kinds.items():
