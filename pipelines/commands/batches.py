@@ -6,12 +6,12 @@ from functools import partial
 
 import click
 
-from pipelines.commands.common import Options, as_text, at_target, no_batch, with_reason, with_target
+from pipelines.commands.common import Name, Options, as_text, at_target, no_batch, with_reason, with_target
 from pipelines.home.exits import ALL_LOADED, UNREADABLE
 
 
 @click.command(short_help="Batches and what became of them.")
-@click.argument("batch", required=False)
+@click.argument("batch", required=False, type=Name())
 @click.option("--json", "as_json", is_flag=True, help="Print it as one JSON document.")
 @click.pass_obj
 def status(options: Options, batch: str | None, as_json: bool) -> int:
@@ -28,7 +28,7 @@ def status(options: Options, batch: str | None, as_json: bool) -> int:
 
 
 @click.command(short_help="Proves that ledger and target agree, to the row and the cent.")
-@click.argument("batch", required=False)
+@click.argument("batch", required=False, type=Name())
 @click.option(
     "--adopt", is_flag=True, help="Of a home that lost ledger and journal: its rows are in doubt, and settled."
 )
@@ -52,7 +52,7 @@ def doubts() -> None:
 
 
 @doubts.command("resolve", short_help="Looks rows in doubt up at the target again.")
-@click.option("--batch", "-b", help="Only those of this batch.")
+@click.option("--batch", "-b", type=Name(), help="Only those of this batch.")
 @with_target
 @click.pass_obj
 def doubts_resolve(options: Options, batch: str | None, insecure: bool, as_json: bool) -> int:
@@ -63,8 +63,8 @@ def doubts_resolve(options: Options, batch: str | None, insecure: bool, as_json:
 
 
 @doubts.command("accept", short_help="Settles a row in doubt: this resource is what it made.")
-@click.argument("name", metavar="ID")
-@click.option("--resource", required=True, help="The id of the resource that the row made.")
+@click.argument("name", metavar="ID", type=Name())
+@click.option("--resource", required=True, type=Name(), help="The id of the resource that the row made.")
 @with_reason
 @with_target
 @click.pass_obj
@@ -76,8 +76,10 @@ def doubts_accept(options: Options, name: str, resource: str, why: str | None, i
 
 
 @doubts.command("resend", short_help="Lets the next import send a row in doubt again.")
-@click.argument("name", metavar="ID")
-@click.option("--apart-from", multiple=True, metavar="RESOURCE", help="An equal resource that is not the row's.")
+@click.argument("name", metavar="ID", type=Name())
+@click.option(
+    "--apart-from", multiple=True, type=Name(), metavar="RESOURCE", help="An equal resource that is not the row's."
+)
 @with_reason
 @with_target
 @click.pass_obj
@@ -94,7 +96,7 @@ def doubts_resend(
 
 
 @click.command(short_help="Takes the responses and tasks of a batch back.")
-@click.argument("batch")
+@click.argument("batch", type=Name())
 @click.option("--dry-run", is_flag=True, help="List it, and change nothing.")
 @with_reason
 @with_target
@@ -107,7 +109,7 @@ def undo(options: Options, batch: str, dry_run: bool, why: str | None, insecure:
 
 
 @click.command()
-@click.argument("batch")
+@click.argument("batch", type=Name())
 @with_reason
 @click.pass_obj
 def purge(options: Options, batch: str, why: str | None) -> int:

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from pipelines.commands.common import (
+    Name,
     Options,
     as_text,
     insecure_option,
@@ -23,7 +24,9 @@ from pipelines.home.exits import ALL_LOADED, UNREADABLE, UNUSABLE
 @click.argument("paths", type=click.Path(path_type=Path, readable=False), nargs=-1)
 @click.option("--dry-run", is_flag=True, help="Apply every rule, send nothing but reads, keep nothing.")
 @click.option("--strict", is_flag=True, help="Decided rules reject too, at a target that is not a service of ours.")
-@click.option("--again", metavar="BATCH", help="Load a batch anew that was taken back, or what is gone of it.")
+@click.option(
+    "--again", metavar="BATCH", type=Name(), help="Load a batch anew that was taken back, or what is gone of it."
+)
 @click.option("--remap", is_flag=True, help="Apply the feed's policy to rows that changed only because the feed did.")
 @with_reason
 @with_target

@@ -106,6 +106,15 @@ def at_target(
     return done.exit_code
 
 
+class Name(click.ParamType[str]):
+    """A name given on the command line, also where its bytes are no UTF-8: no batch has that name."""
+
+    name = "text"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        return value.encode(errors="replace").decode()
+
+
 def no_batch(batch: str) -> str:
     """What is said of a batch that nobody knows."""
     return f"{batch}: no such batch (chartferry status lists them)"

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from pipelines.commands.common import (
+    Name,
     Options,
     as_text,
     no_such_batch,
@@ -24,7 +25,7 @@ def rejects() -> None:
 
 
 @rejects.command("export", short_help="Writes open rejects whole, to be corrected.")
-@click.option("--batch", "-b", help="Only those of this batch.")
+@click.option("--batch", "-b", type=Name(), help="Only those of this batch.")
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="Where to; else each batch's own folder.")
 @with_target
 @click.pass_obj
@@ -40,7 +41,7 @@ def rejects_export(options: Options, batch: str | None, out: Path | None, insecu
 
 
 @rejects.command("retry", short_help="Tries open rejects again as they are, by today's rules.")
-@click.option("--batch", "-b", help="Only those of this batch.")
+@click.option("--batch", "-b", type=Name(), help="Only those of this batch.")
 @click.option("--strict", is_flag=True, help="Decided rules reject too, at a target that is not a service of ours.")
 @click.option("--taken-back", is_flag=True, help="Load those that a person had taken back, and no others.")
 @with_reason

@@ -13,7 +13,7 @@ from sqlalchemy import Connection, select, text, update
 
 from pipelines.ledger import tables as t
 from pipelines.ledger.image import clear, image_of
-from pipelines.ledger.journal import Facts, Journal, Line, Position, lines_of_copy, write_copy
+from pipelines.ledger.journal import Facts, Journal, Line, Position, SegmentMissing, lines_of_copy, write_copy
 from pipelines.ledger.tables import LedgerError
 
 LINES_A_QUERY = 500
@@ -72,7 +72,7 @@ class BesideFile:
         if self.journal.head() is None:
             position = self._begin(connection, ledger, position)
         else:
-            position = self._replay(connection, ledger, position)
+            position = self._replay_or_begin(connection, ledger, position)
         _put_position(connection, position)
         return position
 
@@ -94,6 +94,15 @@ class BesideFile:
             )
         self._first(connection)
         return self.journal.begin(known, ledger.now(), list(image_of(connection)))
+
+    def _replay_or_begin(self, connection: Connection, ledger: Replayed, known: Position | None) -> Position:
+        """Tell the tables what they lack. Where closed segments are lost, and a person says so, begin with the rest."""
+        try:
+            return self._replay(connection, ledger, known)
+        except SegmentMissing:
+            if not self._anew:
+                raise
+            return self._begin(connection, ledger, self.journal.put_aside())
 
     def _replay(self, connection: Connection, ledger: Replayed, known: Position | None) -> Position:
         """Tell the tables what they lack."""

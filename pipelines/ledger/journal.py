@@ -31,6 +31,10 @@ class Position(NamedTuple):
     end: int
 
 
+class SegmentMissing(LedgerError):
+    """A closed segment of a journal is not there."""
+
+
 class Line(NamedTuple):
     """The facts of one transaction, and its moment as UTC text."""
 
@@ -106,7 +110,7 @@ class Journal:
                 head = _head(file, self._file_of(segment, newest.segment))
                 if head.snapshot or segment == 1:
                     return Position(head.journal, segment, head.after, file.tell())
-        raise LedgerError(f"{self.path}: its first segment is missing: restore {self._closed}/")
+        raise SegmentMissing(f"{self.path}: its first segment is missing: restore {self._closed}/. Nothing was sent")
 
     def is_full(self, position: Position) -> bool:
         """True if the segment that ends there is closed, and another begun."""
@@ -144,6 +148,13 @@ class Journal:
         segment = max([start.segment, *self._closed_segments()]) + 1
         has_all = bool(snapshot) or segment > 1
         return self._begin(Head(start.journal, VERSION, SCHEMA_VERSION, segment, start.number, has_all), at, snapshot)
+
+    def put_aside(self) -> Position:
+        """Rename the newest segment, which cannot be replayed without those before it; return where it began."""
+        head = self.head()
+        assert head is not None  # noqa: S101 - asked of a journal that is there
+        self.path.replace(self.path.with_suffix(".aside"))
+        return Position(head.journal, head.segment, head.after, 0)
 
     def append(self, position: Position, at: str, facts: Facts) -> Position:
         """Write a line behind a position, durably. On an error the file is as it was before."""
@@ -188,7 +199,10 @@ class Journal:
         try:
             return path.open("rb") if segment == newest else cast(BinaryIO, gzip.open(path, "rb"))
         except FileNotFoundError:
-            raise LedgerError(f"{path} is missing: restore it from a backup. Nothing was sent") from None
+            raise SegmentMissing(
+                f"{path} is missing: restore it from a backup, or, where it is lost: chartferry verify --adopt."
+                " Nothing was sent"
+            ) from None
 
     def _close_segment(self, segment: int) -> None:
         self._closed.mkdir(mode=0o700, exist_ok=True)

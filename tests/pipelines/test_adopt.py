@@ -2,6 +2,7 @@
 
 import json
 import random
+import shutil
 from collections import Counter
 from contextlib import closing
 
@@ -11,7 +12,7 @@ from pipelines.ledger.ledger import Ledger
 from tests.pipelines.test_decisions import payments, put, tasks
 from tests.pipelines.test_verify import QUESTIONS
 from tests.support.fake_target import Said, outcome
-from tests.support.ledgers import keep_ledger, lose_ledger
+from tests.support.ledgers import keep_ledger, lose_ledger, lose_tables
 
 ANSWERS = "response_id,patient_id,questionnaire,question,answer_text\n"
 both = pytest.mark.parametrize("additions", [True, False], ids=["with additions", "bare"])
@@ -264,3 +265,28 @@ def test_whatever_was_lost_nothing_is_there_twice(seed, additions, home, target,
     )
     assert set(drawn.values()) <= {1}
     assert not {"double", "unknown", "gone"} & asked("verify")["counts"].keys()
+
+
+def test_closed_segments_that_are_lost_with_the_ledger_leave_a_way_out(home, target, asked, chartferry, monkeypatch):
+    """CLI-CMD-17: what is left of the journal is put aside, and what it knew is in doubt."""
+    target.additions = False
+    monkeypatch.setattr("pipelines.ledger.journal.BYTES_A_SEGMENT", 800)
+    payments(home, ("k1", "p1", "1.00"), ("k2", "p2", "2.00"))
+    asked("import")
+    lose_tables(home)
+    shutil.rmtree(home / "journal")
+    code, _, err = chartferry("import")
+    assert (code, "is missing: restore" in err) == (6, True)
+    assert asked("verify", "--adopt")["exit_code"] == 0
+    assert (home / "journal.aside").exists()
+    asked("import")
+    assert amounts(target) == [1.0, 2.0]
+
+
+@pytest.mark.parametrize("command", ["status", "undo", "verify", "doubts resolve -b", "doubts accept --resource x"])
+def test_a_name_that_is_no_text_is_no_batch(home, target, asked, chartferry, command):
+    """STATE-HOME-07"""
+    payments(home, ("k1", "p1", "1.00"))
+    asked("import")
+    code, _, err = chartferry(*command.split(), "a\udcff")
+    assert (code, "fault of this program" in err) == (4, False)
