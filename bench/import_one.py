@@ -19,7 +19,6 @@ from typing import Any
 
 import psutil
 
-from pipelines.home.modules import leave_pandas_out
 from pipelines.home.progress import Progress
 from pipelines.receiving.stage import receive
 from pipelines.runs.batch import begin, end, load_run, validate_run
@@ -125,7 +124,6 @@ def main() -> None:
     parser.add_argument("file", type=Path)
     parser.add_argument("--profile", type=Path, metavar="FOLDER", help="Write a profile of each stage there.")
     given = parser.parse_args()
-    leave_pandas_out()
     stages, moments, memory = Stages(given.profile), Moments(), Memory()
     memory.start()
     with open_session(given.home, os.environ, progress=moments) as session:

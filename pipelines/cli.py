@@ -5,14 +5,12 @@ from collections.abc import Sequence
 from io import TextIOWrapper
 
 from pipelines.home.exits import INTERRUPTED
-from pipelines.home.modules import leave_pandas_out
 
 
 def main() -> None:
     """The entry point: every failure that a user can mend is one line and its exit code."""
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a file's name may be no text
-    leave_pandas_out()
     sys.exit(run(sys.argv[1:]))
 
 

@@ -106,13 +106,11 @@ def at_target(
     return done.exit_code
 
 
-class Name(click.ParamType[str]):
+class Name(click.types.StringParamType):
     """A name given on the command line, also where its bytes are no UTF-8: no batch has that name."""
 
-    name = "text"
-
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        return value.encode(errors="replace").decode()
+    def convert(self, *given: Any) -> str:
+        return str(super().convert(*given)).encode(errors="replace").decode()
 
 
 def no_batch(batch: str) -> str:

@@ -12,7 +12,6 @@ from typing import Any
 import pipelines.validation.checking
 import pipelines.validation.mapping  # noqa: F401 - what is most of the start, while the parent begins with the file
 from pipelines.home.collecting import SELDOM
-from pipelines.home.modules import leave_pandas_out
 from pipelines.validation.messages import receive, send
 
 
@@ -33,7 +32,6 @@ def answer(given: int, answers: int) -> None:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to answer
-    leave_pandas_out()
     gc.set_threshold(*SELDOM)
     answers = os.dup(1)
     os.dup2(2, 1)  # what a library may print goes nowhere, as its errors do
