@@ -15,7 +15,6 @@ from sqlalchemy import ColumnElement, Select, Table, and_, func, not_, null, or_
 from fhir_service.interactions.read import patient_column
 from fhir_service.interface.datatypes import CONTROLS, ID_PATTERN, search_period
 from fhir_service.interface.outcomes import INVALID, FhirError
-from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.resources.response_model import questionnaire_id
 from fhir_service.interface.site import Site
 from fhir_service.interface.vocabulary import Param, Resource
@@ -337,4 +336,3 @@ _KINDS: dict[str, Callable[[Resource, Param, list[str], Site], Condition | Claus
 }
 _OF_ALTERNATIVES = ("id", "token", "codes", "reference", "uri")
 """Kinds of parameters of which commas separate values; of the others a comma is part of the one value."""
-SEARCHABLE = tuple(name for name, resource in RESOURCES.items() if "search" in resource.interactions)

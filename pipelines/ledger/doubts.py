@@ -80,18 +80,6 @@ def known_resources(
     return found
 
 
-def all_resources(ledger: LedgerAccess, target: str, resource_type: str) -> set[str]:
-    """Every resource of a type that the ledger knows."""
-    found: set[str] = set()
-    with ledger.engine.connect() as connection:
-        for table in (t.record, t.former):
-            query = select(table.c.resource_id).where(
-                table.c.target == target, table.c.resource_type == resource_type, table.c.resource_id.is_not(None)
-            )
-            found.update(connection.execute(query).scalars())
-    return found
-
-
 def sightings(
     ledger: LedgerAccess, target: str, resource_type: str, doubts: Iterable[Doubtful]
 ) -> dict[str, tuple[datetime | None, frozenset[str] | None] | None]:

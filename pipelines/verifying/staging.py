@@ -28,7 +28,7 @@ ROWS = 10_000
 TRIES = 3
 LARGE_PAGE = {"_count": "1000"}
 """Asked for first; a target gives pages of its own largest size, or refuses, and is asked as always."""
-NUMBERS = "generation record_generation version line amount_cents cents n withdrawn place news http_status".split()
+NUMBERS = "generation record_generation line amount_cents cents n".split()
 THERE = "id patient_id status made system record_key record_generation spelling content timed cents"
 OURS = "source key generation batch_id line state resource_id patient_id amount_cents content_hash"
 OURS += " first_attempt_at first_sent_at"
