@@ -241,7 +241,7 @@ class Journal:
             written = 0
             while written < len(text):
                 written += os.pwrite(descriptor, text[written:], at + written)
-            os.fdatasync(descriptor)
+            getattr(os, "fdatasync", os.fsync)(descriptor)  # macOS has only the second
         finally:
             os.close(descriptor)
 
