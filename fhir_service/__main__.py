@@ -64,7 +64,7 @@ def _settings(**flags: Any) -> Settings:
 
 
 def _perform(store: str | None, operation: str, arguments: dict[str, Any], create: bool = False) -> dict[str, Any]:
-    """Does an operation on a store: through the service that has it open, else here."""
+    """Do an operation on a store: through the service that has it open, else here."""
     settings = _settings(store=store)
     door = Door.of(settings.store_path)
     with _plainly():

@@ -136,7 +136,7 @@ OPERATIONS: dict[str, Callable[[Service, Arguments], Result]] = {
 
 
 def perform(settings: Settings, operation: str, arguments: Arguments, create: bool = False) -> Result:
-    """Does an operation on a store that no service has open. Raises CommandError, and what `Service.open` raises."""
+    """Do an operation on a store that no service has open. Raises CommandError, and what `Service.open` raises."""
     service = Service.open(settings, create=create)
     try:
         return OPERATIONS[operation](service, arguments)

@@ -51,7 +51,7 @@ class Door:
 
     @classmethod
     def open(cls, store: Path, url: str, secret: str) -> "Door":
-        """Leaves the run file of this process, mode 0600, in one step."""
+        """Leave the run file of this process, mode 0600, in one step."""
         door = cls(os.getpid(), url, secret)
         path = run_file(store)
         part = path.with_name(f".{path.name}.{door.pid}")
@@ -62,7 +62,7 @@ class Door:
         return door
 
     def shut(self, store: Path) -> None:
-        """Removes the run file, unless another service has left its own."""
+        """Remove the run file, unless another service has left its own."""
         if Door.of(store) == self:
             run_file(store).unlink(missing_ok=True)
 

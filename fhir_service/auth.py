@@ -80,7 +80,7 @@ def reach(scope: str, resource_type: str) -> frozenset[str]:
 
 
 def within(asked: str, held: str) -> bool:
-    """Whether all that `asked` grants is granted by `held`. Raises ScopeError."""
+    """True if all that `asked` grants is granted by `held`. Raises ScopeError."""
     return all(letters <= reach(held, kind) for kind, letters in grants(asked).items())
 
 
@@ -100,7 +100,7 @@ class Caller:
     scope: str
 
     def may(self, resource_type: str, letter: str) -> bool:
-        """Whether the caller may create, read, update, delete or search (`c r u d s`) resources of a type."""
+        """True if the caller may create, read, update, delete or search (`c r u d s`) resources of a type."""
         return letter in reach(self.scope, resource_type)
 
     def require(self, resource_type: str, letter: str) -> None:
@@ -250,12 +250,12 @@ class Auth:
             ]
 
     def revoke(self, client_id: str) -> None:
-        """Ends a client's access, its tokens at once. Raises UnknownClient."""
+        """End a client's access, its tokens at once. Raises UnknownClient."""
         self._writer.transact(lambda connection: _revoke(connection, client_id, self._clock()))
         self._cache.forget(client_id)
 
     def end(self, token: str) -> None:
-        """Ends one token before its time. Raises FhirError(AUTHENTICATION) when it is none."""
+        """End one token before its time. Raises FhirError(AUTHENTICATION) when it is none."""
         caller, digest = self.caller(f"Bearer {token}"), hashed(token)
         self._writer.transact(lambda connection: connection.execute(delete(TOKEN).where(TOKEN.c.hash == digest)))
         self._cache.forget(caller.client)
@@ -317,7 +317,7 @@ def _asked_scope(asked: str | None, held: str) -> str:
 
 
 def _store_token(connection: Connection, row: dict[str, Any], now: datetime) -> None:
-    """Stores a token, and drops those that have run out. Nothing is issued to a client revoked meanwhile."""
+    """Store a token, and drop those that have run out. Nothing is issued to a client revoked meanwhile."""
     active = select(CLIENT.c.id).where(CLIENT.c.id == row["client"], CLIENT.c.revoked_at.is_(None))
     if connection.execute(active).first() is None:
         raise TokenError("invalid_client", "the client is unknown or its secret is wrong", 401)
@@ -387,7 +387,7 @@ async def read_form(request: Request, limit: int = _LARGEST_FORM) -> dict[str, s
 
 
 async def token_response(request: Request, auth: Auth) -> Response:
-    """Answers `POST /auth/token`."""
+    """Answer `POST /auth/token`."""
     authorization = request.headers.get("authorization")
     headers = {"cache-control": "no-store", "pragma": "no-cache"}
     try:

@@ -37,7 +37,7 @@ def in_order(charges: Iterable[Charge]) -> list[Charge]:
 
 
 def allocate(cents: int, charges: list[Charge], claim: str | None = None) -> list[tuple[str, int]]:
-    """Applies a payment to charges that are in order, a copayment to its claim first; marks them paid.
+    """Apply a payment to charges that are in order, a copayment to its claim first; mark them paid.
 
     Gives (claim, cents) for each charge that it reaches. What is left over waits for later charges.
     """

@@ -67,7 +67,7 @@ class Surroundings:
             self._note(scope, answer)
 
     async def _answered(self, request: Request, answer: _Answer, receive: Receive, send: Send) -> None:
-        """Lets the routes answer; what goes wrong is an outcome."""
+        """Let the routes answer; what goes wrong is an outcome."""
         try:
             await self._admit(request)
             await self._app(request.scope, receive, send)
@@ -115,7 +115,7 @@ class Surroundings:
                 raise unwritten()
 
     def _note(self, scope: Scope, answer: _Answer) -> None:
-        """Counts and logs a request: its path's template, never its query or body."""
+        """Count and log a request: its path's template, never its query or body."""
         method = scope["method"] if scope["method"] in _METHODS else "OTHER"
         template = scope.get("template", "unknown")
         seconds = time.perf_counter() - answer.began

@@ -7,7 +7,7 @@ from fhir_service.store.view import Changes, StoredNote, View
 
 
 def place(stored: dict[str, Any], view: View, changes: Changes) -> None:
-    """Makes the data-import note that a stored response names when it is new, at `authored` on the timeline."""
+    """Make the data-import note that a stored response names when it is new, at `authored` on the timeline."""
     note_id = stored["extension"][0]["valueId"]
     if view.note(note_id):
         return

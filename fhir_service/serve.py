@@ -42,7 +42,7 @@ class PortTaken(OSError):
 
 
 def serve(settings: Settings, until_stdin_closes: bool = False) -> None:
-    """Serves until SIGTERM or SIGINT, or until standard input ends. Raises what `Service.open` raises, and PortTaken.
+    """Serve until SIGTERM or SIGINT, or until standard input ends. Raises what `Service.open` raises, and PortTaken.
 
     Prints one line with its address once it answers.
     """
@@ -80,7 +80,7 @@ def _collecting_rarely() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _ready(settings: Settings, secret: str) -> Iterator[None]:
-    """Says that the service answers, and leaves its run file until it ends. A database server needs none."""
+    """Say that the service answers, and leave its run file until it ends. A database server needs none."""
     path = settings.store_path
     door = Door.open(path, settings.url, secret) if path else None
     print(f"listening on {settings.url}", flush=True)
@@ -104,7 +104,7 @@ def _listen(settings: Settings) -> socket.socket:
 
 
 def _watch_stdin(stop: Callable[[], None]) -> None:
-    """Ends the service with the pipe that its parent holds, however the parent ends."""
+    """End the service with the pipe that its parent holds, however the parent ends."""
     with contextlib.suppress(OSError):
         while os.read(sys.stdin.fileno(), 4096):
             pass

@@ -46,7 +46,7 @@ class Service:
         new_id: Callable[[], str] = ids.new_id,
         create: bool = True,
     ) -> "Service":
-        """Opens the store of the settings. Raises what `Store.open` raises."""
+        """Open the store of the settings. Raises what `Store.open` raises."""
         store = Store.open(settings.store, settings.memory_limit, create)
         say_label(settings.store_path, store.load_label)
         site = settings.site

@@ -103,13 +103,13 @@ class Writer:
     # --- for callers ---
 
     def submit(self, entries: Sequence[Entry]) -> "Future[list[Any]]":
-        """Writes entries in one commit. The future gives a result or FhirError for each; cancelling withdraws them."""
+        """Write entries in one commit. The future gives a result or FhirError for each; cancelling withdraws them."""
         waiting = _Waiting(entries)
         self._put(waiting)
         return waiting.future
 
     def transact(self, function: Callable[[Connection], T]) -> T:
-        """Runs a function in the writer's thread, in a transaction of its own; waits for its value."""
+        """Run a function in the writer's thread, in a transaction of its own; wait for its value."""
         work = _Transaction(function)
         self._put(work)
         value: T = work.future.result()
@@ -229,7 +229,7 @@ class Writer:
             log.error("the store was not settled: %s", type(error).__name__)  # noqa: TRY400
 
     def _patiently(self, work: Callable[[], T]) -> T:
-        """Does what stores nothing when it fails, and again after failures that may pass."""
+        """Do what stores nothing when it fails, and again after failures that may pass."""
         for pause in PAUSES:
             seq = self._seq
             try:

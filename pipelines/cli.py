@@ -15,7 +15,7 @@ def main() -> None:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Runs a command; gives its exit code."""
+    """Run a command; return its exit code."""
     try:
         from pipelines.commands.chartferry import run_command
 

@@ -12,7 +12,7 @@ Answers = Mapping[str, Sequence[dict[str, Any]]]
 
 
 def holds(condition: dict[str, Any], answers: Sequence[dict[str, Any]]) -> bool:
-    """Whether an `enableWhen` condition holds, given the answers to the question that it names."""
+    """True if an `enableWhen` condition holds, given the answers to the question that it names."""
     operator = condition["operator"]
     if operator == "exists":
         return bool(answers) is bool(condition.get("answerBoolean", True))
@@ -31,7 +31,7 @@ def _equal(condition: dict[str, Any], answer: dict[str, Any]) -> bool:
 
 
 def enabled(item: dict[str, Any], answers: Answers) -> bool:
-    """Whether an item is displayed: without conditions always, else when `all` or `any` of them hold."""
+    """True if an item is displayed: without conditions always, else when `all` or `any` of them hold."""
     conditions = item.get("enableWhen", ())
     if not conditions:
         return True

@@ -111,14 +111,14 @@ class Sessions:
         return " ".join(f"system/{kind}.{granted}" for kind, granted in letters.items() if granted)
 
     def sign_out(self, request: Request) -> None:
-        """Ends the session of a request, wherever its cookie was copied to."""
+        """End the session of a request, wherever its cookie was copied to."""
         token = self._token(request)
         self._service.auth.end(token)
         ending = delete(TOKEN).where(TOKEN.c.hash == _whole(token))
         self._service.writer.transact(lambda connection: connection.execute(ending))
 
     def keep(self, response: Response, token: str) -> None:
-        """Sets the cookie, for another half hour."""
+        """Set the cookie, for another half hour."""
         response.set_cookie(
             self._name, token, IDLE_SECONDS, path=self._path, secure=self._secure, httponly=True, samesite="lax"
         )
@@ -137,7 +137,7 @@ class Sessions:
         response.delete_cookie(self._name, self._path, secure=self._secure, httponly=True, samesite="lax")
 
     def require_same_origin(self, request: Request) -> None:
-        """Refuses a form that another site sent. A browser says so in one of two headers; others hold no cookies."""
+        """Refuse a form that another site sent. A browser says so in one of two headers; others hold no cookies."""
         site = request.headers.get("sec-fetch-site")
         origin = request.headers.get("origin")
         own = {request.headers.get("host"), urlsplit(self._service.site.base_url).netloc}

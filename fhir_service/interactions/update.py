@@ -108,7 +108,7 @@ class Update:
             needs.records.update(self.resource.named(self.model, self.site))
 
     def act(self, desk: Desk) -> tuple[str, ...]:
-        """Changes the resource; gives the id of the patient whose it is."""
+        """Change the resource; return the id of the patient whose it is."""
         current = desk.view.current[self.resource.name].get(self.id)
         if current is None:
             raise unknown_resource(self.resource.name, self.id)

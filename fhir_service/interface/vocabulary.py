@@ -44,7 +44,7 @@ class State(Lookup, Protocol):
     """What only the service knows: the records named in a body, notes and balances."""
 
     def exists(self, reference: str) -> bool:
-        """Whether the record is stored; `reference` is `Type/id`."""
+        """True if the record is stored; `reference` is `Type/id`."""
 
     def patient_of(self, reference: str) -> str | None:
         """The id of the patient to whom a stored Claim or Encounter belongs."""
@@ -103,7 +103,7 @@ class Rule:
 def rule(
     id: str, outcome: Outcome, needs: Needs = "payload", given: bool = True
 ) -> Callable[[Callable[[Any, Any], Found]], Rule]:
-    """Makes a rule of a generator over `(body, site)`, or `(body, world)` when it needs more than the body."""
+    """Make a rule of a generator over `(body, site)`, or `(body, world)` when it needs more than the body."""
     return lambda function: Rule(id, outcome, needs, given, function)
 
 
@@ -282,7 +282,7 @@ _MAY_BE_EMPTY = ("payment", "recipient")
 
 
 def _holds_nothing(body: Any) -> bool:
-    """Whether something at any depth is null or empty: the quick question before `_nothings` says where.
+    """True if something at any depth is null or empty: the quick question before `_nothings` says where.
 
     A loop over a growing list: this is asked of every body, and generators take three times as long.
     """
@@ -301,7 +301,7 @@ _HOLDERS = (dict, list)
 
 
 def _may_be_empty(holder: Any, part: dict[str, Any]) -> bool:
-    """Whether this empty object is one of the unused objects of a PaymentNotice."""
+    """True if this empty object is one of the unused objects of a PaymentNotice."""
     return type(holder) is dict and any(holder.get(name) is part for name in _MAY_BE_EMPTY)
 
 

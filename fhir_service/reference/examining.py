@@ -56,7 +56,7 @@ class Ready:
 
 
 def named(record: Record) -> None:
-    """Adds what is wrong with a record before it is looked into: its type and id."""
+    """Add what is wrong with a record before it is looked into: its type and id."""
     kind = record.body.get("resourceType")
     if record.flaws:
         return
@@ -84,7 +84,7 @@ def ready(record: Record, site: Site) -> Ready:
 
 
 def examine(found: Ready, site: Site) -> None:
-    """Fills in what the store will hold, or the record's flaws."""
+    """Fill in what the store will hold, or the record's flaws."""
     record, kind = found.record, found.record.type or ""
     if kind == "Questionnaire":
         record.body = questionnaires.completed(record.body)

@@ -69,7 +69,7 @@ def load(
     site: Site,
     apart: Container[Path] = (),
 ) -> Report:
-    """Loads files, or folders of them, into the store. Raises FileNotFoundError before anything is done.
+    """Load files, or folders of them, into the store. Raises FileNotFoundError before anything is done.
 
     apart: files that hold no reference data, each of which is refused as one record.
     """

@@ -268,7 +268,7 @@ def next_version(name: str, taken: Iterable[str]) -> str:
 
 
 def same_content(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    """Whether two stored forms differ at most in status and version."""
+    """True if two stored forms differ at most in status and version."""
     return _content(one) == _content(other)
 
 

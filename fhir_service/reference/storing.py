@@ -39,7 +39,7 @@ def known(connection: Connection, dialect: Dialect, references: Collection[str])
 
 
 def stays(stored: Known, new: Ready) -> bool:
-    """Whether what is stored stays: it is the same, or the later by `meta.lastUpdated` (REF-03, REF-05)."""
+    """True if what is stored stays: it is the same, or the later by `meta.lastUpdated` (REF-03, REF-05)."""
     if stored.digest == new.digest:
         return True
     try:
@@ -68,7 +68,7 @@ class Chunk:
         self.changed: dict[str, tuple[Table, tuple[str, ...], list[tuple[Any, ...]]]] = {}
 
     def store(self) -> list[Verdict]:
-        """Stores the records; a verdict for each, in their order. One that is refused gets its flaw."""
+        """Store the records; a verdict for each, in their order. One that is refused gets its flaw."""
         self._refuse_without_patient()
         waiting = [record for record in self._waiting() if not record.record.flaws]
         if waiting:
@@ -116,7 +116,7 @@ class Chunk:
             self._put(RECORD, row, new=record.reference not in self.known)
 
     def _put(self, table: Table, row: dict[str, Any], new: bool) -> None:
-        """Adds a row, or changes the one with the same key, the first of its columns."""
+        """Add a row, or changes the one with the same key, the first of its columns."""
         if new:
             self.changes.add(table, row)
         else:

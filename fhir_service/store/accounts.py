@@ -11,7 +11,7 @@ PAYMENT = BODIES["PaymentNotice"]
 
 
 def reallocate(connection: Connection, patients: Collection[str]) -> None:
-    """Makes the accounts of these patients anew, and applies their payments to their charges in the order stored."""
+    """Make the accounts of these patients anew, and apply their payments to their charges in the order stored."""
     connection.execute(delete(ACCOUNT).where(ACCOUNT.c.patient.in_(patients)))
     charged = select(CHARGE.c.patient, func.sum(CHARGE.c.cents), literal(0)).where(CHARGE.c.patient.in_(patients))
     connection.execute(insert(ACCOUNT).from_select(["patient", "charged", "paid"], charged.group_by(CHARGE.c.patient)))

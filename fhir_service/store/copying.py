@@ -12,7 +12,7 @@ ROWS = 5_000
 
 
 def copy_out(store: Store, target: Path, memory_limit: str = "1GB") -> None:
-    """Writes the store's tables into a new DuckDB file: a store of the same id. Others go on reading and writing.
+    """Write the store's tables into a new DuckDB file: a store of the same id. Others go on reading and writing.
 
     Raises OSError and duckdb.Error; what is there then is no store.
     """

@@ -24,7 +24,7 @@ class Dialect(Protocol):
         """The same connections for reading: one statement, or several that see one state of the store."""
 
     def has_store(self, connection: Connection) -> bool:
-        """Whether the database holds a store. What follows in the transaction, no other process does at once."""
+        """True if the database holds a store. What follows in the transaction, no other process does at once."""
 
     def prepare(self, connection: Connection) -> None:
         """Before the tables of a new store are made."""
@@ -33,22 +33,22 @@ class Dialect(Protocol):
         """After the tables of a new store were made."""
 
     def lock(self, connection: Connection) -> int | None:
-        """Makes the transaction the only one that writes, to its end; the highest number given to a resource so far.
+        """Make the transaction the only one that writes, to its end; the highest number given to a resource so far.
 
         None where this process alone writes and need not ask.
         """
 
     def passing(self, error: BaseException) -> bool:
-        """Whether a failure may pass: a connection that was lost, a deadlock."""
+        """True if a failure may pass: a connection that was lost, a deadlock."""
 
     def append(self, connection: Connection, table: Table, rows: Sequence[Row], columns: Sequence[str]) -> None:
-        """Appends rows whose values stand in the order of `columns`, within the connection's transaction."""
+        """Append rows whose values stand in the order of `columns`, within the connection's transaction."""
 
     def settle(self, engine: Engine) -> None:
         """Between two batches, after the answers: does what the database has put off, if it is time."""
 
     def change(self, connection: Connection, table: Table, rows: Sequence[Row], columns: Sequence[str]) -> None:
-        """Changes rows by their key, the first of `columns`; the others are set. One statement."""
+        """Change rows by their key, the first of `columns`; the others are set. One statement."""
 
     def among(
         self,

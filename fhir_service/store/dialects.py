@@ -86,7 +86,7 @@ class DuckDb:
             raise FileNotFoundError(f"there is no folder {folder}: make it, or name the store elsewhere")
 
     def copy(self, target: Path) -> None:
-        """Copies the file and its log, which is consistent while nothing writes: call it in the writer's thread."""
+        """Copy the file and its log, which is consistent while nothing writes: call it in the writer's thread."""
         for suffix in ("", ".wal"):
             source = self._path.with_name(self._path.name + suffix)
             if source.exists():
@@ -226,7 +226,7 @@ def _raw(connection: Connection) -> duckdb.DuckDBPyConnection:
 
 
 def _execute(connection: Connection, sql: str, values: list[Any]) -> duckdb.DuckDBPyConnection:
-    """Executes a statement that the connection keeps parsed: only of those that there are few of."""
+    """Execute a statement that the connection keeps parsed: only of those that there are few of."""
     raw, kept = _raw(connection), connection.info.setdefault("statements", {})
     if sql not in kept:
         (kept[sql],) = raw.extract_statements(sql)

@@ -18,7 +18,7 @@ class Digests:
         self._runs: list[Numbers] = [np.sort(np.asarray(stored, dtype=np.int64))]
 
     def add(self, numbers: Sequence[int]) -> None:
-        """Adds numbers; those of a transaction that is rolled back do no harm."""
+        """Add numbers; those of a transaction that is rolled back do no harm."""
         run = np.sort(np.array(numbers, dtype=np.int64))
         while self._runs and len(self._runs[-1]) <= 2 * len(run):
             # Stable: two sorted runs are merged, not sorted anew.

@@ -19,7 +19,7 @@ class StoreVersion(Exception):
 def migrate(
     connection: Connection, version: int, steps: Mapping[int, Step] = STEPS, goal: int = SCHEMA_VERSION
 ) -> None:
-    """Brings a store from its version to the present one. Raises StoreVersion when that cannot be."""
+    """Bring a store from its version to the present one. Raises StoreVersion when that cannot be."""
     if version > goal:
         raise StoreVersion(
             f"the store has schema version {version}, this software knows {goal}: use a newer version of Chartferry"

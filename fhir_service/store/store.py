@@ -30,7 +30,7 @@ class Store:
 
     @classmethod
     def open(cls, url: str, memory_limit: str = "1GB", create: bool = True) -> "Store":
-        """Opens a store, made when missing. Raises StoreBusy, StoreVersion, FileNotFoundError or OSError."""
+        """Open a store, made when missing. Raises StoreBusy, StoreVersion, FileNotFoundError or OSError."""
         dialect = dialect_of(url, memory_limit)
         engine = dialect.open(create)
         try:
@@ -69,7 +69,7 @@ class Store:
 
 
 def _prepared(dialect: Dialect, engine: Engine, create: bool) -> dict[str, str]:
-    """Makes the tables of a new store, migrates those of an old one; what the store says of itself."""
+    """Make the tables of a new store, migrate those of an old one; return what the store says of itself."""
     with engine.begin() as connection:
         if not dialect.has_store(connection):
             if not create:

@@ -259,7 +259,7 @@ class Changes:
         self._said[name] = value
 
     def add(self, table: Table, row: dict[str, Any]) -> None:
-        """Adds a row, which names all columns of its table."""
+        """Add a row, which names all columns of its table."""
         self._added[table].append(tuple(map(row.__getitem__, columns_of(table))))
 
     def add_resource(self, name: str, stored: dict[str, Any], body: str, client: str, now: datetime) -> None:

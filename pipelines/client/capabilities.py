@@ -14,7 +14,7 @@ class Capabilities(NamedTuple):
     software: str | None = None
 
     def safe_batches(self, resource_type: str) -> bool:
-        """Whether creates may go in bundles and be sent again: batch and conditional create are both offered."""
+        """True if creates may go in bundles and be sent again: batch and conditional create are both offered."""
         return self.batch and resource_type in self.conditional
 
 

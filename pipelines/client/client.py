@@ -146,7 +146,7 @@ class FhirClient:
         return said + timedelta(seconds=self._clock() - at)
 
     def wait_until_it_answers(self, resource_type: str) -> None:
-        """Returns once the target answers a search of one resource; raises `TargetUnusable` when patience ends."""
+        """Return once the target answers a search of one resource; raises `TargetUnusable` when patience ends."""
         self.patience.wait(self.patience.first)
         try:
             self.get(f"/{resource_type}?_count=1")
@@ -292,7 +292,7 @@ class FhirClient:
 
 
 def is_loopback(url: str) -> bool:
-    """Whether an address stays on this machine."""
+    """True if an address stays on this machine."""
     host = urlsplit(url).hostname or ""
     try:
         return host == "localhost" or ip_address(host).is_loopback

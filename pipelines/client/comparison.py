@@ -15,7 +15,7 @@ REFERENCE = re.compile(r"(?:https?://.*/)?([A-Z][A-Za-z]+/[A-Za-z0-9.-]+)(?:/_hi
 
 
 def same_content(resource_type: str, ours: Body, theirs: Body) -> bool:
-    """Compares a body of ours with one that was read; elements of the wrong shape count as different."""
+    """Compare a body of ours with one that was read; elements of the wrong shape count as different."""
     draw = CONTENT[resource_type]
     try:
         return bool(draw(ours) == draw(theirs))
@@ -112,7 +112,7 @@ TAKEN_BACK = {"QuestionnaireResponse": "entered-in-error", "Task": "cancelled"}
 
 
 def taken_back(resource_type: str, ours: Body, theirs: Body) -> bool:
-    """Whether a resource that was read has been taken back, which the row does not say."""
+    """True if a resource that was read has been taken back, which the row does not say."""
     status = TAKEN_BACK.get(resource_type)
     return status is not None and theirs.get("status") == status != ours.get("status")
 

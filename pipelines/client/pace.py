@@ -104,7 +104,7 @@ class Patience:
             yield min(self.longest, self.first * 2**attempt) * (0.5 + self.random() / 2)
 
     def wait(self, pause: float, at_least: float | None = None) -> None:
-        """Sleeps the pause, or what the target asked for (`retry-after`) when that is longer."""
+        """Sleep the pause, or what the target asked for (`retry-after`) when that is longer."""
         self.sleep(min(max(pause, at_least or 0.0), LONGEST_WAIT_SECONDS))
 
 

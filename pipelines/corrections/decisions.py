@@ -46,7 +46,7 @@ class Said:
 
 
 def accept(session: Session, name: str, resource_id: str) -> str:
-    """Settles a row in doubt by hand as the resource that it made. Raises `NotPossible`, `TargetUnusable`."""
+    """Settle a row in doubt by hand as the resource that it made. Raises `NotPossible`, `TargetUnusable`."""
     resource_id = resource_id.rpartition("/")[2]
     with lease_of(session):
         doubt = _doubt(session, name)

@@ -100,7 +100,7 @@ def export_home(
 def export(
     home: Path, ledger: Ledger, catalog: Catalog, target: str, batch_id: str | None = None, out: Path | None = None
 ) -> Exported:
-    """Writes the open rejects of a target, or of one batch: one file per batch, in the form of its source.
+    """Write the open rejects of a target, or of one batch: one file per batch, in the form of its source.
 
     A record that came again in a later file, still wrong, is exported as it came last. Without `out`, a file goes into
     its batch's folder.
@@ -177,7 +177,7 @@ def _query(mapped: Path, grouped: bool) -> str:
 def _write(
     received: Received, feed: Feed, lines: Lines, reasons: Mapping[str, list[Reason]], folder: Path, work: Path
 ) -> tuple[Path, set[str]]:
-    """Writes the file in one step; gives its place and the rejects that are in it."""
+    """Write the file in one step; return its place and the rejects that are in it."""
     wanted, form = _rows_of(received, feed, lines, work), form_of(received, feed)
     part, found = work / "part", set[str]()
     with (
@@ -271,7 +271,7 @@ NOT_OPEN = {"unknown": "there is no such reject", "closed": "is closed already",
 
 
 def discard_in(home: Path, environ: Mapping[str, str], ids: Sequence[str], why: str) -> tuple[int | None, list[str]]:
-    """Discards these rejects or none of them: how many (those of before included), and what stands in the way."""
+    """Discard these rejects or none of them: how many (those of before included), and what stands in the way."""
     if not has_ledger(home, environ):
         return None, ["no ledger here"]
     with closing(open_ledger(home, environ)) as ledger:

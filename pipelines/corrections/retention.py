@@ -16,7 +16,7 @@ KEPT_FILES = ("sha256", "manifest.json", "warnings.parquet")
 
 
 def purge(home: Path, ledger: Ledger, target: str, batch_id: str, user: str, why: str | None = None) -> None:
-    """Removes a finished batch's source rows; ledger, counts and manifests stay. Raises `NotPossible`."""
+    """Remove a finished batch's source rows; ledger, counts and manifests stay. Raises `NotPossible`."""
     batch = ledger.batch(target, batch_id)
     if batch is None:
         raise NotPossible(f"{batch_id}: no such batch at this target")
@@ -47,7 +47,7 @@ def purge_in(home: Path, environ: Mapping[str, str], batch_id: str, why: str | N
 
 
 def remove_rows(folder: Path) -> None:
-    """Leaves of a batch's folder only what holds no row: its hash, and of its runs manifests, outcomes and warnings."""
+    """Leave of a batch's folder only what holds no row: its hash, and of its runs manifests, outcomes and warnings."""
     for path in sorted(folder.iterdir()) if folder.is_dir() else []:
         if path.is_dir() and path.name.startswith("run-"):
             for part in path.iterdir():
@@ -81,7 +81,7 @@ def purge_older(home: Path, ledger: Ledger, target: str, days: float, now: datet
 
 
 def retain(session: Session) -> None:
-    """Purges what is older than the home keeps, reports of rehearsals too, and says what it could not."""
+    """Purge what is older than the home keeps, reports of rehearsals too, and say what it could not."""
     if session.keep_days is None:
         return
     now, age = datetime.now(UTC), f"older than {session.keep_days:g} days"
@@ -95,6 +95,6 @@ def retain(session: Session) -> None:
 
 
 def _open_rejects(ledger: Ledger, target: str, batch_id: str) -> int:
-    """Rejects whose record stands in this batch, in whatever file it came first."""
+    """Return the rejects whose record is in this batch, in whatever file it came first."""
     found = standing(ledger, target, batch_id, OPEN)
     return len({each.reject_id for each in found if each.batch_id == batch_id})

@@ -152,7 +152,7 @@ def _first(rows: dict[str, str], total: int, word: str) -> Iterator[str]:
 
 
 def undo(session: Session, batch_id: str, dry_run: bool) -> Undone:
-    """Takes back what the batch made: responses to `entered-in-error`, tasks to `cancelled`; lists what cannot be."""
+    """Take back what the batch made: responses to `entered-in-error`, tasks to `cancelled`; list what cannot be."""
     _known_batch(session, batch_id)
     done, progress = Undone(dry_run), session.progress
     kind = str((session.ledger.batch(session.target, batch_id) or {}).get("resource_type"))
@@ -252,7 +252,7 @@ def _undo_some(session: Session, lease: Lease, records: Piece, done: Undone, tog
 
 
 def plan_again(session: Session, batch_id: str) -> int:
-    """Makes rows that were taken back, or that are gone from the target, planned anew; how many. Raises `NotPossible`.
+    """Make rows that were taken back, or that are gone from the target, planned anew; how many. Raises `NotPossible`.
 
     They go under the next generation, so that neither the ledger nor the target takes them for what they were. What an
     undo that was cut off had not taken back stays. What had been taken back, and is there again since the target was

@@ -95,7 +95,7 @@ def alert_sensor(home: Path, environ: Mapping[str, str]) -> dg.SensorDefinition:
 def tell_new(
     told: Told, events: list[Event], give: Callable[[Event], bool], clock: Callable[[], float] = time.monotonic
 ) -> int:
-    """Gives what is new, notes it, and forgets what is over. One that cannot be given is tried again some times.
+    """Return what is new, note it, and forget what is over. One that cannot be given is tried again some times.
 
     What there is no time for comes in the next look, and before what was tried in vain.
     """
@@ -122,7 +122,7 @@ def tell_new(
 
 
 def of_runs(instance: dg.DagsterInstance, since: float, now: datetime) -> Iterator[Event]:
-    """Runs that failed for good, of the last day. Those that only tell of the command line are told as batches."""
+    """Return the runs of the last day that failed for good, without those that only tell of the command line."""
     after = max(datetime.fromtimestamp(since, UTC), now - LOOKS_BACK)
     wanted = dg.RunsFilter(statuses=[dg.DagsterRunStatus.FAILURE], updated_after=after)
     for record in instance.get_run_records(wanted, limit=FAILURES_A_LOOK):
@@ -137,7 +137,7 @@ def of_runs(instance: dg.DagsterInstance, since: float, now: datetime) -> Iterat
 
 
 def _is_retried(run: dg.DagsterRun, ended: float, now: datetime) -> bool:
-    """Whether the run is made again, or is soon to be."""
+    """True if the run is made again, or is soon to be."""
     soon = now.timestamp() - ended < RETRIED_WITHIN_SECONDS
     return run.tags.get(WILL_RETRY_TAG) == "true" and (soon or AUTO_RETRY_RUN_ID_TAG in run.tags)
 
@@ -179,7 +179,7 @@ def of_freshness(instance: dg.DagsterInstance) -> Iterator[Event]:
 
 
 def give(document: Mapping[str, Any], environ: Mapping[str, str], warn: Callable[[str], None]) -> bool:
-    """Tells the command and the web address that are set. False when one of them could not be told; never raises."""
+    """Tell the command and the web address that are set. False when one of them could not be told; never raises."""
     try:
         if command := environ.get(COMMAND):
             _run(command, json.dumps(document), environ)

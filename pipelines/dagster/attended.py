@@ -49,7 +49,7 @@ def attended() -> Iterator[None]:
 
 
 def make_storage(folder: Path) -> None:
-    """Makes Dagster's databases where they are missing. Two processes that make the same table at once both fail."""
+    """Make Dagster's databases where they are missing. Two processes that make the same table at once both fail."""
     import dagster as dg
 
     with (folder / ".storage.lock").open("w") as lock:

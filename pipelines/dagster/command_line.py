@@ -92,7 +92,7 @@ def telling_sensor(
 
 
 def _cursor(until: str, ended: Sequence[tuple[str, Ended, str]]) -> str:
-    """Goes on a while before the last end that was seen, and keeps what was told from there on."""
+    """Go on a while before the last end that was seen, and keep what was told from there on."""
     if not ended:
         return json.dumps({"until": until, "told": []})
     back = utc_text(datetime.fromisoformat(ended[-1][0]) - OVERLAP)

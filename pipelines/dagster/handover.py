@@ -29,7 +29,7 @@ class Newest:
 
 
 def hand_over(session: Session, run: Run, validated: Validated) -> None:
-    """Writes down what a load needs to know of the run."""
+    """Write down what a load needs to know of the run."""
     said = {each.name: getattr(validated, each.name) for each in fields(validated) if each.name != "folder"}
     about = {
         "target": session.target,
@@ -45,12 +45,12 @@ def hand_over(session: Session, run: Run, validated: Validated) -> None:
 
 
 def sign(session: Session, run: Run) -> None:
-    """Marks a run of a batch as one of Dagster's, which shows on its pages by itself."""
+    """Mark a run of a batch as one of Dagster's, which shows on its pages by itself."""
     write_whole(run.folder / SIGNED, session.target.encode())
 
 
 def is_signed(home: Path, target: str, batch_id: str, run: int) -> bool:
-    """Whether the run of this number was one of Dagster's."""
+    """True if the run of this number was one of Dagster's."""
     folder = home / "batches" / batch_id
     found = [*folder.glob(f"run-{run}/{SIGNED}"), *folder.glob(f"run-{run}-*/{SIGNED}")]
     return any(path.read_bytes() == target.encode() for path in found)

@@ -132,7 +132,7 @@ class Surroundings:
 
 
 def look(inbox: Path, before: Seen, by: Surroundings, seconds: float = SECONDS_OF_HASHING) -> Look:
-    """Compares the inbox with the look before. What is left after `seconds` of hashing, and more files than one look
+    """Compare the inbox with the look before. What is left after `seconds` of hashing, and more files than one look
     may ask for, are taken up by the next."""
     until, found = time.monotonic() + seconds, Look(feeds=_mark(_settled_by(by)))
     left = before.left if before.feeds == found.feeds else frozenset[str]()
@@ -193,7 +193,7 @@ def _take_up(path: Path, mark: str, known: Asked | None, by: Surroundings, found
 
 
 def _ask(feed: Feed, mark: str, batch_id: str, known: Asked, by: Surroundings, found: Look) -> None:
-    """Notes when the file is due again. Its batch is asked for now, unless a run of it has not ended."""
+    """Note when the file is due again. Its batch is asked for now, unless a run of it has not ended."""
     busy = batch_id in by.under_way()
     tries = known.tries if busy else known.tries + 1
     found.asked[mark] = Asked(tries, int((by.now + pause(max(0, tries - 1))).timestamp()))
@@ -317,7 +317,7 @@ def inbox_sensor(
 
 
 def _reference_first(waiting: Sequence[Path], before: Seen, turn: int) -> dg.SensorResult:
-    """Asks for the load of reference data once it is still. Imports wait until it has ended well.
+    """Ask for the load of reference data once it is still. Imports wait until it has ended well.
 
     turn: one that failed is asked for again in the next one; where it went well meanwhile, that finds nothing to do.
     """

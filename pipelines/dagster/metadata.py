@@ -80,7 +80,7 @@ def schema(columns: Sequence[tuple[str, str, str]]) -> dg.TableSchema:
 
 
 def is_money(feed: Feed) -> bool:
-    """Whether the feed's records have amounts."""
+    """True if the feed's records have amounts."""
     return feed.resource == "PaymentNotice"
 
 

@@ -54,7 +54,7 @@ class Loaded:
 
 
 def is_bundled(environ: Mapping[str, str]) -> bool:
-    """Whether the target is the bundled service: only that one takes reference data from here."""
+    """True if the target is the bundled service: only that one takes reference data from here."""
     return not any(environ.get(name) for name in NAMES)
 
 
@@ -136,7 +136,7 @@ _COLUMNS = [
 
 
 def load_waiting(home: Path, environ: Mapping[str, str]) -> tuple[list[dict[str, Any]], list[Path]]:
-    """Loads what is new, and again what was refused in part; gives the counts by type, and which files.
+    """Load what is new, and again what was refused in part; return the counts by type, and which files.
 
     Raises TargetUnusable.
     """
@@ -177,7 +177,7 @@ def _was_refused(noted: Mapping[str, Loaded], path: Path) -> bool:
 
 
 def refused_at(path: Path) -> list[tuple[str, int]]:
-    """Names of files and numbers of lines of what a load refused."""
+    """Return names of files and numbers of lines of what a load refused."""
     with path.open(encoding="utf-8") as lines:
         found = map(json.loads, lines)
         return [(Path(each["file"]).name, each["line"]) for each in found]

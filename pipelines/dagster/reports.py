@@ -211,7 +211,7 @@ def publishing_sensor() -> dg.AutomationConditionSensorDefinition:
 
 
 def swept_now(session: Session) -> Sweep:
-    """Sweeps. Raises TargetUnusable."""
+    """Sweep. Raises TargetUnusable."""
     with reading(RESOURCE):
         return sweep(session.connection.client, session.home, session.target)
 
@@ -236,7 +236,7 @@ def _pages_hold_the_total(swept: Sweep) -> dg.AssetCheckResult:
 
 
 def _of_publication(done: Publication, swept: Sweep, seconds: float) -> metadata.Metadata:
-    """Counts, and the charts of the page as images; a chart that cannot be drawn holds up no publication."""
+    """Make counts, and the charts of the page as images; a chart that cannot be drawn holds up no publication."""
     charts: metadata.Metadata = {}
     with suppress(duckdb.Error):
         charts.update(charts_of(done.path))

@@ -23,7 +23,7 @@ Additions = list[dg.AddDynamicPartitionsRequest | dg.DeleteDynamicPartitionsRequ
 def ask_for(
     instance: dg.DagsterInstance, feed: Feed, batch_ids: Sequence[str], key: str, tags: Mapping[str, str] | None = None
 ) -> tuple[list[dg.RunRequest], Additions]:
-    """Runs over these batches in their order, and the partitions to add for them. key: differs for each asking."""
+    """Return runs over these batches in their order, and the partitions to add. key: differs for each asking."""
     batches, wanted = batches_of(feed), list(dict.fromkeys(batch_ids))
     if not wanted:
         return [], []

@@ -56,7 +56,7 @@ def _assets(context: dg.OpExecutionContext) -> list[dg.AssetKey]:
 def delete_old(
     instance: dg.DagsterInstance, before: datetime, assets: Sequence[dg.AssetKey], own: str | None = None
 ) -> int:
-    """Deletes the runs that ended before this moment and hold no state; gives how many. own: a run that stays."""
+    """Delete the runs that ended before this moment and hold no state; return how many. own: a run that stays."""
     kept = _last_words(instance, assets) | {own}
     seen: set[str] = set()
     done, cursor = 0, None
@@ -87,7 +87,7 @@ def _last_words(instance: dg.DagsterInstance, assets: Sequence[dg.AssetKey]) -> 
 
 
 def _holds_partitions(run: dg.DagsterRun, seen: set[str]) -> bool:
-    """Whether a run, met after the newer ones, holds the state of a batch. seen: batches whose state is known."""
+    """True if a run, met after the newer ones, holds the state of a batch. seen: batches whose state is known."""
     batches = set(run.tags.get(BATCH_TAG, "").split())
     if not batches:
         return any(tag in run.tags for tag in PARTITION_TAGS)

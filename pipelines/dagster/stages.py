@@ -124,7 +124,7 @@ def _begin(session: Session, received: Received, feed: Feed) -> Run:
 
 
 def _validate_one(session: Session, run: Run) -> tuple[Run, Validated]:
-    """Validates, and ends the run where nothing is to be sent. Raises Unreadable, and what the target's reads raise."""
+    """Validate, and end the run where nothing is to be sent. Raises Unreadable, and what the target's reads raise."""
     try:
         validated = validate_run(session, run)
     except Exception as error:
@@ -166,7 +166,7 @@ def load_all(
 
 
 def _load_one(session: Session, feed: Feed, batch_id: str, since: datetime) -> Result | None:
-    """Loads what was validated last; validates anew when that run has ended, or the feed changed. None without a file.
+    """Load what was validated last; validate anew when that run has ended, or the feed changed. None without a file.
 
     What came to its end since then, such as a batch that was stopped before its load, stays as it is.
     """

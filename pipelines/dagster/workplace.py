@@ -47,7 +47,7 @@ class Workplace:
         return self._session
 
     def close(self) -> None:
-        """Ends the session; the next call of `session` connects anew."""
+        """End the session; the next call of `session` connects anew."""
         self._session = None
         self._stack.close()
 
@@ -84,7 +84,7 @@ def place_of(context: dg.AssetExecutionContext | dg.AssetCheckExecutionContext) 
 
 @contextmanager
 def told_without_data(place: Workplace) -> Iterator[None]:
-    """Turns a failure into one that Dagster may keep. A target that is away is tried again, anew."""
+    """Turn a failure into one that Dagster may keep. A target that is away is tried again, anew."""
     told: dg.Failure | None = None
     try:
         yield

@@ -9,7 +9,7 @@ SELDOM = (50_000, 20, 20)
 
 @contextmanager
 def seldom() -> Iterator[None]:
-    """Collects after many thousand new objects, not hundreds; rows go without it, since nothing holds them."""
+    """Collect after many thousand new objects, not hundreds; rows go without it, since nothing holds them."""
     before = gc.get_threshold()
     gc.set_threshold(*SELDOM)
     try:

@@ -9,7 +9,7 @@ _TEXTS = ("no space left on device", "disk is full", "disk full", "disk quota ex
 
 
 def is_full(error: BaseException) -> bool:
-    """Whether an exception, or one behind it, comes of a disk without space."""
+    """True if an exception, or one behind it, comes of a disk without space."""
     return any(
         getattr(each, "errno", None) in _NUMBERS or any(text in str(each).lower() for text in _TEXTS)
         for each in _behind(error)

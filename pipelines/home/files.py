@@ -15,7 +15,7 @@ READABLE_SINCE = "v1.0.0"
 
 
 def replace_whole(part: Path, final: Path, mode: int = 0o600) -> None:
-    """Puts the finished `part` in the place of `final` in one step; it is on the disk first."""
+    """Put the finished `part` in the place of `final` in one step; it is on the disk first."""
     part.chmod(mode)
     to_disk(part)
     part.replace(final)

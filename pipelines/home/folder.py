@@ -14,7 +14,7 @@ class BadHome(Exception):
 
 
 def make_private(home: Path) -> None:
-    """Makes the home, or closes it to others where it is a home already: no folder that holds other things."""
+    """Make the home, or closes it to others where it is a home already: no folder that holds other things."""
     if "?" in str(home.absolute()):
         raise BadHome(f"{home}: cannot be a home: DuckDB takes a ? for the end of a file's path; name another (--home)")
     try:

@@ -69,7 +69,7 @@ def _remove(path: Path) -> None:
 
 
 def _is_held(place: Path) -> bool:
-    """Whether a process that runs holds this file or folder: its lock ends with it."""
+    """True if a process that runs holds this file or folder: its lock ends with it."""
     try:
         descriptor = os.open(place, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -112,7 +112,7 @@ def workspace(folder: Path) -> Iterator[Path]:
 
 
 def remove_abandoned(folders: Iterable[Path]) -> None:
-    """Removes the workspaces in these folders whose process has ended, and the files that it had half written."""
+    """Remove the workspaces in these folders whose process has ended, and the files that it had half written."""
     for folder in folders:
         if (folder / WORKSPACE).exists() and not _is_held(folder):
             for part in folder.glob("*.part"):

@@ -83,7 +83,7 @@ def batches(path: Path, rows: int, columns: Sequence[str]) -> Iterator[pa.Record
 
 
 def is_whole(path: Path) -> bool:
-    """Whether a Parquet file was not cut short since it was written."""
+    """True if a Parquet file was not cut short since it was written."""
     try:
         pq.read_metadata(path)
     except (pa.ArrowInvalid, OSError):

@@ -38,7 +38,7 @@ def import_paths(session: Session, paths: Sequence[Path], dry_run: bool = False,
 
 
 def import_again(session: Session, batch_id: str) -> Summary:
-    """Loads what was taken back of a batch, or is gone from the target. Raises `NotPossible`, `TargetUnusable`."""
+    """Load what was taken back of a batch, or is gone from the target. Raises `NotPossible`, `TargetUnusable`."""
     found = received_batches(session, [batch_id])
     if not session.ledger.batch(session.target, batch_id):
         raise NotPossible(f"{batch_id}: no such batch at this target (chartferry status lists them)")
@@ -49,7 +49,7 @@ def import_again(session: Session, batch_id: str) -> Summary:
 
 
 def import_remapped(session: Session, paths: Sequence[Path]) -> Summary:
-    """Imports files, or the batches that an earlier version of their feed read, by today's feed and its policy."""
+    """Import files, or the batches that an earlier version of their feed read, by today's feed and its policy."""
     if paths:
         return import_paths(session, paths, remap=True)
     names = [row["batch_id"] for row in session.ledger.batches(session.target) if row["state"] != "failed"]
@@ -81,7 +81,7 @@ def _import_all(
 
 
 def publish_only(session: Session) -> Summary:
-    """Sweeps and publishes. Raises `TargetUnusable`, and `LedgerError` for tables that are not what they must be."""
+    """Sweep and publish. Raises `TargetUnusable`, and `LedgerError` for tables that are not what they must be."""
     summary = summary_of(session)
     publish_into(session, summary)
     if summary.error:

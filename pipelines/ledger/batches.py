@@ -22,7 +22,7 @@ class BatchLedger(LedgerAccess):
 
     @verb
     def note_target(self, target_id: str, base_url: str) -> list[str]:
-        """Notes the target (its address may have moved) and gives the ids of all the others that this ledger knows."""
+        """Note the target (its address may have moved) and return the ids of all the others that this ledger knows."""
         with self.transaction() as connection:
             seen = list(connection.execute(select(t.target.c.target_id)).scalars())
             if target_id in seen:
@@ -40,7 +40,7 @@ class BatchLedger(LedgerAccess):
 
     @verb
     def start_batch(self, target: str, batch_id: str, **values: Any) -> bool:
-        """Notes a new batch as `running`; False, and nothing changed, when it is known already."""
+        """Note a new batch as `running`; False, and nothing changed, when it is known already."""
         row = {"received_at": self.now(), **values, "target": target, "batch_id": batch_id, "state": "running"}
         with self.transaction() as connection:
             if self._batch(connection, target, batch_id) is not None:
@@ -69,7 +69,7 @@ class BatchLedger(LedgerAccess):
         counts: Mapping[str, int | None] | None = None,
         finished_at: str | None = None,
     ) -> None:
-        """Sets the batch's state and, where given, its counts: those of its rows' first outcomes.
+        """Set the batch's state and, where given, its counts: those of its rows' first outcomes.
 
         A batch that was finished before keeps the time when it was. finished_at: that of one that was reopened since.
         """
@@ -78,7 +78,7 @@ class BatchLedger(LedgerAccess):
 
     @verb
     def start_run(self, target: str, batch_id: str, **values: Any) -> int:
-        """Notes a run of the batch; gives its number, from 1."""
+        """Note a run of the batch; return its number, from 1."""
         with self.transaction() as connection:
             here = (t.run.c.target == target, t.run.c.batch_id == batch_id)
             number = 1 + (connection.execute(select(func.max(t.run.c.run)).where(*here)).scalar() or 0)
@@ -88,7 +88,7 @@ class BatchLedger(LedgerAccess):
 
     @verb
     def count_run(self, target: str, so_far: SoFar) -> None:
-        """Notes what a run under way has come to, for whoever looks, or for good should it be killed."""
+        """Note what a run under way has come to, for whoever looks, or for good should it be killed."""
         with self.transaction() as connection:
             self._count_run(connection, target, so_far)
 
@@ -104,7 +104,7 @@ class BatchLedger(LedgerAccess):
         message: str | None = None,
         finished_at: str | None = None,
     ) -> None:
-        """Sets what became of the run (`finished`, `stopped`, `failed`), its counts, and why unless finished.
+        """Set what became of the run (`finished`, `stopped`, `failed`), its counts, and why unless finished.
 
         finished_at: that of one that is known again.
         """
@@ -113,7 +113,7 @@ class BatchLedger(LedgerAccess):
 
     @verb
     def cut_off_run(self, target: str, batch_id: str, run: int, state: str, message: str) -> None:
-        """Sets state and message of a run without an end, unless it has ended meanwhile."""
+        """Set state and message of a run without an end, unless it has ended meanwhile."""
         this = (t.run.c.target == target, t.run.c.batch_id == batch_id, t.run.c.run == run)
         with self.transaction() as connection:
             ending = update(t.run).where(*this, t.run.c.finished_at.is_(None))
@@ -174,7 +174,7 @@ class BatchLedger(LedgerAccess):
 
     @verb
     def note_decisions(self, target: str, user: str, command: str, subjects: Collection[str], why: str | None) -> None:
-        """Keeps who decided what, when and why: one row a subject (a batch, a reject, a row as `<batch>:<line>`)."""
+        """Keep who decided what, when and why: one row a subject (a batch, a reject, a row as `<batch>:<line>`)."""
         with self.transaction() as connection:
             self.add_decisions(connection, target, user, command, subjects, why)
 

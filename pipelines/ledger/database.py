@@ -133,7 +133,7 @@ def _begin_sqlite(connection: Connection) -> None:
 
 
 def _create(engine: Engine) -> None:
-    """Makes what is missing. Where nothing is, none who only reads waits here for one who writes."""
+    """Make what is missing. Where nothing is, none who only reads waits here for one who writes."""
     with engine.connect() as connection:
         if _is_of_today(connection):
             return

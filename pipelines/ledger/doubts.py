@@ -125,7 +125,7 @@ def _before(
 
 @verb
 def forget_sightings(ledger: LedgerAccess, target: str, resource_type: str) -> None:
-    """Removes what was noted of patients, once no record of theirs is undecided."""
+    """Remove what was noted of patients, once no record of theirs is undecided."""
     record, sighting = t.record.c, t.sighting.c
     undecided = (
         select(record.patient_id)

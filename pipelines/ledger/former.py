@@ -98,7 +98,7 @@ def intend_change(
     changes: Sequence[tuple[int, Intent]],
     fate: str = "standing",
 ) -> None:
-    """Commits that known records are being changed, as `(known generation, intent)`, and keeps what they were.
+    """Commit that known records are being changed, as `(known generation, intent)`, and keep what they were.
 
     An intent of the same generation keeps the resource (a PUT); one of the next gets another (the old one stands until
     the new one is there). The records move to the batch and line of the intents. Raises `LeaseLost`.
@@ -119,7 +119,7 @@ def intend_change(
 def raise_generation(
     ledger: LedgerAccess, lease: Lease, rows: Collection[tuple[str, str, str, int]], fate: str | None
 ) -> int:
-    """Makes records `(source, resource type, key, generation)` planned anew, under the next generation; how many.
+    """Make records `(source, resource type, key, generation)` planned anew, under the next generation; how many.
 
     fate: of the resource that each had, which the ledger keeps knowing; None where there is none to keep.
     """
@@ -135,7 +135,7 @@ def raise_generation(
 
 @verb
 def restore(ledger: LedgerAccess, target: str, source: str, resource_type: str, keys: Collection[str]) -> None:
-    """Makes records what they were before a change that the target refused."""
+    """Make records what they were before a change that the target refused."""
     former, repeat = t.former.c, t.appearance.c
     with ledger.transaction() as connection:
         for key in keys:
@@ -156,7 +156,7 @@ def restore(ledger: LedgerAccess, target: str, source: str, resource_type: str, 
 
 @verb
 def intend_withdrawal(ledger: LedgerAccess, lease: Lease, rows: Collection[tuple[str, str, str, int]]) -> None:
-    """Commits that the resources of these records are being taken back."""
+    """Commit that the resources of these records are being taken back."""
     now = ledger.now()
     with ledger.writing(lease) as write:
         for source, resource_type, key, generation in rows:
@@ -192,7 +192,7 @@ def standing(
 
 @verb
 def withdrawn(ledger: LedgerAccess, target: str, versions: Collection[Former], fate: str = "withdrawn") -> None:
-    """Notes that the resources of these versions have been taken back."""
+    """Note that the resources of these versions have been taken back."""
     with ledger.transaction() as connection:
         ledger.execute_many(connection, FATE, [_fate(target, each, fate) for each in versions])
 

@@ -170,7 +170,7 @@ class InDatabase:
         return None
 
     def keep(self, connection: Connection, _: Position | None, at: str, facts: Facts, /) -> None:
-        """Numbers are taken last, so that who waited for rows of another transaction has a later one."""
+        """Append the facts. Numbers are taken last: a transaction that waited for rows of another has a later one."""
         connection.execute(t.journal.insert().values(at=at, facts=msgspec.json.encode(facts).decode()))
 
     def copy(self, connection: Connection) -> None:

@@ -45,14 +45,14 @@ def utc_text(moment: datetime) -> str:
 
 
 def is_moment(said: object) -> bool:
-    """Whether this is a moment in the ledger's form."""
+    """True if this is a moment in the ledger's form."""
     with suppress(ValueError, OverflowError):
         return isinstance(said, str) and utc_text(datetime.fromisoformat(said)) == said
     return False
 
 
 def this_machine() -> str:
-    """Names this boot and its process numbers, so that a dead holder is known for dead; else empty."""
+    """Name this boot and its process numbers, so that a dead holder is known for dead; else empty."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot}/{Path('/proc/self/ns/pid').readlink()}"

@@ -156,7 +156,7 @@ class Ledger(BatchLedger):
         intents: Collection[Intent],
         sightings: Collection[Sighting] = (),
     ) -> None:
-        """Writes down, durably, that these new records are being sent. Commit comes before the request.
+        """Write down, durably, that these new records are being sent. Commit comes before the request.
 
         Raises `LeaseLost` when the lease is another's by now, and the database's IntegrityError when a record is known.
         sightings: what was at the target before, of patients whose records are sent from now on.
@@ -199,7 +199,7 @@ class Ledger(BatchLedger):
     def settle(
         self, target: str, source: str, resource_type: str, outcomes: Collection[Outcome], so_far: SoFar | None = None
     ) -> None:
-        """Writes down what came of intents: any row state. `planned` is for what was surely not sent or not done.
+        """Write down what came of intents: any row state. `planned` is for what was surely not sent or not done.
 
         so_far: what the run has come to with these outcomes, written in the same transaction.
         """
@@ -233,7 +233,7 @@ class Ledger(BatchLedger):
             self._many(connection, NOTE_REPEAT, rows)
 
     def is_read_otherwise(self, target: str, batch_id: str, feed_hash: str) -> bool:
-        """Whether a batch has records that were read by another feed than this."""
+        """True if a batch has records that were read by another feed than this."""
         record = t.record.c
         here = (record.target == target, record.batch_id == batch_id, record.feed_hash != feed_hash)
         with self.engine.connect() as connection:
@@ -267,7 +267,7 @@ class Ledger(BatchLedger):
     def reject(
         self, target: str, source: str, resource_type: str, batch_id: str, rejects: Collection[Reject]
     ) -> list[str]:
-        """Sets records aside; gives their ids in order. One met again counts an attempt and gets today's reasons."""
+        """Set records aside; return their ids in order. One met again counts an attempt and gets today's reasons."""
         now = self.now()
         with self.transaction() as connection:
             named = named_rejects(connection, target, source, resource_type, batch_id, list(rejects), now)

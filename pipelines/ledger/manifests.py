@@ -34,12 +34,12 @@ def run_of(folder: Path, target: str | None) -> dict[str, Any] | None:
 
 
 def is_of(manifest: dict[str, Any], target: str) -> bool:
-    """Whether a run was for this target, however its address was spelled."""
+    """True if a run was for this target, however its address was spelled."""
     return manifest["target"] == target or spelled_alike(manifest["target"]) == spelled_alike(target)
 
 
 def _is_text(said: object) -> bool:
-    """Whether this can be written down in any database: no half of a character."""
+    """True if this can be written down in any database: no half of a character."""
     return isinstance(said, str) and "\0" not in said and said == said.encode(errors="replace").decode()
 
 

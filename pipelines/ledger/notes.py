@@ -47,7 +47,7 @@ class Member(NamedTuple):
 
 @verb
 def keep_members(ledger: LedgerAccess, lease: Lease, source: str, members: Sequence[tuple[str, int, Group]]) -> None:
-    """Commits that these records, as `(key, generation, group)`, share the note of their group. Raises `LeaseLost`."""
+    """Commit that these records, as `(key, generation, group)`, share the note of their group. Raises `LeaseLost`."""
     rows: list[tuple[Any, ...]] = [
         (lease.target, source, key, generation, *group) for key, generation, group in members
     ]

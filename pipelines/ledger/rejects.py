@@ -69,7 +69,7 @@ def resubmit(
     batch_id: str,
     answers: Mapping[int, Sequence[str]],
 ) -> None:
-    """Notes that these records, by line, are on their way to answer these rejects."""
+    """Note that these records, by line, are on their way to answer these rejects."""
     with ledger.transaction() as connection:
         valid = _answerable(connection, target, source, resource_type, batch_id, answers)
         _note(connection, target, batch_id, valid, ledger.now())
@@ -134,7 +134,7 @@ def _note(connection: Connection, target: str, batch_id: str, answers: Mapping[i
 
 @verb
 def settle_resubmitted(ledger: LedgerAccess, target: str) -> None:
-    """Closes the resubmitted rejects whose records have landed since, and opens those that were refused."""
+    """Close the resubmitted rejects whose records have landed since, and open those that were refused."""
     with ledger.transaction() as connection:
         waiting = list(_standing(connection, target, ("resubmitted",)))
         of_rows = _row_states(connection, target, waiting)
@@ -280,7 +280,7 @@ def targets_with_rejects(ledger: LedgerAccess) -> list[str]:
 
 @verb
 def discard(ledger: BatchLedger, ids: Sequence[str], user: str, why: str) -> dict[str, str]:
-    """Sets open rejects aside for good, with a decision each; all of them or, where one cannot be, none.
+    """Set open rejects aside for good, with a decision each; all of them or, where one cannot be, none.
 
     Gives what stands in the way: the state by id, `unknown` where there is no such reject.
     """

@@ -64,7 +64,7 @@ class KnownRecord(NamedTuple):
     finished_at: str | None
 
     def holds(self, content_hash: str) -> bool:
-        """Whether this is what the record says."""
+        """True if this is what the record says."""
         return content_hash.startswith(self.content_hash)
 
 

@@ -35,7 +35,7 @@ def counts_so_far(ledger: Ledger, batch: Mapping[str, Any]) -> dict[str, int]:
 
 
 def keep_so_far(ledger: Ledger) -> None:
-    """Writes down what the batches that have not ended have come to, unless one ends meanwhile."""
+    """Write down what the batches that have not ended have come to, unless one ends meanwhile."""
     for batch in ledger.batches():
         if batch["state"] == "running":
             ledger.count_batch(batch["target"], batch["batch_id"], counts_so_far(ledger, batch))

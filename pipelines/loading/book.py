@@ -173,7 +173,7 @@ class Book:
         self.progress.advance(len(rows))
 
     def note_answers(self) -> None:
-        """Writes down that records of this load are on their way to answer rejects."""
+        """Write down that records of this load are on their way to answer rejects."""
         if answers := self.answers.to_come():
             of = (self.batch.target, self.source, self.resource, self.batch.batch_id)
             resubmit(self.ledger, *of, answers)
@@ -200,7 +200,7 @@ class Book:
         return Sighting(row.patient_id or "", utc_text(now), ahead(self.client, now), ids)
 
     def intend(self, rows: Sequence[Row], sightings: Sequence[Sighting] = ()) -> None:
-        """Commits that these rows are being sent. Raises `LeaseLost`."""
+        """Commit that these rows are being sent. Raises `LeaseLost`."""
         if self.notes:
             self.notes.keep(self.lease, rows)
         new = [self._intent(row) for row in rows if not row.known]
@@ -272,7 +272,7 @@ class Book:
         return rows
 
     def confirm(self) -> None:
-        """Asks the ledger whether this load has the target still. From any thread. Raises `LeaseLost`.
+        """Ask the ledger whether this load has the target still. From any thread. Raises `LeaseLost`.
 
         Once in a second of the ledger's clock: nobody is given a target that soon after it was seen held.
         """
@@ -282,7 +282,7 @@ class Book:
             self._held_in = second
 
     def hold_back(self, rows: Iterable[Row]) -> None:
-        """Takes intents back: these rows were not sent in this run, and keep what was known of them before."""
+        """Take intents back: these rows were not sent in this run, and keep what was known of them before."""
         self.write_down([], [(row, Result("in_doubt" if row.intended else "planned")) for row in rows])
 
     def _settle(self, results: Sequence[tuple[Row, Result]]) -> None:
@@ -337,7 +337,7 @@ class Book:
     # -- rows in doubt
 
     def settle_doubts_before(self) -> None:
-        """Looks up what earlier runs left in doubt, as `settle_doubts` does, with the rows as those runs read them.
+        """Look up what earlier runs left in doubt, as `settle_doubts` does, with the rows as those runs read them.
 
         At a target that can be asked by key only those that are read otherwise by now, or that were sent without their
         key when it could not: the others are sent again.
@@ -349,7 +349,7 @@ class Book:
             self.settle_doubts(files, self.batch.folder / "accepted.parquet")
 
     def settle_doubts(self, files: Sequence[Path] = (), apart_from: Path | None = None) -> Settled:
-        """Looks this batch's rows in doubt up and adopts those found; what surely is not there may be sent again."""
+        """Look this batch's rows in doubt up and adopt those found; what surely is not there may be sent again."""
         settled = settle_doubts(
             self.ledger,
             self.client,
@@ -378,7 +378,7 @@ class Book:
             self.close_answered()
 
     def close_answered(self, ids: Collection[str] = ()) -> None:
-        """Closes the rejects that rows of this load have answered: by key, and those of these ids."""
+        """Close the rejects that rows of this load have answered: by key, and those of these ids."""
         if self._landed or self._there or ids:
             of = (self.batch.target, self.source, self.resource)
             batch_id, there = self.batch.batch_id, self._there
@@ -406,7 +406,7 @@ class Book:
         return Reject(row.line, row.lines, row.key, stage, *about, reasons, answers, row.content_hash)
 
     def note(self, repeats: Sequence[Repeat], at: str | None = None) -> None:
-        """Notes rows whose records are known from elsewhere, as of now or of another moment.
+        """Note rows whose records are known from elsewhere, as of now or of another moment.
 
         A line on which the batch has a record of another key, by a feed that was changed since, keeps that alone.
         """
@@ -434,7 +434,7 @@ def _repeat(row: Row, state: str, resource_id: str | None) -> Repeat:
 
 
 def _tells(row: Row, result: Result, record: KnownRecord) -> bool:
-    """Whether a result is a fact, and news. That a change was refused is for who changes the record now."""
+    """True if a result is a fact, and news. That a change was refused is for who changes the record now."""
     same = (record.generation, record.content_hash) == (row.generation, row.content_hash)
     fact = result.state not in UNDECIDED and not (row.replaces and result.state == "refused")
     return same and fact and record.state in UNDECIDED

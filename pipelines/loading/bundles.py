@@ -43,7 +43,7 @@ class _Lines:
         self.done: list[tuple[Row, Result]] = []
 
     def carry(self, rounds: Iterable[Round]) -> None:
-        """Sends all bundles, as long as the target can be used."""
+        """Send all bundles, as long as the target can be used."""
         try:
             for bundles in rounds:
                 self._write_down([row for _, bundle in bundles for row in bundle])
@@ -76,7 +76,7 @@ class _Lines:
             self.under_way[line] = (going, self.send(going))
 
     def _end(self, line: int) -> None:
-        """Waits for the bundle of a line. A lane with a row in doubt stops at once."""
+        """Wait for the bundle of a line. A lane with a row in doubt stops at once."""
         rows, sending = self.under_way.pop(line, ((), None))
         if sending:
             sent = sending.result()

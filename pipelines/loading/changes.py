@@ -46,12 +46,12 @@ class Changes:
         self._turns: dict[str, threading.Lock] = {}
 
     def update(self, resource_id: str, row_body: str) -> Posted:
-        """Brings a task to what a row says: its elements win, what it does not say stays, comments are added once."""
+        """Bring a task to what a row says: its elements win, what it does not say stays, comments are added once."""
         ours = json.loads(row_body)
         return self._write("Task", resource_id, lambda now: None if has(now, ours) else merged(now, ours), "updated")
 
     def take_back(self, resource_type: str, resource_id: str) -> Posted:
-        """Moves a response to `entered-in-error`, a task to `cancelled`; once more changes nothing."""
+        """Move a response to `entered-in-error`, a task to `cancelled`; once more changes nothing."""
         status = TAKEN_BACK[resource_type]
 
         def wanted(now: Body) -> Body | None:
@@ -183,7 +183,7 @@ def merged(now: Body, ours: Body) -> Body:
 
 
 def has(now: Body, ours: Body) -> bool:
-    """Whether a task is what the row says already."""
+    """True if a task is what the row says already."""
     try:
         return (
             all(now.get(name) == ours[name] for name in ("status", "description") if name in ours)
@@ -232,7 +232,7 @@ def _group_id(task: Body) -> str | None:
 
 
 def _noted(task: Body, note: Body) -> bool:
-    """Whether a task has a comment: by author, text and, where the row gives one, time."""
+    """True if a task has a comment: by author, text and, where the row gives one, time."""
     return any(
         each.get("text") == note.get("text")
         and _reference(each.get("authorReference")) == _reference(note.get("authorReference"))

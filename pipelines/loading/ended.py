@@ -69,5 +69,5 @@ def by_hand(row: Row, target: str, batch_id: str, answers: Answers) -> bool:
 
 
 def _may_go(record: KnownRecord | None) -> bool:
-    """Whether nothing of a record is at the target, nor ever was."""
+    """True if nothing of a record is at the target, nor ever was."""
     return record is None or (record.state == "refused" and record.generation == 1)

@@ -62,7 +62,7 @@ def send_by_lanes(
     circuit: Circuit | None = None,
     send: Post | None = None,
 ) -> str | None:
-    """Sends the book's rows, each by `send`; gives the sentence that ended it early, else None."""
+    """Send the book's rows, each by `send`; return the sentence that ended it early, else None."""
     with (
         ThreadPoolExecutor(at_once, "lane") as pool,
         ThreadPoolExecutor(at_once, "look") as looking,
@@ -140,13 +140,13 @@ class _Lanes:
         return self.unusable
 
     def _deal(self) -> bool:
-        """Sends as long as anything is to be waited for; whether the target is to be asked whether it is back."""
+        """Send as long as anything is to be waited for; whether the target is to be asked whether it is back."""
         while self._go_on():
             self._finish()
         return self.circuit.open and not self._ending
 
     def _conclude(self) -> None:
-        """Waits for what is under way, writes down what came, and takes back what was intended and not sent, unless
+        """Wait for what is under way, write down what came, and take back what was intended and not sent, unless
         that is another's by now. Called again it does what it could not, and tells what failed.
         """
         while self._at_work:
@@ -164,7 +164,7 @@ class _Lanes:
             raise self.failed
 
     def _go_on(self) -> bool:
-        """Sends what may go now, and lets the book be read and written; whether anything is to be waited for."""
+        """Send what may go now, and let the book be read and written; return True if anything is to be waited for."""
         self._send()
         if self._may_begin():
             self._read()
@@ -174,7 +174,7 @@ class _Lanes:
 
     @property
     def _at_work(self) -> bool:
-        """Whether anything is to be waited for, or has come and is to be taken."""
+        """True if anything is to be waited for, or has come and is to be taken."""
         with self.lock:
             called = self.intended and self._free()
             return bool(self.busy or called or self.looks or self.reading or self.writing or not self.came.empty())
@@ -219,7 +219,7 @@ class _Lanes:
         return row
 
     def _has_still(self, row: Row) -> bool:
-        """Whether this loader has the target: since the row's commit so much time may have passed that it lost it."""
+        """True if this loader has the target: since the row's commit so much time may have passed that it lost it."""
         try:
             self.book.confirm()
         except BaseException as error:  # noqa: BLE001 - it is raised where the sending ends
@@ -316,7 +316,7 @@ class _Lanes:
         return True
 
     def _look(self) -> None:
-        """Asks what the patients of rows have there, as far as requests are free."""
+        """Ask what the patients of rows have there, as far as requests are free."""
         for _ in range(min(len(self.to_look), self.at_once - len(self.looks))):
             row = self.to_look.popleft()
             self.looks[self._told(self.looking.submit(self.book.look, row))] = row
@@ -332,7 +332,7 @@ class _Lanes:
             self.to_look.append(row)
 
     def _finish(self) -> None:
-        """Takes what has come of requests and of the book, and lets the next of their lanes go."""
+        """Take what has come of requests and of the book, and let the next of their lanes go."""
         if not self._at_work:
             return
         came, more = self.came.get(), True

@@ -72,7 +72,7 @@ def look_up(
 
 
 def due(doubt: Doubt, resource_type: str, now: datetime, settling_seconds: float) -> bool:
-    """Whether a row that was not found may be sent again without a person."""
+    """True if a row that was not found may be sent again without a person."""
     return resource_type in BY_ITSELF and doubt.asked_at + timedelta(seconds=settling_seconds) <= now
 
 

@@ -36,7 +36,7 @@ class Book(Protocol):
 
 
 def update_tasks(book: Book, updates: Sequence[tuple[Row, KnownRecord]]) -> None:
-    """Brings tasks to what their rows say, some side by side; no two are of one record."""
+    """Bring tasks to what their rows say, some side by side; no two are of one record."""
     if not updates:
         return
     changes = Changes(book.client, book.confirm)
@@ -53,7 +53,7 @@ def update_tasks(book: Book, updates: Sequence[tuple[Row, KnownRecord]]) -> None
 
 
 def take_back_superseded(book: Book) -> None:
-    """Takes back what has been superseded, in this run or in an earlier one that ended before it could."""
+    """Take back what has been superseded, in this run or in an earlier one that ended before it could."""
     if book.resource not in TAKEN_BACK or book.loaded.unusable:
         return
     of = (book.batch.target, book.source, book.resource)
@@ -75,5 +75,5 @@ def take_back_superseded(book: Book) -> None:
 
 
 def _is_superseded(version: Former, record: KnownRecord | None) -> bool:
-    """Whether the record is there in a later generation (a version of the same one waits for an undo)."""
+    """True if the record is there in a later generation (a version of the same one waits for an undo)."""
     return record is not None and record.generation > version.generation and record.state in (*LANDED, "undone")

@@ -178,7 +178,7 @@ class BundleSender:
         self._sizes = Sizes()
 
     def send(self, rows: Sequence[Row]) -> Sent:
-        """Sends the rows, again and again within bounds until each is known. Raises nothing of the target's doing."""
+        """Send the rows, again and again within bounds until each is known. Raises nothing of the target's doing."""
         sending = _Sending(self._client, self._identity, self._read_all, self._sizes, rows)
         sent = sending.run()
         refused = [at for at, result in sent.results.items() if result.state == "refused" and not sent.unusable]
@@ -227,7 +227,7 @@ class _Sending:
                 self._part(places)
 
     def _part(self, places: list[int]) -> None:
-        """Sends these rows until each has a result, or the target proves unusable."""
+        """Send these rows until each has a result, or the target proves unusable."""
         pauses, tries = self.client.patience.pauses(), 0
         while True:
             tries += 1
@@ -275,7 +275,7 @@ class _Sending:
         return Left([], "")
 
     def _take(self, places: list[int], replies: list[Reply], tries: int) -> Left:
-        """Notes what the replies say; what is left is to be sent again."""
+        """Note what the replies say; what is left is to be sent again."""
         existed = [reply.resource_id or "" for reply in replies if reply.kind == "existed"]
         bodies = read_back(self.client, self.identity.resource_type, existed, self.read_all)
         left: list[int] = []

@@ -47,7 +47,7 @@ def settle_doubts(
     settling_seconds: float,
     apart_from: Path | None = None,
 ) -> Settled:
-    """Settles what can be told of the doubts `of` a source, resource type and batch, whose rows are in `accepted`.
+    """Settle what can be told of the doubts `of` a source, resource type and batch, whose rows are in `accepted`.
 
     safe: whether the target can be asked by key. What was sent with its key, and is not there, may go again at once.
     apart_from: a file of rows that are sent again where they were sent with their keys.

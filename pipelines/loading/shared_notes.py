@@ -62,14 +62,14 @@ class SharedNotes:
         return group_of(row, self._zone)
 
     def keep(self, lease: Lease, rows: Iterable[Row]) -> None:
-        """Writes down which rows, about to be sent, share a note. Raises `LeaseLost`."""
+        """Write down which rows, about to be sent, share a note. Raises `LeaseLost`."""
         groups = ((row, self.group(row)) for row in rows)
         keep_members(
             self._ledger, lease, self._source, [(row.key, row.generation, group) for row, group in groups if group]
         )
 
     def made(self, group: Group | None, result: Result) -> None:
-        """Remembers a response that is at the target by now."""
+        """Remember a response that is at the target by now."""
         if group and result.resource_id and result.state in MADE:
             self._remember(self._made, group, result.resource_id)
 
@@ -139,7 +139,7 @@ class SharedNotes:
     # -- bundles
 
     def sending(self, sender: Sender, read_all: Callable[..., Any] = map) -> Sender:
-        """Sends bundles in turns: the first row of each group that has no note yet, then the others into its note."""
+        """Send bundles in turns: the first row of each group that has no note yet, then the others into its note."""
         return _InTurns(self, sender, read_all)
 
 
@@ -160,7 +160,7 @@ class _InTurns:
         return sent
 
     def _turn(self, rows: Sequence[Row], groups: Sequence[Group | None], left: list[int], sent: Sent) -> list[int]:
-        """Sends what may go now; gives what is to go after it."""
+        """Send what may go now; return what is to go after it."""
         wanted = {group for at in left if (group := groups[at])}
         found = self._notes.find(wanted, {rows[at].key for at in left}, self._read_all)
         free = [at for at in left if groups[at] not in found.held]

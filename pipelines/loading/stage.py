@@ -31,7 +31,7 @@ __all__ = ["Batch", "Loaded", "load"]
 def load(
     batch: Batch, client: FhirClient, capabilities: Capabilities, ledger: Ledger, lease: Lease, progress: Progress
 ) -> Loaded:
-    """Sends what `accepted.parquet` holds and the ledger does not know as done. Raises `LedgerError`."""
+    """Send what `accepted.parquet` holds and the ledger does not know as done. Raises `LedgerError`."""
     safe = capabilities.safe_batches(batch.feed.resource)
     book = Book(batch, client, ledger, lease, progress, safe)
     book.notes = SharedNotes.of(batch, client, ledger)

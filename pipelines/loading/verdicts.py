@@ -86,7 +86,7 @@ class Verdicts:
         return "changed"
 
     def _had_another_key(self, row: Row) -> bool:
-        """Whether a row corrects a reject that did not have its key: it may be but a part of the record that has it."""
+        """True if a row corrects a reject that did not have its key: it may be but a part of the record that has it."""
         if not (ids := self._answers.of_line(row.line)):
             return False
         query = select(t.reject.c.source_key).where(
@@ -119,7 +119,7 @@ class Verdicts:
 
     @cached_property
     def _came_before(self) -> bool:
-        """Whether the ledger has rows of this file whose records are another file's by now."""
+        """True if the ledger has rows of this file whose records are another file's by now."""
         with self._ledger.engine.connect() as connection:
             return connection.execute(self._appearances().limit(1)).first() is not None
 
@@ -168,5 +168,5 @@ class Verdicts:
         return row._replace(generation=record.generation + 1, known=True, change="anew")
 
     def _supersedes(self, key: str) -> bool:
-        """Whether an earlier version still stands, to be taken back once this one is there."""
+        """True if an earlier version still stands, to be taken back once this one is there."""
         return bool(standing(self._ledger, *self._of, [key]))

@@ -26,7 +26,7 @@ FRESH = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 
 
 def receive(path: Path, feed: Feed, home: Path, now: datetime | None = None, inbox: Inbox | None = None) -> Received:
-    """Takes a file in: a file of the inbox is moved into its batch, any other is copied. Its control totals come along.
+    """Take a file in: a file of the inbox is moved into its batch, any other is copied. Its control totals come along.
 
     The same bytes are the same batch. inbox: with the links that it takes; the home's without any that lead out of it.
     Of a link in the inbox the file that it leads to stays. Raises Unreadable when the file cannot be read to its end,
@@ -97,7 +97,7 @@ def check_copy(received: Received) -> None:
 
 
 def _copy(path: Path, to: Path, inbox: Inbox) -> tuple[str, os.stat_result]:
-    """Copies a file and hashes it on the way; says what it was when it was read."""
+    """Copy a file and hash it on the way; say what it was when it was read."""
     digest, size = hashlib.sha256(), 0
     with inbox.open(path) as source:
         before = os.fstat(source.fileno())
@@ -123,7 +123,7 @@ def _check_nobody_writes(path: Path) -> None:
 
 
 def _remove_unless_replaced(path: Path, read: os.stat_result | None) -> None:
-    """Takes a file that was read out of the inbox. One that came under its name since is another, for the next time."""
+    """Take a file that was read out of the inbox. One that came under its name since is another, for the next time."""
     with suppress(FileNotFoundError):
         if read and _same(path.stat(), read):
             path.unlink()

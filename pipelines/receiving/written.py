@@ -14,7 +14,7 @@ _ESCAPED = re.compile(r"\\([0-7]{3})")
 
 
 def is_written(path: Path) -> bool:
-    """Whether a program of this machine has the file open to write. False where that cannot be told.
+    """True if a program of this machine has the file open to write. False where that cannot be told.
 
     Linux tells it by granting a read lease, at once given back, on files that nobody writes, to their owner. A lease
     that somebody breaks in between ends no process: its signal is one that is ignored by default.

@@ -81,7 +81,7 @@ class Wanted:
 
 
 def rehearse(wanted: Wanted, environ: Mapping[str, str], progress: Progress) -> Rehearsed:
-    """Imports into a copy and tells what came of every row. Nothing of the home changes, but for the report.
+    """Import into a copy and tell what came of every row. Nothing of the home changes, but for the report.
 
     Raises what an import raises: FeedError, TargetUnusable, LedgerError; and `Unreadable` for a path that leads
     nowhere and an earlier report that is none.

@@ -209,7 +209,7 @@ def write_report(
     owed: tuple[Mapping[str, int], Mapping[str, int]],
     earlier: Earlier | None,
 ) -> Rehearsed:
-    """Writes the report in one step, rows last, one a line. folder: the rehearsal's home."""
+    """Write the report in one step, rows last, one a line. folder: the rehearsal's home."""
     decided: Counter[str] = Counter()
     aside: list[dict[str, Any]] = []
     set_aside = 0

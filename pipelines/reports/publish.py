@@ -126,7 +126,7 @@ class Publication:
 
 
 def publish(home: Path, ledger: Ledger, sweep: Sweep) -> Publication:
-    """Builds, checks and publishes all tables of the sweep's target, and notes the publication in the ledger.
+    """Build, check and publish all tables of the sweep's target, and note the publication in the ledger.
 
     When a later sweep of that target has ended meanwhile, its reports are what is published.
 
@@ -187,7 +187,7 @@ def _remove_former(parquet: Path, tables: set[str]) -> None:
 
 
 def _build(build: Path, ledger: Ledger, sweep: Sweep, published_at: str, home: Path) -> dict[str, int]:
-    """Makes the DuckDB file at `build`, the page beside it, and the Parquet files as `*.part`; gives the rows of every
+    """Make the DuckDB file at `build`, the page beside it, and the Parquet files as `*.part`; return the rows of every
     table."""
     tables = report_tables()
     with session(build.with_suffix(".spill"), build) as db:
@@ -239,7 +239,7 @@ FAULTS_OF_THE_TEXT = (duckdb.ParserException, duckdb.CatalogException, duckdb.Bi
 
 
 def _make(db: duckdb.DuckDBPyConnection, table: ReportTable) -> None:
-    """Builds the table. Raises `BrokenTable` with the file, and where and why as far as that tells no data."""
+    """Build the table. Raises `BrokenTable` with the file, and where and why as far as that tells no data."""
     try:
         db.execute(f'CREATE TABLE main."{table.name}" AS {table.select}')
     except FAULTS_OF_THE_TEXT as error:

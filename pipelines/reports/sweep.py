@@ -66,7 +66,7 @@ def now() -> datetime:
 
 
 def sweep(client: SearchesPages, home: Path, target: str, clock: Callable[[], datetime] = now) -> Sweep:
-    """Reads all reports of the target and keeps them; safe to stop and repeat: files are only replaced whole.
+    """Read all reports of the target and keep them; safe to stop and repeat: files are only replaced whole.
 
     Raises `SweepIncomplete` when a page cannot be read, or pages and total still disagree at the third try.
     """
@@ -146,7 +146,7 @@ def _folder(home: Path, target: str) -> Path:
 
 
 def _read_all(client: SearchesPages, part: Path) -> "_Reader":
-    """Writes what the pages hold, each id once; gives what was read. Raises `SweepIncomplete`."""
+    """Write what the pages hold, each id once; return what was read. Raises `SweepIncomplete`."""
     read = _Reader()
     with pq.ParquetWriter(part, SWEPT, compression="zstd", compression_level=1) as writer:
         rows: list[Row] = []
@@ -279,7 +279,7 @@ GROUPS: dict[str, Any] = {
 
 
 def _keep(folder: Path, part: Path, started: datetime) -> tuple[int, int, int]:
-    """Merges the swept reports into the kept ones, rewritten when anything differs; counts new, changed, gone."""
+    """Merge the swept reports into the kept ones, rewritten when anything differs; count new, changed, gone."""
     final, merged = folder / "reports.parquet", folder / "reports.part"
     with session(folder / ".spill") as db:
         db.read_parquet(str(part)).create_view("swept")

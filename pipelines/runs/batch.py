@@ -96,7 +96,7 @@ def begin(
     remap: bool = False,
     taken_back: bool = False,
 ) -> Run:
-    """Notes batch and run in the ledger and makes the run's folder.
+    """Note batch and run in the ledger and make the run's folder.
 
     only, remap, taken_back: as in `Run`. Where such a run of a finished batch was cut off, or left
     doubts, this one is over what is left, unless it is to be over the whole file.
@@ -298,7 +298,7 @@ def _teller(progress: Progress) -> Any:
 
 
 def end(session: Session, run: Run, validated: Validated, loaded: Loaded) -> Result:
-    """Closes run and batch in the ledger and writes the manifest."""
+    """Close run and batch in the ledger and write the manifest."""
     counts = run_counts(validated, loaded)
     waiting = counts["accepted"] - sum(counts[name] for name in OUTCOMES)
     state = "running" if waiting or counts["in_doubt"] else "finished"
@@ -440,7 +440,7 @@ def recount(ledger: Ledger, target: str, batch_id: str) -> None:
 
 
 def publish_reports(session: Session) -> Publication:
-    """Sweeps the reports and publishes all tables in one step. Raises `TargetUnusable`, `PublicationError`."""
+    """Sweep the reports and publish all tables in one step. Raises `TargetUnusable`, `PublicationError`."""
     session.progress.stage("publish", "reports")
     with reading(RESOURCE):
         swept = sweep(session.connection.client, session.home, session.target)

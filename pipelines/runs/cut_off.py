@@ -16,7 +16,7 @@ STATE = "cut off"
 
 
 def was_retried(session: Session, batch_id: str) -> bool:
-    """Whether the newest run of a batch was over some records of a file whose rows had their outcomes before.
+    """True if the newest run of a batch was over some records of a file whose rows had their outcomes before.
 
     Of what such a run leaves, those rows alone go on: what others of the file say, a later file may have replaced.
     """
@@ -34,7 +34,7 @@ def lines_left(session: Session, batch_id: str) -> dict[int, list[str]]:
 
 
 def close_cut_off(session: Session, run: Run) -> None:
-    """Puts down of the batch's earlier runs without an end that this one, which has ended, went on with them.
+    """Put down of the batch's earlier runs without an end that this one, which has ended, went on with them.
 
     Should one be at work all the same, it will put down its own end over that.
     """

@@ -37,7 +37,7 @@ class Resolved:
 
 
 def resolve(session: Session, batch_id: str | None = None) -> Resolved:
-    """Looks rows in doubt up, of the target or of one batch, and adopts those that can be told. Sends nothing.
+    """Look rows in doubt up, of the target or of one batch, and adopt those that can be told. Sends nothing.
 
     Raises `NotPossible` for a batch that the ledger does not know.
     """

@@ -106,7 +106,7 @@ class Summary:
         )
 
     def _took_nothing(self) -> bool:
-        """Whether nothing landed of files that came for the first time, as when a target is empty, or another
+        """True if nothing landed of files that came for the first time, as when a target is empty, or another
         practice's: it refused rows, or lacks their questionnaires."""
         totals = _totals(result for result in self.results if result.state != "stopped")
         first = [result for result in self.results if result.state != "stopped" and (result.run or 1) == 1]

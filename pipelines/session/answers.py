@@ -84,7 +84,7 @@ class Answers:
         self._wrong.update(self.of_line(line))
 
     def to_come(self) -> dict[int, list[str]]:
-        """Answers by line that are neither wrong nor landed."""
+        """Return the answers by line that are neither wrong nor landed."""
         known = self._wrong | self._landed
         left = {line: [name for name in names if name not in known] for line, names in self.by_line.items()}
         return {line: names for line, names in left.items() if names}

@@ -302,7 +302,7 @@ def load_store(store: Path, reference: Path, refused: Path, environ: Mapping[str
 def load_reference(
     store: Path, files: Sequence[Path], refused: Path, label: str, environ: Mapping[str, str]
 ) -> list[dict[str, Any]]:
-    """Loads NDJSON files, through the service that has the store open if one has; what is refused goes to `refused`.
+    """Load NDJSON files, through the service that has the store open if one has; what is refused goes to `refused`.
 
     label: what the store holds from then on, see `label_of`. A file that holds no reference data is refused, and
     holds up no other. Gives the counts, a dict per type. Raises `TargetUnusable`.

@@ -92,7 +92,7 @@ def _made(ledger: Ledger, name: str) -> list[tuple[str, str]]:
 
 
 def _has(connection: Connection, made: list[tuple[str, str]]) -> bool:
-    """Whether a target has any of these; also where there are none."""
+    """True if a target has any of these; also where there are none."""
     try:
         return not made or any(connection.client.read(kind, found) is not None for kind, found in made)
     except (NotSent, NotDone, Refused, Unknown) as error:

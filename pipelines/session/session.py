@@ -97,7 +97,7 @@ class Session:
         return session
 
     def decide(self, command: str, subjects: Iterable[str], about: str | None = None) -> None:
-        """Puts a decision by hand on record: who, when, what it is about, and why where that was said."""
+        """Put a decision by hand on record: who, when, what it is about, and why where that was said."""
         why = ": ".join(said for said in (about, self.why) if said) or None
         self.ledger.note_decisions(self.target, user_name(), command, list(subjects), why)
 
@@ -166,7 +166,7 @@ def open_ledger(home: Path, environ: Mapping[str, str], anew: bool = False) -> L
 
 
 def has_ledger(home: Path, environ: Mapping[str, str]) -> bool:
-    """Whether there is a ledger to look into, without making one."""
+    """True if there is a ledger to look into, without making one."""
     return bool(environ.get("CHARTFERRY_LEDGER")) or any((home / name).exists() for name in ("ledger.db", JOURNAL))
 
 
@@ -297,7 +297,7 @@ def came(folder: Path) -> datetime:
 
 @contextmanager
 def reading(what: str) -> Iterator[None]:
-    """Turns the failure of a read into `TargetUnusable`."""
+    """Turn the failure of a read into `TargetUnusable`."""
     try:
         yield
     except (NotSent, NotDone, Refused, Unknown, SweepIncomplete) as error:

@@ -137,7 +137,7 @@ def _take(
 
 
 def _is_newer(outcome: Outcome, known: Any) -> bool:
-    """Whether an outcome came after what the ledger knows of the record."""
+    """True if an outcome came after what the ledger knows of the record."""
     if outcome.generation != known.generation:
         return bool(outcome.generation > known.generation)
     unsure = known.state in states.UNDECIDED and outcome.state in TELLS

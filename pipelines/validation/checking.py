@@ -45,7 +45,7 @@ def check_records(
     work: SideBySide,
     wanted: "Wanted",
 ) -> None:
-    """Writes `accepted.parquet`, `rejects.parquet` and `skipped.parquet`; where there are any, answers and warnings.
+    """Write `accepted.parquet`, `rejects.parquet` and `skipped.parquet`; where there are any, answers and warnings.
 
     mapped: in a folder where sorting may spill.
     """

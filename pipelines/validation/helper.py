@@ -16,7 +16,7 @@ from pipelines.validation.messages import receive, send
 
 
 def answer(given: int, answers: int) -> None:
-    """Takes one thing after another from a pipe: a callable gives the function for the chunks that follow it."""
+    """Take one thing after another from a pipe: a callable gives the function for the chunks that follow it."""
     do: Callable[[Any], Any] | None = None
     while True:
         try:

@@ -192,7 +192,7 @@ def _write_doubtful(bad: Sequence[BadRow], mapper: Mapper, out: Gathered) -> Non
 
 
 def _write_chunk(chunk: Chunk, mapper: Mapper, out: Gathered) -> int:
-    """Gives how many lines the feed does not take."""
+    """Return how many lines the feed does not take."""
     taken, not_taken = mapper.taken(mapper.rows(chunk.rows)), 0
     if taken is not None and not taken.all():
         not_taken = sum(lines for lines, wanted in zip(chunk.lines, taken, strict=True) if not wanted)

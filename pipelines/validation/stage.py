@@ -39,7 +39,7 @@ def validate(
     known_as: Mapping[str, str] = {},
     processes: int | None = None,
 ) -> Validated:
-    """Writes `accepted.parquet`, `rejects.parquet` and `skipped.parquet` into `folder` and counts.
+    """Write `accepted.parquet`, `rejects.parquet` and `skipped.parquet` into `folder` and count.
 
     strict: whether a decided rule rejects (else it is counted as a warning). progress: told how many records are done.
     only: just the records that begin on these lines, each with the rejects that it answers.

@@ -23,7 +23,7 @@ class Trailers:
         self._totals: dict[str, Any] = {}
 
     def take(self, chunk: Chunk, found: Validated) -> None:
-        """Takes them out and counts them as lines not taken. A trailer may have fewer fields than a row, or more."""
+        """Take them out and count them as lines not taken. A trailer may have fewer fields than a row, or more."""
         if self._says is None:
             return
         for place in reversed(self._places(chunk.rows)):

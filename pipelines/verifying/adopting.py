@@ -138,7 +138,7 @@ def _received(waiting: Waiting) -> Received:
 def _adopt_batch(
     db: duckdb.DuckDBPyConnection, session: Session, lease: Lease, lost: LostBatch, waiting: Waiting
 ) -> dict[str, int]:
-    """Counts `adopted`, `taken_back`, `in_doubt`. Raises `Unreadable`."""
+    """Count `adopted`, `taken_back`, `in_doubt`. Raises `Unreadable`."""
     session.decide("verify --adopt", [lost.name])
     since = min((str(each["started_at"]) for each in lost.manifests), default=utc_text(_received(waiting).received_at))
     note_batch(session, _received(waiting), waiting.feed)
@@ -202,7 +202,7 @@ class Doubting:
                     self._settle(row, record, self._found(row, record))
 
     def _is_known(self, row: Row, record: KnownRecord | None) -> bool:
-        """Whether the ledger has what came of a row, or of a later one of its record."""
+        """True if the ledger has what came of a row, or of a later one of its record."""
         if record is None or standing_of(record) in (Standing.ABSENT, Standing.WAITING):
             return False
         found = self._found(row, record)
@@ -212,7 +212,7 @@ class Doubting:
         return row.is_held_by(record) or record.batch_id in self._later or not may_have_changed
 
     def _is_gone(self, record: KnownRecord) -> bool:
-        """Whether the target does not have any more what the ledger knows of: a lost run may have made it anew."""
+        """True if the target does not have any more what the ledger knows of: a lost run may have made it anew."""
         return standing_of(record) is Standing.THERE and record.resource_id not in self._stands
 
     def _found(self, row: Row, record: KnownRecord | None) -> There | None:
@@ -292,7 +292,7 @@ def _next_generation(record: KnownRecord | None) -> int:
 
 
 def _may_have_sent(lost: LostBatch) -> bool:
-    """Whether the file could be read then: one that cannot be now stays lost until it is put in again, or purged."""
+    """True if the file could be read then: one that cannot be now stays lost until it is put in again, or purged."""
     return bool(lost.untold) or any(manifest.get("state") != "failed" for manifest in lost.manifests)
 
 

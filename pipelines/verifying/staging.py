@@ -135,7 +135,7 @@ def stage_target(db: duckdb.DuckDBPyConnection, session: Session, kind: str) -> 
 
 
 def _read(db: duckdb.DuckDBPyConnection, session: Session, kind: str) -> int:
-    """Fills `there`; gives what the target counted when the reading began."""
+    """Fill `there`; return what the target counted when the reading began."""
     total = None
     with reading(kind), Filling(db, "there", THERE) as there:
         for bundle in _pages(session, kind):
@@ -160,7 +160,7 @@ def _pages(session: Session, kind: str) -> Iterator[dict[str, Any]]:
 
 
 def _each_once(db: duckdb.DuckDBPyConnection) -> int:
-    """Removes what pages repeated, since something was made meanwhile; how many resources there are."""
+    """Remove what pages repeated, since something was made meanwhile; how many resources there are."""
     found, different = db.execute("SELECT count(*), count(DISTINCT id) FROM there").fetchall()[0]
     if found != different:
         db.execute("DELETE FROM there WHERE rowid NOT IN (SELECT min(rowid) FROM there GROUP BY id)")

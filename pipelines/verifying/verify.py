@@ -129,7 +129,7 @@ class Verified:
 
 
 def verify_target(session: Session, batch_id: str | None = None) -> Verified:
-    """Compares the ledger's rows at the target, or those of one batch, with the target, while nobody loads into it.
+    """Compare the ledger's rows at the target, or those of one batch, with the target, while nobody loads into it.
 
     Raises `TargetUnusable`, and `NotPossible` for a batch that the ledger does not know.
     """

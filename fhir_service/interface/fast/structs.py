@@ -51,7 +51,7 @@ class Reader:
 
 
 def _is_unplain(raw: bytes) -> bool:
-    """Whether a control character or an escaped quotation mark may be in it, or the number -0: structs read it as 0."""
+    """True if a control character or an escaped quotation mark may be in it, or the number -0: structs read it as 0."""
     return bool(
         (b"\\" in raw and _ESCAPED.search(raw))
         or b"\x7f" in raw

@@ -75,7 +75,7 @@ class Sheet:
 
 
 def chooses_an_option(item: Item, question: questionnaires.Item) -> bool:
-    """Whether an item says one thing only: one of the options of a question that takes one."""
+    """True if an item says one thing only: one of the options of a question that takes one."""
     if question.kind != "SING" or item.item or item.answer is None or len(item.answer) != 1:
         return False
     coding = item.answer[0].valueCoding
@@ -91,7 +91,7 @@ def sheet_of(response: QuestionnaireResponse, world: World) -> Sheet:
 
 
 def is_settled(response: QuestionnaireResponse, world: World) -> bool:
-    """Whether none of these rules has anything to say: each item chooses an option of a questionnaire in use."""
+    """True if none of these rules has anything to say: each item chooses an option of a questionnaire in use."""
     sheet = sheet_of(response, world)
     return sheet.known is not None and sheet.known.status != "retired" and not sheet.unknown and not sheet.answered
 

@@ -63,7 +63,7 @@ def extension_value(body: Any, url: str, element: str) -> Any:
 
 
 def reference_id(element: str) -> Callable[[dict[str, Any]], str | None]:
-    """Draws the id of a stored resource's reference."""
+    """Draw the id of a stored resource's reference."""
 
     def draw(stored: dict[str, Any]) -> str | None:
         found = stored.get(element)
@@ -73,7 +73,7 @@ def reference_id(element: str) -> Callable[[dict[str, Any]], str | None]:
 
 
 def codings(element: str) -> Callable[[dict[str, Any]], list[tuple[str | None, str | None]]]:
-    """Draws the codings of a stored CodeableConcept, or of a list of them or of codings."""
+    """Draw the codings of a stored CodeableConcept, or of a list of them or of codings."""
 
     def draw(stored: dict[str, Any]) -> list[tuple[str | None, str | None]]:
         found = stored.get(element) or []
@@ -84,7 +84,7 @@ def codings(element: str) -> Callable[[dict[str, Any]], list[tuple[str | None, s
 
 
 def identifiers(stored: dict[str, Any]) -> list[tuple[str | None, str | None]]:
-    """Draws the business identifiers of a stored resource."""
+    """Draw the business identifiers of a stored resource."""
     found = stored.get("identifier") or []
     return [(i.get("system"), i.get("value")) for i in (found if isinstance(found, list) else [found])]
 

@@ -75,7 +75,7 @@ Placed = tuple[str, Item]
 
 
 def _place(items: list[Item] | None, path: str, found: list[Placed]) -> None:
-    """Adds items and those nested in them. No generators: this is done for every item of a load, in half the time."""
+    """Add items and those nested in them. No generators: this is done for every item of a load, in half the time."""
     for index, item in enumerate(items or ()):
         at = f"{path}.item[{index}]"
         found.append((at, item))

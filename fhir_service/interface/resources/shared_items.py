@@ -37,7 +37,7 @@ _read: dict[bytes, Any] = {}
 
 
 def read_items(response: Any) -> bool:
-    """Reads the items of a response in parts; False where one is not plain, and the models are to look at the whole."""
+    """Read the items of a response in parts; False where one is not plain, and the models are to look at the whole."""
     items = [_read.get(text) or _item(text) for text in map(bytes, response.item or ())]
     response.item = items or None
     return None not in items
@@ -59,7 +59,7 @@ def _has_own_words(item: Any) -> bool:
 
 
 def settle(known: Questionnaire, item: Any, stored: dict[str, Any]) -> None:
-    """Remembers an item that chooses an option, and how it is stored, where it is shared."""
+    """Remember an item that chooses an option, and how it is stored, where it is shared."""
     if isinstance(item, SharedItem) and not _has_own_words(item):
         if len(known.settled) >= MOST:
             known.settled.clear()

@@ -327,7 +327,7 @@ class Reader:
             yield
 
     def _swallows(self, fields: int) -> bool:
-        """Whether a row of several lines has one among them that is like a row: a quote may have taken it in.
+        """True if a row of several lines has one among them that is like a row: a quote may have taken it in.
 
         Of a file that answers rejects somebody has looked at the rows: only what begins with an id is like one.
         """

@@ -32,7 +32,7 @@ class Numbers:
         return ("-" if signs and signs[0] != "+" else "") + self._plain(found["number"])
 
     def could_be_thousands(self, plain: str) -> bool:
-        """Whether an amount, as `amount` gives it, may mean a thousand times as much: `1.500`, with no thousands named.
+        """True if an amount, as `amount` gives it, may mean a thousand times as much: `1.500`, with no thousands named.
 
         One whose third decimal is no zero is none that can be paid anyway.
         """
