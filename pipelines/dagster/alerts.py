@@ -1,6 +1,7 @@
-"""Failure alerts: each event once, as JSON to a command or a web address. An alert that cannot be given fails nothing.
+"""The sensor that sends failure alerts as JSON to the operator's command or web address, once for each event.
 
-Names of jobs, runs and batches, and our own sentences; never a row of data.
+An alert that cannot be sent is tried again some times, and fails nothing. Alerts hold names of jobs, runs, batches and
+files, and sentences of this program, never a row of data.
 """
 
 import json
@@ -30,7 +31,7 @@ SECONDS_BETWEEN_LOOKS = 60
 SECONDS_OF_COMMAND, SECONDS_OF_WEBHOOK = 20.0, 10.0
 ALERTS_A_LOOK = 20
 SECONDS_OF_GIVING = 20.0
-"""No alert is begun later in a look: with the last one it ends before Dagster gives up a sensor, after 60 seconds."""
+"""No alert is started later than this in a look, since Dagster stops a sensor after 60 seconds."""
 TRIES = 5
 RETRIED_WITHIN_SECONDS = 600.0
 LOOKS_BACK = timedelta(days=1)
@@ -39,7 +40,7 @@ FAILURES_A_LOOK = 200
 
 @dataclass(frozen=True)
 class Event:
-    """Something that a person should know of. key: the same as long as it is the same event."""
+    """A failure that a person should know of. key: identifies it over all looks, so that it is sent once."""
 
     key: str
     kind: str
@@ -53,7 +54,10 @@ class Event:
 
 @dataclass
 class Told:
-    """What was told: since when runs count, the keys of what is still so, and how often one could not be told."""
+    """The sensor's memory. since: earlier failed runs are ignored. keys: events already sent that still hold.
+
+    tries: how often an event could not be sent, by key.
+    """
 
     since: float
     keys: set[str]
@@ -95,9 +99,10 @@ def alert_sensor(home: Path, environ: Mapping[str, str]) -> dg.SensorDefinition:
 def tell_new(
     told: Told, events: list[Event], give: Callable[[Event], bool], clock: Callable[[], float] = time.monotonic
 ) -> int:
-    """Return what is new, note it, and forget what is over. One that cannot be given is tried again some times.
+    """Send new events, forget those that are over, and return how many were sent.
 
-    What there is no time for comes in the next look, and before what was tried in vain.
+    An event that cannot be sent is tried at `TRIES` looks, then dropped. Events that do not fit into the time of a look
+    come first at the next one, before those that failed.
     """
     until = clock() + SECONDS_OF_GIVING
     current = {event.key: event for event in events}
@@ -118,11 +123,11 @@ def tell_new(
     return given
 
 
-# -- what happened
+# -- events
 
 
 def of_runs(instance: dg.DagsterInstance, since: float, now: datetime) -> Iterator[Event]:
-    """Return the runs of the last day that failed for good, without those that only tell of the command line."""
+    """Yield the runs of the last day that failed and are not retried, except those that only show the command line."""
     after = max(datetime.fromtimestamp(since, UTC), now - LOOKS_BACK)
     wanted = dg.RunsFilter(statuses=[dg.DagsterRunStatus.FAILURE], updated_after=after)
     for record in instance.get_run_records(wanted, limit=FAILURES_A_LOOK):
@@ -137,12 +142,13 @@ def of_runs(instance: dg.DagsterInstance, since: float, now: datetime) -> Iterat
 
 
 def _is_retried(run: dg.DagsterRun, ended: float, now: datetime) -> bool:
-    """True if the run is made again, or is soon to be."""
+    """True if the failed run was retried, or may still be."""
     soon = now.timestamp() - ended < RETRIED_WITHIN_SECONDS
     return run.tags.get(WILL_RETRY_TAG) == "true" and (soon or AUTO_RETRY_RUN_ID_TAG in run.tags)
 
 
 def of_batches(home: Path, environ: Mapping[str, str]) -> Iterator[Event]:
+    """Yield failed and unfinished batches, batches with every record set aside, and rows in doubt."""
     for feed, standing in standing_now(home, environ).items():
         for batch_id, why in standing.failed.items():
             about = {"feed": feed, "batches": [batch_id]}
@@ -162,7 +168,7 @@ def of_batches(home: Path, environ: Mapping[str, str]) -> Iterator[Event]:
 
 
 def of_inbox(home: Path, now: datetime) -> Iterator[Event]:
-    """Files that have lain in the inbox too long, each once for the time since when."""
+    """Yield files that stay in the inbox. The key holds the time, so that a file that comes again is a new event."""
     for name, at in lain_too_long(home / "inbox", now).items():
         file, since = shown(name), at.isoformat(timespec="seconds")
         text = f"{file} has lain in the inbox since {since}."
@@ -170,16 +176,17 @@ def of_inbox(home: Path, now: datetime) -> Iterator[Event]:
 
 
 def of_freshness(instance: dg.DagsterInstance) -> Iterator[Event]:
+    """Yield one event if the publication is overdue by its freshness policy."""
     record = instance.get_freshness_state_records([PUBLISHED]).get(PUBLISHED)
     if record and record.freshness_state == FreshnessState.FAIL:
         yield Event("late", "publication_late", "The published tables are older than the schedule allows.", {})
 
 
-# -- the hook
+# -- sending
 
 
 def give(document: Mapping[str, Any], environ: Mapping[str, str], warn: Callable[[str], None]) -> bool:
-    """Tell the command and the web address that are set. False when one of them could not be told; never raises."""
+    """Send an alert to the command and the web address that are set. False if either fails; never raises for that."""
     try:
         if command := environ.get(COMMAND):
             _run(command, json.dumps(document), environ)

@@ -1,10 +1,8 @@
-"""Runs a Dagster process that ends with the one that started it: `attended web HOST PORT MODULE` or `attended daemon
-run ...`.
+"""Runs a Dagster process that ends with its parent: `attended web HOST PORT MODULE` or `attended daemon run ...`.
 
-When standard input closes, however its other end ended, the process gets the signal that ends it in good order, and
-what it had started, such as the processes of runs, ends with it.
-Dagster's storage is made by one process at a time. A daemon first gives up the runs that an earlier one began and that
-ended with it, so that they are made again.
+Standard input is a pipe from the parent, and closes even if the parent is killed. The process then shuts down in order,
+and the processes that it started, such as runs, end with it. Only one process at a time creates Dagster's storage.
+A daemon first marks the runs that ended with an earlier daemon as failed, so that they are retried.
 """
 
 import fcntl
@@ -38,7 +36,7 @@ def main(arguments: list[str]) -> None:
 
 @contextmanager
 def attended() -> Iterator[None]:
-    """Within it the process lives as long as standard input; its group, which it leads, does not outlive it then."""
+    """End the process when standard input closes, and kill its process group if it leads one."""
     closed = threading.Event()
     threading.Thread(target=_watch, args=(closed,), name="stdin", daemon=True).start()
     try:
@@ -49,7 +47,7 @@ def attended() -> Iterator[None]:
 
 
 def make_storage(folder: Path) -> None:
-    """Make Dagster's databases where they are missing. Two processes that make the same table at once both fail."""
+    """Create Dagster's databases under a lock: two processes that create the same table at once both fail."""
     import dagster as dg
 
     with (folder / ".storage.lock").open("w") as lock:
@@ -61,9 +59,10 @@ def make_storage(folder: Path) -> None:
 
 
 def give_up_lost_runs() -> None:
-    """Fails what an ended daemon had under way; its retries see to the rest. Runs of other launchers are left alone.
+    """Mark the runs that ended with an earlier daemon as failed or canceled, so that failed ones are retried.
 
-    Without it they would stay under way for ever, and hold up every later file of their feed and of the load's pool.
+    Otherwise they would count as running for ever, and block all later files of their feed and the load pool.
+    Only runs that the default launcher started are marked.
     """
     import dagster as dg
     from dagster._core.storage.tags import GRPC_INFO_TAG

@@ -1,7 +1,7 @@
-"""The asset checks of an import: statements that are true when no row and no cent was lost on the way.
+"""The asset checks of an import: statements that are true if no row and no cent was lost.
 
-Each reads what a stage says of a batch and what it left behind (files, ledger), and yields what does not agree: numbers
-and names of counts only. Blocking ones hold up the stages after theirs.
+Each compares the counts that a stage reports for a batch with its files or the ledger, and yields every difference.
+Differences name counts and numbers only. A blocking check that fails stops the later stages.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,8 +26,8 @@ Facts = TypeVar("Facts")
 class LoadedBatch:
     """A batch after its load.
 
-    rows: the ledger's of it by state, as (rows, cents). first: no row of it had an outcome before. A run that goes on
-    after a kill counts what the killed one has sent as unchanged.
+    rows: rows and cents of the batch in the ledger, by state. first: no row had an outcome before this run.
+    Only then do run and ledger agree: a run that resumes after a kill counts the rows already sent as unchanged.
     """
 
     result: Result
@@ -37,7 +37,7 @@ class LoadedBatch:
 
 @dataclass(frozen=True)
 class Statement(Generic[Facts]):
-    """One check. by_file: when it fails for one file, the other files of the run go on without that one."""
+    """An asset check. by_file: if it fails for some files of a run, the other files continue."""
 
     name: str
     description: str
@@ -52,7 +52,7 @@ class Statement(Generic[Facts]):
         )
 
     def result(self, batches: Mapping[str, Facts], asset: Sequence[str]) -> dg.AssetCheckResult:
-        """The verdict over the batches of a run."""
+        """Return the verdict over the batches of a run; only a warning if a check by file fails for some of them."""
         found = {batch_id: list(self.violations(facts)) for batch_id, facts in batches.items()}
         broken = {batch_id: sentences for batch_id, sentences in found.items() if sentences}
         severity = WARN if self.by_file and 0 < len(broken) < len(batches) else self.severity
@@ -209,13 +209,13 @@ def _equal(one: str, number: int, other: str, same: int) -> Violations:
 
 
 def _same(one: str, cents: int, other: str, same: int) -> Violations:
-    """Of amounts it is said that they differ and never by how much: that may be what a person paid."""
+    """Yield that two amounts differ, never by how much: the difference may be what one person paid."""
     if cents != same:
         yield f"{one} is not {other}"
 
 
 class Sums(NamedTuple):
-    """Rows, physical lines and cents of a file of the validate stage."""
+    """Rows, physical lines and cents of a Parquet file that validation wrote."""
 
     rows: int
     lines: int
@@ -223,7 +223,7 @@ class Sums(NamedTuple):
 
 
 def counted_in(folder: Path) -> dict[str, Sums]:
-    """What the files of a validated run hold. Those of `known` stand in `rejects` too."""
+    """Return the sums of each file of a validated run. The rows of `known` are in `rejects` too."""
     found = {name: _sums(folder / f"{name}.parquet") for name in ("accepted", "rejects", "skipped")}
     known = folder / "known.parquet"
     return found | {"known": _sums(known) if known.exists() else Sums(0, 0, 0)}

@@ -1,4 +1,4 @@
-"""Reads what a sensor wrote down for its next look. Dagster's pages let anybody write something else there."""
+"""Reads sensor cursors safely: anyone can edit a cursor on Dagster's pages, so its form is never trusted."""
 
 import json
 from collections.abc import Callable
@@ -8,7 +8,7 @@ Read = TypeVar("Read")
 
 
 def understood(cursor: str | None, read: Callable[[Any], Read], otherwise: Read) -> Read:
-    """Return what `read` makes of a cursor's JSON; `otherwise` for an empty cursor, and for one of another form."""
+    """Return `read` of the cursor's JSON, or `otherwise` if the cursor is empty or has another form."""
     try:
         return read(json.loads(cursor)) if cursor else otherwise
     except (ValueError, TypeError, KeyError, AttributeError, ArithmeticError):

@@ -1,8 +1,8 @@
-"""The sensor of the inbox: files that have stopped growing become partitions, each feed's go into one run, in order.
+"""The sensor of the inbox: files that have stopped growing become partitions; files of one feed share a run, in order.
 
-The cursor keeps a short mark of each file that lies there, of its name, size and times: a file is taken up when two
-looks in a row saw the same mark. One that still lies there after it was asked for, and that no run is about to take, is
-asked for again with growing pauses. Reference data that waits goes first.
+The cursor keeps a mark of each file: a short hash of name, size and times. A file is imported once two looks in a row
+saw the same mark. If it is still there afterwards, and no run is about to take it, the sensor requests it again with
+growing pauses. Waiting reference data is loaded first.
 """
 
 import hashlib
@@ -52,7 +52,7 @@ LAIN_TOO_LONG = timedelta(hours=1)
 
 @dataclass(frozen=True, order=True)
 class Asked:
-    """How often a file was asked for, and when it is next if it still lies there then, in seconds since 1970."""
+    """How often a file was requested, and when it is due again if it is still there, in seconds since 1970."""
 
     tries: int = 0
     due: int = 0
@@ -60,7 +60,11 @@ class Asked:
 
 @dataclass(frozen=True)
 class Seen:
-    """Marks of files: seen once; asked for; and that no feed takes, by the feeds and settings (a hash) of then."""
+    """The marks of the files at the last look, which the cursor keeps.
+
+    still: to be compared at the next look. asked: requested. left: no feed takes them, or the link is refused.
+    feeds: a hash of the feeds and settings that decided what is left.
+    """
 
     still: frozenset[str] = frozenset()
     asked: Mapping[str, Asked] = field(default_factory=dict)
@@ -70,9 +74,10 @@ class Seen:
 
 @dataclass
 class Look:
-    """What one look at the inbox came to. ready: batches to import now with the marks of their files, by feed.
+    """The result of one look at the inbox: the marks as in `Seen`, and the names of files to import or to warn about.
 
-    refused: links that lead out of the inbox. unreadable: why a file cannot be read, by its name; it is tried again.
+    ready: batches to import now, by feed and by the mark of their file. refused: links that lead out of the inbox.
+    unmatched: files that no feed takes. unreadable: the reason by file name; these files are tried again.
     """
 
     still: set[str] = field(default_factory=set)
@@ -86,17 +91,17 @@ class Look:
 
     @property
     def number(self) -> int:
-        """How many files are to be imported now."""
+        """Return the number of files to import now."""
         return sum(map(len, self.ready.values()))
 
     @property
     def seen(self) -> Seen:
-        """What the next look goes on from."""
+        """Return the marks to compare with at the next look."""
         return Seen(frozenset(self.still), dict(self.asked), frozenset(self.left), self.feeds)
 
 
 class Hashes:
-    """Hashes of files, made beside the looks: that of a large file is finished for one of the next looks."""
+    """Hashes of files, computed in threads: the hash of a large file may be ready only at a later look."""
 
     def __init__(self, patience: float = SECONDS_FOR_ONE_FILE) -> None:
         self._patience = patience
@@ -104,7 +109,7 @@ class Hashes:
         self._under_way: dict[tuple[str, str], Future[str]] = {}
 
     def batch_id(self, feed: Feed, path: Path, mark: str) -> str | None:
-        """Return the file's batch; None while its hash is not ready. Raises `OSError`."""
+        """Return the id of the file's batch, or None while its hash is not ready. Raises `OSError`."""
         key = (feed.name, mark)
         if key not in self._under_way:
             self._under_way[key] = self._workers.submit(batch_id_of, feed, path)
@@ -118,9 +123,11 @@ class Hashes:
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What a look goes by beside the files. under_way: the batches of runs that have not ended; asked for when needed.
+    """Everything beside the files that a look depends on.
 
-    With a ledger, files that answer its rejects go to their feed whatever their name. inbox: with the links it takes.
+    ledger: if there is one, a file of corrected rejects goes to their feed, whatever its name.
+    under_way: returns the batches of runs that have not ended; called only when needed.
+    inbox: decides which links may be followed.
     """
 
     catalog: Catalog
@@ -132,8 +139,10 @@ class Surroundings:
 
 
 def look(inbox: Path, before: Seen, by: Surroundings, seconds: float = SECONDS_OF_HASHING) -> Look:
-    """Compare the inbox with the look before. What is left after `seconds` of hashing, and more files than one look
-    may ask for, are taken up by the next."""
+    """Compare the inbox with the look before.
+
+    Files that remain after `seconds` of hashing, or after `FILES_A_LOOK` files, are left to the next look.
+    """
     until, found = time.monotonic() + seconds, Look(feeds=_mark(_settled_by(by)))
     left = before.left if before.feeds == found.feeds else frozenset[str]()
     for path, about in _files(inbox):
@@ -151,13 +160,13 @@ def look(inbox: Path, before: Seen, by: Surroundings, seconds: float = SECONDS_O
 
 
 def _settled_by(by: Surroundings) -> Iterator[str]:
-    """What decides which files are left: when it changes, they are looked at once more."""
+    """Yield the settings that decide which files are left. When they change, those files are looked at again."""
     yield from (each.hash for each in by.catalog.feeds)
     yield from map(str, by.inbox.links if by.inbox else ())
 
 
 def _not_now(mark: str, known: Asked | None, found: Look) -> None:
-    """A file that the next look meets as this one did. known: how it was asked for before, if it was."""
+    """Leave a file to the next look. known: its earlier requests, if any."""
     if known:
         found.asked[mark] = known
     else:
@@ -165,7 +174,7 @@ def _not_now(mark: str, known: Asked | None, found: Look) -> None:
 
 
 def _take_up(path: Path, mark: str, known: Asked | None, by: Surroundings, found: Look) -> None:
-    """A file that is still: its batch is to be asked for, or no feed takes it."""
+    """Request the batch of a file that has stopped growing, or note why it is left."""
     if by.inbox and by.inbox.refuses(path):
         found.left.add(mark)
         found.refused.append(path.name)
@@ -193,7 +202,7 @@ def _take_up(path: Path, mark: str, known: Asked | None, by: Surroundings, found
 
 
 def _ask(feed: Feed, mark: str, batch_id: str, known: Asked, by: Surroundings, found: Look) -> None:
-    """Note when the file is due again. Its batch is asked for now, unless a run of it has not ended."""
+    """Request the batch now, unless a run of it has not ended. Note when the file is due again."""
     busy = batch_id in by.under_way()
     tries = known.tries if busy else known.tries + 1
     found.asked[mark] = Asked(tries, int((by.now + pause(max(0, tries - 1))).timestamp()))
@@ -202,7 +211,7 @@ def _ask(feed: Feed, mark: str, batch_id: str, known: Asked, by: Surroundings, f
 
 
 def lain_too_long(inbox: Path, now: datetime) -> dict[str, datetime]:
-    """Since when files lie in the inbox, by name: those that have for an hour, whether a feed takes them or not."""
+    """Return since when files are in the inbox, for those of an hour or more, whether or not a feed takes them."""
     if not inbox.is_dir():
         return {}
     came = {path.name: datetime.fromtimestamp(about.st_ctime, UTC) for path, about in _files(inbox)}
@@ -210,7 +219,10 @@ def lain_too_long(inbox: Path, now: datetime) -> dict[str, datetime]:
 
 
 def mark_of(path: Path, about: os.stat_result) -> str:
-    """Of a file's name, size and times: of its change too, which a replaced file cannot hide."""
+    """Return the mark of a file: a hash of name, size, and times of change and modification.
+
+    The time of change (ctime) shows a replaced file even if its modification time was set back.
+    """
     return _mark([path.name, str(about.st_size), str(about.st_ctime_ns), str(about.st_mtime_ns)])
 
 
@@ -220,20 +232,21 @@ def _mark(parts: Iterator[str] | Sequence[str]) -> str:
 
 
 def _files(inbox: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    """The files of the inbox in the order of their names; those that begin with a dot are still being written."""
+    """Yield the files of the inbox by name. Names that begin with a dot are left out: they are still being written."""
     with os.scandir(inbox) as entries:
         named = sorted(entry.path for entry in entries if not entry.name.startswith("."))
     for path in map(Path, named):
         if not is_control(path.name):
             try:
                 about = path.stat()
-            except OSError:  # gone meanwhile, or a link that leads nowhere
+            except OSError:  # removed since, or a broken link
                 continue
             if S_ISREG(about.st_mode):
                 yield path, about
 
 
 def _feed(path: Path, catalog: Catalog, ledger: Ledger | None) -> Feed | None:
+    """Return the file's feed, or None if no feed takes it or several do."""
     try:
         return feed_of(path, catalog, ledger)
     except FeedError:
@@ -241,7 +254,7 @@ def _feed(path: Path, catalog: Catalog, ledger: Ledger | None) -> Feed | None:
 
 
 def to_cursor(seen: Seen) -> str:
-    """The marks joined; those asked for alike, in a list each of tries, time and marks."""
+    """Return the cursor: marks joined to one text, grouped by tries and due time to keep it short."""
     alike: dict[Asked, list[str]] = {}
     for mark, each in seen.asked.items():
         alike.setdefault(each, []).append(mark)
@@ -257,7 +270,7 @@ def from_cursor(cursor: str | None) -> Seen:
 def _seen(said: Any) -> Seen:
     still, left = (_marks(said.get(name, "")) for name in ("still", "left"))
     asked = said.get("asked", [])
-    if isinstance(asked, str):  # of a version that asked once, and not again
+    if isinstance(asked, str):  # an older version requested each file once, and kept no tries
         asked = [[1, 0, asked]]
     by_mark = {mark: Asked(int(tries), int(due)) for tries, due, marks in asked for mark in _marks(marks)}
     return Seen(still, by_mark, left, str(said.get("feeds", "")))
@@ -317,9 +330,10 @@ def inbox_sensor(
 
 
 def _reference_first(waiting: Sequence[Path], before: Seen, turn: int) -> dg.SensorResult:
-    """Ask for the load of reference data once it is still. Imports wait until it has ended well.
+    """Request the load of reference data once its files have stopped growing. Imports wait until it succeeds.
 
-    turn: one that failed is asked for again in the next one; where it went well meanwhile, that finds nothing to do.
+    turn: number of the current quarter of an hour. It is part of the run key, so that a failed load runs again in the
+    next one. A load that succeeded since finds nothing to do.
     """
     marks = frozenset(mark_of(path, path.stat()) for path in waiting)
     still = marks <= before.still
@@ -334,7 +348,7 @@ def _reference_first(waiting: Sequence[Path], before: Seen, turn: int) -> dg.Sen
 
 @contextmanager
 def _ledger(home: Path, environ: Mapping[str, str]) -> Iterator[Ledger | None]:
-    """The ledger, where there is one."""
+    """Open the ledger; yield None if there is none yet."""
     if not has_ledger(home, environ):
         yield None
         return

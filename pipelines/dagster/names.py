@@ -1,4 +1,4 @@
-"""Names that the parts of the orchestration share: a feed's partitions, assets and job; and how a step tries again."""
+"""Names of a feed's partitions, assets and job, and the retry policy of the steps."""
 
 import re
 
@@ -10,19 +10,20 @@ AGAIN = dg.RetryPolicy(max_retries=2, delay=20, backoff=dg.Backoff.EXPONENTIAL, 
 
 
 def batches_of(feed: Feed) -> dg.DynamicPartitionsDefinition:
-    """The batches of a feed, in the order in which their files were found."""
+    """Return the feed's partitions: its batches, in the order in which their files were found."""
     return dg.DynamicPartitionsDefinition(name=f"{feed.name} batches")
 
 
 def keys_of(feed: Feed) -> dict[str, dg.AssetKey]:
+    """Return the keys of the feed's three assets by stage: received, validated, loaded."""
     return {stage: dg.AssetKey([feed.name, stage]) for stage in ("received", "validated", "loaded")}
 
 
 def plain(name: str) -> str:
-    """A name of the kind that Dagster takes for groups and jobs."""
+    """Return the name with `_` for every character that Dagster allows in no group or job name."""
     return re.sub(r"[^A-Za-z0-9_]", "_", name)
 
 
 def job_of(feed: Feed) -> str:
-    """The name of the job that imports batches of the feed."""
+    """Return the name of the job that imports batches of the feed."""
     return f"import_{plain(feed.name)}"

@@ -1,6 +1,6 @@
-"""The standing check: what is broken right now, as one check for each feed and one of the inbox.
+"""The standing check: asset checks that report what is broken now, one for each feed and one for the inbox.
 
-A schedule makes it, and a sensor notes a verdict as soon as it has changed, whoever imported, or the tables have.
+A schedule runs it every hour. A sensor records a verdict when it changes, and records all of them after a publication.
 """
 
 import json
@@ -36,7 +36,7 @@ INBOX_CHECK = "no_file_has_lain_in_the_inbox_for_an_hour"
 
 
 def check_of(feed: Feed) -> str:
-    """The name of the feed's standing check."""
+    """Return the name of the feed's standing check."""
     return f"nothing_of_{plain(feed.name)}_is_broken"
 
 
@@ -117,7 +117,7 @@ def standing_sensor(home: Path, environ: Mapping[str, str], feeds: Sequence[Feed
 
 
 def note_verdicts(instance: dg.DagsterInstance, home: Path, environ: Mapping[str, str], feeds: Sequence[Feed]) -> None:
-    """Note every verdict beside the newest publication: without it, Dagster shows none until the sensor's next look."""
+    """Record every verdict for the newest publication: Dagster hides older ones, and the sensor looks once a minute."""
     made_on = _newest_publication(instance)
     for verdict in _verdicts(home, environ, feeds).values():
         instance.report_runless_asset_event(dg.AssetCheckEvaluation(**verdict, target_materialization_data=made_on))
@@ -134,6 +134,7 @@ def _newest_publication(instance: dg.DagsterInstance) -> AssetCheckEvaluationTar
 
 
 def standing_now(home: Path, environ: Mapping[str, str]) -> dict[str, Standing]:
+    """Return what is broken, by feed; empty if there is no ledger yet."""
     if not has_ledger(home, environ):
         return {}
     with closing(open_ledger(home, environ)) as ledger:
@@ -141,7 +142,7 @@ def standing_now(home: Path, environ: Mapping[str, str]) -> dict[str, Standing]:
 
 
 def _verdicts(home: Path, environ: Mapping[str, str], feeds: Sequence[Feed]) -> dict[str, dict[str, Any]]:
-    """The verdicts by the names of their checks."""
+    """Return the arguments of each check's result by the name of the check."""
     standing = standing_now(home, environ)
     by_feed = {check_of(feed): _verdict(feed, standing) for feed in feeds}
     waiting = looks_new(home) if is_bundled(environ) else []

@@ -1,6 +1,7 @@
-"""Batches without an end, asked for again by themselves: killed runs, targets that were away, doubts that can settle.
+"""The sensor that runs unfinished batches again: after a killed run, an unreachable target, or with rows in doubt.
 
-Bounded, with growing pauses, which begin anew as soon as a batch gets on. Whom a person has to decide about, stays.
+It tries each batch a limited number of times, with growing pauses. Progress of a batch resets its tries and pauses.
+A batch that only a person can settle stays unfinished.
 """
 
 import json
@@ -37,7 +38,10 @@ TRIES = 8
 
 @dataclass(frozen=True)
 class Left:
-    """A batch without an end. progress: changes whenever something of it was done; since: when it was left."""
+    """An unfinished batch.
+
+    progress: text that differs after each step forward. since: when its last run ended or, if it was killed, began.
+    """
 
     batch_id: str
     feed: str
@@ -47,7 +51,7 @@ class Left:
 
 @dataclass(frozen=True)
 class Try:
-    """How often a batch was asked for in vain, and when it is next."""
+    """The tries of a batch since it last made progress, and when the next one is due."""
 
     progress: str
     tries: int
@@ -55,12 +59,12 @@ class Try:
 
 
 def pause(tries: int, first: timedelta = FIRST_PAUSE) -> timedelta:
-    """Before the try of this number, from 0."""
+    """Return the pause before a try; the first try has number 0. first: the shortest pause."""
     return max(first, min(LONGEST_PAUSE, FIRST_PAUSE * int(TIMES_LONGER ** min(tries, TRIES))))
 
 
 def left_batches(ledger: Ledger, home: Path, target: str) -> list[Left]:
-    """What has no end at this target, oldest first; also files that were received and then forgotten."""
+    """Return the unfinished batches of the target, oldest first, and received files that the ledger does not know."""
     here, known = ledger.batches(target), {row["batch_id"] for row in ledger.batches()}
     folder = home / "batches"
     found = [_left(ledger, row) for row in here if row["state"] == "running" or row["in_doubt"]]
@@ -85,7 +89,7 @@ def _left(ledger: Ledger, row: Mapping[str, Any]) -> Left:
 def due(
     left: Sequence[Left], before: Mapping[str, Try], now: datetime, first: timedelta
 ) -> tuple[list[Left], dict[str, Try]]:
-    """Which batches are to be asked for now, and what is to be remembered. first: the shortest pause."""
+    """Return the batches to run now, and the tries to remember. first: the shortest pause."""
     asked, after = [], {}
     for each in left:
         known = before.get(each.batch_id)
