@@ -1,7 +1,7 @@
-"""The sensor that shows what the command line did: its batches become partitions with the states that they have.
+"""The sensor that shows on Dagster's pages what the command line imported.
 
-It finds in the ledger the runs that Dagster did not make, and asks for a run that only tells of them. The command line
-knows nothing of it, so that Dagster can neither slow it down nor fail it.
+It finds runs in the ledger that Dagster did not make, and requests Dagster runs that only report them. The command line
+knows nothing of this, so that Dagster can neither slow it down nor make it fail.
 """
 
 import json
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 SECONDS_BETWEEN_LOOKS = 60
 RUNS_A_LOOK = 5_000
 OVERLAP = timedelta(minutes=10)
-"""A run is noted with the time before its commit: so far back a look sees again, and knows what it has told."""
+"""How far back each look reads again: a run's end time is taken before its commit, which may come after a look."""
 
 Ended = tuple[str, str, int]
-"""Target, batch, and number of a run."""
+"""A run that ended: target, batch, number of the run."""
 
 
 def told_since(cursor: str | None) -> tuple[str, set[Ended]]:
-    """Up to when the ledger was looked through, and which runs near the end of that were told."""
+    """Return the time from which to read the ledger, and the runs after it that were reported already."""
     nothing: tuple[str, set[Ended]] = ("", set())
     return understood(cursor, _told, nothing)
 
@@ -47,7 +47,7 @@ def _told(said: Any) -> tuple[str, set[Ended]]:
 
 
 def ended_runs(ledger: Ledger, since: str) -> list[tuple[str, Ended, str]]:
-    """When, which and of which feed: runs that came to an end since then, in that order."""
+    """Return end time, run and feed of the runs that ended after `since`, in this order."""
     run, batch = t.run.c, t.batch.c
     same = (batch.target == run.target) & (batch.batch_id == run.batch_id)
     query = select(run.finished_at, run.target, run.batch_id, run.run, batch.feed).join(t.batch, same)
@@ -92,10 +92,10 @@ def telling_sensor(
 
 
 def _cursor(until: str, ended: Sequence[tuple[str, Ended, str]]) -> str:
-    """Go on a while before the last end that was seen, and keep what was told from there on."""
+    """Return a cursor `OVERLAP` before the last end that was seen, with the runs reported after it."""
     if not ended:
         return json.dumps({"until": until, "told": []})
     back = utc_text(datetime.fromisoformat(ended[-1][0]) - OVERLAP)
-    # A look that was full goes on where it ended: going back would meet the same runs again.
+    # After a full look, continue where it ended: going back would read the same runs for ever.
     since = ended[-1][0] if len(ended) == RUNS_A_LOOK else max(until, back)
     return json.dumps({"until": since, "told": [each for at, each, _ in ended if at > since]})

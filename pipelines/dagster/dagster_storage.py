@@ -1,7 +1,7 @@
-"""Dagster's SQLite storage, with events that come together stored together: `dagster.yaml` names it.
+"""A SQLite storage for Dagster that stores the asset events of one batch together; `dagster.yaml` names it.
 
-A run over 200 files plans 600 partitions of assets, each an event of its own. Its storage for SQLite opens, writes
-and commits two databases for each of them, which takes most of a minute on a slow disk.
+A run over 200 files plans 600 asset partitions, each as one event. Dagster's own SQLite storage opens, writes and
+commits two databases for each event, which takes most of a minute on a slow disk.
 """
 
 from collections.abc import Sequence
@@ -18,10 +18,10 @@ TOGETHER = (DagsterEventType.ASSET_MATERIALIZATION_PLANNED, DagsterEventType.ASS
 
 
 class SqliteEventsTogether(SqliteEventLogStorage):
-    """Events in SQLite; those of one batch in one transaction for each of the two databases."""
+    """Event storage in SQLite that writes a batch of asset events in one transaction for each of the two databases."""
 
     def store_event_batch(self, events: Sequence[EventLogEntry]) -> None:
-        """Store the events that were handed over together, as `store_event` would store each."""
+        """Store a batch of events, with the rows that `store_event` would write for each."""
         of_assets = [event for event in events if event.is_dagster_event and event.dagster_event_type in TOGETHER]
         for run_id in {event.run_id for event in of_assets}:
             self._store_together(run_id, [event for event in of_assets if event.run_id == run_id])
@@ -35,7 +35,7 @@ class SqliteEventsTogether(SqliteEventLogStorage):
         with self.index_transaction() as index:
             ids = [index.execute(insert, row).lastrowid for row in rows]
             self._store_asset_event_tags(index, events, ids)
-            # An asset's own row says what is newest of it: the events before the last of a kind would be overwritten.
+            # The asset's row holds its newest event of each type: earlier ones would be overwritten at once.
             newest = {_about(event): (event, event_id) for event, event_id in zip(events, ids, strict=True)}
             for event, event_id in newest.values():
                 self._store_asset_event(index, event, event_id)
@@ -44,11 +44,12 @@ class SqliteEventsTogether(SqliteEventLogStorage):
 
 
 def _about(event: EventLogEntry) -> tuple[Any, Any]:
+    """Return the asset and the type of an event."""
     return event.get_dagster_event().asset_key, event.dagster_event_type
 
 
 class SqliteStorage(DagsterSqliteStorage):
-    """All of Dagster's storage in SQLite, in the folders of its own class for that."""
+    """Dagster's storage in SQLite, in its usual folders, with `SqliteEventsTogether` for the events."""
 
     def __init__(self, base_dir: str, inst_data: ConfigurableClassData | None = None) -> None:
         super().__init__(base_dir, inst_data)

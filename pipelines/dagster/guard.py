@@ -1,7 +1,7 @@
-"""Guards Dagster's web server, which asks nobody who they are, against pages of other sites in an operator's browser.
+"""Protects Dagster's web server, which has no sign-in, from pages of other sites in an operator's browser.
 
-Such a page can send requests to loopback, also under a name of its own that leads there. It cannot hide its origin, and
-without a question beforehand it can send neither JSON nor what is no GET or POST.
+Such a page can send requests to loopback, also through a host name of its own that resolves to it. It cannot hide its
+origin. Without a CORS preflight it can send neither JSON nor methods other than GET, HEAD and POST.
 """
 
 import re
@@ -14,20 +14,20 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 ADDRESSES = "CHARTFERRY_WEB_ADDRESS"
-"""Where else the pages are reached, as behind a proxy: addresses with their scheme, apart by spaces."""
+"""Further addresses of the pages, such as that of a proxy: with scheme, separated by spaces."""
 LOOPBACK = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:[0-9]{1,5})?")
 GRAPHQL = "/graphql"
 ASKED_FIRST = ("application/json", "application/graphql")
-"""Types of bodies that a browser sends to another site only after it was allowed to."""
+"""Content types that a browser sends to another site only after a CORS preflight."""
 READS = ("GET", "HEAD")
 POLICY_VIOLATION = 1008
 
 
 @dataclass(frozen=True)
 class Guard:
-    """An ASGI application that hands on what comes from its own pages or from a program, and refuses the rest.
+    """An ASGI application that passes on requests of its own pages and of programs, and refuses all others.
 
-    addresses: origins beside loopback under which the pages are reached.
+    addresses: origins of the pages beside loopback.
     """
 
     app: ASGIApp
@@ -43,7 +43,7 @@ class Guard:
 
 
 def addresses_in(text: str) -> frozenset[str]:
-    """Return the origins in a setting."""
+    """Return the origins that the setting names, in lower case."""
     return frozenset(each.rstrip("/").lower() for each in text.split())
 
 
@@ -63,7 +63,7 @@ def refusals(scope: Scope, addresses: frozenset[str]) -> Iterator[str]:
 
 
 def _of_graphql(scope: Scope, headers: Headers) -> Iterator[str]:
-    """A query in an address, or in a form, is one that any page can have sent by showing a picture or a button."""
+    """Refuse a GraphQL query in an address or a form: any page can send one with a picture or a button."""
     if scope["method"] in READS and "query" in QueryParams(scope["query_string"]):
         yield "A query is sent by POST, as JSON."
     kind = headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -83,7 +83,7 @@ async def _refuse(why: str, scope: Scope, receive: Receive, send: Send) -> None:
 
 
 def _not_framed(send: Send) -> Send:
-    """Forbid other sites to show the pages in a frame of theirs, where a click could be led to a button."""
+    """Forbid other sites to show the pages in a frame, where a user could be led to click a button unknowingly."""
 
     async def sends(message: Message) -> None:
         if message["type"] == "http.response.start":

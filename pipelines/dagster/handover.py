@@ -1,4 +1,4 @@
-"""What `validated` hands to `loaded` beside the Parquet files: counts and the run's number, in the run's own folder."""
+"""The state that the asset `validated` leaves for `loaded` in the run's folder: counts and the number of the run."""
 
 import json
 import time
@@ -20,7 +20,10 @@ HANDED_OVER, MANIFEST, SIGNED = "validated.json", "manifest.json", "dagster"
 
 @dataclass(frozen=True)
 class Newest:
-    """The newest run of a batch at a target: validated, and to be loaded; or ended, with its result. at: since when."""
+    """The newest run of a batch at a target: validated and not yet loaded, or ended with a result.
+
+    at: when it was validated or ended.
+    """
 
     at: datetime = NEVER
     run: Run | None = None
@@ -29,7 +32,7 @@ class Newest:
 
 
 def hand_over(session: Session, run: Run, validated: Validated) -> None:
-    """Write down what a load needs to know of the run."""
+    """Write what the load needs of a validated run to its folder."""
     said = {each.name: getattr(validated, each.name) for each in fields(validated) if each.name != "folder"}
     about = {
         "target": session.target,
@@ -45,19 +48,22 @@ def hand_over(session: Session, run: Run, validated: Validated) -> None:
 
 
 def sign(session: Session, run: Run) -> None:
-    """Mark a run of a batch as one of Dagster's, which shows on its pages by itself."""
+    """Mark a run as made by Dagster, so that the sensor of the command line does not report it again."""
     write_whole(run.folder / SIGNED, session.target.encode())
 
 
 def is_signed(home: Path, target: str, batch_id: str, run: int) -> bool:
-    """True if the run of this number was one of Dagster's."""
+    """True if Dagster made the run."""
     folder = home / "batches" / batch_id
     found = [*folder.glob(f"run-{run}/{SIGNED}"), *folder.glob(f"run-{run}-*/{SIGNED}")]
     return any(path.read_bytes() == target.encode() for path in found)
 
 
 def newest(session: Session, feed: Feed, batch_id: str) -> Newest:
-    """The newest run of the batch at the session's target; empty when there is none, or the feed was changed since."""
+    """Return the newest run of the batch at the session's target.
+
+    Empty if there is none, or if the feed changed since the run was validated and it was not loaded.
+    """
     found: list[tuple[int, Path, dict[str, Any]]] = []
     for folder in (session.home / "batches" / batch_id).glob("run-*"):
         manifest = _said(folder / MANIFEST)

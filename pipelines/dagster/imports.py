@@ -1,6 +1,6 @@
-"""The assets of a feed: received, validated, loaded. A partition is a batch; a run takes one or several, in order.
+"""The three assets of a feed: received, validated, loaded. A partition is a batch; a run takes one or more, in order.
 
-A file that fails holds up only itself: the others of its run go on, and the run ends as failed.
+If a file fails, the other files of the run continue, and the run ends as failed.
 """
 
 import warnings
@@ -27,7 +27,7 @@ OWNERS = ["team:data-engineering"]
 
 
 def import_assets(feed: Feed, before: Sequence[dg.AssetKey] = ()) -> list[dg.AssetsDefinition]:
-    """The three assets of a feed. before: what its rules look things up in."""
+    """Return the three assets of a feed. before: assets with the data that its rules look up."""
     return [_received(feed), _validated(feed, before), _loaded(feed)]
 
 
@@ -114,9 +114,9 @@ def _loaded(feed: Feed) -> dg.AssetsDefinition:
 def _stage(
     feed: Feed, stage: str, description: str, **more: Any
 ) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
-    """The decorator of an asset of a feed, with what its three have in common."""
+    """Return the decorator for an asset of a feed, with the settings that all three share."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", dg.BetaWarning)  # the backfill policy: a backfill takes its batches in one run
+        warnings.simplefilter("ignore", dg.BetaWarning)  # of the backfill policy: one run for all batches
         decorator = dg.asset(
             key=keys_of(feed)[stage],
             description=description,
@@ -132,7 +132,7 @@ def _stage(
 
 
 def import_job(feed: Feed) -> "UnresolvedAssetJobDefinition":
-    """The import of a feed's waiting files."""
+    """Return the job that imports batches of a feed."""
     return dg.define_asset_job(
         job_of(feed),
         selection=list(keys_of(feed).values()),
@@ -145,11 +145,11 @@ def _specs(statements: Sequence[Statement[Any]], key: dg.AssetKey) -> list[dg.As
     return [statement.spec(key.path) for statement in statements]
 
 
-# -- what a stage tells Dagster
+# -- results of a stage
 
 
 def _told(context: dg.AssetExecutionContext, feed: Feed) -> Told | None:
-    """In a run that shows what the command line did: what the ledger says of this stage. Nothing is done."""
+    """Return what the ledger knows of this stage if the run only shows the command line, else None."""
     target = context.run.tags.get(TOLD_TAG)
     if target is None:
         return None
@@ -164,9 +164,10 @@ def _ended(
     facts: Mapping[str, Any] | None = None,
     last: bool = False,
 ) -> Iterator[Any]:
-    """The materializations and the verdicts of the checks; a Failure when no batch went well, or in the last stage any.
+    """Yield the materializations and the check results of a stage; raise a Failure where the run must end.
 
-    Before the last stage a run goes on for the batches that went well, and the others are met again at its end.
+    It must end if no batch succeeded or, in the last stage, if any failed. Otherwise the run continues with the batches
+    that succeeded, and the last stage reports the others.
     """
     for batch_id, sentence in outcome.failed.items():
         context.log.error("%s: %s", batch_id, sentence)

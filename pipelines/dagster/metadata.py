@@ -1,4 +1,7 @@
-"""What Dagster keeps of a stage: counts, amounts, rates, durations as numbers, which it plots. Never a row of data."""
+"""The metadata of a stage in Dagster: counts, amounts, rates and durations as numbers, which Dagster plots.
+
+It never holds a row of data.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -16,7 +19,7 @@ ROWS = "dagster/row_count"
 LANDED = ("created", "adopted", "unchanged", "updated", "superseded")
 ROWS_OF_TABLE = 50
 FEWEST = 5
-"""Records of a sum that Dagster may keep."""
+"""The fewest records whose sum Dagster may keep."""
 
 
 def of_received(received: Received) -> Metadata:
@@ -29,7 +32,10 @@ def of_received(received: Received) -> Metadata:
 
 
 def of_validated(file_name: str, validated: Validated, seconds: float, money: bool) -> Metadata:
-    """row_count is what goes on to the load; columns that the feed does not name are only counted."""
+    """Return the metadata of a validated batch. Its row count is that of the records to load.
+
+    Columns that the feed does not name are only counted: their names come from the file.
+    """
     names = "records accepted rejected skipped lines header not_taken".split()
     return {
         "file": file_name,
@@ -44,7 +50,7 @@ def of_validated(file_name: str, validated: Validated, seconds: float, money: bo
 
 
 def of_loaded(result: Result, target: str, money: bool) -> Metadata:
-    """row_count is how many records of the file the target has."""
+    """Return the metadata of a loaded batch. Its row count is the number of its records at the target."""
     count = result.count
     return {
         "file": result.file,
@@ -63,13 +69,13 @@ def of_loaded(result: Result, target: str, money: bool) -> Metadata:
 
 
 def by_rule(counts: Mapping[str, int]) -> dg.TableMetadataValue:
-    """A table of rule and count, the most frequent first."""
+    """Return a table of rules and how many records broke each, most frequent first."""
     ordered = sorted(counts.items(), key=lambda each: (-each[1], each[0]))
     return table([("rule", "string", "The rule's id."), ("records", "int", "Records that broke it.")], ordered)
 
 
 def table(columns: Sequence[tuple[str, str, str]], rows: Sequence[Sequence[Any]]) -> dg.TableMetadataValue:
-    """A table of counts. columns: name, type and what it is."""
+    """Return a table of at most `ROWS_OF_TABLE` rows. columns: name, type, description."""
     names = [name for name, _, _ in columns]
     records = [dg.TableRecord(dict(zip(names, row, strict=True))) for row in rows[:ROWS_OF_TABLE]]
     return dg.MetadataValue.table(records, schema(columns))
@@ -85,7 +91,7 @@ def is_money(feed: Feed) -> bool:
 
 
 class Sum(NamedTuple):
-    """A sum in cents, and of how many records it is."""
+    """A sum in cents, with the number of its records."""
 
     name: str
     cents: int
@@ -103,9 +109,10 @@ def _loaded_sums(result: Result) -> list[Sum]:
 
 
 def _dollars(sums: Sequence[Sum]) -> Metadata:
-    """Sums as dollars, for the plots; the exact amounts are in the ledger and the published tables.
+    """Return sums in dollars, for plots; exact amounts are in the ledger and the published tables.
 
-    A sum of a few records tells what a person paid, and so do two sums a few records apart: the first alone is shown.
+    A sum of few records reveals what a person paid, and is left out. The difference between two sums can reveal it too:
+    if they differ by few records, only the first is shown.
     """
     shown: list[Sum] = []
     for each in sums:
@@ -116,5 +123,6 @@ def _dollars(sums: Sequence[Sum]) -> Metadata:
 
 
 def pace(records: int, seconds: float) -> Metadata:
+    """Return the duration, and the rate if the duration is not zero."""
     pace = {"records_per_second": round(records / seconds, 1)} if seconds else {}
     return {"seconds": round(seconds, 3), **pace}

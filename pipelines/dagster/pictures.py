@@ -1,4 +1,4 @@
-"""The charts of the published page as images for Dagster's metadata: Markdown that carries an SVG and loads nothing."""
+"""The charts of the published page as images for Dagster's metadata: Markdown with an SVG inside that loads nothing."""
 
 import base64
 from pathlib import Path
@@ -14,7 +14,7 @@ LETTERS_OF_LEGEND = 16
 
 
 def charts_of(published: Path) -> dict[str, dg.MarkdownMetadataValue]:
-    """An image per chart of the published file that has something to show, by `chart_<name>`."""
+    """Return an image for each chart of the published file that is not empty, by `chart_<name>`."""
     with duckdb.connect(str(published), read_only=True) as db:
         figures = figures_of(db)
     return {
@@ -29,7 +29,7 @@ def _image(chart: Chart, says: str) -> str:
 
 
 def svg_of(chart: Chart) -> str:
-    """The chart as a file of its own, with its legend and its colours."""
+    """Return the chart as a complete SVG file, with legend and colours."""
     drawing = Environment(
         loader=FileSystemLoader(TEMPLATES),
         autoescape=True,

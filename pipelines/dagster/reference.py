@@ -1,7 +1,7 @@
-"""Reference data of the bundled service: what is dropped in `<home>/reference` is loaded before any import goes on.
+"""Reference data of the bundled service: files in `<home>/reference` are loaded before any import continues.
 
-What was loaded is noted, by content, under the label of the load, which the store holds: nothing is loaded twice, and
-where the store is another, or was put back from an older copy, all is loaded again.
+A note in the home lists the loaded files by hash, with the label of the load, which the store keeps too. So a file is
+loaded once. If the store is replaced or restored from an older copy, the labels differ and all files are loaded again.
 """
 
 import hashlib
@@ -45,7 +45,7 @@ TAKEN_IN = dg.AssetCheckSpec(
 
 @dataclass(frozen=True)
 class Loaded:
-    """A file as it was loaded. refused: some of its records were, so that it is loaded again with the next ones."""
+    """A file at the time of its load. refused: some of its records were, so that the next load takes it again."""
 
     size: int
     modified: int
@@ -54,12 +54,12 @@ class Loaded:
 
 
 def is_bundled(environ: Mapping[str, str]) -> bool:
-    """True if the target is the bundled service: only that one takes reference data from here."""
+    """True if the target is the bundled service: no other takes reference data from this home."""
     return not any(environ.get(name) for name in NAMES)
 
 
 def reference_files(home: Path) -> list[Path]:
-    """What lies in `<home>/reference`, by name; what begins with a dot is still being written."""
+    """Return the files of `<home>/reference` by name. Names that begin with a dot are still being written."""
     folder = home / GROUP
     if not folder.is_dir():
         return []
@@ -68,7 +68,7 @@ def reference_files(home: Path) -> list[Path]:
 
 
 def looks_new(home: Path) -> list[Path]:
-    """The files whose size or time is not that of what was loaded. Reads none of them, however large."""
+    """Return the files whose size or time of modification differs from the loaded one. Reads no content."""
     noted = _noted(home)
     return [path for path in reference_files(home) if _looks_new(path.stat(), noted.get(path.name))]
 
@@ -78,7 +78,7 @@ def _looks_new(about: os.stat_result, loaded: Loaded | None) -> bool:
 
 
 def _noted(home: Path) -> dict[str, Loaded]:
-    """What was loaded into this very store, by name; nothing when the store does not hold that load."""
+    """Return the files that were loaded into the present store, by name; empty if the store has another label."""
     try:
         said = json.loads((home / REFERENCE_NOTE).read_bytes())
         if said["label"] != label_of(home / STORE):
@@ -136,9 +136,10 @@ _COLUMNS = [
 
 
 def load_waiting(home: Path, environ: Mapping[str, str]) -> tuple[list[dict[str, Any]], list[Path]]:
-    """Load what is new, and again what was refused in part; return the counts by type, and which files.
+    """Load new and changed files; return the counts by type, and the files that were loaded.
 
-    Raises TargetUnusable.
+    If there are any, files with refused records are loaded again with them. A file with a new time and its old content
+    is not loaded. Raises TargetUnusable.
     """
     before, seen = _noted(home), {path: _as_it_is(path) for path in looks_new(home)}
     touched = {path.name for path, each in seen.items() if each.sha256 and each.sha256 == _hash_noted(before, path)}
@@ -160,7 +161,7 @@ def load_waiting(home: Path, environ: Mapping[str, str]) -> tuple[list[dict[str,
 
 
 def _as_it_is(path: Path) -> Loaded:
-    """A file with its hash; without one where it cannot be read, which the load refuses."""
+    """Return the file as it is now. The hash is empty if the file cannot be read; the load then refuses it."""
     about = path.stat()
     try:
         return Loaded(about.st_size, about.st_mtime_ns, _sha256(path))
@@ -177,7 +178,7 @@ def _was_refused(noted: Mapping[str, Loaded], path: Path) -> bool:
 
 
 def refused_at(path: Path) -> list[tuple[str, int]]:
-    """Return names of files and numbers of lines of what a load refused."""
+    """Return file name and line number of each record that a load refused."""
     with path.open(encoding="utf-8") as lines:
         found = map(json.loads, lines)
         return [(Path(each["file"]).name, each["line"]) for each in found]

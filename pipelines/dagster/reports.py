@@ -1,4 +1,4 @@
-"""The assets of the reports: the sweep of the target's diagnostic reports, and the tables that analysts open."""
+"""The assets of the reports: the sweep of the target's diagnostic reports, and the published tables."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -58,13 +58,13 @@ TABLES_AGREE = dg.AssetCheckSpec(
 
 
 def report_assets(feeds: Sequence[Feed], environ: Mapping[str, str]) -> list[dg.AssetsDefinition]:
-    """The sweep; and the published file with every table of `sql/reports` in it, made by one step."""
+    """Return the asset of the sweep, and the one step that makes the published file and all its tables."""
     tables, fresh = readable_tables(), freshness(environ)
     return [_sweep([REFERENCE] if is_bundled(environ) else []), _published(tables, feeds, fresh)]
 
 
 def _sweep(reference: Sequence[dg.AssetKey]) -> dg.AssetsDefinition:
-    """The sweep. reference: the load that may give the target other reports."""
+    """Return the asset of the sweep. reference: the load of reference data, which may change the target's reports."""
 
     @dg.asset(
         key=SWEEP,
@@ -152,14 +152,17 @@ def _published(tables: Sequence[ReportTable], feeds: Sequence[Feed], fresh: dg.F
 
 
 def freshness(environ: Mapping[str, str]) -> dg.FreshnessPolicy:
-    """A publication is late when the schedule's longest gap and a half hour have passed, and overdue after two."""
+    """Return the policy: late after the schedule's longest gap and half an hour, overdue after twice that time.
+
+    The gap is the longest among the next 100 runs of the schedule.
+    """
     ticks = cron_string_iterator(datetime.now(UTC).timestamp(), environ.get(SCHEDULE) or EVERY_HOUR, "UTC")
     gap = max(after - before for before, after in pairwise(islice(ticks, 100)))
     return dg.FreshnessPolicy.time_window(2 * gap + timedelta(hours=1), gap + timedelta(minutes=30))
 
 
 def after_imports(tables: Sequence[ReportTable]) -> dg.AutomationCondition[Any]:
-    """True once after imports have ended and none is under way, however many files they had."""
+    """True once after imports or a sweep have ended and none is under way, so that many files give one publication."""
     condition, own = dg.AutomationCondition, dg.AssetSelection.assets(*([GROUP, table.name] for table in tables))
     news = condition.any_deps_updated().ignore(own).since(condition.newly_requested() | condition.newly_updated())
     quiet = ~condition.any_deps_in_progress().ignore(own) & ~condition.in_progress()
@@ -167,14 +170,14 @@ def after_imports(tables: Sequence[ReportTable]) -> dg.AutomationCondition[Any]:
 
 
 def never_done() -> dg.AutomationCondition[Any]:
-    """True until it was done once, or failed; from then on the schedule does it."""
+    """True until the asset was made once, or failed; then it is left to the schedule."""
     condition = dg.AutomationCondition
     never = condition.missing() & ~condition.in_progress() & ~condition.execution_failed()
     return never.with_label("there is no sweep yet")
 
 
 def after_loads() -> dg.AutomationCondition[Any]:
-    """True once after reference data was loaded: it may hold reports, which the sweep before has not seen."""
+    """True once after reference data was loaded: it may hold reports that the last sweep did not see."""
     condition = dg.AutomationCondition
     news = condition.any_deps_updated().since(condition.newly_requested() | condition.newly_updated())
     quiet = ~condition.any_deps_in_progress() & ~condition.in_progress()
@@ -211,7 +214,7 @@ def publishing_sensor() -> dg.AutomationConditionSensorDefinition:
 
 
 def swept_now(session: Session) -> Sweep:
-    """Sweep. Raises TargetUnusable."""
+    """Sweep the diagnostic reports of the session's target. Raises TargetUnusable."""
     with reading(RESOURCE):
         return sweep(session.connection.client, session.home, session.target)
 
@@ -236,7 +239,7 @@ def _pages_hold_the_total(swept: Sweep) -> dg.AssetCheckResult:
 
 
 def _of_publication(done: Publication, swept: Sweep, seconds: float) -> metadata.Metadata:
-    """Make counts, and the charts of the page as images; a chart that cannot be drawn holds up no publication."""
+    """Return counts, and the charts of the page as images; left out if they cannot be drawn."""
     charts: metadata.Metadata = {}
     with suppress(duckdb.Error):
         charts.update(charts_of(done.path))

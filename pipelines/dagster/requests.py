@@ -1,4 +1,4 @@
-"""Runs over batches, as sensors ask for them: partitions first, then a run for each stretch of them."""
+"""Requests of sensors for runs over batches: new partitions first, then a run for each stretch of them."""
 
 from collections.abc import Mapping, Sequence
 
@@ -23,7 +23,10 @@ Additions = list[dg.AddDynamicPartitionsRequest | dg.DeleteDynamicPartitionsRequ
 def ask_for(
     instance: dg.DagsterInstance, feed: Feed, batch_ids: Sequence[str], key: str, tags: Mapping[str, str] | None = None
 ) -> tuple[list[dg.RunRequest], Additions]:
-    """Return runs over these batches in their order, and the partitions to add. key: differs for each asking."""
+    """Return requests for runs over the batches, in their order, and the partitions to add.
+
+    key: part of the run key; must differ for each request, since Dagster ignores a run key that it has seen.
+    """
     batches, wanted = batches_of(feed), list(dict.fromkeys(batch_ids))
     if not wanted:
         return [], []
@@ -34,9 +37,9 @@ def ask_for(
 
 
 def stretches(wanted: Sequence[str], known: Sequence[str]) -> list[list[str]]:
-    """The wanted batches in runs of partitions that follow each other, each of at most `FILES_A_RUN`.
+    """Return the wanted batches in stretches of neighbouring partitions, each of at most `FILES_A_RUN`.
 
-    known: all partitions in their order, the wanted among them. A run takes a range, and nothing that is not wanted.
+    A run takes a range of partitions, so a stretch holds only wanted ones. known: all partitions in their order.
     """
     place = {batch_id: number for number, batch_id in enumerate(known)}
     found: list[list[str]] = []
@@ -59,7 +62,7 @@ def _request(feed: Feed, batch_ids: Sequence[str], key: str, tags: Mapping[str, 
 
 
 def batches_under_way(instance: dg.DagsterInstance, jobs: Sequence[str]) -> set[str]:
-    """Batches of runs that are under way or waiting."""
+    """Return the batches of all runs of these jobs that are waiting or under way."""
     found: set[str] = set()
     for run in instance.get_runs(dg.RunsFilter(statuses=list(UNDER_WAY))):
         if run.job_name in jobs:

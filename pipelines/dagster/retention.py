@@ -1,7 +1,7 @@
-"""Old runs leave Dagster's storage after some days, except those that hold the state of a partition or of an asset.
+"""The nightly job that deletes old runs from Dagster's storage, except those that hold the state of an asset.
 
-Dagster forgets what a run materialized when the run is deleted. So the newest run that went well of every batch stays,
-and with it the colour of its partitions; and the run that holds the last word on each other asset and check.
+Dagster forgets the materializations of a deleted run. So the newest successful run of every batch stays, and with it
+the state of its partitions. The run of the newest materialization of every asset stays, and the newest standing check.
 """
 
 from collections.abc import Mapping, Sequence
@@ -56,7 +56,7 @@ def _assets(context: dg.OpExecutionContext) -> list[dg.AssetKey]:
 def delete_old(
     instance: dg.DagsterInstance, before: datetime, assets: Sequence[dg.AssetKey], own: str | None = None
 ) -> int:
-    """Delete the runs that ended before this moment and hold no state; return how many. own: a run that stays."""
+    """Delete the runs that ended before `before` and hold no state; return how many. own: a run to keep."""
     kept = _last_words(instance, assets) | {own}
     seen: set[str] = set()
     done, cursor = 0, None
@@ -68,13 +68,13 @@ def delete_old(
             needed = run.run_id in kept or _holds_partitions(run, seen)
             if not needed and (record.end_time or 0) < before.timestamp():
                 old.append(run.run_id)
-        # The last run of a page is where the next one begins: it stays for another night.
+        # The next page begins after the last run of this one, so that run must exist: it is kept for another night.
         done += sum(_delete(instance, run_id) for run_id in old if run_id != cursor)
     return done
 
 
 def _last_words(instance: dg.DagsterInstance, assets: Sequence[dg.AssetKey]) -> set[str | None]:
-    """The runs of the newest materialization of each asset, and of the newest verdict of each of its checks."""
+    """Return the runs of the newest materialization of each asset, and the newest run of the standing check."""
     records = instance.get_asset_records(assets)
     found: set[str | None] = {
         record.asset_entry.last_materialization_record.run_id
@@ -87,7 +87,10 @@ def _last_words(instance: dg.DagsterInstance, assets: Sequence[dg.AssetKey]) -> 
 
 
 def _holds_partitions(run: dg.DagsterRun, seen: set[str]) -> bool:
-    """True if a run, met after the newer ones, holds the state of a batch. seen: batches whose state is known."""
+    """True if the run holds the state of a batch or partition. Call it from the newest run to the oldest.
+
+    seen: batches with a newer successful run; a successful run adds its own.
+    """
     batches = set(run.tags.get(BATCH_TAG, "").split())
     if not batches:
         return any(tag in run.tags for tag in PARTITION_TAGS)
@@ -98,7 +101,7 @@ def _holds_partitions(run: dg.DagsterRun, seen: set[str]) -> bool:
 
 
 def _delete(instance: dg.DagsterInstance, run_id: str) -> int:
-    """The run, its events, its logs, and the file that SQLite kept them in."""
+    """Delete the run, its events, its logs, and the SQLite file of its events; return 1."""
     instance.delete_run(run_id)
     logs: Any = instance.compute_log_manager
     logs.delete_logs(prefix=[run_id])

@@ -1,4 +1,4 @@
-"""The columns of what each stage leaves, with what they are: shown on the pages of its assets."""
+"""The column schemas that the pages of the import assets show."""
 
 import dagster as dg
 
@@ -10,18 +10,18 @@ from pipelines.validation.stage import ACCEPTED
 
 
 def source_schema(feed: Feed) -> dg.TableSchema:
-    """The columns of an export, by what the feed makes of them."""
+    """Return the columns of an export, with the element that the feed makes of each."""
     return metadata.schema([(name, "string", f"{element}, from {origin}") for name, element, origin in describe(feed)])
 
 
 def ledger_schema() -> dg.TableSchema:
-    """What is known of each record: the columns of the published table `import_row`."""
+    """Return the columns of the published table `import_row`, which describe a record in the ledger."""
     columns = [list(table.columns) for table in readable_tables() if table.name == "import_row"]
     return metadata.schema(columns[0] if columns else [])
 
 
 def accepted_schema() -> dg.TableSchema:
-    """The records that are ready to be sent."""
+    """Return the columns of `accepted.parquet`: the records that are ready to be sent."""
     return metadata.schema([(each.name, str(each.type), OF_ACCEPTED[each.name]) for each in ACCEPTED])
 
 

@@ -1,6 +1,6 @@
-"""The stages of an import over the batches of a Dagster run: each batch for itself, whatever becomes of the others.
+"""The stages of an import over the batches of a Dagster run: a batch that fails does not stop the others.
 
-They call what the command line calls, so that both make the same ledger and folders.
+They call the functions of the command line, so that both write the same ledger and folders.
 """
 
 import hashlib
@@ -32,9 +32,9 @@ NOTHING_SENT = ("stopped", "failed")
 
 @dataclass
 class Outcome:
-    """What a stage made of the batches of a run: metadata of those that went well, a sentence for those that did not.
+    """The result of a stage. done: metadata of each batch that succeeded. failed: a sentence for each that did not.
 
-    retryable: at least one of them may go well when tried again.
+    retryable: at least one failed batch may succeed if tried again.
     """
 
     done: dict[str, metadata.Metadata] = field(default_factory=dict)
@@ -70,7 +70,7 @@ def receive_all(feed: Feed, home: Path, batch_ids: Sequence[str], inbox: Inbox |
 
 
 def waiting_files(feed: Feed, inbox: Path, batch_ids: set[str]) -> dict[str, Path]:
-    """Where in the inbox the files of these batches are."""
+    """Return the files of these batches in the inbox, by batch."""
     found: dict[str, Path] = {}
     for path in sorted(inbox.iterdir()) if inbox.is_dir() else ():
         if len(found) == len(batch_ids) or not path.is_file() or path.name.startswith("."):
@@ -86,7 +86,7 @@ def waiting_files(feed: Feed, inbox: Path, batch_ids: set[str]) -> dict[str, Pat
 
 
 def batch_id_of(feed: Feed, path: Path) -> str:
-    """The name of the batch that this file is."""
+    """Return the id of the file's batch: the feed and the first 12 digits of the file's hash."""
     with path.open("rb") as file:
         return f"{feed.name}-{hashlib.file_digest(file, 'sha256').hexdigest()[:12]}"
 
@@ -94,7 +94,10 @@ def batch_id_of(feed: Feed, path: Path) -> str:
 def validate_all(
     session: Session, feed: Feed, batch_ids: Sequence[str], since: datetime, outcome: Outcome
 ) -> dict[str, Validated]:
-    """since: what was validated after this moment, by an earlier try of the same run, is not validated again."""
+    """Validate the batches; return what the checks need, by batch.
+
+    since: batches validated after this time, by an earlier try of this run, are not validated again.
+    """
     facts: dict[str, Validated] = {}
     for batch_id in batch_ids:
         earlier = newest(session, feed, batch_id)
@@ -117,14 +120,14 @@ def validate_all(
 
 
 def _begin(session: Session, received: Received, feed: Feed) -> Run:
-    """A run of the batch, known as Dagster's. Raises NotPossible."""
+    """Begin a run of the batch, marked as made by Dagster. Raises NotPossible."""
     run = begin(session, received, feed)
     sign(session, run)
     return run
 
 
 def _validate_one(session: Session, run: Run) -> tuple[Run, Validated]:
-    """Validate, and end the run where nothing is to be sent. Raises Unreadable, and what the target's reads raise."""
+    """Validate the run; end it if nothing may be sent. Raises Unreadable, and the failures of reads from the target."""
     try:
         validated = validate_run(session, run)
     except Exception as error:
@@ -143,7 +146,10 @@ def _validate_one(session: Session, run: Run) -> tuple[Run, Validated]:
 def load_all(
     session: Session, feed: Feed, batch_ids: Sequence[str], since: datetime, outcome: Outcome
 ) -> dict[str, LoadedBatch]:
-    """since: what ended after this moment, in this run or an earlier try of it, is not loaded again."""
+    """Load the batches; return what the checks need, by batch.
+
+    since: batches that ended after this time, in this run or an earlier try of it, are not loaded again.
+    """
     facts: dict[str, LoadedBatch] = {}
     for batch_id in batch_ids:
         is_new = not session.ledger.row_counts(session.target, batch_id)
@@ -166,9 +172,10 @@ def load_all(
 
 
 def _load_one(session: Session, feed: Feed, batch_id: str, since: datetime) -> Result | None:
-    """Load what was validated last; validate anew when that run has ended, or the feed changed. None without a file.
+    """Load the newest validated run; return None if no file was received.
 
-    What came to its end since then, such as a batch that was stopped before its load, stays as it is.
+    If that run has ended, or the feed changed, the batch is validated again first. A batch that ended after `since`,
+    such as one that was stopped before its load, keeps its result.
     """
     found = newest(session, feed, batch_id)
     if found.run and found.validated:

@@ -1,6 +1,6 @@
-"""Every table of `sql/reports` as an asset: what its header says of it, what it reads, and whether that came out true.
+"""Every table of `sql/reports` as an asset, with the description, inputs and checks that its header declares.
 
-All of them are made by the one step that publishes; a new `.sql` file needs nothing here.
+One step, the publication, makes all of them. A new `.sql` file needs no change here.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ def key_of(table: ReportTable) -> dg.AssetKey:
 def table_specs(
     tables: Sequence[ReportTable], loaded: Sequence[dg.AssetKey], fresh: dg.FreshnessPolicy
 ) -> list[dg.AssetSpec]:
-    """An asset per table. loaded: the assets that fill the ledger."""
+    """Return an asset for each table. loaded: the assets that fill the ledger."""
     names = {table.name for table in tables}
     return [
         dg.AssetSpec(
@@ -51,7 +51,7 @@ def table_specs(
 
 
 def _sources(table: ReportTable, names: set[str], loaded: Sequence[dg.AssetKey]) -> list[dg.AssetKey]:
-    """What a table is made of: other tables, the sweep, and what the loads wrote into the ledger."""
+    """Return the assets that a table reads: other tables, the sweep, and the loads for tables of the ledger."""
     found: list[dg.AssetKey] = []
     for name in table.inputs:
         if name in names:
@@ -70,7 +70,7 @@ def _without_header(sql: str) -> str:
 
 
 def table_checks(tables: Sequence[ReportTable]) -> list[dg.AssetCheckSpec]:
-    """A check for each table whose header names a key or references. Where one fails, nothing is published."""
+    """Return a check for each table whose header names a key or references. If one fails, nothing is published."""
     return [
         dg.AssetCheckSpec(HOLDS, asset=key_of(table), blocking=True, description=_statements(table))
         for table in tables
@@ -85,7 +85,7 @@ def _statements(table: ReportTable) -> str:
 
 
 def told_of(tables: Sequence[ReportTable], done: Publication) -> Iterator[dg.MaterializeResult[None]]:
-    """What came of the tables that were published."""
+    """Yield the materialization of each published table, with its check."""
     for table in tables:
         if table.name in done.rows:
             file = done.path.parent / "parquet" / f"{table.name}.parquet"
@@ -99,7 +99,7 @@ def told_of(tables: Sequence[ReportTable], done: Publication) -> Iterator[dg.Mat
 
 
 def untrue_of(tables: Sequence[ReportTable], error: PublicationError) -> Iterator[dg.AssetCheckResult]:
-    """The tables for which a publication was refused, and why."""
+    """Yield a failed check with the reasons for each table that prevented the publication."""
     for table in tables:
         if untrue := error.by_table.get(table.name):
             yield dg.AssetCheckResult(

@@ -1,4 +1,4 @@
-"""The stages of a run that only tells what the command line did: what the ledger says of its batches. Does nothing."""
+"""The stages of a Dagster run that only shows what the command line did: their results, read from the ledger."""
 
 import json
 from collections import Counter
@@ -24,7 +24,7 @@ from pipelines.validation.stage import Validated
 
 @dataclass
 class Told:
-    """What there is to tell of a stage. facts: what its checks look at, by batch."""
+    """The result of a stage as the ledger records it. facts: the input of its checks, by batch."""
 
     outcome: Outcome = field(default_factory=Outcome)
     facts: dict[str, Any] = field(default_factory=dict)
@@ -32,7 +32,7 @@ class Told:
 
 @dataclass(frozen=True)
 class Known:
-    """What is known of a batch. row, run: the ledger's of the batch and of its newest run."""
+    """A batch in the ledger. row: its own row. run: the row of its newest run."""
 
     home: Path
     feed: Feed
@@ -42,7 +42,7 @@ class Known:
 
     @cached_property
     def first(self) -> tuple[Path, dict[str, Any]]:
-        """Folder and manifest of the first run at the target, which was over all records; empty without one."""
+        """Return folder and manifest of the first run at the target, which took all records; empty if lost."""
         found = [(path.parent, json.loads(path.read_bytes())) for path in self.folder.glob(f"run-*/{MANIFEST}")]
         here = [each for each in found if each[1]["target"] == self.row["target"]]
         return min(here, key=lambda each: each[1]["run"], default=(self.folder, {}))
@@ -58,7 +58,7 @@ class Known:
 
 
 def tell(home: Path, environ: Mapping[str, str], feed: Feed, target: str, batch_ids: Sequence[str], stage: str) -> Told:
-    """What the ledger says of a stage of these batches."""
+    """Return the results of a stage for these batches, read from the ledger and the run's files."""
     told = Told()
     with closing(open_ledger(home, environ)) as ledger:
         for batch_id in batch_ids:
@@ -101,7 +101,7 @@ def _validated(known: Known) -> metadata.Metadata:
 
 
 def _as_its_files_say(known: Known) -> Validated:
-    """Lines, records and cents as the run counted them, what was accepted and rejected as its files hold it."""
+    """Return the counts of the first run: lines, records and cents from its manifest, the rest from its files."""
     folder, manifest = known.first
     files, counts = counted_in(folder), manifest["counts"]
     said = {name: counts[name] for name in ("header", "lines", "not_taken", "records", "amount_received")}

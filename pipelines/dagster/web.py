@@ -1,6 +1,4 @@
-"""Runs Dagster's web server behind a guard: the application that Dagster gives out for this, served as its own command
-does it.
-"""
+"""Runs Dagster's web application behind the guard, with the settings of Dagster's own command."""
 
 import os
 
@@ -16,11 +14,11 @@ from dagster_webserver.version import __version__
 from pipelines.dagster.guard import ADDRESSES, Guard, addresses_in
 
 STATEMENT_TIMEOUT_MS, POOL_RECYCLE_SECONDS, POOL_OVERFLOW = 15_000, 3600, 20
-"""What Dagster's command sets for a storage in PostgreSQL."""
+"""The settings of Dagster's command for a storage in PostgreSQL."""
 
 
 def serve(module: str, host: str, port: int) -> None:
-    """Serve the pages over the definitions of a module until the process is interrupted."""
+    """Serve the pages for the definitions of a module until the process is interrupted."""
     configure_loggers()
     target = workspace_opts_to_load_target(WorkspaceOpts(module_name=(module,)))
     addresses = addresses_in(os.environ.get(ADDRESSES, ""))

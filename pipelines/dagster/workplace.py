@@ -1,6 +1,7 @@
-"""What the stages work with inside a Dagster run: the home, and a session at the target, opened when first asked for.
+"""The resource that the stages of a Dagster run share: the home, and a session at the target, opened on first use.
 
-Also what of a failure may reach Dagster's event log: our own sentences, else a class and code lines, never values.
+Also turns failures into ones that Dagster's event log may keep: sentences of this program, else the class of the
+exception and its lines of code, never values.
 """
 
 import logging
@@ -25,12 +26,12 @@ from pipelines.session.session import Session, open_session, prepare_home
 
 RESOURCE_KEY = "workplace"
 OURS = (BadTarget, FeedError, LedgerError, PublicationError, TargetUnusable, Unreadable)
-"""Failures whose message is a sentence of ours, without data."""
+"""Failures whose message is a sentence of this program, without data."""
 WORTH_ANOTHER_TRY = (LedgerError, TargetUnusable)
 
 
 class Workplace:
-    """The home and the environment of a run, and when it began. What `session` opened, `close` ends."""
+    """The home, the environment and the start time of a Dagster run, and its session, which `close` ends."""
 
     def __init__(self, home: Path, environ: Mapping[str, str]) -> None:
         self.home, self.environ, self.began = home, environ, datetime.now(UTC)
@@ -38,7 +39,7 @@ class Workplace:
         self._session: Session | None = None
 
     def session(self, log: logging.Logger) -> Session:
-        """The run's session; the first call connects. Raises FeedError, BadTarget, TargetUnusable, LedgerError."""
+        """Return the session; the first call connects. Raises FeedError, BadTarget, TargetUnusable, LedgerError."""
         if self._session is None:
             insecure, strict = (is_set(self.environ, name) for name in (INSECURE, STRICT))
             opened = open_session(self.home, self.environ, (), insecure, strict, LogProgress(log))
@@ -47,13 +48,13 @@ class Workplace:
         return self._session
 
     def close(self) -> None:
-        """End the session; the next call of `session` connects anew."""
+        """End the session; the next call of `session` connects again."""
         self._session = None
         self._stack.close()
 
 
 class LogProgress(PlainProgress):
-    """Progress as lines of the run's log."""
+    """Progress that is written to the log of the Dagster run."""
 
     def __init__(self, log: logging.Logger) -> None:
         self._log = log
@@ -77,6 +78,7 @@ def workplace_resource(home: Path, environ: Mapping[str, str]) -> dg.ResourceDef
 
 
 def place_of(context: dg.AssetExecutionContext | dg.AssetCheckExecutionContext) -> Workplace:
+    """Return the workplace of the run."""
     place: Any = getattr(context.resources, RESOURCE_KEY)
     assert isinstance(place, Workplace)  # noqa: S101 - the definitions put nothing else there
     return place
@@ -84,7 +86,7 @@ def place_of(context: dg.AssetExecutionContext | dg.AssetCheckExecutionContext) 
 
 @contextmanager
 def told_without_data(place: Workplace) -> Iterator[None]:
-    """Turn a failure into one that Dagster may keep. A target that is away is tried again, anew."""
+    """Turn a failure into one without data. Failures of the target or the ledger are retried, with a new session."""
     told: dg.Failure | None = None
     try:
         yield
@@ -92,7 +94,7 @@ def told_without_data(place: Workplace) -> Iterator[None]:
         raise
     except OURS as error:
         told = dg.Failure(str(error), allow_retries=isinstance(error, WORTH_ANOTHER_TRY))
-    except Exception as error:  # noqa: BLE001 - raised again, without the values that its text may hold
+    except Exception as error:  # noqa: BLE001 - raised again without its text, which may hold values
         frames = traceback.extract_tb(error.__traceback__)
         where = "\n".join(f"{frame.filename}:{frame.lineno} {frame.name}" for frame in frames)
         about = {"where": dg.MetadataValue.text(where)}
