@@ -1,4 +1,7 @@
-"""The entry point of `chartferry`: Ctrl-C is one line from its first moment on. The commands are in `commands/`."""
+"""The entry point of `chartferry`. The commands are in `commands/`.
+
+They are imported inside `run`, so that Ctrl-C gives one line instead of a traceback even while modules load.
+"""
 
 import sys
 from collections.abc import Sequence
@@ -8,9 +11,9 @@ from pipelines.home.exits import INTERRUPTED
 
 
 def main() -> None:
-    """The entry point: every failure that a user can mend is one line and its exit code."""
+    """Run the command line and exit with its code. A failure that a user can fix prints one line."""
     if isinstance(sys.stdout, TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # a file's name may be no text
+        sys.stdout.reconfigure(errors="backslashreplace")  # a file's name may not be valid text
     sys.exit(run(sys.argv[1:]))
 
 

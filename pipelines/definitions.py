@@ -1,6 +1,6 @@
-"""Every feed through every stage, then the reports: what Dagster shows and runs. `workspace.yaml` names this module.
+"""The Dagster definitions of all feeds and reports. `workspace.yaml` names this module.
 
-Only puts together what `pipelines.dagster` defines, for the feeds and the home that the environment names.
+It combines the parts that `pipelines.dagster` defines, for the feeds and the home that the environment names.
 """
 
 import os
@@ -24,7 +24,7 @@ from pipelines.session.session import feed_folders_of
 
 
 def build_definitions(environ: Mapping[str, str]) -> dg.Definitions:
-    """The definitions over the feeds and the home (`CHARTFERRY_HOME`, else `var`) of an environment. FeedError."""
+    """Return the definitions for the feeds and the home (`CHARTFERRY_HOME`, else `var`). Raises FeedError."""
     home = Path(environ.get("CHARTFERRY_HOME") or "var").resolve()
     catalog = load_feeds(feed_folders_of(home, environ))
     bundled = is_bundled(environ)
