@@ -1,6 +1,6 @@
-"""Bar charts as plain geometry: where each bar, mark and word of an SVG goes. Knows no data and draws nothing itself.
+"""The geometry of bar charts: the place of each bar, mark and word in an SVG, which a template draws.
 
-The template of the page draws them; beside each stands a table, so that a chart never says anything alone.
+The page shows a table beside each chart, so that no information is in a chart alone.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,7 +20,7 @@ Told = Callable[[float], str]
 
 @dataclass(frozen=True)
 class Series:
-    """One colour of a chart: its name and a value per label, none below zero."""
+    """The bars of one colour: their name, and a value for each label, never below zero."""
 
     name: str
     values: Sequence[float]
@@ -28,7 +28,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Bar:
-    """A rectangle; `series` is the number of its colour, `says` what it stands for."""
+    """A rectangle. `series`: the number of its colour. `says`: the label, name and value that it shows."""
 
     x: float
     y: float
@@ -40,7 +40,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class Word:
-    """A text at a point; `end` is where on it the point lies: start, middle or end."""
+    """A text at a point. `end`: the part of the text that is at the point: start, middle or end."""
 
     x: float
     y: float
@@ -50,6 +50,8 @@ class Word:
 
 @dataclass(frozen=True)
 class Line:
+    """A line of the grid, or a mark."""
+
     x1: float
     y1: float
     x2: float
@@ -58,7 +60,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Chart:
-    """What the template draws. `marks`: short strokes over the bars, explained by the last entry of the legend."""
+    """A chart, ready to draw. `marks`: short strokes over the bars. `mark`: their name in the legend."""
 
     width: float
     height: float
@@ -71,7 +73,7 @@ class Chart:
 
 
 def columns(labels: Sequence[str], series: Sequence[Series], told: Told, stacked: bool = True) -> Chart:
-    """Upright bars: one column per label, the series on top of one another or side by side."""
+    """Return a chart of upright bars: one column per label, with its series stacked or side by side."""
     top = _highest(labels, series, stacked)
     ticks = _ticks(top)
     plot = WIDTH - LEFT_OF_COLUMNS - 8
@@ -105,9 +107,9 @@ def rows(
     shares: bool = False,
     mark: Series | None = None,
 ) -> Chart:
-    """Lying bars: one row per label, the series one after another; of `shares`, every row is as long as all others.
+    """Return a chart of lying bars: one row per label, with its series end to end.
 
-    `mark`: a value per row that a stroke shows on the same scale.
+    `shares`: all rows have full length, and bars show shares. `mark`: a value per row, shown as a stroke.
     """
     totals = [sum(each.values[place] for each in series) for place in range(len(labels))]
     top = 1.0 if shares else max([_highest(labels, series, stacked=True), *(mark.values if mark else ())])
@@ -141,7 +143,7 @@ def shortened(label: str, letters: int = LABEL_LETTERS) -> str:
 
 
 def _ends_of(label: str) -> str:
-    """A label that is too long by its beginning and its end: names of one feed differ there."""
+    """Return a label; if it is too long, its beginning and end, which tell the batches of a feed apart."""
     end = LABEL_LETTERS // 3
     return label if len(label) <= LABEL_LETTERS else f"{label[: LABEL_LETTERS - end - 1]}…{label[-end:]}"
 
@@ -156,7 +158,7 @@ def _highest(labels: Sequence[str], series: Sequence[Series], stacked: bool) -> 
 
 
 def _ticks(top: float) -> list[float]:
-    """From 0 up to the first round number that is not below `top`, in four to six steps of 1, 2 or 5."""
+    """Return ticks from 0 to the first one not below `top`: three to five steps of 1, 2 or 5 times a power of 10."""
     if top <= 0:
         return [0.0, 1.0]
     size = 10.0 ** floor(log10(top / 5))

@@ -1,6 +1,6 @@
-"""The page `report.html`: the publication at a glance, as one file that loads nothing from elsewhere.
+"""The page `report.html`: an overview of a publication, in one file that loads nothing from elsewhere.
 
-What it shows is counts and sums of the published tables: no patient, no key and no file name ever comes here.
+It shows counts and sums of the published tables, and never a patient, a record's key or a file name.
 """
 
 import base64
@@ -31,7 +31,7 @@ Rows = list[tuple[Any, ...]]
 
 @dataclass(frozen=True)
 class Table:
-    """A table of the page: the first cell of a row names it. `total`: the last row sums the ones before."""
+    """A table of the page; the first cell of a row is its name. `total`: the last row is the sum of the others."""
 
     heads: Sequence[str]
     rows: Sequence[Sequence[Cell]]
@@ -40,7 +40,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Figure:
-    """A chart with its table. `notes`: sentences on what is counted; `chart` is missing where there is nothing yet."""
+    """A chart with its table. `notes`: sentences that explain the counts. `chart`: None if there is no data yet."""
 
     name: str
     title: str
@@ -52,7 +52,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Tile:
-    """A number at the top. `alarms`: it should be nought, and is not."""
+    """A number at the top of the page. `alarms`: it is not zero, but should be."""
 
     name: str
     value: str
@@ -61,7 +61,7 @@ class Tile:
 
 
 def page_of(db: duckdb.DuckDBPyConnection, older: str = "") -> str:
-    """The page of the published tables that `db` holds, as HTML. older: says that there may be newer reports."""
+    """Return the HTML page of the published tables in `db`. older: a sentence if newer reports may exist, or empty."""
     [(published_at, target, version, _)] = _rows(db, LAST_PUBLICATION)
     style = (TEMPLATES / "report.css").read_text(encoding="utf-8")
     return (
@@ -81,7 +81,7 @@ def page_of(db: duckdb.DuckDBPyConnection, older: str = "") -> str:
 
 
 def figures_of(db: duckdb.DuckDBPyConnection) -> list[Figure]:
-    """The charts of the published tables that `db` holds, each with its table."""
+    """Return the charts of the published tables in `db`, each with its table."""
     [(*_, month)] = _rows(db, LAST_PUBLICATION)
     return [_volumes(db, month), _turnaround(db), _imports(db), _rejects(db), _money(db, month)]
 
@@ -101,7 +101,7 @@ def _templates() -> Environment:
 
 
 def told(cell: Cell) -> str:
-    """A cell as a reader sees it; a sum of money with its sign, and nothing where there is nothing."""
+    """Return the text of a cell; money with its dollar sign, and no text for an empty cell."""
     if isinstance(cell, Decimal):
         return dollars(cell)
     if isinstance(cell, float):
@@ -130,7 +130,7 @@ def _rows(db: duckdb.DuckDBPyConnection, query: str, *values: object) -> Rows:
 
 
 def _total(heads: Sequence[str], body: Rows, first: int = 1) -> Table:
-    """The table with a last row that sums every column from `first` on."""
+    """Return the table with a last row that sums every column from `first` on; without it if there are no rows."""
     sums = [sum(row[at] for row in body) for at in range(first, len(heads))]
     return Table(heads, [*body, ("Total", *[""] * (first - 1), *sums)] if body else [], total=bool(body))
 
@@ -172,14 +172,14 @@ def _tiles(db: duckdb.DuckDBPyConnection) -> list[Tile]:
 
 
 def _bucket(month: str) -> str:
-    """SQL: the month as text, or the word for what the chart does not reach."""
+    """Return SQL for the month as text, or for the word for months outside the chart."""
     return f"""CASE WHEN {month} IS NULL THEN '{UNDATED}' WHEN {month} > last_month THEN '{LATER}'
         WHEN {month} <= last_month - INTERVAL {MONTHS} MONTH THEN '{EARLIER}'
         ELSE strftime({month}, '%Y-%m') END"""
 
 
 def _reach(db: duckdb.DuckDBPyConnection, months: str, published: str) -> str:
-    """The latest of the months (SQL) that is not after the publication's; that one where there is none."""
+    """Return the latest month of a query that is not after that of the publication, else that of the publication."""
     [(last,)] = _rows(
         db, f"SELECT strftime(max(month), '%Y-%m') FROM ({months}) WHERE month <= (? || '-01')::DATE", published
     )
@@ -187,7 +187,7 @@ def _reach(db: duckdb.DuckDBPyConnection, months: str, published: str) -> str:
 
 
 def _months(found: set[str], last: str) -> tuple[list[str], list[str]]:
-    """The months from the first found to the last, none left out; and the same among the other buckets found."""
+    """Return all months from the first found to the last, and these together with the other buckets found."""
     dated = sorted(found - {EARLIER, LATER, UNDATED})
     shown = [month for month in _months_until(last) if dated and month >= dated[0]]
     before = [EARLIER] if EARLIER in found else []

@@ -1,7 +1,7 @@
-"""Builds the published tables from the ledger and the sweep, checks them, and puts them in place in one step.
+"""Builds the published tables from the ledger and the sweep, checks them, and puts them in place.
 
-Analysts open `<home>/published/reports.duckdb`, `parquet/*.parquet` and `report.html`: always a whole publication, the
-old or the new.
+Analysts open `<home>/published/reports.duckdb`, `parquet/*.parquet` and `report.html`. Nothing is replaced before all
+checks have passed, and each file is replaced in one step.
 """
 
 import re
@@ -45,16 +45,16 @@ LEDGER_INPUTS: dict[str, tuple[str, ...]] = {
     "resubmission": (),
     "publication": ("published_at", "target", "reports_total", "batches", "software_version"),
 }
-"""The ledger's tables that the SQL reads (as `ledger_<name>`), and which columns of them; none named: all."""
+"""The ledger's tables that the SQL reads as `ledger_<name>`, with their columns; no columns means all."""
 
 MACROS = (
-    # A sum of amounts that nobody can have meant may have more digits: it is shown as the largest that there is.
-    # Where there is no amount, none is shown: least and greatest pass over NULL.
+    # A sum of absurd amounts may have more digits than DECIMAL(18, 2): it is shown as the largest value that fits.
+    # CASE keeps an empty amount empty: least and greatest ignore NULL.
     """CREATE TEMP MACRO in_dollars(amount) AS CASE WHEN amount IS NOT NULL
         THEN least(greatest(amount, -9999999999999999.99), 9999999999999999.99)::DECIMAL(18, 2) END""",
     "CREATE TEMP MACRO dollars(cents) AS in_dollars(cents::DECIMAL(19, 0) * 0.01::DECIMAL(3, 2))",
-    # A date, a month or a year alone is the start of that UTC day, month or year. FHIR's years have four digits: what
-    # lies beyond, such as `infinity`, would also break readers.
+    # A date, a month or a year alone is the start of that UTC day, month or year. FHIR's years have four digits;
+    # other moments, such as `infinity`, would also break readers.
     """CREATE TEMP MACRO moment(said) AS list_filter([try_cast(
         CASE WHEN NOT regexp_matches(said, '^[0-9]{4}(-|$)') THEN NULL
             WHEN length(said) = 4 THEN said || '-01-01' WHEN length(said) = 7 THEN said || '-01' ELSE said END
@@ -104,7 +104,7 @@ NOTHING_SENT = """SELECT NULL::VARCHAR AS batch_id, NULL::BIGINT AS line, NULL::
 
 
 class PublicationError(Exception):
-    """The tables are not what they must be; nothing was published. Names the checks that failed, without data.
+    """The tables could not be built, or failed a check, so nothing was published. The message holds no data.
 
     by_table: the statements about single tables that are not true.
     """
@@ -116,7 +116,7 @@ class PublicationError(Exception):
 
 @dataclass(frozen=True)
 class Publication:
-    """What was published: the file, the page beside it, when (UTC), and the rows of every table."""
+    """A finished publication: its file, its page, its time (UTC), and the number of rows of every table."""
 
     path: Path
     page: Path
@@ -128,10 +128,8 @@ class Publication:
 def publish(home: Path, ledger: Ledger, sweep: Sweep) -> Publication:
     """Build, check and publish all tables of the sweep's target, and note the publication in the ledger.
 
-    When a later sweep of that target has ended meanwhile, its reports are what is published.
-
-    Nobody who has the published file open, even for writing, is waited for. Raises `PublicationError` before
-    anything is replaced.
+    If a later sweep of that target has ended since, its reports are published. The publication does not wait for
+    programs that have the old file open, even for writing. Raises `PublicationError` before anything is replaced.
     """
     folder = home / "published"
     (folder / "parquet").mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -174,21 +172,23 @@ def _why(error: duckdb.Error, folder: Path) -> str:
 
 
 def _remove_leftovers(folder: Path) -> None:
-    """What a publication that failed or was killed left behind."""
+    """Remove files of a publication that failed or was killed."""
     for left in [*folder.glob(".reports.*"), *folder.glob("parquet/*.part")]:
         shutil.rmtree(left) if left.is_dir() else left.unlink()
 
 
 def _remove_former(parquet: Path, tables: set[str]) -> None:
-    """Parquet files of ours whose table is no longer published; what others put there stays."""
+    """Remove Parquet files of tables no longer published. Files that others put there are writable, and stay."""
     for path in parquet.glob("*.parquet"):
         if path.stem not in tables and path.stat().st_mode & 0o777 == READ_ONLY:
             path.unlink()
 
 
 def _build(build: Path, ledger: Ledger, sweep: Sweep, published_at: str, home: Path) -> dict[str, int]:
-    """Make the DuckDB file at `build`, the page beside it, and the Parquet files as `*.part`; return the rows of every
-    table."""
+    """Build the DuckDB file at `build`, the page, and the Parquet files as `*.part`.
+
+    Returns the number of rows of every table. The page has the name of `build` with the suffix `.html`.
+    """
     tables = report_tables()
     with session(build.with_suffix(".spill"), build) as db:
         db.begin()
@@ -235,11 +235,11 @@ def _write_page(db: duckdb.DuckDBPyConnection, path: Path, older: str) -> None:
 
 
 FAULTS_OF_THE_TEXT = (duckdb.ParserException, duckdb.CatalogException, duckdb.BinderException)
-"""What DuckDB says of these tells of the SQL and not of the rows."""
+"""Errors whose text is about the SQL, not about the rows, and so holds no data."""
 
 
 def _make(db: duckdb.DuckDBPyConnection, table: ReportTable) -> None:
-    """Build the table. Raises `BrokenTable` with the file, and where and why as far as that tells no data."""
+    """Build the table. Raises `BrokenTable` with the file, and with line and reason if these hold no data."""
     try:
         db.execute(f'CREATE TABLE main."{table.name}" AS {table.select}')
     except FAULTS_OF_THE_TEXT as error:
@@ -256,7 +256,7 @@ def _make(db: duckdb.DuckDBPyConnection, table: ReportTable) -> None:
 
 
 def _columns(db: duckdb.DuckDBPyConnection, table: str) -> list[tuple[str, str]]:
-    """Names and types, as headers write them."""
+    """Return names and types of the table's columns, as headers write them."""
     return db.execute(
         "SELECT column_name, replace(data_type, ' WITH TIME ZONE', 'TZ') FROM duckdb_columns() "
         "WHERE schema_name = 'main' AND NOT internal AND table_name = ? ORDER BY column_index",
@@ -284,7 +284,7 @@ def _as_published(column: str) -> str:
 
 
 def _stage_files(db: duckdb.DuckDBPyConnection, sweep: Sweep, batches: Path) -> None:
-    """What the SQL reads of the swept reports, and of the import: records made ready to send, warnings."""
+    """Stage the inputs of the SQL that are files: swept reports, records ready to send, and warnings."""
     db.register("sweep", db.read_parquet(str(sweep.path)) if sweep.path.exists() else db.sql(NO_SWEEP))
     for name, ids, of_files, nothing in (
         ("sent", OF_TARGET, SENT, NOTHING_SENT),
@@ -356,11 +356,11 @@ TOTALS: dict[str, str] = {
         WHERE state IN ('created', 'adopted') AND resource_type = 'PaymentNotice'
             AND target IN (SELECT target FROM this_publication)""",
 }
-"""Statements about the tables, each with a query that answers 0 when it is true."""
+"""Statements about the tables, each with a query that gives 0 if it is true."""
 
 
 def _check(db: duckdb.DuckDBPyConnection, tables: list[ReportTable], sweep: Sweep) -> None:
-    """Raises `PublicationError` with every statement about the tables that is not true."""
+    """Raise `PublicationError` with every statement about the tables that is not true."""
     by_table = {table.name: _false_of(db, table) for table in tables}
     failed = [name for untrue in by_table.values() for name in untrue]
     failed += [name for name, query in TOTALS.items() if _count(db, query) != 0]
@@ -371,7 +371,7 @@ def _check(db: duckdb.DuckDBPyConnection, tables: list[ReportTable], sweep: Swee
 
 
 def _false_of(db: duckdb.DuckDBPyConnection, table: ReportTable) -> list[str]:
-    """The statements of the table's header that are not true. Raises `BrokenTable`."""
+    """Return the statements of the table's header that are not true. Raises `BrokenTable`."""
     try:
         return list(_doubles_and_lost(db, table))
     except FAULTS_OF_THE_TEXT:
@@ -393,7 +393,7 @@ def _doubles_and_lost(db: duckdb.DuckDBPyConnection, table: ReportTable) -> Iter
 
 
 def _put_in_place(build: Path, final: Path, published_at: str) -> None:
-    """The new file takes the name; the old one stays beside it; a writer's `.wal` is kept from meeting the new file."""
+    """Replace the published file, keep the old one beside it, and move a foreign `.wal` out of the way."""
     if final.exists():
         part = final.with_name(".reports.previous")
         part.hardlink_to(final)
@@ -404,7 +404,7 @@ def _put_in_place(build: Path, final: Path, published_at: str) -> None:
 
 
 def _move_foreign_wal(final: Path, published_at: str) -> None:
-    """What one who opened the file for writing left behind: DuckDB would apply it to whatever has the name now."""
+    """Rename the `.wal` that another writer left: DuckDB would apply it to the new file, which has the same name."""
     stamp = published_at.replace(":", "")
     with suppress(FileNotFoundError):
         for number in numbers(1):

@@ -1,7 +1,7 @@
-"""The sweep: every DiagnosticReport of the target, kept by id and content as Parquet under `<home>/batches/_reports/`.
+"""The sweep: reads every DiagnosticReport of the target, and keeps them as Parquet in `<home>/batches/_reports/`.
 
-Sweeps are full: a watermark by date would lose late and corrected reports. What is kept remembers, per report, whether
-a later sweep found its content changed, and marks those that are gone. No page is believed: see `_Reader`.
+Every sweep is full, since a watermark by date would lose late and corrected reports. For each report, the file records
+when it was first seen, when its content changed, and when it was gone. Pages are checked, not trusted: see `_Reader`.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ TRIES = 3
 ROWS_A_GROUP = 4_000
 MEGABYTES_A_GROUP = 16
 STALE_PAGES = 10
-"""So many pages in a row without a report that was not there before: links that have no end."""
+"""The sweep gives up after so many pages in a row without a new report: the `next` links have no end."""
 FHIR_ID = re.compile(r"[A-Za-z0-9.-]{1,64}")
 SWEPT = pa.schema([("report_id", pa.string()), ("content_hash", pa.string()), ("body", pa.string())])
 Row = tuple[str, str, str]
@@ -34,21 +34,21 @@ Row = tuple[str, str, str]
 
 
 class SweepIncomplete(Exception):
-    """The target's pages could not all be read, or cannot be all there is: one sentence with the page, without data."""
+    """A page could not be read, or the pages are incomplete. The message is one sentence, without data."""
 
 
 class SearchesPages(Protocol):
-    """What the sweep needs of a client: the bundles of a search, by following `next` links only."""
+    """The part of the client that the sweep uses: yield the bundles of a search, by following `next` links only."""
 
     def pages(self, resource_type: str) -> Iterable[dict[str, Any]]: ...
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """A finished sweep of one target. `path` is the Parquet of its reports; times are UTC.
+    """A finished sweep of one target. `path`: the Parquet file of its reports. Times are UTC.
 
-    Columns: report_id, content_hash, body (JSON without signed URLs), first_seen_at, changed_at, changes (how often
-    a later sweep found other content), gone_at (when a sweep no longer found it; empty while it is there).
+    Columns of the file: report_id, content_hash, body (JSON without signed URLs), first_seen_at, changed_at, changes
+    (number of later sweeps that found other content), gone_at (when a sweep first missed it; empty while it is there).
     """
 
     target: str
@@ -66,9 +66,9 @@ def now() -> datetime:
 
 
 def sweep(client: SearchesPages, home: Path, target: str, clock: Callable[[], datetime] = now) -> Sweep:
-    """Read all reports of the target and keep them; safe to stop and repeat: files are only replaced whole.
+    """Read all reports of the target and keep them. Safe to stop and repeat: files are only replaced whole.
 
-    Raises `SweepIncomplete` when a page cannot be read, or pages and total still disagree at the third try.
+    Raises `SweepIncomplete` if a page cannot be read, or if pages and total still disagree at the third try.
     """
     folder = _folder(home, target)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -91,14 +91,14 @@ def sweep(client: SearchesPages, home: Path, target: str, clock: Callable[[], da
 
 
 def kept(home: Path, target: str) -> Sweep:
-    """The last finished sweep of the target; one without reports when there was none."""
+    """Return the last finished sweep of the target; an empty one if there was none."""
     with held(home, target) as last:
         return last
 
 
 @contextmanager
 def held(home: Path, target: str) -> Iterator[Sweep]:
-    """The last finished sweep, and within `with` its file stays the one it tells of, however many sweep meanwhile."""
+    """Yield the last finished sweep. Within `with`, no other sweep replaces its file."""
     folder = _folder(home, target)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     with locked(folder / ".kept.lock"):
@@ -116,9 +116,9 @@ def _last(folder: Path, target: str) -> Sweep:
 
 
 def without_signatures(report: dict[str, Any]) -> dict[str, Any]:
-    """The report as it is kept: no presigned URLs, and document addresses without the server's own.
+    """Return the report without presigned URLs, and with document addresses relative to the server.
 
-    Neither is content: the one changes with every read, the other when the server moves.
+    Neither is content: a signature changes with every read, and the server's address when it moves.
     """
     forms = report.get("presentedForm")
     if forms is None:
@@ -128,7 +128,7 @@ def without_signatures(report: dict[str, Any]) -> dict[str, Any]:
 
 
 def _document(form: dict[str, Any]) -> dict[str, Any]:
-    """A document without what signs its address; elements of another shape than FHIR's are not kept."""
+    """Return the document without signed addresses, and without elements of another shape than FHIR's."""
     extensions = form.get("extension")
     found = [e for e in extensions if isinstance(e, dict)] if isinstance(extensions, list) else []
     left = [e for e in found if not str(e.get("url", "")).endswith("/deprecated-url")]
@@ -146,7 +146,7 @@ def _folder(home: Path, target: str) -> Path:
 
 
 def _read_all(client: SearchesPages, part: Path) -> "_Reader":
-    """Write what the pages hold, each id once; return what was read. Raises `SweepIncomplete`."""
+    """Write the reports of all pages to `part`, each id once; return the reader. Raises `SweepIncomplete`."""
     read = _Reader()
     with pq.ParquetWriter(part, SWEPT, compression="zstd", compression_level=1) as writer:
         rows: list[Row] = []
@@ -167,10 +167,10 @@ def _read_all(client: SearchesPages, part: Path) -> "_Reader":
 
 
 class _Reader:
-    """Reads pages as a target sends them that may repeat itself, be changed meanwhile, or send what is no page.
+    """Reads the pages of a target that may repeat reports, change during the sweep, or send something that is no page.
 
-    A repeated report counts once, with what came first: the next sweep brings what it has become. A total that shrinks
-    tells that pages have moved and may have hidden a report.
+    A repeated report counts once, with its first content; the next sweep finds the later one. A total that shrinks
+    means that the pages have shifted and may have hidden a report.
     """
 
     def __init__(self) -> None:
@@ -180,7 +180,7 @@ class _Reader:
 
     @property
     def disagreement(self) -> str:
-        """Why these pages cannot be all there is; empty when they can."""
+        """Return why the pages are incomplete; empty if they are complete."""
         if self._shrank:
             return f"reports went away while its {self.pages} pages were read"
         if self.total != len(self._seen):
@@ -188,7 +188,7 @@ class _Reader:
         return ""
 
     def new_rows(self, page: dict[str, Any]) -> list[Row]:
-        """The reports of a page that no page before it held."""
+        """Return the reports of a page that no earlier page held."""
         self.pages += 1
         self._take_total(page)
         entries = page.get("entry", [])
@@ -211,7 +211,7 @@ class _Reader:
         self.total = total
 
     def _report(self, entry: Any, place: int) -> dict[str, Any] | None:
-        """The report of an entry; None for what a target may send along, such as an OperationOutcome."""
+        """Return the report of an entry; None for other resources, such as an OperationOutcome."""
         resource = entry.get("resource") if isinstance(entry, dict) else None
         if not isinstance(resource, dict):
             raise self._odd(f"its entry {place} holds no resource")
@@ -224,7 +224,9 @@ class _Reader:
     def _row(self, report: dict[str, Any]) -> Row:
         try:
             body = orjson.dumps(without_signatures(report), option=orjson.OPT_SORT_KEYS)
-        except orjson.JSONEncodeError as error:  # nested too deeply, or a number too large: no text of the report
+        except (
+            orjson.JSONEncodeError
+        ) as error:  # nested too deeply, or a number too large; the message holds no text of the report
             raise self._odd(f"report {report['id']} cannot be kept ({error})") from None
         return report["id"], hashlib.sha256(body).hexdigest(), body.decode()
 
@@ -279,7 +281,7 @@ GROUPS: dict[str, Any] = {
 
 
 def _keep(folder: Path, part: Path, started: datetime) -> tuple[int, int, int]:
-    """Merge the swept reports into the kept ones, rewritten when anything differs; count new, changed, gone."""
+    """Merge the swept reports into the kept file, written only if it differs; count new, changed and gone ones."""
     final, merged = folder / "reports.parquet", folder / "reports.part"
     with session(folder / ".spill") as db:
         db.read_parquet(str(part)).create_view("swept")

@@ -1,7 +1,7 @@
-"""The published tables as `sql/reports/*.sql` declare them: one SELECT each, under a header that describes it.
+"""The declarations of the published tables, read from `sql/reports/*.sql`: one SELECT each, under a header.
 
-The header is the one place for comments, keys and references; the build, its checks and `docs/analysts.md` read it.
-`python -m pipelines.reports.tables docs/analysts.md` writes the data dictionary anew.
+Comments, keys and references are written in the header alone. The build, its checks and `docs/analysts.md` read it.
+`python -m pipelines.reports.tables docs/analysts.md` updates the data dictionary.
 """
 
 import re
@@ -23,7 +23,7 @@ class BrokenTable(Exception):
 
 
 class ColumnOf(NamedTuple):
-    """A column as the header declares it; `type` is DuckDB's name without blanks."""
+    """A column as the header declares it. `type`: DuckDB's name of the type, without blanks."""
 
     name: str
     type: str
@@ -32,7 +32,7 @@ class ColumnOf(NamedTuple):
 
 @dataclass(frozen=True)
 class ReportTable:
-    """One table: its comment, what it reads, its key, its references (column, table) and its SELECT."""
+    """A published table. `inputs`: the tables that it reads. `references`: pairs of column and table."""
 
     name: str
     comment: str
@@ -44,18 +44,21 @@ class ReportTable:
 
 
 def sql_folder() -> Path:
-    """Where the SQL is: inside the package when installed, at the root of the repository otherwise."""
+    """Return the folder of the SQL: inside the package if installed, else at the root of the repository."""
     inside = Path(__file__).parent / "sql"
     return inside if inside.is_dir() else Path(__file__).parents[2] / "sql" / "reports"
 
 
 def report_tables(folder: Path | None = None) -> list[ReportTable]:
-    """All tables, each after the ones it reads. Raises `BrokenTable`."""
+    """Return all tables, each after the ones it reads. Raises `BrokenTable`."""
     return _in_order([_parse(path) for path in _files(folder)])
 
 
 def readable_tables(folder: Path | None = None) -> list[ReportTable]:
-    """The same without those that cannot be used; what is wrong with them, `report_tables` says."""
+    """Return all tables whose file can be used, each after the ones it reads; none if they read each other in a circle.
+
+    `report_tables` raises what is wrong with the others.
+    """
     found = []
     for path in _files(folder):
         with suppress(BrokenTable):
@@ -82,7 +85,7 @@ def _in_order(found: list[ReportTable]) -> list[ReportTable]:
 
 
 def staging_selects() -> dict[str, str]:
-    """The SELECTs that make further inputs of the relations `sweep` and `sent`, by name."""
+    """Return the SELECTs that make inputs of the tables from the relations `sweep`, `sent` and `ready`, by name."""
     return {path.stem: path.read_text() for path in sorted((sql_folder() / "staging").glob("*.sql"))}
 
 
@@ -115,7 +118,7 @@ def _parse(path: Path) -> ReportTable:
 
 
 def _header(text: str) -> list[str]:
-    """The comment lines at the top, those that are indented joined to the one before."""
+    """Return the comment lines at the top. An indented line continues the one before it."""
     lines: list[str] = []
     for line in text.splitlines():
         if not line.startswith("--"):
@@ -142,7 +145,7 @@ def _names(lines: list[str] | None) -> tuple[str, ...]:
 
 
 def dictionary(tables: list[ReportTable]) -> str:
-    """The data dictionary in Markdown, tables in the order of their names."""
+    """Return the data dictionary in Markdown, tables by name."""
     return "\n".join(_section(table) for table in sorted(tables, key=lambda each: each.name))
 
 
@@ -153,7 +156,7 @@ def _section(table: ReportTable) -> str:
 
 
 def with_dictionary(document: str, tables: list[ReportTable]) -> str:
-    """The document with everything behind its marker written anew."""
+    """Return the document with the present dictionary in place of everything after its marker."""
     return f"{document.partition(DICTIONARY_STARTS)[0]}{DICTIONARY_STARTS}\n\n{dictionary(tables)}"
 
 

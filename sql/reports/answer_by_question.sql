@@ -6,7 +6,7 @@
 -- column link_id VARCHAR: linkId of the question in it.
 -- column responses BIGINT: Number of responses to the questionnaire.
 -- column answered BIGINT: Of these, those that answer the question.
--- column answered_percent DOUBLE: The same as a share of 100: how complete the responses are.
+-- column answered_percent DOUBLE: Share of the responses that answer the question, in percent.
 -- column answers BIGINT: Number of answers; more than answered where a question may have several.
 WITH total AS (
     SELECT

@@ -1,7 +1,7 @@
 -- table import_batch: One row per received file and target, with the first outcome of its records.
 --   records = accepted + rejected; accepted = created + adopted + unchanged + updated + superseded + skipped + refused
 --   + in_doubt; lines = header + not_taken + lines of records. Later runs of the file are in import_run.
---   A running batch has what it had come to at this publication.
+--   The counts of a running batch are those at this publication.
 -- inputs: ledger_batch
 -- key: target, batch_id
 -- column batch_id VARCHAR: Name of the batch: the feed and the first 12 digits of the file's hash.
@@ -19,14 +19,14 @@
 -- column records BIGINT: Records read: accepted and rejected.
 -- column accepted BIGINT: Records that every rule accepts; equal repeats within the file count.
 -- column rejected BIGINT: Records set aside before anything was sent.
--- column created BIGINT: Made at the target by us.
--- column adopted BIGINT: Found at the target, already made, with the same content.
+-- column created BIGINT: Created at the target by the import.
+-- column adopted BIGINT: Found at the target with the same content, and taken as the record's.
 -- column unchanged BIGINT: Known from before with the same content; nothing sent.
 -- column updated BIGINT: Changed at the target (tasks).
 -- column superseded BIGINT: Replaced at the target by a new one (responses).
 -- column skipped BIGINT: Equal repeats within the file, and rows that the feed's policy skips.
 -- column refused BIGINT: Refused by the target; also rejects of stage load.
--- column in_doubt BIGINT: Sent, outcome not known.
+-- column in_doubt BIGINT: Sent; the outcome is not known.
 -- column amount_received DECIMAL(18,2): Sum of the amounts of all records, US dollars.
 -- column amount_accepted DECIMAL(18,2): Sum of the amounts of accepted records, US dollars.
 -- column amount_created DECIMAL(18,2): Sum of the amounts of created records, US dollars.

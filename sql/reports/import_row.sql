@@ -6,7 +6,7 @@
 -- column source VARCHAR: System that made the key.
 -- column source_key VARCHAR: The record's key in its source.
 -- column line BIGINT: First physical line of the record in the file.
--- column state VARCHAR: What became of it: planned, sending, created, adopted, unchanged, updated, superseded, skipped,
+-- column state VARCHAR: Its state: planned, sending, created, adopted, unchanged, updated, superseded, skipped,
 --   refused, in_doubt or undone.
 -- column resource_type VARCHAR: FHIR resource that it becomes.
 -- column resource_id VARCHAR: Id of the resource at the target.

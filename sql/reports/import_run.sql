@@ -1,4 +1,4 @@
--- table import_run: One row per run of a batch into the target of this publication, with what that run did.
+-- table import_run: One row per run of a batch into the target of this publication, with the outcomes of that run.
 -- inputs: ledger_run, this_publication
 -- key: batch_id, run
 -- references: batch_id import_batch
@@ -13,14 +13,14 @@
 -- column records BIGINT: Records read: accepted and rejected.
 -- column accepted BIGINT: Records that every rule accepts; equal repeats within the file count.
 -- column rejected BIGINT: Records set aside before anything was sent.
--- column created BIGINT: Made at the target by us.
--- column adopted BIGINT: Found at the target, already made, with the same content.
+-- column created BIGINT: Created at the target by the import.
+-- column adopted BIGINT: Found at the target with the same content, and taken as the record's.
 -- column unchanged BIGINT: Known from before with the same content; nothing sent.
 -- column updated BIGINT: Changed at the target (tasks).
 -- column superseded BIGINT: Replaced at the target by a new one (responses).
 -- column skipped BIGINT: Equal repeats within the file, and rows that the feed's policy skips.
 -- column refused BIGINT: Refused by the target; also rejects of stage load.
--- column in_doubt BIGINT: Sent, outcome not known.
+-- column in_doubt BIGINT: Sent; the outcome is not known.
 -- column amount_received DECIMAL(18,2): Sum of the amounts of all records, US dollars.
 -- column amount_accepted DECIMAL(18,2): Sum of the amounts of accepted records, US dollars.
 -- column amount_created DECIMAL(18,2): Sum of the amounts of created records, US dollars.

@@ -1,6 +1,6 @@
--- table import_warning: One row per warning of a record, or of a questionnaire that its answers name. A warning sets
---   nothing aside: a decision of ours that a target of another make may not share, answers that a score needs, codes
---   that are ambiguous.
+-- table import_warning: One row per warning about a record, or about a questionnaire that its answers name. A warning
+--   sets nothing aside: it reports a rule decided here that another target may not share, answers missing for a
+--   score, or ambiguous codes.
 -- inputs: warned, import_batch
 -- references: batch_id import_batch
 -- column batch_id VARCHAR: Batch of the file.

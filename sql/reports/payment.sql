@@ -1,8 +1,9 @@
--- table payment: One row per payment read from files for the target of this publication, as it stands now. A payment
---   that comes again unchanged counts once, rejected ones too; one that was corrected counts as its correction.
+-- table payment: One row per payment read from files for the target of this publication, in its present state.
+--   A payment that comes again unchanged counts once, rejected ones too; one that was corrected counts as its
+--   correction. A rejected record without a readable amount has no row.
 -- inputs: import_row, ledger_reject, ledger_resubmission, waiting_payment, this_publication
 -- references: batch_id import_batch
--- column batch_id VARCHAR: Batch of the file that it stands in.
+-- column batch_id VARCHAR: Batch of the file that holds it.
 -- column line BIGINT: First physical line of the record in the file.
 -- column source VARCHAR: System that made the key.
 -- column source_key VARCHAR: The payment's key in its source; empty where a rejected record has none.

@@ -1,5 +1,5 @@
 -- table payment_reconciliation: Payments per patient and day, from file to the target of this publication, to the cent.
---   A payment that comes again unchanged counts once, a rejected one that was corrected counts as its correction.
+--   A payment that comes again unchanged counts once; a rejected one that was corrected counts as its correction.
 -- inputs: payment
 -- key: patient_id, paid_on
 -- column patient_id VARCHAR: Id of the patient; empty where a rejected record names none.
@@ -7,7 +7,7 @@
 -- column received DECIMAL(18,2): Sum of the amounts read from files, US dollars.
 -- column created DECIMAL(18,2): Sum of the amounts now at the target, adopted ones included, US dollars.
 -- column refused DECIMAL(18,2): Sum of the amounts rejected by a rule or refused by the target, US dollars.
--- column difference DECIMAL(18,2): received less created less refused: what is under way or in doubt, US dollars.
+-- column difference DECIMAL(18,2): received less created less refused: payments under way or in doubt, US dollars.
 WITH patient_day AS (
     SELECT
         patient_id,

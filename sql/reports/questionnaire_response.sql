@@ -1,5 +1,6 @@
--- table questionnaire_response: One row per response that the import has made at the target of this publication, as
---   last sent; without those taken back. No answer stands here; nor do responses whose source rows were purged.
+-- table questionnaire_response: One row per response that the import has made or adopted at the target of this
+--   publication, as last sent; without those taken back. Answers are left out, and so are responses whose source rows
+--   were purged.
 -- inputs: ledger_record, sent_response, this_publication
 -- key: resource_id
 -- references: batch_id import_batch

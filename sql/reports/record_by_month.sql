@@ -5,7 +5,7 @@
 -- column month DATE: First day of the UTC month of source_at; empty for records without a time of their own.
 -- column source VARCHAR: System that made the keys.
 -- column resource_type VARCHAR: FHIR resource that the records become.
--- column state VARCHAR: What became of them, as in import_row.
+-- column state VARCHAR: Their state, as in import_row.
 -- column records BIGINT: Number of records.
 -- column patients BIGINT: Number of different patients among them.
 SELECT

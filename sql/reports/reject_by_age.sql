@@ -4,7 +4,7 @@
 -- column feed VARCHAR: Feed that read the file.
 -- column stage VARCHAR: Where they were set aside: parse, map, rule or load.
 -- column age_from_days BIGINT: Days since first_seen_at, rounded down to 0, 1, 7 or 30.
--- column age VARCHAR: The same in words: under 1 day, 1 to 6 days, 7 to 29 days, 30 days or more.
+-- column age VARCHAR: age_from_days in words: under 1 day, 1 to 6 days, 7 to 29 days, 30 days or more.
 -- column rejects BIGINT: Number of open rejects.
 -- column first_seen_at TIMESTAMPTZ: When the oldest of them was first set aside, UTC.
 WITH open_reject AS (

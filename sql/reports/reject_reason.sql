@@ -4,8 +4,8 @@
 -- column reject_id VARCHAR: The reject.
 -- column rule_id VARCHAR: Rule that the record breaks, as in the list of requirements.
 -- column expression VARCHAR: FHIRPath of the element concerned, or the column of the file.
--- column message VARCHAR: What was wrong, in codes, ids and paths; of a target's refusal its own words.
--- column retryable BOOLEAN: Whether another try may help without a correction.
+-- column message VARCHAR: What was wrong, in codes, ids and paths; for a refusal, the target's own words.
+-- column retryable BOOLEAN: True if another try may help without a correction.
 SELECT
     reject_id,
     rule_id,

@@ -5,7 +5,7 @@
 -- column reports BIGINT: Number of reports.
 -- column first_effective_at TIMESTAMPTZ: Earliest effective_at, UTC.
 -- column last_effective_at TIMESTAMPTZ: Latest effective_at, UTC.
--- column corrected BIGINT: Reports whose content a later sweep found changed since we first saw them.
+-- column corrected BIGINT: Reports whose content a later sweep found changed.
 SELECT
     report.patient_id,
     count(*) AS reports,

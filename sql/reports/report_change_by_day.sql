@@ -1,12 +1,12 @@
--- table report_change_by_day: What sweeps found new, corrected or gone at the target, per day and first category.
---   The interface does not tell an amended report from a final one: corrections show by comparing sweeps, and of a
---   report that changed several times the last time counts.
+-- table report_change_by_day: Reports that sweeps found new, corrected or gone, per day and first category. The
+--   interface does not tell an amended report from a final one, so corrections are found by comparing sweeps. A
+--   report that changed several times counts on the day of its last change.
 -- inputs: swept_report, gone_report
 -- key: day, category_code
 -- column day DATE: UTC day of the sweep that found it.
 -- column category_code VARCHAR: First category code of the reports.
 -- column appeared BIGINT: Reports seen for the first time, those that are gone again included.
--- column corrected BIGINT: Reports found with other content than before, by the day of their last change.
+-- column corrected BIGINT: Reports found with other content than before; those that are gone are left out.
 -- column entered_in_error BIGINT: Of the corrected ones, those that are entered-in-error now.
 -- column gone BIGINT: Reports that the target no longer has.
 WITH known AS (

@@ -4,7 +4,7 @@
 -- column patient_id VARCHAR: Id of the patient.
 -- column code_system VARCHAR: System of the code.
 -- column code VARCHAR: First code of the report.
--- column uncoded_name VARCHAR: Plain-text name of reports without a code, which are told apart by it; else empty.
+-- column uncoded_name VARCHAR: Plain-text name of a report without a code, which stands in for the code; else empty.
 -- column report_id VARCHAR: Id of the report with the latest effective_at; of several, the one issued last.
 -- column code_display VARCHAR: Display of the code in that report.
 -- column category_code VARCHAR: First category code of that report.

@@ -1,5 +1,5 @@
--- table task: One row per task that the import has made or updated at the target of this publication, as last sent.
---   What was changed in the chart since does not show, nor do tasks whose source rows were purged.
+-- table task: One row per task that the import has made, adopted or updated at the target of this publication, as
+--   last sent. Later changes in the chart do not show. Tasks whose source rows were purged are left out.
 -- inputs: ledger_record, sent_task, this_publication
 -- key: resource_id
 -- references: batch_id import_batch

@@ -1,4 +1,4 @@
--- Makes gone_report of the sweep's Parquet (relation sweep): the reports that the target no longer has.
+-- Makes gone_report from the sweep's Parquet (relation sweep): the reports that the target no longer has.
 SELECT
     report_id,
     body ->> '$.status' AS status,

@@ -1,5 +1,5 @@
--- Makes sent_response of the bodies that the import made ready to send (relation sent: batch_id, line, run,
--- resource_type, body): a row for each response, as the last run of its file has it. Of answers only codes are read.
+-- Makes sent_response from the bodies that the import made ready to send (relation sent: batch_id, line, run,
+-- resource_type, body): a row for each response, as the last run of its file made it. Only codes of answers are read.
 WITH shaped AS (
     SELECT
         batch_id,

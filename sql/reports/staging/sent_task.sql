@@ -1,5 +1,5 @@
--- Makes sent_task of the bodies that the import made ready to send (relation sent: batch_id, line, run, resource_type,
--- body): a row for each task, as the last run of its file has it. Without a text of it.
+-- Makes sent_task from the bodies that the import made ready to send (relation sent: batch_id, line, run,
+-- resource_type, body): a row for each task, as the last run of its file made it. Texts of the task are not read.
 WITH shaped AS (
     SELECT
         batch_id,

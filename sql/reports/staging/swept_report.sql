@@ -1,7 +1,7 @@
--- Makes swept_report, which the report tables read, of the sweep's Parquet (relation sweep: report_id, body, changes,
+-- Makes swept_report, which the report tables read, from the sweep's Parquet (relation sweep: report_id, body, changes,
 -- first_seen_at, changed_at, gone_at).
--- The one place where bodies are read as JSON: an element of another shape than the interface's becomes empty.
--- Names are in lower case here, as DuckDB does not tell the cases apart.
+-- Bodies of present reports are read as JSON only here; an element of another shape than the interface's becomes empty.
+-- Names of fields are in lower case, since DuckDB ignores case.
 WITH shaped AS (
     SELECT
         report_id,

@@ -1,6 +1,6 @@
--- Makes waiting_payment of the payments that the import made ready to send in batches without an end (relation ready:
--- batch_id, line, run, source_key, patient_id, source_at, amount): those that were not judged yet, such as one that
--- waits behind a payment in doubt.
+-- Makes waiting_payment from the payments that the import made ready to send in unfinished batches (relation ready:
+-- batch_id, line, run, source_key, patient_id, source_at, amount): those without a verdict, such as a payment that
+-- waits behind one in doubt.
 WITH latest AS (
     SELECT *
     FROM ready
