@@ -1,4 +1,4 @@
-"""`status`, `verify`, `doubts`, `undo`, `purge`: what became of batches, and what people decide about them."""
+"""The commands about imported batches and decisions on them: `status`, `verify`, `doubts`, `undo`, `purge`."""
 
 import json
 import os
@@ -48,7 +48,7 @@ def verify(options: Options, batch: str | None, adopt: bool, why: str | None, in
 
 @click.group()
 def doubts() -> None:
-    """Rows of which nobody knows yet whether the target has them."""
+    """Rows in doubt: it is not known yet whether the target has them."""
 
 
 @doubts.command("resolve", short_help="Looks rows in doubt up at the target again.")

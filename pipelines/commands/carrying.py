@@ -1,4 +1,4 @@
-"""`import`, `rehearse`, `reports`, `up`: what carries data."""
+"""The commands that carry data: `import`, `rehearse`, `reports`, `up`."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The command `chartferry`: its options, and how it ends."""
+"""The command `chartferry`: its options, its commands, and the exit code and message for each kind of failure."""
 
 import traceback
 from collections.abc import Callable, Sequence
@@ -46,7 +46,7 @@ FAILURES: dict[type[BaseException], tuple[int, Callable[[Any], str]]] = {
     OSError: (UNUSABLE, lambda error: f"{error.strerror or type(error).__name__}: {error.filename or 'a file'}"),
     Exception: (INTERNAL, lambda error: f"a fault of this program: {type(error).__name__} at {_place(error)}"),
 }
-"""What ends a command with one line: exit code and line. No text of an exception that may hold a record's data."""
+"""Exit code and message of each kind of failure, without the text of exceptions that may hold a record's data."""
 
 
 @click.group(commands=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
@@ -68,7 +68,7 @@ def cli(context: click.Context, home: Path, feed_folders: tuple[Path, ...]) -> N
 
 
 def run_command(arguments: Sequence[str]) -> int:
-    """Runs a command; gives its exit code. Raises `KeyboardInterrupt` when it was stopped."""
+    """Run a command; return its exit code. Raises `KeyboardInterrupt` if it was stopped."""
     try:
         return int(cli.main(list(arguments), prog_name="chartferry", standalone_mode=False) or 0)
     except click.ClickException as error:
@@ -84,7 +84,7 @@ def run_command(arguments: Sequence[str]) -> int:
 
 
 def _place(error: BaseException) -> str:
-    """The last line of ours that an exception came through."""
+    """Return file and line of the last frame of an exception in this program."""
     frames = traceback.extract_tb(error.__traceback__)
     ours = [frame for frame in frames if Path(frame.filename).is_relative_to(Path(__file__).parents[1])] or frames
     return f"{Path(ours[-1].filename).name}:{ours[-1].lineno}"

@@ -1,4 +1,4 @@
-"""What commands share: the options before them, progress on a terminal, work at a target, answers as text or JSON."""
+"""Helpers of the commands: common options, progress on a terminal, a session at the target, output as text or JSON."""
 
 import json
 import os
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Options:
-    """What stands before the command."""
+    """The options that come before the name of the command."""
 
     home: Path
     feeds: tuple[Path, ...]
 
 
 class Answer(Protocol):
-    """What a command found or did."""
+    """The result of a command, printable as text or JSON."""
 
     @property
     def exit_code(self) -> int: ...
@@ -43,7 +43,7 @@ target_options = (
 
 
 def _as_characters(_: click.Context, __: click.Parameter, said: str | None) -> str | None:
-    """A text of another encoding, as a terminal may send it, with `?` where it has no character."""
+    """Return a text with `?` for every byte that is not valid in the encoding of the command line."""
     return None if said is None else said.encode(errors="replace").decode()
 
 
@@ -53,6 +53,7 @@ with_reason = click.option(
 
 
 def with_target(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add `--insecure` and `--json` to a command that works at a target."""
     for option in target_options:
         command = option(command)
     return command
@@ -60,6 +61,7 @@ def with_target(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextmanager
 def showing_progress() -> Iterator[Progress]:
+    """Yield progress on standard error, and close it at the end."""
     progress = progress_on(sys.stderr)
     try:
         yield progress
@@ -68,12 +70,12 @@ def showing_progress() -> Iterator[Progress]:
 
 
 def as_text(lines: Iterable[str]) -> str:
-    """Lines for a terminal, which obeys control characters: names of a file's columns may hold some."""
+    """Return lines without control characters: column names of a file may hold some, and a terminal would obey them."""
     return "\n".join(map(shown, lines))
 
 
 def print_answer(answer: Answer, as_json: bool) -> int:
-    """Prints what a command found or did; gives its exit code."""
+    """Print the result of a command; return its exit code."""
     click.echo(json.dumps(answer.as_json(), indent=1) if as_json else as_text(answer.lines()))
     return answer.exit_code
 
@@ -86,9 +88,9 @@ def at_target(
     why: str | None = None,
     anew: bool = False,
 ) -> int:
-    """Do something at the target of the environment and print what came of it.
+    """Run `work` in a session at the target, print its result with the target, and return its exit code.
 
-    why: the reason, of a decision. anew: whether a journal that is gone is begun with what the ledger has.
+    why: the reason for a decision. anew: if the journal is lost, begin a new one with the rows of the ledger.
     """
     from pipelines.session.session import open_session
 
@@ -107,19 +109,19 @@ def at_target(
 
 
 class Name(click.types.StringParamType):
-    """A name given on the command line, also where its bytes are no UTF-8: no batch has that name."""
+    """A name on the command line. Bytes that are not UTF-8 become `?`, and so match no batch."""
 
     def convert(self, *given: Any) -> str:
         return str(super().convert(*given)).encode(errors="replace").decode()
 
 
 def no_batch(batch: str) -> str:
-    """What is said of a batch that nobody knows."""
+    """Return the message for a batch that does not exist."""
     return f"{batch}: no such batch (chartferry status lists them)"
 
 
 def no_such_batch(options: Options, batch: str | None) -> bool:
-    """Whether a batch is named that this home does not know; says so."""
+    """True if a batch is named that this home does not know; prints the message."""
     from pipelines.importing.status import batch_status
 
     missing = batch is not None and batch_status(options.home, os.environ, batch) is None

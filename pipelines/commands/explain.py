@@ -1,4 +1,4 @@
-"""What `chartferry feeds check` prints of a feed."""
+"""The description of a feed that `chartferry feeds check` prints."""
 
 from collections.abc import Iterable
 
@@ -10,7 +10,7 @@ COPAYMENT = "a payment with a claim_id is a copayment, which is not held against
 
 
 def feed_lines(feed: Feed) -> Iterable[str]:
-    """The feed as lines: name, files, form, rows, and of each column where it comes from and what it becomes."""
+    """Yield the description of a feed: name, files, form, rows, and the origin and target element of each column."""
     file = feed.file
     form = file.format or "csv or ndjson, by the file's name"
     yield f"{feed.name}: {file.kind} to {feed.resource}, source {feed.source}{' (built in)' if feed.builtin else ''}"
@@ -34,7 +34,7 @@ def feed_lines(feed: Feed) -> Iterable[str]:
 
 
 def _written(feed: Feed) -> str:
-    """How rows and numbers are written, as far as that is out of the ordinary."""
+    """Return the feed's settings for the form of rows and numbers that differ from the defaults."""
     file = feed.file
     said = {
         "delimiter": file.delimiter if file.delimiter != "," else "",

@@ -1,4 +1,4 @@
-"""`feeds`: feed files checked, shown on a sample, drafted."""
+"""The commands `feeds`: check feed files, try them on a sample, and draft new ones."""
 
 import os
 from pathlib import Path
@@ -49,7 +49,7 @@ def feeds_check(options: Options, files: tuple[Path, ...], sample: Path | None, 
 
 
 def _show_sample(feed: Feed, sample: Path, rows: int) -> int:
-    """The first rows of an export by a feed, on the terminal of the person who asks."""
+    """Print the first rows of an export as the feed maps them; return the exit code."""
     from pipelines.feeds.drafting.sample import sample_lines
     from pipelines.home.batch import Unreadable
 

@@ -1,4 +1,4 @@
-"""`rejects`: records that were set aside, given back, tried again or left at that."""
+"""The commands `rejects`: export records that were set aside, try them again, or discard them."""
 
 import json
 import os
@@ -21,7 +21,7 @@ from pipelines.home.exits import ALL_LOADED, UNREADABLE
 
 @click.group(short_help="Records that were set aside, and their way back.")
 def rejects() -> None:
-    """Records that were set aside: give them back with their reasons, try them again, or leave it at that."""
+    """Records that were set aside: export them with their reasons, try them again, or discard them."""
 
 
 @rejects.command("export", short_help="Writes open rejects whole, to be corrected.")

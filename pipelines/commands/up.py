@@ -1,6 +1,6 @@
-"""What `chartferry up` runs: the bundled service, Dagster's web server and its daemon, on loopback, until Ctrl-C.
+"""The supervisor of `chartferry up`: runs the bundled service, Dagster's web server and its daemon on loopback.
 
-A small supervisor: it starts them, says where they are, starts anew what ends by itself, and ends all of them.
+It starts these processes, prints their addresses, restarts those that end by themselves, and stops all at Ctrl-C.
 """
 
 import fcntl
@@ -33,12 +33,12 @@ Say = Callable[[str], None]
 
 
 class CannotStart(Exception):
-    """Something of it does not come up: one line that says what, and what to do."""
+    """A process cannot start or keep running. The message is one line that says why."""
 
 
 @dataclass
 class Child:
-    """One of the processes. url: where it answers once it is ready, if it does."""
+    """A supervised process. url: answers with status 200 once the process is ready; None if it has no address."""
 
     name: str
     command: Sequence[str]
@@ -49,9 +49,10 @@ class Child:
     starts: list[float] = field(default_factory=list)
 
     def start(self, environ: Mapping[str, str]) -> None:
-        """Starts it in a group of its own, so that Ctrl-C reaches this process alone. Its words go to its log.
+        """Start the process in its own session, so that Ctrl-C reaches only the supervisor. Output goes to its log.
 
-        It ends when the pipe to it closes, which it does even when this process is killed.
+        Its standard input is a pipe. The process ends when the pipe closes, which happens even if the supervisor is
+        killed.
         """
         with self.log.open("ab") as log:
             self.began = log.tell()
@@ -75,14 +76,14 @@ class Child:
         return len([at for at in self.starts if time.monotonic() - at < RESTARTS_WITHIN_SECONDS]) > RESTARTS
 
     def last_words(self) -> str:
-        """The last line of its log since it was started."""
+        """Return the last line that the process logged since its start."""
         with self.log.open("rb") as file:
             file.seek(self.began)
             lines = file.read().decode("utf-8", "replace").strip().splitlines()
         return lines[-1].strip() if lines else f"it said nothing, see {self.log}"
 
     def stop(self) -> None:
-        """Asks it to end, and waits; then ends what is left of its group."""
+        """Ask the process to end, and wait; then kill the rest of its process group."""
         process = self.process
         if process is None:
             return
@@ -100,7 +101,7 @@ class Child:
 
 
 def up(home: Path, environ: Mapping[str, str], service_port: int, web_port: int, say: Say) -> None:
-    """Runs until SIGINT or SIGTERM. A port of 0 is any free one. Raises CannotStart, and BadTarget."""
+    """Run all processes until SIGINT or SIGTERM. Port 0 means any free port. Raises CannotStart and BadTarget."""
     home = home.resolve()
     prepare_home(home)
     folder = prepare_dagster_home(home)
@@ -132,7 +133,7 @@ def up(home: Path, environ: Mapping[str, str], service_port: int, web_port: int,
 
 @contextmanager
 def _alone(folder: Path, home: Path) -> Iterator[None]:
-    """Nobody else runs over this home: two daemons would do everything twice. Raises CannotStart."""
+    """Hold the lock of this home: two daemons would run everything twice. Raises CannotStart if it is taken."""
     file = os.open(folder / ".up.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         try:
@@ -150,7 +151,7 @@ def _alone(folder: Path, home: Path) -> Iterator[None]:
 
 
 def free(port: int, option: str, variable: str) -> int:
-    """The port, or a free one for 0. Raises CannotStart when somebody listens there."""
+    """Return the port, or a free one for 0. Raises CannotStart if it cannot be used."""
     with socket.socket() as tried:
         tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -179,7 +180,7 @@ def _dagster(folder: Path, port: int) -> list[Child]:
 
 @contextmanager
 def _signals() -> Iterator[int]:
-    """The end of a pipe that becomes readable with SIGINT and SIGTERM."""
+    """Yield a file descriptor that becomes readable when SIGINT or SIGTERM arrives."""
     wakes, bell = os.pipe()
     os.set_blocking(bell, False)
     before = {each: signal.signal(each, lambda *_: None) for each in (signal.SIGINT, signal.SIGTERM)}
@@ -195,14 +196,14 @@ def _signals() -> Iterator[int]:
 
 
 def _asked_to_end(wakes: int, seconds: float) -> bool:
-    """Waits so long, or until a signal comes."""
+    """Wait until a signal arrives or the time is over; True for a signal."""
     with selectors.DefaultSelector() as selector:
         selector.register(wakes, selectors.EVENT_READ)
         return bool(selector.select(seconds))
 
 
 def _wait_until_ready(children: Sequence[Child], wakes: int) -> bool:
-    """False when the end was asked for meanwhile. Raises CannotStart when one ends, or does not answer in time."""
+    """Wait until all processes are ready; False if a signal came first. Raises CannotStart if one ends or is too late."""
     until = time.monotonic() + READY_WITHIN_SECONDS
     waiting = list(children)
     while waiting:
@@ -218,7 +219,7 @@ def _wait_until_ready(children: Sequence[Child], wakes: int) -> bool:
 
 
 def _watch(children: Sequence[Child], environ: Mapping[str, str], wakes: int, say: Say) -> None:
-    """Until the end is asked for: what ends by itself is started anew, unless it does so again and again."""
+    """Restart processes that end by themselves, until a signal arrives. Raises CannotStart if one ends too often."""
     while not _asked_to_end(wakes, 1.0):
         for child in children:
             if child.ended():
