@@ -203,7 +203,7 @@ def _asked_to_end(wakes: int, seconds: float) -> bool:
 
 
 def _wait_until_ready(children: Sequence[Child], wakes: int) -> bool:
-    """Wait until all processes are ready; False if a signal came first. Raises CannotStart if one ends or is too late."""
+    """Wait until all processes are ready; False if a signal came first. Raises CannotStart if one ends or is late."""
     until = time.monotonic() + READY_WITHIN_SECONDS
     waiting = list(children)
     while waiting:
