@@ -3,7 +3,6 @@
 import gzip
 import json
 import re
-import sqlite3
 import subprocess
 import sys
 from collections import Counter
@@ -18,6 +17,7 @@ import pytest
 
 from pipelines.rehearsing.rehearsed import accounts
 from tests.support.commands import OUTCOMES, command, environment, home_with, load, resources, run, serving, totals
+from tests.support.ledgers import read_ledger
 
 SAMPLES = Path(__file__).parents[1] / "data" / "samples"
 EXPECTED: dict[str, dict[str, Any]] = json.loads((SAMPLES / "expected.json").read_text(encoding="utf-8"))
@@ -172,7 +172,7 @@ def fits(reason, shown):
 
 def test_the_published_rows_agree_with_the_ledger(home, published):
     """REPORT-15, REPORT-16, REPORT-17: every row of the ledger is published once, with state, resource and cents."""
-    with sqlite3.connect(f"file:{home / 'ledger.db'}?mode=ro", uri=True) as ledger:
+    with read_ledger(home) as ledger:
         columns = "batch_id, line, source, key, state, resource_type, resource_id, patient_id, amount_cents"
         record = ledger.execute(f"SELECT {columns} FROM record").fetchall()
         first_there = {(row[0], row[1]) for row in record}

@@ -4,7 +4,7 @@
 """
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import cache
@@ -25,8 +25,11 @@ from pipelines.ledger.tables import LedgerError
 from pipelines.ledger.verbs import ReplayedLease, replay
 
 LOCKS_A_ROW = {"postgresql": " FOR SHARE"}
-KEEP_TERM = "INSERT INTO term (text) VALUES (?) ON CONFLICT DO NOTHING"
-TERM = "SELECT term_id FROM term WHERE text = ?"
+STREAM = "SELECT stream_id FROM stream WHERE target = ? AND source = ? AND resource_type = ?"
+NEW_STREAM = "INSERT INTO stream (target, source, resource_type) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
+FEED_VERSION = "SELECT feed_no FROM feed_version WHERE feed_hash = ?"
+NEW_FEED_VERSION = "INSERT INTO feed_version (feed_hash) VALUES (?) ON CONFLICT DO NOTHING"
+BATCH = "SELECT batch_no FROM batch WHERE target = ? AND batch_id = ?"
 Write = Callable[[str, list[tuple[Any, ...]]], int]
 R = TypeVar("R")
 JOURNAL = "journal.ndjson"
@@ -43,7 +46,7 @@ class LedgerAccess:
         self._writing = engine.execution_options(writes=True)
         self._clock = clock
         self._placeholder = "?" if engine.dialect.paramstyle == "qmark" else "%s"
-        self._terms: dict[str, int] = {}
+        self._numbers: dict[tuple[str, ...], int] = {}
         self._within = threading.local()
 
     @classmethod
@@ -98,8 +101,8 @@ class LedgerAccess:
                         in_step.keep(connection, known, within.at, within.facts)
                 finally:
                     within.connection = within.at = None
-        except BaseException:  # of the commit, too: terms that it did not keep are not known
-            self._terms.clear()
+        except BaseException:  # of the commit, too: numbers that it did not keep are not known
+            self._numbers.clear()
             raise
 
     # -- the journal
@@ -151,15 +154,31 @@ class LedgerAccess:
         finally:
             self.engine.dispose()
 
-    def terms(self, texts: Iterable[str]) -> Mapping[str, int]:
-        """The numbers of texts that many records share; new ones are kept first."""
-        wanted = set(texts)
-        if new := [(text,) for text in sorted(wanted - self._terms.keys())]:
+    # -- numbers, by which records know their stream, batch and feed
+
+    def stream(self, target: str, source: str, resource_type: str) -> int:
+        """Return the number of a stream; a new one is kept first."""
+        return self._number(STREAM, (target, source, resource_type), NEW_STREAM)
+
+    def feed_version(self, feed_hash: str) -> int:
+        """Return the number of a feed's content; a new one is kept first."""
+        return self._number(FEED_VERSION, (feed_hash,), NEW_FEED_VERSION)
+
+    def batch_number(self, target: str, batch_id: str) -> int:
+        """Return the number of a batch. Raises `LedgerError` where there is none."""
+        return self._number(BATCH, (target, batch_id))
+
+    def _number(self, query: str, names: tuple[str, ...], insert: str | None = None) -> int:
+        known = (query, *names)
+        if known not in self._numbers:
             with self.transaction() as connection:
-                self._many(connection, KEEP_TERM, new)
-                term = self._native(TERM)
-                self._terms |= {text: connection.exec_driver_sql(term, (text,)).scalar_one() for (text,) in new}
-        return {text: self._terms[text] for text in wanted}
+                if insert:
+                    self._many(connection, insert, [names])
+                found = connection.exec_driver_sql(self._native(query), names).scalar()
+                if found is None:
+                    raise LedgerError(f"the ledger has no batch {names[-1]}")
+                self._numbers[known] = int(found)
+        return self._numbers[known]
 
     def now(self) -> str:
         """The moment of the transaction that this thread is in, else the clock's."""

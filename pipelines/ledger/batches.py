@@ -5,12 +5,13 @@ from collections.abc import Collection, Iterable, Mapping
 from functools import cache
 from typing import Any
 
-from sqlalchemy import Connection, Table, and_, case, func, select, update
+from sqlalchemy import Connection, Select, Table, and_, case, func, select, update
+from sqlalchemy.sql.base import ReadOnlyColumnCollection
 
 from pipelines.ledger import tables as t
 from pipelines.ledger.access import LedgerAccess
-from pipelines.ledger.former import first_outcomes
 from pipelines.ledger.rows import SoFar
+from pipelines.ledger.states import UNDECIDED
 from pipelines.ledger.tables import LedgerError
 from pipelines.ledger.verbs import verb
 
@@ -51,7 +52,7 @@ class BatchLedger(LedgerAccess):
     @verb
     def reopen_batch(self, target: str, batch_id: str) -> None:
         """A batch that had ended is `running` while rows of it are sent, so that a killed run leaves it so."""
-        self._change(t.batch, (target, batch_id), state="running")
+        self._change(t.batch, {"target": target, "batch_id": batch_id}, state="running")
 
     @verb
     def count_batch(self, target: str, batch_id: str, counts: Mapping[str, int | None]) -> None:
@@ -74,7 +75,8 @@ class BatchLedger(LedgerAccess):
         A batch that was finished before keeps the time when it was. finished_at: that of one that was reopened since.
         """
         finished = case((t.batch.c.state == "finished", t.batch.c.finished_at), else_=finished_at or self.now())
-        self._change(t.batch, (target, batch_id), state=state, finished_at=finished, **_held(counts or {}))
+        this = {"target": target, "batch_id": batch_id}
+        self._change(t.batch, this, state=state, finished_at=finished, **_held(counts or {}))
 
     @verb
     def start_run(self, target: str, batch_id: str, **values: Any) -> int:
@@ -109,7 +111,7 @@ class BatchLedger(LedgerAccess):
         finished_at: that of one that is known again.
         """
         ended = {"state": state, "message": message, "finished_at": finished_at or self.now()}
-        self._change(t.run, (target, batch_id, run), **ended, **_held(counts))
+        self._change(t.run, {"target": target, "batch_id": batch_id, "run": run}, **ended, **_held(counts))
 
     @verb
     def cut_off_run(self, target: str, batch_id: str, run: int, state: str, message: str) -> None:
@@ -148,17 +150,15 @@ class BatchLedger(LedgerAccess):
         return found
 
     def row_counts(self, target: str, batch_id: str) -> dict[str, tuple[int, int]]:
-        """Rows of the batch and their cents by first outcome, whatever became of them since; repeats included.
+        """Return the rows of the batch and their cents, by the first outcome of each line.
 
         What was undone before its ledger was lost, and found again since, counts as adopted.
         """
         counts: dict[str, tuple[int, int]] = {}
-        repeat = t.repeat.c
-        of_repeats = select(repeat.state, func.count(), func.coalesce(func.sum(repeat.amount_cents), 0)).where(
-            repeat.target == target, repeat.batch_id == batch_id
-        )
+        this = (t.batch.c.target == target, t.batch.c.batch_id == batch_id)
         with self.engine.connect() as connection:
-            for query in (first_outcomes(connection, target, batch_id), of_repeats.group_by(repeat.state)):
+            number = connection.execute(select(t.batch.c.batch_no).where(*this)).scalar()
+            for query in (_outcomes_of_records(number), _outcomes_of_other_lines(number)):
                 for state, rows, cents in connection.execute(query):
                     outcome = "adopted" if state == "undone" else state
                     before = counts.get(outcome, (0, 0))
@@ -200,11 +200,11 @@ class BatchLedger(LedgerAccess):
             this = (target, so_far.batch_id, so_far.run)
             self._many(connection, _counting(tuple(so_far.counts)), [(*_held(so_far.counts).values(), *this)])
 
-    def _change(self, table: Table, where: tuple[Any, ...], **values: Any) -> None:
-        keys = and_(*(column == value for column, value in zip(table.primary_key.columns, where, strict=True)))
+    def _change(self, table: Table, this: Mapping[str, str | int], **values: Any) -> None:
+        changing = update(table).where(*(table.c[name] == value for name, value in this.items())).values(values)
         with self.transaction() as connection:
-            if connection.execute(update(table).where(keys).values(values)).rowcount != 1:
-                raise LedgerError(f"the ledger has no such {table.name}: {where[1]}")
+            if connection.execute(changing).rowcount != 1:
+                raise LedgerError(f"the ledger has no such {table.name}: {this['batch_id']}")
 
     def _batch(self, connection: Connection, target: str, batch_id: str) -> dict[str, Any] | None:
         query = select(t.batch).where(t.batch.c.target == target, t.batch.c.batch_id == batch_id)
@@ -214,6 +214,42 @@ class BatchLedger(LedgerAccess):
     def _dicts(self, query: Any) -> list[dict[str, Any]]:
         with self.engine.connect() as connection:
             return [dict(row._mapping) for row in connection.execute(query)]
+
+
+def _outcomes_of_records(batch_no: int | None) -> Select[Any]:
+    """Select state, rows and cents of the lines that records of a batch are from.
+
+    The outcome of a line is the first that its record had there: what came later is another line's, or a person's.
+    """
+    record, version = t.records.c, t.versions.c
+    same = ("stream_id", "key", "batch_no", "line")
+    first = (
+        select(version.state)
+        .where(*(version[name] == record[name] for name in same), version.fate.is_not(None))
+        .where(version.state.not_in(UNDECIDED))
+        .order_by(version.version)
+        .limit(1)
+        .scalar_subquery()
+    )
+    lines = select(func.coalesce(first, record.state).label("state"), record.amount_cents)
+    return _by_state(lines.where(record.batch_no == batch_no).subquery().c)
+
+
+def _outcomes_of_other_lines(batch_no: int | None) -> Select[Any]:
+    """Select state, rows and cents of the lines of a batch whose records are from other lines now."""
+    record, version = t.records.c, t.versions.c
+    same = ("stream_id", "key", "batch_no", "line")
+    here = select(record.key).where(*(record[name] == version[name] for name in same)).exists()
+    # Of a batch without records, as that of a file which came before, no key is looked up.
+    any_here = select(record.key).where(record.batch_no == batch_no).exists()
+    of_batch = (version.batch_no == batch_no, t.IS_OUTCOME, ~and_(any_here, here))
+    lines = select(version.state, version.amount_cents).where(*of_batch)
+    return _by_state(lines.subquery().c)
+
+
+def _by_state(lines: ReadOnlyColumnCollection[str, Any]) -> Select[Any]:
+    cents = func.coalesce(func.sum(lines.amount_cents), 0)
+    return select(lines.state, func.count(), cents).group_by(lines.state)
 
 
 def _held(counts: Mapping[str, int | None]) -> dict[str, int]:

@@ -2,17 +2,15 @@
 
 import sqlite3
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Engine, Table, create_engine, event, inspect
+from sqlalchemy import Engine, create_engine, event, inspect
 from sqlalchemy.engine import URL, Connection, ExceptionContext, make_url
 from sqlalchemy.exc import OperationalError, SQLAlchemyError
-from sqlalchemy.schema import CreateColumn
 
-from pipelines.ledger import tables as t
-from pipelines.ledger.tables import BY_BATCH, SCHEMA_VERSION, TERMS, VIEWS, LedgerError, metadata, schema_version
+from pipelines.ledger.migration import bring_to_today
+from pipelines.ledger.tables import SCHEMA_VERSION, LedgerError, metadata, schema_version
 
 IDLE_MILLISECONDS = 60_000
 """After which a server ends the transaction of a process that was stopped, or lost, in the middle of it. It may hold
@@ -143,14 +141,11 @@ def _create(engine: Engine) -> None:
         version = _version(connection)
         if version is None:
             metadata.create_all(connection)
-            _create_views(connection)
             connection.execute(schema_version.insert().values(version=SCHEMA_VERSION))
         elif version > SCHEMA_VERSION:
             raise LedgerError(f"the ledger is from a newer version (schema {version}, this one knows {SCHEMA_VERSION})")
-        else:
-            for step in STEPS[version - 1 :]:
-                step(connection)
-            metadata.create_all(connection)
+        elif version < SCHEMA_VERSION:
+            bring_to_today(connection)
             connection.execute(schema_version.update().values(version=SCHEMA_VERSION))
 
 
@@ -165,121 +160,3 @@ def _version(connection: Connection) -> int | None:
         return None
     found = connection.execute(schema_version.select()).scalars().all()
     return max(found, default=None)
-
-
-def _create_views(connection: Connection) -> None:
-    for view, kept in VIEWS:
-        terms = [name for name in view.columns.keys() if name in TERMS]  # noqa: SIM118 - not a dict
-        shown = (f"of_{name}.text AS {name}" if name in TERMS else f"kept.{name}" for name in view.columns.keys())  # noqa: SIM118
-        joins = (f"JOIN term AS of_{name} ON of_{name}.term_id = kept.{name}" for name in terms)
-        query = f"SELECT {', '.join(shown)} FROM {kept.name} AS kept {' '.join(joins)}"
-        connection.exec_driver_sql(f"CREATE VIEW {view.name} AS {query}")
-
-
-# -- from earlier versions
-
-
-def _texts_once(connection: Connection) -> None:
-    """To version 2: what the tables `record` and `repeat` held is kept with terms, behind views of these names."""
-    for view, _ in VIEWS:
-        connection.exec_driver_sql(f"ALTER TABLE {view.name} RENAME TO {view.name}_1")
-    metadata.create_all(connection)
-    for view, kept in VIEWS:
-        columns = [name for name in view.columns.keys() if name in _columns(connection, f"{view.name}_1")]  # noqa: SIM118
-        texts = " UNION ".join(f"SELECT {name} AS text FROM {view.name}_1" for name in columns if name in TERMS)
-        new = f"SELECT found.text FROM ({texts}) AS found WHERE found.text NOT IN (SELECT term.text FROM term)"
-        connection.exec_driver_sql(f"INSERT INTO term (text) {new}")
-        values = (f"(SELECT term_id FROM term WHERE text = {name})" if name in TERMS else name for name in columns)
-        every = f"SELECT {', '.join(values)} FROM {view.name}_1 ORDER BY batch_id, line"
-        connection.exec_driver_sql(f"INSERT INTO {kept.name} ({', '.join(columns)}) {every}")
-        connection.exec_driver_sql(f"DROP TABLE {view.name}_1")
-    _create_views(connection)
-
-
-def _lines_of_reasons(connection: Connection) -> None:
-    """To version 3: a reason may name its row."""
-    connection.exec_driver_sql("ALTER TABLE reject_reason ADD COLUMN line BIGINT")
-
-
-def _batches_without_lines(connection: Connection) -> None:
-    """To version 4: the index of batches does not have the line any more."""
-    connection.exec_driver_sql(f"DROP INDEX {BY_BATCH.name}")
-    BY_BATCH.create(connection)
-
-
-def _first_attempts(connection: Connection) -> None:
-    """To version 5: a record has the first attempt of its key, over all generations.
-
-    Where an earlier generation left no trace, it is not older than the batch.
-    """
-    for table in (t.entry, t.former):
-        _add_column(connection, table, "first_sent_at")
-    _renew_views(connection)
-    connection.exec_driver_sql(FIRST_ATTEMPTS_OF_FORMER)
-    connection.exec_driver_sql(FIRST_ATTEMPTS)
-
-
-FIRST_ATTEMPTS_OF_FORMER = """
-UPDATE former SET first_sent_at = (SELECT min(earlier.first_attempt_at) FROM former AS earlier
-  WHERE earlier.target = former.target AND earlier.source = former.source
-    AND earlier.resource_type = former.resource_type AND earlier.key = former.key)"""
-FIRST_ATTEMPTS = """
-UPDATE entry SET first_sent_at = COALESCE(
-  (SELECT min(former.first_sent_at) FROM former
-    JOIN term AS target ON target.text = former.target
-    JOIN term AS source ON source.text = former.source
-    JOIN term AS kind ON kind.text = former.resource_type
-    WHERE former.key = entry.key AND target.term_id = entry.target AND source.term_id = entry.source
-      AND kind.term_id = entry.resource_type),
-  CASE WHEN generation > 1 THEN
-    (SELECT batch.received_at FROM batch JOIN term AS name ON name.text = batch.batch_id
-      JOIN term AS target ON target.text = batch.target
-      WHERE name.term_id = entry.batch_id AND target.term_id = entry.target) END,
-  first_attempt_at)"""
-
-
-def _add_column(connection: Connection, table: Table, name: str) -> None:
-    """Add a column of today's table to the database's, unless an earlier step has made the table as it is today."""
-    if name not in _columns(connection, table.name):
-        kind = CreateColumn(table.c[name]).compile(dialect=connection.dialect)
-        connection.exec_driver_sql(f"ALTER TABLE {table.name} ADD COLUMN {kind}")
-
-
-def _columns(connection: Connection, table: str) -> set[str]:
-    return {column["name"] for column in inspect(connection).get_columns(table)}
-
-
-def _renew_views(connection: Connection) -> None:
-    """Make the views of today's tables, which may have more columns."""
-    for view, _ in VIEWS:
-        connection.exec_driver_sql(f"DROP VIEW {view.name}")
-    _create_views(connection)
-
-
-def _content_of_rejects(connection: Connection) -> None:
-    """To version 6: a reject has the content of its record, where that was mapped."""
-    _add_column(connection, t.reject, "content_hash")
-
-
-def _copayments(connection: Connection) -> None:
-    """To version 7: batches and runs count copayments. Of those before, none are known."""
-    for table in (t.batch, t.run):
-        for name in t.COPAYMENTS:
-            _add_column(connection, table, name)
-
-
-def _begin_journal(connection: Connection) -> None:
-    """To version 8: the tables are made from a journal."""
-    metadata.create_all(connection)
-
-
-STEPS: tuple[Callable[[Connection], None], ...] = (
-    _texts_once,
-    _lines_of_reasons,
-    _batches_without_lines,
-    _first_attempts,
-    _content_of_rejects,
-    _copayments,
-    _begin_journal,
-)
-"""What makes the tables of the next version, from version 1 on."""

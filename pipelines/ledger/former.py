@@ -3,47 +3,54 @@
 `record` holds each key once, in its newest generation; its earlier versions are here, each with its resource.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Collection, Iterable, Sequence
+from typing import NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, delete, func, select, update
+from sqlalchemy import delete, select, update
 
 from pipelines.ledger import tables as t
 from pipelines.ledger.access import LedgerAccess
 from pipelines.ledger.lease import Lease
 from pipelines.ledger.rows import Intent
-from pipelines.ledger.states import UNDECIDED
 from pipelines.ledger.tables import LedgerError
 from pipelines.ledger.verbs import verb
 
 KEYS_A_QUERY = 400
-COLUMNS = [column.name for column in t.record.columns]
-OF_KEY = "target = ? AND source = ? AND resource_type = ? AND key = ?"
-TERM = "(SELECT term_id FROM term WHERE text = ?)"
-OF_ENTRY = f"target = {TERM} AND source = {TERM} AND resource_type = {TERM} AND key = ?"
+KEPT = """stream_id, key, batch_no, line, generation, content_hash, feed_no, state, resource_id, patient_id, source_at,
+  amount_cents, attempts, http_status, first_attempt_at, finished_at, first_sent_at"""
+COLUMNS = KEPT.replace(",", "").split()
+OF_KEY = "stream_id = ? AND key = ?"
 KEEP = f"""
-INSERT INTO former ({", ".join(COLUMNS)}, version, fate, kept_at)
-SELECT {", ".join(COLUMNS)}, (SELECT COALESCE(MAX(version), 0) + 1 FROM former WHERE {OF_KEY}),
+INSERT INTO version ({KEPT}, is_outcome, version, fate, kept_at)
+SELECT {KEPT}, {{is_outcome}},
+  (SELECT COALESCE(MAX(version), 0) + 1 FROM version WHERE {OF_KEY} AND fate IS NOT NULL),
   CAST(? AS TEXT), CAST(? AS TEXT)
 FROM record WHERE {OF_KEY} AND generation = ?"""
-KEEP_APPEARANCE = f"""
-INSERT INTO appearance (target, batch_id, line, source, resource_type, key, state, resource_id, patient_id, source_at,
-  amount_cents, attempts, http_status, finished_at)
-SELECT target, batch_id, line, source, resource_type, key, state, resource_id, patient_id, source_at,
-  amount_cents, attempts, http_status, finished_at
-FROM entry WHERE {OF_ENTRY} AND generation = ? AND NOT (batch_id = {TERM} AND line = ?)
+KEEP_HERE = KEEP.format(is_outcome=0)
+KEEP_AND_MOVE = KEEP.format(
+    is_outcome="""CASE WHEN (batch_no = ? AND line = ?) OR EXISTS (
+    SELECT 1 FROM version AS there
+    WHERE there.batch_no = record.batch_no AND there.line = record.line AND there.is_outcome = 1
+  ) THEN 0 ELSE 1 END"""
+)
+"""The record goes to another line. What it was is the outcome of the line that it leaves, unless that has one."""
+KEEP_OUTCOME = f"""
+INSERT INTO version ({KEPT}, is_outcome)
+SELECT {KEPT}, 1 FROM record
+WHERE {OF_KEY} AND generation = ? AND state NOT IN ('planned', 'sending', 'in_doubt')
+  AND NOT (batch_no = ? AND line = ?)
 ON CONFLICT DO NOTHING"""
 CHANGE = f"""
-UPDATE entry SET generation = ?, batch_id = {TERM}, line = ?, content_hash = ?, feed_hash = {TERM}, patient_id = ?,
+UPDATE record SET generation = ?, batch_no = ?, line = ?, content_hash = ?, feed_no = ?, patient_id = ?,
   source_at = ?, amount_cents = ?, first_attempt_at = ?, state = 'sending', attempts = attempts + 1,
   resource_id = CASE WHEN generation = ? THEN resource_id END, http_status = NULL, finished_at = NULL
-WHERE {OF_ENTRY} AND generation = ?"""
+WHERE {OF_KEY} AND generation = ?"""
 RAISE = f"""
-UPDATE entry SET generation = generation + 1, state = 'planned', resource_id = NULL, http_status = NULL,
+UPDATE record SET generation = generation + 1, state = 'planned', resource_id = NULL, http_status = NULL,
   finished_at = NULL, first_attempt_at = NULL
-WHERE {OF_ENTRY} AND generation = ?"""
-FATE = f"UPDATE former SET fate = ? WHERE {OF_KEY} AND version = ?"
-UNDO = f"UPDATE entry SET state = 'undone', finished_at = ? WHERE {OF_ENTRY} AND generation = ?"
+WHERE {OF_KEY} AND generation = ?"""
+FATE = f"UPDATE version SET fate = ? WHERE {OF_KEY} AND version = ?"
+UNDO = f"UPDATE record SET state = 'undone', finished_at = ? WHERE {OF_KEY} AND generation = ?"
 
 
 class Former(NamedTuple):
@@ -60,30 +67,6 @@ class Former(NamedTuple):
     resource_id: str | None
     patient_id: str | None
     fate: str
-
-
-def first_outcomes(connection: Connection, target: str, batch_id: str) -> Select[Any]:
-    """Rows of the batch's records and their cents by the first outcome that each had there."""
-    record, former = t.record.c, t.former.c
-    changed = select(former.key).where(former.target == target, former.batch_id == batch_id).limit(1)
-    if connection.execute(changed).first() is None:
-        plain = select(record.state, func.count(), func.coalesce(func.sum(record.amount_cents), 0))
-        return plain.where(record.target == target, record.batch_id == batch_id).group_by(record.state)
-    first = (
-        select(former.state)
-        .where(
-            *(former[name] == record[name] for name in "target source resource_type key batch_id line".split()),
-            former.state.not_in(UNDECIDED),
-        )
-        .order_by(former.version)
-        .limit(1)
-        .scalar_subquery()
-    )
-    state = func.coalesce(first, record.state).label("outcome")
-    rows = select(state, record.amount_cents).where(record.target == target, record.batch_id == batch_id).subquery()
-    return select(rows.c.outcome, func.count(), func.coalesce(func.sum(rows.c.amount_cents), 0)).group_by(
-        rows.c.outcome
-    )
 
 
 # -- changing what is known
@@ -104,15 +87,15 @@ def intend_change(
     the new one is there). The records move to the batch and line of the intents. Raises `LeaseLost`.
     fate: of the old resource; `withdrawn` where it was taken back before.
     """
-    now, of = ledger.now(), (lease.target, source, resource_type)
-    ledger.terms({text for _, i in changes for text in (i.batch_id, i.feed_hash)})
+    now, stream = ledger.now(), ledger.stream(lease.target, source, resource_type)
     with ledger.writing(lease) as write:
         for known, i in changes:
+            this = (stream, i.key)
+            place = (ledger.batch_number(lease.target, i.batch_id), i.line)
             kept_as = "kept" if known == i.generation else fate
-            write(KEEP, [(*of, i.key, kept_as, now, *of, i.key, known)])
-            write(KEEP_APPEARANCE, [(*of, i.key, known, i.batch_id, i.line)])
-            values = (i.generation, *i[2:-1], i.first_attempt_at or now)
-            write(CHANGE, [(*values, i.generation, *of, i.key, known)])
+            write(KEEP_AND_MOVE, [(*place, *this, kept_as, now, *this, known)])
+            said = (i.content_hash, ledger.feed_version(i.feed_hash), *i[6:-1], i.first_attempt_at or now)
+            write(CHANGE, [(i.generation, *place, *said, i.generation, *this, known)])
 
 
 @verb
@@ -125,30 +108,28 @@ def raise_generation(
     """
     now, number = ledger.now(), 0
     with ledger.writing(lease) as write:
-        for source, resource_type, key, generation in rows:
-            of = (lease.target, source, resource_type, key)
+        for *stream, key, generation in rows:
+            this = (ledger.stream(lease.target, *stream), key)
             if fate is not None:
-                write(KEEP, [(*of, fate, now, *of, generation)])
-            number += write(RAISE, [(*of, generation)])
+                write(KEEP_HERE, [(*this, fate, now, *this, generation)])
+            number += write(RAISE, [(*this, generation)])
     return number
 
 
 @verb
 def restore(ledger: LedgerAccess, target: str, source: str, resource_type: str, keys: Collection[str]) -> None:
     """Make records what they were before a change that the target refused."""
-    former, repeat = t.former.c, t.appearance.c
+    version, record, stream = t.versions.c, t.records.c, ledger.stream(target, source, resource_type)
     with ledger.transaction() as connection:
         for key in keys:
-            this = (former.target == target, former.source == source, former.resource_type == resource_type)
-            query = select(t.former).where(*this, former.key == key).order_by(former.version.desc()).limit(1)
+            this = (version.stream_id == stream, version.key == key, version.fate.is_not(None))
+            query = select(t.versions).where(*this).order_by(version.version.desc()).limit(1)
             before = connection.execute(query).one_or_none()
             if before is None:
                 raise LedgerError("the ledger has nothing that the record was before")
-            values = {name: t.term_of(was) if name in t.TERMS else was for name, was in _columns(before)}
-            connection.execute(update(t.entry).where(*_entry_of(target, source, resource_type, key)).values(values))
-            at = (repeat.target == t.term_of(target), repeat.batch_id == t.term_of(before.batch_id))
-            connection.execute(delete(t.appearance).where(*at, repeat.line == before.line))
-            connection.execute(delete(t.former).where(*this, former.key == key, former.version == before.version))
+            values = {name: before._mapping[name] for name in COLUMNS}
+            connection.execute(update(t.records).where(record.stream_id == stream, record.key == key).values(values))
+            connection.execute(delete(t.versions).where(version.version_no == before.version_no))
 
 
 # -- taking resources back
@@ -159,9 +140,9 @@ def intend_withdrawal(ledger: LedgerAccess, lease: Lease, rows: Collection[tuple
     """Commit that the resources of these records are being taken back."""
     now = ledger.now()
     with ledger.writing(lease) as write:
-        for source, resource_type, key, generation in rows:
-            of = (lease.target, source, resource_type, key)
-            write(KEEP, [(*of, "standing", now, *of, generation)])
+        for *stream, key, generation in rows:
+            this = (ledger.stream(lease.target, *stream), key)
+            write(KEEP_HERE, [(*this, "standing", now, *this, generation)])
 
 
 def standing(
@@ -194,14 +175,15 @@ def standing(
 def withdrawn(ledger: LedgerAccess, target: str, versions: Collection[Former], fate: str = "withdrawn") -> None:
     """Note that the resources of these versions have been taken back."""
     with ledger.transaction() as connection:
-        ledger.execute_many(connection, FATE, [_fate(target, each, fate) for each in versions])
+        fates = [(fate, ledger.stream(target, v.source, v.resource_type), v.key, v.version) for v in versions]
+        ledger.execute_many(connection, FATE, fates)
 
 
 @verb
 def undone(ledger: LedgerAccess, target: str, versions: Collection[Former]) -> None:
-    """The same, and the records themselves are undone."""
+    """Note that the resources of these versions have been taken back, and their records with them."""
     some, now = list(versions), ledger.now()
-    of_records = [(now, target, v.source, v.resource_type, v.key, v.generation) for v in some]
+    of_records = [(now, ledger.stream(target, v.source, v.resource_type), v.key, v.generation) for v in some]
     with ledger.transaction() as connection:
         withdrawn(ledger, target, some)
         ledger.execute_many(connection, UNDO, of_records)
@@ -216,17 +198,3 @@ def standing_again(ledger: LedgerAccess, target: str, versions: Collection[Forme
 def withdrawal_given_up(ledger: LedgerAccess, target: str, versions: Collection[Former]) -> None:
     """The resources of these versions stay what the records have: they are no more to be taken back."""
     withdrawn(ledger, target, versions, "kept")
-
-
-def _columns(before: Row[Any]) -> Iterator[tuple[str, Any]]:
-    return ((name, before._mapping[name]) for name in COLUMNS)
-
-
-def _entry_of(target: str, source: str, resource_type: str, key: str) -> tuple[ColumnElement[bool], ...]:
-    entry, terms = t.entry.c, map(t.term_of, (target, source, resource_type))
-    named = zip((entry.target, entry.source, entry.resource_type), terms, strict=True)
-    return (*(column == term for column, term in named), entry.key == key)
-
-
-def _fate(target: str, version: Former, fate: str) -> tuple[object, ...]:
-    return fate, target, version.source, version.resource_type, version.key, version.version

@@ -30,6 +30,11 @@ def image_of(connection: Connection) -> Iterator[list[list[Any]]]:
             ]
 
 
+def is_empty(connection: Connection) -> bool:
+    """True if no table has a row that facts have made."""
+    return all(connection.execute(select(table).limit(1)).first() is None for table in _with_facts())
+
+
 @verb
 def take_in(ledger: Written, table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
     """Insert rows as they are. A column that the table had not yet stays empty."""

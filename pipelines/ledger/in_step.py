@@ -12,7 +12,7 @@ import msgspec
 from sqlalchemy import Connection, select, text, update
 
 from pipelines.ledger import tables as t
-from pipelines.ledger.image import clear, image_of
+from pipelines.ledger.image import clear, image_of, is_empty
 from pipelines.ledger.journal import Facts, Journal, Line, Position, SegmentMissing, lines_of_copy, write_copy
 from pipelines.ledger.tables import LedgerError
 
@@ -159,7 +159,7 @@ class InDatabase:
         _lock(connection, "EXCLUSIVE")
         if self.has_all(connection):
             return None
-        if next(image_of(connection), None) is None and self._files():
+        if is_empty(connection) and self._files():
             for line in self._copied():
                 ledger.replay(line)
                 self.keep(connection, None, line.at, line.facts)

@@ -15,6 +15,7 @@ from pipelines.ledger import (
 )
 from pipelines.ledger import tables as t
 from pipelines.ledger.batches import BatchLedger
+from pipelines.ledger.former import KEEP_OUTCOME
 from pipelines.ledger.lease import Holder, Lease, LeaseLost, utc_text
 from pipelines.ledger.rejects import named_rejects
 from pipelines.ledger.rows import Intent, KnownRecord, Outcome, Reason, Reject, Repeat, Sighting, SoFar, reject_id
@@ -49,46 +50,39 @@ LATEST = "9"
 """Later than every time."""
 
 KNOWN = """
-SELECT {columns} FROM record WHERE target = ? AND source = ? AND resource_type = ? AND key IN ({keys})
-ORDER BY key, generation"""
+SELECT key, generation, batch.batch_id, line, content_hash, feed_version.feed_hash, record.state, resource_id,
+  patient_id, source_at, amount_cents, attempts, http_status, first_attempt_at, record.finished_at
+FROM record JOIN batch USING (batch_no) JOIN feed_version USING (feed_no)
+WHERE stream_id = (SELECT stream_id FROM stream WHERE target = ? AND source = ? AND resource_type = ?)
+  AND key IN ({keys})
+ORDER BY key"""
 INTEND = """
-INSERT INTO entry (target, source, resource_type, key, generation, batch_id, line, content_hash, feed_hash, state,
-  patient_id, source_at, amount_cents, attempts, first_attempt_at, first_sent_at)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 'sending', ?, ?, ?, 1, ?, ?)"""
+INSERT INTO record (stream_id, key, generation, batch_no, line, content_hash, feed_no, state, patient_id, source_at,
+  amount_cents, attempts, first_attempt_at, first_sent_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, 'sending', ?, ?, ?, 1, ?, ?)"""
 NOTE_SIGHTING = """
 INSERT INTO sighting (target, resource_type, patient_id, noted_at, ahead_us, ids) VALUES (?, ?, ?, ?, ?, ?)
 ON CONFLICT DO NOTHING"""
-KEEP_APPEARANCE = """
-INSERT INTO appearance (target, batch_id, line, source, resource_type, key, state, resource_id, patient_id, source_at,
-  amount_cents, attempts, http_status, finished_at)
-SELECT target, batch_id, line, source, resource_type, key, state, resource_id, patient_id, source_at,
-  amount_cents, attempts, http_status, finished_at
-FROM entry
-WHERE target = ? AND source = ? AND resource_type = ? AND key = ? AND generation = ?
-  AND state NOT IN ('planned', 'sending', 'in_doubt') AND NOT (batch_id = ? AND line = ?)
-ON CONFLICT DO NOTHING"""
 INTEND_AGAIN = """
-UPDATE entry SET
-  batch_id = CASE WHEN state IN ('planned', 'in_doubt') THEN batch_id ELSE ? END,
+UPDATE record SET
+  batch_no = CASE WHEN state IN ('planned', 'in_doubt') THEN batch_no ELSE ? END,
   line = CASE WHEN state IN ('planned', 'in_doubt') THEN line ELSE ? END,
-  content_hash = ?, feed_hash = ?, patient_id = ?, source_at = ?, amount_cents = ?,
+  content_hash = ?, feed_no = ?, patient_id = ?, source_at = ?, amount_cents = ?,
   first_attempt_at = COALESCE(?, first_attempt_at),
   state = 'sending', attempts = attempts + 1, http_status = NULL, finished_at = NULL
-WHERE target = ? AND source = ? AND resource_type = ? AND key = ? AND generation = ? AND state <> 'sending'"""
+WHERE stream_id = ? AND key = ? AND generation = ? AND state <> 'sending'"""
 SETTLE = """
-UPDATE entry SET state = ?, resource_id = COALESCE(?, resource_id), http_status = ?, finished_at = ?
-WHERE target = ? AND source = ? AND resource_type = ? AND key = ? AND generation = ?"""
+UPDATE record SET state = ?, resource_id = COALESCE(?, resource_id), http_status = ?, finished_at = ?
+WHERE stream_id = ? AND key = ? AND generation = ?"""
 NOTE_REPEAT = """
-INSERT INTO appearance (target, batch_id, line, source, resource_type, key, state, resource_id, patient_id, source_at,
+INSERT INTO version (batch_no, stream_id, is_outcome, line, key, state, resource_id, patient_id, source_at,
   amount_cents, attempts, finished_at)
-SELECT CAST(? AS INTEGER), CAST(? AS INTEGER), CAST(? AS BIGINT), CAST(? AS INTEGER), CAST(? AS INTEGER),
-  CAST(? AS TEXT), CAST(? AS TEXT), CAST(? AS TEXT), CAST(? AS TEXT), CAST(? AS TEXT), CAST(? AS BIGINT), 0,
-  CAST(? AS TEXT)
-WHERE NOT (EXISTS (SELECT 1 FROM entry WHERE target = ? AND batch_id = ?) AND EXISTS (
-  SELECT 1 FROM entry
-  WHERE target = ? AND source = ? AND resource_type = ? AND key = ? AND batch_id = ? AND line = ?))
+SELECT CAST(? AS INTEGER), CAST(? AS INTEGER), 1, CAST(? AS BIGINT), CAST(? AS TEXT), CAST(? AS TEXT), CAST(? AS TEXT),
+  CAST(? AS TEXT), CAST(? AS TEXT), CAST(? AS BIGINT), 0, CAST(? AS TEXT)
+WHERE NOT (EXISTS (SELECT 1 FROM record WHERE batch_no = ?) AND EXISTS (
+  SELECT 1 FROM record WHERE stream_id = ? AND key = ? AND batch_no = ? AND line = ?))
 ON CONFLICT DO NOTHING"""
-"""Of a batch without entries, as that of a file which came before, no key is looked up."""
+"""Of a batch without records, as that of a file which came before, no key is looked up."""
 SET_ASIDE = """
 INSERT INTO reject (target, reject_id, batch_id, line, lines, source, resource_type, source_key, stage, state, attempts,
   first_seen_at, last_seen_at, patient_id, source_at, amount_cents, content_hash)
@@ -118,7 +112,7 @@ class Ledger(BatchLedger):
         found: dict[str, KnownRecord] = {}
         with self.engine.connect() as connection:
             for some in _parts(keys, KEYS_A_QUERY):
-                query = self._native(KNOWN.format(columns=", ".join(KnownRecord._fields), keys=_marks(len(some))))
+                query = self._native(KNOWN.format(keys=_marks(len(some))))
                 rows = connection.exec_driver_sql(query, (target, source, resource_type, *some))
                 found.update((row[0], KnownRecord(*row)) for row in rows)
         return found
@@ -161,12 +155,10 @@ class Ledger(BatchLedger):
         Raises `LeaseLost` when the lease is another's by now, and the database's IntegrityError when a record is known.
         sightings: what was at the target before, of patients whose records are sent from now on.
         """
-        now = self.now()
-        intents = list(intents)
-        number = self._numbers(lease.target, source, resource_type, intents)
-        of = (number[lease.target], number[source], number[resource_type])
+        now, stream = self.now(), self.stream(lease.target, source, resource_type)
+        batch, feed = self._batch_of(lease.target), self.feed_version
         rows = [
-            (*of, i[0], i[1], number[i[2]], i[3], i[4], number[i[5]], i[6], i[7], i[8], *[i[9] or now] * 2)
+            (stream, i[0], i[1], batch(i[2]), i[3], i[4], feed(i[5]), i[6], i[7], i[8], *[i[9] or now] * 2)
             for i in intents
         ]
         with self.transaction() as connection:
@@ -181,18 +173,16 @@ class Ledger(BatchLedger):
         A planned or in-doubt record stays with its batch and line. One that was settled in another batch leaves that
         outcome there (as a repeat) and moves to the batch and line of the intent.
         """
-        intents = list(intents)
-        number = self._numbers(lease.target, source, resource_type, intents)
-        of = (number[lease.target], number[source], number[resource_type])
-        where = [(*of, i.key, i.generation) for i in intents]
+        stream = self.stream(lease.target, source, resource_type)
+        batch, feed = self._batch_of(lease.target), self.feed_version
+        places = [(batch(i.batch_id), i.line) for i in intents]
+        these = [(stream, i.key, i.generation) for i in intents]
+        again = [
+            (*place, i[4], feed(i[5]), *i[6:], *this) for place, i, this in zip(places, intents, these, strict=True)
+        ]
         with self.transaction() as connection:
             self._check(connection, lease)
-            self._many(
-                connection,
-                KEEP_APPEARANCE,
-                [(*w, number[i.batch_id], i.line) for w, i in zip(where, intents, strict=True)],
-            )
-            again = [(number[i[2]], *i[3:5], number[i[5]], *i[6:], *w) for w, i in zip(where, intents, strict=True)]
+            self._many(connection, KEEP_OUTCOME, [(*this, *place) for this, place in zip(these, places, strict=True)])
             self._many_exactly(connection, INTEND_AGAIN, again)
 
     @verb
@@ -203,10 +193,9 @@ class Ledger(BatchLedger):
 
         so_far: what the run has come to with these outcomes, written in the same transaction.
         """
-        now, number = self.now(), self.terms((target, source, resource_type))
-        of = (number[target], number[source], number[resource_type])
+        now, stream = self.now(), self.stream(target, source, resource_type)
         rows = [
-            (state, resource, status, now, *of, key, generation)
+            (state, resource, status, now, stream, key, generation)
             for key, generation, state, resource, status in outcomes
         ]
         with self.transaction() as connection:
@@ -226,9 +215,9 @@ class Ledger(BatchLedger):
         """Other appearances of known records, of now or of another moment. A record that the batch has on that line
         already keeps its outcome.
         """
-        moment, number = at or self.now(), self.terms((target, batch_id, source, resource_type))
-        to, batch, *kind = (number[text] for text in (target, batch_id, source, resource_type))
-        rows = [(to, batch, r[0], *kind, *r[1:], moment, to, batch, to, *kind, r[1], batch, r[0]) for r in repeats]
+        moment, stream = at or self.now(), self.stream(target, source, resource_type)
+        batch = self.batch_number(target, batch_id)
+        rows = [(batch, stream, *r, moment, batch, stream, r.key, batch, r.line) for r in repeats]
         with self.transaction() as connection:
             self._many(connection, NOTE_REPEAT, rows)
 
@@ -254,11 +243,12 @@ class Ledger(BatchLedger):
     @verb
     def doubt_sending(self, target: str) -> int:
         """Put in doubt every record that is `sending`, when nobody can be sending it any more; return how many."""
-        sending = (t.entry.c.target == t.term_of(target), t.entry.c.state == "sending")
+        of_target = select(t.stream.c.stream_id).where(t.stream.c.target == target)
+        sending = (t.records.c.stream_id.in_(of_target), t.records.c.state == "sending")
         with self.transaction() as connection:
-            if connection.execute(select(t.entry.c.key).where(*sending).limit(1)).first() is None:
+            if connection.execute(select(t.records.c.key).where(*sending).limit(1)).first() is None:
                 return 0
-            doubting = update(t.entry).where(*sending).values(state="in_doubt", finished_at=self.now())
+            doubting = update(t.records).where(*sending).values(state="in_doubt", finished_at=self.now())
             return connection.execute(doubting).rowcount
 
     # -- rejects
@@ -338,10 +328,8 @@ class Ledger(BatchLedger):
         query = select(t.batch.c.batch_id, t.batch.c.received_at).where(t.batch.c.target == target)
         return {str(name): str(at) for name, at in connection.execute(query)}
 
-    def _numbers(self, target: str, source: str, resource_type: str, intents: Collection[Intent]) -> Mapping[str, int]:
-        """The numbers of all terms of these intents."""
-        shared = {text for i in intents for text in (i.batch_id, i.feed_hash)}
-        return self.terms({target, source, resource_type} | shared)
+    def _batch_of(self, target: str) -> Callable[[str], int]:
+        return lambda batch_id: self.batch_number(target, batch_id)
 
 
 def _open_rejects(target: str, source: str, resource_type: str) -> Select[Any]:

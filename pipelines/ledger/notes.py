@@ -13,18 +13,19 @@ KEEP_MEMBER = """
 INSERT INTO shared_note (target, source, key, generation, patient_id, day) VALUES (?, ?, ?, ?, ?, ?)
 ON CONFLICT (target, source, key, generation) DO UPDATE SET patient_id = excluded.patient_id, day = excluded.day"""
 VERSION = f"""
-SELECT member.patient_id, member.day, version.key, version.batch_id, version.state, version.resource_id,
+SELECT member.patient_id, member.day, version.key, batch.batch_id, version.state, version.resource_id,
   version.first_attempt_at
 FROM wanted JOIN shared_note AS member
   ON member.target = ? AND member.source = ? AND member.patient_id = wanted.patient_id AND member.day = wanted.day
+JOIN stream ON stream.target = member.target AND stream.source = member.source AND stream.resource_type = '{RESPONSE}'
 JOIN {{table}} AS version
-  ON version.target = member.target AND version.source = member.source AND version.resource_type = '{RESPONSE}'
-  AND version.key = member.key AND version.generation = member.generation"""
+  ON version.stream_id = stream.stream_id AND version.key = member.key AND version.generation = member.generation
+JOIN batch ON batch.batch_no = version.batch_no"""
 MEMBERS = f"""
 WITH wanted (patient_id, day) AS (VALUES {{groups}})
 {VERSION.format(table="record")}
 UNION ALL
-{VERSION.format(table="former")} AND version.fate = 'standing'
+{VERSION.format(table="version")} AND version.fate = 'standing'
 ORDER BY 7, 3"""
 
 

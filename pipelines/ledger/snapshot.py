@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
-from sqlalchemy import Column, Connection, Text, select
+from sqlalchemy import ColumnElement, Connection, Text, select
 
 from pipelines.ledger import tables as t
 
@@ -36,5 +36,5 @@ class Snapshot:
         cursor.close()
 
 
-def _arrow_type(column: Column[Any]) -> pa.DataType:
+def _arrow_type(column: ColumnElement[Any]) -> pa.DataType:
     return pa.string() if isinstance(column.type, Text) else pa.int64()

@@ -4,13 +4,26 @@ Ids, keys, codes, line numbers and cents only: no name and no text of a record e
 fixed width (`2026-11-21T08:47:16.000000Z`), which sorts and compares alike in every database.
 """
 
-from typing import Any
-
-from sqlalchemy import BigInteger, Column, Index, Integer, MetaData, ScalarSelect, Table, Text, select, text
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    ColumnElement,
+    FromClause,
+    Index,
+    Integer,
+    MetaData,
+    Subquery,
+    Table,
+    Text,
+    UniqueConstraint,
+    literal_column,
+    select,
+    text,
+)
 
 from pipelines.ledger.states import OUTCOMES
 
-SCHEMA_VERSION = 8
+SCHEMA_VERSION = 9
 
 LINE_COUNTS = ("header", "lines", "not_taken", "records", "accepted", "rejected")
 AMOUNTS = ("amount_received", "amount_accepted", "amount_created")
@@ -72,10 +85,11 @@ alias = Table("alias", metadata, _text("target_id", primary_key=True), _text("kn
 batch = Table(
     "batch",
     metadata,
-    _text("target", primary_key=True),
-    _text("batch_id", primary_key=True),
+    Column("batch_no", Integer, primary_key=True),
+    *_texts("target", "batch_id", nullable=False),
     *_texts("feed", "source", "resource_type", "state", "file_name", "file_sha256", "received_at", "finished_at"),
     *_counts(),
+    UniqueConstraint("target", "batch_id"),
 )
 
 run = Table(
@@ -89,85 +103,127 @@ run = Table(
 )
 
 
-def _record(*more: str) -> list[Column[Any]]:
-    """The columns of a record. `more`: what its primary key has besides.
-
-    first_attempt_at: of this generation, and what a record without a date of its own is sent with. first_sent_at: the
-    first attempt of the key, set once and kept over all its generations.
-    """
-    return [
-        _text("target", primary_key=True),
-        _text("source", primary_key=True),
-        _text("resource_type", primary_key=True),
-        _text("key", primary_key=True),
-        *(Column(name, Integer, primary_key=True, autoincrement=False) for name in more),
-        _text("batch_id", nullable=False),
-        Column("line", BigInteger, nullable=False),
-        _text("content_hash", nullable=False),
-        _text("feed_hash", nullable=False),
-        _text("state", nullable=False),
-        _text("resource_id"),
-        _text("patient_id"),
-        _text("source_at"),
-        _cents(),
-        Column("attempts", Integer, nullable=False),
-        Column("http_status", Integer),
-        _text("first_attempt_at"),
-        _text("finished_at"),
-        _text("first_sent_at"),
-    ]
-
-
-term = Table(
-    "term",
+stream = Table(
+    "stream",
     metadata,
-    Column("term_id", Integer, primary_key=True),
-    _text("text", nullable=False, unique=True),
+    Column("stream_id", Integer, primary_key=True),
+    *_texts("target", "source", "resource_type", nullable=False),
+    UniqueConstraint("target", "source", "resource_type"),
 )
-"""Texts that many records share, each once: what holds their numbers is half as large, its indexes a quarter."""
-TERMS = ("target", "source", "resource_type", "batch_id", "feed_hash")
-"""Columns that entries and appearances hold as numbers of terms."""
+"""Records of one type, from one source, at one target: within a stream a key names one record."""
 
+feed_version = Table(
+    "feed_version",
+    metadata,
+    Column("feed_no", Integer, primary_key=True),
+    _text("feed_hash", nullable=False, unique=True),
+)
+"""The contents of feeds that records were read by."""
 
-def _kept(name: str, shown: Table) -> Table:
-    """The table behind a view: the same columns, with numbers in the place of terms."""
-    return Table(name, metadata, *(_number_of(c) if c.name in TERMS else c._copy() for c in shown.columns))
-
-
-def _number_of(term: Column[str]) -> Column[int]:
-    return Column(term.name, Integer, primary_key=term.primary_key, nullable=False, autoincrement=False)
-
-
-record = Table("record", MetaData(), *_record("generation"))
-"""A view: the entries, each with its texts. What is read of records is read here."""
-
-entry = _kept("entry", record)
-"""Records as they are kept and written."""
-BY_BATCH = Index("entry_by_batch", entry.c.target, entry.c.batch_id)
-"""Without the line: payments are sent by date, so that each would be put in at another place of the index."""
-_SENDING = text("state = 'sending'")
-Index("entry_sending", entry.c.target, sqlite_where=_SENDING, postgresql_where=_SENDING)
-
-repeat = Table(
-    "repeat",
-    MetaData(),
-    _text("target", primary_key=True),
-    _text("batch_id", primary_key=True),
-    Column("line", BigInteger, primary_key=True, autoincrement=False),
-    *_texts("source", "resource_type", "key", "state", nullable=False),
+records = Table(
+    "record",
+    metadata,
+    Column("stream_id", Integer, primary_key=True, autoincrement=False),
+    _text("key", primary_key=True),
+    Column("generation", Integer, nullable=False),
+    Column("batch_no", Integer, nullable=False),
+    Column("line", BigInteger, nullable=False),
+    _text("content_hash", nullable=False),
+    Column("feed_no", Integer, nullable=False),
+    _text("state", nullable=False),
     *_texts("resource_id", "patient_id", "source_at"),
     _cents(),
     Column("attempts", Integer, nullable=False),
     Column("http_status", Integer),
-    _text("finished_at"),
+    *_texts("first_attempt_at", "finished_at", "first_sent_at"),
+)
+"""Each record as it is now, and the line that it is from. `record` has it with names in the place of numbers.
+
+first_attempt_at: of this generation, and the date of a record that has none of its own. first_sent_at: the first
+attempt of the key, set once and kept over all its generations.
+"""
+Index("record_by_batch", records.c.batch_no)
+"""Without the line: payments are sent by date, so that each would be put in at another place of the index."""
+_SENDING = text("state = 'sending'")
+Index("record_sending", records.c.stream_id, sqlite_where=_SENDING, postgresql_where=_SENDING)
+
+versions = Table(
+    "version",
+    metadata,
+    Column("version_no", BigInteger().with_variant(Integer, "sqlite"), primary_key=True),
+    Column("stream_id", Integer, nullable=False),
+    _text("key", nullable=False),
+    Column("batch_no", Integer, nullable=False),
+    Column("line", BigInteger, nullable=False),
+    Column("is_outcome", Integer, nullable=False),
+    Column("generation", Integer),
+    _text("content_hash"),
+    Column("feed_no", Integer),
+    _text("state", nullable=False),
+    *_texts("resource_id", "patient_id", "source_at"),
+    _cents(),
+    Column("attempts", Integer, nullable=False),
+    Column("http_status", Integer),
+    *_texts("first_attempt_at", "finished_at", "first_sent_at"),
+    Column("version", Integer),
+    *_texts("fate", "kept_at"),
+)
+"""Facts about records that are past, or from other lines: `former` and `repeat` show the two kinds.
+
+is_outcome: 1 where this is the outcome of a line whose record has moved to another, or came from another; a line has
+one. fate: of the resource of an earlier version: `kept` (the same one was updated), `standing` (to be taken back),
+`withdrawn`, or `gone`; empty where nothing else of the record was changed. version: counts the versions that have a
+fate, by key.
+"""
+_OUTCOME = text("is_outcome = 1")
+Index(
+    "version_by_line",
+    versions.c.batch_no,
+    versions.c.line,
+    unique=True,
+    sqlite_where=_OUTCOME,
+    postgresql_where=_OUTCOME,
+)
+_FORMER = text("fate IS NOT NULL")
+IS_OUTCOME = versions.c.is_outcome == literal_column("1")
+"""A literal, so that the index of outcomes is used."""
+Index(
+    "version_by_key",
+    versions.c.stream_id,
+    versions.c.key,
+    versions.c.version,
+    unique=True,
+    sqlite_where=_FORMER,
+    postgresql_where=_FORMER,
 )
 
-"""A view, as `record` is: later appearances of records."""
 
-appearance = _kept("appearance", repeat)
-"""Repeats as they are kept and written."""
+def _named(kept: Table, name: str, columns: str, *where: ColumnElement[bool]) -> Subquery:
+    """Return records or versions as a table of these columns, with the names of their stream, batch and feed."""
+    tables = kept.join(stream, kept.c.stream_id == stream.c.stream_id).join(batch, kept.c.batch_no == batch.c.batch_no)
+    names = {"target": stream.c.target, "source": stream.c.source, "resource_type": stream.c.resource_type}
+    names["batch_id"] = batch.c.batch_id
+    if "feed_hash" in (wanted := columns.split()):
+        tables = tables.join(feed_version, kept.c.feed_no == feed_version.c.feed_no)
+        names["feed_hash"] = feed_version.c.feed_hash
+    shown = [names[each] if each in names else kept.c[each] for each in wanted]
+    return select(*shown).select_from(tables).where(*where).subquery(name)
 
-VIEWS = ((record, entry), (repeat, appearance))
+
+_RECORD = """target source resource_type key generation batch_id line content_hash feed_hash state resource_id
+    patient_id source_at amount_cents attempts http_status first_attempt_at finished_at first_sent_at"""
+record = _named(records, "record", _RECORD)
+"""Records with their names."""
+former = _named(versions, "former", f"{_RECORD} version fate kept_at", versions.c.fate.is_not(None))
+"""What records were before they were changed, superseded or taken back, oldest version first."""
+repeat = _named(
+    versions,
+    "repeat",
+    """target batch_id line source resource_type key state resource_id patient_id source_at amount_cents attempts
+    http_status finished_at""",
+    IS_OUTCOME,
+)
+"""Outcomes of lines whose records are from other lines."""
 
 reject = Table(
     "reject",
@@ -231,19 +287,6 @@ publication = Table(
     _text("software_version"),
 )
 
-former = Table(
-    "former",
-    metadata,
-    *_record("version"),
-    Column("generation", Integer, nullable=False),
-    _text("fate", nullable=False),
-    _text("kept_at", nullable=False),
-)
-"""What a record was before it was changed, superseded or taken back, oldest version first.
-
-fate: of the resource it had: `kept` (the same one was updated), `standing` (to be taken back), `withdrawn`, or `gone`.
-"""
-
 shared_note = Table(
     "shared_note",
     metadata,
@@ -294,11 +337,9 @@ class NotPossible(LedgerError):
     """What was asked for cannot be done: one sentence why. Nothing was changed."""
 
 
-_BEHIND = (term, position, journal, *(kept for _, kept in VIEWS))
-readable = {table.name: table for table in (*metadata.tables.values(), record, repeat) if table not in _BEHIND}
+_BEHIND = (position, journal, stream, feed_version, records, versions)
+readable: dict[str, FromClause] = {
+    **{table.name: table for table in metadata.tables.values() if table not in _BEHIND},
+    **{shown.name: shown for shown in (record, former, repeat)},
+}
 """What can be read of a ledger, by name."""
-
-
-def term_of(said: str) -> ScalarSelect[int]:
-    """The number of a term, within a statement; nothing equals that of one that is not there."""
-    return select(term.c.term_id).where(term.c.text == said).scalar_subquery()

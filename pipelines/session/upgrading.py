@@ -4,14 +4,15 @@ Before a journal begins, the outcomes that the ledger lacks are taken into its t
 Nothing reads these files afterwards.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import duckdb
 import orjson
-from sqlalchemy import Connection, delete, select
+from sqlalchemy import Connection, Table, delete, select
 
 from pipelines.home.spill import is_whole
 from pipelines.ledger import states
@@ -23,6 +24,7 @@ from pipelines.ledger.states import MADE
 NAME = "outcomes.ndjson"
 TELLS = (*MADE, "undone")
 STATES = (*TELLS, "refused", "in_doubt")
+STREAM = ("target", "source", "resource_type")
 MOST_LINES, MOST_GENERATIONS, MOST_STATUS = 1 << 40, 1_000, 1_000
 
 
@@ -96,14 +98,14 @@ def _take(
     connection: Connection, manifest: dict[str, Any], batch_id: str, outcome: Outcome, row: dict[str, Any]
 ) -> None:
     """Write an outcome into the records, unless the ledger has it, or what came of the record later."""
-    of = {
-        "target": manifest["target"],
-        "source": manifest["source"],
-        "resource_type": manifest["resource"],
-        "key": outcome.key,
+    target, stream = manifest["target"], (manifest["target"], manifest["source"], manifest["resource"])
+    numbers = {
+        "stream_id": _number(connection, t.stream, dict(zip(STREAM, stream, strict=True))),
+        "batch_no": _number(connection, t.batch, {"target": target, "batch_id": batch_id}, _about(manifest)),
+        "feed_no": _number(connection, t.feed_version, {"feed_hash": manifest["feed_hash"]}),
     }
-    this = [t.record.c[name] == said for name, said in of.items()]
-    known = connection.execute(select(t.record).where(*this)).one_or_none()
+    this = (t.records.c.stream_id == numbers["stream_id"], t.records.c.key == outcome.key)
+    known = connection.execute(select(t.records).where(*this)).one_or_none()
     if known and not _is_newer(outcome, known):
         return
     same = str(row.get("content_hash", "")).startswith(outcome.content)
@@ -112,9 +114,8 @@ def _take(
         row.get("source_at") if same else None,
     )
     values = {
-        **of,
-        "batch_id": batch_id,
-        "feed_hash": manifest["feed_hash"],
+        **numbers,
+        "key": outcome.key,
         "generation": outcome.generation,
         "line": outcome.line,
         "content_hash": row["content_hash"] if same else outcome.content,
@@ -129,11 +130,9 @@ def _take(
         "finished_at": outcome.at or None,
         "first_sent_at": known.first_sent_at if known else at,
     }
-    for name in t.TERMS:
-        values[name] = _term(connection, str(values[name]))
     if known:
-        connection.execute(delete(t.entry).where(*(t.entry.c[name] == values[name] for name in of)))
-    connection.execute(t.entry.insert().values(values))
+        connection.execute(delete(t.records).where(*this))
+    connection.execute(t.records.insert().values(values))
 
 
 def _is_newer(outcome: Outcome, known: Any) -> bool:
@@ -145,10 +144,22 @@ def _is_newer(outcome: Outcome, known: Any) -> bool:
     return unsure or (later and outcome.state in TELLS and outcome.resource_id != known.resource_id)
 
 
-def _term(connection: Connection, said: str) -> int:
-    """The number of a text that many records share; a new one is kept first."""
-    found = connection.execute(select(t.term.c.term_id).where(t.term.c.text == said)).scalar()
+def _about(manifest: dict[str, Any]) -> dict[str, Any]:
+    """Return the columns of a batch that the ledger does not know, as far as the manifest of a run has them."""
+    about = {"feed": "feed", "source": "source", "resource_type": "resource", "received_at": "started_at"}
+    about |= {"file_name": "file", "file_sha256": "file_sha256"}
+    found = {column: manifest.get(name) for column, name in about.items()}
+    return {"state": "running", **{column: said for column, said in found.items() if isinstance(said, str)}}
+
+
+def _number(
+    connection: Connection, table: Table, names: dict[str, str], about: Mapping[str, Any] = MappingProxyType({})
+) -> int:
+    """Return the number by which records know a stream, batch or feed; one that is not there is inserted first."""
+    [number] = table.primary_key.columns
+    this = select(number).where(*(table.c[name] == said for name, said in names.items()))
+    found = connection.execute(this).scalar()
     if found is None:
-        connection.execute(t.term.insert().values(text=said))
-        return _term(connection, said)
+        connection.execute(table.insert().values({**names, **about}))
+        found = connection.execute(this).scalar_one()
     return int(found)

@@ -2,12 +2,12 @@
 
 import json
 import random
-import sqlite3
 from collections import Counter
 
 import pytest
 
 from tests.pipelines.test_verify import QUESTIONS
+from tests.support.ledgers import read_ledger
 
 pytestmark = pytest.mark.long
 
@@ -93,7 +93,7 @@ class Sequence:
         }
 
     def rows(self, query):
-        with sqlite3.connect(self.home / "ledger.db") as ledger:
+        with read_ledger(self.home) as ledger:
             return ledger.execute(query).fetchall()
 
     def agrees(self):

@@ -8,10 +8,8 @@ import gzip
 import io
 import json
 import re
-import sqlite3
 import unicodedata
 from collections import Counter
-from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -34,6 +32,7 @@ from pipelines.validation.checking import check_records
 from pipelines.validation.stage import Validated, validate
 from tests.pipelines.generated_files import FORM, MARKER, NOBODY, TOML, FileMaker, GeneratedFile
 from tests.support.commands import totals_close
+from tests.support.ledgers import read_ledger
 
 NOW = datetime(2026, 12, 1, tzinfo=UTC)
 SNAPSHOT = Snapshot.of([Questionnaire.model_validate(FORM)])
@@ -430,7 +429,7 @@ class Practice:
         return summary
 
     def ledger(self, query: str) -> list[tuple[Any, ...]]:
-        with closing(sqlite3.connect(self.home / "ledger.db")) as ledger:
+        with read_ledger(self.home) as ledger:
             return ledger.execute(query).fetchall()
 
     def records(self) -> list[Imported]:

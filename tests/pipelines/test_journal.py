@@ -5,7 +5,6 @@ import gzip
 import json
 import os
 import shutil
-import sqlite3
 from contextlib import closing, suppress
 from pathlib import Path
 
@@ -16,7 +15,8 @@ from pipelines.ledger.ledger import Ledger, LedgerError, Outcome, Reason, Reject
 from pipelines.ledger.rejects import discard
 from pipelines.ledger.tables import SCHEMA_VERSION
 from tests.pipelines.conftest import Clock
-from tests.pipelines.test_ledger import OF, PAID, TARGET, intent, states
+from tests.pipelines.test_ledger import OF, PAID, TARGET, intent, start, states
+from tests.support.earlier import make_earlier
 from tests.support.replaying import journal_of, rows_of
 
 
@@ -26,6 +26,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def send(ledger: Ledger, *keys: str, state: str = "created") -> None:
+    start(ledger, "payments-a")
     with ledger.lease(TARGET) as lease:
         ledger.intend(lease, *OF, [intent(key, line) for line, key in enumerate(keys, 2)])
         ledger.settle(TARGET, *OF, [Outcome(key, 1, state, f"id-{key}", 201) for key in keys])
@@ -34,7 +35,7 @@ def send(ledger: Ledger, *keys: str, state: str = "created") -> None:
 def a_history(ledger: Ledger) -> None:
     """Every table has rows."""
     ledger.note_target(TARGET, "http://127.0.0.1:1")
-    ledger.start_batch(TARGET, "payments-a", feed="payments", source="default", resource_type="PaymentNotice")
+    start(ledger, "payments-a", "payments-b")
     number = ledger.start_run(TARGET, "payments-a", feed_hash="f1")
     send(ledger, "k1", "k2")
     ledger.note_repeats(TARGET, *OF, "payments-b", [Repeat(2, "k1", "unchanged", "id-k1", "p1", PAID, 1050)])
@@ -260,11 +261,7 @@ def test_a_ledger_that_had_no_journal_begins_it_with_all_that_it_knows(path: Pat
     with closing(Ledger.open(path, clock)) as ledger:
         a_history(ledger)
         before = rows_of(ledger)
-    path.with_name("journal.ndjson").unlink()
-    with closing(sqlite3.connect(path)) as database:
-        database.execute("DROP TABLE position")
-        database.execute("UPDATE schema_version SET version = 4")
-        database.commit()
+        make_earlier(ledger, 7)
     with closing(Ledger.open(path, clock)) as ledger:
         after = rows_of(ledger)
         send(ledger, "k3")
@@ -307,6 +304,7 @@ def test_a_transaction_is_on_the_disk_by_one_flush(path: Path, monkeypatch: pyte
     """LEDGER-01: that of the journal; the tables are made from it."""
     flushed: list[None] = []
     with closing(Ledger.open(path)) as ledger, ledger.lease(TARGET) as lease:
+        start(ledger, "payments-a")
         flush = os.fdatasync
         monkeypatch.setattr(os, "fdatasync", lambda descriptor: flushed.append(flush(descriptor)))
         for number in range(5):
@@ -324,10 +322,9 @@ def test_a_journal_that_is_begun_is_there_with_all_rows_or_not_at_all(
     with closing(Ledger.open(path, clock)) as ledger:
         a_history(ledger)
         before = rows_of(ledger)
-    path.with_name("journal.ndjson").unlink()
-    if not anew:
-        with closing(sqlite3.connect(path)) as database:
-            database.executescript("DROP TABLE position; UPDATE schema_version SET version = 7;")
+        if not anew:
+            make_earlier(ledger, 7)
+    path.with_name("journal.ndjson").unlink(missing_ok=True)
     for place in (f"journal.{within}", "in_step._put_position"):
         with monkeypatch.context() as patched, suppress(OSError):
             patched.setattr(f"pipelines.ledger.{place}", no_room)
@@ -343,9 +340,10 @@ def no_room(*_: object) -> None:
     raise OSError(errno.ENOSPC, "No space left on device")
 
 
-def test_terms_of_a_transaction_that_is_not_committed_are_kept_when_it_is_replayed(path: Path) -> None:
+def test_numbers_of_a_transaction_that_is_not_committed_are_kept_when_it_is_replayed(path: Path) -> None:
     """LEDGER-20: without them its records would be rows that nobody sees."""
     with closing(Ledger.open(path)) as ledger, ledger.lease(TARGET) as lease:
+        start(ledger, "payments-a")
         event.listen(ledger._writing, "commit", no_room)
         with pytest.raises(OSError, match="No space"):
             ledger.intend(lease, *OF, [intent("k1", 2)])

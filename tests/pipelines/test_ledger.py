@@ -33,6 +33,19 @@ def intent(key: str, line: int = 2, batch: str = "payments-a", content: str = "h
     return Intent(key, generation, batch, line, content, "f1", "p1", PAID, 1050)
 
 
+def start(ledger: Ledger, *names: str) -> None:
+    """Begin these batches, of which records can be sent then."""
+    for name in names:
+        ledger.start_batch(TARGET, name, feed="payments", source="default", resource_type="PaymentNotice")
+
+
+@pytest.fixture
+def ledger(ledger: Ledger) -> Ledger:
+    """A ledger that has begun two batches."""
+    start(ledger, "payments-a", "payments-b")
+    return ledger
+
+
 def states(ledger: Ledger, *keys: str) -> list[str]:
     known = ledger.known(TARGET, *OF, keys)
     return [known[key].state for key in keys]
@@ -68,10 +81,11 @@ def test_a_record_that_is_known_cannot_be_intended_as_new(ledger: Ledger) -> Non
         assert set(ledger.known(TARGET, *OF, ["k1", "k2"])) == {"k1"}
 
 
-def test_records_are_told_apart_by_target_source_resource_key_and_generation(ledger: Ledger) -> None:
+def test_records_are_told_apart_by_target_source_resource_and_key(ledger: Ledger) -> None:
     """LEDGER-01"""
+    ledger.start_batch("other", "payments-a")
     with ledger.lease(TARGET) as lease, ledger.lease("other") as elsewhere:
-        ledger.intend(lease, *OF, [intent("k"), intent("k", generation=2)])
+        ledger.intend(lease, *OF, [intent("k", generation=2)])
         ledger.intend(lease, "shop", "PaymentNotice", [intent("k")])
         ledger.intend(lease, "default", "Task", [intent("k")])
         ledger.intend(elsewhere, *OF, [intent("k")])
@@ -161,28 +175,29 @@ def test_an_accepted_row_of_the_same_key_closes_open_rejects_of_it(ledger: Ledge
 
 def test_batches_keep_their_counts_and_runs_are_numbered(ledger: Ledger, clock: Clock) -> None:
     """LEDGER-02"""
-    assert ledger.start_batch(TARGET, "payments-a", feed="payments", file_name="payments.csv")
-    assert ledger.start_run(TARGET, "payments-a", feed_hash="f1") == 1
-    ledger.finish_run(TARGET, "payments-a", 1, state="finished", counts={"created": 5, "amount_created": 500})
-    ledger.finish_batch(TARGET, "payments-a", "finished", {"created": 5, "amount_created": 500})
+    assert ledger.start_batch(TARGET, "payments-c", feed="payments", file_name="payments.csv")
+    assert ledger.start_run(TARGET, "payments-c", feed_hash="f1") == 1
+    ledger.finish_run(TARGET, "payments-c", 1, state="finished", counts={"created": 5, "amount_created": 500})
+    ledger.finish_batch(TARGET, "payments-c", "finished", {"created": 5, "amount_created": 500})
     clock.pass_seconds(60)
-    ledger.finish_batch(TARGET, "payments-a", "finished")
-    assert not ledger.start_batch(TARGET, "payments-a", feed="payments")
-    assert ledger.start_run(TARGET, "payments-a") == 2
-    ledger.finish_run(TARGET, "payments-a", 2, state="failed", counts={"unchanged": 5}, message="cannot be read")
-    batch = ledger.batch(TARGET, "payments-a")
+    ledger.finish_batch(TARGET, "payments-c", "finished")
+    assert not ledger.start_batch(TARGET, "payments-c", feed="payments")
+    assert ledger.start_run(TARGET, "payments-c") == 2
+    ledger.finish_run(TARGET, "payments-c", 2, state="failed", counts={"unchanged": 5}, message="cannot be read")
+    batch = ledger.batch(TARGET, "payments-c")
     assert batch
     assert (batch["state"], batch["created"], batch["unchanged"]) == ("finished", 5, 0)
     assert batch["finished_at"] == utc_text(NOON)
-    assert ledger.batches() == ledger.batches(TARGET) == [batch]
+    assert ledger.batches() == ledger.batches(TARGET)
+    assert ledger.batches()[-1] == batch
     assert [
-        (r["run"], r["state"], r["created"], r["unchanged"], r["message"]) for r in ledger.runs(TARGET, "payments-a")
+        (r["run"], r["state"], r["created"], r["unchanged"], r["message"]) for r in ledger.runs(TARGET, "payments-c")
     ] == [
         (1, "finished", 5, 0, None),
         (2, "failed", 0, 5, "cannot be read"),
     ]
     with pytest.raises(LedgerError, match="no such run"):
-        ledger.finish_run(TARGET, "payments-a", 3, state="finished", counts={})
+        ledger.finish_run(TARGET, "payments-c", 3, state="finished", counts={})
 
 
 def test_a_ledger_that_knows_another_target_says_so(ledger: Ledger) -> None:
@@ -203,6 +218,7 @@ def test_a_second_loader_waits_says_for_whom_and_takes_over_after_60_seconds_of_
     ledger: Ledger, clock: Clock
 ) -> None:
     """LEDGER-10: and every row still sending is then in doubt."""
+    ledger.start_batch("other", "payments-a")
     with ledger.lease(TARGET) as lease, ledger.lease("other") as elsewhere:
         ledger.intend(lease, *OF, [intent("k1"), intent("k2", 3)])
         ledger.intend(elsewhere, *OF, [intent("k1")])
@@ -298,7 +314,7 @@ def test_a_transaction_holds_all_that_is_written_within_or_nothing(ledger: Ledge
         def refused_halfway() -> None:
             with ledger.transaction():
                 ledger.settle(TARGET, *OF, [Outcome("k1", 1, "created", "id-1", 201)])
-                ledger.intend(lease, *OF, [intent("k2", 3, batch="payments-new"), intent("k1")])
+                ledger.intend(lease, *OF, [intent("k2", 3, batch="payments-b"), intent("k1")])
 
         with pytest.raises(sa.exc.IntegrityError):
             refused_halfway()
@@ -306,7 +322,7 @@ def test_a_transaction_holds_all_that_is_written_within_or_nothing(ledger: Ledge
         assert states(ledger, "k1") == ["sending"]
         with ledger.transaction():
             ledger.settle(TARGET, *OF, [Outcome("k1", 1, "created", "id-1", 201)])
-            ledger.intend(lease, *OF, [intent("k2", 3, batch="payments-new")])
+            ledger.intend(lease, *OF, [intent("k2", 3, batch="payments-b")])
         assert states(ledger, "k1", "k2") == ["created", "sending"]
 
 

@@ -8,14 +8,14 @@ from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
 import pytest
-from sqlalchemy import inspect
 
 from pipelines.ledger import database
 from pipelines.ledger import tables as t
 from pipelines.ledger.former import raise_generation
 from pipelines.ledger.ledger import Ledger, LedgerError, Outcome, Repeat
 from tests.pipelines.conftest import Clock
-from tests.pipelines.test_ledger import OF, PAID, TARGET, intent, states
+from tests.pipelines.test_ledger import OF, PAID, TARGET, intent, start, states
+from tests.support.earlier import make_earlier
 
 
 def test_a_ledger_from_a_newer_version_is_refused(ledger: Ledger, address: str | Path) -> None:
@@ -25,23 +25,12 @@ def test_a_ledger_from_a_newer_version_is_refused(ledger: Ledger, address: str |
         Ledger.open(address)
 
 
-def as_of_version_1(ledger: Ledger) -> None:
-    """Records and repeats in tables of their own, with all texts in each row."""
-    with ledger.engine.begin() as connection:
-        for view, _ in t.VIEWS:
-            connection.exec_driver_sql(f"CREATE TABLE kept AS SELECT * FROM {view.name}")
-            connection.exec_driver_sql(f"DROP VIEW {view.name}")
-            view.create(connection)
-            connection.exec_driver_sql(f"INSERT INTO {view.name} SELECT * FROM kept")
-            connection.exec_driver_sql("DROP TABLE kept")
-        connection.exec_driver_sql("ALTER TABLE reject_reason DROP COLUMN line")
-        for table in (t.entry, t.appearance, t.term):
-            table.drop(connection)
-        connection.execute(t.schema_version.update().values(version=1))
-
-
-def test_a_ledger_of_an_earlier_version_keeps_all_it_knows(ledger: Ledger, address: str | Path, clock: Clock) -> None:
+@pytest.mark.parametrize("version", range(1, 9))
+def test_a_ledger_of_an_earlier_version_keeps_all_it_knows(
+    ledger: Ledger, address: str | Path, clock: Clock, version: int
+) -> None:
     """LEDGER-01, STATE-HOME-02: a home of an earlier version is opened as it is, and goes on."""
+    start(ledger, "payments-a", "payments-b")
     with ledger.lease(TARGET) as lease:
         ledger.intend(lease, *OF, [intent(f"k{n}", n) for n in range(2, 7)])
         ledger.settle(TARGET, *OF, [Outcome(f"k{n}", 1, "created", f"id-{n}", 201) for n in range(2, 6)])
@@ -51,8 +40,7 @@ def test_a_ledger_of_an_earlier_version_keeps_all_it_knows(ledger: Ledger, addre
         for name, table in ledger.tables().items()
         if "line" in table.schema.names
     }
-    as_of_version_1(ledger)
-    ledger.engine.dispose()
+    make_earlier(ledger, version)
     later = Ledger.open(address, clock)
     after = later.tables()
     assert {name: after[name].sort_by("line").to_pylist() for name in before} == before
@@ -62,29 +50,6 @@ def test_a_ledger_of_an_earlier_version_keeps_all_it_knows(ledger: Ledger, addre
         later.intend_again(lease, *OF, [intent("k6", 6)])
     assert states(later, "k2", "k6", "k7") == ["created", "sending", "sending"]
     later.close()
-
-
-def test_a_ledger_of_version_3_loses_the_line_from_its_index_of_batches(ledger: Ledger, address: str | Path) -> None:
-    """STATE-HOME-02: with it each payment, sent by date, is put in at another place of the index."""
-    with ledger.engine.begin() as connection:
-        connection.exec_driver_sql(f"DROP INDEX {t.BY_BATCH.name}")
-        connection.exec_driver_sql(f"CREATE INDEX {t.BY_BATCH.name} ON entry (target, batch_id, line)")
-        connection.execute(t.schema_version.update().values(version=3))
-    ledger.engine.dispose()
-    with closing(Ledger.open(address)) as later:
-        [index] = [each for each in inspect(later.engine).get_indexes("entry") if each["name"] == t.BY_BATCH.name]
-    assert index["column_names"] == ["target", "batch_id"]
-
-
-def as_of_version_4(ledger: Ledger) -> None:
-    """Records without the first attempt of their key."""
-    with ledger.engine.begin() as connection:
-        for view, kept in t.VIEWS:
-            connection.exec_driver_sql(f"DROP VIEW {view.name}")
-            connection.exec_driver_sql(f"CREATE VIEW {view.name} AS SELECT batch_id FROM {kept.name}")
-        for table in (t.entry, t.former):
-            connection.exec_driver_sql(f"ALTER TABLE {table.name} DROP COLUMN first_sent_at")
-        connection.execute(t.schema_version.update().values(version=4))
 
 
 @pytest.mark.by_hand
@@ -104,8 +69,7 @@ def test_a_ledger_of_version_4_learns_when_each_key_was_first_sent(
         ledger.intend_again(lease, *OF, [intent(key, 3, generation=2) for key in ("resent", "again")])
     before = first_sent(ledger)
     assert before == {"plain": first, "resent": first, "again": first}
-    as_of_version_4(ledger)
-    ledger.engine.dispose()
+    make_earlier(ledger, 4)
     with closing(Ledger.open(address, clock)) as later:
         assert first_sent(later) == before | {"resent": received}
         assert later.tables()["former"].column("first_sent_at").to_pylist() == [first]

@@ -94,6 +94,7 @@ def test_what_was_resubmitted_is_settled_by_what_came_of_its_record(ledger, outc
     assert standing(ledger, TARGET, None, ["resubmitted"]) == [Standing(name, "b", 7, "a", *OF)]
     settle_resubmitted(ledger, TARGET)
     assert states(ledger)["k1"] == ("resubmitted", 1, None)
+    ledger.start_batch(TARGET, "b")
     with ledger.lease(TARGET) as lease:
         ledger.intend(lease, *OF, [Intent("k9", 1, "b", 7, "h", "f")])
     ledger.settle(TARGET, *OF, [Outcome("k9", 1, outcome)])

@@ -68,6 +68,8 @@ class Work:
         accepted = [dict.fromkeys(ACCEPTED.names) | dict(zip(ACCEPTED.names, row, strict=False)) for row in rows]
         pq.write_table(pa.Table.from_pylist(accepted, ACCEPTED), folder / "accepted.parquet")
         pq.write_table(pa.Table.from_pylist(list(skipped), SKIPPED), folder / "skipped.parquet")
+        if self.ledger.start_batch(TARGET, batch_id):
+            self.ledger.finish_batch(TARGET, batch_id, "finished")  # it holds no lane of others
         return Batch(TARGET, batch_id, self.feed, folder, resuming, Pace(settling_seconds=settling), remap)
 
     def states(self):

@@ -132,6 +132,8 @@ def test_records_that_share_a_note_are_found_by_patient_and_day(ledger_url):
     """STATE-HOME-02: of their own generation only, with the version that a superseding one is to replace."""
     day, next_day = Group("p1", "2026-03-01"), Group("p1", "2026-03-02")
     with closing(Ledger.open(ledger_url)) as ledger, ledger.lease("t") as lease:
+        ledger.start_batch("t", "b")
+        ledger.start_batch("t", "b2")
         of = (lease, "s", RESPONSE)
         keep_members(ledger, lease, "s", [("k1", 1, next_day), ("k2", 1, day), ("k3", 1, Group("p2", "2026-03-01"))])
         keep_members(ledger, lease, "s", [("k1", 1, day)])

@@ -4,13 +4,13 @@ import csv
 import json
 import os
 import re
-import sqlite3
 from pathlib import Path
 
 import duckdb
 import pytest
 
 from pipelines.feeds.files.catalog import load_feeds
+from tests.support.ledgers import read_ledger
 
 HERE = Path(__file__).parent
 HEADER = "payment_id,patient_id,amount,paid_on,claim_id\n"
@@ -46,7 +46,7 @@ class Practice:
         return {path.name: path.read_bytes() for path in sorted(self.out.glob("*"))}
 
     def rows(self, query):
-        with sqlite3.connect(self.home / "ledger.db") as ledger:
+        with read_ledger(self.home) as ledger:
             return ledger.execute(query).fetchall()
 
     def rejects(self):

@@ -12,9 +12,9 @@ from sqlalchemy import update
 from pipelines.feeds.terms.columns import Fault, key
 from pipelines.ledger.ledger import Ledger, Reason, Reject
 from pipelines.ledger.spellings import unplain_keys
-from pipelines.ledger.tables import entry
+from pipelines.ledger.tables import records
 from tests.pipelines.test_decisions import payments
-from tests.pipelines.test_ledger import OF, TARGET, intent
+from tests.pipelines.test_ledger import OF, TARGET, intent, start
 from tests.support.ledgers import lose_ledger
 
 BLANKS = [chr(sign) for sign in range(sys.maxunicode + 1) if unicodedata.category(chr(sign)) in ("Zs", "Zl", "Zp")]
@@ -111,6 +111,7 @@ def test_with_a_lost_ledger_a_record_is_found_by_the_spelling_it_was_sent_with(h
 
 def test_only_keys_that_may_look_like_others_are_read_of_a_ledger(ledger: Ledger) -> None:
     """LEDGER-22: of records and of rejects."""
+    start(ledger, "payments-a")
     with ledger.lease(TARGET) as lease:
         ledger.intend(lease, *OF, [intent(each, line) for line, each in enumerate(("a b", "a  b", "a\u00a0b", "c"))])
         ledger.intend(lease, "other", "Task", [intent("d  d")])
@@ -125,4 +126,4 @@ def spell(home, keys):
     """The ledger has these keys as they were read before there was one form of them."""
     with closing(Ledger.open(home / "ledger.db")) as ledger, ledger.transaction() as connection:
         for before, after in keys.items():
-            connection.execute(update(entry).where(entry.c.key == before).values(key=after))
+            connection.execute(update(records).where(records.c.key == before).values(key=after))

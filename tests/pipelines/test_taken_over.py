@@ -10,7 +10,7 @@ from pipelines.client.client import FhirClient
 from pipelines.home.progress import Progress
 from pipelines.ledger.lease import SILENCE
 from pipelines.ledger.ledger import LeaseLost, Ledger
-from pipelines.ledger.tables import entry, lease
+from pipelines.ledger.tables import lease, records
 from pipelines.loading.book import Book
 from pipelines.loading.sending import Result
 from tests.pipelines.test_load import TARGET, Work, payment
@@ -104,7 +104,7 @@ def test_an_old_fact_is_not_written_over_a_newer_one(work, now):
         rows = list(book.rows_to_send())
         book.write_down(rows, [])
         with work.ledger.transaction() as connection:
-            connection.execute(update(entry).where(entry.c.key == "k1").values(now))
+            connection.execute(update(records).where(records.c.key == "k1").values(now))
         take_over(work.ledger)
         with pytest.raises(LeaseLost):
             book.write_down([], [(row, Result("created", f"r-{row.key}", 201)) for row in rows])

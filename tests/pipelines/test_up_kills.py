@@ -16,6 +16,7 @@ import psutil
 import pytest
 
 from tests.support.commands import load, resources, run
+from tests.support.ledgers import read_ledger
 from tests.support.payers import Paid, paid, payments, practice
 from tests.support.standing import (
     PATIENCE_SECONDS,
@@ -54,7 +55,7 @@ def sent(home: Path, batch: int) -> int | None:
     """How many rows of the n-th batch the ledger has by now; None before it has the batch, and once that has ended."""
     if not (home / "ledger.db").exists():
         return None
-    with closing(sqlite3.connect(home / "ledger.db", timeout=60)) as ledger, suppress(sqlite3.OperationalError):
+    with suppress(sqlite3.OperationalError), read_ledger(home, timeout=60) as ledger:
         states = ledger.execute("SELECT batch_id, state FROM batch ORDER BY received_at").fetchall()
         if len(states) > batch and states[batch][1] == "running":
             counted = ledger.execute("SELECT count(*) FROM record WHERE batch_id = ?", (states[batch][0],))

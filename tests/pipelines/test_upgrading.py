@@ -2,13 +2,14 @@
 
 import json
 import shutil
-import sqlite3
 from contextlib import closing
 
 import pytest
 
+from pipelines.ledger.ledger import Ledger
 from pipelines.session.session import open_ledger
 from tests.pipelines.test_decisions import payments, tasks
+from tests.support.earlier import make_earlier
 from tests.support.ledgers import lose_ledger
 
 both = pytest.mark.parametrize("additions", [True, False], ids=["with additions", "bare"])
@@ -29,13 +30,12 @@ def as_before_the_journal(home):
         told[1] = told[1][:16]
         with (run / "outcomes.ndjson").open("a") as file:
             file.write(f"\n{json.dumps(record['finished_at'])}\n{json.dumps([*told, record['http_status'], asked_at])}")
-    (home / "journal.ndjson").unlink()
     of_version_7(home / "ledger.db")
 
 
 def of_version_7(path):
-    with closing(sqlite3.connect(path)) as database:
-        database.executescript("DROP TABLE position; DROP TABLE journal; UPDATE schema_version SET version = 7;")
+    with closing(Ledger.open(path, journal=False)) as ledger:
+        make_earlier(ledger, 7)
 
 
 @pytest.fixture

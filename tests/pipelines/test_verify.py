@@ -8,7 +8,7 @@ from sqlalchemy import select, update
 
 from pipelines.client.client import FhirClient, Refused, Reply
 from pipelines.ledger.ledger import Ledger
-from pipelines.ledger.tables import entry
+from pipelines.ledger.tables import records
 from tests.pipelines.test_decisions import payments, put, tasks
 from tests.support.ledgers import keep_ledger, lose_ledger
 
@@ -89,8 +89,8 @@ def test_a_batch_that_is_not_known_is_no_batch_that_agrees(batch, chartferry):
 def test_one_resource_of_two_rows_is_named(batch, home, asked):
     """CLI-CMD-17"""
     with closing(Ledger.open(home / "ledger.db")) as ledger, ledger.transaction() as connection:
-        one = connection.execute(select(entry.c.resource_id).where(entry.c.key == "k1")).scalar_one()
-        connection.execute(update(entry).where(entry.c.key == "k2").values(resource_id=one))
+        one = connection.execute(select(records.c.resource_id).where(records.c.key == "k1")).scalar_one()
+        connection.execute(update(records).where(records.c.key == "k2").values(resource_id=one))
     found = asked("verify", batch)
     assert ("shared", f"{batch}:2", one) in named(found)
     assert found["exit_code"] == 3

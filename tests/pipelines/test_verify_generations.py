@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import update
 
 from pipelines.ledger.ledger import Ledger
-from pipelines.ledger.tables import entry
+from pipelines.ledger.tables import records
 from tests.pipelines.test_decisions import payments, put, tasks
 from tests.pipelines.test_verify import QUESTIONS, named
 from tests.support.ledgers import lose_ledger
@@ -127,7 +127,7 @@ def an_hour_later(home):
     """The newest generation of each record was sent an hour after the target made anything."""
     later = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
     with closing(Ledger.open(home / "ledger.db")) as ledger, ledger.transaction() as connection:
-        connection.execute(update(entry).values(first_attempt_at=later))
+        connection.execute(update(records).values(first_attempt_at=later))
 
 
 def supersede_one(home, target, asked):

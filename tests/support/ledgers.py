@@ -1,10 +1,30 @@
 """A home's ledger, lost or put back as it was: the database and its journal."""
 
 import shutil
-from collections.abc import Callable
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
+from sqlalchemy.dialects import sqlite
+
+from pipelines.ledger import tables as t
+
 FILES = ("ledger.db", "ledger.db-wal", "ledger.db-shm", "journal.ndjson")
+
+
+@contextmanager
+def read_ledger(home: Path, timeout: float = 5) -> Iterator[sqlite3.Connection]:
+    """The database of a home's ledger, with `record`, `repeat` and `former` as their readers see them."""
+    with closing(sqlite3.connect(f"file:{home / 'ledger.db'}?mode=ro", uri=True, timeout=timeout)) as ledger:
+        for shown in (t.record, t.repeat, t.former):
+            query = str(shown.element.compile(dialect=sqlite.dialect()))
+            for kept in ("record", "version", "stream", "batch", "feed_version"):
+                query = query.replace(f"FROM {kept} ", f"FROM main.{kept} ").replace(
+                    f"JOIN {kept} ", f"JOIN main.{kept} "
+                )
+            ledger.execute(f"CREATE TEMP VIEW {shown.name} AS {query}")
+        yield ledger
 
 
 def lose_ledger(home: Path) -> None:

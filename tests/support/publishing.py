@@ -95,12 +95,16 @@ class World:
     def publish(self) -> Publication:
         return publish(self.home, self.ledger, sweep(Target(self.reports), self.home, TARGET, self.clock))
 
-    def run(self, batch: str, counts: dict[str, int], target: str = TARGET, of: tuple[str, str] = OF) -> None:
-        state, (source, resource) = "finished", of
+    def begin(self, batch: str, target: str = TARGET, of: tuple[str, str] = OF) -> None:
+        """Begin a batch, of which records can be sent then."""
         feed = batch.partition("-")[0]
-        new = self.ledger.start_batch(
-            target, batch, feed=feed, source=source, resource_type=resource, file_name=f"{feed}.csv"
-        )
+        about = {"feed": feed, "source": of[0], "resource_type": of[1], "file_name": f"{feed}.csv"}
+        self.ledger.start_batch(target, batch, **about)
+
+    def run(self, batch: str, counts: dict[str, int], target: str = TARGET, of: tuple[str, str] = OF) -> None:
+        """Begin a batch where it is new; begin and end a run, and the batch with its first."""
+        state, new = "finished", not self.ledger.runs(target, batch)
+        self.begin(batch, target, of)
         run = self.ledger.start_run(target, batch, feed_hash="f1", rules_version="1")
         self.ledger.finish_run(target, batch, run, state=state, counts=counts)
         if new:
@@ -120,6 +124,7 @@ def import_payments(world: World) -> None:
     """Two batches: six payments of every fate and a reject; then a file that repeats one and corrects two."""
     ledger, paid = world.ledger, utc_text(datetime(2026, 2, 1, tzinfo=UTC))
     six = [payment(f"k{n}", n, 1000 + n, "p2" if n == 6 else "p1", day=2 if n == 7 else 1) for n in range(2, 8)]
+    world.begin(BATCH)
     with ledger.lease(TARGET) as lease:
         ledger.intend(lease, *OF, six)
         fates: list[tuple[str, str | None, int | None]] = [
@@ -143,6 +148,7 @@ def import_payments(world: World) -> None:
         world.run(BATCH, counts | {"amount_created": 1002 + 1006})
 
         second = "payments-ffffffffffff"
+        world.begin(second)
         ledger.note_repeats(TARGET, *OF, second, [Repeat(2, "k2", "unchanged", "id-2", "p1", paid, 1002)])
         ledger.intend_again(lease, *OF, [payment("k4", 3, 904, batch=second)])
         ledger.intend(lease, *OF, [payment("k8", 4, 490, batch=second)])
@@ -159,6 +165,7 @@ def carry_over(world: World, resource: str, records: dict[str, tuple[datetime | 
     lines = dict(enumerate(records, 2))
     times = {key: utc_text(at) if at else None for key, (at, _) in records.items()}
     intents = [Intent(key, 1, batch, line, f"h-{key}", "f1", "p1", times[key], None) for line, key in lines.items()]
+    world.begin(batch, of=of)
     with world.ledger.lease(TARGET) as lease:
         world.ledger.intend(lease, *of, intents)
         world.ledger.settle(TARGET, *of, [Outcome(key, 1, "created", f"id-{key}", 201) for key in records])
