@@ -1,140 +1,61 @@
-"""The ledger's side of a load: what each row is to the ledger, its intent, its result, and the counts.
+"""Write what a load does: intents before rows are sent, outcomes after, rejects, and the counts.
 
-How rows travel is not here: senders take rows from the book and bring their results back.
+Which rows are sent is judged by `intake.py`; how they travel is in `bundles.py` and `lanes.py`.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import cached_property
-from pathlib import Path
 
 from pipelines.client.client import FhirClient
 from pipelines.feeds.mapping.origins import Origins
 from pipelines.home.progress import Progress
-from pipelines.home.spill import batches
 from pipelines.ledger.former import intend_change, restore
 from pipelines.ledger.lease import Lease
 from pipelines.ledger.ledger import LeaseLost, Ledger, utc_text
 from pipelines.ledger.rejects import resubmit
 from pipelines.ledger.rows import Intent, KnownRecord, Outcome, Reason, Reject, Repeat, Sighting, SoFar
-from pipelines.ledger.standing import undone_at
 from pipelines.ledger.states import LANDED, UNDECIDED
-from pipelines.ledger.tables import LedgerError
-from pipelines.loading.accepted import ROWS_A_LOOK, accepted_files, accepted_rows, plain_columns
-from pipelines.loading.ended import Ended
-from pipelines.loading.held import Held
 from pipelines.loading.loaded import Batch, Loaded
 from pipelines.loading.lookup import ahead, ids_before
-from pipelines.loading.policies import update_tasks
 from pipelines.loading.sending import Result, Row
-from pipelines.loading.settling import Settled, settle_doubts
 from pipelines.loading.shared_notes import SharedNotes
-from pipelines.loading.verdicts import ASIDE, SENT, Verdicts
 from pipelines.loading.why import reasons_of
 from pipelines.session.answers import Answers
 
 KEYS_A_CLOSING = 20_000
-SKIPPED = "line key patient_id source_at amount_cents".split()
 
 
 class Book:
-    """The ledger's side of one load: what each row is to the ledger, its intent, its result, and the counts."""
+    """What one load writes to the ledger, and what it has come to.
+
+    stopped: lanes with a row in doubt. noted: patients whose resources at the target are noted. refused: keys of rows
+    that were set aside. landed, there: keys, and contents by key, that close rejects which are not closed yet.
+    """
 
     def __init__(
         self, batch: Batch, client: FhirClient, ledger: Ledger, lease: Lease, progress: Progress, safe: bool
     ) -> None:
         self.batch, self.client, self.ledger = batch, client, ledger
         self.lease, self.progress, self.safe = lease, progress, safe
-        self.answers = Answers.of(batch.folder)
-        self.verdicts = Verdicts(batch, ledger, safe, self.answers)
         self.source, self.resource = batch.feed.source, batch.feed.resource
+        self.of = (batch.target, self.source, self.resource)
+        self.answers = Answers.of(batch.folder)
         self.origins = Origins(batch.feed.file, batch.feed.kind)
+        self.notes = SharedNotes.of(batch, client, ledger)
         self.loaded = Loaded()
         self.stopped: set[str] = set()
         self.noted: set[str] = set()
-        self._held_in: str | None = None
-        self.superseded: list[str] = []
-        self._second_look: set[str] | None = None
-        self._refused: set[str] = set()
-        self.ended = Ended(ledger, (batch.target, self.source, self.resource), batch.batch_id, self.answers)
-        self._held: Held | None = None
+        self.refused: set[str] = set()
         self._landed: list[str] = []
         self._there: dict[str, str] = {}
-        self._undone_at: dict[str, str] = {}
-        self.notes: SharedNotes | None = None
+        self._held_in: str | None = None
 
-    # -- before sending
+    # -- rows that are not sent
 
-    def rows_to_send(self) -> Iterator[Row]:
-        """The accepted rows that are to be sent, in order; what the ledger knows of the others is noted on the way."""
-        for rows in accepted_rows(self.batch.folder / "accepted.parquet", self.ledger.now()):
-            yield from self._to_send(rows)
-
-    def _to_send(self, rows: list[Row]) -> list[Row]:
-        known = self.ledger.known(self.batch.target, self.source, self.resource, [row.key for row in rows])
-        rows = self._not_held(rows, known)
-        if self._second_look is not None:
-            return self._held_up(rows, known, self._second_look)
-        ended = self.ended.reasons(rows, known)
-        if not known and not ended:
-            return rows
-        sending: list[Row] = []
-        repeats: list[Repeat] = []
-        aside = [(row, ended[row.key]) for row in rows if row.key in ended]
-        updates: list[tuple[Row, KnownRecord]] = []
-        for row in (row for row in rows if row.key not in ended):
-            record = known.get(row.key)
-            verdict = self.verdicts.of(row, record)
-            if verdict in SENT:
-                sending.append(self.verdicts.as_sent(verdict, row, record))
-            elif record is None:
-                raise LedgerError(f"a row without a record cannot be '{verdict}'")
-            elif verdict == "update":
-                updates.append((row, record))
-            elif verdict in ASIDE:
-                aside.append((row, self._why_aside(verdict, record)))
-            else:
-                self._keep(row, verdict)
-                self.loaded.read_otherwise += verdict == "unchanged" and self.verdicts.is_read_otherwise(row, record)
-                if verdict not in UNDECIDED and not self.verdicts.own(row, record):
-                    repeats.append(_repeat(row, verdict, record.resource_id))
-        with self.ledger.transaction():
-            self.note(repeats)
-            self._set_aside(aside)
-            if so_far := self._so_far():
-                self.ledger.count_run(self.batch.target, so_far)
-        self.progress.advance(len(rows) - len(sending) - len(updates) - len(aside))
-        update_tasks(self, updates)
-        return sending
-
-    def _not_held(self, rows: list[Row], known: dict[str, KnownRecord]) -> list[Row]:
-        """The rows that wait for no other batch. The others are not judged: they stay without an outcome."""
-        if self._held is None:
-            self._held = Held(self.batch, self.ledger, self.safe)
-        if not self._held:
-            return rows
-        free = list[Row]()
-        for row in rows:
-            if holder := self._held.holder(row, known.get(row.key)):
-                self.loaded.waits_for.add(holder)
-            else:
-                free.append(row)
-        return free
-
-    def _held_up(self, rows: list[Row], known: dict[str, KnownRecord], lanes: Collection[str]) -> list[Row]:
-        """A second look at a file: the rows that a doubt, settled by now, held up. All others have been counted."""
-        left: list[Row] = []
-        for row in rows:
-            record = known.get(row.key)
-            if row.lane in lanes and row.key not in self._refused:
-                verdict = self.verdicts.of(row, record)
-                if verdict in SENT:
-                    left.append(self.verdicts.as_sent(verdict, row, record))
-        return left
-
-    def _keep(self, row: Row, state: str) -> None:
-        """A row that is not sent. One whose record was taken back answers nothing."""
+    def keep(self, row: Row, state: str) -> None:
+        """Count a row that stays as it is known. One whose record was taken back answers nothing."""
         if state == "undone":
             self.loaded.undone += 1
             self.loaded.add("skipped", row.amount_cents)
@@ -148,45 +69,22 @@ class Book:
             self._there[row.key] = row.content_hash
             self._close_in_parts()
 
-    def _taken_back(self, record: KnownRecord) -> Reason:
-        batch_id = record.batch_id
-        if batch_id not in self._undone_at:
-            self._undone_at |= {batch_id: ""} | undone_at(self.ledger, self.batch.target, [batch_id])
-        at = self._undone_at[batch_id]
-        how = f"by undo of {batch_id} at {at[:19]}Z" if at else f"at the target, with what {batch_id} had made"
-        said = f"the record was taken back {how}; chartferry rejects retry --taken-back loads it once more"
-        return Reason("TAKEN-BACK", None, None, said, True)
-
-    def _why_aside(self, verdict: str, record: KnownRecord) -> Reason:
-        return self._taken_back(record) if verdict == "taken back" else self._changed(record)
-
-    def _changed(self, record: KnownRecord) -> Reason:
-        key, known = self.origins.key, f"line {record.line} of {record.batch_id}"
-        column = self.origins.labels.get(key.name)
-        return Reason("LEDGER-08", key.element, column, f"the key is known with other content, from {known}", False)
-
-    def _set_aside(self, rows: Sequence[tuple[Row, Reason]]) -> None:
-        for row, _ in rows:
-            self.loaded.add("rejected", row.amount_cents)
-            self._refused.add(row.key)
-        self._reject([self._rejected(row, "rule", [reason]) for row, reason in rows])
-        self.progress.advance(len(rows))
+    def write_known(self, repeats: Sequence[Repeat], aside: Sequence[tuple[Row, Reason]]) -> None:
+        """Write rows down that were judged and are not sent, in one commit with the counts of the run."""
+        with self.ledger.transaction():
+            self.note(repeats)
+            for row, _ in aside:
+                self.loaded.add("rejected", row.amount_cents)
+                self.refused.add(row.key)
+            self._reject([self._rejected(row, "rule", [reason]) for row, reason in aside])
+            if so_far := self._so_far():
+                self.ledger.count_run(self.batch.target, so_far)
+        self.progress.advance(len(aside))
 
     def note_answers(self) -> None:
         """Write down that records of this load are on their way to answer rejects."""
         if answers := self.answers.to_come():
-            of = (self.batch.target, self.source, self.resource, self.batch.batch_id)
-            resubmit(self.ledger, *of, answers)
-
-    def note_skipped(self) -> None:
-        """Equal repeats within the file, which count once; and doubtful records of which the target has just that."""
-        for name, state in (("skipped", "skipped"), ("known", "unchanged")):
-            path = self.batch.folder / f"{name}.parquet"
-            for part in batches(path, ROWS_A_LOOK, SKIPPED) if path.exists() else ():
-                rows = list(zip(*plain_columns(part, SKIPPED), strict=True))
-                self.note([Repeat(line, key, state, None, *rest) for line, key, *rest in rows])
-                for *_, cents in rows:
-                    self.loaded.add(state, cents)
+            resubmit(self.ledger, *self.of, self.batch.batch_id, answers)
 
     # -- around sending
 
@@ -239,18 +137,17 @@ class Book:
     @contextmanager
     def _counting(self) -> Iterator[None]:
         """What is counted within counts once it is written: who could not write it may try again."""
-        counted, landed, superseded = self.loaded.copy(), self._landed, self.superseded
-        so_many = len(landed), len(superseded)
+        counted, landed, so_many = self.loaded.copy(), self._landed, len(self._landed)
         try:
             yield
         except BaseException:
             self.loaded.put_back(counted)
-            self._landed, self.superseded = landed[: so_many[0]], superseded[: so_many[1]]
+            self._landed = landed[:so_many]
             raise
 
     def _still_asked(self, results: Sequence[tuple[Row, Result]]) -> list[tuple[Row, Result]]:
         """Facts of rows whose intents are the last that is known of their records."""
-        known = self.ledger.known(self.batch.target, self.source, self.resource, [row.key for row, _ in results])
+        known = self.ledger.known(*self.of, [row.key for row, _ in results])
         return [(row, result) for row, result in results if _tells(row, result, known[row.key])]
 
     def intend_updates(self, updates: Sequence[tuple[Row, KnownRecord]]) -> list[Row]:
@@ -292,19 +189,18 @@ class Book:
         results = [(row, _of_a_change(r)) if row.replaces else (row, r) for row, r in results]
         self._count(results)
         back = {row.key for row, r in results if row.replaces and r.state == "refused"}
-        of = (self.batch.target, self.source, self.resource)
         outcomes = [
             Outcome(row.key, row.generation, r.state, r.resource_id, r.status)
             for row, r in results
             if row.key not in back
         ]
-        self.ledger.settle(*of, outcomes, self._so_far())
+        self.ledger.settle(*self.of, outcomes, self._so_far())
         if back:
-            restore(self.ledger, *of, back)
-            self.note([_repeat(row, "refused", None) for row, _ in results if row.key in back])
+            restore(self.ledger, *self.of, back)
+            self.note([as_repeat(row, "refused", None) for row, _ in results if row.key in back])
         self._set_aside_refused(results)
         known_now = [(row, r) for row, r in results if row.elsewhere and r.state not in UNDECIDED and not row.change]
-        self.note([_repeat(row, _elsewhere(r.state), r.resource_id) for row, r in known_now])
+        self.note([as_repeat(row, _elsewhere(r.state), r.resource_id) for row, r in known_now])
         self.progress.advance(len(results))
         self._close_in_parts()
 
@@ -318,60 +214,22 @@ class Book:
             if result.state == "in_doubt":
                 self.stopped.add(row.lane)
             elif result.state == "refused":
-                self._refused.add(row.key)
+                self.refused.add(row.key)
             elif result.state in LANDED:
-                self._has_landed(row, result.state)
+                self.has_landed(row)
 
     def _so_far(self) -> SoFar | None:
         if self.batch.run is None:
             return None
         return SoFar(self.batch.batch_id, self.batch.run, self.loaded.counts_with(self.batch.validated))
 
-    def _has_landed(self, row: Row, state: str) -> None:
+    def has_landed(self, row: Row) -> None:
+        """Note that a row's record is at the target: the rejects that it answers are closed next."""
         self._landed.append(row.key)
         if self.answers:
             self.answers.landed(row.line)
-        if state == "superseded":
-            self.superseded.append(row.key)
 
-    # -- rows in doubt
-
-    def settle_doubts_before(self) -> None:
-        """Look up what earlier runs left in doubt, as `settle_doubts` does, with the rows as those runs read them.
-
-        At a target that can be asked by key only those that are read otherwise by now, or that were sent without their
-        key when it could not: the others are sent again.
-        """
-        if not self.safe:
-            self.settle_doubts(accepted_files(self.batch.folder.parent))
-        elif self.batch.resuming:
-            files = accepted_files(self.batch.folder.parent)
-            self.settle_doubts(files, self.batch.folder / "accepted.parquet")
-
-    def settle_doubts(self, files: Sequence[Path] = (), apart_from: Path | None = None) -> Settled:
-        """Look this batch's rows in doubt up and adopt those found; what surely is not there may be sent again."""
-        settled = settle_doubts(
-            self.ledger,
-            self.client,
-            self.batch.target,
-            (self.source, self.resource, self.batch.batch_id),
-            files or [self.batch.folder / "accepted.parquet"],
-            safe=self.safe,
-            settling_seconds=self.batch.pace.settling_seconds,
-            apart_from=apart_from,
-        )
-        self.verdicts.resend = {row.key for row in settled.resend}
-        return settled
-
-    def settle_doubts_again(self) -> bool:
-        """The same after rows were sent; whether lanes that had stopped can go on: they are then looked at again."""
-        settled = self.settle_doubts()
-        for row, state, _ in settled.adopted:
-            self.loaded.move("in_doubt", state, row.amount_cents)
-            self._has_landed(row, state)
-        self._second_look = {found.row.lane for found in settled.adopted} - {row.lane for row, _ in settled.left}
-        self.stopped -= self._second_look
-        return bool(self._second_look)
+    # -- rejects and repeats
 
     def _close_in_parts(self) -> None:
         if len(self._landed) + len(self._there) >= KEYS_A_CLOSING:
@@ -380,9 +238,8 @@ class Book:
     def close_answered(self, ids: Collection[str] = ()) -> None:
         """Close the rejects that rows of this load have answered: by key, and those of these ids."""
         if self._landed or self._there or ids:
-            of = (self.batch.target, self.source, self.resource)
             batch_id, there = self.batch.batch_id, self._there
-            self.ledger.close_rejects(*of, self._landed, batch_id=batch_id, ids=ids, there=there)
+            self.ledger.close_rejects(*self.of, self._landed, batch_id=batch_id, ids=ids, there=there)
             self._landed, self._there = [], {}
 
     def _intent(self, row: Row) -> Intent:
@@ -429,7 +286,8 @@ class Book:
             self.ledger.reject(self.batch.target, self.source, self.resource, self.batch.batch_id, rejects)
 
 
-def _repeat(row: Row, state: str, resource_id: str | None) -> Repeat:
+def as_repeat(row: Row, state: str, resource_id: str | None) -> Repeat:
+    """Return a row as it is written where its record is from another line."""
     return Repeat(row.line, row.key, state, resource_id, row.patient_id, row.source_at, row.amount_cents)
 
 

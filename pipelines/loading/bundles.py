@@ -22,12 +22,12 @@ Round = list[tuple[int, list[Row]]]
 """Bundles that are intended together, each with its line."""
 
 
-def send_bundles(book: Book, client: FhirClient, why: Why) -> None:
+def send_bundles(book: Book, rows: Iterator[Row], client: FhirClient, why: Why) -> None:
     """A bundle under way on each line, while the next round is encoded and intended."""
     with ThreadPoolExecutor(LINES, "bundle") as lines, ThreadPoolExecutor(READERS, "read back") as readers:
         sender: Sender = BundleSender(client, Identity(book.source, book.resource), readers.map, why.whole)
         sender = book.notes.sending(sender, readers.map) if book.notes else sender
-        _Lines(book, lambda rows: lines.submit(sender.send, rows)).carry(rounds(dealt(book.rows_to_send())))
+        _Lines(book, lambda bundle: lines.submit(sender.send, bundle)).carry(rounds(dealt(rows)))
 
 
 class _Lines:

@@ -37,7 +37,6 @@ class Book(Protocol):
     stopped: set[str]
     noted: set[str]
 
-    def rows_to_send(self) -> Iterator[Row]: ...
     def moment(self) -> str: ...
     def look(self, row: Row) -> Sighting: ...
     def write_down(
@@ -57,12 +56,13 @@ class Page(NamedTuple):
 
 def send_by_lanes(
     book: Book,
+    rows: Iterator[Row],
     client: FhirClient,
     at_once: int = AT_ONCE,
     circuit: Circuit | None = None,
     send: Post | None = None,
 ) -> str | None:
-    """Send the book's rows, each by `send`; return the sentence that ended it early, else None."""
+    """Send rows, each by `send`; return the sentence that ended it early, else None."""
     with (
         ThreadPoolExecutor(at_once, "lane") as pool,
         ThreadPoolExecutor(at_once, "look") as looking,
@@ -70,7 +70,8 @@ def send_by_lanes(
         ThreadPoolExecutor(1, "deal") as dealing,
     ):
         dealing.submit(bool).result()  # its one thread is there, whatever is interrupted from here on
-        return _Lanes(book, client, pool, looking, keeping, at_once, circuit or Circuit(), send or post).run(dealing)
+        lanes = _Lanes(book, rows, client, pool, looking, keeping, at_once, circuit or Circuit(), send or post)
+        return lanes.run(dealing)
 
 
 class _Answer(NamedTuple):
@@ -96,6 +97,7 @@ class _Lanes:
     def __init__(
         self,
         book: Book,
+        rows: Iterator[Row],
         client: FhirClient,
         pool: ThreadPoolExecutor,
         looking: ThreadPoolExecutor,
@@ -107,7 +109,7 @@ class _Lanes:
         self.book, self.client = book, client
         self.pool, self.looking, self.keeping = pool, looking, keeping
         self.at_once, self.circuit, self.send = at_once, circuit, send
-        self.rows: Iterator[Row] | None = book.rows_to_send()
+        self.rows: Iterator[Row] | None = rows
         self.spare = SPARE if book.resource in BY_ITSELF else 0
         self.ready: deque[Row] = deque()
         self.intended: deque[Row] = deque()

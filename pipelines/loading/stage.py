@@ -1,6 +1,7 @@
 """The load stage: accepted records through the ledger to the target, each in exactly one known state at the end.
 
-How rows travel is in `bundles.py` and `lanes.py` (one request a row); what is known of them is in `book.py`.
+Which rows are sent is judged in `intake.py`, and written in `book.py`; `bundles.py` and `lanes.py` (one request a row)
+send them.
 """
 
 from functools import partial
@@ -15,11 +16,11 @@ from pipelines.ledger.lease import Lease
 from pipelines.ledger.ledger import Ledger
 from pipelines.loading.book import Book
 from pipelines.loading.bundles import send_bundles
+from pipelines.loading.intake import Intake, note_skipped
 from pipelines.loading.lanes import send_by_lanes
 from pipelines.loading.loaded import Batch, Loaded
 from pipelines.loading.policies import take_back_superseded
 from pipelines.loading.posting import post
-from pipelines.loading.shared_notes import SharedNotes
 from pipelines.loading.why import Why
 
 LATE_SECONDS = 2.0
@@ -34,28 +35,31 @@ def load(
     """Send what `accepted.parquet` holds and the ledger does not know as done. Raises `LedgerError`."""
     safe = capabilities.safe_batches(batch.feed.resource)
     book = Book(batch, client, ledger, lease, progress, safe)
-    book.notes = SharedNotes.of(batch, client, ledger)
     book.note_answers()
-    book.note_skipped()
-    book.settle_doubts_before()
+    note_skipped(book)
+    intake, why = Intake(book), Why(client, capabilities, book.resource)
+    intake.settle_doubts_before()
     with seldom():
-        (send_bundles if safe else _send_singly)(book, client, Why(client, capabilities, book.resource))
+        if safe:
+            send_bundles(book, intake.rows_to_send(), client, why)
+        else:
+            _send_singly(book, intake, client, why)
     take_back_superseded(book)
     book.close_answered(book.answers.done())
     return book.loaded
 
 
-def _send_singly(book: Book, client: FhirClient, why: Why) -> None:
+def _send_singly(book: Book, intake: Intake, client: FhirClient, why: Why) -> None:
     """The bare interface: what is in doubt from before, the rows, what has come in doubt, and the lanes it held up."""
     circuit, send = Circuit(), why.posting(partial(post, confirm=book.confirm))
     send = book.notes.posting(send) if book.notes else send
     while True:
-        unusable = send_by_lanes(book, client, book.batch.pace.at_once, circuit, send)
+        unusable = send_by_lanes(book, intake.rows_to_send(), client, book.batch.pace.at_once, circuit, send)
         book.loaded.unusable = unusable or book.loaded.unusable
         if book.loaded.unusable or not book.loaded.counts["in_doubt"]:
             break
-        if not book.settle_doubts_again():
+        if not intake.settle_doubts_again():
             client.patience.wait(LATE_SECONDS)
-            if not book.settle_doubts_again():
+            if not intake.settle_doubts_again():
                 break
     forget_sightings(book.ledger, book.batch.target, book.resource)

@@ -25,10 +25,10 @@ from pipelines.ledger.states import LANDED
 from pipelines.ledger.tables import COUNTS
 from pipelines.loading.accepted import accepted_rows
 from pipelines.loading.book import Book
+from pipelines.loading.intake import note_skipped
 from pipelines.loading.loaded import Batch
 from pipelines.loading.lookup import ahead
 from pipelines.loading.sending import Identity, Row
-from pipelines.loading.shared_notes import SharedNotes
 from pipelines.runs.batch import begin, end, end_without_load, lease_of, note_batch, validate_run
 from pipelines.runs.lost import LOOK, NOTED, LostBatch, lost_batches
 from pipelines.runs.resolving import resolve
@@ -154,8 +154,7 @@ def _adopt_batch(
     batch = Batch(session.target, lost.name, run.feed, run.folder, True, session.pace)
     safe, client = session.is_safe(run.feed.resource), session.connection.client
     book = Book(batch, client, session.ledger, lease, session.progress, safe)
-    book.notes = SharedNotes.of(batch, client, session.ledger)
-    book.note_skipped()
+    note_skipped(book)
     db.execute(NEWEST, [Identity(book.source, book.resource).system])
     doubting = Doubting(db, book, since, _later_batches(session, run.received))
     for rows in accepted_rows(run.folder / "accepted.parquet", since):

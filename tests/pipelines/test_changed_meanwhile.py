@@ -27,7 +27,7 @@ def test_rows_in_doubt_that_are_read_otherwise_by_now_are_loaded_once(
     target.additions, target.known_parameters = additions, {"_id", "identifier"}
     feed(home, "UTC")
     target.faults = [fault] * 4
-    monkeypatch.setattr("pipelines.loading.book.Book.settle_doubts_again", lambda _: False)
+    monkeypatch.setattr("pipelines.loading.intake.Intake.settle_doubts_again", lambda _: False)
     (home / "inbox" / "calls.csv").write_text(ROWS)
     assert asked("import")["totals"]["in_doubt"] == (2 if additions else 1)
     target.faults = []

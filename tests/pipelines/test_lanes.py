@@ -96,7 +96,7 @@ def test_some_rows_are_intended_ahead_but_no_payment(resource: str, ahead: int) 
     """LEDGER-01: a kill leaves no payment in doubt that was never sent, since a person would have to settle it."""
     book, target = Book(resource, 20), Target(MADE)
     target.go.set()
-    assert send_by_lanes(book, None, AT_ONCE, send=target) is None  # type: ignore[arg-type]
+    assert send_by_lanes(book, book.rows_to_send(), None, AT_ONCE, send=target) is None  # type: ignore[arg-type]
     assert len(book.writes[0]) == AT_ONCE + ahead
     assert sorted(book.intended) == sorted(target.sent) == sorted(book.came)
     assert not book.held
@@ -106,7 +106,7 @@ def test_what_was_intended_and_never_sent_is_taken_back_when_the_target_is_away(
     """LEDGER-01"""
     book, target = Book("Task", 20), Target(AWAY)
     target.go.set()
-    assert send_by_lanes(book, None, AT_ONCE, send=target) == AWAY.unusable  # type: ignore[arg-type]
+    assert send_by_lanes(book, book.rows_to_send(), None, AT_ONCE, send=target) == AWAY.unusable  # type: ignore[arg-type]
     assert book.held
     assert sorted(book.held + target.sent) == sorted(book.intended)
     assert sorted(book.came) == sorted(target.sent)
@@ -117,7 +117,7 @@ def test_who_lost_the_lease_leaves_what_it_intended_to_who_has_it() -> None:
     book, target = Book("Task", 20, lost_at=1), Target(MADE)
     target.go.set()
     with pytest.raises(LeaseLost):
-        send_by_lanes(book, None, AT_ONCE, send=target)  # type: ignore[arg-type]
+        send_by_lanes(book, book.rows_to_send(), None, AT_ONCE, send=target)  # type: ignore[arg-type]
     assert not book.held
     assert sorted(book.came) == sorted(target.sent)
 
@@ -135,7 +135,7 @@ def test_rows_intended_ahead_are_not_sent_by_who_was_silent_too_long(answer: Pos
     target = Target(answer, first=lose)
     target.go.set()
     with pytest.raises(LeaseLost):
-        send_by_lanes(book, None, AT_ONCE, send=target)  # type: ignore[arg-type]
+        send_by_lanes(book, book.rows_to_send(), None, AT_ONCE, send=target)  # type: ignore[arg-type]
     assert len(target.sent) == AT_ONCE
     assert len(book.intended) == AT_ONCE + SPARE
     assert not book.held
@@ -155,7 +155,7 @@ def test_no_row_that_is_intended_waits_for_the_commit_of_others() -> None:
     book, target = SlowBook("Task", 20), Target(MADE)
     target.first = lambda: reached.set() if len(target.sent) == AT_ONCE + SPARE else None
     target.go.set()
-    assert send_by_lanes(book, None, AT_ONCE, send=target) is None  # type: ignore[arg-type]
+    assert send_by_lanes(book, book.rows_to_send(), None, AT_ONCE, send=target) is None  # type: ignore[arg-type]
     assert sorted(book.intended) == sorted(target.sent) == sorted(book.came)
 
 
@@ -171,7 +171,7 @@ def test_no_row_that_is_intended_waits_for_the_thread_that_deals_rows_out() -> N
     book, target = BusyBook("Task", 20), Target(MADE)
     target.first = lambda: reached.set() if len(target.sent) == AT_ONCE + SPARE else None
     target.go.set()
-    assert send_by_lanes(book, None, AT_ONCE, send=target) is None  # type: ignore[arg-type]
+    assert send_by_lanes(book, book.rows_to_send(), None, AT_ONCE, send=target) is None  # type: ignore[arg-type]
     assert sorted(book.intended) == sorted(target.sent) == sorted(book.came)
 
 
@@ -179,7 +179,7 @@ def assert_an_interrupt_loses_nothing() -> None:
     book, target = Book("Task", 20), Target(MADE)
     target.go.set()
     with pytest.raises(KeyboardInterrupt):
-        send_by_lanes(book, None, AT_ONCE, send=target)  # type: ignore[arg-type]
+        send_by_lanes(book, book.rows_to_send(), None, AT_ONCE, send=target)  # type: ignore[arg-type]
     assert sorted(book.held + target.sent) == sorted(book.intended)
     assert sorted(book.came) == sorted(target.sent)
 
@@ -230,7 +230,7 @@ def test_looks_that_fail_end_the_sending_and_lose_nothing() -> None:
     book, target = BlindBook("Task", 20), Target(MADE, first=reached.set)
     target.go.set()
     with pytest.raises(ValueError, match="k"):
-        send_by_lanes(book, None, AT_ONCE, send=target)  # type: ignore[arg-type]
+        send_by_lanes(book, book.rows_to_send(), None, AT_ONCE, send=target)  # type: ignore[arg-type]
     assert sorted(book.held + target.sent) == sorted(book.intended)
     assert target.sent
     assert sorted(book.came) == sorted(target.sent)
@@ -247,7 +247,7 @@ def test_a_fault_of_ours_ends_the_sending_and_is_raised() -> None:
     target.first = fault
     target.go.set()
     with pytest.raises(KeyError):
-        send_by_lanes(book, None, AT_ONCE, send=target)  # type: ignore[arg-type]
+        send_by_lanes(book, book.rows_to_send(), None, AT_ONCE, send=target)  # type: ignore[arg-type]
     assert len(target.sent) <= 2 * AT_ONCE + 1
     assert sorted(book.held + target.sent) == sorted(book.intended)
     assert set(book.came) < set(target.sent)
@@ -258,7 +258,7 @@ def test_rows_share_their_commits() -> None:
     rows = 40 * SPARE
     book, target = Book("Task", rows), Target(MADE)
     target.go.set()
-    assert send_by_lanes(book, None, AT_ONCE, send=target) is None  # type: ignore[arg-type]
+    assert send_by_lanes(book, book.rows_to_send(), None, AT_ONCE, send=target) is None  # type: ignore[arg-type]
     assert len(book.came) == rows
     intending = [write for write in book.writes if write]
     assert all(len(write) >= SPARE // 2 for write in intending[:-1])
@@ -276,7 +276,7 @@ def test_a_book_that_cannot_be_written_ends_the_sending_with_its_reason() -> Non
     book, target = FullBook("Task", 20), Target(MADE)
     target.go.set()
     with pytest.raises(OSError, match="no room"):
-        send_by_lanes(book, None, AT_ONCE, send=target)  # type: ignore[arg-type]
+        send_by_lanes(book, book.rows_to_send(), None, AT_ONCE, send=target)  # type: ignore[arg-type]
     assert sorted(book.came) == sorted(target.sent)
     assert sorted(book.held + target.sent) == sorted(book.intended)
 

@@ -195,7 +195,7 @@ def ended(world: World) -> BaseException | str | None:
     """How the sending of a world ended; a process whose sending does not end is ended, and says where it stood."""
     faulthandler.dump_traceback_later(LONGEST_SECONDS, exit=True)
     try:
-        return send_by_lanes(world, world, world.at_once, world.circuit, world.send)  # type: ignore[arg-type]
+        return send_by_lanes(world, world.rows_to_send(), world, world.at_once, world.circuit, world.send)  # type: ignore[arg-type]
     except (Fault, LeaseLost) as error:
         return error
     finally:

@@ -12,6 +12,7 @@ from pipelines.ledger.lease import SILENCE
 from pipelines.ledger.ledger import LeaseLost, Ledger
 from pipelines.ledger.tables import lease, records
 from pipelines.loading.book import Book
+from pipelines.loading.intake import Intake
 from pipelines.loading.sending import Result
 from tests.pipelines.test_load import TARGET, Work, payment
 from tests.pipelines.test_settling import response, task
@@ -101,7 +102,7 @@ def test_an_old_fact_is_not_written_over_a_newer_one(work, now):
     """LEDGER-01, LEDGER-10"""
     with work.ledger.lease(TARGET) as lease:
         book = Book(work.batch([payment(1), payment(2)]), work.client, work.ledger, lease, Progress(), True)
-        rows = list(book.rows_to_send())
+        rows = list(Intake(book).rows_to_send())
         book.write_down(rows, [])
         with work.ledger.transaction() as connection:
             connection.execute(update(records).where(records.c.key == "k1").values(now))

@@ -1,0 +1,176 @@
+"""Read the accepted rows of a batch, and judge each: sent, kept as it is known, updated, set aside, or left to wait.
+
+What is judged is written by `book.py`; how rows travel is in `bundles.py` and `lanes.py`.
+"""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from pipelines.home.spill import batches
+from pipelines.ledger.rows import KnownRecord, Reason, Repeat
+from pipelines.ledger.standing import undone_at
+from pipelines.ledger.states import UNDECIDED
+from pipelines.ledger.tables import LedgerError
+from pipelines.loading.accepted import ROWS_A_LOOK, accepted_files, accepted_rows, plain_columns
+from pipelines.loading.book import Book, as_repeat
+from pipelines.loading.ended import Ended
+from pipelines.loading.held import Held
+from pipelines.loading.policies import update_tasks
+from pipelines.loading.sending import Row
+from pipelines.loading.settling import Settled, settle_doubts
+from pipelines.loading.verdicts import ASIDE, SENT, Verdicts
+
+SKIPPED = "line key patient_id source_at amount_cents".split()
+
+
+class Intake:
+    """The rows of one load, on their way from the file to a verdict.
+
+    second_look: lanes whose rows are judged once more, since a doubt that held them up is settled.
+    """
+
+    def __init__(self, book: Book) -> None:
+        self._book, self._batch, self._ledger = book, book.batch, book.ledger
+        self._verdicts = Verdicts(book.batch, book.ledger, book.safe, book.answers)
+        self._ended = Ended(book.ledger, book.of, book.batch.batch_id, book.answers)
+        self._held: Held | None = None
+        self._second_look: set[str] | None = None
+        self._undone_at: dict[str, str] = {}
+
+    def rows_to_send(self) -> Iterator[Row]:
+        """Yield the accepted rows that are to be sent, in order; write down what the ledger knows of the others."""
+        for rows in accepted_rows(self._batch.folder / "accepted.parquet", self._ledger.now()):
+            yield from self._to_send(rows)
+
+    def _to_send(self, rows: list[Row]) -> list[Row]:
+        known = self._ledger.known(*self._book.of, [row.key for row in rows])
+        rows = self._not_held(rows, known)
+        if self._second_look is not None:
+            return self._of_second_look(rows, known, self._second_look)
+        ended = self._ended.reasons(rows, known)
+        if not known and not ended:
+            return rows
+        aside = [(row, ended[row.key]) for row in rows if row.key in ended]
+        sending: list[Row] = []
+        repeats: list[Repeat] = []
+        updates: list[tuple[Row, KnownRecord]] = []
+        for row in (row for row in rows if row.key not in ended):
+            record = known.get(row.key)
+            verdict = self._verdicts.of(row, record)
+            if verdict in SENT:
+                sending.append(self._verdicts.as_sent(verdict, row, record))
+            elif record is None:
+                raise LedgerError(f"a row without a record cannot be '{verdict}'")
+            elif verdict == "update":
+                updates.append((row, record))
+            elif verdict in ASIDE:
+                aside.append((row, self._why_aside(verdict, record)))
+            else:
+                repeats += self._kept(row, verdict, record)
+        self._book.write_known(repeats, aside)
+        self._book.progress.advance(len(rows) - len(sending) - len(updates) - len(aside))
+        update_tasks(self._book, updates)
+        return sending
+
+    def _not_held(self, rows: list[Row], known: dict[str, KnownRecord]) -> list[Row]:
+        """Return the rows that wait for no other batch. The others are not judged: they stay without an outcome."""
+        if self._held is None:
+            self._held = Held(self._batch, self._ledger, self._book.safe)
+        if not self._held:
+            return rows
+        free = list[Row]()
+        for row in rows:
+            if holder := self._held.holder(row, known.get(row.key)):
+                self._book.loaded.waits_for.add(holder)
+            else:
+                free.append(row)
+        return free
+
+    def _of_second_look(self, rows: list[Row], known: dict[str, KnownRecord], lanes: set[str]) -> list[Row]:
+        """Return the rows that a doubt, settled since, held up. All others have been counted."""
+        left: list[Row] = []
+        for row in rows:
+            record = known.get(row.key)
+            if row.lane in lanes and row.key not in self._book.refused:
+                verdict = self._verdicts.of(row, record)
+                if verdict in SENT:
+                    left.append(self._verdicts.as_sent(verdict, row, record))
+        return left
+
+    def _kept(self, row: Row, state: str, record: KnownRecord) -> list[Repeat]:
+        """Count a row that is not sent; return what is written of it, where its record is from another line."""
+        self._book.keep(row, state)
+        self._book.loaded.read_otherwise += state == "unchanged" and self._verdicts.is_read_otherwise(row, record)
+        if state in UNDECIDED or self._verdicts.own(row, record):
+            return []
+        return [as_repeat(row, state, record.resource_id)]
+
+    # -- rows that are set aside
+
+    def _why_aside(self, verdict: str, record: KnownRecord) -> Reason:
+        return self._taken_back(record) if verdict == "taken back" else self._changed(record)
+
+    def _taken_back(self, record: KnownRecord) -> Reason:
+        batch_id = record.batch_id
+        if batch_id not in self._undone_at:
+            self._undone_at |= {batch_id: ""} | undone_at(self._ledger, self._batch.target, [batch_id])
+        at = self._undone_at[batch_id]
+        how = f"by undo of {batch_id} at {at[:19]}Z" if at else f"at the target, with what {batch_id} had made"
+        said = f"the record was taken back {how}; chartferry rejects retry --taken-back loads it once more"
+        return Reason("TAKEN-BACK", None, None, said, True)
+
+    def _changed(self, record: KnownRecord) -> Reason:
+        key, labels = self._book.origins.key, self._book.origins.labels
+        said = f"the key is known with other content, from line {record.line} of {record.batch_id}"
+        return Reason("LEDGER-08", key.element, labels.get(key.name), said, False)
+
+    # -- rows in doubt
+
+    def settle_doubts_before(self) -> None:
+        """Look up what earlier runs left in doubt, as `settle_doubts` does, with the rows as those runs read them.
+
+        At a target that can be asked by key only those that are read otherwise by now, or that were sent without their
+        key when it could not: the others are sent again.
+        """
+        files = accepted_files(self._batch.folder.parent)
+        if not self._book.safe:
+            self.settle_doubts(files)
+        elif self._batch.resuming:
+            self.settle_doubts(files, self._batch.folder / "accepted.parquet")
+
+    def settle_doubts(self, files: Sequence[Path] = (), apart_from: Path | None = None) -> Settled:
+        """Look this batch's rows in doubt up and adopt those found; what surely is not there may be sent again."""
+        target, source, resource = self._book.of
+        settled = settle_doubts(
+            self._ledger,
+            self._book.client,
+            target,
+            (source, resource, self._batch.batch_id),
+            files or [self._batch.folder / "accepted.parquet"],
+            safe=self._book.safe,
+            settling_seconds=self._batch.pace.settling_seconds,
+            apart_from=apart_from,
+        )
+        self._verdicts.resend = {row.key for row in settled.resend}
+        return settled
+
+    def settle_doubts_again(self) -> bool:
+        """Look doubts up once rows were sent; return True if lanes that had stopped can go on, by another look."""
+        settled, book = self.settle_doubts(), self._book
+        for row, state, _ in settled.adopted:
+            book.loaded.move("in_doubt", state, row.amount_cents)
+            book.has_landed(row)
+        self._second_look = {found.row.lane for found in settled.adopted} - {row.lane for row, _ in settled.left}
+        book.stopped -= self._second_look
+        return bool(self._second_look)
+
+
+def note_skipped(book: Book) -> None:
+    """Write down equal repeats within the file, which count once, and doubtful records that the target has so."""
+    for name, state in (("skipped", "skipped"), ("known", "unchanged")):
+        path = book.batch.folder / f"{name}.parquet"
+        for part in batches(path, ROWS_A_LOOK, SKIPPED) if path.exists() else ():
+            rows = list(zip(*plain_columns(part, SKIPPED), strict=True))
+            book.note([Repeat(line, key, state, None, *rest) for line, key, *rest in rows])
+            for *_, cents in rows:
+                book.loaded.add(state, cents)
