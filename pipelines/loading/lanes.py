@@ -6,11 +6,12 @@ first row of a patient, what the patient has there is noted: it tells later what
 
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from itertools import islice
 from queue import SimpleQueue
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol
 
 from pipelines.client.client import FhirClient
 from pipelines.client.pace import AT_ONCE, Circuit
@@ -20,6 +21,7 @@ from pipelines.ledger.rows import Sighting
 from pipelines.loading.lookup import BY_ITSELF
 from pipelines.loading.posting import Post, post
 from pipelines.loading.sending import Posted, Result, Row
+from pipelines.loading.turns import Turns
 
 ROWS_AHEAD = 2_000
 SPARE = 8
@@ -27,7 +29,6 @@ SPARE = 8
 
 After a kill they are in doubt, as those under way are: there is none where a person would have to settle that.
 """
-T = TypeVar("T")
 
 
 class Book(Protocol):
@@ -46,14 +47,6 @@ class Book(Protocol):
     def confirm(self) -> None: ...
 
 
-class Page(NamedTuple):
-    """What is written of the book in one commit, as its `write_down` takes it."""
-
-    intended: list[Row]
-    results: list[tuple[Row, Result]]
-    sightings: list[Sighting]
-
-
 def send_by_lanes(
     book: Book,
     rows: Iterator[Row],
@@ -70,106 +63,240 @@ def send_by_lanes(
         ThreadPoolExecutor(1, "deal") as dealing,
     ):
         dealing.submit(bool).result()  # its one thread is there, whatever is interrupted from here on
-        lanes = _Lanes(book, rows, client, pool, looking, keeping, at_once, circuit or Circuit(), send or post)
-        return lanes.run(dealing)
+        came: Came = SimpleQueue()
+        requests = _Requests(partial(send or post, client, book.resource), book.confirm, pool, at_once, circuit, came)
+        return _Lanes(book, client, requests, _Pages(book, rows, keeping, came), looking, came).run(dealing)
 
 
 class _Answer(NamedTuple):
-    """What came of a row, or what went wrong with it; neither where it could not be sent."""
+    """An outcome of a row, or what went wrong with it; neither where it could not be sent."""
 
     row: Row | None = None
     posted: Posted | BaseException | None = None
 
 
-class _Lanes:
-    """ready: rows whose turn it is. intended: those that wait for a request to be free, their intents committed. Who
-    has had the answer to one row takes the next of them by itself, so that no request waits for who deals them out:
-    `lock` is for what both change, which is `intended`, `busy` (how many send), `circuit`, `unusable` and `failed`.
+Came = SimpleQueue[Future[Any] | _Answer]
+"""Answers, and what is done at the book, for the thread that deals rows out."""
 
-    queues: for each lane at work, the rows behind its first.
-    waiting: by patient, rows whose turn it is once the patient's resources are noted. done: results that are not
-    written down yet, which they are with the intents of the next rows, in one commit.
-    keeping: the one thread that reads and writes the book while requests are under way, so that none waits for a commit
-    but those that it is for. reading, writing: what it is at; page: what it writes. failed: why it could not.
-    came: answers, and what is done at the book, for who deals rows out to take.
+
+class _Requests:
+    """Requests under way. A worker that has an answer takes the next intended row itself: it waits for no dealing.
+
+    intended: rows whose intents are committed. busy: how many are under way. unusable: why the target cannot be used.
+    failed: the error that ends the sending. `_lock` guards all of these, and the circuit.
+    """
+
+    def __init__(
+        self,
+        send: Callable[[Row], Posted],
+        confirm: Callable[[], None],
+        pool: ThreadPoolExecutor,
+        at_once: int,
+        circuit: Circuit | None,
+        came: Came,
+    ) -> None:
+        self._send, self._confirm, self._pool, self._came = send, confirm, pool, came
+        self.at_once, self.circuit = at_once, circuit or Circuit()
+        self.intended: deque[Row] = deque()
+        self.busy = 0
+        self.unusable: str | None = None
+        self.failed: BaseException | None = None
+        self._lock = threading.Lock()
+
+    def fail(self, error: BaseException) -> None:
+        self.failed = self.failed or error
+
+    @property
+    def ending(self) -> bool:
+        return bool(self.unusable or self.failed)
+
+    @property
+    def may_begin(self) -> bool:
+        return not self.ending and not self.circuit.open
+
+    def free(self) -> int:
+        """Return how many requests more may be under way."""
+        if not self.may_begin:
+            return 0
+        return max(0, (1 if self.circuit.trying else self.at_once) - self.busy)
+
+    def are_under_way(self) -> bool:
+        """True if an answer is to come."""
+        with self._lock:
+            return bool(self.busy or (self.intended and self.free()))
+
+    def call(self) -> None:
+        """Call as many workers as may send what is intended."""
+        with self._lock:
+            called = min(len(self.intended), self.free())
+        for _ in range(called):
+            self._pool.submit(self._work)
+
+    def _work(self) -> None:
+        """In a thread of its own: send intended rows, one after another, as long as that may be."""
+        with self._lock:
+            row = self._take()
+            if self.failed:
+                self._came.put(_Answer())  # the caller may wait for what is not taken any more
+        while row and self._is_still_ours(row):
+            try:
+                posted: Posted | BaseException = self._send(row)
+            except BaseException as error:  # noqa: BLE001 - it is raised where answers are taken
+                posted = error
+            row = self._note(row, posted)
+
+    def _take(self) -> Row | None:
+        """Return the next row to be sent, if one may be. The caller holds the lock."""
+        row = self.intended.popleft() if self.intended and self.free() else None
+        self.busy += bool(row)
+        return row
+
+    def _is_still_ours(self, row: Row) -> bool:
+        """True if this loader has the target: since the row's commit so much time may have passed that it lost it."""
+        try:
+            self._confirm()
+        except BaseException as error:  # noqa: BLE001 - it is raised where the sending ends
+            with self._lock:
+                self.intended.appendleft(row)
+                self.fail(error)
+                self.busy -= 1
+                self._came.put(_Answer())
+            return False
+        return True
+
+    def _note(self, row: Row, posted: Posted | BaseException) -> Row | None:
+        """Note what an answer says of the target; return the row to be sent next in its place, if any."""
+        with self._lock:
+            if isinstance(posted, Posted):
+                self.unusable = self.unusable or posted.unusable
+                self.circuit.note(posted.result.state != "in_doubt")
+            else:
+                self.fail(posted)
+            self.busy -= 1
+            self._came.put(_Answer(row, posted))
+            return self._take()
+
+
+class _Pages:
+    """The book, read and written by one thread while requests are under way, a page a commit.
+
+    done: results that are not written yet, which they are with the intents of the next rows. sightings: noted, and
+    written with the first rows after them. page: what is being written.
+    """
+
+    def __init__(self, book: Book, rows: Iterator[Row], keeping: ThreadPoolExecutor, came: Came) -> None:
+        self._book, self._keeping, self._came = book, keeping, came
+        self._rows: Iterator[Row] | None = rows
+        self.reading: Future[list[Row]] | None = None
+        self.writing: Future[None] | None = None
+        self.done: list[tuple[Row, Result]] = []
+        self.sightings: list[Sighting] = []
+        self._page: tuple[list[Row], list[tuple[Row, Result]], list[Sighting]] = ([], [], [])
+
+    def read(self, most: int) -> None:
+        """Have rows read ahead, at most so many."""
+        if self._rows and not self.reading and most > 0:
+            self.reading = self._keeping.submit(_some, self._rows, most)
+            self.reading.add_done_callback(self._came.put)
+
+    def take_read(self) -> list[Row]:
+        """Return the rows that were read. Raises what the reading raised."""
+        reading, self.reading = self.reading, None
+        rows = reading.result() if reading else []
+        if not rows:
+            self._rows = None
+        return rows
+
+    def write(self, rows: list[Row]) -> None:
+        """Have rows intended, and what is done written, in one commit."""
+        if rows or self.done:
+            self._page, self.done = (rows, self.done, self.sightings if rows else []), []
+            self.sightings = [] if rows else self.sightings
+            self.writing = self._keeping.submit(self._book.write_down, *self._page)
+            self.writing.add_done_callback(self._came.put)
+
+    def take_written(self) -> list[Row]:
+        """Return the rows whose intents are committed. Raises what the writing raised; what is not written stays."""
+        writing, self.writing = self.writing, None
+        intended, results, _ = self._page
+        try:
+            if writing:
+                writing.result()
+        except LeaseLost:
+            raise  # what is sure of the results is written
+        except BaseException:
+            self.done = [*results, *self.done]
+            raise
+        return intended
+
+    def conclude(self) -> None:
+        """Write what is done. Called again it does what it could not."""
+        try:
+            self._book.write_down([], self.done)
+        except LeaseLost:
+            self.done = []  # what is sure of them is written
+            raise
+        self.done = []
+
+
+class _Lanes:
+    """Deals rows out: what was read to its turn, whose turn it is to the book, what is intended to the requests.
+
+    looks: patients that are being looked at, by the row that asked. spare: how many rows are intended ahead.
     """
 
     def __init__(
         self,
         book: Book,
-        rows: Iterator[Row],
         client: FhirClient,
-        pool: ThreadPoolExecutor,
+        requests: _Requests,
+        pages: _Pages,
         looking: ThreadPoolExecutor,
-        keeping: ThreadPoolExecutor,
-        at_once: int,
-        circuit: Circuit,
-        send: Post,
+        came: Came,
     ) -> None:
-        self.book, self.client = book, client
-        self.pool, self.looking, self.keeping = pool, looking, keeping
-        self.at_once, self.circuit, self.send = at_once, circuit, send
-        self.rows: Iterator[Row] | None = rows
-        self.spare = SPARE if book.resource in BY_ITSELF else 0
-        self.ready: deque[Row] = deque()
-        self.intended: deque[Row] = deque()
-        self.waiting: dict[str, list[Row]] = {}
-        self.to_look: deque[Row] = deque()
-        self.queues: dict[str, deque[Row]] = {}
-        self.ahead = 0
-        self.lock = threading.Lock()
-        self.busy = 0
-        self.came: SimpleQueue[Future[Any] | _Answer] = SimpleQueue()
-        self.looks: dict[Future[Sighting], Row] = {}
-        self.reading: Future[list[Row]] | None = None
-        self.writing: Future[None] | None = None
-        self.page = Page([], [], [])
-        self.sightings: list[Sighting] = []
-        self.done: list[tuple[Row, Result]] = []
-        self.unusable: str | None = None
-        self.failed: BaseException | None = None
+        self._book, self._client, self._requests, self._pages = book, client, requests, pages
+        self._looking, self._came = looking, came
+        self._turns = Turns(book.stopped, book.noted)
+        self._looks: dict[Future[Any], Row] = {}
+        self._spare = SPARE if book.resource in BY_ITSELF else 0
 
     def run(self, dealing: ThreadPoolExecutor) -> str | None:
-        """Another thread deals: Ctrl-C comes between any two steps of this one, where what was just taken were lost."""
+        """Deal in another thread: Ctrl-C comes between any two steps of this one, and would lose what it has taken."""
         try:
             while dealing.submit(self._deal).result() and self._ask_whether_it_is_back():
                 pass
             dealing.submit(self._conclude).result()
         except BaseException as error:
-            self.failed = self.failed or error  # nothing more is sent
+            self._requests.fail(error)  # nothing more is sent
             dealing.submit(self._conclude).result()
             raise
-        return self.unusable
+        return self._requests.unusable
 
     def _deal(self) -> bool:
-        """Send as long as anything is to be waited for; whether the target is to be asked whether it is back."""
+        """Send as long as anything is to be waited for; return True if the target is to be asked whether it is back."""
         while self._go_on():
             self._finish()
-        return self.circuit.open and not self._ending
+        return self._requests.circuit.open and not self._requests.ending
 
     def _conclude(self) -> None:
-        """Wait for what is under way, write down what came, and take back what was intended and not sent, unless
-        that is another's by now. Called again it does what it could not, and tells what failed.
+        """Wait for what is under way, write it, and take back what was intended and not sent, unless that is another's
+        now. Called again it does what it could not. Raises what failed.
         """
+        requests = self._requests
         while self._at_work:
             self._finish()
-        try:
-            self.book.write_down([], self.done)
-        except LeaseLost:
-            self.done = []  # what is sure of them is written
-            raise
-        self.done = []
-        if not isinstance(self.failed, LeaseLost):
-            self.book.hold_back(self.intended)
-        self.intended.clear()
-        if self.failed:
-            raise self.failed
+        self._pages.conclude()
+        if not isinstance(requests.failed, LeaseLost):
+            self._book.hold_back(requests.intended)
+        requests.intended.clear()
+        if requests.failed:
+            raise requests.failed
 
     def _go_on(self) -> bool:
-        """Send what may go now, and let the book be read and written; return True if anything is to be waited for."""
-        self._send()
-        if self._may_begin():
-            self._read()
+        """Send what may go now, have the book read and written; return True if anything is to be waited for."""
+        self._requests.call()
+        if self._requests.may_begin:
+            self._pages.read(ROWS_AHEAD - self._turns.count)
             self._look()
         self._write()
         return self._at_work
@@ -177,206 +304,92 @@ class _Lanes:
     @property
     def _at_work(self) -> bool:
         """True if anything is to be waited for, or has come and is to be taken."""
-        with self.lock:
-            called = self.intended and self._free()
-            return bool(self.busy or called or self.looks or self.reading or self.writing or not self.came.empty())
-
-    @property
-    def _ending(self) -> bool:
-        return bool(self.unusable or self.failed)
-
-    def _may_begin(self) -> bool:
-        return not self._ending and not self.circuit.open
-
-    def _send(self) -> None:
-        """Calls for as many threads as may send what is intended; each takes its rows by itself."""
-        with self.lock:
-            called = min(len(self.intended), self._free())
-        for _ in range(called):
-            self.pool.submit(self._carry)
-
-    def _free(self) -> int:
-        """How many requests more may be under way."""
-        if not self._may_begin():
-            return 0
-        return max(0, (1 if self.circuit.trying else self.at_once) - self.busy)
-
-    def _carry(self) -> None:
-        """In a thread of its own: sends what is intended, one row after another, as long as that may be."""
-        with self.lock:
-            row = self._take()
-            if self.failed:
-                self.came.put(_Answer())  # who called may wait for what is not taken any more
-        while row and self._has_still(row):
-            try:
-                posted: Posted | BaseException = self.send(self.client, self.book.resource, row)
-            except BaseException as error:  # noqa: BLE001 - it is raised where answers are taken
-                posted = error
-            row = self._note(row, posted)
-
-    def _take(self) -> Row | None:
-        """The next row to be sent, if one may be. For who holds the lock."""
-        row = self.intended.popleft() if self.intended and self._free() else None
-        self.busy += bool(row)
-        return row
-
-    def _has_still(self, row: Row) -> bool:
-        """True if this loader has the target: since the row's commit so much time may have passed that it lost it."""
-        try:
-            self.book.confirm()
-        except BaseException as error:  # noqa: BLE001 - it is raised where the sending ends
-            with self.lock:
-                self.intended.appendleft(row)
-                self.failed = self.failed or error
-                self.busy -= 1
-                self.came.put(_Answer())
-            return False
-        return True
-
-    def _note(self, row: Row, posted: Posted | BaseException) -> Row | None:
-        """What an answer says of the target; gives the row to be sent next in its place, if any."""
-        with self.lock:
-            if isinstance(posted, Posted):
-                self.unusable = self.unusable or posted.unusable
-                self.circuit.note(posted.result.state != "in_doubt")
-            else:
-                self.failed = self.failed or posted
-            self.busy -= 1
-            self.came.put(_Answer(row, posted))
-            return self._take()
-
-    # -- the book
-
-    def _read(self) -> None:
-        """Has rows read ahead."""
-        if self.rows and not self.reading and self.ahead < ROWS_AHEAD:
-            self.reading = self._told(self.keeping.submit(_some, self.rows, ROWS_AHEAD - self.ahead))
+        at_book = self._pages.reading or self._pages.writing
+        return bool(self._requests.are_under_way() or self._looks or at_book or not self._came.empty())
 
     def _write(self) -> None:
-        """Has the next rows intended, and what came of others written down, some at a time."""
-        if self.writing or self.failed or (self._may_begin() and len(self.intended) > self.spare // 2):
-            return
-        rows = self._next_rows()
-        if rows or self.done:
-            self.page = Page(rows, self.done, self.sightings if rows else [])
-            self.sightings = [] if rows else self.sightings
-            self.done = []
-            self.writing = self._told(self.keeping.submit(self.book.write_down, *self.page))
-
-    def _told(self, future: "Future[T]") -> "Future[T]":
-        """The same, that comes when it is done."""
-        future.add_done_callback(self.came.put)
-        return future
+        """Have the next rows intended, and results written, some at a time."""
+        requests = self._requests
+        enough = requests.may_begin and len(requests.intended) > self._spare // 2
+        if not (self._pages.writing or requests.failed or enough):
+            self._pages.write(self._next_rows())
 
     def _next_rows(self) -> list[Row]:
-        """Rows whose turn it is, with the moment of their attempt."""
-        if not self._may_begin():
+        """Return rows whose turn it is, with the moment of their attempt."""
+        requests = self._requests
+        if not requests.may_begin:
             return []
-        room = self._free() + (0 if self.circuit.trying else self.spare) - len(self.intended)
-        rows = [self.ready.popleft() for _ in range(max(0, min(len(self.ready), room)))]
-        return [row if row.intended else row._replace(first_attempt_at=self.book.moment()) for row in rows]
-
-    def _has_read(self, reading: "Future[list[Row]]") -> None:
-        self.reading = None
-        if error := reading.exception():
-            self.failed = self.failed or error
-            return
-        rows = reading.result()
-        if not rows:
-            self.rows = None
-        for row in rows:
-            if row.lane in self.book.stopped:
-                continue
-            self.ahead += 1
-            if row.lane in self.queues:
-                self.queues[row.lane].append(row)
-            else:
-                self.queues[row.lane] = deque()
-                self._its_turn(row)
-
-    def _has_written(self, writing: "Future[None]") -> None:
-        self.writing = None
-        if error := writing.exception():
-            self.failed = self.failed or error
-            self.done = self.done if isinstance(error, LeaseLost) else [*self.page.results, *self.done]
-            return
-        self.intended.extend(self.page.intended)
-
-    # -- the target
-
-    def _ask_whether_it_is_back(self) -> bool:
-        """After failures in a row: waits until the target answers reads, then sends one row at a time."""
-        if self.circuit.given_up:
-            self.unusable = "the target could not be used: no clear answer, again and again"
-            return False
-        try:
-            self.client.wait_until_it_answers(self.book.resource)
-        except TargetUnusable as error:
-            self.unusable = str(error)
-            return False
-        self.circuit.half_open()
-        return True
+        spare = 0 if requests.circuit.trying else self._spare
+        rows = self._turns.take(requests.free() + spare - len(requests.intended))
+        return [row if row.intended else row._replace(first_attempt_at=self._book.moment()) for row in rows]
 
     def _look(self) -> None:
-        """Ask what the patients of rows have there, as far as requests are free."""
-        for _ in range(min(len(self.to_look), self.at_once - len(self.looks))):
-            row = self.to_look.popleft()
-            self.looks[self._told(self.looking.submit(self.book.look, row))] = row
+        """Ask what the patients of rows have at the target, as far as requests are free."""
+        for _ in range(min(len(self._turns.to_look), self._requests.at_once - len(self._looks))):
+            row = self._turns.to_look.popleft()
+            look = self._looking.submit(self._book.look, row)
+            self._looks[look] = row
+            look.add_done_callback(self._came.put)
 
-    def _its_turn(self, row: Row) -> None:
-        patient = row.patient_id
-        if patient is None or patient in self.book.noted:
-            self.ready.append(row)
-        elif patient in self.waiting:
-            self.waiting[patient].append(row)
-        else:
-            self.waiting[patient] = [row]
-            self.to_look.append(row)
+    def _ask_whether_it_is_back(self) -> bool:
+        """After failures in a row: wait until the target answers reads, then send one row at a time."""
+        requests = self._requests
+        if requests.circuit.given_up:
+            requests.unusable = "the target could not be used: no clear answer, again and again"
+            return False
+        try:
+            self._client.wait_until_it_answers(self._book.resource)
+        except TargetUnusable as error:
+            requests.unusable = str(error)
+            return False
+        requests.circuit.half_open()
+        return True
+
+    # -- what has come
 
     def _finish(self) -> None:
-        """Take what has come of requests and of the book, and let the next of their lanes go."""
+        """Take what has come of requests and of the book."""
         if not self._at_work:
             return
-        came, more = self.came.get(), True
+        came, more = self._came.get(), True
         while more:
-            if isinstance(came, _Answer):
-                self._answered(came)
-            elif came is self.writing:
-                self._has_written(came)
-            elif came is self.reading:
-                self._has_read(came)
-            else:
-                self._looked(came)
-            if more := not self.came.empty():
-                came = self.came.get()
+            try:
+                self._take(came)
+            except BaseException as error:  # noqa: BLE001 - it ends the sending, and is raised at its end
+                self._requests.fail(error)
+            if more := not self._came.empty():
+                came = self._came.get()
 
-    def _answered(self, answer: "_Answer") -> None:
-        """A lane with a row in doubt stops."""
+    def _take(self, came: "Future[Any] | _Answer") -> None:
+        if isinstance(came, _Answer):
+            self._answered(came)
+        elif came is self._pages.writing:
+            self._has_written()
+        elif came is self._pages.reading:
+            self._has_read()
+        else:
+            self._looked(came)
+
+    def _answered(self, answer: _Answer) -> None:
+        """Keep a result. A lane with a row in doubt stops."""
         row, posted = answer
         if row is None or not isinstance(posted, Posted):
             return
-        self.done.append((row, posted.result))
+        self._pages.done.append((row, posted.result))
         if posted.result.state == "in_doubt":
-            self.book.stopped.add(row.lane)
-        self.ahead -= 1
-        self._next(row.lane)
+            self._book.stopped.add(row.lane)
+        self._turns.end(row)
+
+    def _has_read(self) -> None:
+        self._turns.add(self._pages.take_read())
+
+    def _has_written(self) -> None:
+        self._requests.intended.extend(self._pages.take_written())
 
     def _looked(self, look: "Future[Sighting]") -> None:
-        patient = self.looks.pop(look).patient_id or ""
-        if error := look.exception():
-            self.failed = self.failed or error
-            return
-        self.sightings.append(look.result())
-        self.book.noted.add(patient)
-        self.ready.extend(self.waiting.pop(patient))
-
-    def _next(self, lane: str) -> None:
-        queue = self.queues.pop(lane)
-        if lane in self.book.stopped:
-            self.ahead -= len(queue)
-        elif queue:
-            self._its_turn(queue.popleft())
-            self.queues[lane] = queue
+        patient = self._looks.pop(look).patient_id or ""
+        self._pages.sightings.append(look.result())
+        self._turns.note(patient)
 
 
 def _some(rows: Iterator[Row], most: int) -> list[Row]:

@@ -206,10 +206,10 @@ def test_an_interrupt_while_an_answer_is_taken_loses_nothing(monkeypatch: pytest
     """LEDGER-01: what came is written down, the rest taken back, nor is anything waited for in vain."""
     take, interrupts = getattr(_Lanes, taking), iter([signal.SIGINT])
 
-    def interrupted(self: _Lanes, what: Any) -> None:
+    def interrupted(self: _Lanes, *what: Any) -> None:
         for interrupt in interrupts:
             signal.raise_signal(interrupt)
-        take(self, what)
+        take(self, *what)
 
     monkeypatch.setattr(_Lanes, taking, interrupted)
     assert_an_interrupt_loses_nothing()
