@@ -16,7 +16,7 @@ from pipelines.dagster.inbox import inbox_sensor
 from pipelines.dagster.reference import REFERENCE, is_bundled, reference_asset, reference_job
 from pipelines.dagster.reports import publishing_sensor, report_assets, report_schedule, reports_job
 from pipelines.dagster.retention import retention_job, retention_schedule
-from pipelines.dagster.standing import standing_check, standing_job, standing_schedule, standing_sensor
+from pipelines.dagster.standing_check import standing_check, standing_job, standing_schedule, standing_sensor
 from pipelines.dagster.unfinished import unfinished_sensor
 from pipelines.dagster.workplace import RESOURCE_KEY, workplace_resource
 from pipelines.feeds.files.catalog import load_feeds

@@ -15,7 +15,7 @@ from pipelines.client.comparison import same_content
 from pipelines.home.exits import ALL_LOADED
 from pipelines.ledger import tables as t
 from pipelines.ledger.doubts import Doubtful, doubtful, known_resources
-from pipelines.ledger.former import raise_generation, standing
+from pipelines.ledger.former import earlier_versions, raise_generation
 from pipelines.ledger.rows import Outcome
 from pipelines.ledger.tables import NotPossible
 from pipelines.loading.accepted import accepted_files, rows_in
@@ -66,7 +66,7 @@ def accept(session: Session, name: str, resource_id: str) -> str:
         if not same_content(kind, orjson.loads(row.body), body):
             raise NotPossible(f"{kind}/{resource_id} has other content than {name}")
         session.decide("doubts accept", [name], f"{kind}/{resource_id}")
-        replaces = standing(session.ledger, session.target, doubt.source, kind, [doubt.key])
+        replaces = earlier_versions(session.ledger, session.target, doubt.source, kind, [doubt.key])
         state = "superseded" if replaces else "adopted"
         outcome = Outcome(doubt.key, doubt.generation, state, resource_id, None)
         session.ledger.settle(session.target, doubt.source, kind, [outcome])

@@ -23,7 +23,7 @@ from pipelines.home.scratch import throwaway_folder
 from pipelines.home.user import user_name
 from pipelines.ledger.addresses import known_as
 from pipelines.ledger.ledger import Ledger
-from pipelines.ledger.rejects import Standing, discard, reasons_of, standing, targets_with_rejects
+from pipelines.ledger.rejects import RejectPlace, discard, reasons_of, reject_places, targets_with_rejects
 from pipelines.ledger.rows import Reason
 from pipelines.session.connections import connect
 from pipelines.session.session import feed_folders_of, has_ledger, open_ledger, prepare_home, received_before
@@ -106,7 +106,7 @@ def export(
     its batch's folder.
     """
     done = Exported()
-    for name, lines in lines_by_batch(standing(ledger, target, batch_id)).items():
+    for name, lines in lines_by_batch(reject_places(ledger, target, batch_id)).items():
         rejects = {each for ids in lines.values() for each in ids}
         try:
             received, feed = source_of(home, ledger, catalog, target, name)
@@ -125,7 +125,7 @@ def export(
     return done
 
 
-def lines_by_batch(rejects: Sequence[Standing]) -> dict[str, Lines]:
+def lines_by_batch(rejects: Sequence[RejectPlace]) -> dict[str, Lines]:
     """Where rejects stand, by batch."""
     found: dict[str, Lines] = {}
     for each in rejects:

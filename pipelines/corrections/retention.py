@@ -8,7 +8,7 @@ from pathlib import Path
 from pipelines.home.user import user_name
 from pipelines.ledger.lease import utc_text
 from pipelines.ledger.ledger import Ledger
-from pipelines.ledger.rejects import OPEN, standing
+from pipelines.ledger.rejects import OPEN, reject_places
 from pipelines.ledger.tables import NotPossible
 from pipelines.session.session import Session, has_ledger, open_ledger
 
@@ -96,5 +96,5 @@ def retain(session: Session) -> None:
 
 def _open_rejects(ledger: Ledger, target: str, batch_id: str) -> int:
     """Return the rejects whose record is in this batch, in whatever file it came first."""
-    found = standing(ledger, target, batch_id, OPEN)
+    found = reject_places(ledger, target, batch_id, OPEN)
     return len({each.reject_id for each in found if each.batch_id == batch_id})

@@ -21,9 +21,9 @@ from pipelines.home.spill import Writer, batches
 from pipelines.ledger import tables as t
 from pipelines.ledger.former import (
     Former,
+    earlier_versions,
     intend_withdrawal,
     raise_generation,
-    standing,
     standing_again,
     undone,
     withdrawal_given_up,
@@ -197,7 +197,8 @@ def _there_again(session: Session, piece: Piece) -> list[Former]:
     source, kind = piece[0].source, piece[0].resource_type
     if kind not in TAKEN_BACK:
         return []
-    before = standing(session.ledger, session.target, source, kind, [record.key for record in piece], "withdrawn")
+    keys = [record.key for record in piece]
+    before = earlier_versions(session.ledger, session.target, source, kind, keys, "withdrawn")
     found = _read(session, kind, before)
     return [v for v, body in zip(before, found, strict=True) if body and body.get("status") != TAKEN_BACK[kind]]
 
@@ -222,7 +223,7 @@ def _why_not(record: Record) -> str | None:
 def _waiting(session: Session, records: Piece) -> list[Former]:
     """The versions of these records that wait to be taken back: of an earlier undo that was cut off, too."""
     by_key = {record.key: record for record in records}
-    found = standing(session.ledger, session.target, records[0].source, records[0].resource_type, by_key)
+    found = earlier_versions(session.ledger, session.target, records[0].source, records[0].resource_type, by_key)
     return [version for version in found if version.generation == by_key[version.key].generation]
 
 

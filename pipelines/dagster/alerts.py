@@ -21,7 +21,7 @@ from dagster._core.storage.tags import AUTO_RETRY_RUN_ID_TAG, WILL_RETRY_TAG
 
 from pipelines.dagster.cursors import understood
 from pipelines.dagster.inbox import lain_too_long
-from pipelines.dagster.standing import standing_now
+from pipelines.dagster.standing_check import broken_in
 from pipelines.dagster.tables import PUBLISHED
 from pipelines.home.batch import shown
 from pipelines.home.dagster_folder import BATCH_TAG, TOLD_TAG
@@ -149,20 +149,20 @@ def _is_retried(run: dg.DagsterRun, ended: float, now: datetime) -> bool:
 
 def of_batches(home: Path, environ: Mapping[str, str]) -> Iterator[Event]:
     """Yield failed and unfinished batches, batches with every record set aside, and rows in doubt."""
-    for feed, standing in standing_now(home, environ).items():
-        for batch_id, why in standing.failed.items():
+    for feed, broken in broken_in(home, environ).items():
+        for batch_id, why in broken.failed.items():
             about = {"feed": feed, "batches": [batch_id]}
             yield Event(f"failed {batch_id}", "batch_failed", f"{batch_id} was not imported: {why}", about)
-        for batch_id, number in standing.nothing_taken.items():
+        for batch_id, number in broken.nothing_taken.items():
             text, about = (
                 f"{batch_id}: none of its {number:,} records was taken.",
                 {"feed": feed, "batches": [batch_id]},
             )
             yield Event(f"nothing {batch_id}", "nothing_taken", text, about)
-        for batch_id, rows in standing.doubts.items():
+        for batch_id, rows in broken.doubts.items():
             text = f"{batch_id}: whether the target has {rows:,} rows is not known."
             yield Event(f"doubt {batch_id}", "rows_in_doubt", text, {"feed": feed, "batches": [batch_id], "rows": rows})
-        for batch_id in standing.unfinished:
+        for batch_id in broken.unfinished:
             text, about = f"{batch_id} did not come to its end.", {"feed": feed, "batches": [batch_id]}
             yield Event(f"unfinished {batch_id}", "batch_unfinished", text, about)
 

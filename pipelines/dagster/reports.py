@@ -15,7 +15,7 @@ from pipelines.dagster import metadata
 from pipelines.dagster.names import AGAIN, keys_of
 from pipelines.dagster.pictures import charts_of
 from pipelines.dagster.reference import REFERENCE, is_bundled
-from pipelines.dagster.standing import note_verdicts
+from pipelines.dagster.standing_check import note_verdicts
 from pipelines.dagster.tables import (
     GROUP,
     OWNERS,

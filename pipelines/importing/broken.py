@@ -25,7 +25,7 @@ NAMED = 20
 
 
 @dataclass
-class Standing:
+class Broken:
     """What of a feed needs a look. failed: why, by batch; unfinished: for an hour or longer; doubts: rows by batch.
 
     nothing_taken: batches that ended well and of which no record was taken, with how many were set aside.
@@ -55,10 +55,10 @@ class Standing:
         return said
 
 
-def standing_of(ledger: Ledger, home: Path, now: datetime) -> dict[str, Standing]:
+def broken_now(ledger: Ledger, home: Path, now: datetime) -> dict[str, Broken]:
     """By feed. A failed batch counts until a later file of its name went well, or its source rows were purged; one of
     which nothing was taken also until none of its rejects is open."""
-    found: dict[str, Standing] = {}
+    found: dict[str, Broken] = {}
     target = loaded_last(ledger)
     if target is None:
         return found
@@ -71,10 +71,10 @@ def standing_of(ledger: Ledger, home: Path, now: datetime) -> dict[str, Standing
     still_open = open_by_batch(ledger)
     for row in batches:
         if still_open.get((target, str(row["batch_id"]))) and _is_nothing_taken(row, ended, home):
-            found.setdefault(str(row["feed"]), Standing()).nothing_taken[str(row["batch_id"])] = int(row["records"])
-        _note(found.setdefault(str(row["feed"]), Standing()), row, ended, ledger, home, now)
+            found.setdefault(str(row["feed"]), Broken()).nothing_taken[str(row["batch_id"])] = int(row["records"])
+        _note(found.setdefault(str(row["feed"]), Broken()), row, ended, ledger, home, now)
     for feed, age, number in _open_rejects(ledger, target, now):
-        found.setdefault(feed, Standing()).rejects[age] += number
+        found.setdefault(feed, Broken()).rejects[age] += number
     return found
 
 
@@ -85,7 +85,7 @@ def loaded_last(ledger: Ledger) -> str | None:
 
 
 def _note(
-    standing: Standing,
+    broken: Broken,
     row: Mapping[str, Any],
     ended: Mapping[tuple[str, str], str],
     ledger: Ledger,
@@ -94,14 +94,14 @@ def _note(
 ) -> None:
     batch_id = str(row["batch_id"])
     if row["in_doubt"]:
-        standing.doubts[batch_id] = int(row["in_doubt"])
+        broken.doubts[batch_id] = int(row["in_doubt"])
     if row["state"] in ("failed", "stopped"):
         if not _is_mended(row, ended) and _has_source(home, batch_id):
-            standing.failed[batch_id] = _why(ledger, row)
+            broken.failed[batch_id] = _why(ledger, row)
     elif row["state"] == "running" and not row["in_doubt"]:
         last = max(str(run["finished_at"] or run["started_at"]) for run in ledger.runs(row["target"], batch_id))
         if last < utc_text(now - STALE):
-            standing.unfinished.append(batch_id)
+            broken.unfinished.append(batch_id)
 
 
 def _is_mended(row: Mapping[str, Any], ended: Mapping[tuple[str, str], str]) -> bool:

@@ -12,7 +12,7 @@ from pipelines.feeds.files.catalog import Feed
 from pipelines.home.batch import Received
 from pipelines.home.exits import ALL_LOADED, UNREADABLE
 from pipelines.importing.imports import publish_into, summary_of
-from pipelines.ledger.rejects import OPEN, reasons_of, settle_resubmitted, standing
+from pipelines.ledger.rejects import OPEN, reasons_of, reject_places, settle_resubmitted
 from pipelines.ledger.tables import LedgerError
 from pipelines.runs.batch import begin, run_through
 from pipelines.runs.run import Result
@@ -53,7 +53,7 @@ def retry(session: Session, batch_id: str | None = None, taken_back: bool = Fals
     """
     summary, left = summary_of(session), list[Left]()
     settle_resubmitted(session.ledger, session.target)
-    found = standing(session.ledger, session.target, batch_id, OPEN)
+    found = reject_places(session.ledger, session.target, batch_id, OPEN)
     if taken_back:
         reasons = reasons_of(session.ledger, [each.reject_id for each in found])
         found = [each for each in found if any(r.rule_id == "TAKEN-BACK" for r in reasons.get(each.reject_id, ()))]

@@ -145,7 +145,7 @@ def intend_withdrawal(ledger: LedgerAccess, lease: Lease, rows: Collection[tuple
             write(KEEP_HERE, [(*this, "standing", now, *this, generation)])
 
 
-def standing(
+def earlier_versions(
     ledger: LedgerAccess,
     target: str,
     source: str,

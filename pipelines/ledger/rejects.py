@@ -24,7 +24,7 @@ Name = TypeVar("Name", str, int)
 INSERTS: dict[str, Callable[..., Any]] = {"postgresql": postgresql.insert, "sqlite": sqlite.insert}
 
 
-class Standing(NamedTuple):
+class RejectPlace(NamedTuple):
     """Where the record of an open reject stands now: the batch and the first line of its newest appearance."""
 
     reject_id: str
@@ -136,7 +136,7 @@ def _note(connection: Connection, target: str, batch_id: str, answers: Mapping[i
 def settle_resubmitted(ledger: LedgerAccess, target: str) -> None:
     """Close the resubmitted rejects whose records have landed since, and open those that were refused."""
     with ledger.transaction() as connection:
-        waiting = list(_standing(connection, target, ("resubmitted",)))
+        waiting = list(_places(connection, target, ("resubmitted",)))
         of_rows = _row_states(connection, target, waiting)
         for each in waiting:
             states = of_rows[each.batch_id, each.line]
@@ -148,7 +148,7 @@ def settle_resubmitted(ledger: LedgerAccess, target: str) -> None:
             connection.execute(update(t.reject).where(*where).values(**values))
 
 
-def _row_states(connection: Connection, target: str, at: Iterable[Standing]) -> Mapping[tuple[str, int], set[str]]:
+def _row_states(connection: Connection, target: str, at: Iterable[RejectPlace]) -> Mapping[tuple[str, int], set[str]]:
     """The states of what stands on these lines, by batch and line: a batch is read through for many lines at once."""
     found: defaultdict[tuple[str, int], set[str]] = defaultdict(set)
     lines = defaultdict[str, set[int]](set)
@@ -166,22 +166,22 @@ def _row_states(connection: Connection, target: str, at: Iterable[Standing]) -> 
 # -- which are open
 
 
-def standing(
+def reject_places(
     ledger: LedgerAccess, target: str, batch_id: str | None = None, states: Sequence[str] = ("open",)
-) -> list[Standing]:
+) -> list[RejectPlace]:
     """The open rejects of a target, or those that stand or first stood in one batch, by batch and line.
 
     A reject stands on several lines where a later file answers it with several records.
     """
     with ledger.engine.connect() as connection:
-        found = _standing(connection, target, states)
+        found = _places(connection, target, states)
         return sorted(
             (each for each in found if batch_id in (None, each.batch_id, each.first_batch_id)),
             key=lambda each: (each.batch_id, each.line, each.reject_id),
         )
 
 
-def _standing(connection: Connection, target: str, states: Sequence[str]) -> Iterator[Standing]:
+def _places(connection: Connection, target: str, states: Sequence[str]) -> Iterator[RejectPlace]:
     reject, again = t.reject.c, t.resubmission.c
     of_these = and_(reject.target == target, reject.state.in_(states))
     later = (
@@ -200,7 +200,7 @@ def _standing(connection: Connection, target: str, states: Sequence[str]) -> Ite
     query = select(reject.reject_id, reject.batch_id, reject.line, reject.source, reject.resource_type).where(of_these)
     for name, first_batch, first_line, source, resource_type in connection.execute(query):
         batch, lines = newest.get(name, (first_batch, [first_line]))
-        yield from (Standing(name, batch, line, first_batch, source, resource_type) for line in lines)
+        yield from (RejectPlace(name, batch, line, first_batch, source, resource_type) for line in lines)
 
 
 def reasons_of(ledger: LedgerAccess, ids: Iterable[str]) -> dict[str, list[Reason]]:

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from pipelines.client.client import FhirClient
 from pipelines.client.comparison import TAKEN_BACK
-from pipelines.ledger.former import Former, standing, withdrawn
+from pipelines.ledger.former import Former, earlier_versions, withdrawn
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rows import KnownRecord
 from pipelines.ledger.states import LANDED
@@ -57,7 +57,7 @@ def take_back_superseded(book: Book) -> None:
     if book.resource not in TAKEN_BACK or book.loaded.unusable:
         return
     of = (book.batch.target, book.source, book.resource)
-    left = standing(book.ledger, *of)
+    left = earlier_versions(book.ledger, *of)
     known = book.ledger.known(*of, {version.key for version in left})
     old = [version for version in left if _is_superseded(version, known.get(version.key))]
 

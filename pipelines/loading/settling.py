@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from pipelines.client.client import FhirClient
 from pipelines.ledger.doubts import Doubtful, doubtful, known_resources, sightings
-from pipelines.ledger.former import standing
+from pipelines.ledger.former import earlier_versions
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rows import Outcome
 from pipelines.loading.accepted import rows_in
@@ -101,7 +101,7 @@ def as_doubts(
 
 
 def _adopt(ledger: Ledger, target: str, source: str, resource_type: str, row: Row, finding: Finding) -> str:
-    replaces = row.generation > 1 and standing(ledger, target, source, resource_type, [row.key])
+    replaces = row.generation > 1 and earlier_versions(ledger, target, source, resource_type, [row.key])
     state = "superseded" if replaces else "adopted"
     ledger.settle(target, source, resource_type, [Outcome(row.key, row.generation, state, finding.resource_id, None)])
     return state

@@ -7,7 +7,7 @@ from sqlalchemy import Select, select
 
 from pipelines.ledger import tables as t
 from pipelines.ledger.doubts import went_without_name
-from pipelines.ledger.former import standing
+from pipelines.ledger.former import earlier_versions
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rows import KnownRecord
 from pipelines.ledger.standing import Standing, standing_of
@@ -169,4 +169,4 @@ class Verdicts:
 
     def _supersedes(self, key: str) -> bool:
         """True if an earlier version still stands, to be taken back once this one is there."""
-        return bool(standing(self._ledger, *self._of, [key]))
+        return bool(earlier_versions(self._ledger, *self._of, [key]))

@@ -7,7 +7,7 @@ from typing import Any
 
 from pipelines.home.files import write_whole
 from pipelines.ledger.manifests import MANIFEST, manifest_in
-from pipelines.ledger.rejects import OPEN, standing
+from pipelines.ledger.rejects import OPEN, reject_places
 from pipelines.ledger.tables import COUNTS
 from pipelines.runs.run import Run
 from pipelines.session.session import Session
@@ -27,7 +27,7 @@ def was_retried(session: Session, batch_id: str) -> bool:
 def lines_left(session: Session, batch_id: str) -> dict[int, list[str]]:
     """The lines of the batch's rows without an outcome, each with the open rejects that its record answers."""
     left = {record.line: list[str]() for record in session.ledger.unsettled(session.target, batch_id)}
-    for each in standing(session.ledger, session.target, batch_id, OPEN):
+    for each in reject_places(session.ledger, session.target, batch_id, OPEN):
         if each.batch_id == batch_id and each.line in left:
             left[each.line].append(each.reject_id)
     return left

@@ -19,7 +19,7 @@ from pipelines.dagster import checks, imports
 from pipelines.dagster.inbox import Asked, from_cursor, to_cursor
 from pipelines.dagster.reference import REFERENCE
 from pipelines.dagster.stages import batch_id_of
-from pipelines.dagster.standing import INBOX_CHECK
+from pipelines.dagster.standing_check import INBOX_CHECK
 from pipelines.dagster.tables import PUBLISHED
 from pipelines.definitions import build_definitions
 from pipelines.feeds.files.catalog import load_feed

@@ -7,15 +7,15 @@ import pytest
 
 from pipelines.ledger.ledger import Intent, Ledger, Outcome, Reason, Reject
 from pipelines.ledger.rejects import (
-    Standing,
+    RejectPlace,
     discard,
     feeds_answered,
     open_by_batch,
     open_in_batch,
     reasons_of,
+    reject_places,
     resubmit,
     settle_resubmitted,
-    standing,
     targets_with_rejects,
 )
 
@@ -52,7 +52,7 @@ def test_a_reject_stands_where_it_was_seen_last_and_its_reasons_add_up(ledger):
     again = [reject(2, "k1", one, two), reject(5, "k5", one, reasons=[other]), reject(6, "k6", "f" * 16)]
     assert ledger.reject(TARGET, *OF, "b", again)[:2] == [one, two]
     assert states(ledger) == {"k1": ("open", 2, None), None: ("open", 2, None), "k6": ("open", 1, None)}
-    found = {(each.reject_id, each.batch_id, each.line) for each in standing(ledger, TARGET, "a")}
+    found = {(each.reject_id, each.batch_id, each.line) for each in reject_places(ledger, TARGET, "a")}
     assert found == {(one, "b", 2), (two, "b", 2), (one, "b", 5)}
     assert [reason.rule_id for reason in reasons_of(ledger, [one])[one]] == ["PAY-1", "PAY-2"]
     assert feeds_answered(ledger, [one, "0" * 16]) == {"payments"}
@@ -90,8 +90,8 @@ def test_what_was_resubmitted_is_settled_by_what_came_of_its_record(ledger, outc
     [name] = ledger.reject(TARGET, *OF, "a", [reject(2, "k1")])
     for _ in range(2):
         resubmit(ledger, TARGET, *OF, "b", {7: [name]})
-    assert standing(ledger, TARGET) == []
-    assert standing(ledger, TARGET, None, ["resubmitted"]) == [Standing(name, "b", 7, "a", *OF)]
+    assert reject_places(ledger, TARGET) == []
+    assert reject_places(ledger, TARGET, None, ["resubmitted"]) == [RejectPlace(name, "b", 7, "a", *OF)]
     settle_resubmitted(ledger, TARGET)
     assert states(ledger)["k1"] == ("resubmitted", 1, None)
     ledger.start_batch(TARGET, "b")

@@ -15,11 +15,11 @@ from dagster._core.definitions.freshness import FreshnessState
 
 from pipelines.dagster import alerts
 from pipelines.dagster.alerts import COMMAND, WEBHOOK, Event, Told, give, tell_new
-from pipelines.dagster.standing import INBOX_CHECK
+from pipelines.dagster.standing_check import INBOX_CHECK
 from pipelines.dagster.tables import PUBLISHED
 from pipelines.definitions import build_definitions
 from pipelines.home.dagster_folder import TOLD_TAG
-from pipelines.importing.broken import standing_of
+from pipelines.importing.broken import broken_now
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rows import Reject
 from tests.support.practice import verdicts
@@ -61,7 +61,7 @@ def home(tmp_path: Path) -> Home:
 
 def test_what_is_broken_is_named_feed_by_feed(home: Home) -> None:
     with closing(home.ledger()) as ledger:
-        found = standing_of(ledger, home.path, NOW)
+        found = broken_now(ledger, home.path, NOW)
     assert found["payments"].failed == {"payments-bad": "bad.csv: it is not UTF-8"}
     assert found["payments"].rejects == {"1 to 7 days": 1}
     assert found["tasks"].doubts == {"tasks-doubt": 3}
@@ -76,11 +76,11 @@ def test_a_failed_batch_is_done_with_when_its_file_came_right_or_its_rows_were_p
     home.now = NOW
     with closing(home.ledger()) as ledger:
         home.add(ledger, "payments-mended", "finished", file="payments-bad.csv")
-        assert not standing_of(ledger, home.path, NOW)["payments"].failed
+        assert not broken_now(ledger, home.path, NOW)["payments"].failed
         home.add(ledger, "payments-worse", "stopped", message="too many rejects")
-        assert list(standing_of(ledger, home.path, NOW)["payments"].failed) == ["payments-worse"]
+        assert list(broken_now(ledger, home.path, NOW)["payments"].failed) == ["payments-worse"]
         (home.path / "batches" / "payments-worse" / "source").rmdir()
-        assert not standing_of(ledger, home.path, NOW)["payments"].failed
+        assert not broken_now(ledger, home.path, NOW)["payments"].failed
 
 
 def test_a_file_of_which_no_record_was_taken_is_broken_until_it_is_mended(home: Home) -> None:
@@ -92,7 +92,7 @@ def test_a_file_of_which_no_record_was_taken_is_broken_until_it_is_mended(home: 
             counts |= {"skipped": 1} if name == "answers-some" else {}
             home.add(ledger, name, "finished", "", None, **counts)
             ledger.reject("t", "default", "PaymentNotice", name, [Reject(2, 1, name, "rule", None, None, None, [])])
-        found = standing_of(ledger, home.path, NOW)["answers"]
+        found = broken_now(ledger, home.path, NOW)["answers"]
         assert found.nothing_taken == {"answers-none": 2}
         assert found.broken
         assert "answers-none: none of its 2 records was taken" in found.sentences()
@@ -100,9 +100,9 @@ def test_a_file_of_which_no_record_was_taken_is_broken_until_it_is_mended(home: 
         assert (event.about["batches"], "answers-none" in event.text) == (["answers-none"], True)
         home.now += timedelta(minutes=1)
         home.add(ledger, "answers-again", "finished", file="answers-none.csv", records=2, rejected=2)
-        assert "answers-none" in standing_of(ledger, home.path, NOW)["answers"].nothing_taken
+        assert "answers-none" in broken_now(ledger, home.path, NOW)["answers"].nothing_taken
         home.add(ledger, "answers-mended", "finished", file="answers-none.csv", records=2, created=2)
-        assert standing_of(ledger, home.path, NOW)["answers"].nothing_taken == {}
+        assert broken_now(ledger, home.path, NOW)["answers"].nothing_taken == {}
 
 
 def test_the_check_is_made_by_its_job_and_noted_when_it_has_changed_and_beside_a_publication(home: Home) -> None:

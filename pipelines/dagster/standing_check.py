@@ -24,7 +24,7 @@ from pipelines.dagster.tables import PUBLISHED
 from pipelines.dagster.workplace import RESOURCE_KEY, place_of, told_without_data
 from pipelines.feeds.files.catalog import Feed
 from pipelines.home.batch import shown
-from pipelines.importing.broken import NAMED, Standing, standing_of
+from pipelines.importing.broken import NAMED, Broken, broken_now
 from pipelines.session.session import has_ledger, open_ledger
 
 if TYPE_CHECKING:
@@ -133,18 +133,18 @@ def _newest_publication(instance: dg.DagsterInstance) -> AssetCheckEvaluationTar
     )
 
 
-def standing_now(home: Path, environ: Mapping[str, str]) -> dict[str, Standing]:
+def broken_in(home: Path, environ: Mapping[str, str]) -> dict[str, Broken]:
     """Return what is broken, by feed; empty if there is no ledger yet."""
     if not has_ledger(home, environ):
         return {}
     with closing(open_ledger(home, environ)) as ledger:
-        return standing_of(ledger, home, datetime.now(UTC))
+        return broken_now(ledger, home, datetime.now(UTC))
 
 
 def _verdicts(home: Path, environ: Mapping[str, str], feeds: Sequence[Feed]) -> dict[str, dict[str, Any]]:
     """Return the arguments of each check's result by the name of the check."""
-    standing = standing_now(home, environ)
-    by_feed = {check_of(feed): _verdict(feed, standing) for feed in feeds}
+    broken = broken_in(home, environ)
+    by_feed = {check_of(feed): _verdict(feed, broken) for feed in feeds}
     waiting = looks_new(home) if is_bundled(environ) else []
     lain = lain_too_long(home / "inbox", datetime.now(UTC))
     return {**by_feed, INBOX_CHECK: _inbox_verdict(lain, [path.name for path in waiting])}
@@ -165,8 +165,8 @@ def _inbox_verdict(lain: Mapping[str, datetime], waiting: Sequence[str]) -> dict
     }
 
 
-def _verdict(feed: Feed, standing: Mapping[str, Standing]) -> dict[str, Any]:
-    found = standing.get(feed.name, Standing())
+def _verdict(feed: Feed, broken: Mapping[str, Broken]) -> dict[str, Any]:
+    found = broken.get(feed.name, Broken())
     severity = dg.AssetCheckSeverity.ERROR if found.broken else dg.AssetCheckSeverity.WARN
     return {
         "asset_key": PUBLISHED,
@@ -178,7 +178,7 @@ def _verdict(feed: Feed, standing: Mapping[str, Standing]) -> dict[str, Any]:
     }
 
 
-def _numbers(found: Standing) -> metadata.Metadata:
+def _numbers(found: Broken) -> metadata.Metadata:
     columns = [("age", "string", "Since the record was first set aside."), ("rejects", "int", "Open rejects.")]
     return {
         "batches_failed": len(found.failed),
