@@ -7,19 +7,18 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from pipelines.home.spill import batches
-from pipelines.ledger.rows import KnownRecord, Reason, Repeat
-from pipelines.ledger.standing import undone_at
+from pipelines.ledger.rows import KnownRecord, Repeat
 from pipelines.ledger.states import UNDECIDED
-from pipelines.ledger.tables import LedgerError
 from pipelines.loading.accepted import ROWS_A_LOOK, accepted_files, accepted_rows, plain_columns
 from pipelines.loading.book import Book, as_repeat
-from pipelines.loading.ended import Ended
 from pipelines.loading.held import Held
+from pipelines.loading.judging import Judge, Judged
 from pipelines.loading.policies import update_tasks
 from pipelines.loading.sending import Row
 from pipelines.loading.settling import Settled, settle_doubts
-from pipelines.loading.verdicts import ASIDE, SENT, Verdicts
 
+NOT_KEPT = ("sent", "update", "aside")
+"""Verdicts on rows that do not stay as they are known."""
 SKIPPED = "line key patient_id source_at amount_cents".split()
 
 
@@ -31,11 +30,9 @@ class Intake:
 
     def __init__(self, book: Book) -> None:
         self._book, self._batch, self._ledger = book, book.batch, book.ledger
-        self._verdicts = Verdicts(book.batch, book.ledger, book.safe, book.answers)
-        self._ended = Ended(book.ledger, book.of, book.batch.batch_id, book.answers)
+        self._judge = Judge(book.batch, book.ledger, book.safe, book.answers)
         self._held: Held | None = None
         self._second_look: set[str] | None = None
-        self._undone_at: dict[str, str] = {}
 
     def rows_to_send(self) -> Iterator[Row]:
         """Yield the accepted rows that are to be sent, in order; write down what the ledger knows of the others."""
@@ -47,26 +44,13 @@ class Intake:
         rows = self._not_held(rows, known)
         if self._second_look is not None:
             return self._of_second_look(rows, known, self._second_look)
-        ended = self._ended.reasons(rows, known)
-        if not known and not ended:
-            return rows
-        aside = [(row, ended[row.key]) for row in rows if row.key in ended]
-        sending: list[Row] = []
-        repeats: list[Repeat] = []
-        updates: list[tuple[Row, KnownRecord]] = []
-        for row in (row for row in rows if row.key not in ended):
-            record = known.get(row.key)
-            verdict = self._verdicts.of(row, record)
-            if verdict in SENT:
-                sending.append(self._verdicts.as_sent(verdict, row, record))
-            elif record is None:
-                raise LedgerError(f"a row without a record cannot be '{verdict}'")
-            elif verdict == "update":
-                updates.append((row, record))
-            elif verdict in ASIDE:
-                aside.append((row, self._why_aside(verdict, record)))
-            else:
-                repeats += self._kept(row, verdict, record)
+        judged = list(self._judge.judge(rows, known))
+        sending = [each.row for each in judged if each.verdict == "sent"]
+        if len(sending) == len(rows):
+            return sending
+        aside = [(each.row, each.reason) for each in judged if each.reason]
+        updates = [(each.row, each.record) for each in judged if each.verdict == "update" and each.record]
+        repeats = [repeat for each in judged if each.verdict not in NOT_KEPT for repeat in self._kept(each)]
         self._book.write_known(repeats, aside)
         self._book.progress.advance(len(rows) - len(sending) - len(updates) - len(aside))
         update_tasks(self._book, updates)
@@ -88,41 +72,18 @@ class Intake:
 
     def _of_second_look(self, rows: list[Row], known: dict[str, KnownRecord], lanes: set[str]) -> list[Row]:
         """Return the rows that a doubt, settled since, held up. All others have been counted."""
-        left: list[Row] = []
-        for row in rows:
-            record = known.get(row.key)
-            if row.lane in lanes and row.key not in self._book.refused:
-                verdict = self._verdicts.of(row, record)
-                if verdict in SENT:
-                    left.append(self._verdicts.as_sent(verdict, row, record))
-        return left
+        held_up = [row for row in rows if row.lane in lanes and row.key not in self._book.refused]
+        return [each.row for each in self._judge.judge(held_up, known) if each.verdict == "sent"]
 
-    def _kept(self, row: Row, state: str, record: KnownRecord) -> list[Repeat]:
-        """Count a row that is not sent; return what is written of it, where its record is from another line."""
+    def _kept(self, judged: Judged) -> Iterator[Repeat]:
+        """Count a row that is not sent; yield what is written of it where its record is from another line."""
+        row, record, state, _ = judged
         self._book.keep(row, state)
-        self._book.loaded.read_otherwise += state == "unchanged" and self._verdicts.is_read_otherwise(row, record)
-        if state in UNDECIDED or self._verdicts.own(row, record):
-            return []
-        return [as_repeat(row, state, record.resource_id)]
-
-    # -- rows that are set aside
-
-    def _why_aside(self, verdict: str, record: KnownRecord) -> Reason:
-        return self._taken_back(record) if verdict == "taken back" else self._changed(record)
-
-    def _taken_back(self, record: KnownRecord) -> Reason:
-        batch_id = record.batch_id
-        if batch_id not in self._undone_at:
-            self._undone_at |= {batch_id: ""} | undone_at(self._ledger, self._batch.target, [batch_id])
-        at = self._undone_at[batch_id]
-        how = f"by undo of {batch_id} at {at[:19]}Z" if at else f"at the target, with what {batch_id} had made"
-        said = f"the record was taken back {how}; chartferry rejects retry --taken-back loads it once more"
-        return Reason("TAKEN-BACK", None, None, said, True)
-
-    def _changed(self, record: KnownRecord) -> Reason:
-        key, labels = self._book.origins.key, self._book.origins.labels
-        said = f"the key is known with other content, from line {record.line} of {record.batch_id}"
-        return Reason("LEDGER-08", key.element, labels.get(key.name), said, False)
+        if record is None:
+            return
+        self._book.loaded.read_otherwise += state == "unchanged" and self._judge.is_read_otherwise(row, record)
+        if state not in UNDECIDED and not self._judge.is_own(row, record):
+            yield as_repeat(row, state, record.resource_id)
 
     # -- rows in doubt
 
@@ -151,7 +112,7 @@ class Intake:
             settling_seconds=self._batch.pace.settling_seconds,
             apart_from=apart_from,
         )
-        self._verdicts.resend = {row.key for row in settled.resend}
+        self._judge.resend({row.key for row in settled.resend})
         return settled
 
     def settle_doubts_again(self) -> bool:

@@ -19,8 +19,6 @@ from pipelines.session.answers import Answers
 
 SENT = ("send", "anew", "supersede")
 """Verdicts by which a row is sent: as it is, in the place of what was taken back, in the place of what is there."""
-ASIDE = ("changed", "taken back")
-"""Verdicts by which a row becomes a reject."""
 
 
 class Verdicts:
@@ -35,7 +33,8 @@ class Verdicts:
         self._ledger, self._of = ledger, (batch.target, batch.feed.source, batch.feed.resource)
 
     def of(self, row: Row, record: KnownRecord | None) -> str:
-        """Return what is to be done with a row: one of `SENT`, `ASIDE`, `update`, or its state without being sent.
+        """Return what is to be done with a row: one of `SENT`, `update`, `changed` and `taken back`
+        (which are set aside), or the state that it keeps.
 
         `undone` is a row whose record was taken back since the same file made it.
         """

@@ -4,24 +4,28 @@ import time
 from pathlib import Path
 
 from pipelines.client.client import TargetUnusable
+from pipelines.feeds.files.catalog import Feed
 from pipelines.home.batch import Unreadable
 from pipelines.home.scratch import throwaway_folder
-from pipelines.home.spill import batches
-from pipelines.ledger.states import UNDECIDED
 from pipelines.ledger.tables import COPAYMENTS
+from pipelines.loading.accepted import accepted_rows
+from pipelines.loading.judging import Judge
+from pipelines.loading.loaded import Batch, Loaded
 from pipelines.receiving.stage import receive
 from pipelines.runs.batch import rejects_left
 from pipelines.runs.run import Result
+from pipelines.session.answers import Answers
 from pipelines.session.session import Session, Waiting
 from pipelines.session.spellings import known_spellings
 from pipelines.validation.renamed import known_elsewhere
 from pipelines.validation.stage import Validated, validate
 
-ROWS_A_LOOK = 2_000
+STATES = {"sent": "waiting", "update": "waiting", "aside": "rejected", "undone": "skipped"}
+"""How verdicts are counted; others are states."""
 
 
 def try_file(session: Session, waiting: Waiting) -> Result:
-    """What an import of the file would set aside, and how many of its records the ledger knows (`unchanged`)."""
+    """Return what an import of the file would set aside, what of it is known, and what it would send (`waiting`)."""
     with throwaway_folder(session.home) as folder:
         return _try_in(session, waiting, folder)
 
@@ -51,10 +55,11 @@ def _try_in(session: Session, waiting: Waiting, folder: Path) -> Result:
     finally:
         session.progress.end()
     result = Result(received.batch_id, None, feed.name, name, "stopped" if validated.stop else "dry run")
-    result.counts = _counts(validated) | _known(session, waiting, validated)
-    result.waiting = validated.accepted - validated.skipped - result.count("unchanged") - result.count("changed")
+    loaded = _judged(session, waiting.feed, received.batch_id, validated)
+    result.counts = loaded.counts_with(_counts(validated))
+    result.waiting = loaded.counts["waiting"]
     result.message = f"{name}: {validated.stop}" if validated.stop else None
-    result.reasons, result.warnings = dict(validated.reasons), dict(validated.warnings)
+    result.reasons, result.warnings = dict(validated.reasons + loaded.reasons), dict(validated.warnings)
     result.unnamed_columns = list(validated.unnamed_columns)
     result.seconds = round(time.monotonic() - began, 3)
     return result
@@ -66,14 +71,16 @@ def _counts(validated: Validated) -> dict[str, int]:
     return {name: getattr(validated, name) for name in names}
 
 
-def _known(session: Session, waiting: Waiting, validated: Validated) -> dict[str, int]:
-    """How many accepted records the ledger knows with the same content, and with other content."""
-    counts = {"unchanged": validated.known, "changed": 0}
-    feed = waiting.feed
-    for part in batches(validated.folder / "accepted.parquet", ROWS_A_LOOK, ["key", "content_hash"]):
-        hashes = dict(zip(part.column("key").to_pylist(), part.column("content_hash").to_pylist(), strict=True))
-        known = session.ledger.known(session.target, feed.source, feed.resource, hashes)
-        for record in known.values():
-            if record.state not in (*UNDECIDED, "refused"):
-                counts["unchanged" if record.holds(hashes[record.key]) else "changed"] += 1
-    return counts
+def _judged(session: Session, feed: Feed, batch_id: str, validated: Validated) -> Loaded:
+    """Count the accepted records as a load would, by what the ledger knows of them: `waiting` is what it would send."""
+    batch, loaded = Batch(session.target, batch_id, feed, validated.folder, resuming=False, pace=session.pace), Loaded()
+    judge = Judge(batch, session.ledger, session.is_safe(feed.resource), Answers.of(validated.folder))
+    for rows in accepted_rows(validated.folder / "accepted.parquet", session.ledger.now()):
+        known = session.ledger.known(session.target, feed.source, feed.resource, [row.key for row in rows])
+        for row, _, verdict, reason in judge.judge(rows, known):
+            loaded.add(STATES.get(verdict, verdict), row.amount_cents)
+            if reason:
+                loaded.reasons[reason.rule_id] += 1
+    loaded.counts["skipped"] += validated.skipped
+    loaded.counts["unchanged"] += validated.known
+    return loaded

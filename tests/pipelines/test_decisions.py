@@ -41,6 +41,24 @@ def decisions(home):
         ledger.close()
 
 
+def test_a_dry_run_says_what_the_import_then_does(home, target, asked):
+    """CLI-IMPORT-10: of records that are known, changed, or were taken back, too."""
+    tasks(home, "gone")
+    [undone] = asked("import")["batches"]
+    asked("undo", undone["batch_id"])
+    tasks(home, "same", "changed")
+    asked("import")
+    rows = ["gone,p1,call gone", "same,p1,call same", "changed,p1,another text", "new,p1,call new", "new,p1,call new"]
+    put(home, "tasks.csv", TASKS + "".join(f"{row},requested,a\n" for row in rows))
+    tried, [batch] = (found := asked("import", "--dry-run"))["totals"], found["batches"]
+    done = (found := asked("import"))["totals"]
+    totals_close(found)
+    names = ("accepted", "rejected", "unchanged", "skipped")
+    assert {name: tried[name] for name in names} == {name: done[name] for name in names}
+    assert (tried["rejected"], tried["waiting"], done["created"]) == (2, 1, 1)
+    assert batch["reasons"] == found["batches"][0]["reasons"] == {"LEDGER-08": 1, "TAKEN-BACK": 1}
+
+
 # -- doubts
 
 

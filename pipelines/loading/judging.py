@@ -1,0 +1,84 @@
+"""Judge rows by what the ledger knows of their records: one answer for a load and for a dry run of it."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from pipelines.feeds.mapping.origins import Origins
+from pipelines.ledger.ledger import Ledger
+from pipelines.ledger.rows import KnownRecord, Reason
+from pipelines.ledger.standing import undone_at
+from pipelines.ledger.tables import LedgerError
+from pipelines.loading.ended import Ended
+from pipelines.loading.loaded import Batch
+from pipelines.loading.sending import Row
+from pipelines.loading.verdicts import SENT, Verdicts
+from pipelines.session.answers import Answers
+
+
+class Judged(NamedTuple):
+    """A row, the record that its key has, and a verdict: `sent`, `update`, `aside`, or the state that it keeps.
+
+    row: with the generation that it is sent in. reason: why it is set aside.
+    """
+
+    row: Row
+    record: KnownRecord | None
+    verdict: str
+    reason: Reason | None = None
+
+
+class Judge:
+    """Judges the rows of a batch. resend: keys of rows in doubt that a look at the target found not to be there."""
+
+    def __init__(self, batch: Batch, ledger: Ledger, safe: bool, answers: Answers) -> None:
+        self._batch, self._ledger = batch, ledger
+        self._verdicts = Verdicts(batch, ledger, safe, answers)
+        of = (batch.target, batch.feed.source, batch.feed.resource)
+        self._ended = Ended(ledger, of, batch.batch_id, answers)
+        self._origins = Origins(batch.feed.file, batch.feed.kind)
+        self._undone_at: dict[str, str] = {}
+
+    def resend(self, keys: set[str]) -> None:
+        """Note the keys of rows in doubt that surely are not at the target: they are sent again."""
+        self._verdicts.resend = keys
+
+    def judge(self, rows: Sequence[Row], known: Mapping[str, KnownRecord]) -> Iterator[Judged]:
+        """Yield each row with its verdict, in order. known: the records of their keys."""
+        ended = self._ended.reasons(rows, known)
+        for row in rows:
+            record = known.get(row.key)
+            yield Judged(row, record, "aside", ended[row.key]) if row.key in ended else self._judged(row, record)
+
+    def is_own(self, row: Row, record: KnownRecord) -> bool:
+        """True if a record is from this very row."""
+        return self._verdicts.own(row, record)
+
+    def is_read_otherwise(self, row: Row, record: KnownRecord) -> bool:
+        """True if an `unchanged` row has other content than its record, because the feed file changed in between."""
+        return self._verdicts.is_read_otherwise(row, record)
+
+    def _judged(self, row: Row, record: KnownRecord | None) -> Judged:
+        verdict = self._verdicts.of(row, record)
+        if verdict in SENT:
+            return Judged(self._verdicts.as_sent(verdict, row, record), record, "sent")
+        if record is None:
+            raise LedgerError(f"a row without a record cannot be '{verdict}'")
+        if verdict == "taken back":
+            return Judged(row, record, "aside", self._taken_back(record))
+        if verdict == "changed":
+            return Judged(row, record, "aside", self._changed(record))
+        return Judged(row, record, verdict)
+
+    def _taken_back(self, record: KnownRecord) -> Reason:
+        batch_id = record.batch_id
+        if batch_id not in self._undone_at:
+            self._undone_at |= {batch_id: ""} | undone_at(self._ledger, self._batch.target, [batch_id])
+        at = self._undone_at[batch_id]
+        how = f"by undo of {batch_id} at {at[:19]}Z" if at else f"at the target, with what {batch_id} had made"
+        said = f"the record was taken back {how}; chartferry rejects retry --taken-back loads it once more"
+        return Reason("TAKEN-BACK", None, None, said, True)
+
+    def _changed(self, record: KnownRecord) -> Reason:
+        key, labels = self._origins.key, self._origins.labels
+        said = f"the key is known with other content, from line {record.line} of {record.batch_id}"
+        return Reason("LEDGER-08", key.element, labels.get(key.name), said, False)
