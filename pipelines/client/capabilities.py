@@ -1,10 +1,10 @@
-"""What a target says of itself in its CapabilityStatement, as far as an import asks."""
+"""The parts of a target's CapabilityStatement that an import needs."""
 
 from typing import Any, NamedTuple
 
 
 class Capabilities(NamedTuple):
-    """What a target says of itself in `/metadata`. `store_id`, `url` and `software` are None where it shows none."""
+    """The capabilities of a target, by its `/metadata`. `store_id`, `url` and `software` are None where absent."""
 
     batch: bool = False
     conditional: frozenset[str] = frozenset()
@@ -19,7 +19,7 @@ class Capabilities(NamedTuple):
 
 
 def capabilities_of(statement: dict[str, Any]) -> Capabilities:
-    """What a CapabilityStatement says."""
+    """Return the capabilities that a CapabilityStatement shows."""
     rest = next(iter(_objects(statement.get("rest"))), {})
     about, software = _object(statement.get("implementation")), _object(statement.get("software"))
     named = _text(about.get("description")) or ""

@@ -51,7 +51,7 @@ PAGE = 100
 
 TRY_AGAIN = (408, 429, 500, 502, 503, 504)
 NO_STATEMENT = (401, 403, 404, 405, 406, 410, 501)
-"""What a target says that shows no CapabilityStatement."""
+"""The capabilities of a target that shows no CapabilityStatement."""
 JSON = {"accept": "application/json"}
 JSON_BODY = {**JSON, "content-type": "application/json"}
 READ = httpx.ByteStream(b"")
@@ -91,9 +91,9 @@ class FhirClient:
     # -- reads
 
     def capabilities(self) -> Capabilities:
-        """What `/metadata` says; a target that has none counts as the bare interface. Raises `TargetUnusable`.
+        """Return the capabilities by `/metadata`; a target that has none counts as the bare interface.
 
-        An answer that leaves it open is no answer: a target taken for another would be sent everything again.
+        Raises `TargetUnusable`, also for an unclear answer: a target taken for another would be sent everything again.
         """
         answer = self._metadata()
         if answer.is_redirect:
@@ -139,7 +139,9 @@ class FhirClient:
             raise TargetUnusable(f"{self.base_url} does not answer as a FHIR server: is FHIR_BASE_URL right?")
 
     def server_time(self) -> datetime | None:
-        """What the target's clock shows now, at least, by the `date` of its last answer; None when it sends none."""
+        """Return the least time that the target's clock shows now, by the `date` of its last answer; None if it sends
+        none.
+        """
         if self._heard is None:
             return None
         said, at = self._heard
@@ -159,7 +161,7 @@ class FhirClient:
         return found[0] if found else None
 
     def read_as_of(self, resource_type: str, resource_id: str) -> tuple[dict[str, Any], str | None] | None:
-        """The same with the HTTP-date it is as of: `last-modified`, else the answer's `date`."""
+        """Read a resource, with the HTTP-date that it is as of: `last-modified`, else the answer's `date`."""
         answer = self._patiently(f"{self.base_url}/{resource_type}/{resource_id}")
         if answer.status_code in (404, 410):
             if first_issue(object_of(answer)) is None:
@@ -187,7 +189,7 @@ class FhirClient:
         return found
 
     def validate(self, resource_type: str, body: str | bytes) -> list[dict[str, Any]]:
-        """What the target would say of a create, all of it; nothing is stored. Raises as `get` does."""
+        """Return the target's answer to a create with `$validate`; nothing is stored. Raises as `get` does."""
         address = f"{self.base_url}/{resource_type}/$validate"
         return all_issues(body_of(self._patiently(address, "POST", JSON_BODY, body)))
 

@@ -1,6 +1,7 @@
-"""Whether a resource read from the target is the one that a row would make: by what makes it that record, not by dates.
+"""Compare a resource at the target with the one that a row makes, by the elements that make it that record.
 
-Payments: patient, amount, claim. Responses: patient, questionnaire, answers. Tasks: patient and description.
+Payments: patient, amount, claim. Responses: patient, questionnaire, answers. Tasks: patient and description. Dates are
+left out.
 """
 
 import hashlib
@@ -24,9 +25,9 @@ def same_content(resource_type: str, ours: Body, theirs: Body) -> bool:
 
 
 def fingerprint(resource_type: str, body: Body, timed: bool = True) -> str | None:
-    """The same as a short name: equal for equal content; None for elements of the wrong shape.
+    """Return a short hash, equal for equal content; None for elements of the wrong shape.
 
-    timed: with the record's own time, where the target keeps it (it has its own for a payment).
+    timed: with the record's own time, where the target keeps it. For a payment it shows a time of its own.
     """
     return fingerprints(resource_type, body)[timed]
 
@@ -55,7 +56,7 @@ def moment(value: Any) -> datetime | None:
 
 
 def second(value: Any) -> datetime | None:
-    """The same to the second: some targets keep no more of a time."""
+    """Return a time cut to the second: some targets keep no more of it."""
     found = moment(value)
     return found.replace(microsecond=0) if found else None
 

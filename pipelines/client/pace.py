@@ -1,4 +1,4 @@
-"""How kindly a target is treated: requests at once and per second, the settling time, pauses, and a circuit.
+"""The pace of requests to a target: how many at once and per second, the settling time, pauses, and a circuit breaker.
 
 Settings of the environment: `CHARTFERRY_AT_ONCE`, `CHARTFERRY_REQUESTS_PER_SECOND` and `CHARTFERRY_SETTLING_SECONDS`.
 """
@@ -84,7 +84,7 @@ class Limiter:
 
 
 def limiter_of(pace: Pace) -> Callable[[], None]:
-    """What is to be called before each request."""
+    """Return the function to call before each request."""
     return Limiter(pace.per_second) if pace.per_second else lambda: None
 
 
@@ -112,10 +112,10 @@ PATIENT = Patience()
 
 
 class Circuit:
-    """Opens after failures in a row, so that a target in trouble does not turn every row into one in doubt.
+    """A circuit breaker: it opens after failures in a row, so that a target in trouble does not put every row in doubt.
 
-    Open: nothing may be sent until `half_open` is told that the target answers again. Then one request at a time, and
-    a success closes it. After some openings without a success between, `given_up`.
+    While it is open, nothing is sent. After `half_open`, one request at a time is sent, and a success closes it. After
+    some openings without a success between them, it has `given_up`.
     """
 
     def __init__(self, failures: int = FAILURES_IN_A_ROW, openings: int = OPENINGS) -> None:
@@ -128,7 +128,7 @@ class Circuit:
         return self.open and self._opened > self._openings
 
     def note(self, succeeded: bool) -> None:
-        """What came of one request."""
+        """Note the outcome of one request."""
         if succeeded:
             self._in_a_row = self._opened = 0
             self.open = self.trying = False

@@ -1,4 +1,4 @@
-"""What a target's answer says: a reply of one request or batch entry, and the exception of one that made nothing sure.
+"""Answers of a target: the reply to one request or batch entry, and exceptions for those that left a write unsure.
 
 A write ends in one of five ways: a reply, `Refused`, `NotDone`, `NotSent` or `Unknown`. No exception carries content.
 """
@@ -55,7 +55,7 @@ class TargetUnusable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What the target said of one request or batch entry. `outcome` is the first issue of its OperationOutcome."""
+    """The target's answer to one request or batch entry. `outcome` is the first issue of its OperationOutcome."""
 
     status: int
     location: str | None = None
@@ -70,7 +70,7 @@ class Reply:
 
     @property
     def kind(self) -> str:
-        """`created`, `existed`, `refused`, `not done` or `unknown`: what is known of the write (design, section 5)."""
+        """The state of the write: `created`, `existed`, `refused`, `not done` or `unknown`."""
         if self.status in (200, 201) and self.resource_id:
             return "created" if self.status == 201 else "existed"
         if self.status in NOT_DONE or (self.status == 503 and self.outcome is not None):
@@ -229,7 +229,7 @@ def http_date(value: str) -> datetime | None:
 
 
 def resources_of(bundle: dict[str, Any], resource_type: str) -> list[dict[str, Any]]:
-    """What a page of a search found: outcomes and other types that go with it left out. Raises `Unknown`."""
+    """Return the resources of a search page, without outcomes and included other types. Raises `Unknown`."""
     entries = bundle.get("entry") or []
     found = [entry.get("resource") if isinstance(entry, dict) else None for entry in entries]
     if not isinstance(entries, list) or not all(isinstance(each, dict) for each in found):
@@ -241,7 +241,7 @@ def resources_of(bundle: dict[str, Any], resource_type: str) -> list[dict[str, A
 
 
 def total_of(bundle: dict[str, Any]) -> int | None:
-    """How many resources a search counts; None where it does not say. Raises `Unknown`."""
+    """Return the total of a search; None where it gives none. Raises `Unknown`."""
     total = bundle.get("total")
     if total is not None and type(total) is not int:
         raise Unknown("the total of a search is no number")
@@ -249,7 +249,7 @@ def total_of(bundle: dict[str, Any]) -> int | None:
 
 
 def next_link(bundle: dict[str, Any]) -> str | None:
-    """Where the next page is; None on the last. Raises `Unknown`."""
+    """Return the address of the next page; None on the last. Raises `Unknown`."""
     links = bundle.get("link")
     found = [link for link in links if isinstance(link, dict)] if isinstance(links, list) else []
     url = next((link.get("url") for link in found if link.get("relation") == "next"), None)

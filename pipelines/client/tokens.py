@@ -11,7 +11,7 @@ from pipelines.client.replies import NotSent, object_of, retry_after
 
 RENEW_BEFORE_SECONDS = 60.0
 USUAL_SECONDS = 300.0
-"""How long a token lasts that does not say so."""
+"""Seconds that a token lasts which gives no lifetime."""
 REFUSALS = (400, 401, 403)
 CODE = re.compile(r"[a-z_]{1,40}")
 SENDABLE = re.compile(r"[!-~]+")
@@ -19,7 +19,7 @@ SENDABLE = re.compile(r"[!-~]+")
 
 @dataclass(frozen=True)
 class Credentials:
-    """How tokens are had: a fixed one, or client credentials at `token_url` (default `{base}/auth/token`)."""
+    """The source of tokens: a fixed token, or client credentials at `token_url` (default `{base}/auth/token`)."""
 
     token: str | None = field(default=None, repr=False)
     client_id: str | None = None
@@ -46,9 +46,10 @@ class Tokens:
                 self._token = None
 
     def bearer(self) -> str:
-        """The token, renewed before it ends. Raises `NotSent`: whatever goes wrong here, no request went out.
+        """Return the token, renewed before it ends.
 
-        Who waits here while another asks shares what comes of it, a failure too: one request for all of them.
+        Threads that wait here share one request, and its failure. Raises `NotSent`: whatever goes wrong here, no other
+        request went out.
         """
         asked = self._asked
         with self._lock:

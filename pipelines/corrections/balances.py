@@ -1,6 +1,6 @@
-"""What patients owe, where the bundled store is at hand: for the people who correct payments above a balance.
+"""Balances of patients, from the bundled store, for people who correct payments above a balance.
 
-A balance goes into files of the home that hold rows anyway, never into outcomes, logs or Dagster.
+A balance is written into files of the home that hold rows anyway. It is never in outcomes, logs or Dagster.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,6 +1,6 @@
-"""What people decide by hand of rows in doubt; batches taken back and loaded again are in `undoing.py`.
+"""Decisions by hand on rows in doubt. Taking batches back is in `undo.py`.
 
-Each is done under the target's lease and stays on the record: the user, the moment, the command and what it was about.
+Each is done under the target's lease, and is kept with the user, the moment, the command and its subject.
 """
 
 from collections.abc import Collection, Iterator

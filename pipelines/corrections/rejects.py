@@ -41,7 +41,7 @@ class OutOfReach(Exception):
 
 @dataclass(frozen=True)
 class Left:
-    """Open rejects of a batch of which nothing could be done, and why."""
+    """Open rejects of a batch for which nothing could be done, and why."""
 
     batch_id: str
     rejects: int
@@ -126,7 +126,7 @@ def export(
 
 
 def lines_by_batch(rejects: Sequence[RejectPlace]) -> dict[str, Lines]:
-    """Where rejects stand, by batch."""
+    """Group the places of rejects by batch."""
     found: dict[str, Lines] = {}
     for each in rejects:
         found.setdefault(each.batch_id, {}).setdefault(each.line, []).append(each.reject_id)
@@ -243,7 +243,7 @@ def reason_text(reason: Reason) -> str:
 
 
 def reason_element(reason: Reason) -> dict[str, Any]:
-    """The same in NDJSON."""
+    """Write rejects to correct as NDJSON."""
     told = {"rule": reason.rule_id, "expression": reason.expression, "column": reason.column_name}
     return {name: value for name, value in told.items() if value} | {"message": reason.message}
 

@@ -30,7 +30,7 @@ def purge(home: Path, ledger: Ledger, target: str, batch_id: str, user: str, why
 
 
 def purge_in(home: Path, environ: Mapping[str, str], batch_id: str, why: str | None = None) -> str:
-    """The same for a home, without its target: at each target that has the batch."""
+    """Purge a home without its target: at each target that has the batch."""
     if not has_ledger(home, environ):
         raise NotPossible(f"{home}: no ledger here")
     ledger = open_ledger(home, environ)

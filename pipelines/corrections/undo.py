@@ -41,7 +41,7 @@ ROWS_A_BUNDLE = 500
 ROWS_A_PIECE = 2_000
 READS_WITHOUT_A_SWEEP = 500
 LISTED = 10_000
-"""How many rows an answer names of each kind; beyond, it counts."""
+"""Rows of each kind that an answer names; it counts the others."""
 SHOWN = 50
 LEFT = (*MADE, "in_doubt", "planned")
 
@@ -294,7 +294,7 @@ def _to_load_again(
 
 
 def _end_undo(session: Session, piece: Piece) -> None:
-    """Of an undo that was cut off: what it did at the target is written down, what it did not is no more intended."""
+    """Close an undo that was cut off: write down what it did at the target, and drop the intents of the rest."""
     if piece[0].resource_type not in TAKEN_BACK:
         return
     waiting, status = _waiting(session, piece), TAKEN_BACK[piece[0].resource_type]

@@ -1,4 +1,4 @@
-"""What a received file is: one batch, named by its feed and the hash of its bytes. Shared by the stages."""
+"""A received file: one batch, named by its feed and the hash of its bytes. Shared by the stages."""
 
 from dataclasses import dataclass
 from datetime import datetime

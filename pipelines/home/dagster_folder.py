@@ -9,7 +9,7 @@ import yaml
 
 FEED_TAG = "chartferry/feed"
 EVENTS_TOGETHER = 1000
-"""How many events Dagster hands to its storage at once; it hands over each by itself unless told so."""
+"""Events that Dagster hands to its storage at once; without this setting it hands over each one alone."""
 BATCH_TAG = "chartferry/batch"
 TOLD_TAG = "chartferry/command_line"
 """On runs that only show what the command line did; its value is the target."""
@@ -102,7 +102,7 @@ def prepare_dagster_home(home: Path) -> Path:
 
 
 def lacking(folder: Path) -> list[str]:
-    """Which of `NEEDED` the settings do not have, as in a file that an earlier version wrote."""
+    """Return the settings of `NEEDED` that a file lacks, as one of an earlier version does."""
     said: Any = yaml.safe_load((folder / "dagster.yaml").read_text(encoding="utf-8")) or {}
     return [f"{block}.{name}" for block, name in NEEDED if name not in (said.get(block) or {})]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 OURS = {"inbox", "feeds", "batches", "published", "dagster", "reference", "ledger.db", "service.duckdb", "hash.key"}
 """Any of these shows that a folder is a home."""
 REFERENCE_NOTE = "service.duckdb.reference.json"
-"""Which reference data the bundled store was given; written when a load has ended."""
+"""The file that lists the reference data in the bundled store; written when a load has ended."""
 
 
 class BadHome(Exception):

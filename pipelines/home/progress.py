@@ -1,4 +1,4 @@
-"""How far a run is: one bar per stage on a terminal, plain lines otherwise. Names of batches and counts only."""
+"""Progress of a run: one bar per stage on a terminal, plain lines elsewhere. Names of batches and counts only."""
 
 import sys
 import time

@@ -14,7 +14,7 @@ from pathlib import Path
 
 SCRATCH = "scratch"
 FORMERLY = (".rehearsal-*", ".dry-run-*", ".rejects-*", "batches/.incoming-*")
-"""Where earlier versions had such folders and files."""
+"""The places of such folders and files in earlier versions."""
 HELD = ".held"
 TRIES = 100
 PAUSE_SECONDS = 0.1

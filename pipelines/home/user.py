@@ -1,4 +1,4 @@
-"""Who runs a command: the name that a decision by hand is recorded with."""
+"""The name of the user that a decision by hand is recorded with."""
 
 import os
 import pwd

@@ -1,6 +1,6 @@
-"""What is broken right now, feed by feed: failed batches, batches without an end, rows in doubt, open rejects by age.
+"""Everything that is broken now, by feed: failed batches, batches without an end, rows in doubt, open rejects by age.
 
-Read from the ledger alone, of the target that was loaded into last. Names of batches and numbers; never a row.
+It is read from the ledger alone, for the target that was loaded into last. Names of batches and numbers; never a row.
 """
 
 from collections import Counter
@@ -26,9 +26,10 @@ NAMED = 20
 
 @dataclass
 class Broken:
-    """What of a feed needs a look. failed: why, by batch; unfinished: for an hour or longer; doubts: rows by batch.
+    """The problems of a feed.
 
-    nothing_taken: batches that ended well and of which no record was taken, with how many were set aside.
+    failed: by batch, why. unfinished: batches without an end for an hour or longer. doubts: rows in doubt, by batch.
+    nothing_taken: batches that ended well without a record taken, with the number of rejects.
     """
 
     failed: dict[str, str] = field(default_factory=dict)
@@ -56,8 +57,11 @@ class Broken:
 
 
 def broken_now(ledger: Ledger, home: Path, now: datetime) -> dict[str, Broken]:
-    """By feed. A failed batch counts until a later file of its name went well, or its source rows were purged; one of
-    which nothing was taken also until none of its rejects is open."""
+    """Return the problems by feed.
+
+    A failed batch counts until a later file of its name went well, or its source rows were purged. A batch without a
+    record taken counts until then too, or until none of its rejects is open.
+    """
     found: dict[str, Broken] = {}
     target = loaded_last(ledger)
     if target is None:
@@ -120,7 +124,7 @@ def _is_nothing_taken(row: Mapping[str, Any], ended: Mapping[tuple[str, str], st
 
 
 def taken(counts: Mapping[str, Any]) -> int:
-    """How many records came to something at the target, or needed nothing."""
+    """Return the number of records that landed at the target, or needed nothing."""
     return sum(int(counts[name]) for name in LANDED)
 
 

@@ -1,4 +1,4 @@
-"""What `chartferry import` and `reports` do between their options and their summary."""
+"""The work of `chartferry import` and `reports`, between their options and their summary."""
 
 from collections import Counter
 from collections.abc import Sequence

@@ -24,7 +24,7 @@ STOPPED = "the batch was stopped, and nothing of it may be sent: import its file
 
 @dataclass
 class Retried:
-    """What was tried, as an import's summary, and what could not be."""
+    """The result of a retry: an import's summary, and the rejects that could not be tried."""
 
     summary: Summary
     left: list[Left]

@@ -1,4 +1,4 @@
-"""What `chartferry status` shows: batches and their counts from the ledger; of one its runs, rejects, doubts."""
+"""The content of `chartferry status`: batches and their counts; of one batch its runs, rejects and doubts."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -50,7 +50,7 @@ def _as_of_now(ledger: Ledger, batch: dict[str, Any]) -> dict[str, Any]:
 
 
 def _now(ledger: Ledger, batch: dict[str, Any]) -> dict[str, int]:
-    """Of a batch that has not ended: how many of its rows are in which state at this moment."""
+    """Return the rows of an unfinished batch by state, at this moment."""
     if batch["state"] != "running":
         return {}
     return {state: rows for state, (rows, _) in ledger.row_counts(batch["target"], batch["batch_id"]).items()}
@@ -67,7 +67,7 @@ def _manifest(folder: Path) -> dict[str, Any] | None:
 
 
 def status_lines(found: dict[str, Any]) -> Iterable[str]:
-    """The same for people."""
+    """Yield the status as lines for people."""
     batches = found["batches"]
     targets = {row["target"] for row in batches}
     for target in sorted(targets):

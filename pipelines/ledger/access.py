@@ -1,6 +1,6 @@
-"""How the ledger is opened, written and read: transactions, statements with `?`, whole tables. No table by itself.
+"""Open the ledger; run transactions, statements with `?` and whole-table reads on it. This module knows no table.
 
-`Ledger` is this with the calls of `batches.py` and of its own; the modules beside it take any.
+`Ledger` adds the calls of `batches.py` and its own. The modules beside it take any of the three classes.
 """
 
 import threading
@@ -34,7 +34,7 @@ Write = Callable[[str, list[tuple[Any, ...]]], int]
 R = TypeVar("R")
 JOURNAL = "journal.ndjson"
 LOOK_MILLISECONDS = 2_000
-"""How long who opens a ledger waits for who writes to it, before it takes the tables as they are."""
+"""Milliseconds that an opening process waits for a writer, before it takes the tables as they are."""
 
 
 class LedgerAccess:
@@ -204,12 +204,12 @@ class LedgerAccess:
             yield lambda statement, rows: self._many(connection, statement, rows)
 
     def confirm(self, lease: Lease) -> None:
-        """Raises `LeaseLost` when another loader has the target by now."""
+        """Raise `LeaseLost` if another loader has the target."""
         with self.engine.connect() as connection:
             self._check(connection, lease)
 
     def rows(self, query: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
-        """What a query with `?` finds."""
+        """Return the rows of a query with `?`."""
         with self.engine.connect() as connection:
             return [tuple(row) for row in connection.exec_driver_sql(self._native(query), values)]
 

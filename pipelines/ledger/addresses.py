@@ -28,8 +28,11 @@ def spelled_alike(url: str) -> str:
 
 
 def known_as(ledger: LedgerAccess, target_id: str) -> str:
-    """What the ledger knows a target by: its id as it was spelled at first, or the address by which it was known
-    before it showed one; the id itself where it is new."""
+    """Return the name under which the ledger knows a target.
+
+    That is its id as it was first spelled, or the address by which it was known before it showed an id. A new target
+    has its id.
+    """
     with ledger.engine.connect() as connection:
         named = select(t.alias.c.known_as).where(t.alias.c.target_id == target_id)
         if before := connection.execute(named).scalar():

@@ -35,7 +35,7 @@ class BatchLedger(LedgerAccess):
 
     @verb
     def note_alias(self, target_id: str, known_as: str) -> None:
-        """Note that a target which the ledger knows by its address shows this id by now."""
+        """Note the id of a target that the ledger knows by its address, since the target shows an id now."""
         with self.transaction() as connection:
             connection.execute(t.alias.insert().values(target_id=target_id, known_as=known_as))
 
@@ -181,7 +181,7 @@ class BatchLedger(LedgerAccess):
     def add_decisions(
         self, connection: Connection, target: str, user: str, command: str, subjects: Iterable[str], why: str | None
     ) -> None:
-        """The same within a transaction that also does what was decided."""
+        """Keep decisions within a transaction that also does what was decided."""
         about = {"target": target, "at": self.now(), "user": user, "command": command, "why": why}
         number = connection.execute(select(func.count()).select_from(t.decision)).scalar_one()
         if rows := [
@@ -264,5 +264,5 @@ def _decision_id(number: int, subject: str) -> str:
 
 @cache
 def _counting(names: tuple[str, ...]) -> str:
-    """As a text, since every commit of a load counts, and putting the statement together costs more than running it."""
+    """Return the statement as a text: every commit of a load counts, and compiling it costs more than running it."""
     return f"UPDATE run SET {', '.join(f'{name} = ?' for name in names)} WHERE target = ? AND batch_id = ? AND run = ?"

@@ -1,4 +1,4 @@
-"""How the ledger's database is opened, made, and brought to today's form: SQLite (WAL) or any SQLAlchemy URL."""
+"""Open the ledger's database, and make its tables: SQLite (WAL) or any SQLAlchemy URL."""
 
 import sqlite3
 import time
@@ -23,9 +23,9 @@ SQLITE = {
     # Keys come in any order, so that a bundle touches pages all over the index: they are kept at hand (32 MB).
     "cache_size": "-32000",
 }
-"""What is set of a connection to SQLite."""
+"""Settings of a connection to SQLite."""
 BYTES_A_PAGE = 2048
-"""Of a new file: of a page, a bundle often changes one row only, and the whole page is written."""
+"""Page size of a new file. A bundle often changes one row of a page, and the whole page is written."""
 BYTES_OF_THE_LOG = 64 << 20
 """From which on it goes to the file: what is written of a page goes there once for many bundles."""
 WAIT_SECONDS = 60.0
@@ -59,14 +59,18 @@ def open_engine(url: str | Path) -> Engine:
 
 
 def address_of(named: str | Path) -> URL:
-    """Of a ledger's URL or path. A path is taken as it is: in a URL its `?` and `%` would name another file."""
+    """Return the URL of a ledger, given as URL or path. A path is taken as it is: in a URL, `?` and `%` would name
+    another file.
+    """
     if isinstance(named, Path) or "://" not in named:
         return URL.create("sqlite", database=str(named))
     return make_url(named)
 
 
 def why(error: SQLAlchemyError) -> str:
-    """What SQLite says tells of the file alone; of a server's error only the class goes on."""
+    """Return a sentence on a database error. SQLite's text tells of the file alone; of a server's error only the class
+    is shown.
+    """
     said = getattr(error, "orig", None)
     if isinstance(error, OperationalError) and not isinstance(said, sqlite3.Error):
         return "its server does not answer, or has ended the connection: once it is there, start the same command again"
@@ -108,7 +112,7 @@ def _prepare_sqlite(connection: sqlite3.Connection, _: object) -> None:
 
 
 def _use_log(connection: sqlite3.Connection) -> None:
-    """Of two that change a new file to its log at once, SQLite refuses one, which then finds it changed."""
+    """Switch a file to its log. SQLite refuses one of two processes that do this at once; that one tries again."""
     until = time.monotonic() + WAIT_SECONDS
     while True:
         try:
@@ -131,7 +135,7 @@ def _begin_sqlite(connection: Connection) -> None:
 
 
 def _create(engine: Engine) -> None:
-    """Make what is missing. Where nothing is, none who only reads waits here for one who writes."""
+    """Create missing tables. Take no write lock if the schema is current, so that a reader waits for no writer."""
     with engine.connect() as connection:
         if _is_of_today(connection):
             return

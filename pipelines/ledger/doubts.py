@@ -36,12 +36,12 @@ class Doubtful(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What a person calls it by."""
+        """The name by which people call the row: `<batch>:<line>`."""
         return f"{self.batch_id}:{self.line}"
 
     @property
     def asked_at(self) -> datetime:
-        """When its outcome was last missed."""
+        """The time at which its outcome was last missed."""
         return datetime.fromisoformat(max(self.first_attempt_at or "", self.finished_at or "") or "1970-01-01T00:00Z")
 
 
@@ -109,7 +109,7 @@ def went_without_name(ledger: LedgerAccess, target: str, resource_type: str, rec
 def _before(
     connection: Connection, of: tuple[str, str, str], at: str
 ) -> tuple[datetime | None, frozenset[str] | None] | None:
-    """What was noted last of a patient before a moment; None where nothing was."""
+    """Return the last sighting of a patient before a moment; None where there is none."""
     sighting = t.sighting.c
     this = zip((sighting.target, sighting.resource_type, sighting.patient_id), of, strict=True)
     query = select(*(sighting[name] for name in Sighting._fields)).where(*(column == value for column, value in this))

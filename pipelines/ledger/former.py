@@ -1,6 +1,6 @@
-"""What records were before: kept when one is updated, superseded or taken back, restored when that was refused.
+"""Earlier versions of records: kept when a record is updated, superseded or taken back, restored when that is refused.
 
-`record` holds each key once, in its newest generation; its earlier versions are here, each with its resource.
+`record` holds each key once, in its newest generation. `version` holds its earlier versions, each with its resource.
 """
 
 from collections.abc import Collection, Iterable, Sequence

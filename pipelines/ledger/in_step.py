@@ -1,7 +1,7 @@
-"""How the ledger's tables and its journal stay in step: what the tables lack is applied, what is new is kept.
+"""Keep the ledger's tables and its journal in step: apply to the tables what they lack, append what is new.
 
-Of a ledger in a file the journal is the file beside it, and the tables hold how far they have it. Of a ledger on a
-server it is a table of the same database, and a home keeps copies of it, from which a lost one is made again.
+The journal of a ledger in a file is the file beside it; the tables hold their position in it. The journal of a ledger
+on a server is a table of the same database. The home keeps copies of it, from which a lost ledger is made again.
 """
 
 from collections.abc import Callable, Iterator
@@ -35,7 +35,7 @@ class Replayed(Protocol):
 
 
 class InStep(Protocol):
-    """What keeps a journal beside the tables. Within a transaction, `catch_up` comes first and `keep` last."""
+    """A journal beside the tables. Within a transaction, `catch_up` comes first and `keep` last."""
 
     def is_begun(self, connection: Connection, /) -> bool:
         """True if the tables have something of a journal, so that they can be read."""
@@ -131,7 +131,7 @@ class BesideFile:
         return journal.next_segment(position, ledger.now(), list(image_of(connection)))
 
     def _older_than(self, known: Position | None) -> str | None:
-        """What the journal is older than."""
+        """Name the newer thing that the journal does not reach; None if it reaches all."""
         if known and not self.journal.reaches(known):
             return "the ledger beside it"
         return "its closed segments" if self.journal.is_lost() else None

@@ -23,7 +23,9 @@ Facts = list[list[Any]]
 
 
 class Position(NamedTuple):
-    """How far a database has the journal: its id, the segment, the number of the last line, the byte behind that."""
+    """A database's position in the journal: journal id, segment, number of the last applied line, and the byte behind
+    that line.
+    """
 
     journal: str
     segment: int

@@ -29,7 +29,7 @@ class LeaseLost(LedgerError):
 
 
 class Holder(NamedTuple):
-    """Who works on the target now; times are UTC text."""
+    """The process that works on the target; times are UTC text."""
 
     owner: str
     host: str
@@ -73,7 +73,7 @@ def _is_dead(holder: Holder) -> bool:
 
 
 class Leased(Protocol):
-    """What a lease needs of the ledger that it is in."""
+    """The parts of a ledger that a lease needs."""
 
     engine: Engine
 
@@ -85,13 +85,13 @@ class Leased(Protocol):
 
 
 class Lease:
-    """Held within `with`: enters when the target is free, or its holder silent for 60 s or surely dead; leaves it free.
+    """The right to write to a target, held within `with`.
 
-    Silence is told by the holder's last heartbeat, and by watching: where the clock was put back, that lies ahead.
-
-    Whoever enters finds no other loader at work, so every row still `sending` is of unknown outcome: it becomes
-    `in_doubt`, and the attribute `in_doubt` says how many. `waiting` is told of the holder, once a second, while the
-    target is taken.
+    It is entered when the target is free, when its holder was silent for 60 s, or when the holder's process is surely
+    dead. Silence is read from the holder's last heartbeat. It is also measured by watching, since a heartbeat lies
+    ahead after a clock was put back. No other loader is at work then, so every row still `sending` becomes `in_doubt`;
+    the attribute `in_doubt` counts these. `waiting` is called with the holder, once a second, while the target is
+    taken.
     """
 
     def __init__(
@@ -140,7 +140,9 @@ class Lease:
         return and_(t.lease.c.target == self.target, t.lease.c.owner == self.owner)
 
     def _take(self, silent: Holder | None) -> Holder | None:
-        """None when the lease is ours now, else its holder. silent: who was watched for 60 s without a heartbeat."""
+        """Return None if the lease is ours now, else its holder. silent: a holder that was watched for 60 s without a
+        heartbeat.
+        """
         try:
             with self._ledger.transaction() as connection:
                 holder = self._replace_holder(connection, silent)

@@ -1,6 +1,6 @@
-"""The import ledger: what was sent, what came of it, and what is not known, written before and after each request.
+"""The import ledger: intents before requests, outcomes after them, rejects, batches and runs.
 
-It is what makes an import safe to stop, repeat and resume. Bulk calls take plain tuples and commit once each.
+It makes an import safe to stop, repeat and resume. Bulk calls take plain tuples and commit once each.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -82,7 +82,7 @@ SELECT CAST(? AS INTEGER), CAST(? AS INTEGER), 1, CAST(? AS BIGINT), CAST(? AS T
 WHERE NOT (EXISTS (SELECT 1 FROM record WHERE batch_no = ?) AND EXISTS (
   SELECT 1 FROM record WHERE stream_id = ? AND key = ? AND batch_no = ? AND line = ?))
 ON CONFLICT DO NOTHING"""
-"""Of a batch without records, as that of a file which came before, no key is looked up."""
+"""The first test spares the look-up of each key where a batch has no records, as for a file that came before."""
 SET_ASIDE = """
 INSERT INTO reject (target, reject_id, batch_id, line, lines, source, resource_type, source_key, stage, state, attempts,
   first_seen_at, last_seen_at, patient_id, source_at, amount_cents, content_hash)
@@ -92,7 +92,7 @@ ON CONFLICT (target, reject_id) DO UPDATE SET stage = excluded.stage, attempts =
   closed_by_batch = CASE WHEN excluded.stage = 'load' THEN NULL ELSE reject.closed_by_batch END,
   state = CASE WHEN reject.state = 'resubmitted' OR (reject.state = 'closed' AND excluded.stage = 'load') THEN 'open'
     ELSE reject.state END"""
-"""What the target refuses is not there, so that a reject which was closed is open again."""
+"""A refused record is not at the target, so a reject that was closed is open again."""
 FORGET_REASONS = "DELETE FROM reject_reason WHERE reject_id = ?"
 ADD_REASON = """
 INSERT INTO reject_reason (reject_id, position, rule_id, expression, column_name, message, retryable, line)
@@ -150,10 +150,15 @@ class Ledger(BatchLedger):
         intents: Collection[Intent],
         sightings: Collection[Sighting] = (),
     ) -> None:
-        """Write down, durably, that these new records are being sent. Commit comes before the request.
+        """Commit that these new records are about to be sent.
 
-        Raises `LeaseLost` when the lease is another's by now, and the database's IntegrityError when a record is known.
-        sightings: what was at the target before, of patients whose records are sent from now on.
+        Args:
+            intents: the records; none is known to the ledger.
+            sightings: the resources at the target before, of patients whose records are sent from now on.
+
+        Raises:
+            LeaseLost: another loader has the target.
+            IntegrityError: a record is known. None of the intents is kept.
         """
         now, stream = self.now(), self.stream(lease.target, source, resource_type)
         batch, feed = self._batch_of(lease.target), self.feed_version
@@ -168,10 +173,10 @@ class Ledger(BatchLedger):
 
     @verb
     def intend_again(self, lease: Lease, source: str, resource_type: str, intents: Collection[Intent]) -> None:
-        """The same for known records of the same generation: another attempt, or a PUT.
+        """Commit that known records are about to be sent again in the same generation: another attempt, or a PUT.
 
-        A planned or in-doubt record stays with its batch and line. One that was settled in another batch leaves that
-        outcome there (as a repeat) and moves to the batch and line of the intent.
+        A planned or in-doubt record stays with its batch and line. A record that was settled in another batch leaves
+        that outcome there, as a repeat, and moves to the batch and line of the intent.
         """
         stream = self.stream(lease.target, source, resource_type)
         batch, feed = self._batch_of(lease.target), self.feed_version
@@ -189,9 +194,10 @@ class Ledger(BatchLedger):
     def settle(
         self, target: str, source: str, resource_type: str, outcomes: Collection[Outcome], so_far: SoFar | None = None
     ) -> None:
-        """Write down what came of intents: any row state. `planned` is for what was surely not sent or not done.
+        """Write the outcomes of intents: any row state. `planned` is for records that were surely not sent, or not
+        done.
 
-        so_far: what the run has come to with these outcomes, written in the same transaction.
+        so_far: the counts of the run with these outcomes, written in the same transaction.
         """
         now, stream = self.now(), self.stream(target, source, resource_type)
         rows = [
@@ -324,7 +330,7 @@ class Ledger(BatchLedger):
     # -- within
 
     def _received(self, connection: Connection, target: str) -> dict[str, str]:
-        """When each batch came."""
+        """Return the time at which each batch came."""
         query = select(t.batch.c.batch_id, t.batch.c.received_at).where(t.batch.c.target == target)
         return {str(name): str(at) for name, at in connection.execute(query)}
 

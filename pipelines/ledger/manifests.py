@@ -1,4 +1,4 @@
-"""What a run has left on record beside the ledger, read again: `manifest.json` in its folder."""
+"""Read `manifest.json`, which each run leaves in its folder."""
 
 import json
 from pathlib import Path

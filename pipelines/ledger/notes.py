@@ -1,4 +1,4 @@
-"""Which records share a note: those of a patient and local day, kept as their intents are."""
+"""Records that share a note: those of a patient and local day, kept together with their intents."""
 
 from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
@@ -30,7 +30,7 @@ ORDER BY 7, 3"""
 
 
 class Group(NamedTuple):
-    """What shares a note: a patient's responses of one local day (`2026-03-01`)."""
+    """A patient and a local day (`2026-03-01`), whose responses share a note."""
 
     patient_id: str
     day: str

@@ -25,7 +25,7 @@ INSERTS: dict[str, Callable[..., Any]] = {"postgresql": postgresql.insert, "sqli
 
 
 class RejectPlace(NamedTuple):
-    """Where the record of an open reject stands now: the batch and the first line of its newest appearance."""
+    """The place of an open reject's record: the batch and the first line of its newest appearance."""
 
     reject_id: str
     batch_id: str
@@ -227,7 +227,7 @@ def feeds_answered(ledger: LedgerAccess, ids: Iterable[str]) -> set[str]:
 
 
 def open_by_batch(ledger: LedgerAccess) -> dict[tuple[str, str], int]:
-    """How many rejects are not done with, by target and the batch that they came with."""
+    """Count the rejects that wait for somebody, by target and the batch that they came with."""
     reject = t.reject.c
     query = select(reject.target, reject.batch_id, func.count()).where(reject.state.in_(OPEN))
     with ledger.engine.connect() as connection:

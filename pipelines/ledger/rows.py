@@ -24,7 +24,7 @@ class Intent(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What came of an intent: a row state, the resource's id and the HTTP status where there is one."""
+    """The outcome of an intent: a row state, and the resource's id and HTTP status where there is one."""
 
     key: str
     generation: int
@@ -34,7 +34,7 @@ class Outcome(NamedTuple):
 
 
 class SoFar(NamedTuple):
-    """What a run under way has come to: counts by the names of the run's columns."""
+    """The counts of an unfinished run, by the names of the run's columns."""
 
     batch_id: str
     run: int
@@ -81,9 +81,10 @@ class Repeat(NamedTuple):
 
 
 class Sighting(NamedTuple):
-    """What a bare target had of a patient at a moment (UTC text): ids with blanks between, None where not readable.
+    """A patient's resources at a bare target at a moment (UTC text): ids with blanks between; None where they cannot be
+    read.
 
-    ahead_us: by how many microseconds at least its clock is ahead of ours; None when it shows none.
+    ahead_us: microseconds that the target's clock is ahead of ours, at least; None if it shows no clock.
     """
 
     patient_id: str

@@ -1,4 +1,4 @@
-"""What a batch that has not ended has come to: its rows by first outcome, beside the counts of its lines."""
+"""Counts of a batch that has not ended: its rows by first outcome, beside the counts of its lines."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -16,7 +16,7 @@ UNDO = "undo"
 
 
 class Standing(StrEnum):
-    """What is true of the record of a key."""
+    """The answers to: is the record of this key at the target?"""
 
     ABSENT = "absent"
     """The target surely does not have it: nothing of it was sent, or the target refused it."""

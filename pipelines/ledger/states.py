@@ -18,7 +18,7 @@ RowState = Literal[
 ROW_STATES: tuple[RowState, ...] = get_args(RowState)
 
 ASKED: tuple[RowState, ...] = ("sending", "in_doubt")
-"""It was sent, and what came of it is not known."""
+"""The record was sent, and its outcome is unknown."""
 UNDECIDED: tuple[RowState, ...] = ("planned", *ASKED)
 """It is open what becomes of it."""
 NOT_THERE: tuple[RowState, ...] = ("planned", "refused")
@@ -37,4 +37,4 @@ OUTCOMES: tuple[RowState, ...] = (
     "refused",
     "in_doubt",
 )
-"""What a batch and a run count."""
+"""The outcomes that a batch and a run count."""

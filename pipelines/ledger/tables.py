@@ -29,8 +29,10 @@ LINE_COUNTS = ("header", "lines", "not_taken", "records", "accepted", "rejected"
 AMOUNTS = ("amount_received", "amount_accepted", "amount_created")
 COPAYMENTS = ("copayments", "amount_copayments")
 COUNTS = LINE_COUNTS + OUTCOMES + AMOUNTS + COPAYMENTS
-"""What a batch and a run count: lines, records, outcomes, three amounts in cents; of accepted payments those with a
-claim, and their cents: empty where nobody counted them."""
+"""The counts of a batch and of a run: lines, records, outcomes, three amounts in cents, and copayments.
+
+Copayments are the accepted payments with a claim, and their cents; both are empty where nobody counted them.
+"""
 LARGEST = 10**18 - 1
 """The largest count, and sum of cents, that is kept: what a published amount has digits for."""
 
@@ -64,7 +66,7 @@ position = Table(
     Column("number", BigInteger, nullable=False),
     Column("end", BigInteger, nullable=False),
 )
-"""How far the tables have the journal beside them; see `journal.Position`."""
+"""The position of the tables in the journal beside them; see `journal.Position`."""
 
 journal = Table(
     "journal",
@@ -80,7 +82,7 @@ target = Table(
 )
 
 alias = Table("alias", metadata, _text("target_id", primary_key=True), _text("known_as", nullable=False))
-"""Ids that targets show by now which the ledger knew by their addresses before, and knows so still."""
+"""Ids of targets that the ledger knew by their addresses first, and still knows so."""
 
 batch = Table(
     "batch",
@@ -215,7 +217,7 @@ _RECORD = """target source resource_type key generation batch_id line content_ha
 record = _named(records, "record", _RECORD)
 """Records with their names."""
 former = _named(versions, "former", f"{_RECORD} version fate kept_at", versions.c.fate.is_not(None))
-"""What records were before they were changed, superseded or taken back, oldest version first."""
+"""Records as they were before they were changed, superseded or taken back; the oldest version has number 1."""
 repeat = _named(
     versions,
     "repeat",
@@ -315,8 +317,11 @@ sighting = Table(
     Column("ahead_us", BigInteger),
     _text("ids"),
 )
-"""What was at a target with the bare interface before anything was sent: how far (microseconds) its clock is ahead of
-ours at least, and the ids of the patient's resources, with blanks between; empty where they could not be read."""
+"""A patient's resources at a bare target, before anything was sent.
+
+`ahead_us`: microseconds that the target's clock is ahead of ours, at least. `ids`: with blanks between, empty where
+they could not be read.
+"""
 
 decision = Table(
     "decision",
@@ -326,7 +331,7 @@ decision = Table(
     *_texts("at", "user", "command", "subject", nullable=False),
     _text("why"),
 )
-"""What people decided by hand. `subject`: a batch, a reject's id, or a row in doubt as `<batch>:<line>`."""
+"""Decisions by hand. `subject`: a batch, a reject's id, or a row in doubt as `<batch>:<line>`."""
 
 
 class LedgerError(Exception):
@@ -334,7 +339,7 @@ class LedgerError(Exception):
 
 
 class NotPossible(LedgerError):
-    """What was asked for cannot be done: one sentence why. Nothing was changed."""
+    """A command cannot do what was asked: one sentence why. Nothing was changed."""
 
 
 _BEHIND = (position, journal, stream, feed_version, records, versions)
@@ -342,4 +347,4 @@ readable: dict[str, FromClause] = {
     **{table.name: table for table in metadata.tables.values() if table not in _BEHIND},
     **{shown.name: shown for shown in (record, former, repeat)},
 }
-"""What can be read of a ledger, by name."""
+"""The tables that readers see, by name."""

@@ -43,7 +43,7 @@ def utc_texts(column: pa.Array) -> list[str | None]:
 
 
 def accepted_files(batch: Path) -> list[Path]:
-    """What the runs of a batch accepted, the newest first; without files that were cut short since."""
+    """Return the accepted files of a batch's runs, the newest first, without files that were cut short."""
     files = (path for path in batch.glob("run-*/accepted.parquet") if is_whole(path))
     return sorted(files, key=lambda path: path.stat().st_mtime, reverse=True)
 

@@ -28,10 +28,10 @@ KEYS_A_CLOSING = 20_000
 
 
 class Book:
-    """What one load writes to the ledger, and what it has come to.
+    """The ledger entries and the counts of one load.
 
     stopped: lanes with a row in doubt. noted: patients whose resources at the target are noted. refused: keys of rows
-    that were set aside. landed, there: keys, and contents by key, that close rejects which are not closed yet.
+    that were set aside. landed, there: keys, and contents by key, whose rejects are not closed yet.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class Book:
         return self.ledger.now()
 
     def look(self, row: Row) -> Sighting:
-        """What the row's patient has at the target now. From any thread."""
+        """Return the resources that the row's patient has at the target now. Safe from any thread."""
         ids = ids_before(self.client, self.resource, row)
         now = datetime.now(UTC)
         return Sighting(row.patient_id or "", utc_text(now), ahead(self.client, now), ids)
@@ -117,10 +117,10 @@ class Book:
     def write_down(
         self, intended: Sequence[Row], results: Sequence[tuple[Row, Result]], sightings: Sequence[Sighting] = ()
     ) -> None:
-        """`intend`, and what came of other rows, in one commit. Raises `LeaseLost`, and then writes facts only.
+        """Commit intents of some rows and outcomes of others together.
 
-        What is open is for who took over to settle, and may be settled by now; and a fact of a record that is so, or
-        has been changed since, is an old one.
+        Raises `LeaseLost`. Then only facts are written that the ledger does not have: the loader that took over settles
+        the rest.
         """
         if not intended and not results:
             return
@@ -136,7 +136,7 @@ class Book:
 
     @contextmanager
     def _counting(self) -> Iterator[None]:
-        """What is counted within counts once it is written: who could not write it may try again."""
+        """Take counts back if the block raises: nothing was written, and the caller may try again."""
         counted, landed, so_many = self.loaded.copy(), self._landed, len(self._landed)
         try:
             yield
@@ -146,12 +146,12 @@ class Book:
             raise
 
     def _still_asked(self, results: Sequence[tuple[Row, Result]]) -> list[tuple[Row, Result]]:
-        """Facts of rows whose intents are the last that is known of their records."""
+        """Return the results that are facts, of rows whose intents are the last of their records."""
         known = self.ledger.known(*self.of, [row.key for row, _ in results])
         return [(row, result) for row, result in results if _tells(row, result, known[row.key])]
 
     def intend_updates(self, updates: Sequence[tuple[Row, KnownRecord]]) -> list[Row]:
-        """The same for rows whose resource is to be changed; gives them as rows of a change."""
+        """Commit that resources are about to be updated; return their rows as rows of a change."""
         rows = [
             row._replace(
                 generation=record.generation,
@@ -183,7 +183,7 @@ class Book:
         self.write_down([], [(row, Result("in_doubt" if row.intended else "planned")) for row in rows])
 
     def _settle(self, results: Sequence[tuple[Row, Result]]) -> None:
-        """What came of rows; the refused ones are set aside, and all counted."""
+        """Write the results of rows, set refused rows aside, and count all."""
         if not results:
             return
         results = [(row, _of_a_change(r)) if row.replaces else (row, r) for row, r in results]
@@ -299,10 +299,10 @@ def _tells(row: Row, result: Result, record: KnownRecord) -> bool:
 
 
 def _of_a_change(result: Result) -> Result:
-    """What is made in the place of an earlier version supersedes it."""
+    """Return a result as `superseded` where the row replaced an earlier version."""
     return result._replace(state="superseded") if result.state in ("created", "adopted") else result
 
 
 def _elsewhere(state: str) -> str:
-    """What a row is whose record stands in another batch, once that record has this state."""
+    """Return the state to report for a row whose record belongs to another batch, given that record's state."""
     return "unchanged" if state in (*LANDED, "undone") else state

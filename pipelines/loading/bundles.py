@@ -14,7 +14,7 @@ from pipelines.loading.why import Why
 
 ROWS_A_BUNDLE = 500
 LINES = 4
-"""How many bundles are under way at once: the target reads some while it stores others, and can store two as one."""
+"""Bundles under way at once: the target reads some while it stores others, and can store two as one."""
 CHARACTERS_A_BUNDLE = 8_000_000
 READERS = 8
 
@@ -31,9 +31,10 @@ def send_bundles(book: Book, rows: Iterator[Row], client: FhirClient, why: Why) 
 
 
 class _Lines:
-    """under_way: by line, the rows of a bundle and what comes of them. waiting: bundles intended, and not sent yet.
+    """Bundles under way, one on each line.
 
-    done: results that are not written down yet, which they are with the intents of the next round, in one commit.
+    under_way: by line, the rows of a bundle and its future. waiting: bundles that are intended and not sent. done:
+    results that are not written yet; they are written in one commit with the intents of the next round.
     """
 
     def __init__(self, book: Book, send: Callable[[list[Row]], Future[Sent]]) -> None:
@@ -86,7 +87,7 @@ class _Lines:
 
 
 def rounds(dealing: Iterable[tuple[int, list[Row]]]) -> Iterator[Round]:
-    """The same bundles, some at a time: of each line one at most."""
+    """Group bundles into rounds, with at most one bundle of each line."""
     together: Round = []
     for line, bundle in dealing:
         if any(line == other for other, _ in together):

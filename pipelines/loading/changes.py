@@ -130,7 +130,7 @@ class Changes:
 
 
 def _withdrawn(resource_type: str, now: Body) -> Body:
-    """What is written in the place of a resource to take it back."""
+    """Return the body that takes a resource back."""
     if resource_type == "Task":
         return merged(now, {"status": TAKEN_BACK[resource_type]})
     return {**{name: now[name] for name in RESPONSE if name in now}, "status": TAKEN_BACK[resource_type]}

@@ -37,7 +37,9 @@ class Ended:
         return {key: Reason("LEDGER-07", None, None, SENTENCES[state], False) for key, state in self._states(asked)}
 
     def _states(self, keys: Sequence[str]) -> Iterator[tuple[str, str]]:
-        """Of two rejects with one key in a file, that one is done with says nothing while the other is open."""
+        """Yield key and state of rejects that a person closed. A closed one says nothing while another of its key and
+        file is open.
+        """
         reject, other = t.reject.c, t.reject.alias()
         still_open = exists().where(
             and_(

@@ -17,8 +17,6 @@ from pipelines.loading.accepted import ROWS_A_LOOK, accepted_files
 from pipelines.loading.loaded import Batch
 from pipelines.loading.sending import Row
 
-"""States of a record of which the target may have been asked, without a known answer."""
-
 
 class Held:
     """Lanes held by other batches of the same target and resource type, each with the batch that holds it.

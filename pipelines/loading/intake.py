@@ -88,10 +88,10 @@ class Intake:
     # -- rows in doubt
 
     def settle_doubts_before(self) -> None:
-        """Look up what earlier runs left in doubt, as `settle_doubts` does, with the rows as those runs read them.
+        """Look up the rows that earlier runs left in doubt, as those runs read them.
 
-        At a target that can be asked by key only those that are read otherwise by now, or that were sent without their
-        key when it could not: the others are sent again.
+        A target that can be asked by key is asked only for rows that are read otherwise now, or that were sent without
+        their key. The others are sent again.
         """
         files = accepted_files(self._batch.folder.parent)
         if not self._book.safe:

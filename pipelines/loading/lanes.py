@@ -25,14 +25,14 @@ from pipelines.loading.turns import Turns
 
 ROWS_AHEAD = 2_000
 SPARE = 8
-"""How many rows are intended before a request is free for them, so that none waits for a commit, and several share one.
+"""Rows that are intended before a request is free for them: no request waits for a commit, and rows share commits.
 
-After a kill they are in doubt, as those under way are: there is none where a person would have to settle that.
+A kill leaves them in doubt, as it does rows under way. Types whose doubts need a person therefore have none.
 """
 
 
 class Book(Protocol):
-    """What lanes need of the load's book."""
+    """The parts of the load's book that lanes need."""
 
     resource: str
     stopped: set[str]

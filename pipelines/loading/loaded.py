@@ -1,4 +1,4 @@
-"""What a load is of, and what it has come to."""
+"""A load: its batch, and its counts."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -33,14 +33,13 @@ class Batch:
 
 @dataclass
 class Loaded:
-    """What a load came to: rows by state (`rejected`: other content under a known key) and the same in cents.
+    """The counts of a load: rows by state, and their cents; `rejected` is other content under a known key.
 
-    `reasons`: how often a rule or an outcome's code set a row aside.
-    taken_back: rows counted as adopted whose resource has been taken back at the target. undone: rows counted as
-    skipped whose record was taken back since the same file made it. read_otherwise: rows counted as unchanged that the
-    feed of today reads otherwise than the feed that loaded them.
-    waits_for: other batches that hold lanes of rows, which are left for a later run.
-    `unusable` says why the load ended early; rows without an outcome are then left for the next run.
+    reasons: rows that were set aside, by rule or outcome code. taken_back: rows counted as adopted whose resource was
+    taken back at the target. undone: rows counted as skipped whose record was taken back after the same file made it.
+    read_otherwise: rows counted as unchanged that today's feed reads otherwise. waits_for: other batches that hold
+    lanes of rows; those rows are left for a later run. unusable: why the load ended early; rows without an outcome are
+    left for the next run.
     """
 
     counts: Counter[str] = field(default_factory=Counter)
@@ -59,7 +58,7 @@ class Loaded:
         self.cents[outcome] += amount_cents or 0
 
     def move(self, before: str, now: str, amount_cents: int | None) -> None:
-        """A row that was counted is in another state by now."""
+        """Count a row again, in another state than before."""
         self.counts[before] -= 1
         self.cents[before] -= amount_cents or 0
         self.counts, self.cents = +self.counts, +self.cents
@@ -69,12 +68,12 @@ class Loaded:
         return replace(self, counts=self.counts.copy(), cents=self.cents.copy(), reasons=self.reasons.copy())
 
     def put_back(self, before: "Loaded") -> None:
-        """What was counted since is not. Why the load ended stays."""
+        """Return to earlier counts. The reason why the load ended stays."""
         self.counts, self.cents, self.reasons = before.counts, before.cents, before.reasons
         self.taken_back = before.taken_back
 
     def counts_with(self, validated: Mapping[str, int]) -> dict[str, int]:
-        """What the ledger counts of the run, given the counts before the load: lines, records, outcomes, cents."""
+        """Return the ledger's counts of the run, from the counts before the load: lines, records, outcomes, cents."""
         changed, changed_cents = self.counts["rejected"], self.cents["rejected"]
         return {
             **validated,

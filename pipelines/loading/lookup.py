@@ -22,12 +22,12 @@ Names = tuple[str | None, str | None]
 SLACK = timedelta(minutes=5)
 """By how much the time that a target shows may differ from that of the attempt which made the resource."""
 DAY = timedelta(days=1, hours=14) + SLACK
-"""The same where it shows a date alone, which is of an unknown time zone."""
+"""Slack where a target shows a date alone, whose time zone is unknown."""
 NAMED = 3
-"""Of how many candidates the ids are told."""
+"""Candidates that a message names by id."""
 UNREADABLE = (NotSent, NotDone, Refused, Unknown)
 BY_ITSELF = ("QuestionnaireResponse", "Task")
-"""What may be sent again without a person: what can be taken back. A payment cannot."""
+"""Types that may be sent again without a person, since they can be taken back. A payment cannot."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Doubt:
 
 
 class Finding(NamedTuple):
-    """What the look-up says: `found` (with the resource's id), `absent`, or why it cannot be told."""
+    """The answer of a look-up: `found` (with the resource's id), `absent`, or why it is unclear."""
 
     state: str
     resource_id: str | None = None
@@ -96,7 +96,9 @@ def _by_identifier(client: FhirClient, identity: Identity, row: Row) -> Finding:
 
 
 def _by_content(client: FhirClient, resource_type: str, doubts: Sequence[Doubt], ours: set[str]) -> dict[str, Finding]:
-    """Doubts of one patient. Rows of equal content are told apart by nobody: as many must be there as there are."""
+    """Settle the doubts of one patient. Rows of equal content cannot be told apart: as many resources as rows must be
+    there.
+    """
     try:
         there = [body for body in of_patient_of(client, resource_type, doubts[0].row) if body.get("id") not in ours]
     except UNREADABLE as error:
@@ -157,7 +159,7 @@ def _of_group(resource_type: str, group: Sequence[Doubt], equal: Sequence[Body])
 
 
 def _judge(resource_type: str, doubt: Doubt, equal: Sequence[Body]) -> tuple[list[Body], list[Body]]:
-    """Of equal resources those that the row's attempts made, and those of which that cannot be told."""
+    """Return the equal resources that the row's attempts made, and those that may be of other origin."""
     said = [(body, _made_by(resource_type, doubt, body)) for body in equal]
     return [body for body, made in said if made], [body for body, made in said if made is None]
 

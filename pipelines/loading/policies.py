@@ -1,6 +1,6 @@
-"""What a feed's policy does at the target with other content under a known key: tasks updated, responses superseded.
+"""Apply a feed's policy to other content under a known key: update tasks, take superseded responses back.
 
-The rows of a superseding response travel like any other; here the old one is taken back once the new one is there.
+A superseding response is sent like any row. The old one is taken back here, once the new one is at the target.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ UPDATES_A_COMMIT = 64
 
 
 class Book(Protocol):
-    """What policies need of the load's book."""
+    """The parts of the load's book that policies need."""
 
     batch: Batch
     client: FhirClient

@@ -20,7 +20,7 @@ from pipelines.ledger.rows import KnownRecord
 Bodies = dict[str, dict[str, Any] | None]
 PLAIN_KEY = re.compile(r"[A-Za-z0-9._~-]+")
 UNKNOWN_TRIES = 4
-"""How often a bundle of unknown outcome is sent in all: conditional create makes every further one safe."""
+"""Attempts at a bundle of unknown outcome, in all: conditional create makes each further one safe."""
 
 TOO_LARGE = 413
 OF_THE_CONTENT = (400, 413, 422)
@@ -71,7 +71,7 @@ class Row(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What came of a row: `state` of the ledger; `outcome` the first issue when it was refused, `others` the rest."""
+    """The result of a row: its state, and of a refusal the first issue (`outcome`) and the other issues."""
 
     state: str
     resource_id: str | None = None
@@ -96,7 +96,7 @@ class Sent:
 
 
 class Identity(NamedTuple):
-    """How the records of a source are named at the target: the identifier's system, and the resource's shape."""
+    """The names of a source's records at the target: the identifier's system, and the resource type."""
 
     source: str
     resource_type: str
@@ -121,7 +121,7 @@ class Identity(NamedTuple):
 
 @cache
 def _around(identity: Identity) -> tuple[str, str, str]:
-    """What stands around a key: in the body before and after it, and in the condition before it."""
+    """Return the texts around a key: in the body before and after it, and in the condition before it."""
     opening, closing = ("", "") if identity.resource_type == "QuestionnaireResponse" else ("[", "]")
     body = f',"identifier":{opening}{{"system":{json.dumps(identity.system)},"value":'
     return body, f"}}{closing}}}", json.dumps(f"identifier={quote(identity.system, safe=':')}|")[:-1]
@@ -134,7 +134,7 @@ def dated(resource_type: str, row: Row) -> str:
 
 
 class Sizes:
-    """What the target takes at once, in characters, as its answers have shown. For several threads."""
+    """The bundle size (characters) that the target takes, learned from its answers. Safe for several threads."""
 
     def __init__(self) -> None:
         self._taken, self._too_large = 0, 0
@@ -188,9 +188,10 @@ class BundleSender:
 
 
 class Left(NamedTuple):
-    """What one attempt left to be sent again: places, why, the pause that was asked for, whether it was unclear.
+    """The rows that one attempt left to be sent again.
 
-    final: to try again now is of no use.
+    places: of the rows. problem: why. asked: the pause that the target asked for. unclear: the outcome is unknown.
+    final: another attempt now is of no use.
     """
 
     places: list[int]

@@ -22,17 +22,17 @@ from pipelines.loading.sending import Posted, Result, Row, Sent, read_back
 
 NOTE_ID = "/fhir/extensions/note-id"
 GROUPS_KEPT = 20_000
-"""Of how many groups the note is remembered: many more than are under way at once. The ledger knows the others."""
+"""Groups whose note is remembered: many more than are under way at once. The ledger knows the others."""
 
 
 class Sender(Protocol):
-    """What sends a bundle of rows."""
+    """A sender of bundles."""
 
     def send(self, rows: Sequence[Row]) -> Sent: ...
 
 
 class Found(NamedTuple):
-    """notes: by group, the note-id extension as JSON. held: groups of which it is not known whether they have one."""
+    """Notes by group, as note-id extensions in JSON; and the groups that may have a note or not (`held`)."""
 
     notes: dict[Group, str]
     held: set[Group]
@@ -42,7 +42,7 @@ class Found(NamedTuple):
 
 
 class SharedNotes:
-    """The notes of one load. For several threads, of which no two have rows of one group: a group is in one lane."""
+    """The notes of one load. Safe for several threads: no two have rows of one group, since a group is in one lane."""
 
     def __init__(self, batch: Batch, client: FhirClient, ledger: LedgerAccess) -> None:
         self._client, self._ledger = client, ledger
@@ -69,7 +69,7 @@ class SharedNotes:
         )
 
     def made(self, group: Group | None, result: Result) -> None:
-        """Remember a response that is at the target by now."""
+        """Remember a response that is at the target now."""
         if group and result.resource_id and result.state in MADE:
             self._remember(self._made, group, result.resource_id)
 
@@ -179,7 +179,9 @@ class _InTurns:
 def _heads(
     rows: Sequence[Row], groups: Sequence[Group | None], places: Sequence[int], notes: Mapping[Group, str]
 ) -> set[int]:
-    """Of each group without a note the row that makes it: one that may be there already, else the first."""
+    """Return, for each group without a note, the row that makes it: one that may be at the target already, else the
+    first.
+    """
     heads: dict[Group, int] = {}
     for at in sorted(places, key=lambda at: not rows[at].intended):
         group = groups[at]

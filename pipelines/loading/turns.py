@@ -9,8 +9,8 @@ from pipelines.loading.sending import Row
 class Turns:
     """Rows that were read and have no outcome yet.
 
-    ready: rows that may be sent now. to_look: rows whose patient's resources are to be noted first. Others wait behind
-    the first row of their lane, or for their patient. count: how many rows there are, those under way included.
+    ready: rows that may be sent now. to_look: rows whose patient's resources are to be noted first. Other rows wait
+    behind the first row of their lane, or for their patient. count: the number of rows, those under way included.
     """
 
     def __init__(self, stopped: set[str], noted: set[str]) -> None:

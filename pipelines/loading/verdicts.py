@@ -1,4 +1,4 @@
-"""What a row of a file is to the ledger: to be sent, known, changed, in doubt; and how a known record is sent again."""
+"""Decide what is done with a row, by its record in the ledger, and make the row that is sent of a known record."""
 
 from functools import cached_property
 from typing import Any
@@ -73,7 +73,9 @@ class Verdicts:
         return not self.batch.remap and self.own(row, record) and record.feed_hash != self.batch.feed.hash
 
     def _policy(self, row: Row, record: KnownRecord) -> str:
-        """What the feed says of other content under a known key. An older file takes nothing back that a newer said."""
+        """Return what the feed does with other content under a known key. An older file takes nothing back that a newer
+        one said.
+        """
         there = record.resource_id is not None and not self._had_another_key(row)
         match self.batch.feed.changed, self.batch.feed.resource:
             case "skip", _:
@@ -118,7 +120,7 @@ class Verdicts:
 
     @cached_property
     def _came_before(self) -> bool:
-        """True if the ledger has rows of this file whose records are another file's by now."""
+        """True if the ledger has rows of this file whose records belong to another file now."""
         with self._ledger.engine.connect() as connection:
             return connection.execute(self._appearances().limit(1)).first() is not None
 
@@ -132,7 +134,7 @@ class Verdicts:
         return select(t.reject.c.reject_id).where(*of_batch, t.reject.c.state == "closed")
 
     def _appearances(self) -> Select[Any]:
-        """When rows of this file were done with, skipped ones apart."""
+        """Select when rows of this file had their outcomes, without skipped ones."""
         of_batch = (t.repeat.c.target == self.batch.target, t.repeat.c.batch_id == self.batch.batch_id)
         return select(t.repeat.c.finished_at).where(*of_batch, t.repeat.c.state != "skipped")
 

@@ -13,7 +13,7 @@ from pipelines.loading.posting import Post
 from pipelines.loading.sending import OF_THE_CONTENT, TOO_LARGE, Posted, Result, Row, dated
 
 MOST = 5_000
-"""How many refused rows of one load are asked about: where more are refused, it is mostly for one reason."""
+"""Refused rows of one load whose reasons are asked for: where more are refused, it is mostly for one reason."""
 FAILURES = 3
 
 

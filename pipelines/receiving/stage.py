@@ -28,10 +28,10 @@ FRESH = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 def receive(path: Path, feed: Feed, home: Path, now: datetime | None = None, inbox: Inbox | None = None) -> Received:
     """Take a file in: a file of the inbox is moved into its batch, any other is copied. Its control totals come along.
 
-    The same bytes are the same batch. inbox: with the links that it takes; the home's without any that lead out of it.
-    Of a link in the inbox the file that it leads to stays. Raises Unreadable when the file cannot be read to its end,
-    changed meanwhile, is a link that is not taken, or is still being written: what comes after would go with a file
-    that was moved.
+    Files of the same bytes are one batch. inbox: the inbox, with the links that it takes; without any that lead out of
+    it for the home's own. The file behind a link in the inbox stays where it is. Raises `Unreadable` when the file
+    cannot be read to its end, changed meanwhile, is a link that is not taken, or is still being written: a program may
+    still write to it.
     """
     now, name = now or datetime.now(UTC), shown(path.name)
     inbox, moving = inbox or Inbox(home / "inbox"), Inbox(home / "inbox").holds(path)
@@ -69,7 +69,7 @@ def _outlast_power_failure(target: Path, home: Path, with_control: bool) -> None
 
 
 def _why(error: OSError, home: Path) -> str:
-    """What went wrong; where the home is closed, that it is not the file."""
+    """Return why a file could not be taken; where the home cannot be written, that the file is not at fault."""
     if disk.is_full(error):
         return disk.FULL
     said = error.strerror or type(error).__name__
@@ -97,7 +97,7 @@ def check_copy(received: Received) -> None:
 
 
 def _copy(path: Path, to: Path, inbox: Inbox) -> tuple[str, os.stat_result]:
-    """Copy a file and hash it on the way; say what it was when it was read."""
+    """Copy and hash a file; return its status as it was when it was read."""
     digest, size = hashlib.sha256(), 0
     with inbox.open(path) as source:
         before = os.fstat(source.fileno())
@@ -139,9 +139,9 @@ def _settle(target: IO[bytes]) -> None:
 
 
 def _place(folder: Path, sha256: str, path: Path, name: str) -> Path:
-    """The file's place in its batch. Two files whose hashes begin alike are two files: the second is refused.
+    """Return the file's place in its batch. Of two files whose hashes begin alike, the second is refused.
 
-    The same bytes under another name take that one's place. Its control totals stay, until others come.
+    Equal bytes under another name take the first one's place. Its control totals stay until others come.
     """
     source = folder / "source"
     source.mkdir(mode=0o700, parents=True, exist_ok=True)

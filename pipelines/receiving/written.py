@@ -1,4 +1,4 @@
-"""Whether a file is still being written: what has stopped growing for a moment may be half an export all the same."""
+"""True if a file is still being written: one that has stopped growing for a moment may be half an export."""
 
 import os
 import re

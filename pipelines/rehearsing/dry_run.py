@@ -21,7 +21,7 @@ from pipelines.validation.renamed import known_elsewhere
 from pipelines.validation.stage import Validated, validate
 
 STATES = {"sent": "waiting", "update": "waiting", "aside": "rejected", "undone": "skipped"}
-"""How verdicts are counted; others are states."""
+"""The states by which verdicts are counted; other verdicts are states."""
 
 
 def try_file(session: Session, waiting: Waiting) -> Result:

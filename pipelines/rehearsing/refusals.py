@@ -1,7 +1,7 @@
-"""Which rule of the interface a refusal comes from, and whether a rule is given or a decision of ours.
+"""Name the rule behind a refusal, and whether the rule is given by the interface or decided by us.
 
-An outcome carries no rule id. The rules are the same here, so each is asked what it would say of the refused body, and
-the one that says what the target said is it.
+An outcome carries no rule id. The rules are the same here, so each is run on the refused body; the one that gives the
+target's text is it.
 """
 
 import re
@@ -23,7 +23,7 @@ NOTHING_OWED = -(10**15)
 
 
 def basis(resource_type: str, rule_id: str) -> str:
-    """What a rule rests on: `interface` (given), `decision` (ours), `importer` (file, feed, ledger), or `unknown`."""
+    """The origin of a rule: `interface` (given), `decision` (ours), `importer` (file, feed, ledger), or `unknown`."""
     if rule_id.startswith(OF_THE_IMPORTER):
         return IMPORTER
     for rule in RESOURCES[resource_type].rules:
@@ -34,7 +34,7 @@ def basis(resource_type: str, rule_id: str) -> str:
 
 
 def rests_on_decisions(bases: Iterable[str]) -> bool | None:
-    """Whether an outcome would be another without our decisions; None when that cannot be told."""
+    """True if an outcome would differ without our decisions; None where that is unknown."""
     found = set(bases)
     if not found or found & {GIVEN, IMPORTER}:
         return False
@@ -80,7 +80,7 @@ class _SomeNote:
 
 @dataclass
 class _Worst:
-    """A target of which the worst is thought: records are missing, or belong to others, and nobody owes anything."""
+    """A target at its worst: records are missing or belong to others, and nobody owes anything."""
 
     lookup: Lookup
     all_exist: bool

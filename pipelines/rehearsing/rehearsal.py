@@ -1,6 +1,6 @@
-"""`chartferry rehearse`: the whole import against a throw-away store and a copy of the ledger, and what came of it.
+"""`chartferry rehearse`: the whole import, against a throw-away store and a copy of the ledger.
 
-What is done is here, in a folder of its own that is gone at the end; what is told of it is in `rehearsed.py`.
+The work is done here, in a folder that is removed at the end; `rehearsed.py` makes the report.
 """
 
 import json
@@ -60,15 +60,16 @@ EVENTS = pa.schema(
         "reasons": pa.string(),
     }
 )
-"""What the ledger was told of a file's rows, in order: by line where that was said, else by key."""
+"""The facts that a rehearsal's ledger got on a file's rows, in order: by line where that was given, else by key."""
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is to be rehearsed. paths: files and folders (none: the inbox, and what did not end before).
+    """The input of a rehearsal.
 
-    reference: a folder for a new store, instead of a copy of the home's. store: another one to copy, a DuckDB file or
-    a database's URL. out: where the report goes.
+    paths: files and folders (none: the inbox, and batches without an end). reference: a folder for a new store, instead
+    of a copy of the home's. store: another one to copy, a DuckDB file or a database's URL. out: the place of the
+    report.
     """
 
     home: Path
@@ -81,10 +82,10 @@ class Wanted:
 
 
 def rehearse(wanted: Wanted, environ: Mapping[str, str], progress: Progress) -> Rehearsed:
-    """Import into a copy and tell what came of every row. Nothing of the home changes, but for the report.
+    """Import into a copy, and report the outcome of every row. Nothing of the home changes, except the report.
 
-    Raises what an import raises: FeedError, TargetUnusable, LedgerError; and `Unreadable` for a path that leads
-    nowhere and an earlier report that is none.
+    Raises what an import raises: FeedError, TargetUnusable, LedgerError; and `Unreadable` for a path that leads nowhere
+    or an earlier report that is none.
     """
     for path in wanted.paths:
         if not path.exists():
@@ -184,7 +185,7 @@ def _bring_unfinished(home: Path, folder: Path, ledger: Ledger, target: str) -> 
 
 
 class Watched(Ledger):
-    """A ledger that also writes down, in order, what it is told of rows while a file is imported."""
+    """A ledger that also lists, in order, the facts about rows while a file is imported."""
 
     def __init__(self, engine: Engine, clock: Clock, in_step: InStep | None = None) -> None:
         super().__init__(engine, clock, in_step)

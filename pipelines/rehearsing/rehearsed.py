@@ -30,7 +30,7 @@ MONEY = "PaymentNotice"
 ABOVE_THE_BALANCE = "PAY-CREATE-04"
 FHIR_ID = re.compile(r"[A-Za-z0-9\-.]{1,64}")
 WITHOUT_WORD = {"finished": "unchanged", "stopped": "not sent", "failed": "not sent"}
-"""What an accepted row is of which the ledger was told nothing, by the state of its file: else `planned`."""
+"""The state of an accepted row without a fact in the ledger, by the state of its file; else `planned`."""
 
 ROWS = """
 WITH event AS (SELECT * FROM read_parquet($events)),
@@ -69,9 +69,10 @@ class File:
 
 @dataclass
 class Rehearsed:
-    """What a rehearsal came to, for the end of the command. Balances in cents: (before, after) by patient.
+    """The result of a rehearsal, for the end of the command.
 
-    aside: the first rows that would be set aside, of as many as `set_aside` says. changed: None without an earlier one.
+    Balances in cents: (before, after) by patient. aside: the first of the `set_aside` rows that would be set aside.
+    changed: None without an earlier report.
     """
 
     path: Path
@@ -169,7 +170,7 @@ class Earlier:
         return source, resource, name, self._seen[source, resource, name]
 
     def change(self, row: Mapping[str, Any], source: str, resource: str) -> dict[str, Any] | None:
-        """How the row's outcome differs from what it was; None when it does not."""
+        """Return how the row's outcome differs from the earlier one; None if it does not."""
         before = self.rows.pop(self.name_of(row, source, resource), None)
         now = _outcome(row)
         if before and before[0] == now:
@@ -273,7 +274,7 @@ def _write(path: Path, head: Mapping[str, Any], rows: Path) -> None:
 
 
 def _rows(folder: Path, file: File) -> Iterator[dict[str, Any]]:
-    """Every record of a file by its first line, with what came of it and why."""
+    """Yield every record of a file by its first line, with its outcome and why."""
     result = file.result
     run = folder / "batches" / str(result.batch_id) / f"run-{result.run}"
     if not (run / "skipped.parquet").exists():

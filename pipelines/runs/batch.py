@@ -194,7 +194,7 @@ def validate_run(session: Session, run: Run) -> Validated:
 
 
 def rejects_left(session: Session, feed: Feed, validated: Validated) -> Iterator[list[Reject]]:
-    """The rejects, without doubtful records of which the target has just that: these count as accepted."""
+    """Yield the rejects, without doubtful records that the target has with this content: these count as accepted."""
     with spill.Writer(validated.folder / "known.parquet", KNOWN, needed=False) as there:
         for rejects in _rejects(validated.folder):
             yield _without_known(session, feed, rejects, validated, there)
@@ -272,7 +272,7 @@ def load_run(session: Session, run: Run, validated: Validated) -> Loaded:
 
 
 def _in_words(loaded: Loaded) -> str:
-    """What a load came to: rows by outcome."""
+    """Return the rows of a load by outcome."""
     counted = ((name, loaded.counts[name]) for name in (*OUTCOMES, "rejected"))
     said = ", ".join(f"{number:,} {name.replace('_', ' ')}" for name, number in counted if number)
     return said or ("nothing loaded" if loaded.unusable else "nothing to load")
@@ -355,7 +355,7 @@ def _taken_back(run: Run, loaded: Loaded) -> str | None:
 
 
 def end_without_load(session: Session, run: Run, validated: Validated, state: str, message: str) -> Result:
-    """The same for a file of which nothing was sent."""
+    """End the run of a file from which nothing was sent."""
     session.progress.end()
     result = _result(run, validated, run_counts(validated, Loaded()), message, state)
     result.unusable = state == "running"
@@ -364,7 +364,7 @@ def end_without_load(session: Session, run: Run, validated: Validated, state: st
 
 
 def run_counts(validated: Validated, loaded: Loaded) -> dict[str, int]:
-    """What the ledger counts of a run: lines, records, outcomes, and amounts in cents."""
+    """Return the ledger's counts of a run: lines, records, outcomes, and amounts in cents."""
     names = (*LINE_COUNTS, "amount_received", "amount_accepted", *COPAYMENTS)
     return loaded.counts_with({name: getattr(validated, name) for name in names})
 

@@ -1,4 +1,4 @@
-"""Runs that were killed: which rows of theirs are left, and what is put down of them once a later run has ended."""
+"""Killed runs: find their unfinished rows, and close them when a later run ends."""
 
 import json
 from collections.abc import Iterator
@@ -34,9 +34,8 @@ def lines_left(session: Session, batch_id: str) -> dict[int, list[str]]:
 
 
 def close_cut_off(session: Session, run: Run) -> None:
-    """Put down of the batch's earlier runs without an end that this one, which has ended, went on with them.
-
-    Should one be at work all the same, it will put down its own end over that.
+    """Close earlier runs of the batch that have no end, now that this one has ended. A run that is at work after all
+    writes its own end over that.
     """
     ledger, batch_id = session.ledger, run.received.batch_id
     said = f"it was killed, or the machine went down; run {run.number} went on with it"

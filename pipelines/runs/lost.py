@@ -1,7 +1,7 @@
-"""Batches of which the ledger lacks runs that lie in the home: it is lost, and its journal with it, or both are copies.
+"""Find batches whose runs lie in the home and are not in the ledger: it is lost with its journal, or both are copies.
 
-A run is in the ledger before its folder is made, and its end before its manifest says so: what a folder tells and the
-ledger does not is lost.
+A run is in the ledger before its folder is made, and its end is there before its manifest says so. So a run is lost if
+its folder says more than the ledger.
 """
 
 from collections.abc import Iterator
@@ -37,7 +37,7 @@ class LostBatch(NamedTuple):
 
 
 def lost_batches(session: Session) -> list[LostBatch]:
-    """Return the batches of which the ledger lacks runs at this target, in the order of their names."""
+    """Return the batches with runs at this target that the ledger lacks, by name."""
     return list(_lost(session))
 
 

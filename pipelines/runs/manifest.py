@@ -1,4 +1,4 @@
-"""What a run leaves on record beside the ledger: `manifest.json` in its folder, from its beginning on."""
+"""Write each run's `manifest.json`, when it starts and when it ends."""
 
 import hashlib
 import json
@@ -16,10 +16,10 @@ QUESTIONNAIRES = "questionnaires.json"
 
 
 def write_manifest(session: Session, run: Run, result: Result, ended_at: str | None) -> None:
-    """`manifest.json` of the run, in one step: what went in, by which rules, to where, and what came of it.
+    """Write the run's `manifest.json` in one step: its input, its rules, its target, and its result.
 
     Counts whose names begin with `amount` are cents. A run that is under way, or was killed, has no `ended_at`.
-    some_records: whether it was over some records of a file whose rows had their outcomes before.
+    some_records: the run was over some records of a file whose rows had outcomes before.
     """
     manifest = {
         **asdict(result),

@@ -33,9 +33,9 @@ class Run:
 
 @dataclass
 class Result:
-    """What became of a file in this run. Amounts in cents. waiting: accepted records without an outcome yet.
+    """The result of a run over one file; amounts in cents.
 
-    waits_for: other batches whose rows are decided before some of these.
+    waiting: accepted records without an outcome. waits_for: other batches whose rows go before some of these.
     taken_back: records that were skipped, since undo took them back after this very file had made them.
     """
 

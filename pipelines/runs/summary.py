@@ -1,4 +1,4 @@
-"""What the command line says at the end of a run: the summary as text and as JSON, and the exit code. Counts only."""
+"""The summary that a command prints at the end, as text and as JSON, and its exit code. Counts only."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Which rejects a file answers: the feed it therefore goes to, and of a run's records which of them are done.
+"""Rejects that a file answers: they decide its feed, and are closed as its records land.
 
 `answers.parquet` of the validate stage holds the answers of a run.
 """

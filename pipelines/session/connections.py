@@ -1,4 +1,4 @@
-"""What a run works with: the target that the environment names, else the bundled service over `<home>/service.duckdb`.
+"""Connect to the target: the one that the environment names, else the bundled service over `<home>/service.duckdb`.
 
 Only this module starts the bundled service, and only as a process.
 """
@@ -137,7 +137,9 @@ def _secret(environ: Mapping[str, str]) -> str | None:
 
 
 def target_now(home: Path, environ: Mapping[str, str]) -> str | None:
-    """What the ledger knows the target by, at one look; None when it does not answer, or no bundled service runs."""
+    """Return the name under which the ledger knows the target, by one look; None if it does not answer, or no bundled
+    service runs.
+    """
     url = environ.get("FHIR_BASE_URL", "").rstrip("/") or _running(home / STORE)
     if url is None:
         return None
@@ -283,7 +285,7 @@ def copy_store(home: Path, to: Path, environ: Mapping[str, str], say: Say = lamb
 
 
 def copy_named_store(store: str, to: Path, environ: Mapping[str, str]) -> None:
-    """The same of any store, a file's or a database's: a password in its URL shows in no list of processes."""
+    """Copy any store, a file's or a database's: a password in its URL shows in no list of processes."""
     done = _command({**environ, "FHIR_SERVICE_STORE": store}, "copy", str(to))
     if done.returncode:
         raise TargetUnusable(f"the store could not be copied: {_said(done)}")

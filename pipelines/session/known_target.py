@@ -1,7 +1,7 @@
-"""What the ledger knows a target by, also when that shows an id that it did not show before, or none any more.
+"""Recognize a target, also one that shows an id for the first time, or shows none any more.
 
-Under another name everything would go there a second time. Where the ledger does not know it, or is lost, the runs of
-the home tell.
+Under another name everything would be sent to it a second time. Where the ledger does not know it, or is lost, the runs
+of the home are read.
 """
 
 from collections.abc import Collection
@@ -65,7 +65,7 @@ def _as_spelled(name: str, known: Known) -> str:
 
 
 def _formerly_at(base_url: str, known: Known) -> str | None:
-    """What is known by another address than this, at which it is by now."""
+    """Return the target that is known by another address, and is at this one now."""
     return next((name for name, urls in known.items() if "://" in name and _was_at(urls, base_url)), None)
 
 
@@ -81,7 +81,7 @@ def _is_not_a_known_one_without_its_id(base_url: str, known: Known) -> None:
 
 
 def _made(ledger: Ledger, name: str) -> list[tuple[str, str]]:
-    """What the ledger made last at the target of this name, as `(type, id)`."""
+    """Return the resources that the ledger made last at the target of this name, as `(type, id)`."""
     record = t.record.c
     query = select(record.resource_type, record.resource_id).where(
         record.target == name, record.resource_id.is_not(None)

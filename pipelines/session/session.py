@@ -1,4 +1,4 @@
-"""What all batches of a run share: home, feeds, ledger and target; and which files there are to import."""
+"""A session: the home, feeds, ledger and target that all batches of a command share, and the files to import."""
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -50,7 +50,7 @@ class Waiting:
 
 @dataclass(frozen=True)
 class Left:
-    """What lies among the files to import and is left where it is: why, and whether it is a file."""
+    """A file or folder among those to import that is left where it is, and why."""
 
     path: Path
     why: str
@@ -59,10 +59,10 @@ class Left:
 
 @dataclass
 class Session:
-    """What all batches of a command share: home, feeds, ledger, target, and the target's questionnaires.
+    """The parts that all batches of a command share: home, feeds, ledger, target, and the target's questionnaires.
 
-    target: what the ledger knows it by. why: the reason of decisions by hand. lost: batches of which the ledger lacks
-    runs, once looked up.
+    target: its name in the ledger. why: the reason of decisions by hand. lost: batches with runs that the ledger lacks,
+    once looked up.
     """
 
     home: Path
@@ -97,14 +97,14 @@ class Session:
         return session
 
     def decide(self, command: str, subjects: Iterable[str], about: str | None = None) -> None:
-        """Put a decision by hand on record: who, when, what it is about, and why where that was said."""
+        """Keep a decision by hand: the user, the moment, its subjects, and the reason where one was given."""
         why = ": ".join(said for said in (about, self.why) if said) or None
         self.ledger.note_decisions(self.target, user_name(), command, list(subjects), why)
 
     def is_safe(self, resource_type: str) -> bool:
-        """True if what was sent of a type has its identifier, so that it can be sent again without making two.
+        """True if records of a type were sent with an identifier, so that they can be sent again without doubling.
 
-        What a target got that is known by its address has none, also where that target shows an id by now.
+        A target that is known by its address got none, even if it shows an id now.
         """
         connection = self.connection
         return connection.capabilities.safe_batches(resource_type) and self.target == connection.id
@@ -181,7 +181,7 @@ def prepare_home(home: Path) -> None:
 
 
 def feed_folders_of(home: Path, environ: Mapping[str, str], named: Sequence[Path] = ()) -> list[Path]:
-    """Where feed files are looked for: those named, `CHARTFERRY_FEEDS`, and the home's own. Raises FeedError."""
+    """Return the folders of feed files: those named, `CHARTFERRY_FEEDS`, and the home's own. Raises FeedError."""
     more = [Path(name) for name in environ.get("CHARTFERRY_FEEDS", "").split(os.pathsep) if name]
     for folder in more:
         if not folder.is_dir():
@@ -223,7 +223,7 @@ def find_files(
 
 
 def _no_export(path: Path, inbox: Inbox | None) -> Left | None:
-    """What is no file, a link that is not taken, or a file that says nothing by itself."""
+    """Return why an entry is left: it is no file, a link that is not taken, or a file that says nothing by itself."""
     if path.is_dir():
         return Left(path, "a folder, whose files are not looked at; to import them name it", is_file=False)
     if path.is_symlink() and not path.exists():
@@ -291,7 +291,7 @@ def received_before(folder: Path) -> Received | None:
 
 
 def came(folder: Path) -> datetime:
-    """When the file of a batch came. Raises `OSError` where that is not known."""
+    """Return the time at which the file of a batch came. Raises `OSError` where that is not known."""
     return datetime.fromtimestamp((folder / "sha256").stat().st_mtime, UTC)
 
 

@@ -1,4 +1,4 @@
-"""What versions before the journal kept beside the ledger: `outcomes.ndjson` in the folders of runs.
+"""Take the records of versions before the journal into the ledger: `outcomes.ndjson` in the folders of runs.
 
 Before a journal begins, the outcomes that the ledger lacks are taken into its tables: it may be lost, or an older copy.
 Nothing reads these files afterwards.
@@ -29,7 +29,7 @@ MOST_LINES, MOST_GENERATIONS, MOST_STATUS = 1 << 40, 1_000, 1_000
 
 
 class Outcome(NamedTuple):
-    """What came of a row, as its line has it, and when that was put on record.
+    """The outcome of a row, as its line has it, and the time of that.
 
     content: the beginning of the row's content hash. asked_at: when a row in doubt was first sent, as UTC text.
     """
@@ -56,7 +56,7 @@ def take_outcomes(batches: Path, connection: Connection) -> None:
 
 
 def _outcomes(path: Path) -> Iterator[Outcome]:
-    """What a run left on record, the oldest first. A line that is no outcome, or was cut off, is passed over."""
+    """Yield the outcomes of a run, the oldest first. A line that is no outcome, or was cut off, is passed over."""
     at = ""
     with path.open("rb") as file:
         for line in file:
@@ -97,7 +97,7 @@ def _rows(accepted: Path) -> dict[str, dict[str, Any]]:
 def _take(
     connection: Connection, manifest: dict[str, Any], batch_id: str, outcome: Outcome, row: dict[str, Any]
 ) -> None:
-    """Write an outcome into the records, unless the ledger has it, or what came of the record later."""
+    """Write an outcome into the records, unless the ledger has it or a later one of the record."""
     target, stream = manifest["target"], (manifest["target"], manifest["source"], manifest["resource"])
     numbers = {
         "stream_id": _number(connection, t.stream, dict(zip(STREAM, stream, strict=True))),

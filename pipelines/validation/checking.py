@@ -94,10 +94,10 @@ def _numbered(accepted: pa.RecordBatch, before: int) -> pa.RecordBatch:
 
 
 class Wanted:
-    """Which records of a file are checked, and which rejects they answer.
+    """The records of a file that are checked, and the rejects that they answer.
 
-    answers: by line, the rejects that rows say they answer. only: the lines that the records wanted begin on, each with
-    the rejects that it answers; None for all records. lines: of the file, how many the wanted records have.
+    answers: by line, the rejects that rows say they answer. only: the lines that the wanted records begin on, each with
+    the rejects that it answers; None for all records. lines: the number of lines of the wanted records.
     """
 
     def __init__(self, answers: Mapping[int, str], only: Mapping[int, Sequence[str]] | None = None) -> None:
@@ -244,7 +244,7 @@ class Checker:
         return filled
 
     def _problems(self, line: int, built: Built, lines: Sequence[int], told: set[str | None]) -> Iterator[Reason]:
-        """What the interface's rules say, apart from elements of which something was said already."""
+        """Yield the problems by the interface's rules, without elements that have a problem already."""
         problems = self.check(body=built.body).problems
         hidden = tuple(element for element in told if element and element != self.kind.member)
         for problem in problems:

@@ -17,9 +17,9 @@ from pipelines.validation.content import dump
 
 
 class Row(NamedTuple):
-    """A row of `MAPPED`, and what is known of its key: the first line that has it, and whether its rows differ.
+    """A row of `MAPPED`, with the first line of its key, and whether the rows of that key differ.
 
-    first_line: None for a key of an ungrouped kind that comes once. differs: told of ungrouped kinds.
+    first_line: None for a key of an ungrouped kind that comes once. differs: set for ungrouped kinds.
     """
 
     line: int

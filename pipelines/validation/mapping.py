@@ -164,7 +164,9 @@ class ChunkMapper:
 
 
 def _write_bad(bad: Sequence[BadRow], mapper: Mapper, out: Gathered) -> None:
-    """Rows that could not be read. Where rows share a record, the key is kept: it goes on without none of them."""
+    """Set unreadable rows aside. Where rows share a record, the key is kept: the record goes with all of them or not at
+    all.
+    """
     keys = mapper.keys_of_broken(bad) if mapper.feed.kind.grouped else [None] * len(bad)
     for row, found in zip(bad, keys, strict=True):
         raw = printable(row.raw)
@@ -173,7 +175,7 @@ def _write_bad(bad: Sequence[BadRow], mapper: Mapper, out: Gathered) -> None:
 
 
 def _write_doubtful(bad: Sequence[BadRow], mapper: Mapper, out: Gathered) -> None:
-    """Rows that may have been misread, with what they say; those that cannot be mapped are bad ones."""
+    """Set rows aside that may have been misread, with their content; those that cannot be mapped are bad rows."""
     if not bad:
         return
     if not mapper.feed.file.columns:
@@ -280,7 +282,7 @@ def _reason(stage: str, found: Found) -> tuple[Any, ...]:
 
 
 def _write_resources(chunk: Chunk, mapper: Mapper, out: Gathered) -> None:
-    """Rows that are FHIR resources. The id is the key; what the interface would ignore on create is left out."""
+    """Map rows that are FHIR resources. The id is the key; elements that a create ignores are left out."""
     kind = mapper.feed.kind
     for resource, line, lines, raw in zip(chunk.rows, chunk.line, chunk.lines, chunk.raw, strict=True):
         found = resource.get("id")

@@ -33,10 +33,10 @@ class Tally:
 
 @dataclass
 class Validated:
-    """What became of a file. Amounts in cents; `accepted` holds the equal repeats of `skipped` too.
+    """The result of validating a file. Amounts in cents; `accepted` includes the equal repeats of `skipped`.
 
-    lines = header + not_taken + the lines of all records; records = accepted + rejected. known: doubtful records of
-    which the target has just that, which count as accepted. copayments: of the accepted, each once. control_mismatch,
+    lines = header + not_taken + the lines of all records; records = accepted + rejected. known: doubtful records that
+    the target has with this content, which count as accepted. copayments: of the accepted, each once. control_mismatch,
     over_limit, known_elsewhere: a sentence why nothing of this file may be sent, or None. reasons, warnings: records by
     rule broken.
     """

@@ -15,7 +15,7 @@ WARNINGS = {
     "LOOKS-LIKE-TOTAL": "a rejected row has the sum of those before it as its amount",
     "FEED-ANS-03": "several active questionnaires with one name or code",
 }
-"""What a warning means, where it is not that of a rule which only a target of another make may see otherwise."""
+"""The meaning of a warning, unless it is one of a rule that a target of another make may lack."""
 
 
 class Reason(NamedTuple):

@@ -70,9 +70,9 @@ def _under(session: Session, source: str, resource_type: str, new: Records) -> i
 
 
 def _under_other_keys(session: Session, batch_id: str, new: Records) -> int:
-    """Of how many the line has been loaded from this same file, by another key.
+    """Return how many records were loaded from this same file under another key.
 
-    By the same key, it was by an importer that took the file since these were looked up.
+    Under the same key, an importer took the file after these were looked up.
     """
     by_line = {line: key for key, (line, _) in new.items()}
     record = t.record.c

@@ -30,7 +30,9 @@ the problems have made work and life is asked with PHQ-9 and GAD-7, and counts i
 
 
 class Scoring:
-    """Which responses lack answers that their score needs. named: ids, names or `system|code`; None for those known."""
+    """Checks for responses that lack answers which their score needs. named: ids, names or `system|code`; None for
+    those known.
+    """
 
     def __init__(self, questionnaires: Inspected, named: Sequence[str] | None) -> None:
         self._questionnaires = questionnaires

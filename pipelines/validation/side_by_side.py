@@ -51,9 +51,10 @@ class SideBySide:
             helper.end()
 
     def over(self, make: Callable[[], Callable[[Chunk], Result]], chunks: Iterable[Chunk]) -> Iterator[Result]:
-        """What the function that `make` gives makes of each chunk, in their order. make: can be pickled.
+        """Yield the results, in order, of the function that `make` returns for each chunk.
 
-        The function keeps nothing from one chunk to the next. A bounded number of chunks is held at a time.
+        make: can be pickled. The function keeps nothing from one chunk to the next. A bounded number of chunks is held
+        at a time.
         """
         do = make()
         for helper in self._helpers:

@@ -19,7 +19,9 @@ OUTCOMES = (INVALID, BUSINESS_RULE)
 
 
 class Soundness:
-    """Of the bodies of a resource. `text` gives a sound one as JSON, and None for those that are to be looked at."""
+    """Check the bodies of a resource. `text` returns a sound one as JSON, and None for those to be checked by the
+    models.
+    """
 
     def __init__(self, resource: Resource, site: Site, lookup: Lookup) -> None:
         self._site, self._lookup = site, lookup

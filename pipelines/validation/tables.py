@@ -73,7 +73,7 @@ KNOWN = pa.schema(
 """Doubtful records that the target has with exactly their content."""
 
 ANSWERS = pa.schema({"line": pa.int64(), "reject_id": pa.string()})
-"""Which rejects the record that begins on a line answers; the file is there only where some record answers one."""
+"""Columns of `answers.parquet`: the rejects that the record on a line answers. The file exists only where one does."""
 
 WARNINGS = pa.schema(
     {

@@ -1,7 +1,8 @@
-"""`verify --adopt`: a home whose ledger and journal are gone. What its runs may have sent is put in doubt, and settled.
+"""`verify --adopt`: put in doubt what the runs of a home may have sent, whose ledger and journal are gone, and settle
+it.
 
-Batches of which the ledger lacks runs are validated again. A row whose resource carries its identifier is adopted as
-that; any other that the ledger does not know is in doubt since the batch's first lost run began, and looked up as every
+Batches with runs that the ledger lacks are validated again. A row whose resource carries its identifier is adopted. Any
+other row that the ledger does not know is in doubt since the batch's first lost run began, and is looked up as every
 doubt is. Nothing is sent.
 """
 
@@ -41,11 +42,11 @@ NEWEST = """
 CREATE OR REPLACE TABLE newest AS
 SELECT *, coalesce(spelling, record_key) AS today FROM there WHERE system = $1
 QUALIFY row_number() OVER (PARTITION BY record_key ORDER BY record_generation DESC) = 1"""
-"""Of each key the resource of its newest generation that carries it as identifier."""
+"""Select, by key, the resource of the newest generation that carries it as identifier."""
 CARRIES = """
 SELECT today, id, record_generation, content, status FROM newest WHERE today IN (SELECT unnest($1))
 QUALIFY row_number() OVER (PARTITION BY today ORDER BY spelling IS NOT NULL) = 1"""
-"""Of each key what carries it as it is written today, else in another spelling."""
+"""Select, by key, the resource that carries it as it is written today, else in another spelling."""
 STANDS = "SELECT id FROM there WHERE id IN (SELECT unnest($1)) AND status NOT IN ('entered-in-error', 'cancelled')"
 
 
@@ -123,7 +124,7 @@ def _waiting(session: Session, lost: LostBatch) -> Waiting | None:
 
 
 def _newest_first(found: Sequence[tuple[LostBatch, Waiting]]) -> list[tuple[LostBatch, Waiting]]:
-    """Of a record that came several times it is the newest that the target has."""
+    """Order lost batches by time: of a record that came several times, the target has the newest."""
     return sorted(found, key=lambda pair: _received(pair[1]).received_at, reverse=True)
 
 
@@ -201,7 +202,7 @@ class Doubting:
                     self._settle(row, record, self._found(row, record))
 
     def _is_known(self, row: Row, record: KnownRecord | None) -> bool:
-        """True if the ledger has what came of a row, or of a later one of its record."""
+        """True if the ledger has the outcome of a row, or of a later row of its record."""
         if record is None or standing_of(record) in (Standing.ABSENT, Standing.WAITING):
             return False
         found = self._found(row, record)
@@ -241,7 +242,7 @@ class Doubting:
         book.loaded.add(state, row.amount_cents)
 
     def _sighting(self, row: Row) -> Sighting:
-        """What is known of the time before a row was sent without its key: when that was."""
+        """Return the sighting for a row that was sent without its key: its time alone."""
         return Sighting(row.patient_id or "", self._since, self._ahead, None)
 
     def _state(self, row: Row, record: KnownRecord | None, there: There | None) -> str:
@@ -283,7 +284,7 @@ class Doubting:
 
 
 def _next_generation(record: KnownRecord | None) -> int:
-    """Of a row in doubt that would take the place of what is known."""
+    """Return the generation of a row in doubt that would replace the known record."""
     return 1 if record is None else record.generation + (standing_of(record) is Standing.THERE)
 
 
@@ -334,7 +335,7 @@ def _end_runs(session: Session, lost: LostBatch) -> None:
 
 
 def _note_batch(session: Session, lost: LostBatch) -> None:
-    """A batch without its file: what its last run came to is all that is known of it."""
+    """Note a batch without its file: the counts of its last run are all that is known."""
     last: dict[str, Any] = lost.manifests[-1] if lost.manifests else {}
     session.ledger.start_batch(
         session.target,

@@ -1,4 +1,4 @@
-"""What is compared, as tables on disk: the target's resources, the ledger's records, the rows that batches hold.
+"""Stage the tables to compare on disk: the target's resources, the ledger's records, the rows that batches hold.
 
 Memory stays the same however many there are.
 """
@@ -78,7 +78,7 @@ class Filling:
 
 
 def number(db: duckdb.DuckDBPyConnection, query: str, given: dict[str, str] | None = None) -> int:
-    """What a query of one number says."""
+    """Return the number that a query gives."""
     [[found]] = db.execute(query, given or {}).fetchall()
     return int(found)
 
@@ -210,7 +210,9 @@ def _cents(body: dict[str, Any]) -> int | None:
 
 
 def stage_contents(db: duckdb.DuckDBPyConnection, session: Session, kind: str) -> None:
-    """Table `content`: by key and content hash, what records say, or said, of which a batch still holds the row."""
+    """Fill table `content`: by key and content hash, the content of records, now or earlier, whose row a batch still
+    holds.
+    """
     batches = [row["batch_id"] for row in session.ledger.batches(session.target) if row["resource_type"] == kind]
     Filling(db, "content", CONTENT)
     for path in (path for name in batches for path in accepted_files(session.home / "batches" / name)):

@@ -44,7 +44,7 @@ MEANING = {
     "unknown": "made by an importer, and no row of this ledger; where it was lost, chartferry verify --adopt",
     "in doubt": "not known whether the target has them; chartferry doubts resolve",
 }
-"""What each kind of difference says, and what can be done."""
+"""Each kind of difference: its sentence, and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,8 +211,11 @@ QUERIES: dict[str, str] = {
     "in doubt": """
         SELECT batch_id, line, resource_id FROM ours WHERE state IN ('in_doubt', 'sending')""",
 }
-"""By kind of difference: batch, line and resource of each. A resource of an earlier generation that was taken back and
-that the ledger does not know (any more) is none, and one of a later generation than the ledger knows is no double."""
+"""Return the differences by kind: batch, line and resource of each.
+
+A resource of an earlier generation that was taken back is no difference, even if the ledger does not know it. One of a
+later generation than the ledger knows is no double.
+"""
 
 
 def _compare(db: duckdb.DuckDBPyConnection, kind: str, batch_id: str, verified: Verified) -> None:

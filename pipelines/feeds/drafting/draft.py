@@ -294,7 +294,7 @@ def _telling(spare: Sequence[Seen]) -> Seen | None:
 
 
 def _source(seen: Seen, export: Export) -> str:
-    """How a feed file names a column."""
+    """Return a column's name as a feed file writes it."""
     return _text(seen.name) if export.form == "ndjson" or not seen.name.startswith("#") else seen.name[1:]
 
 
@@ -309,9 +309,9 @@ _PAID = set("amount paid payment payments betrag zahlung".split())
 
 
 def _choice(spare: Sequence[Seen], certainly: bool) -> Iterator[str]:
-    """How to take some of the rows, by a column that tells kinds of rows apart, where there is one.
+    """Propose to take some of the rows, by a column that tells kinds of rows apart, where there is one.
 
-    certainly: whether the feed is refused until somebody has said which rows are taken.
+    certainly: the feed is refused until somebody has said which rows are taken.
     """
     telling = _telling(spare)
     if telling and certainly:

@@ -1,4 +1,4 @@
-"""What the first rows of an export become by a feed: for the terminal of the person who writes the feed."""
+"""Show the first rows of an export as a feed reads them, for the person who writes the feed."""
 
 import re
 from collections import Counter
@@ -93,7 +93,7 @@ def _mapped(mapper: Mapper, rows: list[Any], lines: list[int], copaid: list[int]
 
 
 def _broken(feed: Feed, values: dict[str, Any]) -> Iterator[str]:
-    """What the rules say of a record that needs no questionnaire: only a target knows those."""
+    """Return the problems of a record that needs no questionnaire: only a target knows questionnaires."""
     if feed.kind.grouped or feed.file.kind == "answers":
         return
     row = {column.name: None for column in feed.kind.columns} | values

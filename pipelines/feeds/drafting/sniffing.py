@@ -1,4 +1,4 @@
-"""What can be seen in the beginning of an export: encoding, delimiter, header, how dates and amounts are written."""
+"""Guess from the beginning of an export: encoding, delimiter, header, and the formats of dates and amounts."""
 
 import codecs
 import csv
@@ -162,7 +162,7 @@ def _width(rows: Sequence[tuple[int, list[str]]]) -> int:
 
 
 def _agreement(rows: Sequence[tuple[int, list[str]]]) -> tuple[float, int]:
-    """How well rows agree on how many fields they have; one field tells nothing."""
+    """Return how well rows agree on the number of their fields; one field says nothing."""
     if not rows:
         return 0.0, 0
     width = _width(rows)
@@ -246,7 +246,7 @@ def _fits(cell: str, form: str) -> bool:
 
 
 def numbers_of(cells: Sequence[str]) -> Numbers | None:
-    """How nearly all of these cells are written as amounts; None when they are not."""
+    """Return the number format of nearly all of these cells; None where they are no amounts."""
     likely = [cell for cell in cells if _AMOUNT.fullmatch(cell)] if most(cells, _AMOUNT.fullmatch) else []
     signs = tuple(dict.fromkeys(sign for cell in likely for sign in _SIGN.findall(cell)))
     shapes = [Numbers(".", "", signs), Numbers(".", ",", signs), Numbers(",", "", signs), Numbers(",", ".", signs)]

@@ -83,7 +83,7 @@ class Feed:
 
     @property
     def max_rejects(self) -> int | Decimal | None:
-        """How many rejects a file may have: a number of records, or (below 1) a share of them."""
+        """The most rejects that a file may have: a number of records, or (below 1) a share of them."""
         return self.file.max_rejects
 
     def read_crosswalks(self) -> dict[Crosswalk, Mapping[str, str]]:
@@ -211,7 +211,7 @@ def _crosswalks(file: FeedFile) -> list[Crosswalk]:
 
 
 def _hash(file: FeedFile, tables: Mapping[Crosswalk, Mapping[str, str]]) -> str:
-    """Of all that the feed file and the CSVs beside it say. What a database says is no part of the feed."""
+    """Hash the feed file and the CSVs beside it. The rows of a database are no part of the feed."""
     content = {
         "feed": file.model_dump(mode="json", by_alias=True, exclude_defaults=True),
         "crosswalks": [[walk.file, walk.from_, walk.to, sorted(rows.items())] for walk, rows in tables.items()],

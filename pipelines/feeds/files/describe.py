@@ -20,12 +20,12 @@ def describe(feed: Feed) -> Iterator[tuple[str, str, str]]:
 
 
 def taken(feed: Feed) -> str:
-    """Which rows the feed takes."""
+    """Describe the rows that the feed takes."""
     return _conditions(feed.file.take) if feed.file.take else "every row"
 
 
 def trailer(feed: Feed) -> str | None:
-    """How the feed's files end."""
+    """Describe the end of the feed's files."""
     says = feed.file.trailer
     if says is None:
         return None

@@ -1,4 +1,4 @@
-"""Where in a TOML text a key stands. TOML's reader does not tell, and an error that names the line is mended sooner."""
+"""Find the line of a key in a TOML text. TOML's reader gives no lines, and an error that names one is mended sooner."""
 
 import re
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What is wrong in the shape of a feed file, in the words of one who writes it: key, what is expected, line."""
+"""Mistakes in the shape of a feed file, in the words of its writer: key, expected value, line."""
 
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches

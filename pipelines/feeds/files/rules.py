@@ -1,4 +1,4 @@
-"""What a feed file must hold beyond its shape: columns that its kind has, all it requires, values that make sense."""
+"""Rules of a feed file beyond its shape: columns that its kind has and requires, and values that make sense."""
 
 from collections.abc import Iterator
 

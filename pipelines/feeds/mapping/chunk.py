@@ -15,7 +15,7 @@ Cells = NDArray[np.object_]
 
 
 class Form:
-    """How the rows of a file are written: places of the columns (None for NDJSON), texts that stand for nothing."""
+    """The format of a file's rows: places of the columns (None for NDJSON), and texts that mean nothing."""
 
     def __init__(self, header: Sequence[str] | None, empty: Sequence[str] = (), numbers: Numbers = PLAIN) -> None:
         self.places: dict[str, int] | None = None

@@ -49,7 +49,7 @@ class Mapped(NamedTuple):
 
 
 def numbers_of(file: FeedFile) -> Numbers:
-    """How a feed's files write numbers."""
+    """Return the number format of a feed's files."""
     return Numbers(file.decimal, file.thousands, file.currency)
 
 
@@ -95,7 +95,7 @@ class Mapper:
         return Rows(rows, self._form)
 
     def taken(self, rows: Rows) -> NDArray[np.bool_] | None:
-        """Which rows the feed takes; None for all."""
+        """Return a filter of the rows that the feed takes; None for all."""
         return all_true(rows, self.feed.file.take) if self.feed.file.take else None
 
     def holds(self, rows: Rows, tests: Mapping[str, Test]) -> NDArray[np.bool_]:

@@ -1,4 +1,4 @@
-"""Which column of a source an element of a body came from, as a reason names it."""
+"""The source column of each element of a body, as a reason names it."""
 
 import json
 import re

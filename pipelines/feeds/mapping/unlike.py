@@ -1,6 +1,6 @@
-"""What a file has in the place of columns that its feed names: a hint for the sentence that refuses it, no guess.
+"""Hints on columns that a file does not have: names in its header that resemble those of the feed.
 
-Of the file only names are told that are a feed's but for their spelling: what is taken for a header may be a row.
+Of the file, only names are shown that differ from a feed's by their spelling: a supposed header may be a row.
 """
 
 import re

@@ -1,4 +1,6 @@
-"""What a feed file's value says, row by row: texts, lists of them, or faults. Each distinct text is done once."""
+"""Map a column by the value of a feed file, row by row: to texts, lists of them, or faults. Each distinct text is
+mapped once.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal

@@ -1,4 +1,4 @@
-"""How the rows of a feed are written, as Python's `csv` takes it."""
+"""The row format of a feed, as Python's `csv` takes it."""
 
 import csv
 from typing import Any

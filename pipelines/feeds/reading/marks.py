@@ -1,6 +1,6 @@
-"""What an exported reject carries beside its record, `_reject_id` and `_reasons`: put on a row, and taken off again.
+"""The marks of an exported reject beside its record, `_reject_id` and `_reasons`: put on a row, and taken off again.
 
-The marks lead a row, so that one with too many or too few fields keeps its own fields in their order behind them.
+The marks lead a row: one with too many or too few fields keeps its own fields in order behind them.
 """
 
 import codecs
@@ -61,7 +61,7 @@ class Columns:
         return answered, own, raw[cut.end() :] if cut else self._written(own, raw)
 
     def off_text(self, raw: str) -> tuple[str | None, str]:
-        """The same for a row whose fields cannot be told apart: only leading marks can be taken off it."""
+        """Take the marks off a row whose fields cannot be told apart: only leading marks can be taken off it."""
         cut = self._lead.match(raw) if self._lead else None
         if cut is None:
             return None, raw
@@ -167,9 +167,9 @@ def marked_form(path: Path) -> str | None:
 
 
 def as_saved(path: Path, feed: FeedFile) -> FeedFile:
-    """How the rows of a CSV are written: as its feed says, unless a spreadsheet saved corrections in its own way.
+    """Return the CSV format of a file: that of its feed, unless a spreadsheet saved corrections in its own format.
 
-    That is told by what stands beside `_reject_id` in the header, and by a byte order mark.
+    The text around `_reject_id` in the header shows that, and a byte order mark.
     """
     if marked_form(path) != "csv":
         return feed

@@ -123,7 +123,7 @@ class Reader:
 
     @property
     def width(self) -> int:
-        """How many fields a row has; where there is no header, as far as is known yet."""
+        """The number of fields of a row; without a header, as far as it is known yet."""
         return self._width or len(self.header or ())
 
     @property
@@ -389,4 +389,4 @@ def _something_in(cells: list[str]) -> bool:
 _without_blanks = methodcaller("strip", " \t\r\n\v\f\x1a\u00a0")
 _NOT_ROWS = "check that it is the export it is named for"
 _TELLING = 4
-"""As many fields tell a row from a text with commas."""
+"""Fields that tell a row from a text with commas."""

@@ -57,9 +57,9 @@ class Column:
 
 @dataclass(frozen=True)
 class Conventions:
-    """How a feed writes times and numbers: the zone of times without an offset, and formats beside ISO 8601.
+    """The format of times and numbers in a feed: the zone of times without an offset, and formats beside ISO 8601.
 
-    ambiguous: which moment a local time is that the clocks show twice, or skip.
+    ambiguous: the moment of a local time that the clocks show twice, or skip.
     """
 
     zone: tzinfo
@@ -81,7 +81,7 @@ _IN_CENTS = re.compile(r"(?:0|[1-9][0-9]{0,8})\.[0-9]{2}")
 LONGEST_AMOUNT = 25  # characters: within what decimals compute exactly
 LONGEST_NUMBER = 100
 LARGEST_CENTS = 10**15
-"""Of one amount: more is no payment, and not counted."""
+"""The largest amount, in cents: more is no payment, and is not counted."""
 
 
 def converter(column: Column, conventions: Conventions) -> Converter:
@@ -117,9 +117,9 @@ def key(text: str, known_as: Mapping[str, str] = {}) -> object:
 
 
 NO_FLAG = Fault("FEED-FILE-09", "true or false where a key is expected; a key is a text or a number")
-"""Of a key in NDJSON."""
+"""The fault of a key in NDJSON."""
 NO_REFERENCE = Fault("FEED-FILE-09", "true or false where an id is expected; an id is a text or a number")
-"""Of a reference in NDJSON."""
+"""The fault of a reference in NDJSON."""
 
 
 def plain_text(text: str) -> object:
@@ -187,7 +187,7 @@ UNCLEAR = Fault(
     "an amount with three digits behind its sign could be a thousand times as much (1.500 or 1,500); "
     "write two, or say in the feed file how thousands are written",
 )
-"""Of an amount that could mean two."""
+"""The fault of an amount that can be read in two ways."""
 
 
 TOO_LARGE = Fault("FEED-FILE-09", "an amount of 10,000,000,000,000 or more; the column may hold something else")

@@ -1,4 +1,4 @@
-"""What a feed file names of its source: columns by name, or by position as `#3`."""
+"""Names of columns in a feed file: by name, or by position as `#3`."""
 
 import re
 from collections.abc import Iterator, Sequence

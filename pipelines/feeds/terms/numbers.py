@@ -1,4 +1,4 @@
-"""How an export writes numbers and amounts: decimal sign, thousands, currency, and the ways to write a minus."""
+"""The number format of an export: decimal sign, thousands, currency, and the ways to write a minus."""
 
 import re
 from dataclasses import dataclass

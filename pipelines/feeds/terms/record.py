@@ -1,4 +1,4 @@
-"""What the three kinds of record share: the declaration of a kind, what its builder is told, and what it gives back."""
+"""The parts that all kinds of record share: the declaration of a kind, and what its builder takes and returns."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -40,7 +40,7 @@ class Built(NamedTuple):
 
 
 class Around(NamedTuple):
-    """What a builder knows beside the record. created: the time that a payment notice carries."""
+    """The context of a builder, beside the record. created: the time that a payment notice carries."""
 
     site: Site
     questionnaires: Any
@@ -50,12 +50,12 @@ class Around(NamedTuple):
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of record: one module beside this one.
+    """A kind of record: one module in `feeds/kinds`.
 
-    build: the body of a record, given the mapped values of its rows (several only for a grouped kind).
-    whole: the values of a FHIR resource: `resource` itself, and `at` (microseconds) where that orders the sending.
-    sort: the column whose times order the sending. grouped: whether rows that share a key form one record; member: the
-    element of which each of these rows fills a part.
+    build: make the body of a record from the mapped values of its rows (several only for a grouped kind). whole: the
+    values of a FHIR resource: `resource` itself, and `at` (microseconds) where that orders the sending. sort: the
+    column whose times order the sending. grouped: rows that share a key form one record; member: the element that each
+    of these rows adds to.
     """
 
     name: str

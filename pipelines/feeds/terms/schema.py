@@ -1,4 +1,4 @@
-"""What a feed file (TOML) may say, as pydantic models. `mapping.py` does what it says, `docs/feeds.md` explains it."""
+"""The schema of a feed file (TOML), as pydantic models. `mapping` applies it; `docs/feeds.md` explains it."""
 
 import re
 from datetime import UTC, datetime
@@ -78,10 +78,11 @@ class Test(Part):
 
 
 class Crosswalk(Part):
-    """What translates values: a CSV beside the feed file, or a query on a database; column `from` to column `to`.
+    """A translation of values, from column `from` to column `to` of a CSV beside the feed file, or of a query on a
+    database.
 
-    database: the name of the environment variable that holds its SQLAlchemy URL. Of a query, the first two columns are
-    taken when none are named.
+    database: the environment variable with its SQLAlchemy URL. Of a query, the first two columns are taken when none
+    are named.
     """
 
     file: str | None = None
@@ -112,7 +113,7 @@ class Crosswalk(Part):
 
 
 class Value(Part):
-    """Where a value comes from (one of `column`, `first`, `join`, `list`, `constant`) and what is done to it."""
+    """The source of a value (one of `column`, `first`, `join`, `list`, `constant`), and the steps applied to it."""
 
     column: Annotated[str, BeforeValidator(lambda given: f"#{given}" if is_position(given) else given)] | None = None
     first: tuple["Value", ...] | None = None

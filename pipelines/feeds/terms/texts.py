@@ -4,7 +4,7 @@ import re
 import unicodedata
 
 BLANKS = re.compile(r"[ \u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+")
-"""What Unicode has of blanks and separators, some of them in a row; controls such as tabs are none."""
+"""The blanks and separators of Unicode, one or more in a row. Controls, such as tabs, are none."""
 UNSEEN = ("Cc", "Cf", "Co", "Cs", "Cn")
 """Categories of what has no look of its own, or none that everybody sees."""
 IGNORED = re.compile(
@@ -34,7 +34,7 @@ def _overmarked(text: str) -> bool:
 
 
 MOST_MARKS = 30
-"""Of one letter. Normalizing sorts them in quadratic time: two megabytes of them would take hours."""
+"""Marks of one letter. Normalizing sorts them in quadratic time: two megabytes of them would take hours."""
 
 
 def folded(text: str) -> str:
