@@ -73,12 +73,14 @@ def telling_sensor(
         until, told = told_since(context.cursor)
         with closing(open_ledger(home, environ)) as ledger:
             ended = ended_runs(ledger, until)
+            names = {row["batch_id"]: row["file_name"] for row in ledger.batches() if row["file_name"]} if ended else {}
         new = [(each, feed) for _, each, feed in ended if each not in told and not is_signed(home, *each)]
         requests, additions = [], []
         for feed in catalog.feeds:
             for target in sorted({each[0] for each, name in new if name == feed.name}):
                 batches = [each[1] for each, name in new if (each[0], name) == (target, feed.name)]
-                runs, more = ask_for(context.instance, feed, batches, f"told {ended[-1][0]}", {TOLD_TAG: target})
+                about = (f"told {ended[-1][0]}", names, {TOLD_TAG: target})
+                runs, more = ask_for(context.instance, feed, batches, *about)
                 requests += runs
                 additions += more
         return dg.SensorResult(

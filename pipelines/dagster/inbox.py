@@ -84,6 +84,7 @@ class Look:
     asked: dict[str, Asked] = field(default_factory=dict)
     left: set[str] = field(default_factory=set)
     ready: dict[str, dict[str, str]] = field(default_factory=dict)
+    names: dict[str, str] = field(default_factory=dict)
     unmatched: list[str] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
     unreadable: dict[str, str] = field(default_factory=dict)
@@ -198,6 +199,7 @@ def _take_up(path: Path, mark: str, known: Asked | None, by: Surroundings, found
     elif written or batch_id is None:
         _not_now(mark, known, found)
     else:
+        found.names[batch_id] = path.name
         _ask(feed, mark, batch_id, known or Asked(), by, found)
 
 
@@ -316,7 +318,7 @@ def inbox_sensor(
         additions: Additions = []
         for feed in catalog.feeds:
             batches = list(found.ready.get(feed.name, {}).values())
-            runs, new = ask_for(context.instance, feed, batches, now.isoformat())
+            runs, new = ask_for(context.instance, feed, batches, now.isoformat(), found.names)
             requests += runs
             additions += new
         return dg.SensorResult(

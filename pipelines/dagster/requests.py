@@ -1,14 +1,18 @@
 """Requests of sensors for runs over batches: new partitions first, then a run for each stretch of them."""
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import dagster as dg
 
 from pipelines.dagster.names import batches_of, job_of
 from pipelines.feeds.files.catalog import Feed
-from pipelines.home.dagster_folder import BATCH_TAG
+from pipelines.home.batch import shown
+from pipelines.home.dagster_folder import BATCH_TAG, FILE_TAG
 
 FILES_A_RUN = 200
+FILES_NAMED = 5
+"""Files that a run names in its tag."""
 RANGE = ("dagster/asset_partition_range_start", "dagster/asset_partition_range_end")
 UNDER_WAY = (
     dg.DagsterRunStatus.QUEUED,
@@ -21,7 +25,12 @@ Additions = list[dg.AddDynamicPartitionsRequest | dg.DeleteDynamicPartitionsRequ
 
 
 def ask_for(
-    instance: dg.DagsterInstance, feed: Feed, batch_ids: Sequence[str], key: str, tags: Mapping[str, str] | None = None
+    instance: dg.DagsterInstance,
+    feed: Feed,
+    batch_ids: Sequence[str],
+    key: str,
+    files: Mapping[str, str],
+    tags: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[list[dg.RunRequest], Additions]:
     """Return requests for runs over the batches, in their order, and the partitions to add.
 
@@ -32,7 +41,7 @@ def ask_for(
         return [], []
     known = instance.get_dynamic_partitions(batches.name or "")
     new = [batch_id for batch_id in wanted if batch_id not in set(known)]
-    runs = [_request(feed, some, key, tags or {}) for some in stretches(wanted, [*known, *new])]
+    runs = [_request(feed, some, key, {**tags, **_named(some, files)}) for some in stretches(wanted, [*known, *new])]
     return runs, [batches.build_add_request(new)] if new else []
 
 
@@ -50,6 +59,13 @@ def stretches(wanted: Sequence[str], known: Sequence[str]) -> list[list[str]]:
         else:
             found.append([batch_id])
     return found
+
+
+def _named(batch_ids: Sequence[str], files: Mapping[str, str]) -> dict[str, str]:
+    """Return a tag with the names of the first files, as far as they are known."""
+    names = [shown(files[batch_id]) for batch_id in batch_ids if batch_id in files]
+    more = [f"and {len(names) - FILES_NAMED:,} more"] if len(names) > FILES_NAMED else []
+    return {FILE_TAG: ", ".join([*names[:FILES_NAMED], *more])} if names else {}
 
 
 def _request(feed: Feed, batch_ids: Sequence[str], key: str, tags: Mapping[str, str]) -> dg.RunRequest:

@@ -47,6 +47,7 @@ class Left:
     feed: str
     progress: str
     since: datetime
+    file_name: str | None = None
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,9 @@ def left_batches(ledger: Ledger, home: Path, target: str) -> list[Left]:
     folder = home / "batches"
     found = [_left(ledger, row) for row in here if row["state"] == "running" or row["in_doubt"]]
     forgotten = (received_before(path) for path in _folders(home) if path.name not in known)
-    found += [Left(r.batch_id, r.batch_id.rpartition("-")[0], "received", r.received_at) for r in forgotten if r]
+    found += [
+        Left(r.batch_id, r.batch_id.rpartition("-")[0], "received", r.received_at, r.file_name) for r in forgotten if r
+    ]
     return sorted((each for each in found if received_before(folder / each.batch_id)), key=lambda each: each.since)
 
 
@@ -83,7 +86,7 @@ def _left(ledger: Ledger, row: Mapping[str, Any]) -> Left:
     last = max((str(run["finished_at"] or run["started_at"]) for run in runs), default=row["received_at"])
     rows = ledger.row_counts(row["target"], row["batch_id"])
     progress = ",".join(f"{state}={number}" for state, (number, _) in sorted(rows.items()))
-    return Left(row["batch_id"], row["feed"], progress, datetime.fromisoformat(last))
+    return Left(row["batch_id"], row["feed"], progress, datetime.fromisoformat(last), row["file_name"])
 
 
 def due(
@@ -145,10 +148,11 @@ def unfinished_sensor(
         first = timedelta(seconds=pace_of(environ).settling_seconds)
         asked, after = due([each for each in left if each.batch_id not in busy], before, now, max(first, FIRST_PAUSE))
         kept = {name: each for name, each in before.items() if name in busy}
+        names = {each.batch_id: each.file_name for each in asked if each.file_name}
         requests, additions = [], []
         for feed in catalog.feeds:
             wanted = [each.batch_id for each in asked if each.feed == feed.name]
-            runs, more = ask_for(context.instance, feed, wanted, f"again {now.isoformat()}")
+            runs, more = ask_for(context.instance, feed, wanted, f"again {now.isoformat()}", names)
             requests += runs
             additions += more
         return dg.SensorResult(

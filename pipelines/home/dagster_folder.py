@@ -11,6 +11,7 @@ FEED_TAG = "chartferry/feed"
 EVENTS_TOGETHER = 1000
 """Events that Dagster hands to its storage at once; without this setting it hands over each one alone."""
 BATCH_TAG = "chartferry/batch"
+FILE_TAG = "chartferry/file"
 TOLD_TAG = "chartferry/command_line"
 """On runs that only show what the command line did; its value is the target."""
 LOAD_POOL = "load"

@@ -12,7 +12,7 @@ import pytest
 from pipelines.dagster import unfinished
 from pipelines.dagster.unfinished import TRIES, Left, Try, due, from_cursor, left_batches, pause, to_cursor
 from pipelines.definitions import build_definitions
-from pipelines.home.dagster_folder import BATCH_TAG
+from pipelines.home.dagster_folder import BATCH_TAG, FILE_TAG
 from pipelines.ledger.ledger import Ledger
 
 NOW = datetime(2026, 3, 29, 1, 30, tzinfo=UTC)
@@ -92,6 +92,7 @@ def test_the_sensor_asks_for_batches_that_no_run_and_no_loader_works_on(
         [request] = result.run_requests or []
         assert request.job_name == "import_payments"
         assert request.tags[BATCH_TAG].split() == ["payments-forgotten", "payments-left"]
+        assert request.tags[FILE_TAG] == "payments.csv, payments.csv"
         again = tick(result.cursor)
         assert isinstance(again, dg.SensorResult)
         assert not again.run_requests
