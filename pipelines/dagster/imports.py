@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, cast
 import dagster as dg
 
 from pipelines.dagster.checks import AFTER_LOAD, AFTER_VALIDATE, Statement
-from pipelines.dagster.names import AGAIN, batches_of, job_of, keys_of, plain
+from pipelines.dagster.names import AGAIN, batches_of, job_of, keys_of
 from pipelines.dagster.schemas import accepted_schema, ledger_schema, source_schema
 from pipelines.dagster.stages import Outcome, load_all, receive_all, validate_all
 from pipelines.dagster.telling import Told, tell
 from pipelines.dagster.workplace import RESOURCE_KEY, place_of, told_without_data
-from pipelines.feeds.files.catalog import Feed
+from pipelines.feeds.files.catalog import Feed, plain
 from pipelines.home.dagster_folder import FEED_TAG, LOAD_POOL, TOLD_TAG
 from pipelines.home.inbox import Inbox
 from pipelines.runs.manifest import rules_version, software_version

@@ -1,10 +1,8 @@
 """Names of a feed's partitions, assets and job, and the retry policy of the steps."""
 
-import re
-
 import dagster as dg
 
-from pipelines.feeds.files.catalog import Feed
+from pipelines.feeds.files.catalog import Feed, plain
 
 AGAIN = dg.RetryPolicy(max_retries=2, delay=20, backoff=dg.Backoff.EXPONENTIAL, jitter=dg.Jitter.PLUS_MINUS)
 
@@ -17,11 +15,6 @@ def batches_of(feed: Feed) -> dg.DynamicPartitionsDefinition:
 def keys_of(feed: Feed) -> dict[str, dg.AssetKey]:
     """Return the keys of the feed's three assets by stage: received, validated, loaded."""
     return {stage: dg.AssetKey([feed.name, stage]) for stage in ("received", "validated", "loaded")}
-
-
-def plain(name: str) -> str:
-    """Return the name with `_` for every character that Dagster allows in no group or job name."""
-    return re.sub(r"[^A-Za-z0-9_]", "_", name)
 
 
 def job_of(feed: Feed) -> str:

@@ -18,11 +18,10 @@ from dagster._core.definitions.asset_checks.asset_check_evaluation import (
 from pipelines.dagster import metadata
 from pipelines.dagster.cursors import understood
 from pipelines.dagster.inbox import lain_too_long
-from pipelines.dagster.names import plain
 from pipelines.dagster.reference import is_bundled, looks_new
 from pipelines.dagster.tables import PUBLISHED
 from pipelines.dagster.workplace import RESOURCE_KEY, place_of, told_without_data
-from pipelines.feeds.files.catalog import Feed
+from pipelines.feeds.files.catalog import Feed, plain
 from pipelines.home.batch import shown
 from pipelines.importing.broken import NAMED, Broken, broken_now
 from pipelines.session.session import has_ledger, open_ledger

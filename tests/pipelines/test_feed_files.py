@@ -68,6 +68,14 @@ def test_two_feeds_that_take_one_file_are_an_error_that_names_both(tmp_path: Pat
         load_feeds([tmp_path]).match("till-1.csv")
 
 
+def test_two_feeds_whose_names_dagster_does_not_tell_apart_are_an_error_that_names_both(tmp_path: Path) -> None:
+    """FEED-FILE-08: no page of Dagster would open with them."""
+    written(tmp_path, MINIMAL.replace('"till"', '"till-2"').replace("till*", "a*"), "a.toml")
+    written(tmp_path, MINIMAL.replace('"till"', '"till_2"').replace("till*", "b*"), "b.toml")
+    with pytest.raises(FeedError, match=r"^b\.toml: name: till_2 differs from till-2 of a\.toml only by signs"):
+        load_feeds([tmp_path])
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -132,14 +133,25 @@ def load_feeds(folders: Sequence[Path] = ()) -> Catalog:
     """The user's feeds (`*.toml` in these folders, in order) and the built-in ones. Raises FeedError."""
     own = [load_feed(path) for folder in folders for path in _feed_files(folder)]
     by_name: dict[str, Feed] = {}
+    alike: dict[str, Feed] = {}
     for feed in own:
         if other := by_name.get(feed.name):
             if other.hash == feed.hash:
                 continue
             raise FeedError(f"{feed.path.name}: name: {other.path.name} has the name {feed.name} too")
-        by_name[feed.name] = feed
+        if other := alike.get(plain(feed.name)):
+            raise FeedError(
+                f"{feed.path.name}: name: {feed.name} differs from {other.name} of {other.path.name} only by signs"
+                " that are no letters or digits, which Dagster does not tell apart: choose another"
+            )
+        by_name[feed.name] = alike[plain(feed.name)] = feed
     builtin = [load_feed(path, builtin=True) for path in sorted(BUILTIN.glob("*.toml"))]
     return Catalog((*by_name.values(), *(feed for feed in builtin if feed.name not in by_name)))
+
+
+def plain(name: str) -> str:
+    """Return a name with `_` for every sign that Dagster allows in no name of a group or job."""
+    return re.sub(r"[^A-Za-z0-9_]", "_", name)
 
 
 def _feed_files(folder: Path) -> list[Path]:
