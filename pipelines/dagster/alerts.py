@@ -8,7 +8,7 @@ import json
 import shlex
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -25,6 +25,7 @@ from pipelines.dagster.standing_check import broken_in
 from pipelines.dagster.tables import PUBLISHED
 from pipelines.home.batch import shown
 from pipelines.home.dagster_folder import BATCH_TAG, TOLD_TAG
+from pipelines.ledger.tables import LedgerError
 
 COMMAND, WEBHOOK = "CHARTFERRY_ALERT_COMMAND", "CHARTFERRY_ALERT_WEBHOOK"
 SECONDS_BETWEEN_LOOKS = 60
@@ -88,12 +89,30 @@ def alert_sensor(home: Path, environ: Mapping[str, str]) -> dg.SensorDefinition:
             return dg.SkipReason(f"No one is to be told: neither {COMMAND} nor {WEBHOOK} is set.")
         now = datetime.now(UTC)
         told = Told.of(context.cursor, now)
-        runs, late = of_runs(context.instance, told.since, now), of_freshness(context.instance)
-        events = [*runs, *of_batches(home, environ), *of_inbox(home, now), *late]
+        events, unseen = gathered(
+            lambda: of_runs(context.instance, told.since, now),
+            lambda: of_batches(home, environ),
+            lambda: of_inbox(home, now),
+            lambda: of_freshness(context.instance),
+        )
+        before = set(told.keys)
         given = tell_new(told, events, lambda event: give(event.as_json(home, now), environ, context.log.warning))
+        told.keys |= before if unseen else set()  # nothing that was not read counts as over
         return dg.SensorResult(cursor=told.cursor(), skip_reason=f"{given} alerts were given.")
 
     return alerts
+
+
+def gathered(*sources: Callable[[], Iterable[Event]]) -> tuple[list[Event], bool]:
+    """Return the events of all sources, and True if one could not be read: that is an event of its own then."""
+    events: list[Event] = []
+    for source in sources:
+        try:
+            events += source()
+        except (LedgerError, OSError) as error:
+            said = str(error) if isinstance(error, LedgerError) else f"{error.filename}: {error.strerror}"
+            events.append(Event("not read", "state_unknown", f"What is broken could not be read: {said}.", {}))
+    return events, any(event.key == "not read" for event in events)
 
 
 def tell_new(

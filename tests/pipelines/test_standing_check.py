@@ -193,6 +193,24 @@ def test_each_event_is_told_once_to_the_command(home: Home, noting: tuple[dict[s
     assert (late["event"], late["job"]) == ("publishing_failed", "refresh_reports")
 
 
+def test_a_ledger_that_cannot_be_read_is_told_and_holds_up_no_other_alert(
+    home: Home, noting: tuple[dict[str, str], Path]
+) -> None:
+    environ, told = noting
+    with dg.DagsterInstance.ephemeral() as instance:
+        cursor = look(home, instance, environ, None)
+        before, whole = told.read_text().splitlines(), (home.path / "ledger.db").read_bytes()
+        (home.path / "ledger.db").write_bytes(b"no database, surely")
+        fails(instance, "refresh_reports")
+        for _ in range(2):
+            cursor = look(home, instance, environ, cursor)
+        (home.path / "ledger.db").write_bytes(whole)
+        look(home, instance, environ, cursor)
+    said = [json.loads(line) for line in told.read_text().splitlines()[len(before) :]]
+    assert sorted(each["event"] for each in said) == ["publishing_failed", "state_unknown"]
+    assert "file is not a database" in next(each["text"] for each in said if each["event"] == "state_unknown")
+
+
 def fails(instance: dg.DagsterInstance, name: str, tags: dict[str, str] | None = None) -> None:
     @dg.op
     def fail() -> None:
