@@ -116,8 +116,8 @@ def reference_asset() -> dg.AssetsDefinition:
         place = place_of(context)
         with told_without_data(place):
             counts, files = load_waiting(place.home, place.environ)
-            refused = sum(row["refused"] for row in counts)
-            where = refused_at(place.home / REFUSED) if refused else []
+            where = refused_at(place.home / REFUSED) if _anything_refused(place.home) else []
+            refused = sum(row["refused"] for row in counts) if counts else len(where)
             yield dg.MaterializeResult(
                 metadata=_about(place.home, counts, files, refused), check_results=[_taken_in(refused, where)]
             )
@@ -171,6 +171,12 @@ def _as_it_is(path: Path) -> Loaded:
 
 def _hash_noted(noted: Mapping[str, Loaded], path: Path) -> str | None:
     return noted[path.name].sha256 if path.name in noted else None
+
+
+def _anything_refused(home: Path) -> bool:
+    """True if the store lacks records of a file, of this load or an earlier one."""
+    noted = _noted(home)
+    return any(_was_refused(noted, path) for path in reference_files(home))
 
 
 def _was_refused(noted: Mapping[str, Loaded], path: Path) -> bool:

@@ -110,6 +110,11 @@ def test_a_record_without_a_readable_type_is_refused_with_file_and_line_and_impo
         assert (about["created"], about["refused"]) == (1, 1)
         [made] = result.get_asset_check_evaluations()
         assert made.description == "refused: more.ndjson line 2; service.duckdb.refused.ndjson has the reasons"
+        [still] = practice.run("load_reference").get_asset_check_evaluations()
+        assert (still.passed, still.description) == (
+            False,
+            made.description,
+        )  # nothing new came, and nothing was mended
         practice.put("payments-2026-01.csv")
         practice.tick("inbox")
         assert [request.job_name for request in practice.tick("inbox").run_requests or ()] == ["import_payments"]
