@@ -143,16 +143,17 @@ def unfinished_sensor(
             target = target_now(home, environ)
             if target is None:
                 return dg.SkipReason("The target does not answer; the tries are not counted.")
-            left = left_batches(ledger, home, known_as(ledger, target))
+            names = {feed.name for feed in catalog.feeds}
+            left = [each for each in left_batches(ledger, home, known_as(ledger, target)) if each.feed in names]
         busy = batches_under_way(context.instance, [job_of(feed) for feed in catalog.feeds])
         first = timedelta(seconds=pace_of(environ).settling_seconds)
         asked, after = due([each for each in left if each.batch_id not in busy], before, now, max(first, FIRST_PAUSE))
         kept = {name: each for name, each in before.items() if name in busy}
-        names = {each.batch_id: each.file_name for each in asked if each.file_name}
+        files = {each.batch_id: each.file_name for each in asked if each.file_name}
         requests, additions = [], []
         for feed in catalog.feeds:
             wanted = [each.batch_id for each in asked if each.feed == feed.name]
-            runs, more = ask_for(context.instance, feed, wanted, f"again {now.isoformat()}", names)
+            runs, more = ask_for(context.instance, feed, wanted, f"again {now.isoformat()}", files)
             requests += runs
             additions += more
         return dg.SensorResult(

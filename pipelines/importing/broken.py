@@ -21,7 +21,7 @@ AGES = (("under a day", 1), ("1 to 7 days", 7), ("7 to 30 days", 30))
 OLDEST = "over 30 days"
 STALE = timedelta(hours=1)
 NAMED = 20
-"""Outcomes of records that nobody has to look at."""
+"""Batches of one kind that a sentence names."""
 
 
 @dataclass
