@@ -41,7 +41,6 @@ from fhir_service.http import (
 )
 from fhir_service.interactions import batch, create, history, plain, search, update, validate
 from fhir_service.interactions.create import Created
-from fhir_service.interactions.read import read
 from fhir_service.interface.datatypes import dump_json, instant_text
 from fhir_service.interface.outcomes import NOT_FOUND, TOO_LARGE, UNAVAILABLE, FhirError
 from fhir_service.interface.registry import RESOURCES
@@ -186,13 +185,16 @@ def _read(service: Service, resource: Resource) -> Handler:
     async def handle(request: Request) -> Response:
         touched = touch(request, "read", resource.name, request.path_params["id"])
         caller_of(request).require(resource.name, "r")
-        found = await run_in_threadpool(read, service.store, resource, request.path_params["id"])
+        resource_id = request.path_params["id"]
+        found = service.reader.at_hand(resource, resource_id)
+        if found is None:
+            found = await run_in_threadpool(service.reader.look_up, resource, resource_id)
         touched.patients = found.patients
         headers = {
             "last-modified": format_datetime(found.updated_at.astimezone(UTC), usegmt=True),
             "etag": update.etag(found.version),
         }
-        return json_response(request, rendered(service, found.body.encode()), headers=headers)
+        return json_response(request, rendered(service, found.body), headers=headers)
 
     return handle
 
@@ -294,9 +296,9 @@ def _fetched(service: Service, fetch: batch.Fetch, room: int) -> batch.Fetched |
 
 
 def _read_entry(service: Service, fetch: batch.Fetch) -> batch.Fetched:
-    found = read(service.store, fetch.resource, fetch.id or "")
+    found = service.reader.read(fetch.resource, fetch.id or "")
     how = {"etag": update.etag(found.version), "lastModified": instant_text(found.updated_at)}
-    return batch.Fetched(rendered(service, found.body.encode()), how, found.patients)
+    return batch.Fetched(rendered(service, found.body), how, found.patients)
 
 
 def _search_entry(service: Service, fetch: batch.Fetch) -> batch.Fetched:

@@ -46,7 +46,7 @@ T = TypeVar("T")
 class Writes(Protocol):
     """What this module needs of the writer: a transaction in the writer's thread."""
 
-    def transact(self, fn: Callable[[Connection], T]) -> T: ...
+    def transact(self, function: Callable[[Connection], T], resources: bool) -> T: ...
 
 
 # --- Scopes ---------------------------------------------------------------------------------------
@@ -236,7 +236,7 @@ class Auth:
             "created_at": self._clock(),
             "revoked_at": None,
         }
-        self._writer.transact(lambda connection: connection.execute(insert(CLIENT), [row]))
+        self._writer.transact(lambda connection: connection.execute(insert(CLIENT), [row]), resources=False)
         return {"client_id": client_id, "client_secret": secret, "scope": scope}
 
     def list_clients(self) -> list[dict[str, Any]]:
@@ -251,13 +251,14 @@ class Auth:
 
     def revoke(self, client_id: str) -> None:
         """End a client's access, its tokens at once. Raises UnknownClient."""
-        self._writer.transact(lambda connection: _revoke(connection, client_id, self._clock()))
+        self._writer.transact(lambda connection: _revoke(connection, client_id, self._clock()), resources=False)
         self._cache.forget(client_id)
 
     def end(self, token: str) -> None:
         """End one token before its time. Raises FhirError(AUTHENTICATION) when it is none."""
         caller, digest = self.caller(f"Bearer {token}"), hashed(token)
-        self._writer.transact(lambda connection: connection.execute(delete(TOKEN).where(TOKEN.c.hash == digest)))
+        ending = delete(TOKEN).where(TOKEN.c.hash == digest)
+        self._writer.transact(lambda connection: connection.execute(ending), resources=False)
         self._cache.forget(caller.client)
 
     def token(self, form: Mapping[str, str], authorization: str | None = None) -> tuple[int, dict[str, Any]]:
@@ -277,7 +278,7 @@ class Auth:
         scope = _asked_scope(form.get("scope"), held)
         token, now = secrets.token_urlsafe(32), self._clock()
         row = {"hash": hashed(token), "client": client_id, "scope": scope, "expires_at": now + LIFETIME}
-        self._writer.transact(lambda connection: _store_token(connection, row, now))
+        self._writer.transact(lambda connection: _store_token(connection, row, now), resources=False)
         return {
             "access_token": token,
             "token_type": "Bearer",

@@ -1,16 +1,37 @@
 """What the service counts, in the Prometheus text format."""
 
+from collections.abc import Iterator
+
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from fhir_service.store.bodies import Bodies
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 _SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
 
 
+class _OfBodies(Collector):
+    """Hits, misses and bytes of the cache of bodies, as they are when they are asked for."""
+
+    def __init__(self, bodies: Bodies) -> None:
+        self._bodies = bodies
+
+    def collect(self) -> Iterator[Metric]:
+        reads = CounterMetricFamily("fhir_cache_reads", "Resources looked for in the cache", labels=["found"])
+        reads.add_metric(["yes"], self._bodies.hits)
+        reads.add_metric(["no"], self._bodies.misses)
+        yield reads
+        yield GaugeMetricFamily("fhir_cache_bytes", "Bytes that the cache holds", self._bodies.size)
+
+
 class Metrics:
     """The counters of one service. Labels are methods, path templates and statuses; never ids or values."""
 
-    def __init__(self) -> None:
+    def __init__(self, bodies: Bodies) -> None:
         self._registry = CollectorRegistry()
+        self._registry.register(_OfBodies(bodies))
         labels = ("method", "path", "status")
         self._requests = Counter("fhir_requests", "Requests answered", labels, registry=self._registry)
         self._seconds = Histogram(

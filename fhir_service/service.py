@@ -9,9 +9,11 @@ from fhir_service import ids
 from fhir_service.audit import Audit
 from fhir_service.auth import TOKENS, Auth
 from fhir_service.documents import Documents
+from fhir_service.interactions.read import Reader
 from fhir_service.interface.site import Site
 from fhir_service.metrics import Metrics
 from fhir_service.settings import Settings
+from fhir_service.store.bodies import Bodies
 from fhir_service.store.load_label import say_label
 from fhir_service.store.store import Store
 from fhir_service.writer import Writer
@@ -31,6 +33,7 @@ class Service:
     site: Site
     store: Store
     writer: Writer
+    reader: Reader
     auth: Auth
     documents: Documents
     audit: Audit
@@ -50,12 +53,14 @@ class Service:
         store = Store.open(settings.store, settings.memory_limit, create)
         say_label(settings.store_path, store.load_label)
         site = settings.site
-        metrics = Metrics()
-        writer = Writer(store, site, clock, new_id, metrics.committed)
+        # Another process that writes to the store would change what is kept here.
+        bodies = Bodies(0 if store.dialect.shared else settings.cache)
+        metrics = Metrics(bodies)
+        writer, reader = Writer(store, site, clock, new_id, bodies, metrics.committed), Reader(store, bodies)
         # Only the process that writes alone hears of every revocation: others look each token up.
         auth = Auth(store, writer, clock, new_id, cached_tokens=0 if store.dialect.shared else TOKENS)
         documents, audit = Documents(store, site, clock), Audit(settings.audit_path, store.signing_key)
-        return cls(settings, site, store, writer, auth, documents, audit, metrics, clock, new_id)
+        return cls(settings, site, store, writer, reader, auth, documents, audit, metrics, clock, new_id)
 
     def close(self) -> None:
         """Finishes the writes that wait and closes the store."""

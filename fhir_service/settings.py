@@ -20,7 +20,10 @@ class SettingError(ValueError):
 
 @dataclass(frozen=True)
 class Settings:
-    """Everything that can be set. `max_body` and `max_batch` are bytes, `memory_limit` is the database's."""
+    """Everything that can be set. `max_body`, `max_batch` and `cache` are bytes, `memory_limit` is the database's.
+
+    cache: for bodies of resources that were read; 0 for none. A store that other processes may write to has none.
+    """
 
     store: str = field(repr=False)  # a URL may hold a password
     host: str = "127.0.0.1"
@@ -35,6 +38,7 @@ class Settings:
     page_size: int = 10
     max_page_size: int = 100
     memory_limit: str = "1GB"
+    cache: int = 64 << 20
     audit: str | None = None
 
     def __post_init__(self) -> None:
@@ -97,6 +101,7 @@ _PARSERS: dict[str, tuple[Callable[[str], Any], str]] = {
     "requests_per_second": (float, "a number"),
     "max_body": (int, "a whole number of bytes"),
     "max_batch": (int, "a whole number of bytes"),
+    "cache": (int, "a whole number of bytes"),
     "page_size": (int, "a whole number"),
     "max_page_size": (int, "a whole number"),
 }
@@ -128,6 +133,7 @@ _LIMITS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "requests_per_second": (lambda n: n is None or 0 < n < float("inf"), "a number above zero is expected"),
     "max_body": (lambda n: n > 0, "a number above zero is expected"),
     "max_batch": (lambda n: n > 0, "a number above zero is expected"),
+    "cache": (lambda n: n >= 0, "a number from zero on is expected"),
     "page_size": (lambda n: 0 < n <= 1000, "a page holds 1 to 1000 entries"),
     "max_page_size": (lambda n: 0 < n <= 1000, "a page holds 1 to 1000 entries"),
 }

@@ -19,6 +19,7 @@ from sqlalchemy import Connection
 
 from fhir_service.interface.outcomes import EXCEPTION, UNAVAILABLE, FhirError
 from fhir_service.interface.site import Site
+from fhir_service.store.bodies import Bodies
 from fhir_service.store.store import Store
 from fhir_service.store.view import Changes, Kept, Needs, Questionnaires, View
 
@@ -71,6 +72,7 @@ class _Transaction:
     """A function that is run in a transaction of its own."""
 
     function: Callable[[Connection], Any]
+    resources: bool
     future: "Future[Any]" = field(default_factory=Future)
 
 
@@ -87,11 +89,12 @@ class Writer:
         site: Site,
         clock: Callable[[], datetime],
         new_id: Callable[[], str],
+        bodies: Bodies,
         committed: Callable[[int], None] = lambda _: None,
     ) -> None:
-        """`committed` is told how many entries each commit held."""
+        """`bodies`: what reads keep; `committed` is told how many entries each commit held."""
         self._store, self._site, self._clock, self._new_id, self._committed = store, site, clock, new_id, committed
-        self._questionnaires, self._kept = Questionnaires(site), Kept()
+        self._questionnaires, self._kept, self._bodies = Questionnaires(site), Kept(), bodies
         self._seq = store.last_seq()
         self._under_way = 0
         self._stored_at = self._busy_since = -math.inf
@@ -108,9 +111,12 @@ class Writer:
         self._put(waiting)
         return waiting.future
 
-    def transact(self, function: Callable[[Connection], T]) -> T:
-        """Run a function in the writer's thread, in a transaction of its own; wait for its value."""
-        work = _Transaction(function)
+    def transact(self, function: Callable[[Connection], T], resources: bool = True) -> T:
+        """Run a function in the writer's thread, in a transaction of its own; wait for its value.
+
+        resources: False for a function that changes no resource, so that what is kept of them stays good.
+        """
+        work = _Transaction(function, resources)
         self._put(work)
         value: T = work.future.result()
         return value
@@ -190,9 +196,13 @@ class Writer:
                 _commit(connection)
         except BaseException as error:  # noqa: BLE001 - it is the caller's
             self._seq = seq
+            if isinstance(error, CommitFailed):
+                self._bodies.forget_all()
             work.future.set_exception(FhirError(UNAVAILABLE) if self._store.dialect.passing(error) else error)
             return
-        self._questionnaires, self._kept = Questionnaires(self._site), Kept()
+        if work.resources:
+            self._questionnaires, self._kept = Questionnaires(self._site), Kept()
+            self._bodies.forget_all()
         work.future.set_result(value)
 
     def _write(self, group: list[_Waiting]) -> None:
@@ -213,6 +223,8 @@ class Writer:
             log.error("a batch was not stored: %s", type(error).__name__)  # noqa: TRY400
             # Only what failed before the commit is surely not stored; a failing commit leaves it unknown.
             unknown = isinstance(error, CommitFailed)
+            if unknown:
+                self._bodies.forget_all()
             for waiting in group:
                 waiting.future.set_exception(FhirError(EXCEPTION if unknown else UNAVAILABLE))
             return
@@ -270,6 +282,8 @@ class Writer:
             if changes:
                 changes.flush(connection, self._store.dialect)
                 _commit(connection)
+                if replaced := changes.replaced():
+                    self._bodies.forget(replaced)
                 self._stored_at = time.monotonic()
                 self._committed(len(entries))
         self._kept = kept

@@ -98,7 +98,12 @@ class Sessions:
             "expires_at": self._service.clock() + LIFETIME,
         }
         idle = _until(token, now + IDLE)
-        self._service.writer.transact(lambda connection: (connection.execute(insert(TOKEN), [whole]), idle(connection)))
+
+        def begin(connection: Connection) -> None:
+            connection.execute(insert(TOKEN), [whole])
+            idle(connection)
+
+        self._service.writer.transact(begin, resources=False)
         return token
 
     def _reading(self, client_id: str) -> str:
@@ -115,7 +120,7 @@ class Sessions:
         token = self._token(request)
         self._service.auth.end(token)
         ending = delete(TOKEN).where(TOKEN.c.hash == _whole(token))
-        self._service.writer.transact(lambda connection: connection.execute(ending))
+        self._service.writer.transact(lambda connection: connection.execute(ending), resources=False)
 
     def keep(self, response: Response, token: str) -> None:
         """Set the cookie, for another half hour."""
@@ -130,7 +135,7 @@ class Sessions:
         with self._service.store.read(several=False) as connection:
             ends = {row.hash: row.expires_at.astimezone(UTC) for row in connection.execute(query)}
         if len(ends) == 2 and min(until, ends[_whole(token)]) - ends[hashed(token)] >= WRITTEN_AGAIN:
-            self._service.writer.transact(_until(token, min(until, ends[_whole(token)])))
+            self._service.writer.transact(_until(token, min(until, ends[_whole(token)])), resources=False)
         self.keep(response, self._token(request))
 
     def drop(self, response: Response) -> None:

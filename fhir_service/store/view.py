@@ -282,6 +282,10 @@ class Changes:
         values = head | index_values(RESOURCES[name], stored) | {"body": new.body}
         self._replaced[name][stored["id"]] = (new.seq, values | {"__stored": stored})
 
+    def replaced(self) -> list[tuple[str, str]]:
+        """Return type and id of the resources that have a new version."""
+        return [(name, resource_id) for name, found in self._replaced.items() for resource_id in found]
+
     def pay(
         self, payment: str, patient: str, account: Account, charges: Iterable[Charge], parts: Iterable[tuple[str, int]]
     ) -> None:

@@ -14,6 +14,7 @@ from starlette.routing import Route
 from fhir_service.auth import Auth, Caller, ScopeError, UnknownClient, hashed, token_response, within
 from fhir_service.interface.outcomes import FhirError
 from fhir_service.interface.site import Site
+from fhir_service.store.bodies import Bodies
 from fhir_service.store.store import Store
 from fhir_service.store.tables import CLIENT, TOKEN
 from fhir_service.writer import Writer
@@ -46,7 +47,7 @@ def store(tmp_path):
 
 @pytest.fixture
 def writer(store, clock):
-    started = Writer(store, Site(), clock, lambda: "unused")
+    started = Writer(store, Site(), clock, lambda: "unused", Bodies(0))
     yield started
     started.close()
 

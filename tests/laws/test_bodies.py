@@ -1,0 +1,142 @@
+"""Laws of the cache of bodies: a read never shows an older version than one acknowledged before it began."""
+
+import json
+import random
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import httpx
+import pytest
+
+from fhir_service.interface.registry import RESOURCES
+from fhir_service.reference.loading import load
+from fhir_service.store.bodies import OVERHEAD, Bodies, Found
+from tests.conftest import Running
+from tests.service.test_writer import send, task
+
+AT = datetime(2026, 11, 1, tzinfo=UTC)
+KEYS = [("Task", "a"), ("Task", "b")]
+
+
+def found(version: int) -> Found:
+    return Found(b"x" * 10, version, AT, ())
+
+
+class History:
+    """One writer and some readers, each a step at a time, over a store of version numbers."""
+
+    def __init__(self, seed: int) -> None:
+        self.dice = random.Random(seed)
+        self.bodies = Bodies(self.dice.choice([0, OVERHEAD + 10, 10_000]))
+        self.stored = dict.fromkeys(KEYS, 1)
+        self.acknowledged = dict.fromkeys(KEYS, 1)
+
+    def write(self) -> Iterator[None]:
+        """An update or a transaction of unknown extent, and what may come between its steps."""
+        some = self.dice.sample(KEYS, self.dice.randint(1, 2))
+        yield
+        if self.dice.random() < 0.2:
+            return  # rolled back
+        self.stored |= {key: self.stored[key] + 1 for key in some}
+        yield
+        if self.dice.random() < 0.3:
+            self.bodies.forget_all()
+        else:
+            self.bodies.forget(some)
+        yield
+        self.acknowledged |= {key: self.stored[key] for key in some}
+
+    def read(self) -> Iterator[None]:
+        key = self.dice.choice(KEYS)
+        least = self.acknowledged[key]
+        shown = self.bodies.get(key)
+        if shown is None:
+            yield
+            epoch = self.bodies.epoch()
+            yield
+            version = self.stored[key]
+            yield
+            shown = found(version)
+            self.bodies.keep(key, shown, epoch)
+        assert least <= shown.version <= self.stored[key]
+
+    def run(self) -> None:
+        writing, reading = self.write(), [self.read() for _ in range(3)]
+        for _ in range(60):
+            at = self.dice.randrange(4)
+            try:
+                next(writing if at == 3 else reading[at])
+            except StopIteration:
+                if at == 3:
+                    writing = self.write()
+                else:
+                    reading[at] = self.read()
+
+
+@pytest.mark.parametrize("histories", [500, pytest.param(10_000, marks=pytest.mark.long)])
+def test_no_read_shows_an_older_version_than_was_acknowledged_before_it_began(histories: int) -> None:
+    for seed in range(histories):
+        History(seed).run()
+
+
+def test_the_cache_keeps_to_its_bytes_and_removes_what_was_used_longest_ago() -> None:
+    bodies = Bodies(2 * (OVERHEAD + 10))
+    for name in "abc":
+        bodies.keep(("Task", name), found(1), bodies.epoch())
+        bodies.get(("Task", "a"))
+    assert [bool(bodies.get(("Task", name))) for name in "abc"] == [True, False, True]
+    assert bodies.size == 2 * (OVERHEAD + 10)
+    bodies.forget([("Task", "a"), ("Task", "nobody")])
+    assert (bodies.size, bodies.get(("Task", "a"))) == (OVERHEAD + 10, None)
+
+
+def test_reads_beside_updates_loads_and_batches_show_what_was_acknowledged(fresh_service: Running) -> None:
+    """COMMON-21: over a real store, from several threads."""
+    service = fresh_service
+    path = service.client.post("/Task", json=task(0)).headers["location"].removeprefix(service.url)
+    done, wrong = threading.Event(), list[tuple[int, int]]()
+    acknowledged = [0]
+
+    def read() -> None:
+        with httpx.Client(base_url=service.url, headers=service.headers, timeout=30) as client:
+            while not done.is_set():
+                least = acknowledged[0]
+                shown = int(client.get(path).json()["description"].removeprefix("task "))
+                if shown < least:
+                    wrong.append((least, shown))
+
+    readers = [threading.Thread(target=read) for _ in range(3)]
+    for reader in readers:
+        reader.start()
+    for number in range(1, 60):
+        body = task(0, description=f"task {number}")
+        if number % 3:
+            assert service.client.put(path, json=body).status_code == 200
+        else:
+            change = {"resource": body, "request": {"method": "PUT", "url": path.removeprefix("/")}}
+            assert [one["status"] for one in send(service.client, [change])] == ["200"]
+        acknowledged[0] = number
+    done.set()
+    for reader in readers:
+        reader.join()
+    assert not wrong
+    assert service.service.metrics.text().count(b"fhir_cache_reads_total{") == 2
+
+
+def test_what_is_loaded_is_read_at_once(fresh_service: Running, tmp_path: Path) -> None:
+    service, file = fresh_service.service, tmp_path / "more.ndjson"
+    for family in ("Before", "After"):
+        file.write_text(json.dumps({"resourceType": "Patient", "id": "new", "name": [{"family": family}]}) + "\n")
+        load([file], service.writer, service.store, service.clock, service.new_id, service.site)
+        report = {
+            "resourceType": "DiagnosticReport", "id": "r-new", "status": "final", "code": {"text": family},
+            "subject": {"reference": "Patient/new"}, "issued": "2026-02-01T10:00:00Z",
+        }  # fmt: skip
+        file.write_text(json.dumps(report) + "\n")
+        load([file], service.writer, service.store, service.clock, service.new_id, service.site)
+        for _ in range(2):
+            shown = fresh_service.client.get("/DiagnosticReport/r-new").json()
+            assert shown["code"]["text"] == family
+    assert service.reader.at_hand(RESOURCES["DiagnosticReport"], "r-new")
