@@ -257,11 +257,9 @@ def _make(db: duckdb.DuckDBPyConnection, table: ReportTable) -> None:
 
 def _columns(db: duckdb.DuckDBPyConnection, table: str) -> list[tuple[str, str]]:
     """Return names and types of the table's columns, as headers write them."""
-    return db.execute(
-        "SELECT column_name, replace(data_type, ' WITH TIME ZONE', 'TZ') FROM duckdb_columns() "
-        "WHERE schema_name = 'main' AND NOT internal AND table_name = ? ORDER BY column_index",
-        [table],
-    ).fetchall()
+    found = db.table(f'main."{table}"')
+    types = (str(kind).replace("TIMESTAMP WITH TIME ZONE", "TIMESTAMPTZ") for kind in found.types)
+    return list(zip(found.columns, types, strict=True))
 
 
 def _stage_ledger(db: duckdb.DuckDBPyConnection, snapshot: Snapshot) -> None:

@@ -232,7 +232,7 @@ def test_journal_gone_and_ledger_there_is_asked_for_first(home, target, asked, c
 
 
 @pytest.mark.parametrize("additions", [True, False], ids=["with additions", "bare"])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 12))])
 def test_whatever_was_lost_nothing_is_there_twice(seed, additions, home, target, asked):
     """CLI-CMD-17, LEDGER-01, LEDGER-20: files, faults, and ledger and journal lost or of another day."""
     target.additions, dice = additions, random.Random(seed)

@@ -11,7 +11,9 @@ from pipelines.receiving.stage import receive
 from pipelines.session.session import open_session
 
 
-@pytest.mark.parametrize("additions", [True, False], ids=["with additions", "bare"])
+@pytest.mark.parametrize(
+    "additions", [True, pytest.param(False, marks=pytest.mark.long)], ids=["with additions", "bare"]
+)
 def test_a_run_that_goes_on_after_a_kill_ends_green(home, target, monkeypatch, additions):
     """LEDGER-26"""
     target.additions = additions

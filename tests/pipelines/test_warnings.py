@@ -58,7 +58,11 @@ def test_a_file_without_warnings_leaves_no_file_of_them(home, asked, published):
     assert published(ASKED) == []
 
 
-@pytest.mark.parametrize("body", [b"", b"PAR1", b"\xff" * 80], ids=["empty", "cut", "noise"])
+@pytest.mark.parametrize(
+    "body",
+    [b"PAR1", *(pytest.param(body, marks=pytest.mark.long) for body in (b"", b"\xff" * 80))],
+    ids=["cut", "empty", "noise"],
+)
 @pytest.mark.parametrize("name", ["accepted.parquet", "warnings.parquet", "manifest.json"])
 def test_a_damaged_file_of_a_run_keeps_no_table_from_being_published(home, asked, chartferry, published, name, body):
     """STATE-HOME-07: it tells nothing any more; what the ledger knows is there."""

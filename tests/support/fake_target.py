@@ -116,6 +116,7 @@ class FakeTarget:
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # else a body waits for the acknowledgement of its head, 40 ms
     target: FakeTarget
 
     def log_message(self, *_):

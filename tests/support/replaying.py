@@ -1,5 +1,6 @@
 """The law of the journal: replayed into an empty database it gives the same tables, row for row."""
 
+import os
 import shutil
 import tempfile
 from collections import Counter
@@ -14,6 +15,7 @@ from pipelines.ledger.in_step import BesideFile
 from pipelines.ledger.journal import Journal
 from pipelines.ledger.ledger import Ledger, LedgerError
 
+IN_MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # noqa: S108 - of a system that has it
 APART = {table.name for table in NO_FACTS}
 """Tables that are no facts."""
 
@@ -42,7 +44,7 @@ def assert_replay_is_equal(path: Path) -> None:
         ledger = Ledger.open(path)
     except LedgerError:
         return
-    with closing(ledger), tempfile.TemporaryDirectory() as folder:
+    with closing(ledger), tempfile.TemporaryDirectory(dir=IN_MEMORY) as folder:
         journal = journal_of(ledger).path
         shutil.copy(journal, Path(folder) / journal.name)
         if (closed := journal.with_suffix("")).is_dir():
