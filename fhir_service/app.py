@@ -203,7 +203,7 @@ def _page(service: Service, resource: Resource, pairs: search.Pairs, lenient: bo
     settings = service.settings
     size, most, additions = settings.page_size, settings.max_page_size, not settings.interface_only
     return search.run(
-        service.store, search.parse(resource, pairs, service.site, min(size, most), most, additions, lenient)
+        service.reader, search.parse(resource, pairs, service.site, min(size, most), most, additions, lenient)
     )
 
 

@@ -16,7 +16,7 @@ def searchset(page: Page) -> bytes:
     """The searchset Bundle of a page, with markers."""
     query = page.query
     links = paging_links(f"/{query.resource.name}", query.sent, query.count, query.offset, page.total)
-    return _bundle("searchset", page.total, links, [b'{"resource":%b}' % body.encode() for body in page.bodies])
+    return _bundle("searchset", page.total, links, [b'{"resource":%b}' % body for body in page.bodies])
 
 
 def history_bundle(resource_type: str, page: history.Page) -> bytes:

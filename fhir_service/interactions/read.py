@@ -1,17 +1,19 @@
 """Read: a resource by its id."""
 
-from typing import Any
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
-from sqlalchemy import ColumnElement, null
+from sqlalchemy import Connection
 
 from fhir_service.interface.datatypes import is_id
 from fhir_service.interface.outcomes import unknown_resource
 from fhir_service.interface.vocabulary import Resource
 from fhir_service.store.bodies import Bodies, Found
+from fhir_service.store.dialect import Dialect
 from fhir_service.store.store import Store
 from fhir_service.store.tables import BODIES
 
-COLUMNS = ("body", "version", "updated_at")
+COLUMNS = ("id", "body", "version", "updated_at")
 
 
 class Reader:
@@ -28,22 +30,46 @@ class Reader:
         """Read a resource from the store. Raises the 404 that names type and id."""
         if not is_id(resource_id):
             raise unknown_resource(resource.name, resource_id)
-        epoch, table = self._bodies.epoch(), BODIES[resource.name]
-        columns = (*COLUMNS, resource.of_patient.column) if resource.of_patient else COLUMNS
-        with self._store.read(several=False) as connection:
-            rows = self._store.dialect.among(connection, table, "id", [resource_id], columns)
-        if not rows:
+        with self.state(several=False) as state:
+            found = state.fetch(resource, [resource_id])
+        if not found:
             raise unknown_resource(resource.name, resource_id)
-        body, version, updated_at, *patients = rows[0]
-        found = Found(body.encode(), version, updated_at, tuple(filter(None, patients)))
-        self._bodies.keep((resource.name, resource_id), found, epoch)
-        return found
+        return found[resource_id]
+
+    @contextmanager
+    def state(self, several: bool = True) -> Iterator["State"]:
+        """A state of the store, for one statement or for several, from any thread."""
+        epoch = self._bodies.epoch()
+        with self._store.read(several) as connection:
+            yield State(connection, self._store.dialect, self._bodies, epoch)
 
     def read(self, resource: Resource, resource_id: str) -> Found:
         """Read a resource from wherever it is. Raises the 404 that names type and id."""
         return self.at_hand(resource, resource_id) or self.look_up(resource, resource_id)
 
 
-def patient_column(resource: Resource) -> ColumnElement[Any]:
-    """Return the column with the patient whom a resource is about; null for a resource that is about nobody."""
-    return BODIES[resource.name].c[resource.of_patient.column] if resource.of_patient else null()
+class State:
+    """The store as of one moment. What is read of it is kept, unless something was changed since it began."""
+
+    def __init__(self, connection: Connection, dialect: Dialect, bodies: Bodies, epoch: int) -> None:
+        self.connection = connection
+        self._dialect, self._bodies, self._epoch = dialect, bodies, epoch
+
+    def bodies(self, resource: Resource, ids: Sequence[str]) -> list[Found]:
+        """Return resources that are there, in the order of their ids."""
+        at_hand = {each: self._bodies.get((resource.name, each)) for each in ids}
+        if self._bodies.epoch() != self._epoch:
+            at_hand = dict.fromkeys(ids)  # what is in memory may be newer than this state
+        fetched = self.fetch(resource, [each for each, found in at_hand.items() if found is None])
+        return [at_hand[each] or fetched[each] for each in ids]
+
+    def fetch(self, resource: Resource, ids: Sequence[str]) -> dict[str, Found]:
+        """Read resources from the store, by id."""
+        columns = (*COLUMNS, resource.of_patient.column) if resource.of_patient else COLUMNS
+        rows = self._dialect.among(self.connection, BODIES[resource.name], "id", ids, columns)
+        fetched: dict[str, Found] = {}
+        for resource_id, body, version, updated_at, *patients in rows:
+            found = Found(body.encode(), version, updated_at, tuple(filter(None, patients)))
+            self._bodies.keep((resource.name, resource_id), found, self._epoch)
+            fetched[resource_id] = found
+        return fetched

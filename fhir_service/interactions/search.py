@@ -8,18 +8,17 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Select, Table, and_, func, not_, null, or_, select
 
-from fhir_service.interactions.read import patient_column
+from fhir_service.interactions.read import Reader
 from fhir_service.interface.datatypes import CONTROLS, ID_PATTERN, search_period
 from fhir_service.interface.outcomes import INVALID, FhirError
 from fhir_service.interface.resources.response_model import questionnaire_id
 from fhir_service.interface.site import Site
 from fhir_service.interface.vocabulary import Param, Resource
 from fhir_service.store.expressions import contains, equal, starts
-from fhir_service.store.store import Store
 from fhir_service.store.tables import BODIES, SIDES
 
 MOST_VALUES = 500
@@ -61,7 +60,7 @@ class Page:
 
     query: Query
     total: int
-    bodies: list[str]
+    bodies: list[bytes]
     patients: tuple[str, ...]
 
 
@@ -98,41 +97,54 @@ def paging(resource: Resource, pairs: Pairs, count: int, most: int) -> tuple[int
     return min(_whole(control, "_count", count), most), _whole(control, "_offset", 0)
 
 
-def run(store: Store, query: Query) -> Page:
-    """The count, the numbers of the page's rows, and their bodies, of the same state of the store.
+def run(reader: Reader, query: Query) -> Page:
+    """Return the count, the page's ids, and their bodies, of one state of the store.
 
-    The numbers are found first, in narrow columns: bodies are fetched for the rows of the page alone.
+    The ids are found first, in narrow columns. Bodies are fetched for the rows of the page alone, and by id: a span of
+    rows would unpack every body in it.
     """
-    table = BODIES[query.resource.name]
-    numbers = _numbers(query, table)
-    count = select(func.count()).select_from(numbers.order_by(None).subquery())
-    page = numbers.limit(query.count).offset(query.offset)
-    with store.read() as connection:
-        total = connection.execute(count).scalar_one()
+    count, page = _count(query), _page(query)
+    with reader.state() as state:
+        total = state.connection.execute(count).scalar_one()
         wanted = query.count and query.offset < total
-        seqs = list(connection.execute(page).scalars()) if wanted else []
-        found = {row.seq: row for row in connection.execute(_bodies(query.resource, table, seqs))} if seqs else {}
-    rows = [found[seq] for seq in seqs]
-    patients = dict.fromkeys(row.patient for row in rows if row.patient)
-    return Page(query, total, [row.body for row in rows], tuple(patients))
+        ids = list(state.connection.execute(page).scalars()) if wanted else []
+        found = state.bodies(query.resource, ids)
+    patients = dict.fromkeys(patient for one in found for patient in one.patients)
+    return Page(query, total, [one.body for one in found], tuple(patients))
 
 
-def _numbers(query: Query, table: Table) -> Select[Any]:
-    """The numbers of all rows that match, in order; of a side table alone where nothing else is asked."""
+def _count(query: Query) -> Select[Any]:
+    """Count the rows that match."""
+    if side := _only_side(query):
+        return select(func.count(func.distinct(side.table.c.seq))).where(side.clause)
+    table = BODIES[query.resource.name]
+    return select(func.count()).select_from(table).where(*(one.on(table) for one in query.conditions))
+
+
+def _page(query: Query) -> Select[Any]:
+    """Select the ids of one page, in order."""
+    table = BODIES[query.resource.name]
+    if side := _only_side(query):
+        seq = side.table.c.seq
+        seqs = select(seq).where(side.clause).distinct().order_by(seq).limit(query.count).offset(query.offset)
+        return select(table.c.id).where(table.c.seq.in_(seqs)).order_by(table.c.seq)
+    rows = select(table.c.id).where(*(one.on(table) for one in query.conditions)).order_by(*_order(query, table))
+    return rows.limit(query.count).offset(query.offset)
+
+
+class _Side(NamedTuple):
+    """A side table, and a condition on it."""
+
+    table: Table
+    clause: Clause
+
+
+def _only_side(query: Query) -> _Side | None:
+    """Return the side table that answers a query alone, where nothing else is asked."""
     if len(query.conditions) == 1 and not query.sort:
         (only,) = query.conditions
-        if only.side is not None:
-            return select(only.side.c.seq).where(only.clause).distinct().order_by(only.side.c.seq)
-    conditions = [condition.on(table) for condition in query.conditions]
-    return select(table.c.seq).where(*conditions).order_by(*_order(query, table))
-
-
-def _bodies(resource: Resource, table: Table, seqs: list[int]) -> Select[Any]:
-    """The rows of these numbers. Where none between is left out, the range alone tells them, and is read faster."""
-    first, last = min(seqs), max(seqs)
-    rows = select(table.c.seq, table.c.body, patient_column(resource).label("patient"))
-    rows = rows.where(table.c.seq.between(first, last))
-    return rows if last - first + 1 == len(seqs) else rows.where(table.c.seq.in_(seqs))
+        return _Side(only.side, only.clause) if only.side is not None else None
+    return None
 
 
 def bad(name: str, why: str) -> FhirError:
