@@ -161,9 +161,9 @@ class Ledger(BatchLedger):
             IntegrityError: a record is known. None of the intents is kept.
         """
         now, stream = self.now(), self.stream(lease.target, source, resource_type)
-        batch, feed = self._batch_of(lease.target), self.feed_version
+        batch, feed = self._numbers_of(lease.target, intents)
         rows = [
-            (stream, i[0], i[1], batch(i[2]), i[3], i[4], feed(i[5]), i[6], i[7], i[8], *[i[9] or now] * 2)
+            (stream, i[0], i[1], batch[i[2]], i[3], i[4], feed[i[5]], i[6], i[7], i[8], i[9] or now, i[9] or now)
             for i in intents
         ]
         with self.transaction() as connection:
@@ -179,11 +179,11 @@ class Ledger(BatchLedger):
         that outcome there, as a repeat, and moves to the batch and line of the intent.
         """
         stream = self.stream(lease.target, source, resource_type)
-        batch, feed = self._batch_of(lease.target), self.feed_version
-        places = [(batch(i.batch_id), i.line) for i in intents]
+        batch, feed = self._numbers_of(lease.target, intents)
+        places = [(batch[i.batch_id], i.line) for i in intents]
         these = [(stream, i.key, i.generation) for i in intents]
         again = [
-            (*place, i[4], feed(i[5]), *i[6:], *this) for place, i, this in zip(places, intents, these, strict=True)
+            (*place, i[4], feed[i[5]], *i[6:], *this) for place, i, this in zip(places, intents, these, strict=True)
         ]
         with self.transaction() as connection:
             self._check(connection, lease)
@@ -334,8 +334,11 @@ class Ledger(BatchLedger):
         query = select(t.batch.c.batch_id, t.batch.c.received_at).where(t.batch.c.target == target)
         return {str(name): str(at) for name, at in connection.execute(query)}
 
-    def _batch_of(self, target: str) -> Callable[[str], int]:
-        return lambda batch_id: self.batch_number(target, batch_id)
+    def _numbers_of(self, target: str, intents: Collection[Intent]) -> tuple[dict[str, int], dict[str, int]]:
+        """Return the numbers of the batches and feeds that intents name."""
+        batches, feeds = {i.batch_id for i in intents}, {i.feed_hash for i in intents}
+        of_batches = {name: self.batch_number(target, name) for name in sorted(batches)}
+        return of_batches, {name: self.feed_version(name) for name in sorted(feeds)}
 
 
 def _open_rejects(target: str, source: str, resource_type: str) -> Select[Any]:

@@ -7,7 +7,6 @@ from pipelines.feeds.mapping.origins import Origins
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rows import KnownRecord, Reason
 from pipelines.ledger.standing import undone_at
-from pipelines.ledger.tables import LedgerError
 from pipelines.loading.ended import Ended
 from pipelines.loading.loaded import Batch
 from pipelines.loading.sending import Row
@@ -47,7 +46,12 @@ class Judge:
         ended = self._ended.reasons(rows, known)
         for row in rows:
             record = known.get(row.key)
-            yield Judged(row, record, "aside", ended[row.key]) if row.key in ended else self._judged(row, record)
+            if reason := ended.get(row.key):
+                yield Judged(row, record, "aside", reason)
+            elif record is None:
+                yield Judged(row, None, "sent")
+            else:
+                yield self._judged(row, record)
 
     def is_own(self, row: Row, record: KnownRecord) -> bool:
         """True if a record is from this very row."""
@@ -57,12 +61,10 @@ class Judge:
         """True if an `unchanged` row has other content than its record, because the feed file changed in between."""
         return self._verdicts.is_read_otherwise(row, record)
 
-    def _judged(self, row: Row, record: KnownRecord | None) -> Judged:
+    def _judged(self, row: Row, record: KnownRecord) -> Judged:
         verdict = self._verdicts.of(row, record)
         if verdict in SENT:
             return Judged(self._verdicts.as_sent(verdict, row, record), record, "sent")
-        if record is None:
-            raise LedgerError(f"a row without a record cannot be '{verdict}'")
         if verdict == "taken back":
             return Judged(row, record, "aside", self._taken_back(record))
         if verdict == "changed":

@@ -32,16 +32,16 @@ class Verdicts:
         self.resend: set[str] = set()
         self._ledger, self._of = ledger, (batch.target, batch.feed.source, batch.feed.resource)
 
-    def of(self, row: Row, record: KnownRecord | None) -> str:
+    def of(self, row: Row, record: KnownRecord) -> str:
         """Return what is to be done with a row: one of `SENT`, `update`, `changed` and `taken back`
         (which are set aside), or the state that it keeps.
 
         `undone` is a row whose record was taken back since the same file made it.
         """
-        if record is not None and record.state in UNDECIDED and record.resource_id is not None:
+        if record.state in UNDECIDED and record.resource_id is not None:
             return "update"
         standing = standing_of(record)
-        if record is None or standing in (Standing.ABSENT, Standing.WAITING):
+        if standing in (Standing.ABSENT, Standing.WAITING):
             return "send"
         same = row.is_held_by(record)
         if standing is Standing.TAKEN_BACK:
@@ -141,10 +141,8 @@ class Verdicts:
     def own(self, row: Row, record: KnownRecord) -> bool:
         return record.batch_id == self.batch.batch_id and record.line == row.line
 
-    def as_sent(self, verdict: str, row: Row, record: KnownRecord | None) -> Row:
-        """The row to send, by a verdict of `SENT`."""
-        if record is None:
-            return row
+    def as_sent(self, verdict: str, row: Row, record: KnownRecord) -> Row:
+        """Return the row to send, by a verdict of `SENT`."""
         return {"send": self.again, "supersede": self.in_its_place, "anew": self.anew}[verdict](row, record)
 
     def again(self, row: Row, record: KnownRecord) -> Row:
