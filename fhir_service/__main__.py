@@ -31,7 +31,7 @@ class _Failed(click.ClickException):
 
 @contextmanager
 def _plainly() -> Iterator[None]:
-    """What goes wrong becomes one line and an exit code."""
+    """Turn an error into one line and an exit code."""
     try:
         yield
     except CommandError as error:
@@ -148,7 +148,7 @@ def load(
 
 @main.group()
 def client() -> None:
-    """Who may call the service."""
+    """Manage the clients that may call the service."""
 
 
 @client.command("add")

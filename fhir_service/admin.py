@@ -1,4 +1,4 @@
-"""What commands do to a store, and the running service's door by which they do it while the service has it open."""
+"""Commands on a store, and the running service's door, through which they work while the service has it open."""
 
 import json
 from collections.abc import Callable, Iterable

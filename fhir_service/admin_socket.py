@@ -33,7 +33,7 @@ def run_file(store: Path) -> Path:
 
 @dataclass(frozen=True)
 class Door:
-    """What a run file says: the process, where it listens, and the secret (`door`) that opens it."""
+    """The content of a run file: the process, its address, and the secret (`door`) that opens it."""
 
     pid: int
     url: str

@@ -53,7 +53,7 @@ LARGE_BODY = 32 << 10
 """Bytes from which on a body is parsed and checked in a thread: some milliseconds."""
 T = TypeVar("T")
 WRITE_SECONDS = 60.0
-"""How long a write may wait for the writer; what has not begun by then is withdrawn."""
+"""Seconds that a write may wait for the writer; a write that has not begun by then is withdrawn."""
 
 
 def create_app(service: Service, further: Sequence[BaseRoute] = ()) -> ASGIApp:
@@ -307,12 +307,14 @@ def _search_entry(service: Service, fetch: batch.Fetch) -> batch.Fetched:
 
 
 def _told(service: Service, requests: list[batch.Request], results: list[Any]) -> tuple[list[Touch], bytes]:
-    """What the entries of a batch did, for the audit, and the answer to it."""
+    """Return the acts of a batch's entries, for the audit, and the answer to it."""
     return _touches(requests, results), batch.answer(requests, results, dump_json, service.site)
 
 
 def _touches(requests: list[batch.Request], results: list[Any]) -> list[Touch]:
-    """What the entries of a batch did, each with its own status; those that named no resource once for each status."""
+    """Return the acts of a batch's entries, each with its own status. Entries that named no resource are one for each
+    status.
+    """
     done = iter(results)
     found, nameless = [], dict[int, None]()
     for one in requests:

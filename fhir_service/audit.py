@@ -1,7 +1,7 @@
-"""Who did what to whose data: one line of JSON for each write, read and search, appended to a file beside the store.
+"""The audit: one line of JSON for each write, read and search, appended to a file beside the store.
 
-Ids, codes and times only; never content. A line is written before the answer that it tells of goes out. While that
-cannot be, no further request that touches data is taken.
+It holds ids, codes and times only; never content. A line is written before its answer goes out. While that fails, no
+further request that touches data is taken.
 """
 
 import heapq
@@ -21,7 +21,7 @@ from fhir_service.interface.outcomes import UNAVAILABLE, FhirError
 from fhir_service.strangers import shown
 
 READS = frozenset(("read", "search", "history", "document"))
-"""What can be withheld when it cannot be put on record; anything else may have been stored already."""
+"""Interactions that are withheld if they cannot be put on record; any other may have been stored already."""
 
 log = logging.getLogger(__name__)
 
@@ -77,9 +77,9 @@ class Audit:
     def write(
         self, touches: Sequence[Touch], time: datetime, client: str | None, status: int, correlation: str
     ) -> bool:
-        """Add a line for each touch, in one write. False if reads, and nothing else, could not be put on record.
+        """Add a line for each touch, in one write. Return False for reads alone that could not be put on record.
 
-        The lines of what may have been stored wait until they can be written.
+        The lines of writes, which may have been stored, wait until they can be written.
         """
         about = {"time": time.isoformat(timespec="milliseconds"), "client": client, "correlation": correlation}
         ending = b"," + orjson.dumps(about)[1:]

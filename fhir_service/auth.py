@@ -1,4 +1,4 @@
-"""Who calls, and what they may do: clients, tokens (OAuth 2.0 client credentials) and SMART scopes.
+"""Authentication and rights: clients, tokens (OAuth 2.0 client credentials) and SMART scopes.
 
 Secrets and tokens are random, stored only as hashes, compared in constant time. Scopes are text; `grants` reads them.
 """
@@ -36,15 +36,15 @@ if TYPE_CHECKING:
 LIFETIME = timedelta(seconds=36_000)
 EVERYTHING = "system/*.cruds"
 CHART_TYPES = ("Patient", "Practitioner", "Group", "Claim")
-"""What the chart shows and the interface does not: scopes may name these types too."""
+"""Types that the chart shows and the interface does not: scopes may name them too."""
 TOKENS = 10_000
-"""How many callers a process remembers by their tokens."""
+"""Callers that a process remembers by their tokens."""
 _LARGEST_FORM = 64 << 10
 T = TypeVar("T")
 
 
 class Writes(Protocol):
-    """What this module needs of the writer: a transaction in the writer's thread."""
+    """The part of the writer that this module needs: a transaction in the writer's thread."""
 
     def transact(self, function: Callable[[Connection], T], resources: bool) -> T: ...
 
@@ -169,7 +169,7 @@ class _TokenCache:
 
 
 def hashed(secret: str) -> str:
-    """What is stored of a secret or token. They hold 256 random bits, so a plain SHA-256 cannot be searched."""
+    """Return the stored form of a secret or token. They hold 256 random bits, so a plain SHA-256 cannot be searched."""
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
@@ -360,7 +360,7 @@ def _basic(authorization: str) -> tuple[str, str]:
 
 
 FORM_SECONDS = 30.0
-"""How long a form may take to arrive."""
+"""Seconds that a form may take to arrive."""
 
 
 # --- The token address ----------------------------------------------------------------------------

@@ -20,7 +20,7 @@ class Charge:
 
 @dataclass(slots=True)
 class Account:
-    """What a patient was charged and has paid; `fresh` when the store has no row of it yet."""
+    """A patient's charged and paid cents; `fresh` if the store has no row of it yet."""
 
     charged: int = 0
     paid: int = 0

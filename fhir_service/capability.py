@@ -1,4 +1,4 @@
-"""What the service says about itself: the CapabilityStatement and the SMART configuration, made from the registry."""
+"""The CapabilityStatement and the SMART configuration, made from the registry."""
 
 from typing import Any
 

@@ -21,7 +21,7 @@ from typing import Any, BinaryIO
 NOTHING = sha256(b"").hexdigest()
 """The hash before the first line of all."""
 MARK = b'{"chain":"goes on"}'
-"""What each opening of a file adds, and each end of a time in which nothing could be written."""
+"""The line that each opening of a file adds, and each end of a time in which nothing could be written."""
 _BLOCK = 64 << 10
 
 Write = Callable[[int, bytes], int]

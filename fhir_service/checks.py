@@ -1,6 +1,6 @@
-"""Whether a store agrees with itself: balances, allocations, references, indexes, notes.
+"""Check that a store agrees with itself: balances, allocations, references, indexes, notes.
 
-Two kinds of check: a statement that finds the rows that are wrong, and a pass over stored bodies, a page at a time.
+There are two kinds of check: a statement that finds the wrong rows, and a pass over stored bodies, a page at a time.
 All run in one transaction, so that a service may go on writing. Findings hold ids, never content.
 """
 

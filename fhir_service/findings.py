@@ -1,4 +1,4 @@
-"""What a check of a store finds."""
+"""The findings of a check of a store."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -15,7 +15,7 @@ from fhir_service.writer import Desk
 FRESH_SECONDS = 10.0
 """For how long a write that was stored proves that another one can be."""
 PROBE_SECONDS = 5.0
-"""How long to wait for a write that proves it."""
+"""Seconds to wait for a write that proves that the store can be written."""
 BUSY_SECONDS = 60.0
 """For how long the writer may be at one thing. Requests give up waiting for it then, too."""
 

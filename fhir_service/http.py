@@ -17,7 +17,7 @@ from fhir_service.interface.outcomes import INVALID, NOT_SUPPORTED, TOO_LARGE, F
 
 JSON, FHIR_JSON = "application/json", "application/fhir+json"
 BODY_SECONDS = 60.0
-"""How long a body may take to arrive."""
+"""Seconds that a body may take to arrive."""
 
 _NOT_WANTED = re.compile(r"q=0(?:\.0{0,3})?")
 
@@ -32,7 +32,7 @@ class Right(NamedTuple):
 
 
 def route(path: str, right: Right | None = None, **handlers: Handler | None) -> Route:
-    """A path with a handler for each method that it offers; any other method is 405, for those who had the right."""
+    """A path with a handler for each method that it offers; any other method is 405, for callers with the right."""
     return Route(path, _ByMethod(path, right, handlers))
 
 
@@ -92,7 +92,7 @@ class BelowPath:
 
 
 def caller_of(request: Request) -> Caller:
-    """Who sent a request that was authenticated."""
+    """Return the caller of an authenticated request."""
     caller: Caller = request.scope["caller"]
     return caller
 

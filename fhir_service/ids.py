@@ -38,7 +38,7 @@ class OrderedIds:
 
 
 def _tails(number: int) -> list[str]:
-    """What follows the time: the variant and 62 random bits."""
+    """Return the part behind the time: the variant and 62 random bits."""
     drawn = os.urandom(8 * number).hex()
     digits = (drawn[at : at + 16] for at in range(0, len(drawn), 16))
     return [f"{_VARIANTS[some[0]]}{some[1:4]}-{some[4:]}" for some in digits]

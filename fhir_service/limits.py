@@ -1,4 +1,4 @@
-"""How often a client may call: a bucket of tokens for each, filled steadily."""
+"""Rate limits of clients: a bucket of tokens for each, filled steadily."""
 
 import math
 from collections.abc import Callable

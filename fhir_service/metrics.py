@@ -1,4 +1,4 @@
-"""What the service counts, in the Prometheus text format."""
+"""The counters of the service, in the Prometheus text format."""
 
 from collections.abc import Iterator
 

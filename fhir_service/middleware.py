@@ -1,4 +1,4 @@
-"""What stands around every request: correlation id, authentication, rate, errors, audit, metrics and the log."""
+"""Middleware around every request: correlation id, authentication, rate, errors, audit, metrics and the log."""
 
 import logging
 import re
@@ -32,7 +32,7 @@ access = logging.getLogger("fhir_service.access")
 
 @dataclass(slots=True)
 class _Answer:
-    """What is known of the answer to a request."""
+    """The facts about an answer that the log and the audit need."""
 
     correlation: str
     began: float
@@ -108,7 +108,7 @@ class Surroundings:
         return self._service.auth.caller(authorization)
 
     def _audit(self, scope: Scope, answer: _Answer) -> None:
-        """Put on record what an answer tells of. Raises the 503 of data that cannot be shown without a record."""
+        """Put an answer's acts on record. Raises the 503 of data that cannot be shown without a record."""
         if touched := scope.pop("touched", None):
             now = self._service.clock()
             if not self._service.audit.write(touched, now, _client(scope), answer.status, answer.correlation):

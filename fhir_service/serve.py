@@ -34,7 +34,7 @@ LARGEST_HEAD = 64 << 10
 CHUNK_LINES = 16
 """So many bytes beside the body may come with each byte of it: a chunk of one byte has a line with its size."""
 LEAVE_SECONDS = 5.0
-"""How long a request is read that was answered already."""
+"""Seconds that a request is still read that was answered already."""
 
 
 class PortTaken(OSError):
@@ -66,7 +66,7 @@ def serve(settings: Settings, until_stdin_closes: bool = False) -> None:
 
 @contextlib.contextmanager
 def _collecting_rarely() -> Iterator[None]:
-    """What is there now stays; bodies make many objects and no cycles, so that looking for cycles is mostly wasted."""
+    """Freeze the objects that are there, and look for cycles rarely: bodies make many objects and no cycles."""
     before = gc.get_threshold()
     gc.collect()
     gc.freeze()

@@ -1,4 +1,4 @@
-"""What can be set about a service: one field each, from a flag, else from `FHIR_SERVICE_<NAME>`, else the default."""
+"""The settings of a service: one field each, from a flag, else from `FHIR_SERVICE_<NAME>`, else the default."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -48,7 +48,7 @@ class Settings:
 
     @cached_property
     def url(self) -> str:
-        """Where this machine reaches the service: `http://host:port`."""
+        """The address at which this machine reaches the service: `http://host:port`."""
         host = _EVERYWHERE.get(self.host, self.host)
         return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
 
@@ -66,7 +66,7 @@ class Settings:
 
     @cached_property
     def audit_path(self) -> Path:
-        """Where the audit goes: beside an embedded store, else into the working folder, unless it is named."""
+        """The path of the audit: beside an embedded store, else in the working folder, unless it is named."""
         if self.audit:
             return Path(self.audit).absolute()
         store = self.store_path

@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Desk:
-    """What an entry works with: the view, the changes, and the moment."""
+    """The tools of an entry: the view, the changes, and the moment."""
 
     view: View
     changes: Changes
@@ -92,7 +92,7 @@ class Writer:
         bodies: Bodies,
         committed: Callable[[int], None] = lambda _: None,
     ) -> None:
-        """`bodies`: what reads keep; `committed` is told how many entries each commit held."""
+        """Start the thread. bodies: the cache of reads. committed: called with the number of entries of each commit."""
         self._store, self._site, self._clock, self._new_id, self._committed = store, site, clock, new_id, committed
         self._questionnaires, self._kept, self._bodies = Questionnaires(site), Kept(), bodies
         self._seq = store.last_seq()
@@ -168,7 +168,7 @@ class Writer:
             self._busy_since = -math.inf
 
     def _group(self, first: _Waiting) -> tuple[list[_Waiting], _Waiting | _Transaction | None]:
-        """What is waiting, up to the bounds in number and bytes; and what was taken but does not belong."""
+        """Return waiting work within the bounds in number and bytes, and work that was taken and does not belong."""
         group, count, size = [first], len(first.entries), first.size
         while count < MOST_ENTRIES and size < MOST_BYTES:
             alone = len(group) == count < self._under_way
@@ -234,7 +234,7 @@ class Writer:
             results = results[count:]
 
     def _settle(self) -> None:
-        """What was answered is stored already: a failure here changes nothing for it."""
+        """Do what the database has put off. The batch is stored and answered: a failure here changes nothing for it."""
         try:
             self._store.dialect.settle(self._store.engine)
         except Exception as error:  # noqa: BLE001 - the thread goes on

@@ -1,6 +1,7 @@
-"""What a response shows: its questionnaire's items in order with the answers, as far as `enableWhen` displays them.
+"""The content of a response on the page: its questionnaire's items in order with the answers, as `enableWhen` displays
+them.
 
-Pure: questionnaires and responses come as the interface shows them.
+Pure functions: questionnaires and responses come as the interface shows them.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -59,9 +60,8 @@ class Display:
 
 
 def displayed(questionnaire: dict[str, Any], response: dict[str, Any]) -> Display:
-    """What is displayed of a response.
-
-    An answer to an earlier question that is itself not displayed counts for no condition.
+    """Return the displayed items of a response. An answer to an earlier question that is not displayed meets no
+    condition.
     """
     found = Display(_counted=recorded(response.get("item", ())))
     found.items = tuple(_shown(questionnaire.get("item", ()), found))

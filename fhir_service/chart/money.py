@@ -45,7 +45,7 @@ class Charged:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """What was charged and paid in all, with a page of receipts and one of charges."""
+    """Charges and payments in all, with a page of receipts and one of charges."""
 
     charged: int
     paid: int

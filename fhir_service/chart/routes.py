@@ -31,7 +31,7 @@ CHART = "/chart"
 
 PATIENTS, OPEN_TASKS = 50, 25
 SECTIONS = {"notes": 20, "tasks": 25, "receipts": 25, "charges": 25}
-"""How much of each section a patient's page holds, by the parameter that asks for another page of it."""
+"""Entries that a patient's page holds of each section, by the parameter that asks for another page of it."""
 _FORM_SECONDS = 30.0
 
 log = logging.getLogger(__name__)
@@ -245,7 +245,7 @@ class Chart:
         return self.pages.page("panel.html", viewer=viewer, tasks=found, page=page, names=names)
 
     def task(self, request: Request, viewer: Viewer) -> Response:
-        """Where a Task's permalink leads."""
+        """Redirect from a Task's permalink."""
         touched = touch(request, "read", "Task", request.path_params["id"])
         viewer.caller.require("Task", "r")
         with self._store.read() as connection:
@@ -255,7 +255,7 @@ class Chart:
         return self.pages.page("task.html", viewer=viewer, task=task, names=names)
 
     def response(self, request: Request, viewer: Viewer) -> Response:
-        """Where a QuestionnaireResponse's permalink leads: the response in its note."""
+        """Redirect from a QuestionnaireResponse's permalink: to the response in its note."""
         response_id = request.path_params["id"]
         touched = touch(request, "read", "QuestionnaireResponse", response_id)
         viewer.caller.require("QuestionnaireResponse", "r")

@@ -22,7 +22,7 @@ from fhir_service.service import Service
 from fhir_service.store.tables import CLIENT, TOKEN
 
 TYPES = ("Task", "QuestionnaireResponse", "PaymentNotice")
-"""What a patient's page has sections of."""
+"""The types that a patient's page has sections of."""
 IDLE_SECONDS = 1800
 IDLE = timedelta(seconds=IDLE_SECONDS)
 WRITTEN_AGAIN = timedelta(minutes=1)
@@ -31,7 +31,7 @@ _GOAL = re.compile(rf"(?:/tasks|/(?:patients|tasks|responses)/{ID_PATTERN})?\Z",
 
 @dataclass(frozen=True, slots=True)
 class Viewer:
-    """The client who looks at a page, and under which name it was added."""
+    """The client that looks at a page, and the name under which it was added."""
 
     caller: Caller
     name: str
@@ -64,7 +64,7 @@ class Sessions:
         self._secure = urlsplit(service.site.base_url).scheme == "https"
 
     def viewer(self, request: Request) -> Viewer:
-        """Who asks for a page. Raises FhirError(AUTHENTICATION)."""
+        """Return the viewer of a page. Raises FhirError(AUTHENTICATION)."""
         caller = self._service.auth.caller(f"Bearer {self._token(request)}")
         query = select(CLIENT.c.name).where(CLIENT.c.id == caller.client, CLIENT.c.revoked_at.is_(None))
         with self._service.store.read() as connection:

@@ -19,7 +19,7 @@ from fhir_service.store.tables import BODIES, NOTE
 RESPONSE = BODIES["QuestionnaireResponse"]
 QUESTIONNAIRE = BODIES["Questionnaire"]
 MOST = 50
-"""How many responses of one note are shown."""
+"""Responses of one note that are shown."""
 _NEVER = datetime.min.replace(tzinfo=UTC)
 
 

@@ -87,7 +87,7 @@ def has_too_many_parts(raw: bytes) -> bool:
 
 
 def understand_plain(raw: bytes, caller: Caller, site: Site) -> list[Request] | None:
-    """What the entries of a batch of plain creates ask for; None where the entries must be looked at one by one."""
+    """Return the requests of a batch of plain creates; None where its entries must be read one by one."""
     creates = plain.creates(raw, site)
     if creates is None:
         return None
@@ -107,7 +107,7 @@ def _requested(one: plain.PlainCreate, caller: Caller, site: Site, size: int) ->
 
 
 def understand(entry: dict[str, Any], caller: Caller, site: Site, size: int) -> Request:
-    """What one entry asks for."""
+    """Return the request of one entry."""
     try:
         return Request(_understand(entry, caller, site, size))
     except FhirError as error:

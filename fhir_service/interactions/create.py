@@ -49,7 +49,7 @@ _PLAIN = re.compile(r"identifier=([\w.:/\-]+)\|([\w.:/~\-]+)\Z", re.ASCII)
 
 
 def condition_of(headers: Sequence[str]) -> Identifier | None:
-    """The identifier of a request's `If-None-Exist` headers, of which there is one at most. Raises a bad request."""
+    """Return the identifier of a request's `If-None-Exist` headers, at most one. Raises a bad request."""
     if len(headers) > 1:
         raise FhirError(INVALID, "If-None-Exist is sent twice")
     return condition(*headers)

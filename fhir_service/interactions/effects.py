@@ -1,4 +1,4 @@
-"""What a new resource brings about beside its own row: payments reach charges, responses make notes."""
+"""Effects of a new resource beside its own row: payments reach charges, responses make notes."""
 
 from collections.abc import Callable
 from typing import Any

@@ -14,7 +14,8 @@ from fhir_service.store.store import Store
 from fhir_service.store.tables import BODIES, HISTORY
 
 REACH = timedelta(minutes=5)
-"""How far before `_since` a history reaches: so far may the clock of a service be behind, and no change is missed."""
+"""Time before `_since` that a history includes: a service's clock may be behind by that much, and no change is missed.
+"""
 _FIRST = datetime.min.replace(tzinfo=UTC)
 
 

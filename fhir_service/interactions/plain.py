@@ -62,7 +62,7 @@ def create(resource: Resource, raw: bytes, site: Site) -> Any | None:
 
 
 def creates(raw: bytes, site: Site) -> list[PlainCreate] | None:
-    """What the entries of such a batch create, in order; None for any other."""
+    """Return the models of such a batch's entries, in order; None for any other batch."""
     batch = _READER.read(raw)
     if batch is None:
         return None

@@ -30,7 +30,7 @@ Clause = ColumnElement[bool]
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """What a row must fulfil: a clause on its own columns, or on those of a side table."""
+    """A condition on rows: a clause on their own columns, or on those of a side table."""
 
     clause: Clause
     side: Table | None = None
@@ -347,4 +347,4 @@ _KINDS: dict[str, Callable[[Resource, Param, list[str], Site], Condition | Claus
     "uri": _uri,
 }
 _OF_ALTERNATIVES = ("id", "token", "codes", "reference", "uri")
-"""Kinds of parameters of which commas separate values; of the others a comma is part of the one value."""
+"""Kinds of parameters whose values are separated by commas; in the others, a comma is part of the one value."""

@@ -61,7 +61,7 @@ NOT_READABLE = "the number is larger or smaller than other programs can read"
 
 LARGEST_EXPONENT = 307
 _LONG_NUMBER = re.compile(r"(?:\A|[\s:,\[])-?\d(?:[\d.]{300}|[\d.]*[eE][+-]?\d{3})")
-"""Where a number may be that no double can be. Ids with an `e` between digits stand behind other characters."""
+"""Places of numbers that may exceed a double. Ids with an `e` between digits come after other characters."""
 _NUMBERS: dict[str, Any] = {"parse_float": Decimal, "parse_int": Decimal, "parse_constant": _refuse_constant}
 _BOUNDED = _NUMBERS | {"parse_float": _bounded, "parse_int": _bounded}
 _QUICK = json.JSONDecoder(**_NUMBERS)
@@ -78,7 +78,7 @@ def parse_json(raw: bytes | str) -> Any:
 
 
 def parse_bounded(raw: bytes | str) -> Any:
-    """The same of a text whose numbers are stored as they are. Refuses those that no double can be, too."""
+    """Parse a text whose numbers are stored as they are. Refuses those that exceed a double, too."""
     return _parsed(raw, _LONG_NUMBER)
 
 
@@ -102,7 +102,7 @@ def _parsed(raw: bytes | str, long_number: re.Pattern[str] | None) -> Any:
 
 
 _WRITTEN_LEVELS = 254
-"""What orjson writes, and not one more."""
+"""Levels that orjson writes, and not one more."""
 
 
 def _quickly(text: str) -> Any | None:

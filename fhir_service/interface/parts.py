@@ -16,7 +16,7 @@ from fhir_service.interface.site import Site
 from fhir_service.interface.vocabulary import Lookup, Problem, Resource, Rule, World
 
 Kept = dict[str, list[int]]
-"""Of each list that lost members, by its FHIRPath: where those that are left stood."""
+"""By FHIRPath of each list that lost members: the places of the members that are left."""
 
 _WRONG = object()
 

@@ -13,7 +13,7 @@ _BASE, _VENDOR, _CUSTOMER = "\x91", "\x92", "\x93"
 
 @dataclass(frozen=True)
 class Site:
-    """Where a service stands: `{base_url}` without a trailing slash, `{vendor}`, `{customer_identifier}`."""
+    """The placeholders of a service: `{base_url}` without a trailing slash, `{vendor}`, `{customer_identifier}`."""
 
     base_url: str = "http://127.0.0.1:8400"
     vendor: str = "example"
@@ -57,7 +57,7 @@ class Site:
 
     @cached_property
     def stored_systems(self) -> dict[str, str]:
-        """How the addresses of the six systems are stored: those made of placeholders with their markers."""
+        """Return the stored addresses of the six systems: those made of placeholders have their markers."""
         return dict(zip(self.systems, STORED_SYSTEMS, strict=True))
 
     def url(self, resource_type: str, resource_id: str) -> str:

@@ -41,7 +41,7 @@ class Note(Protocol):
 
 
 class State(Lookup, Protocol):
-    """What only the service knows: the records named in a body, notes and balances."""
+    """Facts that only the service knows: the records named in a body, notes and balances."""
 
     def exists(self, reference: str) -> bool:
         """True if the record is stored; `reference` is `Type/id`."""
@@ -96,7 +96,7 @@ class Rule:
             yield self.problem(*found)
 
     def problem(self, expression: str, text: str, message: str | None = None) -> Problem:
-        """What the function yielded, as a problem."""
+        """Return a rule's yield as a problem."""
         return Problem(self.id, self.outcome, expression, text, message, self.given)
 
 
@@ -134,7 +134,7 @@ class Param:
 
 
 class Moment(NamedTuple):
-    """What a stored resource takes from its making rather than from the body: its id, the time, the world it met."""
+    """The parts of a stored resource that come from its making, not from the body: id, time, and the world it met."""
 
     id: str
     now: datetime
@@ -144,7 +144,7 @@ class Moment(NamedTuple):
 
 
 class World(NamedTuple):
-    """What a rule of `reference` or `state` sees; `memo` holds what the rules of one body share."""
+    """The input of a rule of `reference` or `state`; `memo` holds values that the rules of one body share."""
 
     site: Site
     known: Any
@@ -248,7 +248,9 @@ def rule_problems(
     needs: Collection[Needs] = EVERYTHING,
     outcome: Outcome = BUSINESS_RULE,
 ) -> Iterator[Problem]:
-    """What the rules with this outcome find in a body of the right shape (a model or its struct), in rule order."""
+    """Yield the problems by rules with this outcome in a body of the right shape (a model or its struct), in rule
+    order.
+    """
     world = None if lookup is None else World(site, lookup, {})
     for needed, rules in resource.ordered_rules[outcome.code]:
         if needed not in needs or (world is None and needed != "payload"):
@@ -310,7 +312,7 @@ def _is_nothing(value: Any) -> bool:
 
 
 def _nothings(value: Any, path: str) -> Iterator[Problem]:
-    """What is null or empty is never a value (COMMON-42), the unused objects of a PaymentNotice apart."""
+    """Null and empty elements are no values (COMMON-42), except the unused objects of a PaymentNotice."""
     if _is_nothing(value):
         yield Problem("COMMON-42", INVALID, path, _NOTHING[type(value)], given=False)
     elif isinstance(value, dict):

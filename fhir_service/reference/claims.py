@@ -14,7 +14,7 @@ MOST = Decimal(10) ** 13
 
 @dataclass(frozen=True, slots=True)
 class Charged:
-    """What a Claim charges: `created` is a date or datetime."""
+    """The charge of a Claim: `created` is a date or datetime."""
 
     created: str
     cents: int

@@ -32,7 +32,7 @@ STATUSES: dict[str, Collection[str]] = {"Questionnaire": QUESTIONNAIRE_STATUSES,
 
 @dataclass(slots=True)
 class Ready:
-    """What the store holds of a record. `shown` is the stored form of a type that the interface shows."""
+    """The stored record. `shown` is the stored form of a type that the interface shows."""
 
     record: Record
     digest: str

@@ -26,7 +26,7 @@ MOST_BYTES = 16 * 1024 * 1024
 
 
 class Counts(TypedDict):
-    """What became of the records of a type. `unresolved`: their references to loadable records that are not stored."""
+    """Counts of the records of a type. `unresolved`: their references to loadable records that are not stored."""
 
     type: str
     created: int
@@ -54,7 +54,7 @@ class Refused(TypedDict):
 
 
 class Report(TypedDict):
-    """What a load did: counts by type, in the order of loading; and the refused records, by file and line."""
+    """The result of a load: counts by type, in the order of loading; and the refused records, by file and line."""
 
     counts: list[Counts]
     refused: list[Refused]

@@ -24,7 +24,7 @@ QUESTIONNAIRE, RESPONSE, TASK = BODIES["Questionnaire"], BODIES["QuestionnaireRe
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What is stored under a record's type and id."""
+    """The row that is stored under a record's type and id."""
 
     digest: str
     last_updated: str | None
@@ -39,7 +39,7 @@ def known(connection: Connection, dialect: Dialect, references: Collection[str])
 
 
 def stays(stored: Known, new: Ready) -> bool:
-    """True if what is stored stays: it is the same, or the later by `meta.lastUpdated` (REF-03, REF-05)."""
+    """True if the stored record stays: it is equal, or later by `meta.lastUpdated` (REF-03, REF-05)."""
     if stored.digest == new.digest:
         return True
     try:
@@ -50,7 +50,7 @@ def stays(stored: Known, new: Ready) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """What storing takes from outside."""
+    """The context of storing."""
 
     dialect: Dialect
     next_seq: Callable[[], int]
@@ -269,7 +269,7 @@ def unresolved(connection: Connection, dialect: Dialect, wanted: Collection[str]
 
 
 def by_type(counts: Counter[tuple[str, str]], missing: set[str]) -> dict[str, int]:
-    """How many references of the records of each type have no target, of counts by (type, reference)."""
+    """Count the references without a target by type of their records, from counts by (type, reference)."""
     found: dict[str, int] = defaultdict(int)
     for (kind, target), count in counts.items():
         if target in missing:

@@ -1,4 +1,4 @@
-"""Whether a record is valid FHIR R4: `fhir.resources` is the referee. Its findings, without values of the record."""
+"""Validate records as FHIR R4 by `fhir.resources`. Its findings are given without values of the record."""
 
 from collections.abc import Iterator
 from functools import cache
@@ -40,7 +40,7 @@ def _model(resource_type: str) -> type[BaseModel]:
 
 
 def flaws_of(resource_type: str, body: dict[str, Any]) -> Iterator[Flaw]:
-    """What FHIR R4 finds wrong with the structure of a record of this type."""
+    """Return the structural findings of FHIR R4 on a record of this type."""
     try:
         _model(resource_type).model_validate(body)
     except ValidationError as error:

@@ -1,8 +1,8 @@
-"""Bodies of resources that were read, kept at hand by a process that alone writes to its store.
+"""A cache of bodies that were read, for a process that alone writes to its store.
 
-The writer removes what it has changed after its commit and before it answers, so that a read never shows an older
-version than one that was acknowledged before the read began. Looking up takes time: each removal ends an epoch, and
-what was looked up in an earlier one is not kept.
+The writer removes what it has changed after its commit and before it answers. So a read never shows an older version
+than one that was acknowledged before the read began. A look-up takes time: each removal ends an epoch, and a body that
+was looked up in an earlier epoch is not kept.
 """
 
 import threading

@@ -1,6 +1,6 @@
-"""What differs between the databases: opening, adding many rows, looking up many keys, who else may write.
+"""The differences between databases: opening, adding many rows, looking up many keys, other writers.
 
-Everything else is SQLAlchemy over the same tables. DuckDB stands in `dialects.py`, PostgreSQL in `postgresql.py`.
+Everything else is SQLAlchemy over the same tables. `dialects.py` has DuckDB, `postgresql.py` PostgreSQL.
 """
 
 from collections.abc import Collection, Sequence
@@ -15,13 +15,13 @@ class Dialect(Protocol):
     """One kind of database."""
 
     shared: bool
-    """Whether other processes may write to the same store."""
+    """True if other processes may write to the same store."""
 
     def open(self, create: bool) -> Engine:
         """An engine on the database, made when missing. Raises StoreBusy, FileNotFoundError or OSError."""
 
     def reader(self, engine: Engine, several: bool) -> Engine:
-        """The same connections for reading: one statement, or several that see one state of the store."""
+        """Return the engine for reading: for one statement, or for several that see one state of the store."""
 
     def has_store(self, connection: Connection) -> bool:
         """True if the database holds a store. What follows in the transaction, no other process does at once."""

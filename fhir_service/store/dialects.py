@@ -29,24 +29,30 @@ class StoreBusy(Exception):
 
 
 HOMES_OWN = "service.duckdb"
-"""What the store in a home folder is called."""
+"""The name of the store in a home folder."""
 _LARGEST_LOG = "512MB"
-"""What commits may leave in the log before it is worked into the file, whatever else is so. A row group of responses
-takes half of it; the log of a service that was killed is read again at some 200 MB a second.
+"""The most that commits leave in the log before it is worked into the file.
+
+A row group of responses takes half of it. The log of a killed service is read again at some 200 MB a second.
 """
 _THREADS = 1
-"""How many threads work at one statement. Several take about a fifth more CPU for small statements, of which a service
-has most; for a search through a million resources one took no more, on a machine of two cores.
+"""Threads of one statement.
+
+Several take about a fifth more CPU for small statements, which are most of a service's. For a search through a million
+resources one thread took no longer, on a machine of two cores.
 """
 _GROUP = 122_880
 """Rows in a full row group of DuckDB."""
 _MOST_ADDED = _GROUP - 2_000
-"""How many rows of a table are worked into the file at once, give or take a batch: just under a row group. Each time
-makes row groups of its own; where some are far from full, DuckDB writes all near them again, to join them.
+"""Rows of a table that are worked into the file at once, give or take a batch: just under a row group.
+
+Each time makes row groups of its own. Where some are far from full, DuckDB writes all near them again, to join them.
 """
 _FEW = 4
-"""How many rows or keys take a statement that the connection keeps parsed. To parse one takes half of what a look-up
-takes; a flush of the appender has one made, parsed and planned that holds its rows, which pays from some five rows on.
+"""The most rows or keys for a statement that the connection keeps parsed.
+
+Parsing takes half the time of a look-up. A flush of the appender parses and plans a statement with its rows, which pays
+from some five rows on.
 """
 
 

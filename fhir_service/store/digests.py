@@ -1,6 +1,7 @@
-"""The digests of the identifiers that a store holds, in memory: most of what an import asks for is not there.
+"""The digests of a store's identifiers, in memory: most identifiers that an import asks for are not there.
 
-Only for the process that alone writes to the store. What is deleted stays here: who is told "perhaps" asks the table.
+They are for a process that alone writes to the store. A deleted identifier stays here; "perhaps" is decided by the
+table.
 """
 
 from collections.abc import Sequence
@@ -12,7 +13,7 @@ Numbers = NDArray[np.int64]
 
 
 class Digests:
-    """A set of 64-bit numbers, 8 bytes each: sorted runs, of which those of like size are joined."""
+    """A set of 64-bit numbers, 8 bytes each: sorted runs; runs of similar size are joined."""
 
     def __init__(self, stored: ArrayLike) -> None:
         self._runs: list[Numbers] = [np.sort(np.asarray(stored, dtype=np.int64))]

@@ -8,7 +8,7 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
 HEAD = 250
-"""How much of a text PostgreSQL's indexes hold: they take no row above a third of a page."""
+"""Characters of a text that PostgreSQL's indexes hold: they take no row above a third of a page."""
 ANY_CASE = "any_case"
 """PostgreSQL's collation of the whole of Unicode; text is otherwise compared byte for byte."""
 
@@ -21,7 +21,7 @@ class _Lower(FunctionElement[str]):
 
 
 class _Equal(FunctionElement[bool]):
-    """Whether two texts are the same, by the index on their heads where there is one."""
+    """True where two texts are equal, by the index on their heads where there is one."""
 
     type = Boolean()
     inherit_cache = True
@@ -46,17 +46,17 @@ class _Replaced(FunctionElement[str]):
 
 
 def contains(column: ColumnElement[Any], text: str) -> ColumnElement[bool]:
-    """Whether the column holds the text, in any case."""
+    """True where the column contains the text, in any case."""
     return _like(column, "%", text)
 
 
 def starts(column: ColumnElement[Any], text: str) -> ColumnElement[bool]:
-    """Whether the column starts with the text, in any case."""
+    """True where the column starts with the text, in any case."""
     return _like(column, "", text)
 
 
 def equal(column: ColumnElement[Any], text: str) -> ColumnElement[bool]:
-    """Whether the column is the text, letter for letter, however long it is."""
+    """True where the column is the text, letter for letter, however long it is."""
     return _Equal(column, literal(text, Text()))
 
 

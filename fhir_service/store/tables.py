@@ -42,7 +42,7 @@ def _body() -> Column[str]:
 
 @compiles(CreateColumn, "duckdb")
 def _compressed(element: CreateColumn, compiler: Any, **options: Any) -> str:
-    """DuckDB is told how to compress bodies: left to itself it tries all ways, and takes one that halves them only."""
+    """DuckDB's compression of bodies is set: by itself it tries all ways, and takes one that only halves them."""
     made: str = compiler.visit_create_column(element, **options)
     compression = element.element.info.get("compression")
     return f"{made} USING COMPRESSION {compression}" if compression else made
@@ -210,7 +210,7 @@ def index_values(resource: Resource, stored: dict[str, Any]) -> dict[str, Any]:
 
 @cache
 def _drawn(name: str) -> list[tuple[Draw, str, str | None]]:
-    """How the parameters of a resource that have columns are drawn, and the names of these: a date has two."""
+    """Return how the parameters with columns are drawn from a body, and the names of these columns: a date has two."""
     return [
         (param.values, first.name, rest[0].name if rest else None)
         for param in single(RESOURCES[name])
@@ -248,7 +248,9 @@ def side_rows(resource: Resource, seq: int, stored: dict[str, Any]) -> Iterator[
 
 @cache
 def _sides(name: str) -> list[tuple[Draw, bool, Table, bool]]:
-    """How the repeating parameters of a resource are drawn, whether they are plain texts, their tables, digests."""
+    """Return how the repeating parameters are drawn from a body, whether they are plain texts, their tables, and
+    digests.
+    """
     return [
         (param.values, param.kind == "exact", table, "digest" in table.c)
         for param in repeating(RESOURCES[name])

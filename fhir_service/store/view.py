@@ -40,7 +40,7 @@ Code = tuple[str | None, str | None]
 
 @dataclass(slots=True)
 class Needs:
-    """What the entries of a batch will ask about."""
+    """The keys that the entries of a batch ask about."""
 
     records: set[str] = field(default_factory=set)
     questionnaires: set[str] = field(default_factory=set)
@@ -114,7 +114,7 @@ MOST_KEPT = 200_000
 
 @dataclass(slots=True)
 class Kept:
-    """What was read, and brought up to date by each batch since: good while no one else writes and no batch fails.
+    """Rows that were read, brought up to date by each batch since; valid while no one else writes and no batch fails.
 
     Records by reference; accounts and open charges (in order) by patient, also of patients who have none.
     """

@@ -21,7 +21,7 @@ _ESCAPED = re.compile(rb"\\(?:[bf]|u00(?:[01289]|7[fF]))")
 _CONTROL = re.compile(rb"\xc2[\x80-\x9f]")
 _MINUS_NOTHING = re.compile(rb"-0(?=[\s,}\]])")
 _LEVELS = 3
-"""How often a model may stand within itself. No form in use has more levels, and structs cannot tell how many."""
+"""Levels that a model may be nested in itself. No form in use has more, and structs cannot count them."""
 
 _WRITER = msgspec.json.Encoder(decimal_format="number")
 
@@ -177,7 +177,7 @@ Change = Callable[[Any], Any]
 
 
 def _change(hint: Any) -> Change | None:
-    """What a model makes of the values of a type after it has checked them."""
+    """Return the changes that a model makes to values of a type after it has checked them."""
     if get_origin(hint) in (Union, types.UnionType):
         return next(filter(None, map(_change, get_args(hint))), None)
     found: list[Any] = [note.func for note in get_args(hint) if isinstance(note, AfterValidator)]

@@ -153,7 +153,7 @@ def claim_is_the_patients(notice: PaymentNotice, world: World) -> Found:
 
 @rule("PAY-CREATE-04", BUSINESS_RULE, needs="state", given=True)
 def balance_stays_positive(notice: PaymentNotice, world: World) -> Found:
-    """An ordinary payment is at most the balance owed. Of a patient who is not known no balance is."""
+    """An ordinary payment is at most the balance owed. No balance is known of a patient who is not known."""
     patient = notice.request.reference
     if notice.extension or not world.known.exists(patient):
         return

@@ -63,7 +63,7 @@ class Item(_Shown):
 
     @cached_property
     def option_counts(self) -> dict[tuple[str | None, str | None], int]:
-        """How many options have this (system, code)."""
+        """Count the options with this (system, code)."""
         counts: dict[tuple[str | None, str | None], int] = {}
         for option in self.options:
             counts[option.system, option.code] = counts.get((option.system, option.code), 0) + 1

@@ -87,7 +87,7 @@ def link_ids_occur_once(response: QuestionnaireResponse, _: Site) -> Found:
 
 
 def _order(problem: Problem) -> tuple[int, ...]:
-    """Where the item of a problem stands in the payload: what is not about an item comes first."""
+    """Return the place of a problem's item in the payload; problems that are about no item come first."""
     item, found, _ = problem.expression.rpartition(".item[")
     if not found:
         return ()

@@ -15,7 +15,7 @@ from fhir_service.interface.resources.questionnaire import Questionnaire
 from fhir_service.interface.resources.response_model import Item, QuestionnaireResponse
 
 MOST = 5_000
-"""How many items are remembered, here and by a questionnaire; then it begins anew."""
+"""Items that are remembered, here and by a questionnaire; beyond that it begins anew."""
 LONGEST = 500
 """Bytes of an item that is remembered: a longer one holds words that nobody else says."""
 
