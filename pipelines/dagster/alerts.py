@@ -9,7 +9,7 @@ import shlex
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -96,11 +96,28 @@ def alert_sensor(home: Path, environ: Mapping[str, str]) -> dg.SensorDefinition:
             lambda: of_freshness(context.instance),
         )
         before = set(told.keys)
-        given = tell_new(told, events, lambda event: give(event.as_json(home, now), environ, context.log.warning))
+        addressed = by_way(events, environ)
+        given = tell_new(
+            told,
+            [replace(event, key=key) for key, (event, _) in addressed.items()],
+            lambda event: give(event.as_json(home, now), addressed[event.key][1], context.log.warning),
+        )
         told.keys |= before if unseen else set()  # nothing that was not read counts as over
         return dg.SensorResult(cursor=told.cursor(), skip_reason=f"{given} alerts were given.")
 
     return alerts
+
+
+def by_way(events: Iterable[Event], environ: Mapping[str, str]) -> dict[str, tuple[Event, dict[str, str]]]:
+    """Return each event once for each way that is set, under a key of its own, with an environment of that way alone.
+
+    A way that fails is tried again by itself: the other has the event already.
+    """
+    found: dict[str, tuple[Event, dict[str, str]]] = {}
+    for at, way in enumerate(each for each in (COMMAND, WEBHOOK) if environ.get(each)):
+        alone = {name: value for name, value in environ.items() if name == way or name not in (COMMAND, WEBHOOK)}
+        found |= {f"{way} {event.key}" if at else event.key: (event, alone) for event in events}
+    return found
 
 
 def gathered(*sources: Callable[[], Iterable[Event]]) -> tuple[list[Event], bool]:

@@ -193,6 +193,20 @@ def test_each_event_is_told_once_to_the_command(home: Home, noting: tuple[dict[s
     assert (late["event"], late["job"]) == ("publishing_failed", "refresh_reports")
 
 
+def test_a_way_that_fails_is_tried_again_and_the_other_is_not_told_twice(
+    home: Home, noting: tuple[dict[str, str], Path]
+) -> None:
+    environ, told = noting
+    with dg.DagsterInstance.ephemeral() as instance:
+        cursor = None
+        for _ in range(3):
+            cursor = look(home, instance, {**environ, WEBHOOK: "http://127.0.0.1:1/"}, cursor)
+        tried = json.loads(cursor or "")["tries"]
+    assert len(told.read_text().splitlines()) == 3
+    assert sorted(set(tried.values())) == [3]
+    assert all(key.startswith(WEBHOOK) for key in tried)
+
+
 def test_a_ledger_that_cannot_be_read_is_told_and_holds_up_no_other_alert(
     home: Home, noting: tuple[dict[str, str], Path]
 ) -> None:
