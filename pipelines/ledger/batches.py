@@ -15,6 +15,9 @@ from pipelines.ledger.states import UNDECIDED
 from pipelines.ledger.tables import LedgerError
 from pipelines.ledger.verbs import verb
 
+SHOWN = [column for column in t.batch.columns if column.name != "batch_no"]
+"""The columns of a batch, without the number that is the ledger's own."""
+
 
 class BatchLedger(LedgerAccess):
     """Batches keep the first outcome of their rows; every run of a batch has counts of its own."""
@@ -123,7 +126,7 @@ class BatchLedger(LedgerAccess):
 
     def batches(self, target: str | None = None) -> list[dict[str, Any]]:
         """Batches, oldest first, as dicts of the table's columns."""
-        query = select(t.batch).order_by(t.batch.c.received_at, t.batch.c.batch_id)
+        query = select(*SHOWN).order_by(t.batch.c.received_at, t.batch.c.batch_id)
         return self._dicts(query if target is None else query.where(t.batch.c.target == target))
 
     def batch(self, target: str, batch_id: str) -> dict[str, Any] | None:
@@ -207,7 +210,7 @@ class BatchLedger(LedgerAccess):
                 raise LedgerError(f"the ledger has no such {table.name}: {this['batch_id']}")
 
     def _batch(self, connection: Connection, target: str, batch_id: str) -> dict[str, Any] | None:
-        query = select(t.batch).where(t.batch.c.target == target, t.batch.c.batch_id == batch_id)
+        query = select(*SHOWN).where(t.batch.c.target == target, t.batch.c.batch_id == batch_id)
         row = connection.execute(query).one_or_none()
         return None if row is None else dict(row._mapping)
 

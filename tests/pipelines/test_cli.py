@@ -248,6 +248,7 @@ def test_status_lists_batches_and_one_with_its_runs_and_manifest(chartferry, hom
     code, out, _ = chartferry("status", name, "--json")
     found = json.loads(out)
     assert [run["created"] for run in found["batches"][0]["runs"]] == [3]
+    assert "batch_no" not in found["batches"][0]
     manifest = json.loads((home / "batches" / name / "run-1" / "manifest.json").read_text())
     assert found["manifest"] == manifest
     assert (manifest["state"], manifest["target"], manifest["counts"]["created"]) == ("finished", "urn:uuid:fake", 3)
