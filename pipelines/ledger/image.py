@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from sqlalchemy import Connection, Table, select
 
 from pipelines.ledger import tables as t
+from pipelines.ledger.tables import LedgerError
 from pipelines.ledger.verbs import Told, verb
 
 ROWS_A_FACT = 1_000
@@ -37,7 +38,15 @@ def is_empty(connection: Connection) -> bool:
 
 @verb
 def take_in(ledger: Written, table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    """Insert rows as they are. A column that the table had not yet stays empty."""
+    """Insert rows as they are. A column that the table had not yet stays empty.
+
+    Raises `LedgerError` for a table of an earlier version: its tables can be brought to today's form, its facts cannot.
+    """
+    if table not in t.metadata.tables:
+        raise LedgerError(
+            f"the journal begins with a table of an earlier version ({table}): open the home once with the version that"
+            " wrote it, which makes the ledger again, then with this one. Nothing was sent"
+        )
     with ledger.transaction() as connection:
         connection.execute(t.metadata.tables[table].insert(), [dict(zip(columns, row, strict=True)) for row in rows])
 

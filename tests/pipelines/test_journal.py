@@ -300,6 +300,15 @@ def test_a_step_of_the_schema_begins_a_segment_with_all_that_the_tables_have(pat
         assert rows_of(ledger) == before
 
 
+def test_a_journal_whose_snapshot_is_of_an_earlier_version_is_named_where_the_ledger_is_lost(path: Path) -> None:
+    """LEDGER-20: the version that wrote it can make the ledger again; this one guesses nothing."""
+    with closing(Ledger.open(path)) as ledger, ledger.transaction():
+        ledger.tell("take_in", ["entry", ["target", "key"], [[1, "k1"]]], lambda: None)
+    lose(path)
+    with pytest.raises(LedgerError, match=r"a table of an earlier version \(entry\): open the home once"):
+        Ledger.open(path)
+
+
 def test_a_transaction_is_on_the_disk_by_one_flush(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """LEDGER-01: that of the journal; the tables are made from it."""
     flushed: list[None] = []
