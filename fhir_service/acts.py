@@ -1,0 +1,197 @@
+"""The interactions that a request asks for, carried out: rights, audit, body, and the interaction itself.
+
+What is done is a value. The routes of the interface (`app.py`) and those of the R4 face (`face/`) show it, each in its
+own form.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from datetime import UTC
+from email.utils import format_datetime
+from typing import Any, Protocol, TypeVar
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+
+from fhir_service.audit import touch
+from fhir_service.http import caller_of, parse_body, query_pairs, read_body
+from fhir_service.interactions import create, history, plain, search, update, validate
+from fhir_service.interactions.create import Created
+from fhir_service.interface.outcomes import UNAVAILABLE, FhirError
+from fhir_service.interface.vocabulary import Problem, Resource
+from fhir_service.service import Service
+from fhir_service.store.bodies import Found
+from fhir_service.writer import Entry
+
+LARGE_BODY = 32 << 10
+"""Bytes from which on a body is parsed and checked in a thread: some milliseconds."""
+WRITE_SECONDS = 60.0
+"""Seconds that a write may wait for the writer; a write that has not begun by then is withdrawn."""
+T = TypeVar("T")
+
+
+class OfPatients(Protocol):
+    """What was found, with the ids of the patients on it."""
+
+    @property
+    def patients(self) -> tuple[str, ...]: ...
+
+
+P = TypeVar("P", bound=OfPatients)
+
+
+async def created(service: Service, resource: Resource, request: Request, conditions: Sequence[str]) -> Created:
+    """Create the resource of a request's body. conditions: the texts of its `If-None-Exist`."""
+    caller = caller_of(request)
+    touched = touch(request, "create", resource.name)
+    caller.require(resource.name, "c")
+    raw = await read_body(request, service.settings.max_body)
+    condition = create.condition_of(conditions)
+    model = await _aside(raw, _model, service, resource, raw)
+    entry = create.Create(resource, model, caller.client, service.site, len(raw), condition)
+    try:
+        made: Created = await _written(service, entry)
+    finally:
+        touched.patients = entry.patients
+    touched.id = made.id
+    return made
+
+
+def _model(service: Service, resource: Resource, raw: bytes) -> Any:
+    """The model of a body that is to be created. Raises its bad request."""
+    additions = not service.settings.interface_only
+    model = plain.create(resource, raw, service.site) if additions else None
+    return create.parse(resource, parse_body(raw), service.site, additions) if model is None else model
+
+
+async def _aside(raw: bytes, work: Callable[..., T], *arguments: Any) -> T:
+    """Do what takes time with a body: beside the event loop where the body is large, so that others are answered."""
+    return await run_in_threadpool(work, *arguments) if len(raw) > LARGE_BODY else work(*arguments)
+
+
+async def updated(service: Service, resource: Resource, request: Request, match: str | None) -> None:
+    """Update the resource of a request's path. match: the text of its `If-Match`."""
+    caller = caller_of(request)
+    resource_id = request.path_params["id"]
+    touched = touch(request, "update", resource.name, resource_id)
+    caller.require(resource.name, "u")
+    raw = await read_body(request, service.settings.max_body)
+    body = await _aside(raw, parse_body, raw)
+    additions = not service.settings.interface_only
+    model = await _aside(raw, update.PARSERS[resource.name], resource, body, resource_id, service.site, additions)
+    since = update.http_date(request.headers.get("if-unmodified-since"))
+    conditions = update.Preconditions(since, match)
+    entry = update.Update(resource, resource_id, model, caller.client, service.site, len(raw), conditions)
+    touched.patients = await _written(service, entry)
+
+
+def if_match(request: Request) -> str | None:
+    """Return the text of a request's `If-Match`, of all such headers together; None where there is none."""
+    matches = request.headers.getlist("if-match")
+    return ",".join(matches) if matches else None
+
+
+async def _written(service: Service, entry: Entry) -> Any:
+    """The result of one entry, or its error."""
+    (result,) = await write(service, [entry])
+    if isinstance(result, FhirError):
+        raise result
+    return result
+
+
+async def write(service: Service, entries: Sequence[Entry]) -> list[Any]:
+    """The results of entries that are written together. What waits too long is withdrawn, and surely not stored."""
+    future = service.writer.submit(entries)
+    waiting = asyncio.ensure_future(asyncio.wrap_future(future))
+    done, _ = await asyncio.wait([waiting], timeout=WRITE_SECONDS)
+    if not done and future.cancel():
+        raise FhirError(UNAVAILABLE, headers={"retry-after": "5"})
+    results: list[Any] = await waiting
+    return results
+
+
+async def read(service: Service, resource: Resource, request: Request) -> Found:
+    """Read the resource of a request's path."""
+    resource_id = request.path_params["id"]
+    touched = touch(request, "read", resource.name, resource_id)
+    caller_of(request).require(resource.name, "r")
+    found = await current(service, resource, resource_id)
+    touched.patients = found.patients
+    return found
+
+
+def validators(found: Found) -> dict[str, str]:
+    """The headers that tell the version and time of a resource."""
+    changed = format_datetime(found.updated_at.astimezone(UTC), usegmt=True)
+    return {"last-modified": changed, "etag": update.etag(found.version)}
+
+
+async def current(service: Service, resource: Resource, resource_id: str) -> Found:
+    """Return a resource as it is now. Raises the 404 that names type and id."""
+    found = service.reader.at_hand(resource, resource_id)
+    return await run_in_threadpool(service.reader.look_up, resource, resource_id) if found is None else found
+
+
+async def searched(
+    service: Service, resource: Resource, request: Request, page: Callable[[search.Pairs, bool], P]
+) -> P:
+    """Search by a request's parameters. page: given these and whether to be lenient, finds the page, in a thread."""
+    touched = touch(request, "search", resource.name)
+    caller_of(request).require(resource.name, "s")
+    pairs = await query_pairs(request, service.settings.max_body)
+    found = await run_in_threadpool(page, pairs, is_lenient(request))
+    touched.patients = found.patients
+    return found
+
+
+def is_lenient(request: Request) -> bool:
+    """True if a request prefers that unknown parameters be passed over."""
+    return "handling=lenient" in preferences(request)
+
+
+def preferences(request: Request) -> list[str]:
+    """Return the preferences that a request states, in lower case."""
+    stated = request.headers.get("prefer", "").lower().replace(";", ",")
+    return [each.strip() for each in stated.split(",")]
+
+
+def page_of(service: Service, resource: Resource, pairs: search.Pairs, lenient: bool) -> search.Page:
+    """Return the page that a query's parameters ask for."""
+    settings = service.settings
+    size, most, additions = settings.page_size, settings.max_page_size, not settings.interface_only
+    return search.run(
+        service.reader, search.parse(resource, pairs, service.site, min(size, most), most, additions, lenient)
+    )
+
+
+async def validated(service: Service, resource: Resource, request: Request) -> list[Problem]:
+    """Return all problems that a create of a request's body would have."""
+    caller_of(request).require(resource.name, "c")
+    raw = await read_body(request, service.settings.max_body)
+    body = await _aside(raw, parse_body, raw)
+    problems: list[Problem] = await _written(service, validate.Validate(resource, body, service.site, len(raw)))
+    return problems
+
+
+async def versions(
+    service: Service, resource: Resource, request: Request, letter: str, own: Callable[[search.Pairs], search.Pairs]
+) -> history.Page:
+    """Return the versions of the type or resource of a request's path.
+
+    Args:
+        letter: the right that is needed.
+        own: given the request's parameters, returns those of the history itself.
+    """
+    settings = service.settings
+    touched = touch(request, "history", resource.name, request.path_params.get("id"))
+    caller_of(request).require(resource.name, letter)
+    pairs = own(await query_pairs(request, settings.max_body))
+    page, since = history.parse(resource, pairs, settings.page_size, settings.max_page_size)
+    found = await run_in_threadpool(history.run, service.store, resource, page, since, touched.id)
+    touched.patients = found.patients(resource)
+    return found
+
+
+def rendered(service: Service, stored: bytes) -> bytes:
+    """A stored body, or several joined, as it goes out."""
+    return service.documents.sign_all(service.site.fill(stored))

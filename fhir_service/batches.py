@@ -1,0 +1,142 @@
+"""Batches over HTTP: the entries of a Bundle, carried out in the order sent, put on record and answered."""
+
+from collections.abc import Callable
+from itertools import groupby
+from typing import Any, NamedTuple
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+
+from fhir_service import acts
+from fhir_service.audit import Touch, require_audit
+from fhir_service.auth import Caller
+from fhir_service.bundle import searchset
+from fhir_service.http import caller_of, parse_body, parse_query, read_body
+from fhir_service.interactions import batch, create, update
+from fhir_service.interactions.create import Created
+from fhir_service.interface.datatypes import dump_json, instant_text
+from fhir_service.interface.outcomes import TOO_LARGE, FhirError
+from fhir_service.service import Service
+from fhir_service.store.bodies import Found
+from fhir_service.writer import Entry
+
+Fetcher = Callable[[Service, batch.Fetch], batch.Fetched]
+Answerer = Callable[[Service, list[batch.Request], list[Any]], bytes]
+
+
+class Rendering(NamedTuple):
+    """The form of an answer: how it shows what a read or search found, and how it is made of all results."""
+
+    fetched: Fetcher
+    answer: Answerer
+
+
+async def answered(service: Service, request: Request, rendering: Rendering) -> bytes:
+    """Carry out the batch of a request's body; return the answer to it."""
+    caller = caller_of(request)
+    require_audit(request)
+    raw = await read_body(request, service.settings.max_batch)
+    requests = await run_in_threadpool(_understood, service, raw, caller)
+    results = await _carried_out(service, [one.entry for one in requests if one.entry], rendering.fetched)
+    told = await run_in_threadpool(_told, service, requests, results, rendering.answer)
+    request.scope["touched"], answer = told
+    return answer
+
+
+async def _carried_out(service: Service, entries: list[Entry | batch.Fetch], fetched: Fetcher) -> list[Any]:
+    """The results of the entries of a batch, in the order sent: writes in a row together, then what is fetched.
+
+    Raises what keeps the first writes from being stored; of what follows it is the result.
+    """
+    results: list[Any] = []
+    size = 0
+    for fetching, some in groupby(entries, lambda entry: isinstance(entry, batch.Fetch)):
+        part: list[Any] = list(some)
+        if fetching:
+            for fetch in part:
+                found = await run_in_threadpool(_within, fetched, service, fetch, service.settings.max_batch - size)
+                size += len(found.body) if isinstance(found, batch.Fetched) else 0
+                results.append(found)
+            continue
+        try:
+            results += await acts.write(service, part)
+        except FhirError as error:
+            if not results:
+                raise
+            results += [error.with_traceback(None)] * len(part)
+    return results
+
+
+def _within(fetched: Fetcher, service: Service, fetch: batch.Fetch, room: int) -> batch.Fetched | FhirError:
+    """The answer to a read or a search of a batch, or its error; so is an answer for which there is no room."""
+    try:
+        found = fetched(service, fetch)
+    except FhirError as error:
+        return error.with_traceback(None)
+    if len(found.body) > room:
+        return FhirError(TOO_LARGE, "the answer to the batch is too large: read in several", text="Answer too large")
+    return found
+
+
+def _fetched(service: Service, fetch: batch.Fetch) -> batch.Fetched:
+    """Read a resource, or search, and show it as the interface does."""
+    if fetch.id is None:
+        page = acts.page_of(service, fetch.resource, parse_query(fetch.query), lenient=False)
+        return batch.Fetched(acts.rendered(service, searchset(page)), {}, page.patients)
+    found = service.reader.read(fetch.resource, fetch.id)
+    return batch.Fetched(acts.rendered(service, found.body), how(found), found.patients)
+
+
+def how(found: Found) -> dict[str, str]:
+    """The version and time of a resource, as the response of an entry says them."""
+    return {"etag": update.etag(found.version), "lastModified": instant_text(found.updated_at)}
+
+
+def _answer(service: Service, requests: list[batch.Request], results: list[Any]) -> bytes:
+    return batch.answer(requests, results, dump_json, service.site)
+
+
+PLAIN = Rendering(_fetched, _answer)
+"""The interface's own form."""
+
+
+def _told(
+    service: Service, requests: list[batch.Request], results: list[Any], answer: Answerer
+) -> tuple[list[Touch], bytes]:
+    """Return the acts of a batch's entries, for the audit, and the answer to it."""
+    return _touches(requests, results), answer(service, requests, results)
+
+
+def _touches(requests: list[batch.Request], results: list[Any]) -> list[Touch]:
+    """Return the acts of a batch's entries, each with its own status. Entries that named no resource are one for each
+    status.
+    """
+    done = iter(results)
+    found, nameless = [], dict[int, None]()
+    for one in requests:
+        result = next(done) if one.entry else one.error
+        status = result.outcome.status if isinstance(result, FhirError) else batch.status(result)
+        if isinstance(one.entry, create.Create):
+            made = result.id if isinstance(result, Created) else None
+            found.append(Touch("create", one.entry.resource.name, made, one.entry.patients, status))
+        elif isinstance(one.entry, update.Update):
+            patients = result if isinstance(result, tuple) else ()
+            found.append(Touch("update", one.entry.resource.name, one.entry.id, patients, status))
+        elif isinstance(one.entry, batch.Fetch):
+            patients = result.patients if isinstance(result, batch.Fetched) else ()
+            kind = "read" if one.entry.id is not None else "search"
+            found.append(Touch(kind, one.entry.resource.name, one.entry.id, patients, status))
+        else:
+            nameless[status] = None
+    return [*found, *(Touch("batch", "Bundle", status=status) for status in nameless)]
+
+
+def _understood(service: Service, raw: bytes, caller: Caller) -> list[batch.Request]:
+    understood = batch.understand_plain(raw, caller, service.site)
+    if understood is not None:
+        return understood
+    if batch.has_too_many_parts(raw):
+        raise batch.too_many()
+    entries = batch.entries(parse_body(raw))
+    size = len(raw) // max(len(entries), 1)
+    return [batch.understand(entry, caller, service.site, size) for entry in entries]
