@@ -25,6 +25,8 @@ from fhir_service.writer import Entry
 
 LARGE_BODY = 32 << 10
 """Bytes from which on a body is parsed and checked in a thread: some milliseconds."""
+LONG_QUERY = 1 << 10
+"""Characters in the values of a query from which on it is parsed in a thread."""
 WRITE_SECONDS = 60.0
 """Seconds that a write may wait for the writer; a write that has not begun by then is withdrawn."""
 T = TypeVar("T")
@@ -133,13 +135,25 @@ async def current(service: Service, resource: Resource, resource_id: str) -> Fou
 
 
 async def searched(
-    service: Service, resource: Resource, request: Request, page: Callable[[search.Pairs, bool], P]
+    service: Service,
+    resource: Resource,
+    request: Request,
+    page: Callable[[search.Pairs, bool], P],
+    at_hand: Callable[[search.Pairs, bool], P | None] = lambda _pairs, _lenient: None,
 ) -> P:
-    """Search by a request's parameters. page: given these and whether to be lenient, finds the page, in a thread."""
+    """Search by a request's parameters.
+
+    Args:
+        page: given these and whether to be lenient, finds the page, in a thread.
+        at_hand: does the same without waiting, where the page is in memory. Asked for short queries only.
+    """
     touched = touch(request, "search", resource.name)
     caller_of(request).require(resource.name, "s")
     pairs = await query_pairs(request, service.settings.max_body)
-    found = await run_in_threadpool(page, pairs, is_lenient(request))
+    lenient = is_lenient(request)
+    found = at_hand(pairs, lenient) if sum(len(value) for _, value in pairs) <= LONG_QUERY else None
+    if found is None:
+        found = await run_in_threadpool(page, pairs, lenient)
     touched.patients = found.patients
     return found
 
@@ -155,13 +169,21 @@ def preferences(request: Request) -> list[str]:
     return [each.strip() for each in stated.split(",")]
 
 
-def page_of(service: Service, resource: Resource, pairs: search.Pairs, lenient: bool) -> search.Page:
-    """Return the page that a query's parameters ask for."""
+def query_of(service: Service, resource: Resource, pairs: search.Pairs, lenient: bool) -> search.Query:
+    """Return the query that parameters make. Raises their bad request."""
     settings = service.settings
     size, most, additions = settings.page_size, settings.max_page_size, not settings.interface_only
-    return search.run(
-        service.reader, search.parse(resource, pairs, service.site, min(size, most), most, additions, lenient)
-    )
+    return search.parse(resource, pairs, service.site, min(size, most), most, additions, lenient)
+
+
+def page_at_hand(service: Service, resource: Resource, pairs: search.Pairs, lenient: bool) -> search.Page | None:
+    """Return the page that a query's parameters ask for, where it is in memory."""
+    return search.at_hand(service.reader, query_of(service, resource, pairs, lenient))
+
+
+def page_of(service: Service, resource: Resource, pairs: search.Pairs, lenient: bool) -> search.Page:
+    """Return the page that a query's parameters ask for."""
+    return search.run(service.reader, query_of(service, resource, pairs, lenient))
 
 
 async def validated(service: Service, resource: Resource, request: Request) -> list[Problem]:

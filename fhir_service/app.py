@@ -112,7 +112,8 @@ def _read(service: Service, resource: Resource) -> Handler:
 
 def _search(service: Service, resource: Resource) -> Handler:
     async def handle(request: Request) -> Response:
-        page = await acts.searched(service, resource, request, partial(acts.page_of, service, resource))
+        at_hand = partial(acts.page_at_hand, service, resource)
+        page = await acts.searched(service, resource, request, partial(acts.page_of, service, resource), at_hand)
         return json_response(request, acts.rendered(service, searchset(page)))
 
     return handle

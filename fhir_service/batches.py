@@ -81,7 +81,8 @@ def _within(fetched: Fetcher, service: Service, fetch: batch.Fetch, room: int) -
 def _fetched(service: Service, fetch: batch.Fetch) -> batch.Fetched:
     """Read a resource, or search, and show it as the interface does."""
     if fetch.id is None:
-        page = acts.page_of(service, fetch.resource, parse_query(fetch.query), lenient=False)
+        asked = service, fetch.resource, parse_query(fetch.query), False
+        page = acts.page_at_hand(*asked) or acts.page_of(*asked)
         return batch.Fetched(acts.rendered(service, searchset(page)), {}, page.patients)
     found = service.reader.read(fetch.resource, fetch.id)
     return batch.Fetched(acts.rendered(service, found.body), how(found), found.patients)

@@ -13,15 +13,16 @@ _SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
 
 
 class _OfBodies(Collector):
-    """Hits, misses and bytes of the cache of bodies, as they are when they are asked for."""
+    """Hits, misses and bytes of the cache, as they are when they are asked for."""
 
     def __init__(self, bodies: Bodies) -> None:
         self._bodies = bodies
 
     def collect(self) -> Iterator[Metric]:
-        reads = CounterMetricFamily("fhir_cache_reads", "Resources looked for in the cache", labels=["found"])
-        reads.add_metric(["yes"], self._bodies.hits)
-        reads.add_metric(["no"], self._bodies.misses)
+        reads = CounterMetricFamily("fhir_cache_reads", "Looked for in the cache", labels=["kind", "found"])
+        for kind in ("resource", "search"):
+            for found in (True, False):
+                reads.add_metric([kind, "yes" if found else "no"], self._bodies.reads[kind, found])
         yield reads
         yield GaugeMetricFamily("fhir_cache_bytes", "Bytes that the cache holds", self._bodies.size)
 

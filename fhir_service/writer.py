@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol, TypeVar
@@ -193,16 +194,14 @@ class Writer:
             # Only the beginning is tried again: the function may keep what it met.
             with self._patiently(self._begun) as connection:
                 value = work.function(connection)
-                _commit(connection)
+                with self._bodies.changing_all() if work.resources else nullcontext():
+                    _commit(connection)
         except BaseException as error:  # noqa: BLE001 - it is the caller's
             self._seq = seq
-            if isinstance(error, CommitFailed):
-                self._bodies.forget_all()
             work.future.set_exception(FhirError(UNAVAILABLE) if self._store.dialect.passing(error) else error)
             return
         if work.resources:
             self._questionnaires, self._kept = Questionnaires(self._site), Kept()
-            self._bodies.forget_all()
         work.future.set_result(value)
 
     def _write(self, group: list[_Waiting]) -> None:
@@ -223,8 +222,6 @@ class Writer:
             log.error("a batch was not stored: %s", type(error).__name__)  # noqa: TRY400
             # Only what failed before the commit is surely not stored; a failing commit leaves it unknown.
             unknown = isinstance(error, CommitFailed)
-            if unknown:
-                self._bodies.forget_all()
             for waiting in group:
                 waiting.future.set_exception(FhirError(EXCEPTION if unknown else UNAVAILABLE))
             return
@@ -281,9 +278,8 @@ class Writer:
             results = [_outcome(entry, desk) for entry in entries]
             if changes:
                 changes.flush(connection, self._store.dialect)
-                _commit(connection)
-                if replaced := changes.replaced():
-                    self._bodies.forget(replaced)
+                with self._bodies.changing(changes.replaced(), changes.types()):
+                    _commit(connection)
                 self._stored_at = time.monotonic()
                 self._committed(len(entries))
         self._kept = kept

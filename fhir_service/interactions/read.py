@@ -8,7 +8,7 @@ from sqlalchemy import Connection
 from fhir_service.interface.datatypes import is_id
 from fhir_service.interface.outcomes import unknown_resource
 from fhir_service.interface.vocabulary import Resource
-from fhir_service.store.bodies import Bodies, Found
+from fhir_service.store.bodies import Bodies, Epoch, Found, Question
 from fhir_service.store.dialect import Dialect
 from fhir_service.store.store import Store
 from fhir_service.store.tables import BODIES
@@ -36,6 +36,10 @@ class Reader:
             raise unknown_resource(resource.name, resource_id)
         return found[resource_id]
 
+    def page_at_hand(self, question: Question) -> tuple[int, list[Found]] | None:
+        """Return total and page of a search whose answer is in memory. Does not wait."""
+        return self._bodies.page(question)
+
     @contextmanager
     def state(self, several: bool = True) -> Iterator["State"]:
         """A state of the store, for one statement or for several, from any thread."""
@@ -51,17 +55,21 @@ class Reader:
 class State:
     """The store as of one moment. What is read of it is kept, unless something was changed since it began."""
 
-    def __init__(self, connection: Connection, dialect: Dialect, bodies: Bodies, epoch: int) -> None:
+    def __init__(self, connection: Connection, dialect: Dialect, bodies: Bodies, epoch: Epoch) -> None:
         self.connection = connection
         self._dialect, self._bodies, self._epoch = dialect, bodies, epoch
 
     def bodies(self, resource: Resource, ids: Sequence[str]) -> list[Found]:
         """Return resources that are there, in the order of their ids."""
         at_hand = {each: self._bodies.get((resource.name, each)) for each in ids}
-        if self._bodies.epoch() != self._epoch:
+        if self._bodies.epoch().changes != self._epoch.changes:
             at_hand = dict.fromkeys(ids)  # what is in memory may be newer than this state
         fetched = self.fetch(resource, [each for each, found in at_hand.items() if found is None])
         return [at_hand[each] or fetched[each] for each in ids]
+
+    def keep_page(self, question: Question, total: int, ids: Sequence[str]) -> None:
+        """Keep the answer to a search."""
+        self._bodies.keep_page(question, total, ids, self._epoch)
 
     def fetch(self, resource: Resource, ids: Sequence[str]) -> dict[str, Found]:
         """Read resources from the store, by id."""

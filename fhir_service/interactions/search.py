@@ -18,8 +18,9 @@ from fhir_service.interface.outcomes import INVALID, FhirError
 from fhir_service.interface.resources.response_model import questionnaire_id
 from fhir_service.interface.site import Site
 from fhir_service.interface.vocabulary import Param, Resource
+from fhir_service.store.bodies import Found, Question
 from fhir_service.store.expressions import contains, equal, starts
-from fhir_service.store.tables import BODIES, SIDES
+from fhir_service.store.tables import BODIES, SIDES, digest
 
 MOST_VALUES = 500
 """So many different values may one query name."""
@@ -52,6 +53,11 @@ class Query:
     sort: str | None
     count: int
     offset: int
+
+    @property
+    def question(self) -> Question:
+        """The query as the cache of answers knows it."""
+        return Question(self.resource.name, tuple(self.sent), self.count, self.offset)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +103,12 @@ def paging(resource: Resource, pairs: Pairs, count: int, most: int) -> tuple[int
     return min(_whole(control, "_count", count), most), _whole(control, "_offset", 0)
 
 
+def at_hand(reader: Reader, query: Query) -> Page | None:
+    """Return the page of a search whose answer is in memory. Does not wait."""
+    found = reader.page_at_hand(query.question)
+    return _filled(query, *found) if found else None
+
+
 def run(reader: Reader, query: Query) -> Page:
     """Return the count, the page's ids, and their bodies, of one state of the store.
 
@@ -109,6 +121,11 @@ def run(reader: Reader, query: Query) -> Page:
         wanted = query.count and query.offset < total
         ids = list(state.connection.execute(page).scalars()) if wanted else []
         found = state.bodies(query.resource, ids)
+        state.keep_page(query.question, total, ids)
+    return _filled(query, total, found)
+
+
+def _filled(query: Query, total: int, found: list[Found]) -> Page:
     patients = dict.fromkeys(patient for one in found for patient in one.patients)
     return Page(query, total, [one.body for one in found], tuple(patients))
 
@@ -275,7 +292,7 @@ def _starts(resource: Resource, param: Param, values: list[str], _: Site) -> Cla
 
 def _exact(resource: Resource, param: Param, values: list[str], _: Site) -> Condition:
     side = SIDES[resource.name, param.name]
-    return Condition(equal(side.c.code, literal(values[0])), side)
+    return Condition(_equal(side, literal(values[0])), side)
 
 
 def _codes(resource: Resource, param: Param, values: list[str], site: Site) -> Condition:
@@ -299,11 +316,17 @@ def _code(side: Table, param: Param, value: str, site: Site) -> Clause:
     if len(parts) > 2 or not any(parts):
         raise bad(param.name, "code, system|code, |code or system| is expected")
     if len(parts) == 1:
-        return equal(side.c.code, parts[0])
+        return _equal(side, parts[0])
     system, code = parts
     stored = site.stored_systems.get(system, system)
     of_system = side.c.system == stored if system else side.c.system.is_(null())
-    return and_(of_system, equal(side.c.code, code)) if code else of_system
+    return and_(of_system, _equal(side, code)) if code else of_system
+
+
+def _equal(side: Table, code: str) -> Clause:
+    """True where the code is this one. Numbers are compared first, where the table has them: that is faster."""
+    same = equal(side.c.code, code)
+    return and_(side.c.digest == digest(code), same) if "digest" in side.c else same
 
 
 _PREFIX = re.compile(r"(eq|ne|gt|lt|ge|le)?(\d.*)\Z", re.DOTALL)

@@ -193,6 +193,11 @@ class Resource:
         """The parameter that says whose a resource is."""
         return next((param for param in self.params if param.target == "Patient"), None)
 
+    @cached_property
+    def looks_through(self) -> bool:
+        """True if a search can ask for what stands in the Questionnaire that a resource answers."""
+        return any(param.through for param in self.params)
+
     def patient(self, stored: dict[str, Any]) -> str | None:
         """The id of the patient whose a stored resource is."""
         found: str | None = self.of_patient.values(stored) if self.of_patient else None

@@ -1,21 +1,36 @@
-"""A cache of bodies that were read, for a process that alone writes to its store.
+"""A cache of what was read, for a process that alone writes to its store: bodies, and the first answers of searches.
 
-The writer removes what it has changed after its commit and before it answers. So a read never shows an older version
-than one that was acknowledged before the read began. A look-up takes time: each removal ends an epoch, and a body that
-was looked up in an earlier epoch is not kept.
+The writer removes what a commit changes before the commit, and keeps it out until the commit is done, before it
+answers. So a read never shows an older state than one that was acknowledged before the read began, and a page is of one
+state. A look-up takes time: the beginning and the end of a commit each end an epoch, and what was looked up in an
+earlier epoch, or while a commit was under way, is not kept.
 """
 
 import threading
-from collections import OrderedDict
-from collections.abc import Iterable
+from collections import Counter, OrderedDict, defaultdict
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
 OVERHEAD = 500
 """Bytes that an entry takes beside its body, about."""
+_OF_AN_ID = 100
+"""Bytes that an id in the answer of a search takes, about."""
 
 Reference = tuple[str, str]
 """Type and id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A search as the cache knows it: type, filters and order as sent, and which part of the answer."""
+
+    type: str
+    sent: tuple[tuple[str, str], ...]
+    count: int
+    offset: int
 
 
 class Found(NamedTuple):
@@ -26,6 +41,29 @@ class Found(NamedTuple):
     updated_at: datetime
     patients: tuple[str, ...]
 
+    @property
+    def size(self) -> int:
+        return len(self.body) + OVERHEAD
+
+
+@dataclass(frozen=True, slots=True)
+class _Listed:
+    """The answer to a search: how many resources match, and the ids of those on the page."""
+
+    total: int
+    ids: tuple[str, ...]
+    size: int
+
+
+class Epoch(NamedTuple):
+    """When a look-up begins: commits that changed bodies before, and all commits, begun and ended.
+
+    An odd number says that one is under way.
+    """
+
+    changes: int
+    commits: int
+
 
 class Bodies:
     """The cache. Of the least recently used, it removes what exceeds `most` bytes. Safe for several threads."""
@@ -33,49 +71,111 @@ class Bodies:
     def __init__(self, most: int) -> None:
         self._most = most
         self._lock = threading.Lock()
-        self._found: OrderedDict[Reference, Found] = OrderedDict()
-        self._epoch = 0
-        self.size = self.hits = self.misses = 0
+        self._entries: OrderedDict[Reference | Question, Found | _Listed] = OrderedDict()
+        self._questions: defaultdict[str, set[Question]] = defaultdict(set)
+        self._epoch = Epoch(0, 0)
+        self.size = 0
+        self.reads: Counter[tuple[str, bool]] = Counter()
+        """How often a `resource` or a `search` was looked for, and found or not."""
 
     def get(self, reference: Reference) -> Found | None:
         """Return what is kept of a resource."""
         with self._lock:
-            found = self._found.get(reference)
-            if found is None:
-                self.misses += 1
-            else:
-                self.hits += 1
-                self._found.move_to_end(reference)
+            found = self._get(reference)
+            self.reads["resource", found is not None] += 1
             return found
 
-    def epoch(self) -> int:
+    def page(self, question: Question) -> tuple[int, list[Found]] | None:
+        """Return total and page of a search, if the answer and all resources on the page are kept: all of one state."""
+        with self._lock:
+            found = self._page(question)
+            self.reads["search", found is not None] += 1
+            return found
+
+    def epoch(self) -> Epoch:
         """Return the epoch in which a look-up begins."""
         with self._lock:
             return self._epoch
 
-    def keep(self, reference: Reference, found: Found, epoch: int) -> None:
-        """Keep what was looked up, if nothing has changed since that epoch."""
-        size = len(found.body) + OVERHEAD
+    def keep(self, reference: Reference, found: Found, epoch: Epoch) -> None:
+        """Keep what was looked up, if no body has changed since that epoch."""
         with self._lock:
-            if epoch != self._epoch or size > self._most or reference in self._found:
-                return
-            self._found[reference] = found
-            self.size += size
-            while self.size > self._most:
-                _, oldest = self._found.popitem(last=False)
-                self.size -= len(oldest.body) + OVERHEAD
+            if epoch.changes == self._epoch.changes and epoch.changes % 2 == 0:
+                self._keep(reference, found)
 
-    def forget(self, changed: Iterable[Reference]) -> None:
-        """Remove what was changed."""
+    def keep_page(self, question: Question, total: int, ids: Sequence[str], epoch: Epoch) -> None:
+        """Keep the answer to a search, if nothing was stored since that epoch."""
+        sent = sum(len(name) + len(value) for name, value in question.sent)
         with self._lock:
-            self._epoch += 1
+            if epoch == self._epoch and epoch.commits % 2 == 0:
+                self._questions[question.type].add(question)
+                self._keep(question, _Listed(total, tuple(ids), OVERHEAD + sent + _OF_AN_ID * len(ids)))
+
+    @contextmanager
+    def changing(self, changed: Collection[Reference], types: Collection[str]) -> Iterator[None]:
+        """Around a commit: remove the resources that it changes, and answers to searches of types with other resources.
+
+        Until it is done, nothing of these is kept: some readers see the state before it, and some the state after it.
+        """
+        with self._lock:
+            self._passes(bool(changed))
             for reference in changed:
-                if found := self._found.pop(reference, None):
-                    self.size -= len(found.body) + OVERHEAD
+                self._remove(reference)
+            for name in types:
+                for question in self._questions.pop(name, ()):
+                    self._remove(question)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._passes(bool(changed))
 
-    def forget_all(self) -> None:
-        """Remove everything: it is not known what was changed."""
+    @contextmanager
+    def changing_all(self) -> Iterator[None]:
+        """Around a commit of which it is not known what it changes: remove everything."""
         with self._lock:
-            self._epoch += 1
-            self._found.clear()
+            self._passes(changes=True)
+            self._entries.clear()
+            self._questions.clear()
             self.size = 0
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._passes(changes=True)
+
+    # --- under the lock ---
+
+    def _passes(self, changes: bool) -> None:
+        """Begin or end a commit."""
+        self._epoch = Epoch(self._epoch.changes + changes, self._epoch.commits + 1)
+
+    def _get(self, reference: Reference) -> Found | None:
+        found = self._entries.get(reference)
+        if not isinstance(found, Found):
+            return None
+        self._entries.move_to_end(reference)
+        return found
+
+    def _page(self, question: Question) -> tuple[int, list[Found]] | None:
+        listed = self._entries.get(question)
+        if not isinstance(listed, _Listed):
+            return None
+        self._entries.move_to_end(question)
+        page = [found for each in listed.ids if (found := self._get((question.type, each)))]
+        return (listed.total, page) if len(page) == len(listed.ids) else None
+
+    def _keep(self, key: Reference | Question, entry: Found | _Listed) -> None:
+        if entry.size > self._most or key in self._entries:
+            return
+        self._entries[key] = entry
+        self.size += entry.size
+        while self.size > self._most:
+            oldest = next(iter(self._entries))
+            self._remove(oldest)
+            if isinstance(oldest, Question):
+                self._questions[oldest.type].discard(oldest)
+
+    def _remove(self, key: Reference | Question) -> None:
+        if entry := self._entries.pop(key, None):
+            self.size -= entry.size

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+from duckdb_engine import Dialect as DuckDbEngine
 from sqlalchemy import URL, Connection, Engine, Table, create_engine
+from sqlalchemy.dialects import registry
 from sqlalchemy.exc import DBAPIError
 
 from fhir_service.store.dialect import Dialect, Row
@@ -54,6 +56,15 @@ _FEW = 4
 Parsing takes half the time of a look-up. A flush of the appender parses and plans a statement with its rows, which pays
 from some five rows on.
 """
+
+
+class _Compiled(DuckDbEngine):
+    """The dialect of DuckDB, with SQLAlchemy's cache of statements that were compiled."""
+
+    supports_statement_cache = True
+
+
+registry.register("duckdb.compiled", __name__, _Compiled.__name__)
 
 
 class DuckDb:
@@ -109,7 +120,9 @@ class DuckDb:
         if "?" in str(self._path):
             raise OSError(f"{self._path} cannot be a store: DuckDB takes a ? for the end of a file's path")
         engine = create_engine(
-            URL.create("duckdb", database=str(self._path)),  # as a text, `?` and `%` in it would name another file
+            URL.create(
+                "duckdb+compiled", database=str(self._path)
+            ),  # as a text, `?` and `%` in it would name another file
             connect_args={"config": self._config},
             pool_size=16,
             max_overflow=64,

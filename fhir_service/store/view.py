@@ -286,6 +286,11 @@ class Changes:
         """Return type and id of the resources that have a new version."""
         return [(name, resource_id) for name, found in self._replaced.items() for resource_id in found]
 
+    def types(self) -> set[str]:
+        """Return the types whose searches may have other answers now."""
+        found = {name for name, table in BODIES.items() if table in self._added} | self._replaced.keys()
+        return found | {name for name in RESOURCES if "Questionnaire" in found and RESOURCES[name].looks_through}
+
     def pay(
         self, payment: str, patient: str, account: Account, charges: Iterable[Charge], parts: Iterable[tuple[str, int]]
     ) -> None:

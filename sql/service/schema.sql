@@ -44,7 +44,7 @@ CREATE TABLE diagnostic_report (
     date_start TIMESTAMP WITH TIME ZONE,
     date_end TIMESTAMP WITH TIME ZONE,
     patient TEXT,
-    body TEXT NOT NULL USING COMPRESSION zstd,
+    body TEXT NOT NULL USING COMPRESSION dict_fsst,
     PRIMARY KEY (id)
 );
 
@@ -93,7 +93,7 @@ CREATE TABLE payment_notice (
     request TEXT,
     cents BIGINT,
     claim TEXT,
-    body TEXT NOT NULL USING COMPRESSION zstd,
+    body TEXT NOT NULL USING COMPRESSION dict_fsst,
     PRIMARY KEY (id)
 );
 
@@ -112,7 +112,7 @@ CREATE TABLE questionnaire (
     client TEXT NOT NULL,
     name TEXT,
     status TEXT,
-    body TEXT NOT NULL USING COMPRESSION zstd,
+    body TEXT NOT NULL USING COMPRESSION dict_fsst,
     PRIMARY KEY (id)
 );
 
@@ -139,7 +139,7 @@ CREATE TABLE questionnaire_response (
     patient TEXT,
     questionnaire TEXT,
     note TEXT,
-    body TEXT NOT NULL USING COMPRESSION zstd,
+    body TEXT NOT NULL USING COMPRESSION dict_fsst,
     PRIMARY KEY (id)
 );
 
@@ -181,7 +181,7 @@ CREATE TABLE task (
     status TEXT,
     due_start TIMESTAMP WITH TIME ZONE,
     due_end TIMESTAMP WITH TIME ZONE,
-    body TEXT NOT NULL USING COMPRESSION zstd,
+    body TEXT NOT NULL USING COMPRESSION dict_fsst,
     PRIMARY KEY (id)
 );
 

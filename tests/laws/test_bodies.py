@@ -12,12 +12,13 @@ import pytest
 
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.reference.loading import load
-from fhir_service.store.bodies import OVERHEAD, Bodies, Found
+from fhir_service.store.bodies import OVERHEAD, Bodies, Found, Question, Reference
 from tests.conftest import Running
 from tests.service.test_writer import send, task
 
 AT = datetime(2026, 11, 1, tzinfo=UTC)
 KEYS = [("Task", "a"), ("Task", "b")]
+EVERYTHING = Question("Task", (), 2, 0)
 
 
 def found(version: int) -> Found:
@@ -25,32 +26,37 @@ def found(version: int) -> Found:
 
 
 class History:
-    """One writer and some readers, each a step at a time, over a store of version numbers."""
+    """One writer and some readers, each a step at a time, over a store of version numbers: one for each resource."""
 
     def __init__(self, seed: int) -> None:
         self.dice = random.Random(seed)
-        self.bodies = Bodies(self.dice.choice([0, OVERHEAD + 10, 10_000]))
-        self.stored = dict.fromkeys(KEYS, 1)
-        self.acknowledged = dict.fromkeys(KEYS, 1)
+        self.bodies = Bodies(self.dice.choice([0, OVERHEAD + 10, 3_000, 10_000]))
+        self.states = [dict.fromkeys(KEYS, 1)]
+        self.acknowledged = 0
+
+    @property
+    def stored(self) -> dict[Reference, int]:
+        return self.states[-1]
 
     def write(self) -> Iterator[None]:
-        """An update or a transaction of unknown extent, and what may come between its steps."""
-        some = self.dice.sample(KEYS, self.dice.randint(1, 2))
+        """A create, an update or a transaction of unknown extent, and what may come between its steps."""
+        some = self.dice.sample(KEYS, self.dice.randint(0, 2))
+        made = [("Task", f"c{len(self.stored)}")] if not some else []
         yield
-        if self.dice.random() < 0.2:
-            return  # rolled back
-        self.stored |= {key: self.stored[key] + 1 for key in some}
+        with self.bodies.changing_all() if self.dice.random() < 0.3 else self.bodies.changing(some, ["Task"]):
+            yield
+            if self.dice.random() < 0.2:
+                return  # rolled back
+            self.states.append(self.stored | {key: self.stored.get(key, 0) + 1 for key in [*some, *made]})
+            state = len(self.states) - 1
+            yield
         yield
-        if self.dice.random() < 0.3:
-            self.bodies.forget_all()
-        else:
-            self.bodies.forget(some)
-        yield
-        self.acknowledged |= {key: self.stored[key] for key in some}
+        self.acknowledged = state
 
     def read(self) -> Iterator[None]:
+        """Read a resource: it is of a state that is not older than what was acknowledged before."""
         key = self.dice.choice(KEYS)
-        least = self.acknowledged[key]
+        least = self.states[self.acknowledged][key]
         shown = self.bodies.get(key)
         if shown is None:
             yield
@@ -62,17 +68,35 @@ class History:
             self.bodies.keep(key, shown, epoch)
         assert least <= shown.version <= self.stored[key]
 
+    def search(self) -> Iterator[None]:
+        """Search for everything: total and page are of one state, not older than what was acknowledged before."""
+        least = self.acknowledged
+        kept = self.bodies.page(EVERYTHING)
+        if kept is None:
+            yield
+            epoch = self.bodies.epoch()
+            yield
+            state = self.stored
+            yield
+            kept = len(state), [found(version) for version in list(state.values())[:2]]
+            for key, one in zip(state, kept[1], strict=False):
+                self.bodies.keep(key, one, epoch)
+            yield
+            self.bodies.keep_page(EVERYTHING, len(state), [key[1] for key in list(state)[:2]], epoch)
+        shown = kept[0], [one.version for one in kept[1]]
+        assert shown in [(len(state), list(state.values())[:2]) for state in self.states[least:]]
+
     def run(self) -> None:
-        writing, reading = self.write(), [self.read() for _ in range(3)]
-        for _ in range(60):
-            at = self.dice.randrange(4)
+        writing, reading = self.write(), [self.read(), self.read(), self.search(), self.search()]
+        for _ in range(100):
+            at = self.dice.randrange(5)
             try:
-                next(writing if at == 3 else reading[at])
+                next(writing if at == 4 else reading[at])
             except StopIteration:
-                if at == 3:
+                if at == 4:
                     writing = self.write()
                 else:
-                    reading[at] = self.read()
+                    reading[at] = self.read() if at < 2 else self.search()
 
 
 @pytest.mark.parametrize("histories", [500, pytest.param(10_000, marks=pytest.mark.long)])
@@ -88,7 +112,8 @@ def test_the_cache_keeps_to_its_bytes_and_removes_what_was_used_longest_ago() ->
         bodies.get(("Task", "a"))
     assert [bool(bodies.get(("Task", name))) for name in "abc"] == [True, False, True]
     assert bodies.size == 2 * (OVERHEAD + 10)
-    bodies.forget([("Task", "a"), ("Task", "nobody")])
+    with bodies.changing([("Task", "a"), ("Task", "nobody")], ["Task"]):
+        pass
     assert (bodies.size, bodies.get(("Task", "a"))) == (OVERHEAD + 10, None)
 
 
@@ -122,7 +147,7 @@ def test_reads_beside_updates_loads_and_batches_show_what_was_acknowledged(fresh
     for reader in readers:
         reader.join()
     assert not wrong
-    assert service.service.metrics.text().count(b"fhir_cache_reads_total{") == 2
+    assert service.service.metrics.text().count(b"fhir_cache_reads_total{") == 4
 
 
 def test_what_is_loaded_is_read_at_once(fresh_service: Running, tmp_path: Path) -> None:
