@@ -42,13 +42,15 @@ class OfPatients(Protocol):
 P = TypeVar("P", bound=OfPatients)
 
 
-async def created(service: Service, resource: Resource, request: Request, conditions: Sequence[str]) -> Created:
-    """Create the resource of a request's body. conditions: the texts of its `If-None-Exist`."""
+async def created(
+    service: Service, resource: Resource, request: Request, conditions: Callable[[Request], Sequence[str]]
+) -> Created:
+    """Create the resource of a request's body. conditions: returns the texts of its `If-None-Exist`."""
     caller = caller_of(request)
     touched = touch(request, "create", resource.name)
     caller.require(resource.name, "c")
     raw = await read_body(request, service.settings.max_body)
-    condition = create.condition_of(conditions)
+    condition = create.condition_of(conditions(request))
     model = await _aside(raw, _model, service, resource, raw)
     entry = create.Create(resource, model, caller.client, service.site, len(raw), condition)
     try:
@@ -71,8 +73,10 @@ async def _aside(raw: bytes, work: Callable[..., T], *arguments: Any) -> T:
     return await run_in_threadpool(work, *arguments) if len(raw) > LARGE_BODY else work(*arguments)
 
 
-async def updated(service: Service, resource: Resource, request: Request, match: str | None) -> None:
-    """Update the resource of a request's path. match: the text of its `If-Match`."""
+async def updated(
+    service: Service, resource: Resource, request: Request, match: Callable[[Request, Any], str | None]
+) -> None:
+    """Update the resource of a request's path. match: given request and body, returns the text of its `If-Match`."""
     caller = caller_of(request)
     resource_id = request.path_params["id"]
     touched = touch(request, "update", resource.name, resource_id)
@@ -82,12 +86,17 @@ async def updated(service: Service, resource: Resource, request: Request, match:
     additions = not service.settings.interface_only
     model = await _aside(raw, update.PARSERS[resource.name], resource, body, resource_id, service.site, additions)
     since = update.http_date(request.headers.get("if-unmodified-since"))
-    conditions = update.Preconditions(since, match)
+    conditions = update.Preconditions(since, match(request, body))
     entry = update.Update(resource, resource_id, model, caller.client, service.site, len(raw), conditions)
     touched.patients = await _written(service, entry)
 
 
-def if_match(request: Request) -> str | None:
+def if_none_exist(request: Request) -> Sequence[str]:
+    """Return the texts of a request's `If-None-Exist`."""
+    return request.headers.getlist("if-none-exist")
+
+
+def if_match(request: Request, _: Any = None) -> str | None:
     """Return the text of a request's `If-Match`, of all such headers together; None where there is none."""
     matches = request.headers.getlist("if-match")
     return ",".join(matches) if matches else None

@@ -7,6 +7,7 @@ rules.
 import re
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from starlette.concurrency import run_in_threadpool
@@ -21,8 +22,9 @@ from fhir_service.auth import token_response
 from fhir_service.bundle import history_bundle, searchset
 from fhir_service.capability import capability_statement, smart_configuration
 from fhir_service.chart import routes as chart
+from fhir_service.face import handlers as face
 from fhir_service.health import Health
-from fhir_service.http import BelowPath, Handler, Paths, Right, caller_of, json_response, null_body, route
+from fhir_service.http import FACE, BelowPath, Handler, Paths, Right, caller_of, json_response, null_body, route
 from fhir_service.interactions import validate
 from fhir_service.interface.datatypes import dump_json
 from fhir_service.interface.outcomes import NOT_FOUND, FhirError
@@ -32,42 +34,59 @@ from fhir_service.middleware import DOOR, TOKEN_PATHS, Surroundings
 from fhir_service.service import VERSION, Service
 
 
+class Handlers(NamedTuple):
+    """The makers of the handlers of a resource's interactions, which answer in one form."""
+
+    create: Callable[[Service, Resource], Handler]
+    read: Callable[[Service, Resource], Handler]
+    update: Callable[[Service, Resource], Handler]
+    search: Callable[[Service, Resource], Handler]
+    validate: Callable[[Service, Resource], Handler]
+    history: Callable[[Service, Resource, str], Handler]
+
+
 def create_app(service: Service, further: Sequence[BaseRoute] = ()) -> ASGIApp:
     """The ASGI application of a service. `further` routes (the door) stand beside the interface."""
     routes: list[BaseRoute] = [*_public(service), *_documents(service), *chart.routes(service), *further]
+    plain = Handlers(_create, _read, _update, _search, _validate, _history)
+    open_paths = [f"{chart.CHART}/", *([DOOR] if further else [])]
     for resource in RESOURCES.values():
-        routes += _resource_routes(service, resource)
+        routes += _resource_routes(service, resource, plain)
     if not service.settings.interface_only:
-        routes += [route("/", POST=_batch(service)), route("/metrics", GET=_metrics(service))]
-    open_paths = (f"{chart.CHART}/", *([DOOR] if further else []))
-    app = Surroundings(Paths(routes, _UnknownPath()), service, open_paths)
+        routes += [route("/", POST=_batch(service)), route("/metrics", GET=_metrics(service)), *_face(service)]
+        open_paths += face.OPEN
+    app = Surroundings(Paths(routes, _UnknownPath()), service, tuple(open_paths))
     served = [one.path for one in routes if isinstance(one, Route)]
     return BelowPath(app, unquote(urlsplit(service.site.base_url).path), served)
 
 
-def _resource_routes(service: Service, resource: Resource) -> list[BaseRoute]:
+def _face(service: Service) -> list[BaseRoute]:
+    """The paths of the R4 face: those of the interface, with answers of its own."""
+    handlers = Handlers(face.create, face.read, face.update, face.find, face.check, face.history)
+    return [
+        *face.about(service),
+        *(one for resource in RESOURCES.values() for one in _resource_routes(service, resource, handlers, FACE)),
+    ]
+
+
+def _resource_routes(service: Service, resource: Resource, handlers: Handlers, below: str = "") -> list[BaseRoute]:
     """The paths of one resource; a method that a path does not offer is 405."""
-    makers: dict[str, Callable[[Service, Resource], Handler]] = {
-        "create": _create,
-        "read": _read,
-        "update": _update,
-        "search": _search,
-    }
-    handlers = {name: makers[name](service, resource) for name in resource.interactions}
+    path = f"{below}/{resource.name}"
+    offered = {name: getattr(handlers, name)(service, resource) for name in resource.interactions}
     searching, reading = Right(resource.name, "s"), Right(resource.name, "r")
     always: list[BaseRoute] = [
-        route(f"/{resource.name}", searching, GET=handlers.get("search"), POST=handlers.get("create")),
-        route(f"/{resource.name}/_search", searching, POST=handlers.get("search")),
-        route(f"/{resource.name}/{{id}}", reading, GET=handlers.get("read"), PUT=handlers.get("update")),
+        route(path, searching, GET=offered.get("search"), POST=offered.get("create")),
+        route(f"{path}/_search", searching, POST=offered.get("search")),
+        route(f"{path}/{{id}}", reading, GET=offered.get("read"), PUT=offered.get("update")),
     ]
     if "create" not in resource.interactions:
         return always
     if service.settings.interface_only:
-        return [Route(f"/{resource.name}/$validate", _UnknownPath()), *always]
+        return [Route(f"{path}/$validate", _UnknownPath()), *always]
     return [
-        route(f"/{resource.name}/$validate", reading, POST=_validate(service, resource)),
-        route(f"/{resource.name}/_history", searching, GET=_history(service, resource, "s")),
-        route(f"/{resource.name}/{{id}}/_history", reading, GET=_history(service, resource, "r")),
+        route(f"{path}/$validate", reading, POST=handlers.validate(service, resource)),
+        route(f"{path}/_history", searching, GET=handlers.history(service, resource, "s")),
+        route(f"{path}/{{id}}/_history", reading, GET=handlers.history(service, resource, "r")),
         *always,
     ]
 
@@ -83,10 +102,9 @@ class _UnknownPath:
 
 
 def _create(service: Service, resource: Resource) -> Handler:
-    additions = not service.settings.interface_only
+    conditions = _no_condition if service.settings.interface_only else acts.if_none_exist
 
     async def handle(request: Request) -> Response:
-        conditions = request.headers.getlist("if-none-exist") if additions else ()
         made = await acts.created(service, resource, request, conditions)
         headers = {"location": service.site.url(resource.name, made.id)}
         return null_body(200 if made.existed else 201, headers)
@@ -94,9 +112,13 @@ def _create(service: Service, resource: Resource) -> Handler:
     return handle
 
 
+def _no_condition(_: Request) -> Sequence[str]:
+    return ()
+
+
 def _update(service: Service, resource: Resource) -> Handler:
     async def handle(request: Request) -> Response:
-        await acts.updated(service, resource, request, acts.if_match(request))
+        await acts.updated(service, resource, request, acts.if_match)
         return null_body(200)
 
     return handle

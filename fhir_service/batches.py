@@ -10,14 +10,13 @@ from starlette.requests import Request
 from fhir_service import acts
 from fhir_service.audit import Touch, require_audit
 from fhir_service.auth import Caller
-from fhir_service.bundle import searchset
+from fhir_service.bundle import how, searchset
 from fhir_service.http import caller_of, parse_body, parse_query, read_body
 from fhir_service.interactions import batch, create, update
 from fhir_service.interactions.create import Created
-from fhir_service.interface.datatypes import dump_json, instant_text
+from fhir_service.interface.datatypes import dump_json
 from fhir_service.interface.outcomes import TOO_LARGE, FhirError
 from fhir_service.service import Service
-from fhir_service.store.bodies import Found
 from fhir_service.writer import Entry
 
 Fetcher = Callable[[Service, batch.Fetch], batch.Fetched]
@@ -86,11 +85,6 @@ def _fetched(service: Service, fetch: batch.Fetch) -> batch.Fetched:
         return batch.Fetched(acts.rendered(service, searchset(page)), {}, page.patients)
     found = service.reader.read(fetch.resource, fetch.id)
     return batch.Fetched(acts.rendered(service, found.body), how(found), found.patients)
-
-
-def how(found: Found) -> dict[str, str]:
-    """The version and time of a resource, as the response of an entry says them."""
-    return {"etag": update.etag(found.version), "lastModified": instant_text(found.updated_at)}
 
 
 def _answer(service: Service, requests: list[batch.Request], results: list[Any]) -> bytes:

@@ -7,7 +7,9 @@ import orjson
 
 from fhir_service.interactions import history
 from fhir_service.interactions.search import Page
+from fhir_service.interactions.update import etag
 from fhir_service.interface.datatypes import instant_text
+from fhir_service.store.bodies import Found
 
 Pairs = list[tuple[str, str]]
 
@@ -16,7 +18,7 @@ def searchset(page: Page) -> bytes:
     """The searchset Bundle of a page, with markers."""
     query = page.query
     links = paging_links(f"/{query.resource.name}", query.sent, query.count, query.offset, page.total)
-    return _bundle("searchset", page.total, links, [b'{"resource":%b}' % body for body in page.bodies])
+    return _bundle("searchset", page.total, links, [b'{"resource":%b}' % one.body for one in page.found])
 
 
 def history_bundle(resource_type: str, page: history.Page) -> bytes:
@@ -26,17 +28,22 @@ def history_bundle(resource_type: str, page: history.Page) -> bytes:
 
 
 def _version(resource_type: str, version: history.Version) -> bytes:
+    return b'{"resource":%b,%b' % (version.body.encode(), orjson.dumps(origin(resource_type, version))[1:])
+
+
+def origin(resource_type: str, version: history.Version) -> dict[str, Any]:
+    """Return the request by which a version came about, and the response to it."""
     first = version.version == 1
     url = resource_type if first else f"{resource_type}/{version.id}"
-    how = {
+    return {
         "request": {"method": "POST" if first else "PUT", "url": url},
-        "response": {
-            "status": "201" if first else "200",
-            "etag": f'W/"{version.version}"',
-            "lastModified": instant_text(version.updated_at),
-        },
+        "response": {"status": "201" if first else "200"} | how(version),
     }
-    return b'{"resource":%b,%b' % (version.body.encode(), orjson.dumps(how)[1:])
+
+
+def how(found: Found | history.Version) -> dict[str, str]:
+    """Return the version and time of a resource, as the response of an entry says them."""
+    return {"etag": etag(found.version), "lastModified": instant_text(found.updated_at)}
 
 
 def _bundle(kind: str, total: int, links: list[dict[str, str]], entries: list[bytes]) -> bytes:

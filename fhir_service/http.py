@@ -16,6 +16,8 @@ from fhir_service.interface.datatypes import Malformed, parse_json
 from fhir_service.interface.outcomes import INVALID, NOT_SUPPORTED, TOO_LARGE, FhirError
 
 JSON, FHIR_JSON = "application/json", "application/fhir+json"
+FACE = "/fhir"
+"""The path below which the R4 face is."""
 BODY_SECONDS = 60.0
 """Seconds that a body may take to arrive."""
 
@@ -74,10 +76,14 @@ class Paths(Router):
 
 
 class BelowPath:
-    """An application that answers below a path too, so that a base URL with a path need not be cut by a proxy."""
+    """An application that answers below a path too, so that a base URL with a path need not be cut by a proxy.
+
+    The interface comes before its R4 face: of a base URL that ends like the face's own path, it is the interface's.
+    """
 
     def __init__(self, app: ASGIApp, path: str, served: Sequence[str]) -> None:
-        self._app, self._path, self._served = app, path.rstrip("/"), frozenset(served)
+        self._app, self._path = app, path.rstrip("/")
+        self._served = frozenset(one for one in served if not f"{one}/".startswith(f"{FACE}/"))
         self._first = frozenset(one.split("/")[1] for one in served)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -136,13 +142,18 @@ def parse_body(raw: bytes) -> Any:
 
 async def query_pairs(request: Request, limit: int) -> list[tuple[str, str]]:
     """The parameters of a search: of the address, and of the form of a `_search`."""
-    found = parse_query(request.scope["query_string"].decode("latin-1"))
+    found = address_pairs(request)
     if request.method == "POST":
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind not in ("application/x-www-form-urlencoded", ""):
             raise FhirError(INVALID, "the form is sent as application/x-www-form-urlencoded")
         found += parse_query((await _limited(request, limit)).decode("latin-1"))
     return found
+
+
+def address_pairs(request: Request) -> list[tuple[str, str]]:
+    """The parameters of a request's address."""
+    return parse_query(request.scope["query_string"].decode("latin-1"))
 
 
 def parse_query(text: str) -> list[tuple[str, str]]:
@@ -154,9 +165,16 @@ def parse_query(text: str) -> list[tuple[str, str]]:
         raise FhirError(INVALID, "the query cannot be read") from None
 
 
-def _media_type(request: Request) -> str:
+def media_type(request: Request) -> str:
+    """Return the type of the answer to a request: the interface shows FHIR's own where it is asked for.
+
+    The R4 face shows it unless the other one is asked for.
+    """
     accept = ",".join(request.headers.getlist("accept")).lower()
-    return FHIR_JSON if FHIR_JSON in accept and any(map(_wants_fhir, accept.split(","))) else JSON
+    if FHIR_JSON in accept and any(map(_wants_fhir, accept.split(","))):
+        return FHIR_JSON
+    at_face = f"{request.scope['path']}/".startswith(f"{FACE}/")
+    return FHIR_JSON if at_face and JSON not in accept else JSON
 
 
 def _wants_fhir(asked: str) -> bool:
@@ -166,7 +184,7 @@ def _wants_fhir(asked: str) -> bool:
 
 
 def json_response(request: Request, body: bytes, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    return Response(body, status, headers, media_type=_media_type(request))
+    return Response(body, status, headers, media_type=media_type(request))
 
 
 def null_body(status: int, headers: dict[str, str] | None = None) -> Response:

@@ -24,6 +24,8 @@ from fhir_service.store.tables import BODIES, SIDES, digest
 
 MOST_VALUES = 500
 """So many different values may one query name."""
+OF_CHANGES = ("modified", "_lastUpdated")
+"""Parameters on the time of the last change."""
 
 Pairs = Sequence[tuple[str, str]]
 Clause = ColumnElement[bool]
@@ -62,11 +64,11 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """The bodies of one page, with markers, how many match in all, and the ids of the patients on the page."""
+    """The resources of one page, with markers, how many match in all, and the ids of the patients on the page."""
 
     query: Query
     total: int
-    bodies: list[bytes]
+    found: list[Found]
     patients: tuple[str, ...]
 
 
@@ -127,7 +129,7 @@ def run(reader: Reader, query: Query) -> Page:
 
 def _filled(query: Query, total: int, found: list[Found]) -> Page:
     patients = dict.fromkeys(patient for one in found for patient in one.patients)
-    return Page(query, total, [one.body for one in found], tuple(patients))
+    return Page(query, total, found, tuple(patients))
 
 
 def _count(query: Query) -> Select[Any]:
@@ -341,7 +343,7 @@ def _date(resource: Resource, param: Param, values: list[str], _: Site) -> Claus
     except (ValueError, OverflowError):
         raise bad(param.name, "a date, or a datetime with an offset, is expected") from None
     table = BODIES[resource.name]
-    if param.name == "modified":
+    if param.name in OF_CHANGES:
         first: Any = table.c.updated_at
         last: Any = table.c.updated_at + timedelta(microseconds=1)
     else:

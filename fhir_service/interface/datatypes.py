@@ -355,6 +355,6 @@ def _raw_decimal(value: object) -> orjson.Fragment:
     raise TypeError
 
 
-def dump_json(value: Any) -> bytes:
-    """JSON text of a body, decimals digit for digit."""
-    return orjson.dumps(value, default=_raw_decimal)
+def dump_json(value: Any, pretty: bool = False) -> bytes:
+    """JSON text of a body, decimals digit for digit. pretty: in lines, for people."""
+    return orjson.dumps(value, default=_raw_decimal, option=orjson.OPT_INDENT_2 if pretty else None)

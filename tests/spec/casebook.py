@@ -240,7 +240,7 @@ def world() -> dict[str, dict[str, Any]]:
 
 # --- Scenarios of HTTP requests -------------------------------------------------------------------
 
-SCENARIO_FILES = ("reads", "search", "http", "extra")
+SCENARIO_FILES = ("reads", "search", "http", "extra", "face")
 STEP_KEYS = {
     *("send", "headers", "token", "scope", "json", "raw", "form", "pad", "chunked"),
     *("status", "headers_are", "allow", "text", "body", "world", "set", "ids", "sorted_ids", "parts", "holds", "lacks"),

@@ -1,0 +1,125 @@
+"""The parameters that R4 knows in every request: those that say how the answer shall look, not what is looked for."""
+
+import re
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from fhir_service.http import FHIR_JSON, JSON
+from fhir_service.interactions.search import Pairs, bad, pieces
+from fhir_service.interface.outcomes import FhirError, Outcome
+
+NOT_ACCEPTABLE = Outcome(406, "not-supported", "Not acceptable")
+MOST_ELEMENTS = 100
+"""So many elements may `_elements` name."""
+
+OF_WRITES = frozenset(("_format", "_pretty"))
+OF_READS = OF_WRITES | {"_summary", "_elements"}
+# fhirpy's `count()` sends `_totalMethod`, of another server: whatever it asks for, the total is exact.
+OF_SEARCHES = OF_READS | {"_total", "_totalMethod", "_include"}
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The form that a request asks its answer to have.
+
+    media: the type of `_format`, None where `Accept` decides.
+    sent: these parameters as they were sent, for the links between pages.
+    """
+
+    media: str | None = None
+    pretty: bool = False
+    summary: str = "false"
+    elements: tuple[str, ...] = ()
+    total: bool = True
+    includes: tuple[str, ...] = ()
+    sent: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def is_part(self) -> bool:
+        """True if resources are shown in part."""
+        return bool(self.elements) or self.summary != "false"
+
+
+def asked(pairs: Pairs, known: Collection[str]) -> tuple[Asked, Pairs]:
+    """Return the form that these parameters ask for, and the other parameters. Raises bad requests.
+
+    known: the names that have a meaning in this interaction.
+    """
+    form, others = Asked(), []
+    sent: list[tuple[str, str]] = []
+    for name, value in pairs:
+        if name not in known:
+            others.append((name, value))
+            continue
+        if name != "_include" and any(name == before for before, _ in sent):
+            raise bad(name, "the parameter is given twice")
+        form = _READERS[name](form, value)
+        sent.append((name, value))
+    if form.elements and form.summary != "false":
+        raise bad("_elements", "either _elements or _summary is expected")
+    return replace(form, sent=tuple(sent)), others
+
+
+def alone(pairs: Pairs, known: Collection[str], lenient: bool) -> Asked:
+    """Return the form that these parameters ask for, where no others have a meaning. Raises bad requests."""
+    form, others = asked(pairs, known)
+    for name, _ in others:
+        if not lenient:
+            raise bad(name, "the parameter is not known here")
+    return form
+
+
+_MEDIA = {"json": FHIR_JSON, "text/json": FHIR_JSON, FHIR_JSON: FHIR_JSON, JSON: JSON}
+
+
+def _format(form: Asked, value: str) -> Asked:
+    # A plus that was not escaped arrives as a blank.
+    kind = value.partition(";")[0].strip().lower().replace(" ", "+")
+    if kind not in _MEDIA:
+        raise FhirError(NOT_ACCEPTABLE, "_format: json is the only format")
+    return replace(form, media=_MEDIA[kind])
+
+
+def _pretty(form: Asked, value: str) -> Asked:
+    return replace(form, pretty=_one_of("_pretty", value, ("false", "true")) == "true")
+
+
+def _summary(form: Asked, value: str) -> Asked:
+    return replace(form, summary=_one_of("_summary", value, ("true", "text", "data", "count", "false")))
+
+
+def _elements(form: Asked, value: str) -> Asked:
+    names = tuple(dict.fromkeys(pieces(value, ",")))
+    if len(names) > MOST_ELEMENTS or not all(re.fullmatch(r"[A-Za-z]\w{0,63}", name, re.ASCII) for name in names):
+        raise bad("_elements", f"at most {MOST_ELEMENTS} names of elements are expected, separated by commas")
+    return replace(form, elements=names)
+
+
+def _total(form: Asked, value: str) -> Asked:
+    return replace(form, total=_one_of("_total", value, ("none", "estimate", "accurate")) != "none")
+
+
+def _total_method(form: Asked, _: str) -> Asked:
+    return form
+
+
+def _include(form: Asked, value: str) -> Asked:
+    return replace(form, includes=(*form.includes, value))
+
+
+def _one_of(name: str, value: str, values: Sequence[str]) -> str:
+    if value not in values:
+        raise bad(name, f"one of {', '.join(values)} is expected")
+    return value
+
+
+_READERS: dict[str, Callable[[Asked, Any], Asked]] = {
+    "_format": _format,
+    "_pretty": _pretty,
+    "_summary": _summary,
+    "_elements": _elements,
+    "_total": _total,
+    "_totalMethod": _total_method,
+    "_include": _include,
+}

@@ -1,0 +1,69 @@
+"""`_include`: the resources to which those of a page refer, by the references that are declared for a search.
+
+A Questionnaire is shown as the service shows it. People are shown as they were loaded. What the caller may not read is
+left out.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from fhir_service.auth import Caller
+from fhir_service.face.asked import Asked
+from fhir_service.face.rendering import formed, resource_of
+from fhir_service.interactions.search import bad
+from fhir_service.interface.datatypes import parse_json
+from fhir_service.interface.registry import RESOURCES
+from fhir_service.interface.vocabulary import Param, Resource
+from fhir_service.service import Service
+from fhir_service.store.bodies import Found
+from fhir_service.store.tables import RECORD
+
+
+def includable(resource: Resource) -> dict[str, Param]:
+    """Return the parameters of a type that `_include` takes, as it names them."""
+    return {f"{resource.name}:{param.name}": param for param in resource.params if param.target and not param.through}
+
+
+def wanted(resource: Resource, texts: Sequence[str], lenient: bool) -> list[Param]:
+    """Return the parameters whose targets shall be included. Raises the bad request of one that is not known."""
+    known = includable(resource)
+    found: dict[str, Param] = {}
+    for text in texts:
+        name, _, target = text.partition(":")[2].partition(":")
+        param = known.get(f"{text.partition(':')[0]}:{name}")
+        if text == "*":
+            found |= known
+        elif param and target in ("", param.target):
+            found[param.name] = param
+        elif not lenient:
+            raise bad("_include", f"one of {', '.join(known)} is expected" if known else "nothing can be included here")
+    return list({param.name: param for param in found.values()}.values())
+
+
+def included(
+    service: Service, caller: Caller, params: Sequence[Param], page: Iterable[Found], asked: Asked
+) -> Iterator[dict[str, Any]]:
+    """Yield the resources to which those of a page refer, each once."""
+    targets: dict[str, dict[str, None]] = defaultdict(dict)
+    bodies = [parse_json(found.body) for found in page] if params else []
+    for param in params:
+        if caller.may(param.target, "r"):
+            targets[param.target] |= dict.fromkeys(filter(None, (param.values(body) for body in bodies)))
+    for name, ids in targets.items():
+        yield from _of_service(service, name, ids, asked) if name in RESOURCES else _loaded(service, name, ids, asked)
+
+
+def _of_service(service: Service, name: str, ids: Iterable[str], asked: Asked) -> Iterator[dict[str, Any]]:
+    with service.reader.state(several=False) as state:
+        found = state.fetch(RESOURCES[name], list(ids))
+    for one in found.values():
+        yield resource_of(one, asked)
+
+
+def _loaded(service: Service, name: str, ids: Iterable[str], asked: Asked) -> Iterator[dict[str, Any]]:
+    references = [f"{name}/{each}" for each in ids]
+    with service.store.read(several=False) as connection:
+        rows = service.store.dialect.among(connection, RECORD, "reference", references, ("body",))
+    for (body,) in rows:
+        yield formed(parse_json(body), asked)

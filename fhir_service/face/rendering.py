@@ -1,0 +1,81 @@
+"""Resources and bundles as the R4 face shows them: with `meta`, absolute links, and in the form that is asked for.
+
+A resource is what the interface shows, but for three things: `meta` tells its version and the time of its last change,
+a Questionnaire has the `url` by which responses name it, and `_summary` and `_elements` show a part of it.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+from fhir_service.bundle import origin, paging_links
+from fhir_service.face.asked import Asked
+from fhir_service.face.elements import part
+from fhir_service.http import FACE
+from fhir_service.interactions import history, search
+from fhir_service.interface.datatypes import instant_text, parse_json
+from fhir_service.interface.site import STORED, Site
+from fhir_service.store.bodies import Found
+
+Shown = dict[str, Any]
+
+
+@cache
+def at_face(site: Site) -> Site:
+    """Return the site of the face: its addresses are below the base URL."""
+    return replace(site, base_url=site.base_url + FACE)
+
+
+def resource_of(found: Found, asked: Asked) -> Shown:
+    """Return a stored resource, with markers."""
+    body: Shown = parse_json(found.body)
+    about = {"versionId": str(found.version), "lastUpdated": instant_text(found.updated_at)}
+    return formed(body | {"meta": body.get("meta", {}) | about}, asked)
+
+
+def formed(body: Shown, asked: Asked) -> Shown:
+    """Return a resource in the form that is asked for."""
+    shown = {name: body[name] for name in ("resourceType", "id", "meta") if name in body} | body
+    if shown["resourceType"] == "Questionnaire":
+        shown.setdefault("url", STORED.url("Questionnaire", shown["id"]))
+    return part(shown, asked) if asked.is_part else shown
+
+
+def entry(shown: Shown, site: Site) -> Shown:
+    """Return the beginning of a bundle's entry: a resource and its address."""
+    return {"fullUrl": at_face(site).url(shown["resourceType"], shown["id"]), "resource": shown}
+
+
+def searchset(page: search.Page, included: Iterable[Shown], asked: Asked, site: Site) -> Shown:
+    """Return the searchset Bundle of a page."""
+    query = page.query
+    path = f"{at_face(site).base_url}/{query.resource.name}"
+    links = paging_links(path, [*query.sent, *asked.sent], query.count, query.offset, page.total)
+    entries = [(resource_of(found, asked), "match") for found in page.found]
+    entries += [(shown, "include") for shown in included]
+    total = page.total if asked.total else None
+    return _bundle(
+        "searchset", total, links, [entry(shown, site) | {"search": {"mode": mode}} for shown, mode in entries]
+    )
+
+
+def history_bundle(resource_type: str, page: history.Page, asked: Asked, site: Site) -> Shown:
+    """Return the history Bundle of a page: each entry says how the version came about."""
+    links = paging_links(
+        at_face(site).base_url + page.path, [*page.sent, *asked.sent], page.count, page.offset, page.total
+    )
+    entries = [_version(resource_type, version, asked, site) for version in page.versions]
+    return _bundle("history", page.total, links, entries)
+
+
+def _version(resource_type: str, version: history.Version, asked: Asked, site: Site) -> Shown:
+    found = Found(version.body.encode(), version.version, version.updated_at, ())
+    return entry(resource_of(found, asked), site) | origin(resource_type, version)
+
+
+def _bundle(kind: str, total: int | None, links: list[dict[str, str]], entries: list[Shown]) -> Shown:
+    parts = {"total": total, "link": links or None, "entry": entries or None}
+    return {"resourceType": "Bundle", "type": kind} | {
+        name: value for name, value in parts.items() if value is not None
+    }

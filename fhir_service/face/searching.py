@@ -1,0 +1,46 @@
+"""Search at the R4 face: the interface's own search, with the parameters that R4 knows for every type."""
+
+from dataclasses import replace
+from typing import NamedTuple
+
+from fhir_service import acts
+from fhir_service.auth import Caller
+from fhir_service.face.asked import OF_SEARCHES, Asked, asked
+from fhir_service.face.including import included, wanted
+from fhir_service.face.rendering import searchset
+from fhir_service.interactions.search import Pairs
+from fhir_service.interface.datatypes import dump_json
+from fhir_service.interface.vocabulary import Param, Resource
+from fhir_service.service import Service
+
+LAST_UPDATED = Param("_lastUpdated", "date", lambda _: None)
+
+
+class FacePage(NamedTuple):
+    """A page as it goes out, the form that was asked for, and the ids of the patients on it."""
+
+    body: bytes
+    form: Asked
+    patients: tuple[str, ...]
+
+
+def page_of(service: Service, caller: Caller, resource: Resource, pairs: Pairs, lenient: bool) -> FacePage:
+    """Return the page that a query's parameters ask for. Raises bad requests."""
+    form, others = asked(pairs, OF_SEARCHES)
+    params = wanted(resource, form.includes, lenient)
+    page = acts.page_of(service, _of_face(resource), bare(others, form), lenient)
+    bundle = searchset(page, included(service, caller, params, page.found, form), form, service.site)
+    return FacePage(acts.rendered(service, dump_json(bundle, form.pretty)), form, page.patients)
+
+
+def bare(pairs: Pairs, form: Asked) -> Pairs:
+    """Return the parameters of a page, which is empty where only the number of matches is asked for."""
+    if form.summary != "count":
+        return pairs
+    return [*((name, value) for name, value in pairs if name != "_count"), ("_count", "0")]
+
+
+def _of_face(resource: Resource) -> Resource:
+    """Return a type with the parameter and the order that the face adds."""
+    sorts = {**resource.sorts, LAST_UPDATED.name: "updated_at"}
+    return replace(resource, params=(*resource.params, LAST_UPDATED), sorts=sorts)

@@ -1,0 +1,137 @@
+"""The R4 face beside the interface: the same audit and rights, valid R4, and nothing where it is switched off."""
+
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from fhir.resources.R4B import get_fhir_model_class
+
+from fhir_service import acts
+from fhir_service.audit import read
+from fhir_service.face.statement import face_statement
+from fhir_service.interface.outcomes import UNAVAILABLE, FhirError
+from fhir_service.settings import Settings
+from tests.conftest import BOTH, Running, running
+from tests.service.test_writer import entry, payment, task, total
+
+STORES = BOTH
+
+
+def of_patient(body: dict[str, Any]) -> dict[str, Any]:
+    return body | {"for": {"reference": "Patient/p1"}}
+
+
+def test_the_audit_tells_of_the_same_acts_at_both(fresh_service: Running) -> None:
+    """EXTRA-R4-01, EXTRA-OPS-03: what a write answers with is no further read."""
+
+    def acted(below: str) -> list[dict[str, Any]]:
+        client, path = fresh_service.client, fresh_service.service.audit.path
+        before = len(list(read(path, None, None, None)))
+        made = client.post(f"{below}/Task", json=of_patient(task(1))).headers["location"].rpartition("/")[2]
+        for one in (
+            client.put(f"{below}/Task/{made}", json=of_patient(task(1, status="completed"))),
+            client.get(f"{below}/Task/{made}"),
+            client.get(f"{below}/Task?patient=p1"),
+            client.get(f"{below}/Task/{made}/_history"),
+            client.get(f"{below}/Task/none"),
+            client.post(f"{below}/Task", json=task(1, status="draft")),
+            client.post(f"{below}/", json={"resourceType": "Bundle", "type": "batch", "entry": [entry(task(2))]}),
+        ):
+            assert one.status_code in (200, 404, 422)
+        told = list(read(path, None, None, None))[before:]
+        kept = ("interaction", "type", "status", "patients")
+        return [{name: line[name] for name in kept if name in line} for line in told]
+
+    assert acted("/fhir") == acted("")
+
+
+def test_what_is_stored_is_answered_as_stored_even_where_it_cannot_be_read(
+    fresh_service: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """EXTRA-R4-02: a 503 would say that nothing was stored."""
+
+    async def fails(*_: Any) -> None:
+        raise FhirError(UNAVAILABLE)
+
+    monkeypatch.setattr(acts, "current", fails)
+    made = fresh_service.client.post("/fhir/Task", json=task(1))
+    assert (made.status_code, made.content) == (201, b"")
+    assert made.headers["location"].startswith(f"{fresh_service.url}/fhir/Task/")
+    assert total(fresh_service.client, "/Task?_count=0") == 1
+
+
+def test_a_batch_answers_with_no_more_than_there_is_room_for(tmp_path: Path) -> None:
+    """EXTRA-R4-02, LIMIT-14: many short updates of one long task would make an answer without bound."""
+    with running(tmp_path, max_batch=20_000) as service:
+        made = service.client.post("/fhir/Task", json=task(1)).json()["id"]
+        changes = [task(1)] * 5 + [task(1, description="x" * 6_000)]
+        entries = [{"resource": one, "request": {"method": "PUT", "url": f"Task/{made}"}} for one in changes]
+        answer = service.client.post("/fhir", json={"resourceType": "Bundle", "type": "batch", "entry": entries})
+        assert len(answer.content) < 22_000
+        assert ["resource" in one for one in answer.json()["entry"]] == [True] * 3 + [False] * 3
+        assert {one["response"]["etag"] for one in answer.json()["entry"]} == {'W/"7"'}
+
+
+def test_the_statement_is_valid_R4_and_says_what_the_face_takes() -> None:
+    """EXTRA-R4-01"""
+    statement = face_statement(Settings("s"), "an-id", "1.2.3")
+    get_fhir_model_class("CapabilityStatement").model_validate(statement)
+    assert statement["implementation"] == {"description": "urn:uuid:an-id", "url": "http://127.0.0.1:8400/fhir"}
+    shown = {one["type"]: one for one in statement["rest"][0]["resource"]}
+    assert [
+        name for name, one in shown.items() if {"name": "_lastUpdated", "type": "date"} not in one["searchParam"]
+    ] == []
+    assert {name: one.get("searchInclude") for name, one in shown.items()} == {
+        "Task": ["Task:owner", "Task:patient", "Task:requester"],
+        "PaymentNotice": ["PaymentNotice:request"],
+        "Questionnaire": None,
+        "QuestionnaireResponse": ["QuestionnaireResponse:patient", "QuestionnaireResponse:questionnaire"],
+        "DiagnosticReport": ["DiagnosticReport:patient"],
+    }
+
+
+@pytest.mark.parametrize(
+    "query", ["Task?_include=*", "PaymentNotice?_summary=true", "DiagnosticReport?_summary=data", "Questionnaire",
+              "DiagnosticReport?_elements=subject&_include=*", "Task/_history", "Task?_count=0"],
+)  # fmt: skip
+def test_bundles_of_the_face_are_valid_R4(fresh_service: Running, query: str) -> None:
+    """EXTRA-R4-02, EXTRA-R4-03"""
+    fresh_service.client.post("/fhir/Task", json=of_patient(task(1))).raise_for_status()
+    fresh_service.client.post("/fhir/PaymentNotice", json=payment(1)).raise_for_status()
+    bundle = fresh_service.client.get(f"/fhir/{query}").json()
+    get_fhir_model_class("Bundle").model_validate(bundle)
+    assert bundle["total"]
+
+
+def test_the_bare_interface_has_no_face(tmp_path: Path) -> None:
+    """EXTRA-02"""
+    with running(tmp_path, interface_only=True) as service:
+        for path in ("/fhir/Task", "/fhir/metadata", "/fhir", "/fhir/"):
+            assert service.client.get(path).status_code == 404
+        assert httpx.get(f"{service.url}/fhir/metadata").status_code == 401
+
+
+def test_links_of_the_face_lead_below_the_base_url(tmp_path: Path) -> None:
+    """EXTRA-R4-02, COMMON-18"""
+    with running(tmp_path, base_url="https://clinic.example/records") as service:
+        made = service.client.post("/records/fhir/Task", json=task(1))
+        assert made.headers["location"].startswith("https://clinic.example/records/fhir/Task/")
+        page = service.client.get("/fhir/Task?_count=1").json()
+        assert page["link"][0]["url"] == "https://clinic.example/records/fhir/Task?_count=1&_offset=0"
+        below = page["link"][0]["url"].removeprefix("https://clinic.example")
+        assert service.client.get(below).json() == page
+        assert (
+            httpx.get(f"{service.url}/records/fhir/metadata").json()["implementation"]["url"].endswith("/records/fhir")
+        )
+
+
+def test_below_a_base_url_called_fhir_are_the_interface_and_its_face(tmp_path: Path) -> None:
+    """EXTRA-R4-02, COMMON-18: the interface's paths are what they were before there was a face."""
+    with running(tmp_path, base_url="https://clinic.example/fhir") as service:
+        made = service.client.post("/fhir/Task", json=task(1))
+        assert (made.content, made.headers["location"][:33]) == (b"null", "https://clinic.example/fhir/Task/")
+        batch = {"resourceType": "Bundle", "type": "batch", "entry": [entry(task(2))]}
+        assert "resource" not in service.client.post("/fhir", json=batch).json()["entry"][0]
+        faced = service.client.post("/fhir/fhir/Task", json=task(3))
+        assert faced.headers["location"] == f"https://clinic.example/fhir/fhir/Task/{faced.json()['id']}"
