@@ -95,7 +95,8 @@ class Writer:
     ) -> None:
         """Start the thread. bodies: the cache of reads. committed: called with the number of entries of each commit."""
         self._store, self._site, self._clock, self._new_id, self._committed = store, site, clock, new_id, committed
-        self._questionnaires, self._kept, self._bodies = Questionnaires(site), Kept(), bodies
+        self._questionnaires, self._bodies = Questionnaires(site), bodies
+        self._kept: Kept | None = None
         self._seq = store.last_seq()
         self._under_way = 0
         self._stored_at = self._busy_since = -math.inf
@@ -201,7 +202,7 @@ class Writer:
             work.future.set_exception(FhirError(UNAVAILABLE) if self._store.dialect.passing(error) else error)
             return
         if work.resources:
-            self._questionnaires, self._kept = Questionnaires(self._site), Kept()
+            self._questionnaires, self._kept = Questionnaires(self._site), None
         work.future.set_result(value)
 
     def _write(self, group: list[_Waiting]) -> None:
@@ -268,10 +269,11 @@ class Writer:
         needs = Needs()
         for entry in entries:
             entry.ask(needs)
-        kept = Kept() if self._store.dialect.shared or self._kept.full else self._kept
         # Only what was committed may be kept.
-        self._kept = Kept()
+        kept, self._kept = self._kept, None
         with self._begun() as connection:
+            if kept is None or kept.full:
+                kept = Kept() if self._store.dialect.shared else Kept.read(connection)
             view = View(connection, self._store.dialect, needs, self._questionnaires, kept)
             changes = Changes(self.next_seq)
             desk = Desk(view, changes, self._site, self._clock(), self._new_id)
@@ -282,7 +284,7 @@ class Writer:
                     _commit(connection)
                 self._stored_at = time.monotonic()
                 self._committed(len(entries))
-        self._kept = kept
+        self._kept = None if self._store.dialect.shared else kept
         return results
 
 

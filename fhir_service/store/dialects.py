@@ -182,6 +182,12 @@ class DuckDb:
             _raw(connection).execute("CHECKPOINT")
 
     def change(self, connection: Connection, table: Table, rows: Sequence[Row], columns: Sequence[str]) -> None:
+        if len(rows) <= _FEW:
+            key, *others = columns
+            sql = f"UPDATE {table.name} SET {', '.join(f'{name} = ?' for name in others)} WHERE {key} = ?"
+            for row in rows:
+                _execute(connection, sql, [*row[1:], row[0]])
+            return
         types = [_TYPES[type(table.c[name].type).__name__] for name in columns]
         arrays = ", ".join(
             f"unnest(${n}::{kind}[]) AS {name}" for n, (name, kind) in enumerate(zip(columns, types, strict=True), 1)

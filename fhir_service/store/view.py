@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Connection, Table
+from sqlalchemy import ColumnElement, Connection, Table, func, select
 
 from fhir_service.billing import Account, Charge, in_order
 from fhir_service.interface.datatypes import parse_json
@@ -110,6 +110,11 @@ class Questionnaires:
 
 
 MOST_KEPT = 200_000
+MOST_READ = 20_000
+"""Rows of a table that are read before they are asked for: a statement for each takes longer than all of them."""
+_OF_RECORD = ("reference", "patient", "display", "note")
+_OF_ACCOUNT = ("patient", "charged", "paid")
+_OF_CHARGE = ("patient", "claim", "created", "cents", "paid")
 
 
 @dataclass(slots=True)
@@ -129,6 +134,41 @@ class Kept:
     def full(self) -> bool:
         return max(len(self.records), len(self.accounts)) > MOST_KEPT
 
+    @classmethod
+    def read(cls, connection: Connection) -> "Kept":
+        """Return what a store has, of tables that are small."""
+        kept = cls()
+        kept.add_records(_all(connection, RECORD, _OF_RECORD))
+        if _is_small(connection, CHARGE):
+            kept.add_accounts(_all(connection, ACCOUNT, _OF_ACCOUNT))
+            kept.add_charges(_all(connection, CHARGE, _OF_CHARGE, CHARGE.c.paid < CHARGE.c.cents))
+        return kept
+
+    def add_records(self, rows: Iterable[Row]) -> None:
+        self.records.update((reference, StoredRecord(*of_it)) for reference, *of_it in rows)
+
+    def add_accounts(self, rows: Iterable[Row]) -> None:
+        self.accounts.update((patient, Account(charged, paid)) for patient, charged, paid in rows)
+
+    def add_charges(self, rows: Iterable[Row]) -> None:
+        """Add the open charges of patients: all of a patient's at once."""
+        found: dict[str, list[Charge]] = defaultdict(list)
+        for patient, *charge in rows:
+            found[patient].append(Charge(*charge))
+        self.charges.update((patient, in_order(charges)) for patient, charges in found.items())
+
+
+def _is_small(connection: Connection, table: Table) -> bool:
+    return connection.execute(select(func.count()).select_from(table)).scalar_one() <= MOST_READ
+
+
+def _all(connection: Connection, table: Table, columns: Sequence[str], *where: ColumnElement[bool]) -> list[Row]:
+    """The rows of a small table; none of another."""
+    if not _is_small(connection, table):
+        return []
+    rows = connection.execute(select(*(table.c[name] for name in columns)).where(*where))
+    return [tuple(row) for row in rows]
+
 
 class View:
     """Implements `interface.vocabulary.State` for one batch. What is in `kept` already is not fetched again."""
@@ -137,11 +177,11 @@ class View:
         self, connection: Connection, dialect: Dialect, needs: Needs, parsed: Questionnaires, kept: Kept
     ) -> None:
         self._connection, self._dialect = connection, dialect
-        self.records = self._records(needs, kept.records)
+        self.records = self._records(needs, kept)
         self.notes = self._notes(needs)
         self.questionnaires = self._questionnaires(needs, parsed)
-        self.charges = self._charges(needs.patients - kept.accounts.keys(), kept.charges)
-        self.accounts = self._accounts(needs.patients - kept.accounts.keys(), kept.accounts)
+        self._money(needs.patients - kept.accounts.keys(), kept)
+        self.accounts, self.charges = kept.accounts, kept.charges
         self.identified = {name: self._identified(name, values) for name, values in needs.identifiers.items()}
         self.current = {name: self._current(name, ids) for name, ids in needs.current.items()}
 
@@ -152,12 +192,9 @@ class View:
     ) -> list[Row]:
         return self._dialect.among(self._connection, table, key, keys, columns, where)
 
-    def _records(self, needs: Needs, found: dict[str, StoredRecord]) -> dict[str, StoredRecord]:
-        rows = self._fetch(
-            RECORD, "reference", needs.records - found.keys(), ("reference", "patient", "display", "note")
-        )
-        found.update((reference, StoredRecord(patient, display, note)) for reference, patient, display, note in rows)
-        return found
+    def _records(self, needs: Needs, kept: Kept) -> dict[str, StoredRecord]:
+        kept.add_records(self._fetch(RECORD, "reference", needs.records - kept.records.keys(), _OF_RECORD))
+        return kept.records
 
     def _notes(self, needs: Needs) -> dict[str, StoredNote]:
         named = (self.records.get(reference) for reference in needs.records)
@@ -169,19 +206,11 @@ class View:
         rows = self._fetch(BODIES["Questionnaire"], "id", needs.questionnaires, ("id", "version", "body"))
         return {row[0]: parsed.parse(*row) for row in rows}
 
-    def _accounts(self, patients: set[str], found: dict[str, Account]) -> dict[str, Account]:
-        rows = self._fetch(ACCOUNT, "patient", patients, ("patient", "charged", "paid"))
-        found.update((patient, Account(fresh=True)) for patient in patients)
-        found.update((patient, Account(charged, paid)) for patient, charged, paid in rows)
-        return found
-
-    def _charges(self, patients: set[str], found: dict[str, list[Charge]]) -> dict[str, list[Charge]]:
-        columns = ("patient", "claim", "created", "cents", "paid")
-        fetched: dict[str, list[Charge]] = defaultdict(list)
-        for patient, *charge in self._fetch(CHARGE, "patient", patients, columns, "paid < cents"):
-            fetched[patient].append(Charge(*charge))
-        found.update((patient, in_order(charges)) for patient, charges in fetched.items())
-        return found
+    def _money(self, patients: set[str], kept: Kept) -> None:
+        """Fetch accounts and open charges of patients. Those who have none are remembered, too."""
+        kept.add_charges(self._fetch(CHARGE, "patient", patients, _OF_CHARGE, "paid < cents"))
+        kept.accounts.update((patient, Account(fresh=True)) for patient in patients)
+        kept.add_accounts(self._fetch(ACCOUNT, "patient", patients, _OF_ACCOUNT))
 
     def _identified(self, name: str, values: set[str]) -> dict[Code, set[str]]:
         """The ids of the resources with these identifiers, by (system, value)."""
