@@ -1,4 +1,7 @@
-"""Public Python clients for FHIR, as their users call them: fhirpy and fhirclient read, search, page and create."""
+"""Public Python clients for FHIR at the interface itself: fhirpy and fhirclient read, search, page and create.
+
+The interface answers `null` to a write, and its links are relative. `test_face_clients.py` has them at the R4 face.
+"""
 
 import asyncio
 import uuid
@@ -28,6 +31,7 @@ from fhirpy.base.exceptions import AuthorizationError, OperationOutcome, Resourc
 from fhirpy.base.searchset import Raw
 
 from fhir_service.interface.registry import RESOURCES
+from tests.support.fhir_clients import fhirclient_server
 
 
 def new_task(description) -> dict[str, Any]:
@@ -156,16 +160,9 @@ def test_fhirpy_asks_side_by_side(service):
 # --- fhirclient -----------------------------------------------------------------------------------
 
 
-def server_of(url, authorization):
-    """fhirclient's server with a token that was got before: it has no flow of its own for a client's secret."""
-    auth = {"app_id": "tests", "access_token": authorization.removeprefix("Bearer ")}
-    state = {"app_id": "tests", "server": {"base_uri": f"{url}/", "auth_type": "oauth2", "auth": auth}}
-    return FHIRClient(state=state).server
-
-
 @pytest.fixture
 def fhirclient(service):
-    server = server_of(service.url, service.headers["authorization"])
+    server = fhirclient_server(service.url, service.headers["authorization"])
     yield server
     server.session.close()
 
@@ -261,7 +258,7 @@ def test_fhirclient_searches(fhirclient, service):
     assert found
     assert {report.subject.reference for report in found} == {"Patient/p1"}
     assert first_page(Task.where({"label": uuid.uuid4().hex}), fhirclient) == []
-    stranger = server_of(service.url, "Bearer nobody")
+    stranger = fhirclient_server(service.url, "Bearer nobody")
     with pytest.raises(FHIRUnauthorizedException):
         first_page(Task.where({"status": "requested"}), stranger)
     stranger.session.close()
