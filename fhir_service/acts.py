@@ -195,12 +195,14 @@ def page_of(service: Service, resource: Resource, pairs: search.Pairs, lenient: 
     return search.run(service.reader, query_of(service, resource, pairs, lenient))
 
 
-async def validated(service: Service, resource: Resource, request: Request) -> list[Problem]:
-    """Return all problems that a create of a request's body would have."""
+async def validated(
+    service: Service, resource: Resource, request: Request, within: Callable[[Any], Any] = lambda body: body
+) -> list[Problem]:
+    """Return all problems that a create of a request's body would have. within: finds the resource in the body."""
     caller_of(request).require(resource.name, "c")
     raw = await read_body(request, service.settings.max_body)
     body = await _aside(raw, parse_body, raw)
-    problems: list[Problem] = await _written(service, validate.Validate(resource, body, service.site, len(raw)))
+    problems: list[Problem] = await _written(service, validate.Validate(resource, within(body), service.site, len(raw)))
     return problems
 
 

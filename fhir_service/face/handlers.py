@@ -61,7 +61,10 @@ def _conditions(service: Service, resource: Resource, request: Request) -> Seque
 def update(service: Service, resource: Resource) -> Handler:
     async def handle(request: Request) -> Response:
         await acts.updated(service, resource, request, _match)
-        return await _stored(service, resource, request, request.path_params["id"], Response(None, 200))
+        resource_id = request.path_params["id"]
+        # The HAPI client knows from this header only what it has updated.
+        headers = {"content-location": at_face(service.site).url(resource.name, resource_id)}
+        return await _stored(service, resource, request, resource_id, Response(None, 200, headers))
 
     return handle
 
@@ -137,11 +140,21 @@ def find(service: Service, resource: Resource) -> Handler:
 
 def check(service: Service, resource: Resource) -> Handler:
     async def handle(request: Request) -> Response:
-        problems = await acts.validated(service, resource, request)
+        problems = await acts.validated(service, resource, request, _resource_within)
         form = alone(address_pairs(request), OF_WRITES, acts.is_lenient(request))
         return _shown(request, form, dump_json(validate.outcome(problems), form.pretty))
 
     return handle
+
+
+def _resource_within(body: Any) -> Any:
+    """Return the resource of the Parameters of an operation, where it comes so: R4 takes either."""
+    if not isinstance(body, dict) or body.get("resourceType") != "Parameters":
+        return body
+    given = body.get("parameter")
+    parts = given if isinstance(given, list) else []
+    named = [part for part in parts if isinstance(part, dict) and part.get("name") == "resource"]
+    return named[0].get("resource", body) if len(named) == 1 else body
 
 
 def history(service: Service, resource: Resource, letter: str) -> Handler:
