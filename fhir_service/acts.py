@@ -110,9 +110,12 @@ async def _written(service: Service, entry: Entry) -> Any:
     return result
 
 
-async def write(service: Service, entries: Sequence[Entry]) -> list[Any]:
-    """The results of entries that are written together. What waits too long is withdrawn, and surely not stored."""
-    future = service.writer.submit(entries)
+async def write(service: Service, entries: Sequence[Entry], whole: bool = False) -> list[Any]:
+    """The results of entries that are written together. What waits too long is withdrawn, and surely not stored.
+
+    whole: all or none are stored; the results end with the first refusal.
+    """
+    future = service.writer.submit(entries, whole)
     waiting = asyncio.ensure_future(asyncio.wrap_future(future))
     done, _ = await asyncio.wait([waiting], timeout=WRITE_SECONDS)
     if not done and future.cancel():

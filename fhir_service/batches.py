@@ -1,8 +1,8 @@
-"""Batches over HTTP: the entries of a Bundle, carried out in the order sent, put on record and answered."""
+"""Bundles over HTTP: the entries of a batch or a transaction, carried out, put on record and answered."""
 
 from collections.abc import Callable
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -12,15 +12,17 @@ from fhir_service.audit import Touch, require_audit
 from fhir_service.auth import Caller
 from fhir_service.bundle import how, searchset
 from fhir_service.http import caller_of, parse_body, parse_query, read_body
-from fhir_service.interactions import batch, create, update
+from fhir_service.interactions import batch, create, transaction, update
 from fhir_service.interactions.create import Created
 from fhir_service.interface.datatypes import dump_json
 from fhir_service.interface.outcomes import TOO_LARGE, FhirError
 from fhir_service.service import Service
 from fhir_service.writer import Entry
 
+PART = 500
+"""Writes of a batch that are stored by one commit."""
 Fetcher = Callable[[Service, batch.Fetch], batch.Fetched]
-Answerer = Callable[[Service, list[batch.Request], list[Any]], bytes]
+Answerer = Callable[[Service, batch.Bundle, list[Any]], bytes]
 
 
 class Rendering(NamedTuple):
@@ -31,38 +33,58 @@ class Rendering(NamedTuple):
 
 
 async def answered(service: Service, request: Request, rendering: Rendering) -> bytes:
-    """Carry out the batch of a request's body; return the answer to it."""
+    """Carry out the batch or transaction of a request's body; return the answer to it."""
     caller = caller_of(request)
     require_audit(request)
     raw = await read_body(request, service.settings.max_batch)
-    requests = await run_in_threadpool(_understood, service, raw, caller)
-    results = await _carried_out(service, [one.entry for one in requests if one.entry], rendering.fetched)
-    told = await run_in_threadpool(_told, service, requests, results, rendering.answer)
+    bundle = await run_in_threadpool(_understood, service, raw, caller)
+    if bundle.type == "transaction":
+        results = await _carried_out_whole(service, request, bundle.requests)
+    else:
+        results = await _carried_out(service, [one.entry for one in bundle.requests if one.entry], rendering.fetched)
+    told = await run_in_threadpool(_told, service, bundle, results, rendering.answer)
     request.scope["touched"], answer = told
     return answer
 
 
-async def _carried_out(service: Service, entries: list[Entry | batch.Fetch], fetched: Fetcher) -> list[Any]:
-    """The results of the entries of a batch, in the order sent: writes in a row together, then what is fetched.
+async def _carried_out_whole(service: Service, request: Request, requests: list[batch.Request]) -> list[Any]:
+    """The results of the entries of a transaction, in the order sent. Raises the refusal of the first that failed."""
+    try:
+        order = transaction.in_order(requests)
+        done = await acts.write(service, [cast("Entry", requests[index].entry) for index in order], whole=True)
+        if done and isinstance(done[-1], FhirError):
+            raise transaction.placed(done[-1], order[len(done) - 1])
+    except FhirError as error:
+        refused = [one._replace(error=error) for one in requests]
+        request.scope["touched"] = _touches(refused, [error] * len(requests))
+        raise
+    results = dict(zip(order, done, strict=True))
+    return [results[index] for index in range(len(requests))]
 
-    Raises what keeps the first writes from being stored; of what follows it is the result.
+
+async def _carried_out(service: Service, entries: list[Entry | batch.Fetch], fetched: Fetcher) -> list[Any]:
+    """The results of the entries of a batch, in the order sent: writes in a row in parts, then what is fetched.
+
+    Other clients take their turn between two parts. Raises what keeps the first part from being stored; of what follows
+    it is the result.
     """
     results: list[Any] = []
     size = 0
     for fetching, some in groupby(entries, lambda entry: isinstance(entry, batch.Fetch)):
-        part: list[Any] = list(some)
+        row: list[Any] = list(some)
         if fetching:
-            for fetch in part:
+            for fetch in row:
                 found = await run_in_threadpool(_within, fetched, service, fetch, service.settings.max_batch - size)
                 size += len(found.body) if isinstance(found, batch.Fetched) else 0
                 results.append(found)
             continue
-        try:
-            results += await acts.write(service, part)
-        except FhirError as error:
-            if not results:
-                raise
-            results += [error.with_traceback(None)] * len(part)
+        for part in (row[start : start + PART] for start in range(0, len(row), PART)):
+            try:
+                results += await acts.write(service, part)
+            except FhirError as error:
+                if not results:
+                    raise
+                results += [error.with_traceback(None)] * len(part)
     return results
 
 
@@ -87,19 +109,17 @@ def _fetched(service: Service, fetch: batch.Fetch) -> batch.Fetched:
     return batch.Fetched(acts.rendered(service, found.body), how(found), found.patients)
 
 
-def _answer(service: Service, requests: list[batch.Request], results: list[Any]) -> bytes:
-    return batch.answer(requests, results, dump_json, service.site)
+def _answer(service: Service, bundle: batch.Bundle, results: list[Any]) -> bytes:
+    return batch.answer(bundle, results, dump_json, service.site)
 
 
 PLAIN = Rendering(_fetched, _answer)
 """The interface's own form."""
 
 
-def _told(
-    service: Service, requests: list[batch.Request], results: list[Any], answer: Answerer
-) -> tuple[list[Touch], bytes]:
-    """Return the acts of a batch's entries, for the audit, and the answer to it."""
-    return _touches(requests, results), answer(service, requests, results)
+def _told(service: Service, bundle: batch.Bundle, results: list[Any], answer: Answerer) -> tuple[list[Touch], bytes]:
+    """Return the acts of a Bundle's entries, for the audit, and the answer to it."""
+    return _touches(bundle.requests, results), answer(service, bundle, results)
 
 
 def _touches(requests: list[batch.Request], results: list[Any]) -> list[Touch]:
@@ -126,12 +146,17 @@ def _touches(requests: list[batch.Request], results: list[Any]) -> list[Touch]:
     return [*found, *(Touch("batch", "Bundle", status=status) for status in nameless)]
 
 
-def _understood(service: Service, raw: bytes, caller: Caller) -> list[batch.Request]:
+def _understood(service: Service, raw: bytes, caller: Caller) -> batch.Bundle:
     understood = batch.understand_plain(raw, caller, service.site)
     if understood is not None:
         return understood
     if batch.has_too_many_parts(raw):
         raise batch.too_many()
-    entries = batch.entries(parse_body(raw))
+    kind, entries = batch.entries(parse_body(raw))
+    ids = transaction.link(entries, service.new_id) if kind == "transaction" else [""] * len(entries)
     size = len(raw) // max(len(entries), 1)
-    return [batch.understand(entry, caller, service.site, size) for entry in entries]
+    requests = [batch.understand(entry, caller, service.site, size) for entry in entries]
+    for one, given in zip(requests, ids, strict=True):
+        if isinstance(one.entry, create.Create):
+            one.entry.id = given
+    return batch.Bundle(kind, requests)

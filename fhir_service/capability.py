@@ -47,7 +47,7 @@ def _rest(settings: Settings) -> dict[str, Any]:
         "security": _security(settings),
         "resource": [_resource(resource, not settings.interface_only) for resource in RESOURCES.values()],
     }
-    return rest if settings.interface_only else rest | {"interaction": [{"code": "batch"}]}
+    return rest if settings.interface_only else rest | {"interaction": [{"code": "batch"}, {"code": "transaction"}]}
 
 
 def _security(settings: Settings) -> dict[str, Any]:

@@ -58,9 +58,13 @@ class Entry(Protocol):
 
 @dataclass(slots=True)
 class _Waiting:
-    """Entries that belong to one request, and where their results go: a result or FhirError each."""
+    """Entries that belong to one request, and where their results go: a result or FhirError each.
+
+    whole: all are stored, or none: then the results end with the first FhirError.
+    """
 
     entries: Sequence[Entry]
+    whole: bool = False
     future: "Future[list[Any]]" = field(default_factory=Future)
 
     @property
@@ -107,9 +111,12 @@ class Writer:
 
     # --- for callers ---
 
-    def submit(self, entries: Sequence[Entry]) -> "Future[list[Any]]":
-        """Write entries in one commit. The future gives a result or FhirError for each; cancelling withdraws them."""
-        waiting = _Waiting(entries)
+    def submit(self, entries: Sequence[Entry], whole: bool = False) -> "Future[list[Any]]":
+        """Write entries in one commit. The future gives a result or FhirError for each; cancelling withdraws them.
+
+        whole: store all or none. Where one is refused, its FhirError is the last result.
+        """
+        waiting = _Waiting(entries, whole)
         self._put(waiting)
         return waiting.future
 
@@ -172,6 +179,8 @@ class Writer:
     def _group(self, first: _Waiting) -> tuple[list[_Waiting], _Waiting | _Transaction | None]:
         """Return waiting work within the bounds in number and bytes, and work that was taken and does not belong."""
         group, count, size = [first], len(first.entries), first.size
+        if first.whole:
+            return group, None
         while count < MOST_ENTRIES and size < MOST_BYTES:
             alone = len(group) == count < self._under_way
             try:
@@ -181,7 +190,7 @@ class Writer:
             if work is None:
                 self._queue.put(None)
                 break
-            if isinstance(work, _Transaction):
+            if isinstance(work, _Transaction) or work.whole:
                 return group, work
             group.append(work)
             count, size = count + len(work.entries), size + work.size
@@ -210,8 +219,9 @@ class Writer:
 
     def _write_group(self, group: list[_Waiting]) -> None:
         entries = [entry for waiting in group for entry in waiting.entries]
+        whole = any(waiting.whole for waiting in group)
         try:
-            results = self._patiently(lambda: self._commit(entries))
+            results = self._patiently(lambda: self._commit(entries, whole))
         except Exception as error:  # noqa: BLE001 - the thread goes on, the requests are answered
             if len(group) > 1 and not isinstance(error, CommitFailed) and not self._store.dialect.passing(error):
                 # What fails for one request's sake is not the others' matter.
@@ -265,7 +275,7 @@ class Writer:
         self._seq = self._seq if last is None else last
         return connection
 
-    def _commit(self, entries: list[Entry]) -> list[Any]:
+    def _commit(self, entries: list[Entry], whole: bool) -> list[Any]:
         needs = Needs()
         for entry in entries:
             entry.ask(needs)
@@ -277,7 +287,9 @@ class Writer:
             view = View(connection, self._store.dialect, needs, self._questionnaires, kept)
             changes = Changes(self.next_seq)
             desk = Desk(view, changes, self._site, self._clock(), self._new_id)
-            results = [_outcome(entry, desk) for entry in entries]
+            results = _outcomes(entries, desk, whole)
+            if whole and any(isinstance(result, FhirError) for result in results[-1:]):
+                return results
             if changes:
                 changes.flush(connection, self._store.dialect)
                 with self._bodies.changing(changes.replaced(), changes.types()):
@@ -293,6 +305,16 @@ def _commit(connection: Connection) -> None:
         connection.commit()
     except Exception as error:  # noqa: BLE001 - whatever it is, the commit is not known to be done
         raise CommitFailed(type(error).__name__) from None
+
+
+def _outcomes(entries: list[Entry], desk: Desk, whole: bool) -> list[Any]:
+    """Carry out entries in order. whole: end with the first that is refused."""
+    results = []
+    for entry in entries:
+        results.append(_outcome(entry, desk))
+        if whole and isinstance(results[-1], FhirError):
+            break
+    return results
 
 
 def _outcome(entry: Entry, desk: Desk) -> Any:

@@ -49,10 +49,10 @@ def _fetched(caller: Caller, service: Service, fetch: batch.Fetch) -> batch.Fetc
 
 
 def _answer(
-    caller: Caller, form: Asked, shows: bool, service: Service, requests: list[batch.Request], results: list[Any]
+    caller: Caller, form: Asked, shows: bool, service: Service, bundle: batch.Bundle, results: list[Any]
 ) -> bytes:
     done = iter(results)
-    outcomes = [_outcome(one, next(done) if one.entry else one.error) for one in requests]
+    outcomes = [_outcome(one, next(done) if one.entry else one.error) for one in bundle.requests]
     stored = _stored(service, [one for one in outcomes if isinstance(one, Written)])
     room = service.settings.max_batch if shows else 0
     entries = []
@@ -63,8 +63,8 @@ def _answer(
             entries.append(entry)
         else:
             entries.append(one)
-    bundle = {"resourceType": "Bundle", "type": "batch-response"} | ({"entry": entries} if entries else {})
-    return dump_json(bundle, form.pretty)
+    answer = {"resourceType": "Bundle", "type": f"{bundle.type}-response"} | ({"entry": entries} if entries else {})
+    return dump_json(answer, form.pretty)
 
 
 def _outcome(request: batch.Request, result: Any) -> Written | Shown:

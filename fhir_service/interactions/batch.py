@@ -1,8 +1,7 @@
-"""Batch: independent creates, updates, reads and searches in one Bundle, done in the order sent.
+"""Bundles: what their entries ask for, and the answer. A batch holds independent creates, updates, reads and searches.
 
-Writes that follow one another are stored by one commit.
-
-Each entry is answered as the single request would be.
+They are done in the order sent, and each entry is answered as the single request would be. What a transaction asks for
+beyond that is in `transaction.py`.
 """
 
 from collections.abc import Callable
@@ -12,6 +11,7 @@ from urllib.parse import unquote
 from fhir_service.auth import Caller, letter_of
 from fhir_service.interactions import create, plain, update
 from fhir_service.interactions.create import Created
+from fhir_service.interactions.plain import BundleType
 from fhir_service.interface.outcomes import (
     BUSINESS_RULE,
     INVALID,
@@ -31,7 +31,7 @@ MOST_PARTS = 1_000_000
 """Objects and arrays in a bundle that is looked at entry by entry: empty ones take many times their size in memory."""
 _ELEMENTS = frozenset(("method", "url", "ifMatch", "ifNoneExist", "ifNoneMatch", "ifModifiedSince", "id", "extension"))
 """Elements of an entry's request that FHIR knows."""
-_RESPONSE = b'{"resourceType":"Bundle","type":"batch-response","entry":['
+_RESPONSE = b'{"resourceType":"Bundle","type":"%b-response","entry":['
 
 
 class Fetch(NamedTuple):
@@ -50,6 +50,13 @@ class Fetched(NamedTuple):
     patients: tuple[str, ...]
 
 
+class Bundle(NamedTuple):
+    """A Bundle whose entries are understood, in the order sent."""
+
+    type: BundleType
+    requests: "list[Request]"
+
+
 class Request(NamedTuple):
     """One entry of a batch that is understood: what shall be written or fetched, or why it is not done."""
 
@@ -57,8 +64,8 @@ class Request(NamedTuple):
     error: FhirError | None = None
 
 
-def entries(body: Any) -> list[dict[str, Any]]:
-    """The entries of a batch Bundle. Raises the bad request or refusal of the whole."""
+def entries(body: Any) -> tuple[BundleType, list[dict[str, Any]]]:
+    """Return the type and the entries of a Bundle. Raises the bad request or refusal of the whole."""
     if not isinstance(body, dict) or body.get("resourceType") != "Bundle":
         raise FhirError(INVALID, "a Bundle is expected", "Bundle")
     if not isinstance(body.get("type"), str):
@@ -71,9 +78,10 @@ def entries(body: Any) -> list[dict[str, Any]]:
     for index, entry in enumerate(found):
         if not isinstance(entry.get("request"), dict):
             raise FhirError(INVALID, "a required element is missing", f"Bundle.entry[{index}].request")
-    if body["type"] != "batch":
-        raise FhirError(BUSINESS_RULE, "only bundles of type batch are supported", "Bundle.type")
-    return found
+    kind = body["type"]
+    if kind not in ("batch", "transaction"):
+        raise FhirError(BUSINESS_RULE, "only bundles of type batch or transaction are supported", "Bundle.type")
+    return kind, found
 
 
 def too_many() -> FhirError:
@@ -86,15 +94,15 @@ def has_too_many_parts(raw: bytes) -> bool:
     return raw.count(b"{") + raw.count(b"[") > MOST_PARTS
 
 
-def understand_plain(raw: bytes, caller: Caller, site: Site) -> list[Request] | None:
-    """Return the requests of a batch of plain creates; None where its entries must be read one by one."""
-    creates = plain.creates(raw, site)
-    if creates is None:
+def understand_plain(raw: bytes, caller: Caller, site: Site) -> Bundle | None:
+    """Return a Bundle of plain creates; None where its entries must be read one by one."""
+    found = plain.bundle(raw, site)
+    if found is None:
         return None
-    if len(creates) > MOST_ENTRIES:
+    if len(found.creates) > MOST_ENTRIES:
         raise too_many()
-    size = len(raw) // max(len(creates), 1)
-    return [_requested(one, caller, site, size) for one in creates]
+    size = len(raw) // max(len(found.creates), 1)
+    return Bundle(found.type, [_requested(one, caller, site, size) for one in found.creates])
 
 
 def _requested(one: plain.PlainCreate, caller: Caller, site: Site, size: int) -> Request:
@@ -177,11 +185,11 @@ _METHODS: dict[tuple[str, bool], tuple[str, Callable[..., Entry] | None]] = {
 }
 
 
-def answer(requests: list[Request], results: list[Any], dump: Callable[[Any], bytes], site: Site) -> bytes:
-    """The batch-response Bundle: one entry for each request, in order."""
+def answer(bundle: Bundle, results: list[Any], dump: Callable[[Any], bytes], site: Site) -> bytes:
+    """The Bundle of responses: one entry for each request, in order."""
     done = iter(results)
-    shown = [_shown(request, next(done) if request.entry else request.error, dump, site) for request in requests]
-    return _RESPONSE + b",".join(shown) + b"]}"
+    shown = [_shown(request, next(done) if request.entry else request.error, dump, site) for request in bundle.requests]
+    return _RESPONSE % bundle.type.encode() + b",".join(shown) + b"]}"
 
 
 def status(result: Any) -> int:

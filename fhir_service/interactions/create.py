@@ -77,7 +77,10 @@ def _identifiers(model: Any) -> list[Identifier]:
 
 @dataclass(slots=True)
 class Create:
-    """The entry of one create. Raises the bad request of a condition that its own body does not meet."""
+    """The entry of one create. Raises the bad request of a condition that its own body does not meet.
+
+    id: the one that the resource is given; empty for one that is drawn when it is stored.
+    """
 
     resource: Resource
     model: Any
@@ -85,6 +88,7 @@ class Create:
     site: Site
     size: int
     condition: Identifier | None = None
+    id: str = ""
     named: tuple[str, ...] = field(init=False)
     is_known: bool = field(init=False, default=False)
 
@@ -121,7 +125,7 @@ class Create:
         name = self.resource.name
         for problem in rule_problems(self.resource, self.model, self.site, desk.view):
             raise problem.error()
-        moment = Moment(desk.new_id(), desk.now, desk.view, self.site, desk.new_id)
+        moment = Moment(self.id or desk.new_id(), desk.now, desk.view, self.site, desk.new_id)
         stored = self.resource.prepare(self.model, moment)
         desk.changes.add_resource(name, stored, dump_json(stored).decode(), self.client, desk.now)
         if name in EFFECTS:

@@ -1,4 +1,4 @@
-"""Plain creates, single ones and batches that hold nothing else, as imports send them: read and checked in one pass.
+"""Plain creates, single ones and Bundles that hold nothing else, as imports send them: read and checked in one pass.
 
 Any other body is read by `create.py`, any other batch by `batch.py`, entry by entry; so is one of these with a fault,
 which says what is wrong.
@@ -15,6 +15,8 @@ from fhir_service.interface.resources.shared_items import ResponseInParts, read_
 from fhir_service.interface.site import Site
 from fhir_service.interface.vocabulary import Resource
 
+BundleType = Literal["batch", "transaction"]
+
 
 class PlainCreate(NamedTuple):
     """A create whose body is of the right shape; `condition` is its `ifNoneExist` as sent."""
@@ -22,6 +24,13 @@ class PlainCreate(NamedTuple):
     resource: Resource
     model: Any
     condition: str | None
+
+
+class PlainBundle(NamedTuple):
+    """A batch or a transaction that holds nothing but such creates, in the order sent."""
+
+    type: BundleType
+    creates: list[PlainCreate]
 
 
 # Rules whose breach is a bad request are about the shape, too.
@@ -47,7 +56,7 @@ class _Entry(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, gc=
 
 class _Batch(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     resourceType: Literal["Bundle"]
-    type: Literal["batch"]
+    type: BundleType
     entry: list[_Entry]
 
 
@@ -61,10 +70,10 @@ def create(resource: Resource, raw: bytes, site: Site) -> Any | None:
     return None if model is None or _breaks_a_rule(resource.name, model, site) else model
 
 
-def creates(raw: bytes, site: Site) -> list[PlainCreate] | None:
-    """Return the models of such a batch's entries, in order; None for any other batch."""
+def bundle(raw: bytes, site: Site) -> PlainBundle | None:
+    """Return such a Bundle; None for any other."""
     batch = _READER.read(raw)
-    if batch is None:
+    if batch is None or (batch.type == "transaction" and _names_one_twice(batch.entry)):
         return None
     found = []
     for entry in batch.entry:
@@ -76,7 +85,12 @@ def creates(raw: bytes, site: Site) -> list[PlainCreate] | None:
         if _breaks_a_rule(name, model, site):
             return None
         found.append(PlainCreate(RESOURCES[name], model, entry.request.ifNoneExist))
-    return found
+    return PlainBundle(batch.type, found)
+
+
+def _names_one_twice(entries: list[_Entry]) -> bool:
+    names = [entry.fullUrl for entry in entries if entry.fullUrl]
+    return len(set(names)) < len(names)
 
 
 def _breaks_a_rule(name: str, model: Any, site: Site) -> bool:

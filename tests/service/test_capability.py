@@ -8,13 +8,13 @@ from fhir_service.settings import Settings
 
 
 def test_the_capability_statement_names_the_interface_and_the_additions():
-    """EXTRA-01, EXTRA-06, COMMON-55, COMMON-56"""
+    """EXTRA-01, EXTRA-06, EXTRA-TXN-05, COMMON-55, COMMON-56"""
     statement = capability_statement(Settings("s"), "an-id", "1.2.3")
     rest = statement["rest"][0]
     assert statement["fhirVersion"] == "4.0.1"
     assert statement["software"]["version"] == "1.2.3"
     assert statement["implementation"] == {"description": "urn:uuid:an-id", "url": "http://127.0.0.1:8400"}
-    assert rest["interaction"] == [{"code": "batch"}]
+    assert rest["interaction"] == [{"code": "batch"}, {"code": "transaction"}]
     shown = {resource["type"]: resource for resource in rest["resource"]}
     assert list(shown) == list(RESOURCES)
     assert [name for name in shown if shown[name]["conditionalCreate"]] == [

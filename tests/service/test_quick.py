@@ -248,9 +248,9 @@ def posted(body: dict[str, Any], **request: Any) -> dict[str, Any]:
 
 def test_a_batch_of_plain_creates_is_read_at_once() -> None:
     """EXTRA-BATCH-01."""
-    found = plain.creates(bundle(posted(TASK, ifNoneExist="identifier=urn:x|T 1"), posted(PAYMENT)), SITE)
+    found = plain.bundle(bundle(posted(TASK, ifNoneExist="identifier=urn:x|T 1"), posted(PAYMENT)), SITE)
     assert found is not None
-    assert [(one.resource.name, one.condition) for one in found] == [
+    assert [(one.resource.name, one.condition) for one in found.creates] == [
         ("Task", "identifier=urn:x|T 1"),
         ("PaymentNotice", None),
     ]
@@ -263,14 +263,15 @@ def test_a_batch_of_plain_creates_is_read_at_once() -> None:
         bundle(posted(TASK, url="PaymentNotice")),
         bundle(posted(TASK, url="Questionnaire")),
         bundle(posted(TASK | {"extension": [{"url": "http://other", "valueString": "x"}]})),
-        bundle(posted(TASK), type="transaction"),
+        bundle(*[posted(TASK) | {"fullUrl": "urn:uuid:1"}] * 2, type="transaction"),
+        bundle(posted(TASK), type="collection"),
         bundle({"request": {"method": "GET", "url": "Task"}}),
         bundle(posted(TASK))[:-1],
     ],
 )
 def test_any_other_batch_is_looked_at_entry_by_entry(raw: bytes) -> None:
     """EXTRA-BATCH-01."""
-    assert plain.creates(raw, SITE) is None
+    assert plain.bundle(raw, SITE) is None
 
 
 def test_a_single_create_is_read_at_once_where_it_is_plain() -> None:
@@ -283,6 +284,6 @@ def test_a_single_create_is_read_at_once_where_it_is_plain() -> None:
 
 def test_a_client_without_the_right_is_told_so_of_each_entry() -> None:
     """EXTRA-BATCH-01, AUTH-03."""
-    requests = batch.understand_plain(bundle(posted(TASK)), Caller("c", "system/Task.r"), SITE)
-    assert requests is not None
-    assert [(one.entry, one.error.outcome.status if one.error else None) for one in requests] == [(None, 403)]
+    found = batch.understand_plain(bundle(posted(TASK)), Caller("c", "system/Task.r"), SITE)
+    assert found is not None
+    assert [(one.entry, one.error.outcome.status if one.error else None) for one in found.requests] == [(None, 403)]

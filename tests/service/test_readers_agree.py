@@ -199,8 +199,8 @@ def of_batch(name: str, text: str) -> bytes | None:
     kept = json.dumps({"resource": BODIES["Task"], "request": {"method": "POST", "url": "Task"}})
     entry = f'{{"resource":{text},"request":{{"method":"POST","url":"{name}"}}}}'
     raw = f'{{"resourceType":"Bundle","type":"batch","entry":[{kept},{entry}]}}'
-    found = plain.creates(raw.encode("utf-8", "replace"), SITE)
-    return None if found is None else prepared(name, found[1].model)
+    found = plain.bundle(raw.encode("utf-8", "replace"), SITE)
+    return None if found is None else prepared(name, found.creates[1].model)
 
 
 @pytest.mark.parametrize("reader", [of_single, of_batch])

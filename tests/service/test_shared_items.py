@@ -90,7 +90,7 @@ def test_a_batch_is_answered_as_its_entries_are_one_by_one(service, seed: int) -
         for base in [service.service.site.base_url]
         for n in range(60)
     ]
-    plain_ones = [body for body in bodies if plain.creates(json.dumps(bundle([body])).encode(), service.service.site)]
+    plain_ones = [body for body in bodies if plain.bundle(json.dumps(bundle([body])).encode(), service.service.site)]
     assert 30 < len(plain_ones) < len(bodies)
     expected = [singly(service, body) for body in plain_ones]
     assert {status for status, _ in expected} == {201, 422}
@@ -103,9 +103,9 @@ def test_an_item_is_read_once_and_shared() -> None:
     site = Site()
     short, long = item("mood", coded("LA6568-5")), item("remarks", [{"valueString": "x" * shared_items.LONGEST}])
     body = response("q-intake", [short, long], site.base_url)
-    found = plain.creates(json.dumps(bundle([body, body])).encode(), site)
+    found = plain.bundle(json.dumps(bundle([body, body])).encode(), site)
     assert found is not None
-    (one, mine), (other, theirs) = (created.model.item for created in found)
+    (one, mine), (other, theirs) = (created.model.item for created in found.creates)
     assert one is other
     assert mine is not theirs
     assert mine == theirs
@@ -120,9 +120,9 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     for number in range(25):
         body = response("q", [item(f"link {number}", coded("a"))], Site().base_url)
-        created = plain.creates(json.dumps(bundle([body])).encode(), Site())
+        created = plain.bundle(json.dumps(bundle([body])).encode(), Site())
         assert created
-        shared_items.settle(questionnaire, created[0].model.item[0], {"linkId": f"link {number}"})  # type: ignore[arg-type]
+        shared_items.settle(questionnaire, created.creates[0].model.item[0], {"linkId": f"link {number}"})  # type: ignore[arg-type]
         assert len(shared_items._read) <= 10
         assert len(questionnaire.settled) <= 10  # type: ignore[attr-defined]
 
@@ -135,13 +135,13 @@ def test_the_own_words_of_a_person_are_not_remembered(monkeypatch: pytest.Monkey
     under_another = item("mood", coded("b"), item=[words])
     under_an_answer = item("mood", [coded("c")[0] | {"item": [words]}])
     body = response("q", [item("mood", coded("a")), words, under_another, under_an_answer], Site().base_url)
-    created = plain.creates(json.dumps(bundle([body])).encode(), Site())
+    created = plain.bundle(json.dumps(bundle([body])).encode(), Site())
     assert created
     assert len(read) == 1
     assert b"fine" not in b"".join(read)
     questionnaire = RESOURCES["Questionnaire"].model.model_validate(
         {"resourceType": "Questionnaire", "id": "q", "status": "active", "item": []}
     )
-    for each, stored in zip(created[0].model.item, body["item"], strict=True):
+    for each, stored in zip(created.creates[0].model.item, body["item"], strict=True):
         shared_items.settle(questionnaire, each, stored)  # type: ignore[arg-type]
     assert len(questionnaire.settled) == 1  # type: ignore[attr-defined]
