@@ -2,7 +2,7 @@
 # requirements.lock. Works with the make of Linux and of macOS (3.81); nothing here needs root.
 
 .DEFAULT_GOAL := help
-.PHONY: help import test test-all check bench bench-faults up lock clean
+.PHONY: help import test test-all check bench bench-peers bench-faults up lock clean
 .DELETE_ON_ERROR:
 
 HOME_DIR  ?= var
@@ -11,6 +11,8 @@ REFERENCE ?= data/samples/reference
 FEEDS     ?=
 # Sizes of the benchmark of a million rows, such as --payments 100000 --tasks 100000 --responses 10000.
 MILLION   ?=
+# Options of the comparison with HAPI FHIR, such as --only reads --rounds 1.
+PEERS     ?=
 # The first Python of 3.11 or newer on the path.
 PYTHON    ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$p" && break; done)
@@ -51,6 +53,9 @@ bench: $(VENV)/.installed ## run the benchmarks, write their results to bench/*.
 	$(BIN)/python bench/million.py $(MILLION)
 	$(BIN)/python bench/reports.py
 
+bench-peers: $(VENV)/.installed ## beside HAPI FHIR (needs Java, Maven, PostgreSQL, wrk), write bench/peers.json
+	$(BIN)/python -m bench.peers $(PEERS)
+
 bench-faults: $(VENV)/.installed ## 2,000 imports with something going wrong on the way, write bench/faults.json
 	$(BIN)/python bench/faults.py
 
@@ -62,7 +67,7 @@ lock: ## write requirements.lock anew from pyproject.toml (needs uv)
 		--no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" -o requirements.lock pyproject.toml
 
 clean: ## remove .venv, caches and built files; never what an import made
-	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache .coverage
+	rm -rf $(VENV) build dist bench/peers/hapi/target .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache .coverage
 	find fhir_service pipelines tests bench data -type d -name __pycache__ -prune -exec rm -rf {} +
 
 $(VENV)/.locked: requirements.lock
