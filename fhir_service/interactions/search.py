@@ -4,13 +4,14 @@ One function per kind of parameter; which parameters there are is declared with 
 """
 
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import islice
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Select, Table, and_, func, not_, null, or_, select
+from sqlalchemy import ColumnElement, Select, Table, and_, func, not_, null, or_, select, true
 
 from fhir_service.interactions.read import Reader
 from fhir_service.interface.datatypes import CONTROLS, ID_PATTERN, search_period
@@ -294,7 +295,7 @@ def _starts(resource: Resource, param: Param, values: list[str], _: Site) -> Cla
 
 def _exact(resource: Resource, param: Param, values: list[str], _: Site) -> Condition:
     side = SIDES[resource.name, param.name]
-    return Condition(_equal(side, literal(values[0])), side)
+    return Condition(equal(side.c.code, literal(values[0])), side)
 
 
 def _codes(resource: Resource, param: Param, values: list[str], site: Site) -> Condition:
@@ -309,26 +310,42 @@ def _codes(resource: Resource, param: Param, values: list[str], site: Site) -> C
 
 
 def _any_code(side: Table, param: Param, values: list[str], site: Site) -> Clause:
-    return or_(*(_code(side, param, value, site) for value in values))
+    codes = [_code_of(param, value, site) for value in values]
+    by_system: dict[tuple[str | None, bool], list[str]] = defaultdict(list)
+    for one in codes:
+        by_system[one.system, one.of_system].append(one.code)
+    clause = or_(*(_of_system(side, *system, some) for system, some in by_system.items()))
+    if "digest" not in side.c or not all(one.code for one in codes):
+        return clause
+    # Numbers are compared first: that is faster.
+    return and_(side.c.digest.in_({digest(one.code) for one in codes}), clause)
 
 
-def _code(side: Table, param: Param, value: str, site: Site) -> Clause:
-    """`code`, `system|code`, `|code` or `system|`."""
+class _Code(NamedTuple):
+    """What is asked of a code: its system where `of_system`, None for one without; the code, empty for any."""
+
+    system: str | None
+    of_system: bool
+    code: str
+
+
+def _code_of(param: Param, value: str, site: Site) -> _Code:
+    """Read `code`, `system|code`, `|code` or `system|`."""
     parts = [literal(part) for part in islice(pieces(value, "|"), 3)]
     if len(parts) > 2 or not any(parts):
         raise bad(param.name, "code, system|code, |code or system| is expected")
     if len(parts) == 1:
-        return _equal(side, parts[0])
+        return _Code(None, of_system=False, code=parts[0])
     system, code = parts
-    stored = site.stored_systems.get(system, system)
-    of_system = side.c.system == stored if system else side.c.system.is_(null())
-    return and_(of_system, _equal(side, code)) if code else of_system
+    return _Code(site.stored_systems.get(system, system) or None, of_system=True, code=code)
 
 
-def _equal(side: Table, code: str) -> Clause:
-    """True where the code is this one. Numbers are compared first, where the table has them: that is faster."""
-    same = equal(side.c.code, code)
-    return and_(side.c.digest == digest(code), same) if "digest" in side.c else same
+def _of_system(side: Table, system: str | None, of_system: bool, codes: list[str]) -> Clause:
+    """True where the code is one of these, of this system where `of_system`; an empty code stands for any."""
+    same = equal(side.c.code, *codes) if all(codes) else true()
+    if not of_system:
+        return same
+    return and_(side.c.system == system if system else side.c.system.is_(null()), same)
 
 
 _PREFIX = re.compile(r"(eq|ne|gt|lt|ge|le)?(\d.*)\Z", re.DOTALL)

@@ -3,7 +3,7 @@
 from functools import cache
 from typing import Any
 
-from sqlalchemy import Boolean, ColumnElement, Text, case, func, literal
+from sqlalchemy import Boolean, ColumnElement, Text, and_, case, func, literal
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
@@ -55,9 +55,11 @@ def starts(column: ColumnElement[Any], text: str) -> ColumnElement[bool]:
     return _like(column, "", text)
 
 
-def equal(column: ColumnElement[Any], text: str) -> ColumnElement[bool]:
-    """True where the column is the text, letter for letter, however long it is."""
-    return _Equal(column, literal(text, Text()))
+def equal(column: ColumnElement[Any], *texts: str) -> ColumnElement[bool]:
+    """True where the column is one of the texts, letter for letter, however long they are."""
+    if len(texts) == 1:
+        return _Equal(column, literal(texts[0], Text()))
+    return and_(func.left(column, HEAD).in_({text[:HEAD] for text in texts}), column.in_(texts))
 
 
 _SMALL, _FINAL = "\u03c3", "\u03c2"  # the two small letters sigma
