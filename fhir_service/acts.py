@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 
 class OfPatients(Protocol):
-    """What was found, with the ids of the patients on it."""
+    """A thing that was found, with the ids of the patients on it."""
 
     @property
     def patients(self) -> tuple[str, ...]: ...

@@ -1,4 +1,4 @@
-"""Bundles over HTTP: the entries of a batch or a transaction, carried out, put on record and answered."""
+"""Bundles over HTTP: carry out the entries of a batch or a transaction, note them for the audit, and answer."""
 
 from collections.abc import Callable
 from itertools import groupby

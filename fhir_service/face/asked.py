@@ -64,6 +64,8 @@ def asked(pairs: Pairs, known: Collection[str]) -> tuple[Asked, Pairs]:
 def alone(pairs: Pairs, known: Collection[str], lenient: bool) -> Asked:
     """Return the form that these parameters ask for, where no others have a meaning. Raises bad requests."""
     form, others = asked(pairs, known)
+    if form.summary == "count":
+        raise bad("_summary", "count is for searches and histories")
     for name, _ in others:
         if not lenient:
             raise bad(name, "the parameter is not known here")

@@ -113,8 +113,6 @@ def read(service: Service, resource: Resource) -> Handler:
     async def handle(request: Request) -> Response:
         found = await acts.read(service, resource, request)
         form = alone(address_pairs(request), OF_READS, acts.is_lenient(request))
-        if form.summary == "count":
-            raise search.bad("_summary", "count is for searches")
         headers = acts.validators(found)
         if etag(found.version) in map(_tag, request.headers.get("if-none-match", "").split(",")):
             return Response(None, 304, headers)

@@ -75,7 +75,7 @@ def outcomes(response: httpx.Response) -> list[str]:
 
 
 def returned_is_read(service: Running, response: httpx.Response) -> None:
-    """What the face answers to a write is what the interface shows just then."""
+    """Assert that a write is answered with the resource as the interface shows it just then."""
     if response.status_code not in (200, 201) or not response.content:
         return
     body = parse_json(response.content)

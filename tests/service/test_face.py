@@ -1,8 +1,12 @@
 """The R4 face beside the interface: the same audit and rights, valid R4, and nothing where it is switched off."""
 
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
+import httpcore
 import httpx
 import pytest
 from fhir.resources.R4B import get_fhir_model_class
@@ -10,10 +14,13 @@ from fhir.resources.R4B import get_fhir_model_class
 from fhir_service import acts
 from fhir_service.audit import read
 from fhir_service.face.statement import face_statement
+from fhir_service.http import FACE
 from fhir_service.interface.outcomes import UNAVAILABLE, FhirError
 from fhir_service.settings import Settings
 from tests.conftest import BOTH, Running, running
+from tests.service.test_fuzz import Sender
 from tests.service.test_writer import entry, payment, task, total
+from tests.support.fuzz import Fuzzer
 
 STORES = BOTH
 
@@ -135,3 +142,41 @@ def test_below_a_base_url_called_fhir_are_the_interface_and_its_face(tmp_path: P
         assert "resource" not in service.client.post("/fhir", json=batch).json()["entry"][0]
         faced = service.client.post("/fhir/fhir/Task", json=task(3))
         assert faced.headers["location"] == f"https://clinic.example/fhir/fhir/Task/{faced.json()['id']}"
+
+
+GENERAL = {
+    "_format": ["json", "xml", "", "application/fhir json", "\x00"],
+    "_pretty": ["true", "false", "1"],
+    "_summary": ["true", "text", "data", "count", "false", "TRUE"],
+    "_elements": ["id", "status,description", "", "é", ",", "a" * 200, ",".join("abcdefgh" * 20)],
+    "_total": ["none", "accurate", ""],
+    "_totalMethod": ["count", "\ud800"],
+    "_include": ["*", "Task:patient", "Task:patient:Patient", "Task", ":", "::", "PaymentNotice:request", "\x00"],
+    "_lastUpdated": ["ge2020", "lt2100-01-01T00:00:00Z", "sa2020", "9999999", "ge2020-01-01,2021"],
+    "_sort": ["_lastUpdated", "-_lastUpdated", "--_lastUpdated", "_lastUpdated,_id"],
+}
+
+
+def test_odd_requests_are_answered_by_what_they_ask_for_or_by_an_outcome(
+    service: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ERR-01, ERR-02, EXTRA-R4-03"""
+    fuzzer, statuses, faults = Fuzzer(20261123, service.url), Counter[int](), []
+    with httpcore.ConnectionPool() as pool:
+        sender = Sender(service, pool)
+        for _ in range(600):
+            sent = fuzzer.request()
+            most = 2 if sent.method == "GET" else fuzzer.random.choice([0, 0, 0, 1])
+            names = fuzzer.random.sample(list(GENERAL), fuzzer.random.randint(0, most))
+            general = [(name, fuzzer.random.choice(GENERAL[name])) for name in names]
+            query = urlencode(general, errors="surrogatepass")
+            target = FACE + sent.target + (("&" if "?" in sent.target else "?") + query if query else "")
+            response = sender.send(replace(sent, target=target))
+            statuses[response.status_code] += 1
+            fuzzer.learn(response)
+            content = response.content
+            sound = response.status_code == 304 or sent.method == "HEAD" or content[:1] == b"{"
+            if response.status_code >= 500 or b"Traceback" in content or not sound:
+                faults.append(f"{sent.method} {target[:200]}: {response.status_code} {response.text[:200]}")
+    assert not faults, "\n".join(faults[:10])
+    assert set(statuses) >= {200, 201, 400, 404, 405, 406, 422}
