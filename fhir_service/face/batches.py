@@ -16,11 +16,15 @@ from fhir_service.face.rendering import Shown, at_face, resource_of
 from fhir_service.face.searching import page_of
 from fhir_service.http import parse_query
 from fhir_service.interactions import batch, create, update
+from fhir_service.interactions.update import etag
 from fhir_service.interface.datatypes import dump_json
 from fhir_service.interface.outcomes import FhirError, outcome_of
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.service import Service
 from fhir_service.store.bodies import Found
+
+NEW = 201
+"""The status of an entry that created a resource."""
 
 
 class Written(NamedTuple):
@@ -53,7 +57,9 @@ def _answer(
 ) -> bytes:
     done = iter(results)
     outcomes = [_outcome(one, next(done) if one.entry else one.error) for one in bundle.requests]
-    stored = _stored(service, [one for one in outcomes if isinstance(one, Written)])
+    written = [one for one in outcomes if isinstance(one, Written)]
+    # The version of what is new is known without a look at it.
+    stored = _stored(service, [one for one in written if shows or one.status != NEW])
     room = service.settings.max_batch if shows else 0
     entries = []
     for one in outcomes:
@@ -99,7 +105,11 @@ def _stored(service: Service, written: Iterable[Written]) -> dict[tuple[str, str
 def _entry(service: Service, caller: Caller, written: Written, found: Found | None, room: int) -> tuple[Shown, int]:
     """Return the entry of what was written, and the size of the resource in it: none where there is no room for it."""
     url = at_face(service.site).url(written.type, written.id)
-    response = {"status": str(written.status), "location": url} | (how(found) if found else {})
+    response = {"status": str(written.status), "location": url}
+    if found:
+        response |= how(found)
+    elif written.status == NEW:
+        response["etag"] = etag(1)
     if found is None or not caller.may(written.type, "r"):
         return {"response": response}, 0
     body = acts.rendered(service, dump_json(resource_of(found, Asked()))) if len(found.body) <= room else b""

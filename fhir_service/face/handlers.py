@@ -106,7 +106,7 @@ async def _stored(
         return _shown(request, form, dump_json(done, form.pretty), answer.status_code, headers)
     if wanted == "return=minimal" or not caller_of(request).may(resource.name, "r"):
         return Response(None, answer.status_code, headers)
-    return _shown(request, form, _body(service, found, form), answer.status_code, headers)
+    return _shown(request, form, await _body(service, found, form), answer.status_code, headers)
 
 
 def read(service: Service, resource: Resource) -> Handler:
@@ -116,15 +116,20 @@ def read(service: Service, resource: Resource) -> Handler:
         headers = acts.validators(found)
         if etag(found.version) in map(_tag, request.headers.get("if-none-match", "").split(",")):
             return Response(None, 304, headers)
-        # What R4 says of elements is slow to import, once.
-        body = await run_in_threadpool(_body, service, found, form) if form.is_part else _body(service, found, form)
-        return _shown(request, form, body, headers=headers)
+        return _shown(request, form, await _body(service, found, form), headers=headers)
 
     return handle
 
 
-def _body(service: Service, found: Found, form: Asked) -> bytes:
-    return acts.rendered(service, dump_json(resource_of(found, form), form.pretty))
+async def _body(service: Service, found: Found, form: Asked) -> bytes:
+    """Return a resource as it goes out."""
+
+    def made() -> bytes:
+        return acts.rendered(service, dump_json(resource_of(found, form), form.pretty))
+
+    # Facts about elements are slow to import, once.
+    slow = form.is_part or len(found.body) > acts.LARGE_BODY
+    return await run_in_threadpool(made) if slow else made()
 
 
 def find(service: Service, resource: Resource) -> Handler:

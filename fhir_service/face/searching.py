@@ -28,7 +28,8 @@ def page_of(service: Service, caller: Caller, resource: Resource, pairs: Pairs, 
     """Return the page that a query's parameters ask for. Raises bad requests."""
     form, others = asked(pairs, OF_SEARCHES)
     params = wanted(resource, form.includes, lenient)
-    page = acts.page_of(service, _of_face(resource), bare(others, form), lenient)
+    query = service, _of_face(resource), bare(others, form), lenient
+    page = acts.page_at_hand(*query) or acts.page_of(*query)
     bundle = searchset(page, included(service, caller, params, page.found, form), form, service.site)
     return FacePage(acts.rendered(service, dump_json(bundle, form.pretty)), form, page.patients)
 

@@ -199,7 +199,7 @@ def campaign(folder: Path, database: Database, steps: int, seed: int, monkeypatc
     with database(quick) as store:
         done, statuses = play(quick, store, steps, seed)
     monkeypatch.setattr(plain, "create", lambda *_: None)
-    monkeypatch.setattr(plain, "creates", lambda *_: None)
+    monkeypatch.setattr(plain, "bundle", lambda *_: None)
     with database(slow) as store:
         replay(slow, store, done)
     return statuses
