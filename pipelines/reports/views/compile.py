@@ -1,0 +1,238 @@
+"""Compile a view to one SELECT of DuckDB over a relation with a column `body` of JSON.
+
+The elements that the view reads are taken from a body in one pass. Then each `forEach`, `repeat` and `unionAll` adds a
+step: a subquery that makes several rows of one by UNNEST and keeps the columns found so far.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from pipelines.reports.views.columns import column_sql
+from pipelines.reports.views.definition import BadView, Column, PathAt, Select, View
+from pipelines.reports.views.expressions import Context, Expressions, descends
+from pipelines.reports.views.fhir_types import PRIMITIVES
+from pipelines.reports.views.fhirpath import BadPath
+from pipelines.reports.views.values import Shape, Value, as_list, fresh, let, quoted, quoted_name
+
+ROOT = "f0"
+_WITH = "AS NOT MATERIALIZED"
+
+
+@dataclass(frozen=True)
+class CompiledView:
+    """The SELECT of a view, and the names and SQL types of its columns."""
+
+    sql: str
+    columns: tuple[tuple[str, str], ...]
+
+
+@dataclass
+class OutColumn:
+    """A column while rows are made. sql: its expression, or its name once a step has computed it."""
+
+    name: str
+    place: str
+    sql: str
+    type: str
+
+
+@dataclass(frozen=True)
+class Focus:
+    """The element that a select reads, and the number of the step that made its rows."""
+
+    value: Value
+    step: int
+
+
+def compile_view(view: View, source: str, is_alone: bool = False) -> CompiledView:
+    """Return the SELECT of the view. Raises `BadView`.
+
+    Args:
+        view: The definition.
+        source: A relation in SQL with the column `body`.
+        is_alone: True if the relation holds resources of the view's type only.
+    """
+    expressions, root, indexed = Expressions(view.constants), Shape(view.resource), set[int]()
+    shapes: dict[int, Shape] = {}
+    while True:
+        expressions.again = False
+        compiled = _Compilation(view, expressions, root, indexed, shapes).compiled(source, is_alone)
+        if not expressions.again:
+            return compiled
+
+
+class _Compilation:
+    """One pass over a view: the steps made so far, and the columns that the next step computes.
+
+    indexed: the steps whose rows are counted. shapes: the elements read of the rows that are JSON, by step.
+    """
+
+    def __init__(
+        self, view: View, expressions: Expressions, root: Shape, indexed: set[int], shapes: dict[int, Shape]
+    ) -> None:
+        self.view, self.expressions, self.root = view, expressions, root
+        self.indexed, self.shapes = indexed, shapes
+        self.steps: list[Callable[[], str]] = []
+        self.unnested = 0
+        self.waiting: list[OutColumn] = []
+
+    def compiled(self, source: str, is_alone: bool) -> CompiledView:
+        root = Value(ROOT, self.view.resource, shape=self.root, is_json=self.root.whole)
+        focus = Focus(root, 0)
+        self._step(lambda: f"SELECT {_taken('body', self.root)} AS {ROOT} FROM {source}")
+        conditions = [self._condition(path, focus) for path in self.view.where]
+        if not is_alone:
+            conditions.insert(0, self._is_resource(root))
+        if conditions:
+            # WHERE would be moved below the first step, and the body be read once more for it.
+            taken = f"CASE WHEN {' AND '.join(f'({each})' for each in conditions)} THEN [{ROOT}] ELSE [] END"
+            self._step(lambda: f"SELECT unnest({taken}) AS {ROOT} FROM s0")
+        columns = [each for select in self.view.select for each in self._select(select, focus, None)]
+        chosen = ", ".join(f"{each.sql} AS {quoted_name(each.name)}" for each in columns)
+        steps = ",\n".join(f"s{at} AS NOT MATERIALIZED (\n    {step()}\n)" for at, step in enumerate(self.steps))
+        sql = f"WITH {steps}\nSELECT {chosen} FROM {self._last()}"
+        return CompiledView(sql, tuple((each.name, each.type) for each in columns))
+
+    def _step(self, select: Callable[[], str]) -> None:
+        self.steps.append(select)
+
+    def _last(self) -> str:
+        return f"s{len(self.steps) - 1}"
+
+    def _is_resource(self, root: Value) -> str:
+        return f"{self.expressions.member(root, 'resourceType').sql} = {quoted(self.view.resource)}"
+
+    def _condition(self, path: PathAt, focus: Focus) -> str:
+        try:
+            return self.expressions.condition(path.node, self._context(path, focus))
+        except BadPath as error:
+            raise self._bad(path, error) from None
+
+    def _value(self, path: PathAt, focus: Focus) -> Value:
+        try:
+            return self.expressions.value(path.node, self._context(path, focus))
+        except BadPath as error:
+            raise self._bad(path, error) from None
+
+    def _context(self, path: PathAt, focus: Focus) -> Context:
+        def index() -> str:
+            if focus.step and focus.step not in self.indexed:
+                self.indexed.add(focus.step)
+                self.expressions.again = True
+            return f"i{focus.step}" if focus.step else "0"
+
+        return Context(focus.value, index, f"{self.view.file}: {path.place}")
+
+    def _bad(self, path: PathAt, error: BadPath) -> BadView:
+        return BadView(f"{self.view.file}: {path.place} `{path.text[:200]}`: {error}")
+
+    def _select(self, select: Select, focus: Focus, guard: str | None) -> list[OutColumn]:
+        """Return the columns of a select. guard: a condition that is true for the rows that are its own."""
+        if select.rows_as is not None:
+            focus = self._rows(select, focus, guard)
+        columns = [self._column(column, focus) for column in select.columns]
+        if guard is None:
+            self.waiting += columns
+        for inner in select.selects:
+            columns += self._select(inner, focus, guard)
+        return columns + (self._union(select.union, focus, guard) if select.union else [])
+
+    def _column(self, column: Column, focus: Focus) -> OutColumn:
+        value = self.expressions.whole(self._value(column.path, focus))
+        try:
+            sql, kind = column_sql(column, value, f"{self.view.file}: {column.place}")
+        except BadPath as error:
+            raise self._bad(column.path, error) from None
+        return OutColumn(column.name, column.place, sql, kind)
+
+    def _union(self, parts: Sequence[Select], focus: Focus, guard: str | None) -> list[OutColumn]:
+        """Make one row for each part, then return columns that choose among those of the parts."""
+        chosen = self._unnest(str(list(range(len(parts)))), guard)
+        by_part = [self._select(part, focus, f"{chosen} = {at}") for at, part in enumerate(parts)]
+        columns = []
+        for alike in zip(*by_part, strict=True):
+            if other := next((each for each in alike if each.type != alike[0].type), None):
+                raise BadView(
+                    f"{self.view.file}: {other.place}: the column `{other.name}` is {other.type}, "
+                    f"and in the union's first part {alike[0].type}"
+                )
+            cases = " ".join(f"WHEN {at} THEN {each.sql}" for at, each in enumerate(alike))
+            columns.append(OutColumn(alike[0].name, alike[0].place, f"CASE {chosen} {cases} END", alike[0].type))
+        if guard is None:
+            self.waiting += columns
+        return columns
+
+    def _rows(self, select: Select, focus: Focus, guard: str | None) -> Focus:
+        """Make the rows of `forEach`, `forEachOrNull` or `repeat`; return the element of each."""
+        if select.rows_as == "repeat":
+            value = self._repeated(select.rows_by, focus)
+        else:
+            value = self._value(select.rows_by[0], focus)
+        rows = as_list(value)
+        if select.rows_as == "forEachOrNull":
+            rows = let(rows, lambda v: f"CASE WHEN len({v}) = 0 THEN [NULL] ELSE {v} END")
+        name = self._unnest(rows, guard)
+        return Focus(self._element(value, name), self.unnested)
+
+    def _unnest(self, rows: str, guard: str | None) -> str:
+        """Make a row of each element of a list; return the name of the element.
+
+        Rows that are not the guard's stay one row each. Columns that are complete are computed before, once.
+        """
+        before = self._last()
+        self.unnested += 1
+        number, computed = self.unnested, []
+        for at, column in enumerate(self.waiting):
+            computed.append(f", {column.sql} AS c{number}_{at}")
+            column.sql = f"c{number}_{at}"
+        self.waiting = []
+        own = f"CASE WHEN {guard} THEN {rows} ELSE [NULL] END" if guard is not None else rows
+        self._step(lambda: f"SELECT *{''.join(computed)}, {own} AS l{number} FROM {before}")
+        lists = self._last()
+        index = f", unnest(range(len(l{number}))) AS i{number}" if number in self.indexed else ""
+        self._step(lambda: f"SELECT * EXCLUDE (l{number}), unnest(l{number}) AS f{number}{index} FROM {lists}")
+        return f"f{number}"
+
+    def _element(self, value: Value, name: str) -> Value:
+        """Return the element of the rows just made. JSON of a known type is read in one pass, as a body is."""
+        if not (value.is_json and value.is_complex):
+            return value.with_sql(name)
+        shape = self.shapes.setdefault(self.unnested, Shape(value.type))
+        before = self._last()
+        self._step(lambda: f"SELECT * REPLACE ({_taken(name, shape)} AS {name}) FROM {before}")
+        return Value(name, value.type, shape=shape, is_json=shape.whole)
+
+    def _repeated(self, paths: Sequence[PathAt], focus: Focus) -> Value:
+        """Return the list of all elements that the paths give, and give of these, parents before their children."""
+        first, types = [], set[str]()
+        for path in paths:
+            if not descends(path.node):
+                raise self._bad(path, BadPath("repeat takes a path to elements below, such as `item`"))
+            value = self._value(path, focus)
+            if value.type in PRIMITIVES:
+                raise self._bad(path, BadPath(f"gives the type {value.type}, which has no elements to repeat for"))
+            types |= {value.type} if value.type is not None else set()
+            first.append(f"({as_list(self.expressions.whole(value))})::JSON[]")
+        kind = types.pop() if len(types) == 1 else None
+        table, v = fresh(), fresh()
+        element = Focus(Value(v, kind, is_json=True), focus.step)
+        below = [f"({as_list(self._value(path, element))})::JSON[]" for path in paths]
+        sql = f"""coalesce((WITH RECURSIVE {table}({v}, place) AS (
+        SELECT unnest(found), unnest(list_transform(range(len(found)), lambda i: [i]))
+        FROM (SELECT {_joined(first)} AS found)
+        UNION ALL
+        SELECT unnest(found), unnest(list_transform(range(len(found)), lambda i: list_append(place, i)))
+        FROM (SELECT place, {_joined(below)} AS found FROM {table})
+    ) SELECT list({v} ORDER BY place) FROM {table}), [])"""
+        return Value(sql, kind, many=True, is_json=True)
+
+
+def _taken(json_sql: str, shape: Shape) -> str:
+    """Return the SQL that takes the elements of a shape from JSON."""
+    structure = shape.structure()
+    return json_sql if structure == "JSON" else f"json_transform({json_sql}, {quoted(json.dumps(structure))})"
+
+
+def _joined(lists: Sequence[str]) -> str:
+    return lists[0] if len(lists) == 1 else f"flatten([{', '.join(lists)}])"

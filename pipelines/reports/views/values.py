@@ -1,0 +1,143 @@
+"""The values that expressions have in SQL, and the tree of the elements that a view reads of a resource."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import Any
+
+from pipelines.reports.views.fhir_types import PRIMITIVES, Element, elements
+
+NUMBER = "number"
+"""The type of a computed number. A decimal from a resource is text, since its digits count."""
+DECIMAL = "DECIMAL(38,9)"
+INTEGERS = {"integer", "positiveInt", "unsignedInt", "integer64"}
+TEMPORAL = {"date", "dateTime", "instant", "time"}
+_FAMILIES = (
+    dict.fromkeys([*INTEGERS, "decimal", NUMBER], "number") | dict.fromkeys(TEMPORAL, "moment") | {"boolean": "boolean"}
+)
+
+
+class Shape:
+    """The elements that are read of a complex element, to be taken from the JSON in one pass.
+
+    whole: if its JSON itself is needed; then its elements are read from that JSON, each by itself.
+    """
+
+    def __init__(self, type_name: str | None, whole: bool = False) -> None:
+        self.type, self.whole = type_name, whole
+        self.members: dict[str, tuple[Element, Shape | None]] = {}
+
+    def member(self, name: str) -> tuple[Element, "Shape | None"]:
+        """Return an element, and its own tree if it is complex; note that it is read."""
+        if name not in self.members:
+            element = elements(self.type or "").get(name, Element(None, False))
+            is_complex = element.type is not None and element.type not in PRIMITIVES
+            self.members[name] = element, Shape(element.type) if is_complex else None
+        return self.members[name]
+
+    def structure(self) -> Any:
+        """Return the structure for `json_transform`."""
+        if self.whole or not self.members:
+            return "JSON"
+        return {name: _structure(*member) for name, member in self.members.items()}
+
+
+def _structure(element: Element, shape: Shape | None) -> Any:
+    one = shape.structure() if shape else sql_type(element.type)
+    return [one] if element.many else one
+
+
+def sql_type(type_name: str | None) -> str:
+    """Return the SQL type in which an element of a primitive type is read."""
+    if type_name is None:
+        return "JSON"
+    return "BOOLEAN" if type_name == "boolean" else "BIGINT" if type_name in INTEGERS else "VARCHAR"
+
+
+@dataclass(frozen=True)
+class Value:
+    """An expression in SQL. type: its FHIR type, None if unknown. many: the SQL is a list, without NULL.
+
+    shape: the elements read of it, if it is a struct. is_json: the SQL is JSON, or a list of it.
+    raw: the list with NULL in it, from which lists of its elements are made.
+    """
+
+    sql: str
+    type: str | None
+    many: bool = False
+    shape: Shape | None = None
+    is_json: bool = False
+    raw: str | None = None
+
+    @property
+    def family(self) -> str | None:
+        """The kind of values that it is compared with: number, moment, boolean or text; None if unknown."""
+        return _FAMILIES.get(self.type, "text") if self.type else None
+
+    @property
+    def is_complex(self) -> bool:
+        return self.type is not None and self.type != NUMBER and self.type not in PRIMITIVES
+
+    def with_sql(self, sql: str, many: bool = False) -> "Value":
+        return replace(self, sql=sql, many=many, raw=None)
+
+
+NOTHING = Value("NULL::JSON", None, is_json=True)
+_numbers = count()
+
+
+def fresh() -> str:
+    """Return a name for a variable that no other lambda has."""
+    return f"v{next(_numbers)}"
+
+
+def let(sql: str, body: Callable[[str], str]) -> str:
+    """Return the SQL of `body` with a variable for `sql`, which is written, and computed, once."""
+    name = fresh()
+    return f"list_transform([{sql}], lambda {name}: {body(name)})[1]"
+
+
+def each(sql: str, body: Callable[[str], str]) -> str:
+    """Return the SQL of a list with `body` in place of each of its elements."""
+    name = fresh()
+    return f"list_transform({sql}, lambda {name}: {body(name)})"
+
+
+def kept(sql: str, body: Callable[[str], str]) -> str:
+    """Return the SQL of a list with the elements for which `body` is true."""
+    name = fresh()
+    return f"list_filter({sql}, lambda {name}: {body(name)})"
+
+
+def present(sql: str) -> str:
+    """Return the SQL of a list without NULL, in place of one that may be or hold NULL."""
+    return f"coalesce({kept(sql, lambda v: f'{v} IS NOT NULL')}, [])"
+
+
+def as_list(value: Value) -> str:
+    return value.sql if value.many else present(f"[{value.sql}]")
+
+
+def mapped(value: Value, body: Callable[[str], str]) -> str:
+    """Return the SQL of the value with `body` in place of it, or of each of its elements."""
+    return present(each(value.sql, body)) if value.many else let(value.sql, body)
+
+
+def quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def quoted_name(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def as_text(value: Value, sql: str) -> str:
+    """Return the SQL of one element as text."""
+    if value.is_json:
+        return f"({sql} ->> '$')"
+    return f"({sql})::VARCHAR" if value.family in ("number", "boolean") else sql
+
+
+def as_number(value: Value, sql: str) -> str:
+    """Return the SQL of one element as a number; NULL if it is none."""
+    return sql if value.type == NUMBER else f"try_cast({as_text(value, sql)} AS {DECIMAL})"

@@ -1,0 +1,184 @@
+"""SQL on FHIR: the project's own cases, the public suite where it is present, and what is said of a bad view."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+from pipelines.reports.views.compile import compile_view
+from pipelines.reports.views.definition import BadView, read_view, view_of
+from pipelines.reports.views.expressions import Expressions
+from pipelines.reports.views.suite import CaseResult, report, run_file, run_folder
+from tests.support.realdata import MISSING, REALDATA
+
+CASES = Path(__file__).parent / "cases"
+SUITE = REALDATA / "sql_on_fhir"
+
+
+def failed(results: list[CaseResult]) -> list[str]:
+    return [f"{each.file}, {each.title}: {each.reason}" for each in results if each.reason]
+
+
+def test_the_own_cases_pass() -> None:
+    """VIEW-01"""
+    results = list(run_folder(CASES))
+    assert failed(results) == []
+    assert len(results) >= 19
+
+
+@pytest.mark.parametrize("name", Expressions.FUNCTIONS)
+def test_every_function_has_a_case(name: str) -> None:
+    """VIEW-01"""
+    assert any(f"{name}(" in path.read_text() for path in CASES.glob("*.json"))
+
+
+@pytest.mark.skipif(not SUITE.is_dir(), reason=MISSING)
+def test_the_public_suite_passes(tmp_path: Path) -> None:
+    """VIEW-01: shareable and experimental."""
+    results = list(run_folder(SUITE))
+    (tmp_path / "test_report.json").write_text(json.dumps(report(results), indent=2))
+    assert failed(results) == []
+    assert len(results) == 144
+    assert sum(len(file["tests"]) for file in report(results).values()) == 144
+    assert {tag for each in results for tag in each.tags} == {"shareable", "experimental"}
+
+
+def test_a_case_that_differs_fails_with_the_difference() -> None:
+    view = {"resource": "Patient", "select": [{"column": [{"name": "id", "path": "id", "type": "id"}]}]}
+    body = {
+        "resources": [{"resourceType": "Patient", "id": "p"}],
+        "tests": [
+            {"title": "rows", "view": view, "expect": [{"id": "q"}, {"id": "r"}]},
+            {"title": "columns", "view": view, "expect": [{"id": "p"}], "expectColumns": ["other"]},
+            {"title": "no error", "view": view, "expectError": True},
+            {"title": "an error", "view": {}, "expect": []},
+        ],
+    }
+    results = list(run_file("own.json", body))
+    assert [each.reason for each in results] == [
+        "1 rows too many, 2 missing",
+        "the columns are id",
+        "no error, where one is expected",
+        "an error: view: resource: must be there, as a string",
+    ]
+    assert report(results)["own.json"]["tests"][0] == {
+        "name": "rows",
+        "tags": [],
+        "result": {"passed": False, "reason": "1 rows too many, 2 missing"},
+    }
+
+
+def of_column(**column: Any) -> dict[str, Any]:
+    return {"resource": "DiagnosticReport", "select": [{"column": [{"name": "x", "path": "id", **column}]}]}
+
+
+def of_path(path: Any) -> dict[str, Any]:
+    return of_column(path=path)
+
+
+COLUMN = "bad.view.json: select[0].column[0]"
+MISTAKES: list[tuple[Any, str]] = [
+    ([], "bad.view.json: must be a JSON object"),
+    (of_path("id") | {"resource": "Pation"}, "bad.view.json: resource: `Pation` is not a resource of FHIR R4"),
+    (of_path("id") | {"resourceType": "Library"}, "bad.view.json: resourceType: must be ViewDefinition"),
+    (of_path("id") | {"were": []}, "bad.view.json: `were` is not known there; allowed are constant, description, "),
+    (of_path(None), f"{COLUMN}.path: must be a FHIRPath expression, as a string"),
+    (of_path("a..b"), f"{COLUMN}.path: `.` at character 3 is not expected there"),
+    (of_path("name.(a)"), f"{COLUMN}.path: `(` at character 6 is not expected there"),
+    (of_path("(id"), f"{COLUMN}.path: the expression ends early, where `)` is needed"),
+    (of_path("@@"), f"{COLUMN}.path: `@@` at character 1 is not FHIRPath"),
+    (of_path("id in 'x'"), f"{COLUMN}.path: the operator `in` is outside the profile; allowed are or and = != "),
+    (of_path("code.count()"), f"{COLUMN}.path `code.count()`: the function `count` is outside the profile; allowed "),
+    (of_path("code.first(1)"), f"{COLUMN}.path `code.first(1)`: `first` has 1 arguments, where 0 are allowed"),
+    (of_path("%who"), f"{COLUMN}.path: the constant `%who` is not declared; declared are %rowIndex"),
+    (of_path("status.code"), f"{COLUMN}.path `status.code`: `code` is asked of the type code, which has no elements"),
+    (of_path("status = 1"), f"{COLUMN}.path `status = 1`: `=` compares the types code and integer"),
+    (
+        of_path("status and true"),
+        f"{COLUMN}.path `status and true`: gives the type code, where true or false is needed",
+    ),
+    (of_path("code = 'x'"), f"{COLUMN}.path `code = 'x'`: compares a whole CodeableConcept; `=` compares single "),
+    (of_path("status * 2"), f"{COLUMN}.path `status * 2`: `*` computes with the type code; it takes numbers"),
+    (of_path("value.ofType(Nothing)"), f"{COLUMN}.path `value.ofType(Nothing)`: `Nothing` is not a type of FHIR R4"),
+    (of_path("code.lowBoundary()"), f"{COLUMN}.path `code.lowBoundary()`: `lowBoundary` takes a decimal, date, "),
+    (of_path("category[id]"), f"{COLUMN}.path `category[id]`: a place in brackets must be a number or a constant"),
+    (of_path("(" * 99 + "id" + ")" * 99), f"{COLUMN}.path: the expression is nested deeper than 60 steps"),
+    (of_path(".".join("a" * 99)), f"{COLUMN}.path: the expression is nested deeper than 60 steps"),
+    (of_path("a" * 10_001), f"{COLUMN}.path: the expression has more than 10000 characters"),
+    (of_path("9" * 40), f"{COLUMN}.path `{'9' * 40}`: a number has more than 28 digits"),
+    (of_column(type="Nothing"), f"{COLUMN}.type: `Nothing` is not a type of FHIR R4"),
+    (of_column(type="boolean"), f"{COLUMN}.path `id`: gives the type id, where the column is BOOLEAN"),
+    (of_column(name="1x"), f"{COLUMN}.name: must be a letter, then letters, digits and `_`, at most 128"),
+    (of_column(collection="yes"), f"{COLUMN}.collection: must be true or false"),
+    (of_column(tag=[{"name": "ansi/type", "value": "BLOB"}]), f"{COLUMN}.path `id`: the tag ansi/type is `BLOB`; all"),
+    ({"resource": "Patient", "select": []}, "bad.view.json: select: the view has no columns"),
+    (
+        {"resource": "Patient", "select": [{"column": [{"name": n, "path": "id"} for n in ("a", "A")]}]},
+        "bad.view.json: select[0].column[1]: the column `A` is there already; names differ by more than case",
+    ),
+    (
+        of_path("id") | {"where": [{"path": "code.text"}]},
+        "bad.view.json: where[0].path `code.text`: gives the type string, where true or false is needed",
+    ),
+    (
+        of_path("id") | {"constant": [{"name": "c", "valueInteger": "1"}]},
+        "bad.view.json: constant[0].valueInteger: the value is not of the type integer",
+    ),
+    (
+        {"resource": "Patient", "select": [{"forEach": "name", "repeat": ["link"], "column": []}]},
+        "bad.view.json: select[0]: has forEach and repeat, where one of them is allowed",
+    ),
+    (
+        {"resource": "Patient", "select": [{"repeat": ["$this"], "column": [{"name": "a", "path": "id"}]}]},
+        "bad.view.json: select[0].repeat[0] `$this`: repeat takes a path to elements below, such as `item`",
+    ),
+    (
+        {
+            "resource": "Patient",
+            "select": [{"unionAll": [{"column": [{"name": "a", "path": p}]} for p in ("id", "active")]}],
+        },
+        "bad.view.json: select[0].unionAll[1].column[0]: the column `a` is BOOLEAN, and in the union's first part ",
+    ),
+]
+
+
+@pytest.mark.parametrize(("body", "said"), MISTAKES, ids=range(len(MISTAKES)))
+def test_a_bad_view_is_told_in_one_sentence(body: Any, said: str) -> None:
+    """VIEW-02"""
+    with pytest.raises(BadView) as told:
+        compile_view(view_of(body, "bad.view.json"), "resource")
+    assert str(told.value).startswith(said)
+    assert len(str(told.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("{", "x.view.json line 1: not JSON: Expecting property name enclosed in double quotes"),
+        ('{"resource": "Patient", "resource": "Task"}', "x.view.json: not JSON: a name occurs twice in one object"),
+        ("[" * 100_000, "x.view.json: not JSON: nested too deeply"),
+        (" " * (1 << 20) + "{}", "x.view.json: the file has more than 1048576 bytes"),
+        ("\udcff", "x.view.json: not JSON: the text is not UTF-8"),
+    ],
+)
+def test_a_file_that_holds_no_view_is_told_in_one_sentence(tmp_path: Path, content: str, said: str) -> None:
+    """VIEW-02"""
+    path = tmp_path / "x.view.json"
+    path.write_bytes(content.encode(errors="surrogateescape"))
+    with pytest.raises(BadView) as told:
+        read_view(path)
+    assert str(told.value) == said
+
+
+def test_what_a_path_gives_too_much_of_is_told_without_the_data() -> None:
+    """PRIVACY: the place is named, not the values."""
+    body = {"resource": "Patient", "select": [{"column": [{"name": "family", "path": "name.family"}]}]}
+    patient = {"resourceType": "Patient", "name": [{"family": "Marker"}, {"family": "Marker2"}]}
+    with duckdb.connect() as db:
+        db.execute("CREATE TABLE resource AS SELECT ?::JSON AS body", [json.dumps(patient)])
+        with pytest.raises(duckdb.InvalidInputException) as told:
+            db.execute(compile_view(view_of(body, "x.view.json"), "resource").sql)
+    assert "a path gives more than one value where one is allowed: x.view.json: select[0].column[0]" in str(told.value)
+    assert "Marker" not in str(told.value)
