@@ -17,12 +17,10 @@ from fhir_service.face.statement import face_statement
 from fhir_service.http import FACE
 from fhir_service.interface.outcomes import UNAVAILABLE, FhirError
 from fhir_service.settings import Settings
-from tests.conftest import BOTH, Running, running
+from tests.conftest import Running, running
 from tests.service.test_fuzz import Sender
 from tests.service.test_writer import entry, payment, task, total
 from tests.support.fuzz import Fuzzer
-
-STORES = BOTH
 
 
 def of_patient(body: dict[str, Any]) -> dict[str, Any]:
@@ -102,11 +100,11 @@ def test_the_statement_is_valid_R4_and_says_what_the_face_takes() -> None:
     "query", ["Task?_include=*", "PaymentNotice?_summary=true", "DiagnosticReport?_summary=data", "Questionnaire",
               "DiagnosticReport?_elements=subject&_include=*", "Task/_history", "Task?_count=0"],
 )  # fmt: skip
-def test_bundles_of_the_face_are_valid_R4(fresh_service: Running, query: str) -> None:
+def test_bundles_of_the_face_are_valid_R4(service: Running, query: str) -> None:
     """EXTRA-R4-02, EXTRA-R4-03"""
-    fresh_service.client.post("/fhir/Task", json=of_patient(task(1))).raise_for_status()
-    fresh_service.client.post("/fhir/PaymentNotice", json=payment(1)).raise_for_status()
-    bundle = fresh_service.client.get(f"/fhir/{query}").json()
+    service.client.post("/fhir/Task", json=of_patient(task(1))).raise_for_status()
+    service.client.post("/fhir/PaymentNotice", json=payment(1, "p7")).raise_for_status()
+    bundle = service.client.get(f"/fhir/{query}").json()
     get_fhir_model_class("Bundle").model_validate(bundle)
     assert bundle["total"]
 
