@@ -17,6 +17,7 @@ from fhir_service.audit import touch
 from fhir_service.http import caller_of, parse_body, query_pairs, read_body
 from fhir_service.interactions import create, history, plain, search, update, validate
 from fhir_service.interactions.create import Created
+from fhir_service.interactions.read import referred, there
 from fhir_service.interface.outcomes import UNAVAILABLE, FhirError
 from fhir_service.interface.vocabulary import Problem, Resource
 from fhir_service.service import Service
@@ -142,8 +143,10 @@ def validators(found: Found) -> dict[str, str]:
 
 async def current(service: Service, resource: Resource, resource_id: str) -> Found:
     """Return a resource as it is now. Raises the 404 that names type and id."""
-    found = service.reader.at_hand(resource, resource_id)
-    return await run_in_threadpool(service.reader.look_up, resource, resource_id) if found is None else found
+    if found := service.reader.at_hand(resource, resource_id):
+        return found
+    reference = referred(resource, resource_id)
+    return there(await service.reads.look_up(reference), reference)
 
 
 async def searched(

@@ -12,7 +12,7 @@ import secrets
 import threading
 import uuid
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
@@ -126,7 +126,9 @@ class TokenError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class Known:
+    """The caller of a token, and when it runs out."""
+
     caller: Caller
     expires_at: datetime
 
@@ -139,21 +141,21 @@ class _TokenCache:
 
     def __init__(self, size: int) -> None:
         self._size = size
-        self._known: OrderedDict[str, _Known] = OrderedDict()
+        self._known: OrderedDict[str, Known] = OrderedDict()
         self._lock = threading.Lock()
         self.epoch = 0
 
     def __len__(self) -> int:
         return len(self._known)
 
-    def get(self, digest: str) -> _Known | None:
+    def get(self, digest: str) -> Known | None:
         with self._lock:
             known = self._known.get(digest)
             if known:
                 self._known.move_to_end(digest)
             return known
 
-    def put(self, digest: str, known: _Known, epoch: int) -> None:
+    def put(self, digest: str, known: Known, epoch: int) -> None:
         with self._lock:
             if epoch != self.epoch:
                 return
@@ -171,6 +173,15 @@ class _TokenCache:
 def hashed(secret: str) -> str:
     """Return the stored form of a secret or token. They hold 256 random bits, so a plain SHA-256 cannot be searched."""
     return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def hash_of(authorization: str | None) -> str:
+    """Return the stored form of the token in an Authorization header. Raises FhirError(AUTHENTICATION)."""
+    scheme, _, token = (authorization or "").partition(" ")
+    token = token.strip(" ")
+    if scheme.lower() != "bearer" or not _TOKEN.fullmatch(token):
+        raise _unauthenticated()
+    return hashed(token)
 
 
 _TOKEN = re.compile(r"[A-Za-z0-9_-]{43}", re.ASCII)
@@ -193,32 +204,34 @@ class Auth:
 
     def caller(self, authorization: str | None) -> Caller:
         """The caller of a request with this Authorization header. Raises FhirError(AUTHENTICATION)."""
-        scheme, _, token = (authorization or "").partition(" ")
-        token = token.strip(" ")
-        if scheme.lower() != "bearer" or not _TOKEN.fullmatch(token):
-            raise _unauthenticated()
-        digest = hashed(token)
-        known = self._cache.get(digest) or self._look_up(digest)
-        if known is not None and self._clock() > known.expires_at:
-            known = self._look_up(digest)  # a session of the chart may have been prolonged since
-        if known is None or self._clock() > known.expires_at:
-            raise _unauthenticated()
-        return known.caller
+        digest = hash_of(authorization)
+        found = self._cache.get(digest) or self.look_up([digest]).get(digest)
+        if found is not None and self._clock() > found.expires_at:
+            found = self.look_up([digest]).get(digest)  # a session of the chart may have been prolonged since
+        return self.known(found)
 
-    def _look_up(self, digest: str) -> _Known | None:
+    def known(self, found: "Known | None") -> Caller:
+        """The caller of a token that was looked up. Raises FhirError(AUTHENTICATION) where it holds no more."""
+        if found is None or self._clock() > found.expires_at:
+            raise _unauthenticated()
+        return found.caller
+
+    def look_up(self, digests: Collection[str]) -> dict[str, "Known"]:
+        """Return the callers of tokens that hold, by the tokens' hashes."""
         epoch = self._cache.epoch
         query = (
             select(TOKEN.c.hash, TOKEN.c.client, TOKEN.c.scope, TOKEN.c.expires_at)
             .join(CLIENT, CLIENT.c.id == TOKEN.c.client)
-            .where(TOKEN.c.hash == digest, CLIENT.c.revoked_at.is_(None))
+            .where(TOKEN.c.hash.in_(digests), CLIENT.c.revoked_at.is_(None))
         )
         with self._store.read(several=False) as connection:
-            row = connection.execute(query).first()
-        if row is None or not compare_digest(row.hash, digest):
-            return None
-        known = _Known(Caller(row.client, row.scope), row.expires_at.astimezone(UTC))
-        self._cache.put(digest, known, epoch)
-        return known
+            rows = {row.hash: row for row in connection.execute(query)}
+        found: dict[str, Known] = {}
+        for digest in digests:
+            if (row := rows.get(digest)) is not None and compare_digest(row.hash, digest):
+                found[digest] = Known(Caller(row.client, row.scope), row.expires_at.astimezone(UTC))
+                self._cache.put(digest, found[digest], epoch)
+        return found
 
     def add_client(self, name: str, scope: str = EVERYTHING) -> dict[str, str]:
         """A new client: `client_id`, `client_secret` (never shown again) and `scope`. Raises ScopeError."""

@@ -6,13 +6,12 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fhir_service.audit import unwritten
-from fhir_service.auth import Caller
+from fhir_service.auth import Caller, hash_of
 from fhir_service.http import json_response
 from fhir_service.interface.datatypes import dump_json
 from fhir_service.interface.outcomes import EXCEPTION, THROTTLED, FhirError, outcome_of
@@ -104,7 +103,7 @@ class Surroundings:
     async def _caller(self, authorization: str | None) -> Caller:
         """The caller, known from memory where this process hears of every revocation, else looked up each time."""
         if self._service.store.dialect.shared:
-            return await run_in_threadpool(self._service.auth.caller, authorization)
+            return self._service.auth.known(await self._service.tokens.look_up(hash_of(authorization)))
         return self._service.auth.caller(authorization)
 
     def _audit(self, scope: Scope, answer: _Answer) -> None:

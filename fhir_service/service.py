@@ -7,15 +7,16 @@ from importlib.metadata import version
 
 from fhir_service import ids
 from fhir_service.audit import Audit
-from fhir_service.auth import TOKENS, Auth
+from fhir_service.auth import TOKENS, Auth, Known
 from fhir_service.documents import Documents
 from fhir_service.interactions.read import Reader
 from fhir_service.interface.site import Site
 from fhir_service.metrics import Metrics
 from fhir_service.settings import Settings
-from fhir_service.store.bodies import Bodies
+from fhir_service.store.bodies import Bodies, Found, Reference
 from fhir_service.store.load_label import say_label
 from fhir_service.store.store import Store
+from fhir_service.together import Together
 from fhir_service.writer import Writer
 
 VERSION = version("chartferry")
@@ -27,7 +28,10 @@ def utc_now() -> datetime:
 
 @dataclass(frozen=True)
 class Service:
-    """Everything that the application's handlers use."""
+    """Everything that the application's handlers use.
+
+    reads, tokens: look-ups of resources and of the callers of tokens, of requests that come at once.
+    """
 
     settings: Settings
     site: Site
@@ -40,6 +44,8 @@ class Service:
     metrics: Metrics
     clock: Callable[[], datetime]
     new_id: Callable[[], str]
+    reads: Together[Reference, Found]
+    tokens: Together[str, Known]
 
     @classmethod
     def open(
@@ -60,7 +66,8 @@ class Service:
         # Only the process that writes alone hears of every revocation: others look each token up.
         auth = Auth(store, writer, clock, new_id, cached_tokens=0 if store.dialect.shared else TOKENS)
         documents, audit = Documents(store, site, clock), Audit(settings.audit_path, store.signing_key)
-        return cls(settings, site, store, writer, reader, auth, documents, audit, metrics, clock, new_id)
+        reads, tokens = Together(reader.look_up), Together(auth.look_up)
+        return cls(settings, site, store, writer, reader, auth, documents, audit, metrics, clock, new_id, reads, tokens)
 
     def close(self) -> None:
         """Finishes the writes that wait and closes the store."""

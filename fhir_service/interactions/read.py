@@ -1,14 +1,16 @@
 """Read: a resource by its id."""
 
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 
 from sqlalchemy import Connection
 
 from fhir_service.interface.datatypes import is_id
 from fhir_service.interface.outcomes import unknown_resource
+from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.vocabulary import Resource
-from fhir_service.store.bodies import Bodies, Epoch, Found, Question
+from fhir_service.store.bodies import Bodies, Epoch, Found, Question, Reference
 from fhir_service.store.dialect import Dialect
 from fhir_service.store.store import Store
 from fhir_service.store.tables import BODIES
@@ -26,15 +28,17 @@ class Reader:
         """Return a resource that is in memory. Does not wait."""
         return self._bodies.get((resource.name, resource_id))
 
-    def look_up(self, resource: Resource, resource_id: str) -> Found:
-        """Read a resource from the store. Raises the 404 that names type and id."""
-        if not is_id(resource_id):
-            raise unknown_resource(resource.name, resource_id)
-        with self.state(several=False) as state:
-            found = state.fetch(resource, [resource_id])
-        if not found:
-            raise unknown_resource(resource.name, resource_id)
-        return found[resource_id]
+    def look_up(self, references: Collection[Reference]) -> dict[Reference, Found]:
+        """Read resources from the store, by type and id: those that are there."""
+        by_type: dict[str, list[str]] = defaultdict(list)
+        for name, resource_id in references:
+            by_type[name].append(resource_id)
+        found: dict[Reference, Found] = {}
+        for name, ids in by_type.items():
+            with self.state(several=False) as state:
+                fetched = state.fetch(RESOURCES[name], ids)
+            found.update(((name, each), body) for each, body in fetched.items())
+        return found
 
     def page_at_hand(self, question: Question) -> tuple[int, list[Found]] | None:
         """Return total and page of a search whose answer is in memory. Does not wait."""
@@ -49,7 +53,22 @@ class Reader:
 
     def read(self, resource: Resource, resource_id: str) -> Found:
         """Read a resource from wherever it is. Raises the 404 that names type and id."""
-        return self.at_hand(resource, resource_id) or self.look_up(resource, resource_id)
+        reference = referred(resource, resource_id)
+        return there(self.at_hand(resource, resource_id) or self.look_up([reference]).get(reference), reference)
+
+
+def referred(resource: Resource, resource_id: str) -> Reference:
+    """Return type and id of a resource. Raises the 404 of what can be no id."""
+    if not is_id(resource_id):
+        raise unknown_resource(resource.name, resource_id)
+    return resource.name, resource_id
+
+
+def there(found: Found | None, reference: Reference) -> Found:
+    """Return what was found. Raises the 404 that names type and id."""
+    if found is None:
+        raise unknown_resource(*reference)
+    return found
 
 
 class State:

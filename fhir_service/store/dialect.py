@@ -4,6 +4,7 @@ Everything else is SQLAlchemy over the same tables. `dialects.py` has DuckDB, `p
 """
 
 from collections.abc import Collection, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from sqlalchemy import Connection, Engine, Table
@@ -40,6 +41,9 @@ class Dialect(Protocol):
 
     def passing(self, error: BaseException) -> bool:
         """True if a failure may pass: a connection that was lost, a deadlock."""
+
+    def at_once(self, connection: Connection, rows: int) -> AbstractContextManager[None]:
+        """Around statements that change so many rows: they may be sent together, as none is asked for its result."""
 
     def append(self, connection: Connection, table: Table, rows: Sequence[Row], columns: Sequence[str]) -> None:
         """Append rows whose values stand in the order of `columns`, within the connection's transaction."""

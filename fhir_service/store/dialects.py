@@ -4,7 +4,7 @@ import re
 import shutil
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -159,6 +159,9 @@ class DuckDb:
 
     def passing(self, _error: BaseException) -> bool:
         return False
+
+    def at_once(self, _connection: Connection, _rows: int) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def append(self, connection: Connection, table: Table, rows: Sequence[Row], columns: Sequence[str]) -> None:
         if digests := self._digests.get(table.name):

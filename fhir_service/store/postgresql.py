@@ -1,6 +1,7 @@
 """PostgreSQL as a store that several processes share. Rows go in by COPY; one lock orders those who write."""
 
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import psycopg
@@ -17,6 +18,8 @@ from fhir_service.store.tables import BODIES, SIDES, metadata, single
 
 POOL = 20
 """Connections that a process opens at most."""
+_FEW = 50
+"""The most rows that are inserted one by one, and with those of other tables in one exchange."""
 # First numbers of advisory locks: while a store is made, and for the one transaction that writes.
 _MAKING, _WRITING = 1_128_353_602, 1_128_353_603
 
@@ -105,16 +108,28 @@ class PostgreSql:
 
     def lock(self, connection: Connection) -> int:
         raw = _raw(connection)
-        raw.execute(f"SELECT pg_advisory_xact_lock({_WRITING}, 'store'::regclass::oid::int4)".encode())
-        # A statement of its own: it must see what was committed while the lock was waited for.
-        row = raw.execute(_LAST_SEQ.encode()).fetchone()
+        with raw.pipeline():
+            raw.execute(f"SELECT pg_advisory_xact_lock({_WRITING}, 'store'::regclass::oid::int4)".encode())
+            # A statement of its own: it must see what was committed while the lock was waited for.
+            last = raw.execute(_LAST_SEQ.encode())
+        row = last.fetchone()
         return int(row[0]) if row else 0
 
     def passing(self, error: BaseException) -> bool:
         cause = error.orig if isinstance(error, DBAPIError) else error
         return isinstance(cause, psycopg.OperationalError | psycopg.InterfaceError | PoolTimeout)
 
+    @contextmanager
+    def at_once(self, connection: Connection, rows: int) -> Iterator[None]:
+        """Few rows of several tables take one exchange. Many take one each, as COPY shares none."""
+        with _raw(connection).pipeline() if rows <= _FEW else nullcontext():
+            yield
+
     def append(self, connection: Connection, table: Table, rows: Sequence[Row], columns: Sequence[str]) -> None:
+        if len(rows) <= _FEW:
+            statement = f"INSERT INTO {table.name} ({', '.join(columns)}) VALUES ({', '.join(['%b'] * len(columns))})"
+            _raw(connection).cursor().executemany(statement.encode(), rows)
+            return
         statement = f"COPY {table.name} ({', '.join(columns)}) FROM STDIN (FORMAT BINARY)"
         with _raw(connection).cursor().copy(statement.encode()) as copy:
             copy.set_types([_TYPES[type(table.c[name].type).__name__] for name in columns])

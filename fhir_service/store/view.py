@@ -330,6 +330,11 @@ class Changes:
         self._added[ALLOCATION] += [(payment, claim, cents) for claim, cents in parts]
 
     def flush(self, connection: Connection, dialect: Dialect) -> None:
+        changed = len(self._accounts) + len(self._charges) + sum(map(len, self._replaced.values()))
+        with dialect.at_once(connection, changed + sum(map(len, self._added.values()))):
+            self._flush(connection, dialect)
+
+    def _flush(self, connection: Connection, dialect: Dialect) -> None:
         for name, replaced in self._replaced.items():
             self._flush_replaced(connection, dialect, name, replaced)
         if self._said:

@@ -85,6 +85,13 @@ class _Counting:
     def cursor(self) -> "_Counting":
         return _Counting(self._connection.cursor(), self._seen)
 
+    def pipeline(self) -> Any:
+        return self._connection.pipeline()
+
+    def executemany(self, sql: bytes, rows: Any) -> None:
+        self._seen.append(f"append {sql.decode().split()[2]}")
+        self._connection.executemany(sql, rows)
+
     def copy(self, sql: bytes) -> Any:
         self._seen.append(f"append {sql.decode().split()[1]}")
         return self._connection.copy(sql)
