@@ -39,7 +39,7 @@ def build_definitions(environ: Mapping[str, str]) -> dg.Definitions:
         assets=[
             *([reference_asset()] if bundled else []),
             *(asset for feed in catalog.feeds for asset in import_assets(feed, [REFERENCE] if bundled else [])),
-            *report_assets(catalog.feeds, environ),
+            *report_assets(catalog.feeds, environ, home),
         ],
         asset_checks=[standing_check(catalog.feeds)],
         jobs=[*own, *imports, refresh, standing, retention],

@@ -10,7 +10,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from pipelines.client.client import TargetUnusable
 from pipelines.client.pace import BadPace
-from pipelines.commands import batches, carrying, feeds, rejects
+from pipelines.commands import batches, carrying, feeds, rejects, views
 from pipelines.commands.common import Options
 from pipelines.feeds.files.catalog import FeedError
 from pipelines.home import disk
@@ -18,6 +18,7 @@ from pipelines.home.exits import INTERNAL, UNREADABLE, UNUSABLE
 from pipelines.home.folder import BadHome
 from pipelines.ledger.database import why
 from pipelines.ledger.tables import LedgerError, NotPossible
+from pipelines.reports.views.definition import BadView
 from pipelines.session.connections import BadTarget
 
 COMMANDS: tuple[click.Command, ...] = (
@@ -32,10 +33,12 @@ COMMANDS: tuple[click.Command, ...] = (
     carrying.reports,
     carrying.up,
     feeds.feeds,
+    views.views,
 )
 
 FAILURES: dict[type[BaseException], tuple[int, Callable[[Any], str]]] = {
     FeedError: (UNREADABLE, str),
+    BadView: (UNREADABLE, str),
     BadTarget: (UNUSABLE, str),
     BadPace: (UNUSABLE, str),
     BadHome: (UNUSABLE, str),

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from itertools import islice, pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
@@ -57,9 +58,9 @@ TABLES_AGREE = dg.AssetCheckSpec(
 )
 
 
-def report_assets(feeds: Sequence[Feed], environ: Mapping[str, str]) -> list[dg.AssetsDefinition]:
+def report_assets(feeds: Sequence[Feed], environ: Mapping[str, str], home: Path) -> list[dg.AssetsDefinition]:
     """Return the asset of the sweep, and the one step that makes the published file and all its tables."""
-    tables, fresh = readable_tables(), freshness(environ)
+    tables, fresh = readable_tables(home), freshness(environ)
     return [_sweep([REFERENCE] if is_bundled(environ) else []), _published(tables, feeds, fresh)]
 
 

@@ -1,6 +1,6 @@
-"""Every table of `sql/reports` as an asset, with the description, inputs and checks that its header declares.
+"""Every published table as an asset, with the description, inputs and checks that its file declares.
 
-One step, the publication, makes all of them. A new `.sql` file needs no change here.
+One step, the publication, makes all of them. A new `.sql` file or view needs no change here.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ GROUP = "reports"
 OWNERS = ["team:analytics"]
 SWEEP, PUBLISHED = dg.AssetKey([GROUP, "diagnostic_report_sweep"]), dg.AssetKey([GROUP, "published"])
 HOLDS = "keys_and_references_hold"
-OF_THE_SWEEP = {"swept_report", "gone_report"}
+OF_THE_SWEEP = {"sweep", "swept_report", "gone_report"}
 OF_THE_PUBLICATION = {"this_publication", "ledger_publication"}
 
 
@@ -33,7 +33,7 @@ def table_specs(
         dg.AssetSpec(
             key_of(table),
             deps=_sources(table, names, loaded),
-            description=f"{table.comment}\n\n```sql\n{_without_header(table.select)}\n```",
+            description=f"{table.comment}\n\n```{_language(table)}\n{_without_header(table.select)}\n```",
             metadata={
                 "dagster/column_schema": metadata.schema(list(table.columns)),
                 "dagster/table_name": f"reports.main.{table.name}",
@@ -43,7 +43,7 @@ def table_specs(
             group_name=GROUP,
             code_version=hashlib.sha256(table.select.encode()).hexdigest()[:12],
             owners=OWNERS,
-            kinds={"duckdb", "parquet", "sql"},
+            kinds={"duckdb", "parquet", _language(table)},
             freshness_policy=fresh,
         )
         for table in tables
@@ -61,6 +61,10 @@ def _sources(table: ReportTable, names: set[str], loaded: Sequence[dg.AssetKey])
         elif name not in OF_THE_PUBLICATION:
             found += loaded
     return list(dict.fromkeys(found))
+
+
+def _language(table: ReportTable) -> str:
+    return "json" if table.view else "sql"
 
 
 def _without_header(sql: str) -> str:

@@ -4,7 +4,6 @@ Analysts open `<home>/published/reports.duckdb`, `parquet/*.parquet` and `report
 checks have passed, and each file is replaced in one step.
 """
 
-import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -27,6 +26,7 @@ from pipelines.ledger.ledger import Ledger, Snapshot, utc_text
 from pipelines.ledger.manifests import run_of
 from pipelines.ledger.so_far import keep_so_far
 from pipelines.ledger.states import OUTCOMES
+from pipelines.reports.building import FAULTS_OF_THE_TEXT, comment, make
 from pipelines.reports.page import page_of
 from pipelines.reports.sweep import Sweep, held
 from pipelines.reports.tables import BrokenTable, ReportTable, report_tables, staging_selects
@@ -189,7 +189,7 @@ def _build(build: Path, ledger: Ledger, sweep: Sweep, published_at: str, home: P
 
     Returns the number of rows of every table. The page has the name of `build` with the suffix `.html`.
     """
-    tables = report_tables()
+    tables = report_tables(home)
     with session(build.with_suffix(".spill"), build) as db:
         db.begin()
         for macro in MACROS:
@@ -200,8 +200,9 @@ def _build(build: Path, ledger: Ledger, sweep: Sweep, published_at: str, home: P
         _stage_files(db, sweep, home / "batches")
         hide_strangers(db, home)
         for table in tables:
-            _make(db, table)
-            _comment(db, table)
+            make(db, table)
+            comment(db, table)
+        db.unregister("sweep")
         _check(db, tables, sweep)
         for table in tables:
             part = build.parent / "parquet" / f"{table.name}.parquet.part"
@@ -234,34 +235,6 @@ def _write_page(db: duckdb.DuckDBPyConnection, path: Path, older: str) -> None:
         raise PublicationError(f"not published: report.html could not be made ({type(error).__name__})") from None
 
 
-FAULTS_OF_THE_TEXT = (duckdb.ParserException, duckdb.CatalogException, duckdb.BinderException)
-"""Errors whose text is about the SQL, not about the rows, and so holds no data."""
-
-
-def _make(db: duckdb.DuckDBPyConnection, table: ReportTable) -> None:
-    """Build the table. Raises `BrokenTable` with the file, and with line and reason if these hold no data."""
-    try:
-        db.execute(f'CREATE TABLE main."{table.name}" AS {table.select}')
-    except FAULTS_OF_THE_TEXT as error:
-        line = re.search(r"^LINE (\d+):", str(error), re.MULTILINE)
-        place = f" line {line[1]}" if line else ""
-        raise BrokenTable(f"{table.name}.sql{place}: {str(error).splitlines()[0]}") from None
-    except duckdb.Error as error:
-        why = disk.FULL if disk.is_full(error) else f"{table.name}.sql could not be built ({type(error).__name__})"
-        raise BrokenTable(why) from None
-    given = _columns(db, table.name)
-    if given != [(column.name, column.type) for column in table.columns]:
-        told = ", ".join(" ".join(column) for column in given)
-        raise BrokenTable(f"{table.name}.sql declares other columns than it gives: {told}")
-
-
-def _columns(db: duckdb.DuckDBPyConnection, table: str) -> list[tuple[str, str]]:
-    """Return names and types of the table's columns, as headers write them."""
-    found = db.table(f'main."{table}"')
-    types = (str(kind).replace("TIMESTAMP WITH TIME ZONE", "TIMESTAMPTZ") for kind in found.types)
-    return list(zip(found.columns, types, strict=True))
-
-
 def _stage_ledger(db: duckdb.DuckDBPyConnection, snapshot: Snapshot) -> None:
     for name, chosen in LEDGER_INPUTS.items():
         reader = snapshot.reader(name, chosen)
@@ -282,7 +255,10 @@ def _as_published(column: str) -> str:
 
 
 def _stage_files(db: duckdb.DuckDBPyConnection, sweep: Sweep, batches: Path) -> None:
-    """Stage the inputs of the SQL that are files: swept reports, records ready to send, and warnings."""
+    """Stage the inputs of the SQL that are files: swept reports, records ready to send, and warnings.
+
+    The relation `sweep` stays: views read the bodies themselves.
+    """
     db.register("sweep", db.read_parquet(str(sweep.path)) if sweep.path.exists() else db.sql(NO_SWEEP))
     for name, ids, of_files, nothing in (
         ("sent", OF_TARGET, SENT, NOTHING_SENT),
@@ -295,7 +271,6 @@ def _stage_files(db: duckdb.DuckDBPyConnection, sweep: Sweep, batches: Path) -> 
     db.register("warned", db.sql(WARNED, params=[warned]) if warned else db.sql(NOTHING_WARNED))
     for name, select in staging_selects().items():
         db.execute(f"CREATE TEMP TABLE {name} AS {select}")
-    db.unregister("sweep")
     db.unregister("sent")
     db.unregister("ready")
 
@@ -311,16 +286,6 @@ def _stage_publication(db: duckdb.DuckDBPyConnection, sweep: Sweep, published_at
             (SELECT count(*) FROM ledger_batch) AS batches, ?::VARCHAR AS software_version""",
         [published_at, sweep.target, sweep.total, version("chartferry")],
     )
-
-
-def _comment(db: duckdb.DuckDBPyConnection, table: ReportTable) -> None:
-    db.execute(f'COMMENT ON TABLE main."{table.name}" IS {_quoted(table.comment)}')
-    for column in table.columns:
-        db.execute(f'COMMENT ON COLUMN main."{table.name}"."{column.name}" IS {_quoted(column.comment)}')
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
 
 
 def _count(db: duckdb.DuckDBPyConnection, query: str) -> int:
@@ -373,7 +338,7 @@ def _false_of(db: duckdb.DuckDBPyConnection, table: ReportTable) -> list[str]:
     try:
         return list(_doubles_and_lost(db, table))
     except FAULTS_OF_THE_TEXT:
-        raise BrokenTable(f"{table.name}.sql: its key or references name what is not there") from None
+        raise BrokenTable(f"{table.file}: its key or references name what is not there") from None
 
 
 def _doubles_and_lost(db: duckdb.DuckDBPyConnection, table: ReportTable) -> Iterator[str]:

@@ -1,6 +1,8 @@
-"""The declarations of the published tables, read from `sql/reports/*.sql`: one SELECT each, under a header.
+"""The declarations of the published tables: SQL under a header, or a ViewDefinition of SQL on FHIR.
 
-Comments, keys and references are written in the header alone. The build, its checks and `docs/analysts.md` read it.
+`sql/reports/*.sql` has one SELECT each; comments, keys and references are written in its header alone. A view in
+`sql/reports/views` or `<home>/views` declares them by descriptions and tags. The build, its checks and
+`docs/analysts.md` read these declarations.
 `python -m pipelines.reports.tables docs/analysts.md` updates the data dictionary.
 """
 
@@ -12,14 +14,25 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import NamedTuple
 
+from pipelines.reports.views.columns import declared_type
+from pipelines.reports.views.definition import SUFFIX, BadView, Column, View, columns_of, read_view
+from pipelines.reports.views.fhirpath import BadPath
+
 _HEADER = re.compile(r"-- (table|inputs|key|references|column)\b:? *(.*)")
 DICTIONARY_STARTS = (
     "<!-- From here on: written from sql/reports by `python -m pipelines.reports.tables docs/analysts.md`. -->"
 )
 
 
+VIEWED = "DiagnosticReport"
+"""The resource that views are published of: the sweep reads it whole."""
+KEY, REFERENCES = "chartferry/key", "chartferry/references"
+"""The tags of a view's columns: part of the key (`true`); the published table in which each value is."""
+_TABLE = re.compile(r"[a-z][a-z0-9_]{0,62}")
+
+
 class BrokenTable(Exception):
-    """A file under `sql/reports` cannot be used: one sentence that names the file."""
+    """A file of the published tables cannot be used: one sentence that names the file."""
 
 
 class ColumnOf(NamedTuple):
@@ -32,7 +45,10 @@ class ColumnOf(NamedTuple):
 
 @dataclass(frozen=True)
 class ReportTable:
-    """A published table. `inputs`: the tables that it reads. `references`: pairs of column and table."""
+    """A published table. `inputs`: the tables that it reads. `references`: pairs of column and table.
+
+    file: the name of its file. select: the text of the file. view: what the text declares, if it is a view.
+    """
 
     name: str
     comment: str
@@ -41,6 +57,8 @@ class ReportTable:
     references: tuple[tuple[str, str], ...]
     columns: tuple[ColumnOf, ...]
     select: str
+    file: str
+    view: View | None = None
 
 
 def sql_folder() -> Path:
@@ -49,38 +67,46 @@ def sql_folder() -> Path:
     return inside if inside.is_dir() else Path(__file__).parents[2] / "sql" / "reports"
 
 
-def report_tables(folder: Path | None = None) -> list[ReportTable]:
-    """Return all tables, each after the ones it reads. Raises `BrokenTable`."""
-    return _in_order([_parse(path) for path in _files(folder)])
+def report_tables(home: Path | None = None) -> list[ReportTable]:
+    """Return all tables, those of the home's views included, each after the ones it reads. Raises `BrokenTable`."""
+    return _in_order([_parse(path) for path in _files(home)])
 
 
-def readable_tables(folder: Path | None = None) -> list[ReportTable]:
+def readable_tables(home: Path | None = None) -> list[ReportTable]:
     """Return all tables whose file can be used, each after the ones it reads; none if they read each other in a circle.
 
     `report_tables` raises what is wrong with the others.
     """
-    found = []
-    for path in _files(folder):
+    found: dict[str, ReportTable] = {}
+    for path in _files(home):
         with suppress(BrokenTable):
-            found.append(_parse(path))
+            table = _parse(path)
+            found.setdefault(table.name, table)
     try:
-        return _in_order(found)
+        return _in_order(list(found.values()))
     except BrokenTable:
         return []
 
 
-def _files(folder: Path | None) -> list[Path]:
-    return sorted((folder or sql_folder()).glob("*.sql"))
+def _files(home: Path | None) -> list[Path]:
+    views = [sql_folder() / "views", *([home / "views"] if home else [])]
+    return sorted(sql_folder().glob("*.sql")) + [path for folder in views for path in sorted(folder.glob(f"*{SUFFIX}"))]
 
 
 def _in_order(found: list[ReportTable]) -> list[ReportTable]:
-    tables = {table.name: table for table in found}
+    tables: dict[str, ReportTable] = {}
+    for table in found:
+        if table.name in tables:
+            raise BrokenTable(
+                f"{table.file}: the table `{table.name}` is declared by {tables[table.name].file} already"
+            )
+        tables[table.name] = table
     order = TopologicalSorter({t.name: [i for i in t.inputs if i in tables] for t in found})
     try:
         return [tables[name] for name in order.static_order()]
     except CycleError as error:
         raise BrokenTable(
-            f"tables that read each other: {', '.join(f'{name}.sql' for name in error.args[1])}"
+            f"tables that read each other: {', '.join(tables[name].file for name in error.args[1])}"
         ) from None
 
 
@@ -90,6 +116,50 @@ def staging_selects() -> dict[str, str]:
 
 
 def _parse(path: Path) -> ReportTable:
+    return _of_view(path) if path.name.endswith(SUFFIX) else _of_sql(path)
+
+
+def _of_view(path: Path) -> ReportTable:
+    try:
+        view, text = read_view(path), path.read_text(encoding="utf-8")
+    except BadView as error:
+        raise BrokenTable(str(error)) from None
+    except OSError as error:
+        raise BrokenTable(f"{path.name} cannot be read ({type(error).__name__})") from None
+    if view.resource != VIEWED:
+        raise BrokenTable(
+            f"{path.name}: resource: views are published of {VIEWED}; for others use `chartferry views run`"
+        )
+    name = path.name.removesuffix(SUFFIX)
+    if not _TABLE.fullmatch(name) or view.name != name:
+        raise BrokenTable(f"{path.name}: name: must be that of the file, in lower-case letters, digits and `_`")
+    columns = columns_of(view.select)
+    return ReportTable(
+        name=name,
+        comment=view.description or f"Rows of {view.resource}, as {path.name} declares them.",
+        inputs=("sweep",),
+        key=tuple(column.name for column in columns if column.tags.get(KEY) == "true"),
+        references=tuple((column.name, column.tags[REFERENCES]) for column in columns if REFERENCES in column.tags),
+        columns=tuple(_of_column(path, column) for column in columns),
+        select=text,
+        file=path.name,
+        view=view,
+    )
+
+
+def _of_column(path: Path, column: Column) -> ColumnOf:
+    try:
+        kind = declared_type(column)
+    except BadPath as error:
+        raise BrokenTable(f"{path.name}: {column.place}: {error}") from None
+    if kind is None:
+        raise BrokenTable(f"{path.name}: {column.place}: a published column declares its `type`")
+    if not _TABLE.fullmatch(column.tags.get(REFERENCES, column.name.lower())):
+        raise BrokenTable(f"{path.name}: {column.place}.tag: {REFERENCES} must be the name of a published table")
+    return ColumnOf(column.name, kind, column.description or f"The value of `{column.path.text}`.")
+
+
+def _of_sql(path: Path) -> ReportTable:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -114,6 +184,7 @@ def _parse(path: Path) -> ReportTable:
         references=tuple(_split(each, " ") for line in found.get("references", ()) for each in line.split(", ")),
         columns=tuple(_column(line) for line in found["column"]),
         select=text,
+        file=path.name,
     )
 
 

@@ -18,6 +18,11 @@ _OF_TAG = {
 _SIZED = re.compile(
     r"(?:DECIMAL|NUMERIC)\(([0-9]{1,2}),([0-9]{1,2})\)|(?:VARCHAR|CHARACTER VARYING|CHARACTER)\([0-9]{1,9}\)"
 )
+_FIRST = {
+    "DATE": ("0001-01-01", "9999-12-31"),
+    "TIMESTAMPTZ": ("0001-01-01 00:00:00+00", "9999-12-31 23:59:59.999999+00"),
+}
+"""The first and the last value of a type that all readers know."""
 _NUMERIC = re.compile(r"SMALLINT|INTEGER|BIGINT|FLOAT|DOUBLE|DECIMAL.*")
 
 
@@ -74,10 +79,8 @@ def _cast(value: Value, sql: str, kind: str) -> str:
     text = as_text(value, sql)
     if kind == "VARCHAR":
         return f"({text})::VARCHAR"
-    if kind == "TIMESTAMPTZ":
-        return let(text, _moment)
-    if kind == "DATE":
-        return let(text, lambda v: f"try_cast(left({_whole_day(v)}, 10) AS DATE)")
+    if kind in _FIRST:
+        return let(text, lambda v: _readable(v, kind))
     return f"try_cast({text if value.family == 'moment' or value.is_json else sql} AS {kind})"
 
 
@@ -86,6 +89,9 @@ def _whole_day(v: str) -> str:
     return f"CASE length({v}) WHEN 4 THEN {v} || '-01-01' WHEN 7 THEN {v} || '-01' ELSE {v} END"
 
 
-def _moment(v: str) -> str:
-    """Return the SQL of a moment. Years have four digits: other moments, such as `infinity`, break readers."""
-    return f"CASE WHEN regexp_matches({v}, '^[0-9]{{4}}(-|$)') THEN try_cast({_whole_day(v)} AS TIMESTAMPTZ) END"
+def _readable(v: str, kind: str) -> str:
+    """Return the SQL of a date or moment. One whose year has not four digits, or `infinity`, would break readers."""
+    first, last = _FIRST[kind]
+    said = f"left({_whole_day(v)}, 10)" if kind == "DATE" else _whole_day(v)
+    cast = f"CASE WHEN regexp_matches({v}, '^[0-9]{{4}}(-|$)') THEN try_cast({said} AS {kind}) END"
+    return let(cast, lambda w: f"CASE WHEN {w} BETWEEN {kind} '{first}' AND {kind} '{last}' THEN {w} END")

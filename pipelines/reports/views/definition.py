@@ -134,6 +134,20 @@ def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
+def columns_of(selects: Sequence[Select]) -> list[Column]:
+    """Return the columns of the selects in their order; of a union, those of its first part."""
+    found: list[Column] = []
+    for select in selects:
+        found += [*select.columns, *columns_of(select.selects), *columns_of(select.union[:1])]
+    return found
+
+
+def _all(selects: Sequence[Select]) -> Iterator[Select]:
+    for select in selects:
+        yield select
+        yield from _all([*select.selects, *select.union])
+
+
 class _Reader:
     """Reads one definition. parts: how many selects and columns were read so far."""
 
@@ -229,9 +243,9 @@ class _Reader:
         return Column(place, name, path, self._optional(body, place, "description"), collection, short or None, tags)
 
     def _names(self, view: View) -> None:
-        """Check that no column occurs twice, and that the parts of a union have equal columns."""
+        """Check that there are columns, none of them twice."""
         seen: set[str] = set()
-        for column in self._columns(view.select):
+        for column in columns_of(view.select):
             if column.name.lower() in seen:
                 raise self._bad(
                     column.place, f"the column `{column.name}` is there already; names differ by more than case"
@@ -239,18 +253,16 @@ class _Reader:
             seen.add(column.name.lower())
         if not seen:
             raise self._bad("select", "the view has no columns")
+        for select in _all(view.select):
+            self._alike(select.union)
 
-    def _columns(self, selects: Sequence[Select]) -> list[Column]:
-        found: list[Column] = []
-        for select in selects:
-            found += [*select.columns, *self._columns(select.selects)]
-            parts = [self._columns([part]) for part in select.union]
-            for place, part in zip((each.place for each in select.union), parts, strict=True):
-                if [each.name for each in part] != [each.name for each in parts[0]]:
-                    told = ", ".join(each.name for each in parts[0]) or "none"
-                    raise self._bad(place, f"its columns differ from those of the union's first part: {told}"[:500])
-            found += parts[0] if parts else []
-        return found
+    def _alike(self, union: Sequence[Select]) -> None:
+        """Check that the parts of a union have equal columns."""
+        names = [[column.name for column in columns_of([part])] for part in union]
+        for part, given in zip(union, names, strict=True):
+            if given != names[0]:
+                told = ", ".join(names[0])[:300] or "none"
+                raise self._bad(part.place, f"its columns differ from those of the union's first part: {told}")
 
     def _path(self, text: Any, place: str) -> PathAt:
         if not isinstance(text, str):

@@ -1,16 +1,28 @@
 """The operators of expressions: logic, comparison and arithmetic. An empty operand gives an empty result, as in SQL."""
 
+import re
+
+import duckdb
+
 from pipelines.reports.views.fhirpath import BadPath
 from pipelines.reports.views.values import DECIMAL, NUMBER, Value, as_list, as_number, as_text, each, let, quoted
 
-_MORE_THAN_ONE = "a path gives more than one value where one is allowed: "
+_MORE_THAN_ONE = "a path gives more than one value where one is allowed"
+_NOT_BOOLEAN = "a path does not give true or false"
+_TOLD = re.compile(rf"Invalid Input Error: ([^\n]+: (?:{_MORE_THAN_ONE}|{_NOT_BOOLEAN}))")
+
+
+def told_by(error: duckdb.Error) -> str | None:
+    """Return the sentence of a query that failed because a path gives what it may not; None for another failure."""
+    match = _TOLD.match(str(error))
+    return match[1] if match else None
 
 
 def single(value: Value, place: str) -> Value:
     """Return the value as one that does not repeat; the query fails, naming the place, where it has more elements."""
     if not value.many:
         return value
-    failed = f"error({quoted(_MORE_THAN_ONE + place)})"
+    failed = f"error({quoted(f'{place}: {_MORE_THAN_ONE}')})"
     return value.with_sql(let(value.sql, lambda v: f"CASE WHEN len({v}) > 1 THEN {failed} ELSE {v}[1] END"))
 
 
@@ -21,7 +33,7 @@ def as_boolean(value: Value, place: str) -> str:
         return one.sql
     if one.type is not None:
         raise BadPath(f"gives the type {value.type}, where true or false is needed")
-    failed = f"error({quoted('a path does not give true or false: ' + place)})"
+    failed = f"error({quoted(f'{place}: {_NOT_BOOLEAN}')})"
     return let(
         as_text(one, one.sql) if one.is_json else f"({one.sql})::VARCHAR",
         lambda v: (

@@ -1,0 +1,100 @@
+"""The commands `views`: check ViewDefinitions of SQL on FHIR, run one as a table, and run test files."""
+
+import json
+import os
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+
+import click
+
+from pipelines.commands.common import Options, as_text, insecure_option, showing_progress
+from pipelines.home.exits import ALL_LOADED, SET_ASIDE, UNREADABLE
+
+A_FILE = click.Path(path_type=Path)
+
+
+@click.group()
+def views() -> None:
+    """ViewDefinitions of SQL on FHIR: tables declared by paths."""
+
+
+@views.command("check")
+@click.argument("files", type=A_FILE, nargs=-1, required=True)
+@click.option("--sql", is_flag=True, help="Print the SELECT of each view; it reads a relation named resource.")
+def views_check(files: tuple[Path, ...], sql: bool) -> int:
+    """Checks ViewDefinitions and says which columns each gives."""
+    from pipelines.reports.views.compile import compile_view
+    from pipelines.reports.views.definition import BadView, columns_of, read_view
+
+    code = ALL_LOADED
+    for file in files:
+        try:
+            view = read_view(file)
+            compiled = compile_view(view, "resource")
+        except BadView as error:
+            click.echo(f"chartferry: {as_text([str(error)])}", err=True)
+            code = UNREADABLE
+            continue
+        lines = [f"{file.name}: of {view.resource}, {len(compiled.columns)} columns"]
+        for (name, kind), column in zip(compiled.columns, columns_of(view.select), strict=True):
+            lines.append(f"  {name} {kind}: {column.description or column.path.text}")
+        click.echo(as_text([*lines, *(compiled.sql.splitlines() if sql else [])]))
+    return code
+
+
+@views.command("run", short_help="Runs a view over resources of files or of the target.")
+@click.argument("file", type=A_FILE)
+@click.argument("resources", type=A_FILE, nargs=-1)
+@click.option("--out", type=A_FILE, help="The file to write: .csv, .ndjson or .parquet. Default: CSV to the terminal.")
+@insecure_option
+@click.pass_obj
+def views_run(options: Options, file: Path, resources: tuple[Path, ...], out: Path | None, insecure: bool) -> int:
+    """Runs a view over RESOURCES (NDJSON files, or JSON files of one resource), else over the target's resources."""
+    from pipelines.home.scratch import throwaway_folder
+    from pipelines.reports.views.definition import read_view
+    from pipelines.reports.views.run import SUFFIXES, as_bytes, resources_of, run_view
+    from pipelines.session.session import open_session, reading
+
+    view = read_view(file)
+    if out is not None and out.suffix not in SUFFIXES:
+        click.echo(f"chartferry: --out: {out.name} must end in {', '.join(SUFFIXES)}", err=True)
+        return UNREADABLE
+    options.home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with ExitStack() as stack:
+        folder = stack.enter_context(throwaway_folder(options.home))
+        table = out or folder / "table.csv"
+        if resources:
+            bodies = resources_of(resources)
+        else:
+            progress = stack.enter_context(showing_progress())
+            session = stack.enter_context(
+                open_session(options.home, os.environ, options.feeds, insecure, progress=progress)
+            )
+            stack.enter_context(reading(view.resource))
+            bodies = as_bytes(session.connection.client.search_all(view.resource))
+        rows = run_view(view, bodies, folder / "spill", table)
+        if out is None:
+            with table.open(encoding="utf-8", newline="") as file_of_rows:
+                sys.stdout.writelines(file_of_rows)
+        else:
+            click.echo(f"{out}: {rows:,} rows")
+    return ALL_LOADED
+
+
+@views.command("test", short_help="Runs the test files of a folder and writes their report.")
+@click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@click.option("--report", "report_file", type=A_FILE, default="test_report.json", show_default=True, help="The report.")
+def views_test(folder: Path, report_file: Path) -> int:
+    """Runs test files in the form of SQL on FHIR's public suite, and writes a report in the form of its reports."""
+    from pipelines.reports.views.suite import report, run_folder
+
+    results = list(run_folder(folder))
+    if not results:
+        click.echo(f"chartferry: {folder}: holds no test files", err=True)
+        return UNREADABLE
+    report_file.write_text(json.dumps(report(results), indent=2), encoding="utf-8")
+    failed = [each for each in results if each.reason]
+    click.echo(as_text(f"failed: {each.file}, {each.title}: {each.reason}" for each in failed), nl=bool(failed))
+    click.echo(f"{len(results) - len(failed)} of {len(results)} tests passed; report: {report_file}")
+    return SET_ASIDE if failed else ALL_LOADED

@@ -1,0 +1,60 @@
+"""Build one published table from its declaration: the rows, the comments, and what the message says if that fails."""
+
+import re
+
+import duckdb
+
+from pipelines.home import disk
+from pipelines.reports.tables import BrokenTable, ReportTable
+from pipelines.reports.views.compile import compile_view
+from pipelines.reports.views.definition import BadView
+from pipelines.reports.views.operators import told_by
+
+FAULTS_OF_THE_TEXT = (duckdb.ParserException, duckdb.CatalogException, duckdb.BinderException)
+"""Errors whose text is about the SQL, not about the rows, and so holds no data."""
+BODIES = "(SELECT body FROM sweep WHERE gone_at IS NULL)"
+"""The bodies that views read: the reports that the target has."""
+
+
+def make(db: duckdb.DuckDBPyConnection, table: ReportTable) -> None:
+    """Build the table. Raises `BrokenTable` with the file, and with line and reason if these hold no data."""
+    try:
+        db.execute(f'CREATE TABLE main."{table.name}" AS {_select(table)}')
+    except BadView as error:
+        raise BrokenTable(str(error)) from None
+    except FAULTS_OF_THE_TEXT as error:
+        line = re.search(r"^LINE (\d+):", str(error), re.MULTILINE)
+        place = f" line {line[1]}" if line and table.view is None else ""
+        raise BrokenTable(f"{table.file}{place}: {str(error).splitlines()[0]}") from None
+    except duckdb.Error as error:
+        if told := told_by(error):
+            raise BrokenTable(told) from None
+        why = disk.FULL if disk.is_full(error) else f"{table.file} could not be built ({type(error).__name__})"
+        raise BrokenTable(why) from None
+    given = _columns(db, table.name)
+    if given != [(column.name, column.type) for column in table.columns]:
+        told = ", ".join(" ".join(column) for column in given)
+        raise BrokenTable(f"{table.file} declares other columns than it gives: {told}")
+
+
+def _select(table: ReportTable) -> str:
+    if table.view is None:
+        return table.select
+    return f"SELECT * FROM (\n{compile_view(table.view, BODIES, is_alone=True).sql}\n) ORDER BY ALL"
+
+
+def _columns(db: duckdb.DuckDBPyConnection, table: str) -> list[tuple[str, str]]:
+    """Return names and types of the table's columns, as headers write them."""
+    found = db.table(f'main."{table}"')
+    types = (str(kind).replace("TIMESTAMP WITH TIME ZONE", "TIMESTAMPTZ") for kind in found.types)
+    return list(zip(found.columns, types, strict=True))
+
+
+def comment(db: duckdb.DuckDBPyConnection, table: ReportTable) -> None:
+    db.execute(f'COMMENT ON TABLE main."{table.name}" IS {_quoted(table.comment)}')
+    for column in table.columns:
+        db.execute(f'COMMENT ON COLUMN main."{table.name}"."{column.name}" IS {_quoted(column.comment)}')
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"

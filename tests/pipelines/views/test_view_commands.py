@@ -1,0 +1,138 @@
+"""The commands `views`: what they print and write, and what they say of what they cannot use."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+from pipelines.cli import run
+
+REPORTS = [
+    {"resourceType": "DiagnosticReport", "id": "r2", "code": {"text": "B, b"}, "category": [{"text": "x"}]},
+    {"resourceType": "DiagnosticReport", "id": "r1", "code": {"text": "A"}, "category": [{"text": "y"}, {"text": "z"}]},
+    {"resourceType": "Observation", "id": "o1"},
+]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "reports.ndjson").write_text("".join(json.dumps(each) + "\n\n" for each in REPORTS))
+    put(tmp_path / "good.view.json", "code.text")
+    put(tmp_path / "many.view.json", "category.text")
+    put(tmp_path / "bad.view.json", "code..text")
+    return tmp_path
+
+
+def put(path: Path, text: str) -> None:
+    columns: list[dict[str, Any]] = [
+        {"name": "id", "path": "id", "type": "id", "description": "Its id."},
+        {"name": "text", "path": text, "type": "string"},
+    ]
+    path.write_text(json.dumps({"resource": "DiagnosticReport", "select": [{"column": columns}]}))
+
+
+def test_check_tells_columns_and_every_mistake(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """VIEW-02"""
+    assert run(["views", "check", "good.view.json"]) == 0
+    told = "good.view.json: of DiagnosticReport, 2 columns\n  id VARCHAR: Its id.\n  text VARCHAR: code.text\n"
+    assert capsys.readouterr().out == told
+    assert run(["views", "check", "bad.view.json", "good.view.json", "none.view.json"]) == 4
+    printed = capsys.readouterr()
+    assert printed.out == told
+    assert printed.err.splitlines() == [
+        "chartferry: bad.view.json: select[0].column[1].path: `.` at character 6 is not expected there",
+        "chartferry: none.view.json: the file cannot be read (No such file or directory)",
+    ]
+
+
+def test_check_prints_a_select_that_runs(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """VIEW-02"""
+    assert run(["views", "check", "--sql", "good.view.json"]) == 0
+    select = capsys.readouterr().out.split("\n", 3)[3]
+    with duckdb.connect() as db:
+        db.execute(
+            "CREATE TABLE resource AS SELECT unnest(?::VARCHAR[])::JSON AS body", [list(map(json.dumps, REPORTS))]
+        )
+        assert sorted(db.execute(select).fetchall()) == [("r1", "A"), ("r2", "B, b")]
+
+
+def test_run_reads_files_and_writes_a_table(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """VIEW-02"""
+    assert run(["--home", "home", "views", "run", "good.view.json", "reports.ndjson"]) == 0
+    assert capsys.readouterr().out == 'id,text\nr1,A\nr2,"B, b"\n'
+    assert list(Path("home").iterdir()) == []
+    for name in ("out.csv", "out.ndjson", "out.parquet"):
+        assert run(["--home", "home", "views", "run", "good.view.json", "reports.ndjson", "--out", name]) == 0
+        assert capsys.readouterr().out == f"{name}: 2 rows\n"
+        assert duckdb.execute(f"FROM '{name}'").fetchall() == [("r1", "A"), ("r2", "B, b")]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["many.view.json", "reports.ndjson"], "many.view.json: select[0].column[1]: a path gives more than one value"),
+        (["bad.view.json", "reports.ndjson"], "bad.view.json: select[0].column[1].path: `.` at character 6 is not"),
+        (["good.view.json", "none.ndjson"], "none.ndjson: cannot be read (No such file or directory)"),
+        (["good.view.json", "good.view.json", "odd.ndjson"], "odd.ndjson line 2: not JSON; a file holds one resource"),
+        (["good.view.json", "reports.ndjson", "--out", "x.xlsx"], "--out: x.xlsx must end in .csv, .ndjson, .parquet"),
+    ],
+)
+def test_run_says_in_one_sentence_what_it_cannot_use(
+    folder: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
+) -> None:
+    """VIEW-02"""
+    Path("odd.ndjson").write_text('{}\n{"resourceType": MARKER\n')
+    assert run(["--home", "home", "views", "run", *arguments]) == 4
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith(f"chartferry: {said}")
+    assert len(printed.err.splitlines()) == 1
+    assert "MARKER" not in printed.err
+
+
+def test_test_counts_and_writes_a_report(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """VIEW-01"""
+    view = json.loads(Path("good.view.json").read_text())
+    (folder / "suite").mkdir()
+    tests = [
+        {
+            "title": "right",
+            "tags": ["own"],
+            "view": view,
+            "expect": [{"id": "r1", "text": "A"}, {"id": "r2", "text": "B, b"}],
+        },
+        {"title": "wrong", "view": view, "expect": []},
+    ]
+    (folder / "suite" / "mine.json").write_text(json.dumps({"resources": REPORTS, "tests": tests}))
+    assert run(["views", "test", "suite"]) == 3
+    assert capsys.readouterr().out.splitlines() == [
+        "failed: mine.json, wrong: 2 rows too many, 0 missing",
+        "1 of 2 tests passed; report: test_report.json",
+    ]
+    assert json.loads(Path("test_report.json").read_text()) == {
+        "mine.json": {
+            "tests": [
+                {"name": "right", "tags": ["own"], "result": {"passed": True}},
+                {"name": "wrong", "tags": [], "result": {"passed": False, "reason": "2 rows too many, 0 missing"}},
+            ]
+        }
+    }
+    (folder / "suite" / "mine.json").unlink()
+    assert run(["views", "test", "suite"]) == 4
+    assert capsys.readouterr().err == "chartferry: suite: holds no test files\n"
+
+
+def test_run_reads_the_resources_of_the_target(home, target, chartferry):
+    """VIEW-02: without files, what a search at the target gives."""
+    (home / "inbox" / "tasks.csv").write_text(
+        "task_id,patient_id,description,status,requester_id\nt1,p1,Call,requested,d1\nt2,p1,Write,completed,d1\n"
+    )
+    assert chartferry("import")[0] == 0
+    column = {"name": "patient", "path": "for.getReferenceKey(Patient)", "type": "id"}
+    view = {"resource": "Task", "select": [{"column": [column, {"name": "status", "path": "status", "type": "code"}]}]}
+    (home / "task.view.json").write_text(json.dumps(view))
+    code, out, err = chartferry("views", "run", home / "task.view.json")
+    assert (code, out, err) == (0, "patient,status\np1,completed\np1,requested\n", "")
