@@ -56,6 +56,8 @@ _FEW = 4
 Parsing takes half the time of a look-up. A flush of the appender parses and plans a statement with its rows, which pays
 from some five rows on.
 """
+_FEW_CHANGES = 2
+"""The most rows that are changed by a statement each."""
 
 
 class _Compiled(DuckDbEngine):
@@ -185,7 +187,7 @@ class DuckDb:
             _raw(connection).execute("CHECKPOINT")
 
     def change(self, connection: Connection, table: Table, rows: Sequence[Row], columns: Sequence[str]) -> None:
-        if len(rows) <= _FEW:
+        if len(rows) <= _FEW_CHANGES:
             key, *others = columns
             sql = f"UPDATE {table.name} SET {', '.join(f'{name} = ?' for name in others)} WHERE {key} = ?"
             for row in rows:
@@ -197,10 +199,8 @@ class DuckDb:
         )
         key, *others = columns
         sets = ", ".join(f"{name} = new.{name}" for name in others)
-        _raw(connection).execute(
-            f"UPDATE {table.name} SET {sets} FROM (SELECT {arrays}) AS new WHERE {table.name}.{key} = new.{key}",
-            [list(values) for values in zip(*rows, strict=True)],
-        )
+        sql = f"UPDATE {table.name} SET {sets} FROM (SELECT {arrays}) AS new WHERE {table.name}.{key} = new.{key}"
+        _execute(connection, sql, [list(values) for values in zip(*rows, strict=True)])
 
     def among(
         self,
