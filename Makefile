@@ -52,6 +52,7 @@ bench: $(VENV)/.installed ## run the benchmarks, write their results to bench/*.
 	$(BIN)/python bench/service.py
 	$(BIN)/python bench/million.py $(MILLION)
 	$(BIN)/python bench/reports.py
+	$(BIN)/python bench/views.py
 
 bench-peers: $(VENV)/.installed ## beside HAPI FHIR (needs Java, Maven, PostgreSQL, wrk), write bench/peers.json
 	$(BIN)/python -m bench.peers $(PEERS)

@@ -8,6 +8,7 @@ import pytest
 
 from bench.import_one import Moments
 from bench.latency import lateness, later
+from bench.views import TABLES, compared
 
 
 def echo(server: socket.socket) -> None:
@@ -45,3 +46,8 @@ def test_a_short_load_tells_no_share() -> None:
     assert moments.last_to_first() is None
     moments.load = [(0.0, 0), (1.0, 500)]
     assert moments.last_to_first() is None
+
+
+def test_views_and_sql_by_hand_make_equal_tables() -> None:
+    """VIEW-01: the benchmark ends with an error if they differ."""
+    assert [row["what"] for row in compared(500, 1)] == list(TABLES)
