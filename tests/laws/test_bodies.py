@@ -14,7 +14,7 @@ from fhir_service.interface.registry import RESOURCES
 from fhir_service.reference.loading import load
 from fhir_service.store.bodies import OVERHEAD, Bodies, Found, Question, Reference
 from tests.conftest import Running
-from tests.service.test_writer import send, task
+from tests.service.test_writer import payment, send, task
 
 AT = datetime(2026, 11, 1, tzinfo=UTC)
 KEYS = [("Task", "a"), ("Task", "b")]
@@ -165,3 +165,42 @@ def test_what_is_loaded_is_read_at_once(fresh_service: Running, tmp_path: Path) 
             shown = fresh_service.client.get("/DiagnosticReport/r-new").json()
             assert shown["code"]["text"] == family
     assert service.reader.at_hand(RESOURCES["DiagnosticReport"], "r-new")
+
+
+QUERIES = [
+    "/Task", "/Task?_count=2", "/Task?_count=2&_offset=2", "/Task?status=requested", "/Task?patient=Patient/p1",
+    "/Task?label=label%201", "/Task?_sort=-due-date", "/Task?identifier=urn:test%7C2", "/Task?description=changed",
+    "/fhir/Task?_lastUpdated=ge2000-01-01", "/fhir/Task?_sort=_lastUpdated&_count=3", "/PaymentNotice",
+]  # fmt: skip
+
+
+def without_memory(service: Running, path: str) -> httpx.Response:
+    """What the same service answers while it keeps nothing."""
+    bodies, kept = service.service.reader._bodies, service.service.reader._bodies._entries.copy()
+    bodies._entries.clear()
+    answer = service.client.get(path)
+    bodies._entries.update(kept)
+    return answer
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_search_answered_from_memory_is_answered_as_the_store_would(fresh_service: Running, seed: int) -> None:
+    """COMMON-21: whatever was written in between, by whichever kind of request."""
+    dice, service, paths = random.Random(seed), fresh_service, list[str]()
+    for turn in range(25):
+        kind = dice.choice(["create", "update", "batch", "transaction", "payment", "nothing"])
+        change = {"resource": task(turn), "request": {"method": "POST", "url": "Task"}}
+        if kind == "create" or (kind == "update" and not paths):
+            made = service.client.post("/Task", json=task(turn % 4))
+            paths.append(made.headers["location"].removeprefix(service.url))
+        elif kind == "update":
+            changed = task(turn, description="changed", status=dice.choice(["requested", "completed"]))
+            assert service.client.put(dice.choice(paths), json=changed).status_code == 200
+        elif kind in ("batch", "transaction"):
+            bundle = {"resourceType": "Bundle", "type": kind, "entry": [change]}
+            assert service.client.post("/", json=bundle).status_code == 200
+        elif kind == "payment":
+            assert service.client.post("/PaymentNotice", json=payment(100)).status_code == 201
+        for path in dice.choices(QUERIES, k=4):
+            assert service.client.get(path).json() == without_memory(service, path).json()
+    assert service.service.reader._bodies.reads["search", True] > 10
