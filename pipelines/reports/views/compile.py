@@ -205,19 +205,13 @@ class _Compilation:
 
     def _repeated(self, paths: Sequence[PathAt], focus: Focus) -> Value:
         """Return the list of all elements that the paths give, and give of these, parents before their children."""
-        first, types = [], set[str]()
-        for path in paths:
-            if not descends(path.node):
-                raise self._bad(path, BadPath("repeat takes a path to elements below, such as `item`"))
-            value = self._value(path, focus)
-            if value.type in PRIMITIVES:
-                raise self._bad(path, BadPath(f"gives the type {value.type}, which has no elements to repeat for"))
-            types |= {value.type} if value.type is not None else set()
-            first.append(f"({as_list(self.expressions.whole(value))})::JSON[]")
+        given = [self._elements(path, focus) for path in paths]
+        types = {value.type for value in given if value.type is not None}
         kind = types.pop() if len(types) == 1 else None
         table, v = fresh(), fresh()
         element = Focus(Value(v, kind, is_json=True), focus.step)
-        below = [f"({as_list(self._value(path, element))})::JSON[]" for path in paths]
+        first = [_as_json(value) for value in given]
+        below = [_as_json(self._elements(path, element)) for path in paths]
         sql = f"""coalesce((WITH RECURSIVE {table}({v}, place) AS (
         SELECT unnest(found), unnest(list_transform(range(len(found)), lambda i: [i]))
         FROM (SELECT {_joined(first)} AS found)
@@ -226,6 +220,19 @@ class _Compilation:
         FROM (SELECT place, {_joined(below)} AS found FROM {table})
     ) SELECT list({v} ORDER BY place) FROM {table}), [])"""
         return Value(sql, kind, many=True, is_json=True)
+
+    def _elements(self, path: PathAt, focus: Focus) -> Value:
+        """Return what a path of `repeat` gives."""
+        if not descends(path.node):
+            raise self._bad(path, BadPath("repeat takes a path to elements below, such as `item`"))
+        value = self.expressions.whole(self._value(path, focus))
+        if value.type in PRIMITIVES:
+            raise self._bad(path, BadPath(f"gives the type {value.type}, which has no elements to repeat for"))
+        return value
+
+
+def _as_json(value: Value) -> str:
+    return f"({as_list(value)})::JSON[]"
 
 
 def _taken(json_sql: str, shape: Shape) -> str:

@@ -109,7 +109,12 @@ def _computed(operator: str, left: Value, right: Value) -> Value:
     if not families <= {"number"}:
         told = next(side.type for side in (left, right) if side.family not in (None, "number"))
         raise BadPath(f"`{operator}` computes with the type {told}; it takes numbers")
+
+    def of(v: str, w: str) -> str:
+        if operator == "/":
+            return f"TRY((({v})::DOUBLE / nullif(({w})::DOUBLE, 0))::{DECIMAL})"
+        return f"TRY(({v} {operator} {w})::{DECIMAL})"
+
+    # TRY takes no operand that may itself end the query, so each has a variable.
     one, other = as_number(left, left.sql), as_number(right, right.sql)
-    if operator == "/":
-        return Value(f"TRY((({one})::DOUBLE / nullif(({other})::DOUBLE, 0))::{DECIMAL})", NUMBER)
-    return Value(f"TRY(({one} {operator} {other})::{DECIMAL})", NUMBER)
+    return Value(let(one, lambda v: let(other, lambda w: of(v, w))), NUMBER)

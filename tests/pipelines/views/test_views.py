@@ -25,7 +25,7 @@ def test_the_own_cases_pass() -> None:
     """VIEW-01"""
     results = list(run_folder(CASES))
     assert failed(results) == []
-    assert len(results) >= 19
+    assert len(results) >= 20
 
 
 @pytest.mark.parametrize("name", Expressions.FUNCTIONS)
@@ -133,6 +133,10 @@ MISTAKES: list[tuple[Any, str]] = [
     (
         {"resource": "Patient", "select": [{"repeat": ["$this"], "column": [{"name": "a", "path": "id"}]}]},
         "bad.view.json: select[0].repeat[0] `$this`: repeat takes a path to elements below, such as `item`",
+    ),
+    (
+        {"resource": "Patient", "select": [{"repeat": ["id", "link"], "column": [{"name": "a", "path": "id"}]}]},
+        "bad.view.json: select[0].repeat[0] `id`: gives the type id, which has no elements to repeat for",
     ),
     (
         {
