@@ -1,8 +1,8 @@
 """Bundles over HTTP: carry out the entries of a batch or a transaction, note them for the audit, and answer."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -14,14 +14,20 @@ from fhir_service.bundle import how, searchset
 from fhir_service.http import caller_of, parse_body, parse_query, read_body
 from fhir_service.interactions import batch, create, transaction, update
 from fhir_service.interactions.create import Created
-from fhir_service.interface.datatypes import dump_json
+from fhir_service.interactions.read import referred, there
+from fhir_service.interface.datatypes import dump_json, is_id
 from fhir_service.interface.outcomes import TOO_LARGE, FhirError
 from fhir_service.service import Service
+from fhir_service.store.bodies import Found, Reference
 from fhir_service.writer import Entry
 
+READ_AT_ONCE = 100
+"""Reads of a batch that share a statement."""
 PART = 500
 """Writes of a batch that are stored by one commit."""
-Fetcher = Callable[[Service, batch.Fetch], batch.Fetched]
+T = TypeVar("T")
+Known = Mapping[Reference, Found]
+Fetcher = Callable[[Service, batch.Fetch, Known], batch.Fetched]
 Answerer = Callable[[Service, batch.Bundle, list[Any]], bytes]
 
 
@@ -73,12 +79,13 @@ async def _carried_out(service: Service, entries: list[Entry | batch.Fetch], fet
     for fetching, some in groupby(entries, lambda entry: isinstance(entry, batch.Fetch)):
         row: list[Any] = list(some)
         if fetching:
-            for fetch in row:
-                found = await run_in_threadpool(_within, fetched, service, fetch, service.settings.max_batch - size)
-                size += len(found.body) if isinstance(found, batch.Fetched) else 0
-                results.append(found)
+            for some_of_it in parts(row, READ_AT_ONCE):
+                room = service.settings.max_batch - size
+                found = await run_in_threadpool(_fetched_together, fetched, service, some_of_it, room)
+                size += sum(len(one.body) for one in found if isinstance(one, batch.Fetched))
+                results += found
             continue
-        for part in (row[start : start + PART] for start in range(0, len(row), PART)):
+        for part in parts(row, PART):
             try:
                 results += await acts.write(service, part)
             except FhirError as error:
@@ -88,10 +95,33 @@ async def _carried_out(service: Service, entries: list[Entry | batch.Fetch], fet
     return results
 
 
-def _within(fetched: Fetcher, service: Service, fetch: batch.Fetch, room: int) -> batch.Fetched | FhirError:
-    """The answer to a read or a search of a batch, or its error; so is an answer for which there is no room."""
+def parts(row: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    """Yield a row in parts of a size."""
+    return (row[start : start + size] for start in range(0, len(row), size))
+
+
+def _fetched_together(
+    fetched: Fetcher, service: Service, fetches: Sequence[batch.Fetch], room: int
+) -> list[batch.Fetched | FhirError]:
+    """The answers to reads and searches, or their errors; so is an answer for which there is no room."""
+    references = {(fetch.resource.name, fetch.id) for fetch in fetches if fetch.id is not None and is_id(fetch.id)}
+    results: list[batch.Fetched | FhirError] = []
     try:
-        found = fetched(service, fetch)
+        known = service.reader.read_all(references)
+    except FhirError as error:
+        return [error.with_traceback(None)] * len(fetches)
+    for fetch in fetches:
+        found = _within(fetched, service, fetch, known, room)
+        room -= len(found.body) if isinstance(found, batch.Fetched) else 0
+        results.append(found)
+    return results
+
+
+def _within(
+    fetched: Fetcher, service: Service, fetch: batch.Fetch, known: Known, room: int
+) -> batch.Fetched | FhirError:
+    try:
+        found = fetched(service, fetch, known)
     except FhirError as error:
         return error.with_traceback(None)
     if len(found.body) > room:
@@ -99,14 +129,20 @@ def _within(fetched: Fetcher, service: Service, fetch: batch.Fetch, room: int) -
     return found
 
 
-def _fetched(service: Service, fetch: batch.Fetch) -> batch.Fetched:
-    """Read a resource, or search, and show it as the interface does."""
+def _fetched(service: Service, fetch: batch.Fetch, known: Known) -> batch.Fetched:
+    """Show a resource that was read, or search, as the interface does."""
     if fetch.id is None:
         asked = service, fetch.resource, parse_query(fetch.query), False
         page = acts.page_at_hand(*asked) or acts.page_of(*asked)
         return batch.Fetched(acts.rendered(service, searchset(page)), {}, page.patients)
-    found = service.reader.read(fetch.resource, fetch.id)
+    found = read_of(fetch, known)
     return batch.Fetched(acts.rendered(service, found.body), how(found), found.patients)
+
+
+def read_of(fetch: batch.Fetch, known: Known) -> Found:
+    """Return the resource that a read asks for. Raises the 404 that names type and id."""
+    reference = referred(fetch.resource, fetch.id or "")
+    return there(known.get(reference), reference)
 
 
 def _answer(service: Service, bundle: batch.Bundle, results: list[Any]) -> bytes:

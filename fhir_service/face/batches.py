@@ -9,7 +9,7 @@ import orjson
 
 from fhir_service import acts
 from fhir_service.auth import Caller
-from fhir_service.batches import Rendering
+from fhir_service.batches import Known, Rendering, read_of
 from fhir_service.bundle import how
 from fhir_service.face.asked import OF_READS, Asked, alone
 from fhir_service.face.rendering import Shown, at_face, resource_of
@@ -40,14 +40,14 @@ def rendering(caller: Caller, form: Asked, shows: bool) -> Rendering:
     return Rendering(partial(_fetched, caller), partial(_answer, caller, form, shows))
 
 
-def _fetched(caller: Caller, service: Service, fetch: batch.Fetch) -> batch.Fetched:
+def _fetched(caller: Caller, service: Service, fetch: batch.Fetch, known: Known) -> batch.Fetched:
     """Read a resource, or search, and show it as the face does."""
     pairs = parse_query(fetch.query)
     if fetch.id is None:
         page = page_of(service, caller, fetch.resource, pairs, lenient=False)
         return batch.Fetched(page.body, {}, page.patients)
     form = alone(pairs, OF_READS, lenient=False)
-    found = service.reader.read(fetch.resource, fetch.id)
+    found = read_of(fetch, known)
     body = acts.rendered(service, dump_json(resource_of(found, form), form.pretty))
     return batch.Fetched(body, how(found), found.patients)
 

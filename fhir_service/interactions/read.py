@@ -51,10 +51,11 @@ class Reader:
         with self._store.read(several) as connection:
             yield State(connection, self._store.dialect, self._bodies, epoch)
 
-    def read(self, resource: Resource, resource_id: str) -> Found:
-        """Read a resource from wherever it is. Raises the 404 that names type and id."""
-        reference = referred(resource, resource_id)
-        return there(self.at_hand(resource, resource_id) or self.look_up([reference]).get(reference), reference)
+    def read_all(self, references: Collection[Reference]) -> dict[Reference, Found]:
+        """Read resources from wherever they are: those that there are."""
+        found = {each: self._bodies.get(each) for each in references}
+        there = {each: body for each, body in found.items() if body}
+        return there | self.look_up([each for each in references if each not in there])
 
 
 def referred(resource: Resource, resource_id: str) -> Reference:
