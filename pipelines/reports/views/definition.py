@@ -14,6 +14,7 @@ from pipelines.reports.views.fhirpath import BadPath, Constant, Node, nodes, par
 MAX_BYTES = 1 << 20
 MAX_NESTING = 20
 MAX_PARTS = 2_000
+MAX_STEPS = 100
 SUFFIX = ".view.json"
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,127}")
@@ -149,10 +150,13 @@ def _all(selects: Sequence[Select]) -> Iterator[Select]:
 
 
 class _Reader:
-    """Reads one definition. parts: how many selects and columns were read so far."""
+    """Reads one definition.
+
+    parts: how many selects and columns were read so far. steps: how many of the selects make rows.
+    """
 
     def __init__(self, file: str) -> None:
-        self.file, self.parts = file, 0
+        self.file, self.parts, self.steps = file, 0, 0
         self.constants: dict[str, ConstantOf] = {}
 
     def view(self, body: Any) -> View:
@@ -205,6 +209,9 @@ class _Reader:
         self._count(place)
         self._object(body, place, _COMMON | _SELECT)
         rows_as = [key for key in _ROWS_BY if body.get(key) is not None]
+        self.steps += len(rows_as) + bool(body.get("unionAll"))
+        if self.steps > MAX_STEPS:
+            raise self._bad(place, f"the view has more than {MAX_STEPS} of {', '.join(_ROWS_BY)} and unionAll")
         if len(rows_as) > 1:
             raise self._bad(place, f"has {' and '.join(rows_as)}, where one of them is allowed")
         return Select(

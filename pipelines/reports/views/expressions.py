@@ -31,6 +31,7 @@ from pipelines.reports.views.values import (
     as_text,
     each,
     kept,
+    let,
     present,
     quoted,
     quoted_name,
@@ -38,18 +39,27 @@ from pipelines.reports.views.values import (
 )
 
 MAX_DIGITS = 28
+MAX_CRITERIA = 4
+"""How deep criteria may be nested: DuckDB's time to plan a lambda within lambdas grows fourfold with each."""
 
 
 @dataclass(frozen=True)
 class Context:
-    """The element that a path starts at; the SQL of the place of its row, counted from 0; the path's place."""
+    """The element that a path starts at; the SQL of the place of its row, counted from 0; the path's place.
+
+    within: how many criteria the path is nested in.
+    """
 
     this: Value
     index: Callable[[], str]
     place: str
+    within: int = 0
 
     def at(self, this: Value) -> "Context":
-        return Context(this, self.index, self.place)
+        """Return the context of criteria for an element. Raises `BadPath` if they are nested too deeply."""
+        if self.within >= MAX_CRITERIA:
+            raise BadPath(f"criteria of `where` and `exists` are nested deeper than {MAX_CRITERIA}")
+        return Context(this, self.index, self.place, self.within + 1)
 
 
 class Expressions:
@@ -164,9 +174,11 @@ class Expressions:
             raise BadPath(f"`join` takes texts, not the type {value.type}")
         between = Value("''", "string")
         if node.arguments:
-            between = single(self.value(node.arguments[0], context), context.place)
-        texts = each(as_list(value), lambda v: as_text(value, v))
-        return Value(f"array_to_string(nullif({texts}, []), {as_text(between, between.sql)})", "string")
+            if not isinstance(node.arguments[0], Literal | Constant):
+                raise BadPath("`join` takes a text or a constant between the values")
+            between = self.value(node.arguments[0], context)
+        texts, text = each(as_list(value), lambda v: as_text(value, v)), as_text(between, between.sql)
+        return Value(let(texts, lambda v: f"array_to_string(nullif({v}, []), {text})"), "string")
 
     def _of_type(self, node: Call, context: Context) -> Value:
         name = _type_name(node.arguments[0])

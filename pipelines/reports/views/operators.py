@@ -5,7 +5,18 @@ import re
 import duckdb
 
 from pipelines.reports.views.fhirpath import BadPath
-from pipelines.reports.views.values import DECIMAL, NUMBER, Value, as_list, as_number, as_text, each, let, quoted
+from pipelines.reports.views.values import (
+    DECIMAL,
+    NUMBER,
+    Value,
+    as_list,
+    as_number,
+    as_text,
+    each,
+    let,
+    let_both,
+    quoted,
+)
 
 _MORE_THAN_ONE = "a path gives more than one value where one is allowed"
 _NOT_BOOLEAN = "a path does not give true or false"
@@ -57,11 +68,10 @@ def _compared(operator: str, left: Value, right: Value, place: str) -> str:
     if family == "moment":
         return _moments(operator, single(left, place), single(right, place))
     if operator in ("=", "!=") and (left.many or right.many):
-        sides = [
-            f"nullif({each(as_list(side), lambda v, s=side: _as(family, s, v))}, [])"  # type: ignore[misc]
-            for side in (left, right)
-        ]
-        return f"({sides[0]} {operator} {sides[1]})"
+        # `nullif` writes its operand twice, so each has a variable.
+        one_list = each(as_list(left), lambda v: _as(family, left, v))
+        other_list = each(as_list(right), lambda v: _as(family, right, v))
+        return let_both(one_list, other_list, lambda v, w: f"(nullif({v}, []) {operator} nullif({w}, []))")
     one, other = single(left, place), single(right, place)
     return f"({_as(family, one, one.sql)} {operator} {_as(family, other, other.sql)})"
 
@@ -99,7 +109,7 @@ def _moments(operator: str, left: Value, right: Value) -> str:
             f"WHEN length({v}) = length({w}) THEN {v} {operator} {w} END"
         )
 
-    return let(as_text(left, left.sql), lambda v: let(as_text(right, right.sql), lambda w: pair(v, w)))
+    return let_both(as_text(left, left.sql), as_text(right, right.sql), pair)
 
 
 def _computed(operator: str, left: Value, right: Value) -> Value:
@@ -117,4 +127,4 @@ def _computed(operator: str, left: Value, right: Value) -> Value:
 
     # TRY takes no operand that may itself end the query, so each has a variable.
     one, other = as_number(left, left.sql), as_number(right, right.sql)
-    return Value(let(one, lambda v: let(other, lambda w: of(v, w))), NUMBER)
+    return Value(let_both(one, other, of), NUMBER)

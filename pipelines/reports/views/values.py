@@ -97,6 +97,11 @@ def let(sql: str, body: Callable[[str], str]) -> str:
     return f"list_transform([{sql}], lambda {name}: {body(name)})[1]"
 
 
+def let_both(one: str, other: str, body: Callable[[str, str], str]) -> str:
+    """Return the SQL of `body` with variables for two values. Neither is computed inside a lambda."""
+    return let(f"{{'one': {one}, 'other': {other}}}", lambda v: body(f"{v}.one", f"{v}.other"))
+
+
 def each(sql: str, body: Callable[[str], str]) -> str:
     """Return the SQL of a list with `body` in place of each of its elements."""
     name = fresh()

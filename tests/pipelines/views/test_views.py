@@ -108,6 +108,15 @@ MISTAKES: list[tuple[Any, str]] = [
     (of_path(".".join("a" * 99)), f"{COLUMN}.path: the expression is nested deeper than 60 steps"),
     (of_path("a" * 10_001), f"{COLUMN}.path: the expression has more than 10000 characters"),
     (of_path("9" * 40), f"{COLUMN}.path `{'9' * 40}`: a number has more than 28 digits"),
+    (of_path("code.text.join(id)"), f"{COLUMN}.path `code.text.join(id)`: `join` takes a text or a constant between"),
+    (
+        of_path("extension.where(" * 5 + "true" + ")" * 5),
+        f"{COLUMN}.path `{'extension.where(' * 5}true)))))`: criteria of `where` and `exists` are nested deeper than 4",
+    ),
+    (
+        {"resource": "Patient", "select": [{"forEach": "name", "column": [{"name": "x", "path": "use"}]}] * 101},
+        "bad.view.json: select[100]: the view has more than 100 of forEach, forEachOrNull, repeat and unionAll",
+    ),
     (of_column(type="Nothing"), f"{COLUMN}.type: `Nothing` is not a type of FHIR R4"),
     (of_column(type="boolean"), f"{COLUMN}.path `id`: gives the type id, where the column is BOOLEAN"),
     (of_column(name="1x"), f"{COLUMN}.name: must be a letter, then letters, digits and `_`, at most 128"),
@@ -174,6 +183,25 @@ def test_a_file_that_holds_no_view_is_told_in_one_sentence(tmp_path: Path, conte
     with pytest.raises(BadView) as told:
         read_view(path)
     assert str(told.value) == said
+
+
+DEEPEST = {
+    "arithmetic": "(1 + " * 28 + "1" + ")" * 28,
+    "texts": "unknown" + ".join('-')" * 57,
+    "criteria": "unknown.where(" * 4 + "$this = 'a'" + ").exists()" * 4,
+    "comparison": "((unknown = 'a') = " * 10 + "true" + ")" * 10,
+    "elements": "unknown" + ".part" * 57,
+}
+
+
+@pytest.mark.parametrize("path", DEEPEST.values(), ids=DEEPEST)
+def test_the_deepest_path_runs_at_once(path: str) -> None:
+    """VIEW-01: what DuckDB plans in a time that doubles with each step is written so that it does not, or refused."""
+    sql = compile_view(view_of(of_path(path), "view"), "resource").sql
+    with duckdb.connect() as db:
+        body = {"resourceType": "DiagnosticReport", "unknown": ["a"]}
+        db.execute("CREATE TABLE resource AS SELECT ?::JSON AS body", [json.dumps(body)])
+        assert len(db.execute(sql).fetchall()) == 1
 
 
 def test_what_a_path_gives_too_much_of_is_told_without_the_data() -> None:
