@@ -32,15 +32,20 @@ class Together(Generic[K, V]):
         return await asyncio.shield(waiting)
 
     async def _work(self) -> None:
-        while self._waiting:
-            asked, self._waiting = self._waiting, {}
-            try:
-                found = await run_in_threadpool(self._find, asked.keys())
-            except Exception as error:  # noqa: BLE001 - it is the askers'
-                for future in asked.values():
-                    future.set_exception(error)
-                    future.exception()  # nobody may be left who waits
-                continue
-            for key, future in asked.items():
-                future.set_result(found.get(key))
-        self._working = None
+        try:
+            while self._waiting:
+                asked, self._waiting = self._waiting, {}
+                await self._answer(asked)
+        finally:
+            self._working = None
+
+    async def _answer(self, asked: dict[K, asyncio.Future[V | None]]) -> None:
+        try:
+            found = await run_in_threadpool(self._find, asked.keys())
+        except Exception as error:  # noqa: BLE001 - it is the askers'
+            for future in asked.values():
+                future.set_exception(error)
+                future.exception()  # nobody may be left who waits
+            return
+        for key, future in asked.items():
+            future.set_result(found.get(key))
