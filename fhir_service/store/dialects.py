@@ -45,8 +45,8 @@ resources one thread took no longer, on a machine of two cores.
 """
 _GROUP = 122_880
 """Rows in a full row group of DuckDB."""
-_MOST_ADDED = _GROUP - 2_000
-"""Rows of a table that are worked into the file at once, give or take a batch: just under a row group.
+_MOST_ADDED = _GROUP - 5_000
+"""Rows of a table that are worked into the file at once, give or take a transaction: just under a row group.
 
 Each time makes row groups of its own. Where some are far from full, DuckDB writes all near them again, to join them.
 """

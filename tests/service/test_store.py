@@ -133,6 +133,11 @@ def test_the_log_is_worked_into_the_file_when_as_many_rows_were_added_as_stand_t
     service.close()
 
 
+def test_the_largest_transaction_fits_into_what_is_left_of_a_row_group() -> None:
+    """One that goes beyond it leaves a small group, and each later time joins it to all near it: seconds."""
+    assert dialects._MOST_ADDED + batch.MOST_ENTRIES <= dialects._GROUP
+
+
 def test_rows_of_an_append_that_failed_do_not_come_with_the_next(tmp_path: Path) -> None:
     service = Service.open(Settings(str(tmp_path / "s.duckdb")))
     columns = ("report", "content_type", "data", "position")
