@@ -10,6 +10,7 @@ from sqlalchemy import Connection, select, text, update
 
 from fhir_service.__main__ import main
 from fhir_service.checks import check_store
+from fhir_service.interactions import batch
 from fhir_service.service import Service
 from fhir_service.settings import Settings
 from fhir_service.store import dialects
