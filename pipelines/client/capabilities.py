@@ -4,7 +4,10 @@ from typing import Any, NamedTuple
 
 
 class Capabilities(NamedTuple):
-    """The capabilities of a target, by its `/metadata`. `store_id`, `url` and `software` are None where absent."""
+    """The capabilities of a target, by its `/metadata`. `store_id`, `url`, `name` and `software` are None where absent.
+
+    conditional, identified, validates: the types with conditional create, search by identifier, and `$validate`.
+    """
 
     batch: bool = False
     conditional: frozenset[str] = frozenset()
@@ -12,10 +15,9 @@ class Capabilities(NamedTuple):
     store_id: str | None = None
     url: str | None = None
     software: str | None = None
-
-    def safe_batches(self, resource_type: str) -> bool:
-        """True if creates may go in bundles and be sent again: batch and conditional create are both offered."""
-        return self.batch and resource_type in self.conditional
+    transaction: bool = False
+    identified: frozenset[str] = frozenset()
+    name: str | None = None
 
 
 def capabilities_of(statement: dict[str, Any]) -> Capabilities:
@@ -23,8 +25,9 @@ def capabilities_of(statement: dict[str, Any]) -> Capabilities:
     rest = next(iter(_objects(statement.get("rest"))), {})
     about, software = _object(statement.get("implementation")), _object(statement.get("software"))
     named = _text(about.get("description")) or ""
+    offered = {interaction.get("code") for interaction in _objects(rest.get("interaction"))}
     return Capabilities(
-        batch=any(interaction.get("code") == "batch" for interaction in _objects(rest.get("interaction"))),
+        batch="batch" in offered,
         conditional=frozenset(
             str(resource.get("type"))
             for resource in _objects(rest.get("resource"))
@@ -38,6 +41,13 @@ def capabilities_of(statement: dict[str, Any]) -> Capabilities:
         store_id=named if named.startswith("urn:uuid:") else None,
         url=_text(about.get("url")),
         software=_text(software.get("version")),
+        transaction="transaction" in offered,
+        identified=frozenset(
+            str(resource.get("type"))
+            for resource in _objects(rest.get("resource"))
+            if any(param.get("name") == "identifier" for param in _objects(resource.get("searchParam")))
+        ),
+        name=_text(software.get("name")),
     )
 
 

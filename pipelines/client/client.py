@@ -2,11 +2,13 @@
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from ipaddress import ip_address
+from itertools import repeat
 from typing import Any
 from urllib.parse import urlencode, urlsplit
+from uuid import NAMESPACE_URL, uuid5
 
 import httpx
 
@@ -195,7 +197,11 @@ class FhirClient:
 
     def pages(self, resource_type: str, params: dict[str, str] | None = None) -> Iterator[dict[str, Any]]:
         """The bundles of a search, by following `next` links only; raises `Unknown` when they lead in a circle."""
-        path: str | None = f"/{resource_type}?{urlencode({'_count': str(PAGE), **(params or {})})}"
+        return self.pages_from(f"/{resource_type}?{urlencode({'_count': str(PAGE), **(params or {})})}")
+
+    def pages_from(self, first: str) -> Iterator[dict[str, Any]]:
+        """The bundles of a search whose address is given, as `pages` gives them."""
+        path: str | None = first
         followed = set[str]()
         while path:
             if path in followed:
@@ -212,9 +218,13 @@ class FhirClient:
 
     # -- writes
 
-    def create(self, resource_type: str, body: str | bytes) -> Reply:
-        """One POST. Gives the reply of a resource made; raises `Refused`, `NotDone`, `NotSent`, `Unknown`."""
-        return settled(reply_of(self._send("POST", f"{self.base_url}/{resource_type}", JSON_BODY, body)))
+    def create(self, resource_type: str, body: str | bytes, condition: str | None = None) -> Reply:
+        """One POST, with a condition as `If-None-Exist`. Gives the reply of a resource made, or of one that was there.
+
+        Raises `Refused`, `NotDone`, `NotSent`, `Unknown`.
+        """
+        headers = {**JSON_BODY, **({"if-none-exist": condition} if condition else {})}
+        return settled(reply_of(self._send("POST", f"{self.base_url}/{resource_type}", headers, body)))
 
     def update(self, resource_type: str, resource_id: str, body: str | bytes, unmodified_since: str | None) -> int:
         """One PUT; gives the status of one that was done. Raises as `create` does (412: it was changed meanwhile)."""
@@ -224,15 +234,15 @@ class FhirClient:
             settled(reply_of(answer))
         return answer.status_code
 
-    def batch(self, bundle: bytes, entries: int) -> list[Reply]:
-        """One batch Bundle of that many entries, in order. An answer that misses entries is `Unknown` as a whole."""
+    def send_bundle(self, bundle: bytes, entries: int, kind: str = "batch") -> list[Reply]:
+        """One batch or transaction of that many entries, in order. An answer that misses entries is `Unknown`."""
         answer = self._send("POST", f"{self.base_url}/", JSON_BODY, bundle)
         if answer.status_code != 200:
             raise Unknown(f"HTTP {settled(reply_of(answer)).status}")
-        return replies_of(object_of(answer), entries)
+        return replies_of(object_of(answer), entries, kind)
 
     def exchange(self, entries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """Send one batch Bundle; return the entries of its answer, in order. Raises as `batch` does."""
+        """Send one batch Bundle; return the entries of its answer, in order. Raises as `send_bundle` does."""
         bundle = {"resourceType": "Bundle", "type": "batch", "entry": list(entries)}
         answer = self._send("POST", f"{self.base_url}/", JSON_BODY, json.dumps(bundle).encode())
         found = (object_of(answer) or {}).get("entry")
@@ -302,8 +312,16 @@ def is_loopback(url: str) -> bool:
         return False
 
 
-def conditional_bundle(resource_type: str, entries: Sequence[tuple[str, str]]) -> bytes:
-    """A batch Bundle of conditional creates from `(body JSON, ifNoneExist as JSON string)`: joined, not parsed."""
+def conditional_bundle(resource_type: str, entries: Sequence[tuple[str, str]], kind: str = "batch") -> bytes:
+    """A Bundle of conditional creates from `(body JSON, ifNoneExist as JSON string)`: joined, not parsed.
+
+    In a transaction each entry has a `fullUrl`, made from its condition: servers want it to tell entries apart.
+    """
     request = f',"request":{{"method":"POST","url":"{resource_type}","ifNoneExist":'
-    joined = ",".join([f'{{"resource":{body}{request}{condition}}}}}' for body, condition in entries])
-    return f'{{"resourceType":"Bundle","type":"batch","entry":[{joined}]}}'.encode()
+    if kind == "transaction":
+        names: Iterable[str] = (f'"fullUrl":"{uuid5(NAMESPACE_URL, condition).urn}",' for _, condition in entries)
+    else:
+        names = repeat("", len(entries))
+    named = zip(names, entries, strict=True)
+    joined = ",".join([f'{{{name}"resource":{body}{request}{condition}}}}}' for name, (body, condition) in named])
+    return f'{{"resourceType":"Bundle","type":"{kind}","entry":[{joined}]}}'.encode()

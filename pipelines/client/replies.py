@@ -23,6 +23,9 @@ NOT_DONE_WORDS = {
     429: "it asks for fewer requests (HTTP 429)",
 }
 REFUSED = (400, 404, 405, 412, 422)
+FAILED = (409, 500)
+"""With an OperationOutcome, the end of a request that met a fault or another request."""
+NOT_OFFERED = (404, 405, 501)
 CODE = re.compile(r"[a-z][a-z0-9-]{0,39}")
 """A code of R4: it goes where no text of a target may go."""
 LONGEST_SAID = 1_000
@@ -47,6 +50,14 @@ class NotSent(Exception):
 
 class Unknown(Exception):
     """It is not known whether the target did what was asked: a lost, odd or redirected answer."""
+
+
+class Failed(Unknown):
+    """The target itself said that it failed, so that nothing of the request is under way any more."""
+
+
+class NotOffered(Unknown):
+    """The answer is that of a server without such an endpoint. It may be a gateway's."""
 
 
 class TargetUnusable(Exception):
@@ -142,8 +153,15 @@ def settled(reply: Reply) -> Reply:
         case "not done":
             raise NotDone(reply)
         case "unknown":
-            raise Unknown(f"HTTP {reply.status}")
+            raise _unclear(reply)
     return reply
+
+
+def _unclear(reply: Reply) -> Unknown:
+    """The exception of an answer after which it is not known whether the write was done."""
+    if reply.status in FAILED and reply.outcome is not None:
+        return Failed(f"HTTP {reply.status}")
+    return (NotOffered if reply.status in NOT_OFFERED else Unknown)(f"HTTP {reply.status}")
 
 
 def body_of(answer: httpx.Response) -> dict[str, Any]:
@@ -189,11 +207,11 @@ def reply_of(answer: httpx.Response) -> Reply:
     return Reply(answer.status_code, answer.headers.get("location"), outcome, retry_after(answer))
 
 
-def replies_of(bundle: dict[str, Any] | None, entries: int) -> list[Reply]:
-    """The replies of a batch, one an entry; `Unknown` when they are not as many as were sent."""
+def replies_of(bundle: dict[str, Any] | None, entries: int, kind: str = "batch") -> list[Reply]:
+    """The replies of a batch or transaction, one an entry; `Unknown` when they are not as many as were sent."""
     answers = bundle.get("entry") if bundle else None
-    if bundle is None or bundle.get("type") != "batch-response" or not isinstance(answers, list):
-        raise Unknown("the answer is not a batch-response")
+    if bundle is None or bundle.get("type") != f"{kind}-response" or not isinstance(answers, list):
+        raise Unknown(f"the answer is not a {kind}-response")
     if len(answers) != entries:
         raise Unknown(f"the answer has {len(answers)} of {entries} entries")
     return [_entry(answer) for answer in answers]

@@ -12,6 +12,7 @@ import orjson
 from sqlalchemy import select
 
 from pipelines.client.comparison import same_content
+from pipelines.client.steps import step_for
 from pipelines.home.exits import ALL_LOADED
 from pipelines.ledger import tables as t
 from pipelines.ledger.doubts import Doubtful, doubtful, known_resources
@@ -95,11 +96,11 @@ def resend(session: Session, name: str, apart_from: Collection[str] = ()) -> str
 def _is_not_there(session: Session, doubt: Doubtful, others: Collection[str]) -> None:
     """Raise `NotPossible` if something may be at the target that the row's attempts made."""
     kind, files = doubt.resource_type, accepted_files(session.home / "batches" / doubt.batch_id)
-    safe = session.connection.capabilities.safe_batches(kind)
-    looked_up = as_doubts(session.ledger, session.target, kind, [doubt], files, safe)
+    step = step_for(session.connection.capabilities, kind)
+    looked_up = as_doubts(session.ledger, session.target, kind, [doubt], files, step.named)
     if not looked_up:
         raise NotPossible(f"{doubt.name}: its source row is not here any more, so nothing can be compared")
-    if looked_up[0].named:
+    if looked_up[0].named and step.conditional:
         raise NotPossible(NO_NEED.format(doubt.name))
     known = known_resources(session.ledger, session.target, kind, {doubt.patient_id})
     ours = {patient: ids | set(others) for patient, ids in {doubt.patient_id: set[str](), **known}.items()}

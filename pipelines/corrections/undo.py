@@ -15,6 +15,7 @@ from sqlalchemy import ColumnElement, Text, func, select
 
 from pipelines.client.client import NotDone, NotSent, Refused, TargetUnusable, Unknown
 from pipelines.client.comparison import TAKEN_BACK
+from pipelines.client.steps import step_for
 from pipelines.home.exits import ALL_LOADED, SET_ASIDE, UNUSABLE
 from pipelines.home.scratch import throwaway_folder
 from pipelines.home.spill import Writer, batches
@@ -156,7 +157,7 @@ def undo(session: Session, batch_id: str, dry_run: bool) -> Undone:
     _known_batch(session, batch_id)
     done, progress = Undone(dry_run), session.progress
     kind = str((session.ledger.batch(session.target, batch_id) or {}).get("resource_type"))
-    together = session.connection.capabilities.safe_batches(kind)
+    together = step_for(session.connection.capabilities, kind).bundle == "batch"
     with lease_of(session) as lease:
         if not dry_run:
             session.decide("undo", [batch_id])

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 
 from pipelines.client.client import FhirClient
+from pipelines.client.steps import Step
 from pipelines.feeds.mapping.origins import Origins
 from pipelines.home.progress import Progress
 from pipelines.ledger.former import intend_change, restore
@@ -17,9 +18,10 @@ from pipelines.ledger.ledger import LeaseLost, Ledger, utc_text
 from pipelines.ledger.rejects import resubmit
 from pipelines.ledger.rows import Intent, KnownRecord, Outcome, Reason, Reject, Repeat, Sighting, SoFar
 from pipelines.ledger.states import LANDED, UNDECIDED
+from pipelines.loading.answered import Result
 from pipelines.loading.loaded import Batch, Loaded
 from pipelines.loading.lookup import ahead, ids_before
-from pipelines.loading.sending import Result, Row
+from pipelines.loading.sending import Row
 from pipelines.loading.shared_notes import SharedNotes
 from pipelines.loading.why import reasons_of
 from pipelines.session.answers import Answers
@@ -30,15 +32,16 @@ KEYS_A_CLOSING = 20_000
 class Book:
     """The ledger entries and the counts of one load.
 
-    stopped: lanes with a row in doubt. noted: patients whose resources at the target are noted. refused: keys of rows
-    that were set aside. landed, there: keys, and contents by key, whose rejects are not closed yet.
+    step: how rows reach the target; lowered where the target does not do what it says. stopped: lanes with a row in
+    doubt. noted: patients whose resources at the target are noted. refused: keys of rows that were set aside. landed,
+    there: keys, and contents by key, whose rejects are not closed yet.
     """
 
     def __init__(
-        self, batch: Batch, client: FhirClient, ledger: Ledger, lease: Lease, progress: Progress, safe: bool
+        self, batch: Batch, client: FhirClient, ledger: Ledger, lease: Lease, progress: Progress, step: Step
     ) -> None:
         self.batch, self.client, self.ledger = batch, client, ledger
-        self.lease, self.progress, self.safe = lease, progress, safe
+        self.lease, self.progress, self.step = lease, progress, step
         self.source, self.resource = batch.feed.source, batch.feed.resource
         self.of = (batch.target, self.source, self.resource)
         self.answers = Answers.of(batch.folder)

@@ -7,8 +7,9 @@ from zlib import crc32
 
 from pipelines.client.client import FhirClient
 from pipelines.ledger.lease import LeaseLost
+from pipelines.loading.answered import Result
 from pipelines.loading.book import Book
-from pipelines.loading.sending import BundleSender, Identity, Result, Row, Sent
+from pipelines.loading.sending import BundleSender, Identity, Row, Sent
 from pipelines.loading.shared_notes import Sender
 from pipelines.loading.why import Why
 
@@ -25,7 +26,7 @@ Round = list[tuple[int, list[Row]]]
 def send_bundles(book: Book, rows: Iterator[Row], client: FhirClient, why: Why) -> None:
     """A bundle under way on each line, while the next round is encoded and intended."""
     with ThreadPoolExecutor(LINES, "bundle") as lines, ThreadPoolExecutor(READERS, "read back") as readers:
-        sender: Sender = BundleSender(client, Identity(book.source, book.resource), readers.map, why.whole)
+        sender: Sender = BundleSender(client, Identity(book.source, book.resource), readers.map, why.whole, book.step)
         sender = book.notes.sending(sender, readers.map) if book.notes else sender
         _Lines(book, lambda bundle: lines.submit(sender.send, bundle)).carry(rounds(dealt(rows)))
 

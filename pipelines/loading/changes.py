@@ -13,7 +13,8 @@ from pipelines.client.client import FhirClient, NotDone, NotSent, Refused, Unkno
 from pipelines.client.comparison import TAKEN_BACK, referred, second
 from pipelines.client.replies import unusable
 from pipelines.ledger.lease import LeaseLost
-from pipelines.loading.sending import Posted, Result
+from pipelines.loading.answered import Result
+from pipelines.loading.sending import Posted
 
 Body = dict[str, Any]
 Wanted = Callable[[Body], Body | None]

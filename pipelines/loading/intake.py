@@ -30,7 +30,7 @@ class Intake:
 
     def __init__(self, book: Book) -> None:
         self._book, self._batch, self._ledger = book, book.batch, book.ledger
-        self._judge = Judge(book.batch, book.ledger, book.safe, book.answers)
+        self._judge = Judge(book.batch, book.ledger, book.step.repeats, book.answers)
         self._held: Held | None = None
         self._second_look: set[str] | None = None
 
@@ -59,7 +59,7 @@ class Intake:
     def _not_held(self, rows: list[Row], known: dict[str, KnownRecord]) -> list[Row]:
         """Return the rows that wait for no other batch. The others are not judged: they stay without an outcome."""
         if self._held is None:
-            self._held = Held(self._batch, self._ledger, self._book.safe)
+            self._held = Held(self._batch, self._ledger, self._book.step.repeats)
         if not self._held:
             return rows
         free = list[Row]()
@@ -90,11 +90,11 @@ class Intake:
     def settle_doubts_before(self) -> None:
         """Look up the rows that earlier runs left in doubt, as those runs read them.
 
-        A target that can be asked by key is asked only for rows that are read otherwise now, or that were sent without
-        their key. The others are sent again.
+        Where a create can be repeated at once, only rows are looked up that are read otherwise now, or that were sent
+        without their key. The others are sent again.
         """
         files = accepted_files(self._batch.folder.parent)
-        if not self._book.safe:
+        if not self._book.step.repeats:
             self.settle_doubts(files)
         elif self._batch.resuming:
             self.settle_doubts(files, self._batch.folder / "accepted.parquet")
@@ -108,7 +108,7 @@ class Intake:
             target,
             (source, resource, self._batch.batch_id),
             files or [self._batch.folder / "accepted.parquet"],
-            safe=self._book.safe,
+            step=self._book.step,
             settling_seconds=self._batch.pace.settling_seconds,
             apart_from=apart_from,
         )

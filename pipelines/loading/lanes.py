@@ -18,9 +18,10 @@ from pipelines.client.pace import AT_ONCE, Circuit
 from pipelines.client.replies import TargetUnusable
 from pipelines.ledger.lease import LeaseLost
 from pipelines.ledger.rows import Sighting
+from pipelines.loading.answered import Result
 from pipelines.loading.lookup import BY_ITSELF
 from pipelines.loading.posting import Post, post
-from pipelines.loading.sending import Posted, Result, Row
+from pipelines.loading.sending import Posted, Row
 from pipelines.loading.turns import Turns
 
 ROWS_AHEAD = 2_000
@@ -54,8 +55,9 @@ def send_by_lanes(
     at_once: int = AT_ONCE,
     circuit: Circuit | None = None,
     send: Post | None = None,
+    looks: bool = True,
 ) -> str | None:
-    """Send rows, each by `send`; return the sentence that ended it early, else None."""
+    """Send rows, each by `send`, with a look at their patients before; return why it ended early, else None."""
     with (
         ThreadPoolExecutor(at_once, "lane") as pool,
         ThreadPoolExecutor(at_once, "look") as looking,
@@ -65,7 +67,7 @@ def send_by_lanes(
         dealing.submit(bool).result()  # its one thread is there, whatever is interrupted from here on
         came: Came = SimpleQueue()
         requests = _Requests(partial(send or post, client, book.resource), book.confirm, pool, at_once, circuit, came)
-        return _Lanes(book, client, requests, _Pages(book, rows, keeping, came), looking, came).run(dealing)
+        return _Lanes(book, client, requests, _Pages(book, rows, keeping, came), looking, came, looks).run(dealing)
 
 
 class _Answer(NamedTuple):
@@ -253,10 +255,11 @@ class _Lanes:
         pages: _Pages,
         looking: ThreadPoolExecutor,
         came: Came,
+        looks: bool,
     ) -> None:
         self._book, self._client, self._requests, self._pages = book, client, requests, pages
         self._looking, self._came = looking, came
-        self._turns = Turns(book.stopped, book.noted)
+        self._turns = Turns(book.stopped, book.noted, looks)
         self._looks: dict[Future[Any], Row] = {}
         self._spare = SPARE if book.resource in BY_ITSELF else 0
 

@@ -13,7 +13,9 @@ import orjson
 
 from pipelines.client.client import FhirClient
 from pipelines.client.comparison import fingerprint, fingerprints, moment, own_time, same_content, taken_back
+from pipelines.client.identifiers import identifier_value
 from pipelines.client.replies import NotDone, NotSent, Refused, Unknown, resources_of, total_of
+from pipelines.client.steps import Step
 from pipelines.loading.sending import Identity, Row, dated
 
 Body = dict[str, Any]
@@ -25,6 +27,9 @@ DAY = timedelta(days=1, hours=14) + SLACK
 """Slack where a target shows a date alone, whose time zone is unknown."""
 NAMED = 3
 """Candidates that a message names by id."""
+CONDITION = "identifier="
+ROWS_A_SEARCH = 25
+"""Rows that one search by identifier asks for: longer addresses are refused by some servers."""
 UNREADABLE = (NotSent, NotDone, Refused, Unknown)
 BY_ITSELF = ("QuestionnaireResponse", "Task")
 """Types that may be sent again without a person, since they can be taken back. A payment cannot."""
@@ -62,7 +67,7 @@ def look_up(
     client: FhirClient, identity: Identity, doubts: Sequence[Doubt], ours: Mapping[str | None, set[str]]
 ) -> dict[str, Finding]:
     """A finding for each doubt, by key. `ours`: by patient, the resources that the ledger knows already."""
-    findings = {doubt.row.key: _by_identifier(client, identity, doubt.row) for doubt in doubts if doubt.named}
+    findings = _by_identifier(client, identity, [doubt.row for doubt in doubts if doubt.named])
     of_patient: dict[str | None, list[Doubt]] = defaultdict(list)
     for doubt in (doubt for doubt in doubts if not doubt.named):
         of_patient[doubt.row.patient_id].append(doubt)
@@ -71,25 +76,59 @@ def look_up(
     return findings
 
 
-def due(doubt: Doubt, resource_type: str, now: datetime, settling_seconds: float) -> bool:
-    """True if a row that was not found may be sent again without a person."""
-    return resource_type in BY_ITSELF and doubt.asked_at + timedelta(seconds=settling_seconds) <= now
+def due(doubt: Doubt, resource_type: str, now: datetime, settling_seconds: float, step: Step) -> bool:
+    """True if a row that was not found may be sent again now, without a person.
+
+    Before the settling time has passed, the request may be under way yet.
+    """
+    if doubt.named and step.repeats:
+        return True
+    by_itself = resource_type in BY_ITSELF or (doubt.named and step.conditional)
+    return by_itself and doubt.asked_at + timedelta(seconds=settling_seconds) <= now
 
 
 # -- by identifier
 
 
-def _by_identifier(client: FhirClient, identity: Identity, row: Row) -> Finding:
-    path = f"/{identity.resource_type}?_count=2&{orjson.loads(identity.entry(row)[1])}"
+def _by_identifier(client: FhirClient, identity: Identity, rows: Sequence[Row]) -> dict[str, Finding]:
+    """A finding for each row, by key; many rows are asked for in one search."""
+    findings: dict[str, Finding] = {}
+    for at in range(0, len(rows), ROWS_A_SEARCH):
+        findings |= _of_search(client, identity, rows[at : at + ROWS_A_SEARCH])
+    return findings
+
+
+def _of_search(client: FhirClient, identity: Identity, rows: Sequence[Row]) -> dict[str, Finding]:
+    """The findings of one search; row by row where the target refuses that."""
+    asked = [str(orjson.loads(identity.entry(row)[1])).removeprefix(CONDITION) for row in rows]
+    path = f"/{identity.resource_type}?_count={2 * len(rows)}&{CONDITION}{','.join(asked)}"
     try:
-        found = resources_of(client.get(path), identity.resource_type)
+        there = [body for page in client.pages_from(path) for body in resources_of(page, identity.resource_type)]
     except UNREADABLE as error:
-        return Finding(UNCLEAR, None, f"the target could not be asked ({error})")
+        if isinstance(error, Refused) and len(rows) > 1:
+            return {row.key: finding for row in rows for finding in _of_search(client, identity, [row]).values()}
+        return {row.key: Finding(UNCLEAR, None, f"the target could not be asked ({error})") for row in rows}
+    return {row.key: _of_row(identity, row, there) for row in rows}
+
+
+def _of_row(identity: Identity, row: Row, there: Sequence[Body]) -> Finding:
+    """The finding of a row among what a search by identifiers gave. Only what carries the identifier is an answer."""
+    value = identifier_value(row.key, row.generation)
+    found = [body for body in there if value in _values(identity.system, body)]
+    if not found and not all(_values(identity.system, body) for body in there):
+        return Finding(UNCLEAR, None, "the target does not search by identifier")
     if not found:
         return Finding(ABSENT)
     if len(found) > 1 or not same_content(identity.resource_type, orjson.loads(row.body), found[0]):
         return Finding(UNCLEAR, None, "the target has something else under its key")
     return Finding(FOUND, found[0]["id"])
+
+
+def _values(system: str, body: Body) -> list[Any]:
+    """The values of a resource's identifiers of a system."""
+    there = body.get("identifier")
+    shown = there if isinstance(there, list) else [there]
+    return [each.get("value") for each in shown if isinstance(each, dict) and each.get("system") == system]
 
 
 # -- by content

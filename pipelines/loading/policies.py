@@ -13,9 +13,10 @@ from pipelines.ledger.former import Former, earlier_versions, withdrawn
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rows import KnownRecord
 from pipelines.ledger.states import LANDED
+from pipelines.loading.answered import Result
 from pipelines.loading.changes import Changes
 from pipelines.loading.loaded import Batch, Loaded
-from pipelines.loading.sending import Posted, Result, Row
+from pipelines.loading.sending import Posted, Row
 
 UPDATES_A_COMMIT = 64
 

@@ -1,29 +1,46 @@
-"""One row in one request, tried again only while it is sure that nothing was done."""
+"""One row in one request, with or without a condition, tried again only while that makes no second one."""
 
+import json
 from collections.abc import Callable
 
 from pipelines.client.client import FhirClient
-from pipelines.client.replies import NotDone, NotSent, Refused, Reply, Unknown, unusable
+from pipelines.client.replies import Failed, NotDone, NotSent, Refused, Reply, Unknown, unusable
+from pipelines.client.steps import BARE, Step
 from pipelines.ledger.lease import LeaseLost
-from pipelines.loading.sending import TOO_LARGE, Posted, Result, Row, dated
+from pipelines.loading.answered import TOO_LARGE, Result, existing, read_back
+from pipelines.loading.sending import UNKNOWN_TRIES, Identity, Posted, Row, dated
 
 Post = Callable[[FhirClient, str, Row], Posted]
 
 
-def post(client: FhirClient, resource_type: str, row: Row, confirm: Callable[[], None] = lambda: None) -> Posted:
-    """One row, tried again with pauses only while it is sure that nothing was done.
+def post(
+    client: FhirClient,
+    resource_type: str,
+    row: Row,
+    confirm: Callable[[], None] = lambda: None,
+    step: Step = BARE,
+    identity: Identity | None = None,
+) -> Posted:
+    """One row, tried again with pauses while it is sure that nothing was done, or that a repeat makes no second one.
 
     confirm: called before it is tried again; raises `LeaseLost` when another loader took over during the pause.
+    identity: how the row is named, at the steps above the bare interface.
     """
-    pauses, tries, body = client.patience.pauses(), 0, dated(resource_type, row).encode()
+    pauses, tries, unsure = client.patience.pauses(), 0, row.intended
+    body, condition = _as_sent(resource_type, row, step, identity)
     while True:
         tries, asked = tries + 1, None
         try:
-            return Posted(_made(client.create(resource_type, body)))
+            reply = client.create(resource_type, body, condition)
+            result = _made(reply) if reply.kind == "created" else _found(client, resource_type, body, reply, unsure)
+            return Posted(result or Result("in_doubt"))
         except Refused as error:
             return Posted(_refused(error.reply))
-        except Unknown:
-            return Posted(Result("in_doubt"))
+        except Unknown as error:
+            safe = condition is not None and (step.repeats or isinstance(error, Failed))
+            if not safe or tries >= UNKNOWN_TRIES:
+                return Posted(Result("in_doubt"))
+            problem, unsure = f"no clear answer ({error})", True
         except NotSent as error:
             problem, asked = str(error), error.retry_after
             pauses = iter(()) if error.final else pauses
@@ -33,13 +50,26 @@ def post(client: FhirClient, resource_type: str, row: Row, confirm: Callable[[],
             problem, asked = str(error), error.reply.retry_after
         pause = next(pauses, None)
         if pause is None:
-            state = "in_doubt" if row.intended else "planned"
+            state = "in_doubt" if unsure else "planned"
             return Posted(Result(state), unusable(problem, tries))
         client.patience.wait(pause, asked)
         try:
             confirm()
         except LeaseLost as error:
             return Posted(Result("in_doubt"), str(error))
+
+
+def _as_sent(resource_type: str, row: Row, step: Step, identity: Identity | None) -> tuple[str, str | None]:
+    """The body of a row, with its identifier where the step names rows, and the condition of its create."""
+    if not step.named or identity is None:
+        return dated(resource_type, row), None
+    body, asked = identity.entry(row)
+    return body, json.loads(asked) if step.conditional else None
+
+
+def _found(client: FhirClient, resource_type: str, body: str, reply: Reply, unsure: bool) -> Result | None:
+    """The result of a conditional create that found a resource; None where that cannot be read."""
+    return existing(resource_type, body, reply, read_back(client, resource_type, [reply.resource_id or ""]), unsure)
 
 
 def _made(reply: Reply) -> Result:

@@ -1,4 +1,4 @@
-"""Sending rows to a target that offers batch and conditional create: bundles, answers, attempts, what is known after.
+"""Sending rows in bundles of conditional creates: batches and transactions, answers, attempts, what is known after.
 
 Nothing here touches the ledger: rows come with their intents committed, and leave with results to be written down.
 """
@@ -8,29 +8,39 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from threading import Lock
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from pipelines.client.client import PAGE, FhirClient, conditional_bundle
-from pipelines.client.comparison import same_content, taken_back
+from pipelines.client.client import FhirClient, conditional_bundle
 from pipelines.client.identifiers import identifier_value
-from pipelines.client.replies import NotDone, NotSent, Refused, Reply, Unknown, unusable
+from pipelines.client.replies import (
+    NOT_OFFERED,
+    Failed,
+    NotDone,
+    NotOffered,
+    NotSent,
+    Refused,
+    Reply,
+    TargetUnusable,
+    Unknown,
+    unusable,
+)
+from pipelines.client.steps import FREE_OF_RACES, Step
 from pipelines.ledger.rows import KnownRecord
+from pipelines.loading.answered import TOO_LARGE, Bodies, Result, existing, of_its_row, read_back, settled
 
-Bodies = dict[str, dict[str, Any] | None]
 PLAIN_KEY = re.compile(r"[A-Za-z0-9._~-]+")
+NO_ANSWER = "no clear answer ({})"
 UNKNOWN_TRIES = 4
 """Attempts at a bundle of unknown outcome, in all: conditional create makes each further one safe."""
 
-TOO_LARGE = 413
 OF_THE_CONTENT = (400, 413, 422)
-"""Refusals of a bundle that one of its rows may have caused; the others are about the endpoint."""
-KEY_TAKEN = {
-    "code": "KEY-TAKEN",
-    "text": "the target has another resource under this key",
-    "diagnostics": None,
-    "expression": None,
-}
+"""Refusals of a batch that one of its rows may have caused; the others are about the endpoint."""
+OF_AN_ENTRY = (400, 404, 412, 413, 422)
+"""Refusals of a transaction that one of its rows may have caused: it has the status of the entry that failed."""
+MOST_UNCLEAR = 3
+"""Bundles in a row without a clear answer, after which the target counts as unusable."""
 DATED = {"Task": '"authoredOn":', "QuestionnaireResponse": '"authored":', "PaymentNotice": '"created":'}
 """The element that a body gets from the moment of its first attempt when the source has none."""
 
@@ -70,16 +80,6 @@ class Row(NamedTuple):
         return self.change in ("first", "again")
 
 
-class Result(NamedTuple):
-    """The result of a row: its state, and of a refusal the first issue (`outcome`) and the other issues."""
-
-    state: str
-    resource_id: str | None = None
-    status: int | None = None
-    outcome: dict[str, Any] | None = None
-    others: tuple[dict[str, Any], ...] = ()
-
-
 class Posted(NamedTuple):
     """The result of one row, and why nothing more can be sent, if so."""
 
@@ -89,10 +89,14 @@ class Posted(NamedTuple):
 
 @dataclass(slots=True)
 class Sent:
-    """Results by the rows' places. `unusable` is the sentence that ends the load."""
+    """Results by the rows' places. `unusable` is the sentence that ends the load.
+
+    not_offered: a bundle was answered as by a server that takes none.
+    """
 
     results: dict[int, Result] = field(default_factory=dict)
     unusable: str | None = None
+    not_offered: bool = False
 
 
 class Identity(NamedTuple):
@@ -160,6 +164,30 @@ class Sizes:
         return parts
 
 
+class Trouble:
+    """Bundles without a clear answer, one after another: each waits until the target answers a search."""
+
+    def __init__(self, client: FhirClient, resource_type: str) -> None:
+        self._client, self._resource_type, self._in_a_row = client, resource_type, 0
+        self._lock = Lock()
+
+    def is_over(self) -> None:
+        self._in_a_row = 0
+
+    def met(self) -> str | None:
+        """Wait for the target; return the sentence that ends the load where it does not come back."""
+        with self._lock:
+            self._in_a_row += 1
+            many = self._in_a_row
+        if many >= MOST_UNCLEAR:
+            return "the target could not be used: no clear answer, again and again"
+        try:
+            self._client.wait_until_it_answers(self._resource_type)
+        except TargetUnusable as error:
+            return str(error)
+        return None
+
+
 class BundleSender:
     """Sends bundles of rows. `read_all` runs reads side by side (a thread pool's map).
 
@@ -173,13 +201,15 @@ class BundleSender:
         identity: Identity,
         read_all: Callable[..., Any] = map,
         whole: Callable[[Result, str], Result] = lambda result, _: result,
+        step: Step = FREE_OF_RACES,
     ) -> None:
         self._client, self._identity, self._read_all, self._whole = client, identity, read_all, whole
-        self._sizes = Sizes()
+        self._step, self._sizes, self._trouble = step, Sizes(), Trouble(client, identity.resource_type)
 
     def send(self, rows: Sequence[Row]) -> Sent:
         """Send the rows, again and again within bounds until each is known. Raises nothing of the target's doing."""
-        sending = _Sending(self._client, self._identity, self._read_all, self._sizes, rows)
+        about = (self._client, self._identity, self._read_all, self._sizes)
+        sending = _Sending(*about, rows, self._step, self._trouble)
         sent = sending.run()
         refused = [at for at, result in sent.results.items() if result.state == "refused" and not sent.unusable]
         whole = self._read_all(lambda at: self._whole(sent.results[at], sending.entries[at][0]), refused)
@@ -202,13 +232,22 @@ class Left(NamedTuple):
 
 
 class _Sending:
-    """One bundle's way to its results."""
+    """One bundle's way to its results. stopped: lanes with a row in doubt, of which nothing more is sent."""
 
     def __init__(
-        self, client: FhirClient, identity: Identity, read_all: Callable[..., Any], limits: Sizes, rows: Sequence[Row]
+        self,
+        client: FhirClient,
+        identity: Identity,
+        read_all: Callable[..., Any],
+        limits: Sizes,
+        rows: Sequence[Row],
+        step: Step,
+        trouble: Trouble,
     ) -> None:
         self.client, self.identity, self.read_all, self.rows = client, identity, read_all, rows
-        self.limits = limits
+        self.limits, self.step, self.trouble = limits, step, trouble
+        self.kind = step.bundle or "batch"
+        self.stopped: set[str] = set()
         self.sent = Sent()
         self.unsure = {at for at, row in enumerate(rows) if row.intended}
         self.again: set[int] = set()
@@ -217,9 +256,10 @@ class _Sending:
 
     def run(self) -> Sent:
         self._parts(self.limits.parts(range(len(self.rows)), self.sizes))
-        if self.sent.unusable:
+        if len(self.sent.results) < len(self.rows):
+            asked = self.unsure | self.again
             for at in range(len(self.rows)):
-                self.sent.results.setdefault(at, Result("in_doubt" if at in self.unsure | self.again else "planned"))
+                self.sent.results.setdefault(at, Result("in_doubt" if at in asked else "planned"))
         return self.sent
 
     def _parts(self, parts: Iterable[list[int]]) -> None:
@@ -230,7 +270,9 @@ class _Sending:
     def _part(self, places: list[int]) -> None:
         """Send these rows until each has a result, or the target proves unusable."""
         pauses, tries = self.client.patience.pauses(), 0
-        while True:
+        if self.stopped:
+            places = [at for at in places if self.rows[at].lane not in self.stopped]
+        while places:
             tries += 1
             left = self._try(places, tries)
             places = left.places
@@ -243,10 +285,11 @@ class _Sending:
             self.client.patience.wait(pause, left.asked)
 
     def _try(self, places: list[int], tries: int) -> Left:
-        bundle = conditional_bundle(self.identity.resource_type, [self.entries[at] for at in places])
+        bundle = conditional_bundle(self.identity.resource_type, [self.entries[at] for at in places], self.kind)
         try:
-            replies = self.client.batch(bundle, len(places))
+            replies = self.client.send_bundle(bundle, len(places), self.kind)
             self.limits.took(self._size(places))
+            self.trouble.is_over()
             return self._take(places, replies, tries)
         except NotSent as error:
             return Left(places, str(error), error.retry_after, final=error.final)
@@ -254,7 +297,31 @@ class _Sending:
             return self._whole(places, error)
         except Unknown as error:
             self.again.update(places)
-            return Left(places, f"no clear answer ({error})", unclear=True)
+            self.sent.not_offered = isinstance(error, NotOffered)
+            if isinstance(error, Failed) and self.kind == "transaction":
+                return self._failed(places, error, tries)
+            if not (self.step.repeats or isinstance(error, Failed)):
+                return self._doubt(places)
+            return Left(places, NO_ANSWER.format(error), unclear=True)
+
+    def _failed(self, places: list[int], error: Failed, tries: int) -> Left:
+        """A transaction that failed at the target goes in halves. One row alone is tried again, then it is in doubt."""
+        if len(places) > 1:
+            return self._halve(places)
+        return Left(places, NO_ANSWER.format(error)) if tries < UNKNOWN_TRIES else self._doubt(places)
+
+    def _doubt(self, places: list[int]) -> Left:
+        """Leave rows in doubt, since their request may be under way yet, and no repeat may meet it."""
+        for at in places:
+            self.sent.results[at] = Result("in_doubt")
+            self.stopped.add(self.rows[at].lane)
+        self.sent.unusable = self.trouble.met()
+        return Left([], "")
+
+    def _halve(self, places: list[int]) -> Left:
+        middle = len(places) // 2
+        self._parts([places[:middle], places[middle:]])
+        return Left([], "")
 
     def _size(self, places: Iterable[int]) -> int:
         return sum(self.sizes[at] for at in places)
@@ -266,13 +333,15 @@ class _Sending:
             return Left(places, str(error), reply.retry_after)
         if reply.status == TOO_LARGE:
             self.limits.found_too_large(self._size(places))
-        if reply.status not in OF_THE_CONTENT:
-            self.sent.unusable = f"the target does not take batch bundles (HTTP {reply.status})"
-        elif len(places) == 1:
-            self.sent.results[places[0]] = Result("refused", None, reply.status, reply.outcome)
+        self.sent.not_offered = reply.status in NOT_OFFERED
+        if reply.status not in (OF_AN_ENTRY if self.kind == "transaction" else OF_THE_CONTENT):
+            self.sent.unusable = f"the target does not take {self.kind} bundles (HTTP {reply.status})"
+        elif len(places) > 1:
+            return self._halve(places)
         else:
-            middle = len(places) // 2
-            self._parts([places[:middle], places[middle:]])
+            self.trouble.is_over()
+            outcome = of_its_row(reply.outcome, self.identity.resource_type)
+            self.sent.results[places[0]] = Result("refused", None, reply.status, outcome)
         return Left([], "")
 
     def _take(self, places: list[int], replies: list[Reply], tries: int) -> Left:
@@ -293,43 +362,5 @@ class _Sending:
 
     def _existing(self, at: int, reply: Reply, bodies: Bodies) -> Result | None:
         """A 200 answer, compared with what was read back; None when it could not be read, which is unknown."""
-        kind, resource_id = self.identity.resource_type, reply.resource_id or ""
-        if resource_id not in bodies:
-            return None
-        body, ours = bodies[resource_id], json.loads(self.entries[at][0])
-        if body is None or not same_content(kind, ours, body):
-            return Result("refused", None, reply.status, KEY_TAKEN)
-        if at in self.unsure | self.again:
-            return Result("created", resource_id, reply.status)
-        return Result("undone" if taken_back(kind, ours, body) else "adopted", resource_id, reply.status)
-
-
-def read_back(client: FhirClient, kind: str, ids: Sequence[str], read_all: Callable[..., Any] = map) -> Bodies:
-    """Resources by id: None for one that is not there, nothing for one that could not be read."""
-    bodies: Bodies = {}
-    parts = [ids[at : at + PAGE] for at in range(0, len(ids), PAGE)]
-    for found in read_all(lambda some: _read_some(client, kind, some), parts):
-        bodies |= found
-    return bodies
-
-
-def _read_some(client: FhirClient, kind: str, ids: Sequence[str]) -> Bodies:
-    """Those of one search together, what that does not give one by one."""
-    found = Bodies()
-    try:
-        if len(ids) > 1:
-            found |= client.read_many(kind, ids)
-        for resource_id in (each for each in ids if each not in found):
-            found[resource_id] = client.read(kind, resource_id)
-    except (NotSent, NotDone, Refused, Unknown):
-        return found
-    return found
-
-
-def settled(reply: Reply) -> Result | None:
-    """The result of a reply that settles a row; None for one that does not."""
-    if reply.kind == "created":
-        return Result("created", reply.resource_id, reply.status)
-    if reply.kind == "refused" or reply.status == TOO_LARGE:
-        return Result("refused", None, reply.status, reply.outcome)
-    return None
+        unsure = at in self.unsure or at in self.again
+        return existing(self.identity.resource_type, self.entries[at][0], reply, bodies, unsure)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pipelines.client.client import FhirClient
+from pipelines.client.steps import Step
 from pipelines.ledger.doubts import Doubtful, doubtful, known_resources, sightings
 from pipelines.ledger.former import earlier_versions
 from pipelines.ledger.ledger import Ledger
@@ -17,6 +18,8 @@ from pipelines.ledger.rows import Outcome
 from pipelines.loading.accepted import rows_in
 from pipelines.loading.lookup import ABSENT, FOUND, Doubt, Finding, due, look_up
 from pipelines.loading.sending import Identity, Row
+
+NOT_YET = "the target does not have it yet: once the settling time has passed, the next import sends it again"
 
 
 class Found(NamedTuple):
@@ -43,13 +46,13 @@ def settle_doubts(
     of: tuple[str, str, str],
     accepted: Sequence[Path],
     *,
-    safe: bool,
+    step: Step,
     settling_seconds: float,
     apart_from: Path | None = None,
 ) -> Settled:
     """Settle what can be told of the doubts `of` a source, resource type and batch, whose rows are in `accepted`.
 
-    safe: whether the target can be asked by key. What was sent with its key, and is not there, may go again at once.
+    step: how rows reach the target. Where it names them, what was sent with its key is looked up by that.
     apart_from: a file of rows that are sent again where they were sent with their keys.
     Rows that were to change a resource (which the ledger knows) are settled by reading it when they are sent again.
     """
@@ -58,7 +61,7 @@ def settle_doubts(
     settled = Settled()
     if not records:
         return settled
-    doubts = as_doubts(ledger, target, resource_type, records, accepted, safe)
+    doubts = as_doubts(ledger, target, resource_type, records, accepted, step.named)
     if apart_from:
         others = rows_in([apart_from], {record.key: record.content_hash for record in records})
         doubts = [doubt for doubt in doubts if not (doubt.named and doubt.row.key in others)]
@@ -70,19 +73,20 @@ def settle_doubts(
         if finding.state == FOUND and finding.resource_id:
             state = _adopt(ledger, target, source, resource_type, doubt.row, finding)
             settled.adopted.append(Found(doubt.row, state, finding.resource_id))
-        elif finding.state == ABSENT and (doubt.named or due(doubt, resource_type, now, settling_seconds)):
+        elif finding.state == ABSENT and due(doubt, resource_type, now, settling_seconds, step):
             settled.resend.append(doubt.row)
         else:
-            settled.left.append((doubt.row, finding.why or "the target does not have it"))
+            waits = step.conditional and doubt.named and finding.state == ABSENT
+            settled.left.append((doubt.row, finding.why or (NOT_YET if waits else "the target does not have it")))
     return settled
 
 
 def as_doubts(
-    ledger: Ledger, target: str, resource_type: str, records: Sequence[Doubtful], accepted: Sequence[Path], safe: bool
+    ledger: Ledger, target: str, resource_type: str, records: Sequence[Doubtful], accepted: Sequence[Path], named: bool
 ) -> list[Doubt]:
     """Records in doubt with their rows and what was known before; those whose row is not in the file are left out.
 
-    safe: whether the target can be asked by key.
+    named: whether the target can be asked by key.
     """
     rows = rows_in(accepted, {record.key: record.content_hash for record in records})
     seen = sightings(ledger, target, resource_type, records)
@@ -93,7 +97,7 @@ def as_doubts(
             ),
             record.asked_at,
             *(seen[record.key] or (None, None)),
-            named=safe and seen[record.key] is None,
+            named=named and seen[record.key] is None,
         )
         for record in records
         if record.key in rows

@@ -16,9 +16,10 @@ from pipelines.ledger.access import LedgerAccess
 from pipelines.ledger.lease import Lease
 from pipelines.ledger.notes import RESPONSE, Group, keep_members, members_of
 from pipelines.ledger.states import ASKED, MADE
+from pipelines.loading.answered import Result, read_back
 from pipelines.loading.loaded import Batch
 from pipelines.loading.posting import Post
-from pipelines.loading.sending import Posted, Result, Row, Sent, read_back
+from pipelines.loading.sending import Posted, Row, Sent
 
 NOTE_ID = "/fhir/extensions/note-id"
 GROUPS_KEPT = 20_000

@@ -1,14 +1,16 @@
 """The load stage: accepted records through the ledger to the target, each in exactly one known state at the end.
 
 Which rows are sent is judged in `intake.py`, and written in `book.py`; `bundles.py` and `lanes.py` (one request a row)
-send them.
+send them, after `proving.py` has seen by the first ones that the target does as it says.
 """
 
+from collections.abc import Iterator
 from functools import partial
 
 from pipelines.client.capabilities import Capabilities
 from pipelines.client.client import FhirClient
 from pipelines.client.pace import Circuit
+from pipelines.client.steps import Step, step_for
 from pipelines.home.collecting import seldom
 from pipelines.home.progress import Progress
 from pipelines.ledger.doubts import forget_sightings
@@ -19,8 +21,11 @@ from pipelines.loading.bundles import send_bundles
 from pipelines.loading.intake import Intake, note_skipped
 from pipelines.loading.lanes import send_by_lanes
 from pipelines.loading.loaded import Batch, Loaded
+from pipelines.loading.lookup import BY_ITSELF
 from pipelines.loading.policies import take_back_superseded
-from pipelines.loading.posting import post
+from pipelines.loading.posting import Post, post
+from pipelines.loading.proving import proven
+from pipelines.loading.sending import BundleSender, Identity, Posted, Row
 from pipelines.loading.why import Why
 
 LATE_SECONDS = 2.0
@@ -33,33 +38,71 @@ def load(
     batch: Batch, client: FhirClient, capabilities: Capabilities, ledger: Ledger, lease: Lease, progress: Progress
 ) -> Loaded:
     """Send what `accepted.parquet` holds and the ledger does not know as done. Raises `LedgerError`."""
-    safe = capabilities.safe_batches(batch.feed.resource)
-    book = Book(batch, client, ledger, lease, progress, safe)
+    book = Book(batch, client, ledger, lease, progress, step_for(capabilities, batch.feed.resource))
     book.note_answers()
     note_skipped(book)
     intake, why = Intake(book), Why(client, capabilities, book.resource)
     intake.settle_doubts_before()
     with seldom():
-        if safe:
-            send_bundles(book, intake.rows_to_send(), client, why)
-        else:
-            _send_singly(book, intake, client, why)
+        _send(book, intake, client, why)
     take_back_superseded(book)
     book.close_answered(book.answers.done())
     return book.loaded
 
 
-def _send_singly(book: Book, intake: Intake, client: FhirClient, why: Why) -> None:
-    """The bare interface: what is in doubt from before, the rows, what has come in doubt, and the lanes it held up."""
-    circuit, send = Circuit(), why.posting(partial(post, confirm=book.confirm))
-    send = book.notes.posting(send) if book.notes else send
-    while True:
-        unusable = send_by_lanes(book, intake.rows_to_send(), client, book.batch.pace.at_once, circuit, send)
-        book.loaded.unusable = unusable or book.loaded.unusable
-        if book.loaded.unusable or not book.loaded.counts["in_doubt"]:
+def _send(book: Book, intake: Intake, client: FhirClient, why: Why) -> None:
+    """Send what is in doubt from before, the rows, and the lanes that new doubts held up, once these are settled."""
+    rows, circuit, promised = intake.rows_to_send(), Circuit(), book.step
+    if promised.conditional and not promised.repeats and not book.notes:
+        proven(book, client, rows, partial(_one, book, client, why))
+    while not book.loaded.unusable:
+        rows = rows if book.step == promised else _without_a_person(book, rows)
+        if book.step.bundle:
+            send_bundles(book, rows, client, why)
+        else:
+            _send_singly(book, rows, client, why, circuit)
+        if not _has_more(book, intake, client):
             break
-        if not intake.settle_doubts_again():
-            client.patience.wait(LATE_SECONDS)
-            if not intake.settle_doubts_again():
-                break
-    forget_sightings(book.ledger, book.batch.target, book.resource)
+        rows = intake.rows_to_send()
+    if not (book.step.bundle and book.step.repeats):
+        forget_sightings(book.ledger, book.batch.target, book.resource)
+
+
+def _has_more(book: Book, intake: Intake, client: FhirClient) -> bool:
+    """True if rows can go on that new doubts held up, since these are settled."""
+    if book.loaded.unusable or book.step.repeats or not book.loaded.counts["in_doubt"]:
+        return False
+    if intake.settle_doubts_again():
+        return True
+    client.patience.wait(LATE_SECONDS)
+    return intake.settle_doubts_again()
+
+
+def _send_singly(book: Book, rows: Iterator[Row], client: FhirClient, why: Why, circuit: Circuit) -> None:
+    """One request a row, at any step."""
+    send = why.posting(_posting(book, book.step))
+    send = book.notes.posting(send) if book.notes else send
+    looks = not book.step.named
+    unusable = send_by_lanes(book, rows, client, book.batch.pace.at_once, circuit, send, looks)
+    book.loaded.unusable = unusable or book.loaded.unusable
+
+
+def _posting(book: Book, step: Step) -> Post:
+    return partial(post, confirm=book.confirm, step=step, identity=Identity(book.source, book.resource))
+
+
+def _one(book: Book, client: FhirClient, why: Why, step: Step, row: Row) -> tuple[Posted, bool]:
+    """Send one row at a step, as `proven` wants it."""
+    if not step.bundle:
+        return why.posting(_posting(book, step))(client, book.resource, row), False
+    sent = BundleSender(client, Identity(book.source, book.resource), whole=why.whole, step=step).send([row])
+    return Posted(sent.results[0], None if sent.not_offered else sent.unusable), sent.not_offered
+
+
+def _without_a_person(book: Book, rows: Iterator[Row]) -> Iterator[Row]:
+    """The rows, apart from payments in doubt: a target that ignores conditions would make them twice."""
+    for row in rows:
+        if row.intended and not book.step.conditional and book.resource not in BY_ITSELF:
+            book.keep(row, "in_doubt")
+        else:
+            yield row

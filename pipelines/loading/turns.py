@@ -10,11 +10,12 @@ class Turns:
     """Rows that were read and have no outcome yet.
 
     ready: rows that may be sent now. to_look: rows whose patient's resources are to be noted first. Other rows wait
-    behind the first row of their lane, or for their patient. count: the number of rows, those under way included.
+    behind the first row of their lane, or, with `looks`, for their patient. count: the number of rows, with those under
+    way.
     """
 
-    def __init__(self, stopped: set[str], noted: set[str]) -> None:
-        self._stopped, self._noted = stopped, noted
+    def __init__(self, stopped: set[str], noted: set[str], looks: bool = True) -> None:
+        self._stopped, self._noted, self._looks = stopped, noted, looks
         self.ready: deque[Row] = deque()
         self.to_look: deque[Row] = deque()
         self.count = 0
@@ -54,7 +55,7 @@ class Turns:
 
     def _begin(self, row: Row) -> None:
         patient = row.patient_id
-        if patient is None or patient in self._noted:
+        if patient is None or not self._looks or patient in self._noted:
             self.ready.append(row)
         elif patient in self._of_patient:
             self._of_patient[patient].append(row)

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from pipelines.client.steps import step_for
 from pipelines.home.exits import ALL_LOADED, IN_DOUBT
 from pipelines.ledger.doubts import doubtful
 from pipelines.ledger.tables import NotPossible
@@ -54,7 +55,7 @@ def resolve(session: Session, batch_id: str | None = None) -> Resolved:
                 target,
                 of,
                 accepted_files(session.home / "batches" / of[2]),
-                safe=session.connection.capabilities.safe_batches(of[1]),
+                step=step_for(session.connection.capabilities, of[1]),
                 settling_seconds=session.pace.settling_seconds,
             )
             for row, *_ in settled.adopted:

@@ -13,6 +13,7 @@ from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.vocabulary import check
 from pipelines.client.pace import USUAL, Pace, pace_of, retention_of
 from pipelines.client.replies import NotDone, NotSent, Refused, TargetUnusable, Unknown
+from pipelines.client.steps import BARE, Step, step_for
 from pipelines.feeds.files.catalog import CONTROL, Catalog, Feed, FeedError, is_control, load_feeds
 from pipelines.home.batch import Received, shown
 from pipelines.home.dagster_folder import prepare_dagster_home
@@ -101,13 +102,17 @@ class Session:
         why = ": ".join(said for said in (about, self.why) if said) or None
         self.ledger.note_decisions(self.target, user_name(), command, list(subjects), why)
 
-    def is_safe(self, resource_type: str) -> bool:
-        """True if records of a type were sent with an identifier, so that they can be sent again without doubling.
+    def step(self, resource_type: str) -> Step:
+        """Return how records of a type were sent.
 
-        A target that is known by its address got none, even if it shows an id now.
+        A target that is known by its address, and shows an id now, got them without an identifier.
         """
         connection = self.connection
-        return connection.capabilities.safe_batches(resource_type) and self.target == connection.id
+        return step_for(connection.capabilities, resource_type) if self.target == connection.id else BARE
+
+    def is_safe(self, resource_type: str) -> bool:
+        """True if records of a type can be sent again at once without doubling."""
+        return self.step(resource_type).repeats
 
     @cached_property
     def snapshot(self) -> Snapshot:

@@ -153,8 +153,8 @@ def _adopt_batch(
         end_without_load(session, run, Validated(run.folder), "failed", str(error))
         raise
     batch = Batch(session.target, lost.name, run.feed, run.folder, True, session.pace)
-    safe, client = session.is_safe(run.feed.resource), session.connection.client
-    book = Book(batch, client, session.ledger, lease, session.progress, safe)
+    step, client = session.step(run.feed.resource), session.connection.client
+    book = Book(batch, client, session.ledger, lease, session.progress, step)
     note_skipped(book)
     db.execute(NEWEST, [Identity(book.source, book.resource).system])
     doubting = Doubting(db, book, since, _later_batches(session, run.received))
@@ -227,7 +227,7 @@ class Doubting:
         book, ledger = self._book, self._book.ledger
         generation = there.generation if there else _next_generation(record)
         row = row._replace(generation=generation)
-        if there is None and not book.safe:
+        if there is None and not book.step.named:
             ledger.intend(book.lease, *self._of[1:], [], [self._sighting(row)])
         if record is None:
             book.intend([row])

@@ -20,6 +20,7 @@ from pipelines.client.client import (
     Unknown,
     conditional_bundle,
 )
+from pipelines.client.steps import BARE, FREE_OF_RACES, step_for
 from tests.support.fake_target import FakeTarget, Said, serving
 
 PAYMENT = '{"resourceType":"PaymentNotice","request":{"reference":"Patient/p1"},"amount":{"value":1}}'
@@ -184,7 +185,7 @@ def test_a_refusal_carries_the_first_issue_of_its_outcome(client, target):
 
 def test_a_batch_answers_entry_by_entry_and_creates_a_key_once(client, target):
     bundle = conditional_bundle("PaymentNotice", [(PAYMENT, CONDITION), (PAYMENT, CONDITION)])
-    first, second = client.batch(bundle, 2)
+    first, second = client.send_bundle(bundle, 2)
     assert (first.kind, second.kind) == ("created", "existed")
     assert first.resource_id == second.resource_id
     assert len(target.stored) == 1
@@ -193,7 +194,7 @@ def test_a_batch_answers_entry_by_entry_and_creates_a_key_once(client, target):
 def test_a_batch_answer_with_missing_entries_is_unknown_as_a_whole(client, target):
     target.faults = ["missing_entries"]
     with pytest.raises(Unknown, match="0 of 1"):
-        client.batch(conditional_bundle("PaymentNotice", [(PAYMENT, CONDITION)]), 1)
+        client.send_bundle(conditional_bundle("PaymentNotice", [(PAYMENT, CONDITION)]), 1)
 
 
 def answers_held():
@@ -207,7 +208,7 @@ def test_answers_are_gone_when_they_have_been_read(client, target):
     gc.disable()
     try:
         before = answers_held()
-        client.batch(conditional_bundle("PaymentNotice", [(PAYMENT, CONDITION)]), 1)
+        client.send_bundle(conditional_bundle("PaymentNotice", [(PAYMENT, CONDITION)]), 1)
         client.create("PaymentNotice", PAYMENT)
         assert answers_held() == before
     finally:
@@ -228,9 +229,9 @@ def test_a_link_to_another_host_is_not_followed(client):
 
 def test_capabilities_are_read_from_metadata(client, target):
     found = client.capabilities()
-    assert (found.store_id, found.url, found.safe_batches("Task")) == ("urn:uuid:fake", target.url, True)
+    assert (found.store_id, found.url, step_for(found, "Task").name) == ("urn:uuid:fake", target.url, "batch")
     target.additions = False
-    assert client.capabilities().safe_batches("Task") is False
+    assert step_for(client.capabilities(), "Task") is BARE
 
 
 STATEMENT = {
@@ -252,7 +253,8 @@ def told(*answers):
 def test_a_target_that_is_busy_is_not_taken_for_another_one(status):
     """LEDGER-01: without its id and what it offers, all would be sent to it again."""
     client = told(httpx.Response(status), httpx.Response(status), httpx.Response(200, json=STATEMENT))
-    assert (client.capabilities().store_id, client.capabilities().safe_batches("Task")) == ("urn:uuid:x", True)
+    found = client.capabilities()
+    assert (found.store_id, step_for(found, "Task")) == ("urn:uuid:x", FREE_OF_RACES)
     client.close()
     client = told(httpx.Response(status))
     with pytest.raises(TargetUnusable, match=f"does not say what it is: /metadata answers HTTP {status}"):

@@ -9,12 +9,14 @@ import pytest
 
 from pipelines.client.client import Credentials, FhirClient, Patience
 from pipelines.client.pace import Pace
+from pipelines.client.steps import FREE_OF_RACES
 from pipelines.feeds.files.catalog import load_feeds
 from pipelines.home.progress import Progress
 from pipelines.ledger.ledger import LeaseLost, Ledger
+from pipelines.loading.answered import Result
 from pipelines.loading.book import Book
 from pipelines.loading.intake import Intake
-from pipelines.loading.sending import BundleSender, Result
+from pipelines.loading.sending import BundleSender
 from pipelines.loading.stage import Batch, load
 from pipelines.validation.stage import ACCEPTED, SKIPPED
 from tests.support.fake_target import FakeTarget, serving
@@ -306,7 +308,7 @@ def test_rows_left_sending_by_a_killed_run_are_settled_by_the_next(work, monkeyp
 def test_who_lost_the_target_writes_down_only_what_is_sure(work):
     """LEDGER-10: what is open is for who took over to settle, and may be settled and sent by now."""
     with work.ledger.lease(TARGET) as lease:
-        book = Book(work.batch([payment(1), payment(2)]), work.client, work.ledger, lease, Progress(), True)
+        book = Book(work.batch([payment(1), payment(2)]), work.client, work.ledger, lease, Progress(), FREE_OF_RACES)
         made, left = Intake(book).rows_to_send()
         book.write_down([made, left], [])
         with work.ledger.transaction() as connection:

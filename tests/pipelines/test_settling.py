@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from sqlalchemy import update
 
+from pipelines.client.steps import BARE, FREE_OF_RACES
 from pipelines.ledger.tables import sighting
 from pipelines.loading.settling import settle_doubts
 from tests.pipelines.test_load import TARGET, Work, payment
@@ -148,7 +149,7 @@ def why_left(bare):
         TARGET,
         of,
         [bare.home / "run-1" / "accepted.parquet"],
-        safe=False,
+        step=BARE,
         settling_seconds=0,
     )
     [(_, why)] = settled.left
@@ -326,7 +327,7 @@ def test_settling_by_identifier_tells_what_is_there(tmp_path):
             TARGET,
             of,
             [tmp_path / "run-1" / "accepted.parquet"],
-            safe=True,
+            step=FREE_OF_RACES,
             settling_seconds=0,
         )
         assert [(row.key, state) for row, state, _ in settled.adopted] == [("k1", "adopted")]

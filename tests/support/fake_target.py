@@ -4,6 +4,7 @@ A fault is taken by the next write: a name (`Handler.fault_<name>`) or an answer
 """
 
 import json
+import re
 import threading
 import uuid
 from collections import Counter
@@ -26,6 +27,17 @@ def outcome(code, text="Unprocessable entity", diagnostics=None):
     }
 
 
+SEPARATOR = re.compile(r"(?<!\\),")
+SPECIAL = re.compile(r"([\\,|$])")
+
+
+def identifiers(body):
+    """The identifiers of a body, as a search names them."""
+    shown = body.get("identifier", [])
+    for each in shown if isinstance(shown, list) else [shown]:
+        yield f"{each['system']}|" + SPECIAL.sub(r"\\\1", each["value"])
+
+
 class Said(NamedTuple):
     """A fault of the target's own words: an answer, to a write that it did or did not do."""
 
@@ -42,10 +54,17 @@ class FakeTarget:
     date_header: the clock of the header `Date`, where it is another.
 
     `validate`, where it is offered: what it finds in a body, as diagnostics.
+
+    says: what its statement offers, where that is not all or nothing; such a target shows no id of ours. does_not: what
+    of that it does not do: `transaction` is answered 501, a condition ignored. fails: bodies on which it answers 500.
+    found_after: how often a search does not find yet what was stored.
     """
 
-    def __init__(self, additions=True, limit=None):
-        self.additions, self.limit = additions, limit
+    def __init__(self, additions=True, limit=None, says=None, does_not=()):
+        self.additions, self.limit = additions and says is None, limit
+        self._says = says
+        self.does_not, self.fails, self.found_after = set(does_not), lambda body: False, 0
+        self.conditions: list[str | None] = []
         self.faults, self.refuse = [], lambda body: False
         self.validate: Callable[[Any], Sequence[str] | None] | None = None
         self.validated = 0
@@ -64,6 +83,10 @@ class FakeTarget:
         self.date_header: Callable[[], datetime] | None = None
         self.url = ""
 
+    @property
+    def says(self):
+        return self._says if self._says is not None else ("batch", "conditional") if self.additions else ()
+
     def of(self, kind):
         return [body for body in self.stored.values() if body["resourceType"] == kind]
 
@@ -78,8 +101,9 @@ class FakeTarget:
             if name == "_id" and name in self.known_parameters:
                 entries = [b for b in entries if b["id"] in values[0].split(",")]
             if name == "identifier":
-                named = [found for key, (_, found) in self.identified.items() if key in values]
-                entries = [b for b in entries if b["id"] in named]
+                wanted = set(SEPARATOR.split(values[0]))
+                entries = [b for b in entries if wanted & set(identifiers(b))] if not self.found_after else []
+                self.found_after = max(0, self.found_after - 1)
         return entries
 
     def arrives(self):
@@ -98,6 +122,8 @@ class FakeTarget:
     def create(self, body, condition=None):
         """(status, location, outcome) of a create."""
         with self.lock:
+            self.conditions.append(condition)
+            condition = None if "conditional" in self.does_not else condition
             if condition:
                 key = unquote(condition.removeprefix("identifier="))
                 if key in self.identified:
@@ -147,11 +173,12 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self):
         path, target = urlsplit(self.path), self.target
         if path.path == "/metadata":
-            rest = {"resource": [{"type": t, "conditionalCreate": target.additions} for t in BATCHED]}
+            known = [{"name": "identifier", "type": "token"}] if "identifier" in target.says else []
+            conditional = "conditional" in target.says
+            rest = {"resource": [{"type": t, "conditionalCreate": conditional, "searchParam": known} for t in BATCHED]}
             if target.validate:
                 rest["resource"] = [each | {"operation": [{"name": "validate"}]} for each in rest["resource"]]
-            if target.additions:
-                rest["interaction"] = [{"code": "batch"}]
+            rest["interaction"] = [{"code": code} for code in ("batch", "transaction") if code in target.says]
             about = {"description": "urn:uuid:fake", "url": target.url} if target.additions else {}
             return self.answer(200, {"resourceType": "CapabilityStatement", "implementation": about, "rest": [rest]})
         if not self.allowed():
@@ -230,7 +257,10 @@ class Handler(BaseHTTPRequestHandler):
             target.lanes_at_work[lane] += 1
         if target.hold:
             threading.Event().wait(target.hold)
-        status, location, problem = target.create(body)
+        if target.fails(body):
+            status, location, problem = 500, None, outcome("exception")
+        else:
+            status, location, problem = target.create(body, self.headers.get("if-none-exist"))
         with target.lock:
             target.at_work -= 1
             target.lanes_at_work[lane] -= 1
@@ -244,6 +274,8 @@ class Handler(BaseHTTPRequestHandler):
         heavy = target.heaviest and len(json.dumps(bundle)) > target.heaviest
         if heavy or (target.limit and len(entries) > target.limit):
             return self.answer(413, outcome("too-long", "Request body too large"))
+        if bundle["type"] == "transaction":
+            return self.transaction(entries, cut, missing, silent)
         answers = []
         for entry in entries:
             if entry["request"]["method"] != "POST":
@@ -256,6 +288,28 @@ class Handler(BaseHTTPRequestHandler):
             return self.hang_up()
         shown = answers[: len(answers) - missing]
         return self.answer(200, {"resourceType": "Bundle", "type": "batch-response", "entry": shown}, cut=cut)
+
+    def transaction(self, entries, cut, missing, silent):
+        """All entries or none, as HAPI answers: a refusal has the status of the entry, a fault is a 500."""
+        target = self.target
+        if "transaction" in target.does_not:
+            return self.answer(501, outcome("not-supported"))
+        if any(target.fails(entry["resource"]) for entry in entries):
+            return self.answer(500, outcome("exception"))
+        if len({entry["fullUrl"] for entry in entries}) != len(entries):
+            return self.answer(400, outcome("invalid"))
+        before = dict(target.stored), dict(target.identified)
+        made = [target.create(entry["resource"], entry["request"]["ifNoneExist"]) for entry in entries]
+        if bad := next((each for each in made if each[2]), None):
+            target.stored, target.identified = before
+            return self.answer(bad[0], bad[2])
+        if silent:
+            return self.hang_up()
+        shown = [
+            {"response": {"status": f"{status} Done", "location": location.removeprefix(f"{target.url}/")}}
+            for status, location, _ in made[: len(made) - missing]
+        ]
+        return self.answer(200, {"resourceType": "Bundle", "type": "transaction-response", "entry": shown}, cut=cut)
 
     def entry(self, request, resource=None):
         """What a batch answers to an entry that reads or changes."""

@@ -1,0 +1,69 @@
+"""The steps by which rows reach a target: each is one way to send, chosen by the target's statement for each type.
+
+Batch with conditional create, transaction with conditional create, single conditional creates, single creates that are
+looked up by identifier, and the bare interface.
+"""
+
+from typing import NamedTuple
+
+from pipelines.client.capabilities import Capabilities
+
+
+class Step(NamedTuple):
+    """A way to send rows.
+
+    bundle: the type of the bundles that rows go in, None for one request a row. named: rows carry an identifier, by
+    which the target can be asked for them. conditional: a create names that identifier as its condition. repeats: an
+    unclear create may be sent again at once, since no two requests of one condition both create.
+    """
+
+    name: str
+    bundle: str | None = None
+    named: bool = True
+    conditional: bool = True
+    repeats: bool = False
+
+    @property
+    def below(self) -> "Step":
+        """The step to take where the target does not do what this one needs."""
+        return SINGLE._replace(repeats=self.repeats) if self.bundle else LOOK_UP
+
+
+BATCH = Step("batch", "batch")
+FREE_OF_RACES = BATCH._replace(repeats=True)
+"""The step of the bundled service."""
+TRANSACTION = Step("transaction", "transaction")
+SINGLE = Step("conditional")
+LOOK_UP = Step("look-up", conditional=False)
+BARE = Step("bare", named=False, conditional=False)
+
+DOES: dict[str, str] = {
+    "batch": "conditional creates in batches of up to 500 rows",
+    "transaction": "conditional creates in transactions of up to 500 rows; a refused one is halved",
+    "conditional": "one conditional create a row, several at once",
+    "look-up": "one create a row with its identifier, which is looked up before a create is repeated",
+    "bare": "one create a row; what a patient has is read before, and unclear rows are looked up by content",
+}
+"""What an import does at each step."""
+
+RISK: dict[str, str] = {
+    "free of races": "none: a create that is repeated finds the first one",
+    "conditional": "none by this import, which looks up and waits before it repeats; a network that delivers a request"
+    " twice at once can double it, which verify names",
+    "look-up": "a payment whose outcome is unclear and that is not found waits for a person",
+    "bare": "rows that look alike cannot be told apart: some unclear rows wait for a person",
+}
+"""The risk that remains at a step."""
+
+
+def step_for(capabilities: Capabilities, resource_type: str) -> Step:
+    """Return the step for rows of a type. Only the bundled service is known to have no races in conditional creates."""
+    if resource_type in capabilities.conditional:
+        step = BATCH if capabilities.batch else TRANSACTION if capabilities.transaction else SINGLE
+        return step._replace(repeats=capabilities.store_id is not None)
+    return LOOK_UP if resource_type in capabilities.identified else BARE
+
+
+def risk_of(step: Step) -> str:
+    """Return the sentence on the risk that remains at a step."""
+    return RISK["free of races" if step.repeats else "conditional" if step.conditional else step.name]

@@ -1,0 +1,86 @@
+"""The result of a row by the target's answer to it; a resource that was there is read back and compared."""
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from pipelines.client.client import PAGE, FhirClient
+from pipelines.client.comparison import same_content, taken_back
+from pipelines.client.replies import NotDone, NotSent, Refused, Reply, Unknown
+
+Bodies = dict[str, dict[str, Any] | None]
+TOO_LARGE = 413
+KEY_TAKEN = {
+    "code": "KEY-TAKEN",
+    "text": "the target has another resource under this key",
+    "diagnostics": None,
+    "expression": None,
+}
+PLACE = re.compile(r"Bundle\.entry\[\d+\](?:\.resource)?\.?")
+
+
+class Result(NamedTuple):
+    """The result of a row: its state, and of a refusal the first issue (`outcome`) and the other issues."""
+
+    state: str
+    resource_id: str | None = None
+    status: int | None = None
+    outcome: dict[str, Any] | None = None
+    others: tuple[dict[str, Any], ...] = ()
+
+
+def existing(kind: str, sent: str, reply: Reply, bodies: Bodies, unsure: bool) -> Result | None:
+    """The result of a create that found a resource; None when that could not be read.
+
+    unsure: an earlier attempt of ours may have made it.
+    """
+    resource_id = reply.resource_id or ""
+    if resource_id not in bodies:
+        return None
+    body, ours = bodies[resource_id], json.loads(sent)
+    if body is None or not same_content(kind, ours, body):
+        return Result("refused", None, reply.status, KEY_TAKEN)
+    if unsure:
+        return Result("created", resource_id, reply.status)
+    return Result("undone" if taken_back(kind, ours, body) else "adopted", resource_id, reply.status)
+
+
+def of_its_row(outcome: dict[str, Any] | None, kind: str) -> dict[str, Any] | None:
+    """The outcome of a bundle of one row, which names a place in the bundle, as that of the row's own create."""
+    place = PLACE.match((outcome or {}).get("expression") or "")
+    if outcome is None or place is None:
+        return outcome
+    within = str(outcome["expression"])[place.end() :]
+    return outcome | {"expression": f"{kind}.{within}" if within else None}
+
+
+def read_back(client: FhirClient, kind: str, ids: Sequence[str], read_all: Callable[..., Any] = map) -> Bodies:
+    """Resources by id: None for one that is not there, nothing for one that could not be read."""
+    bodies: Bodies = {}
+    parts = [ids[at : at + PAGE] for at in range(0, len(ids), PAGE)]
+    for found in read_all(lambda some: _read_some(client, kind, some), parts):
+        bodies |= found
+    return bodies
+
+
+def _read_some(client: FhirClient, kind: str, ids: Sequence[str]) -> Bodies:
+    """Those of one search together, what that does not give one by one."""
+    found = Bodies()
+    try:
+        if len(ids) > 1:
+            found |= client.read_many(kind, ids)
+        for resource_id in (each for each in ids if each not in found):
+            found[resource_id] = client.read(kind, resource_id)
+    except (NotSent, NotDone, Refused, Unknown):
+        return found
+    return found
+
+
+def settled(reply: Reply) -> Result | None:
+    """The result of a reply that settles a row; None for one that does not."""
+    if reply.kind == "created":
+        return Result("created", reply.resource_id, reply.status)
+    if reply.kind == "refused" or reply.status == TOO_LARGE:
+        return Result("refused", None, reply.status, reply.outcome)
+    return None

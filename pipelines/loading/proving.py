@@ -1,0 +1,83 @@
+"""Find out, by the first rows of a load, whether a target does what its statement says of conditional creates.
+
+The first row shows whether bundles are taken. A later row is sent under the condition of one that is there. A target
+that keeps the condition makes nothing; one that ignores it makes that row, which is to be made anyway. So nothing is
+made twice to find out. The bundled service is not asked.
+"""
+
+import json
+from collections.abc import Callable, Iterator
+from itertools import islice
+
+from pipelines.client.client import FhirClient, conditional_bundle
+from pipelines.client.replies import NotDone, NotSent, Refused, Reply, Unknown, settled
+from pipelines.client.steps import Step
+from pipelines.loading.answered import Result
+from pipelines.loading.book import Book
+from pipelines.loading.sending import Identity, Posted, Row
+
+MOST_TRIED = 10
+NO_BUNDLES = "the target says {} and takes none: rows go one by one"
+IGNORED = "the target says conditional create and ignores the condition: rows are looked up before they are repeated"
+
+SendOne = Callable[[Step, Row], tuple[Posted, bool]]
+"""Sends a row at a step: its result, and True if the target does not take such a request at all."""
+
+
+def proven(book: Book, client: FhirClient, rows: Iterator[Row], send: SendOne) -> None:
+    """Send the first rows one after another, until it is known what the target keeps; lower the book's step by that."""
+    identity, condition = Identity(book.source, book.resource), ""
+    free = (row for row in islice(rows, MOST_TRIED) if row.lane not in book.stopped)
+    for row in (each if each.intended else each._replace(first_attempt_at=book.moment()) for each in free):
+        book.write_down([row], [])
+        other = condition and not row.intended and _under(condition, book.step, client, identity, row)
+        posted = Posted(other) if isinstance(other, Result) else _sent(book, row, send)
+        book.write_down([], [(row, posted.result)])
+        book.loaded.unusable = book.loaded.unusable or posted.unusable
+        if isinstance(other, Result) and other.state == "created":
+            _lower(book, IGNORED, book.step._replace(bundle=None).below)
+        if book.loaded.unusable or not book.step.conditional:
+            return
+        there = posted.result.state in ("created", "adopted")
+        if there and (other == "kept" or posted.result.status == 200):
+            return
+        condition = condition or (identity.entry(row)[1] if there else "")
+
+
+def _sent(book: Book, row: Row, send: SendOne) -> Posted:
+    """Send a row as it is; at the step below where the target takes no bundles."""
+    posted, not_offered = send(book.step, row)
+    if not_offered and book.step.bundle:
+        _lower(book, NO_BUNDLES.format(book.step.bundle), book.step.below)
+        posted, _ = send(book.step, row)
+    return posted
+
+
+def _lower(book: Book, why: str, step: Step) -> None:
+    book.step = step
+    book.progress.say(why)
+
+
+def _under(condition: str, step: Step, client: FhirClient, identity: Identity, row: Row) -> Result | str:
+    """Send a row under the condition of another.
+
+    Returns:
+        "kept" where nothing was made, "" where that is not told, the result where the row may have been made.
+    """
+    body, _ = identity.entry(row)
+    try:
+        reply = _reply(step, client, identity.resource_type, body, condition)
+    except (Refused, NotDone, NotSent) as error:
+        # A refusal tells nothing by itself: it may be of the row. Where the row is then taken as it is, it was of the
+        # condition.
+        return "kept" if isinstance(error, Refused) else ""
+    except Unknown:
+        return Result("in_doubt")
+    return "kept" if reply.kind == "existed" else Result("created", reply.resource_id, reply.status)
+
+
+def _reply(step: Step, client: FhirClient, resource_type: str, body: str, condition: str) -> Reply:
+    if not step.bundle:
+        return client.create(resource_type, body, json.loads(condition))
+    bundle = conditional_bundle(resource_type, [(body, condition)], step.bundle)
+    return settled(client.send_bundle(bundle, 1, step.bundle)[0])
