@@ -10,7 +10,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from pipelines.client.client import TargetUnusable
 from pipelines.client.pace import BadPace
-from pipelines.commands import batches, carrying, feeds, rejects, views
+from pipelines.commands import batches, carrying, feeds, rejects, target, views
 from pipelines.commands.common import Options
 from pipelines.feeds.files.catalog import FeedError
 from pipelines.home import disk
@@ -24,6 +24,7 @@ from pipelines.session.connections import BadTarget
 COMMANDS: tuple[click.Command, ...] = (
     carrying.import_,
     carrying.rehearse,
+    target.target,
     batches.status,
     batches.verify,
     rejects.rejects,

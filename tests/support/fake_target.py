@@ -62,7 +62,7 @@ class FakeTarget:
 
     def __init__(self, additions=True, limit=None, says=None, does_not=()):
         self.additions, self.limit = additions and says is None, limit
-        self._says = says
+        self.promised = says
         self.does_not, self.fails, self.found_after = set(does_not), lambda body: False, 0
         self.conditions: list[str | None] = []
         self.faults, self.refuse = [], lambda body: False
@@ -85,7 +85,7 @@ class FakeTarget:
 
     @property
     def says(self):
-        return self._says if self._says is not None else ("batch", "conditional") if self.additions else ()
+        return self.promised if self.promised is not None else ("batch", "conditional") if self.additions else ()
 
     def of(self, kind):
         return [body for body in self.stored.values() if body["resourceType"] == kind]

@@ -1,0 +1,90 @@
+"""What a target says of itself, what an import will therefore do, at what risk, and whether its searches answer.
+
+Nothing is written at the target: a search by an identifier that no record has, and one page of each type.
+"""
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from pipelines.client.client import FhirClient
+from pipelines.client.replies import NotDone, NotSent, Refused, Unknown, resources_of
+from pipelines.client.steps import DOES, Step, risk_of, step_for
+from pipelines.home.exits import ALL_LOADED, UNUSABLE
+from pipelines.session.connections import Connection
+
+TYPES = ("PaymentNotice", "Task", "QuestionnaireResponse")
+NOBODY = "urn:chartferry:nobody|nothing"
+"""An identifier that no record has."""
+ANSWERED = "found nothing, as it should"
+NOT_ASKED = "not needed"
+
+
+@dataclass(frozen=True)
+class OfType:
+    """How rows of a type will be sent. look_up: what a search by identifier came to."""
+
+    resource_type: str
+    step: str
+    does: str
+    risk: str
+    look_up: str
+    works: bool
+
+
+@dataclass(frozen=True)
+class Offered:
+    """What a target offers: its own name and version, what its statement says, and how each type will be sent."""
+
+    software: str | None
+    says: dict[str, Any]
+    types: tuple[OfType, ...]
+
+    @property
+    def exit_code(self) -> int:
+        return ALL_LOADED if all(each.works for each in self.types) else UNUSABLE
+
+    def as_json(self) -> dict[str, Any]:
+        return {**asdict(self), "exit_code": self.exit_code}
+
+    def lines(self) -> Iterator[str]:
+        yield f"software: {self.software or 'not said'}"
+        for name, said in self.says.items():
+            yield f"{name}: {(', '.join(said) if isinstance(said, list) else said) or 'none'}"
+        for each in self.types:
+            yield f"{each.resource_type}: {each.step}: {each.does}"
+            yield f"  risk: {each.risk}"
+            yield f"  look-up: {each.look_up}"
+
+
+def offered(connection: Connection) -> Offered:
+    """Ask a target what it offers, and try the look-up of each type. Writes nothing there."""
+    found = connection.capabilities
+    says = {
+        "bundles": [name for name, there in (("batch", found.batch), ("transaction", found.transaction)) if there],
+        "conditional create": _ours(found.conditional),
+        "search by identifier": _ours(found.identified),
+        "$validate": _ours(found.validates),
+    }
+    software = " ".join(filter(None, (found.name, found.software))) or None
+    types = (_of_type(connection.client, kind, step_for(found, kind)) for kind in TYPES)
+    return Offered(software, says, tuple(types))
+
+
+def _ours(types: frozenset[str]) -> list[str]:
+    return [kind for kind in TYPES if kind in types]
+
+
+def _of_type(client: FhirClient, kind: str, step: Step) -> OfType:
+    look_up = _look_up(client, kind) if step.named else NOT_ASKED
+    works = look_up in (ANSWERED, NOT_ASKED)
+    return OfType(kind, step.name, DOES[step.name], risk_of(step), look_up, works)
+
+
+def _look_up(client: FhirClient, kind: str) -> str:
+    """What a search by an identifier that no record has came to."""
+    try:
+        found = resources_of(client.get(f"/{kind}?_count=1&identifier={NOBODY}"), kind)
+    except (NotSent, NotDone, Refused, Unknown) as error:
+        return f"is not answered ({error}): rows of unclear outcome would stay in doubt"
+    return "finds what it was not asked for: rows of unclear outcome would stay in doubt" if found else ANSWERED

@@ -1,0 +1,66 @@
+"""`chartferry target`: what the target says of itself, and how rows will be sent."""
+
+import json
+
+import pytest
+
+from tests.pipelines.test_load import payment
+
+
+def answer(chartferry, *arguments):
+    code, said, _ = chartferry("target", *arguments)
+    return code, said
+
+
+def test_the_step_and_the_risk_of_each_type_are_shown(chartferry, target):
+    """TARGET-01"""
+    code, said = answer(chartferry)
+    assert code == 0
+    first, *lines = said.splitlines()
+    assert first == f"target: {target.url} (urn:uuid:fake)"
+    assert lines[:3] == [
+        "software: not said",
+        "bundles: batch",
+        "conditional create: PaymentNotice, Task, QuestionnaireResponse",
+    ]
+    assert lines[5:8] == [
+        "PaymentNotice: batch: conditional creates in batches of up to 500 rows",
+        "  risk: none: a create that is repeated finds the first one",
+        "  look-up: found nothing, as it should",
+    ]
+    assert target.writes == 0
+
+
+@pytest.mark.parametrize(
+    ("says", "step"),
+    [
+        (["transaction", "conditional"], "transaction"),
+        (["conditional"], "conditional"),
+        (["identifier"], "look-up"),
+        ([], "bare"),
+    ],
+)
+def test_it_is_also_a_document(chartferry, target, says, step):
+    """TARGET-01"""
+    target.additions, target.promised = False, says
+    code, said = answer(chartferry, "--json")
+    found = json.loads(said)
+    assert (code, found["exit_code"]) == (0, 0)
+    assert [each["step"] for each in found["types"]] == [step] * 3
+    assert target.writes == 0
+
+
+def test_a_search_that_gives_everything_is_named(chartferry, target, monkeypatch):
+    target.additions, target.promised = False, ["identifier"]
+    target.stored["r1"] = {**json.loads(payment(1)[-1]), "id": "r1"}
+    monkeypatch.setattr(target, "found", lambda kind, _: target.of(kind))
+    code, said = answer(chartferry)
+    assert code == 6
+    assert "look-up: finds what it was not asked for" in said
+
+
+def test_a_target_that_does_not_answer_is_one_line(chartferry, monkeypatch):
+    monkeypatch.setenv("FHIR_BASE_URL", "http://127.0.0.1:1")
+    code, said, error = chartferry("target")
+    assert (code, said) == (6, "")
+    assert error.startswith("chartferry: http://127.0.0.1:1 does not answer")
