@@ -1,8 +1,5 @@
 """The steps by which rows reach a target of another make: what is sent, refused, unclear, or only promised."""
 
-import json
-from pathlib import Path
-
 import pytest
 
 from pipelines.client.capabilities import capabilities_of
@@ -17,7 +14,6 @@ from tests.support.fake_target import FakeTarget, Said, serving
 from tests.support.ledgers import lose_ledger
 from tests.support.payers import practice
 
-HAPI = Path("/work/shared/realdata/hapi/exchanges.ndjson")
 HTML = b"<html>Bad Gateway</html>"
 WAYS = {
     "batch": ["batch", "conditional"],
@@ -142,6 +138,16 @@ def test_a_request_that_a_gateway_brings_late_meets_no_repeat(at):
 
 
 @CONDITIONAL
+def test_a_request_that_the_network_delivers_twice_makes_one(at):
+    """LEDGER-01: the second comes after the first one's answer."""
+    at.target.faults = ["", "", "", "twice", "", "twice"]
+    rows = [payment(number, patient=f"p{number % 5}") for number in range(40)]
+    assert at.run(rows).counts == {"created": 40}
+    assert sorted(keys(at)) == sorted(row[2] for row in rows)
+    at.agree()
+
+
+@CONDITIONAL
 def test_a_request_that_never_arrived_goes_again_after_the_settling_time(at):
     """TARGET-03: a payment too, and without a person."""
     at.target.faults = ["", "", "", "lost_before"]
@@ -258,11 +264,3 @@ def test_the_bundled_service_takes_rows_at_every_step(tmp_path, way, known):
             row[2] for row in rows if row[0] != 34
         )
         work.close()
-
-
-@pytest.mark.skipif(not HAPI.exists(), reason="recorded exchanges with HAPI are not here")
-def test_the_recorded_statement_of_hapi_leads_to_transactions():
-    """TARGET-02"""
-    recorded = json.loads(HAPI.read_text().splitlines()[0])["response"]["body"]
-    found = capabilities_of(recorded)
-    assert [step_for(found, kind) for kind in ("Task", "PaymentNotice", "QuestionnaireResponse")] == [TRANSACTION] * 3

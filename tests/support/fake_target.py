@@ -3,6 +3,7 @@
 A fault is taken by the next write: a name (`Handler.fault_<name>`) or an answer. What was stored is in `target.stored`.
 """
 
+import io
 import json
 import re
 import threading
@@ -342,6 +343,7 @@ class Handler(BaseHTTPRequestHandler):
     def fault_said(self, body, said):
         if said.done:
             self.write(body, silent=True)
+            self.close_connection = False  # else the client's next request on it is lost without a word
         self.answer(said.status, said.body, said.headers)
 
     def fault_lost_before(self, _):
@@ -349,6 +351,13 @@ class Handler(BaseHTTPRequestHandler):
 
     def fault_lost_after(self, body):
         self.write(body, silent=True)
+
+    def fault_twice(self, body):
+        """The network delivers the request again, and nobody hears that answer."""
+        self.write(body)
+        again, self.wfile = self.wfile, io.BytesIO()
+        self.write(body)
+        self.wfile = again
 
     def fault_held(self, body):
         """A gateway keeps the request, and may bring it yet: `target.held`."""
