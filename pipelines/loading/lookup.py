@@ -68,12 +68,17 @@ def look_up(
 ) -> dict[str, Finding]:
     """A finding for each doubt, by key. `ours`: by patient, the resources that the ledger knows already."""
     findings = _by_identifier(client, identity, [doubt.row for doubt in doubts if doubt.named])
-    of_patient: dict[str | None, list[Doubt]] = defaultdict(list)
+    together: dict[tuple[str | None, str], list[Doubt]] = defaultdict(list)
     for doubt in (doubt for doubt in doubts if not doubt.named):
-        of_patient[doubt.row.patient_id].append(doubt)
-    for patient_id, some in of_patient.items():
+        together[doubt.row.patient_id, _where(identity.resource_type, doubt.row)].append(doubt)
+    for (patient_id, _), some in together.items():
         findings.update(_by_content(client, identity.resource_type, some, ours.get(patient_id, set())))
     return findings
+
+
+def _where(resource_type: str, row: Row) -> str:
+    """What a row's resource is searched by: of its patient, or where it has none, of its owner."""
+    return "" if row.patient_id else str(searches(resource_type, orjson.loads(row.body)))
 
 
 def due(doubt: Doubt, resource_type: str, now: datetime, settling_seconds: float, step: Step) -> bool:
@@ -135,7 +140,7 @@ def _values(system: str, body: Body) -> list[Any]:
 
 
 def _by_content(client: FhirClient, resource_type: str, doubts: Sequence[Doubt], ours: set[str]) -> dict[str, Finding]:
-    """Settle the doubts of one patient. Rows of equal content cannot be told apart: as many resources as rows must be
+    """Settle the doubts of one patient, or of one owner. Rows of equal content cannot be told apart: as many resources as rows must be
     there.
     """
     try:

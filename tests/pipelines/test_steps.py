@@ -1,5 +1,7 @@
 """The steps by which rows reach a target of another make: what is sent, refused, unclear, or only promised."""
 
+import json
+
 import pytest
 
 from pipelines.client.capabilities import capabilities_of
@@ -7,6 +9,7 @@ from pipelines.client.client import Credentials, FhirClient
 from pipelines.client.steps import BARE, BATCH, LOOK_UP, SINGLE, TRANSACTION, step_for
 from pipelines.home.progress import Progress
 from pipelines.ledger.ledger import Ledger
+from pipelines.loading.intake import Intake
 from pipelines.loading.stage import load
 from tests.conftest import running
 from tests.pipelines.test_load import Work, payment
@@ -228,6 +231,27 @@ def test_something_else_under_the_key_is_a_reject(at):
     lose_ledger(at.home)
     at.ledger = Ledger.open(at.home / "ledger.db")
     assert at.run([payment(number) for number in range(3)]).counts == {"adopted": 2, "refused": 1}
+
+
+def task(number, owner):
+    """A task of no patient."""
+    body = {"resourceType": "Task", "status": "requested", "intent": "unknown", "description": f"Call {number}"}
+    text = json.dumps(body | {"authoredOn": "2026-01-01T00:00:00Z", "owner": {"reference": f"Practitioner/{owner}"}})
+    return (number + 1, 1, f"t{number}", f"task/t{number}", number, f"hash {number}", None, None, None, text)
+
+
+@pytest.mark.parametrize("at", [{"says": []}], ids=["bare"], indirect=True)
+def test_lost_tasks_without_a_patient_are_each_looked_for_at_their_owner(at, monkeypatch):
+    """LEDGER-01: several at once, which an earlier run left in doubt."""
+    at.follow("tasks")
+    at.target.faults = ["lost_after"] * 4
+    rows = [task(number, f"d{number}") for number in range(6)]
+    with monkeypatch.context() as patched:
+        patched.setattr(Intake, "settle_doubts_again", lambda _: False)
+        assert at.run(rows, settling=0).counts["in_doubt"] == 4
+    assert at.run(rows, settling=0).counts["adopted"] == 0
+    assert len(at.target.stored) == 6
+    at.agree()
 
 
 SERVICE = [(way, known) for way in WAYS for known in (True, False)]
