@@ -140,8 +140,9 @@ def _values(system: str, body: Body) -> list[Any]:
 
 
 def _by_content(client: FhirClient, resource_type: str, doubts: Sequence[Doubt], ours: set[str]) -> dict[str, Finding]:
-    """Settle the doubts of one patient, or of one owner. Rows of equal content cannot be told apart: as many resources as rows must be
-    there.
+    """Settle the doubts of one patient, or of one owner.
+
+    Rows of equal content cannot be told apart: as many resources as rows must be there.
     """
     try:
         there = [body for body in of_patient_of(client, resource_type, doubts[0].row) if body.get("id") not in ours]
