@@ -4,7 +4,9 @@ import json
 
 import pytest
 
+from pipelines.cli import run
 from tests.pipelines.test_load import payment
+from tests.support.commands import forget_settings
 
 
 def answer(chartferry, *arguments):
@@ -57,6 +59,15 @@ def test_a_search_that_gives_everything_is_named(chartferry, target, monkeypatch
     code, said = answer(chartferry)
     assert code == 6
     assert "look-up: finds what it was not asked for" in said
+
+
+def test_without_a_target_the_bundled_service_of_a_new_home_is_shown(tmp_path, monkeypatch, capsys):
+    """TARGET-01"""
+    forget_settings(monkeypatch)
+    assert run(["--home", str(tmp_path / "new"), "target", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["software"].startswith("Chartferry fhir-service")
+    assert {each["step"] for each in found["types"]} == {"batch"}
 
 
 def test_a_target_that_does_not_answer_is_one_line(chartferry, monkeypatch):
