@@ -91,6 +91,11 @@ class Rule:
     given: bool
     function: Callable[[Any, Any], Found]
 
+    @property
+    def sentence(self) -> str:
+        """What is true when all is well, as the docstring of the function says it."""
+        return " ".join((self.function.__doc__ or "").split())
+
     def problems(self, body: Any, world: Any) -> Iterator[Problem]:
         for found in self.function(body, world):
             yield self.problem(*found)

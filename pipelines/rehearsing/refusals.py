@@ -13,24 +13,19 @@ from fhir_service.interface.datatypes import parse_json
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.site import Site
 from fhir_service.interface.vocabulary import Lookup, Note, Problem, World, shape
+from pipelines.feeds.terms.rulebook import GIVEN, IMPORTER, TARGET, basis_of
 
-GIVEN, DECIDED, IMPORTER, UNKNOWN = "interface", "decision", "importer", "unknown"
-OF_THE_IMPORTER = ("FEED-", "LEDGER-")
+UNKNOWN = "unknown"
 DATED = {"Task": "authoredOn", "QuestionnaireResponse": "authored", "PaymentNotice": "created"}
 ANYTHING = "\N{REPLACEMENT CHARACTER}"
 """Stands in a rule's text for what only the target knows."""
 NOTHING_OWED = -(10**15)
 
 
-def basis(resource_type: str, rule_id: str) -> str:
+def basis(rule_id: str) -> str:
     """The origin of a rule: `interface` (given), `decision` (ours), `importer` (file, feed, ledger), or `unknown`."""
-    if rule_id.startswith(OF_THE_IMPORTER):
-        return IMPORTER
-    for rule in RESOURCES[resource_type].rules:
-        if rule.id == rule_id:
-            return GIVEN if rule.given else DECIDED
-    # What the shape of a body breaks has no rule of its own: all of it is a decision (COMMON-35 and those beside it).
-    return DECIDED if rule_id.startswith("COMMON-") else UNKNOWN
+    found = basis_of(rule_id)
+    return UNKNOWN if found in (None, TARGET) else str(found)
 
 
 def rests_on_decisions(bases: Iterable[str]) -> bool | None:

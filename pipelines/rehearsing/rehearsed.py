@@ -16,6 +16,7 @@ import orjson
 
 from fhir_service.interface.site import Site
 from pipelines.feeds.files.catalog import Feed
+from pipelines.feeds.terms.rulebook import rules
 from pipelines.home import spill
 from pipelines.home.batch import Unreadable
 from pipelines.home.files import replace_whole, session
@@ -71,8 +72,8 @@ class File:
 class Rehearsed:
     """The result of a rehearsal, for the end of the command.
 
-    Balances in cents: (before, after) by patient. aside: the first of the `set_aside` rows that would be set aside.
-    changed: None without an earlier report.
+    Balances in cents: (before, after) by patient. aside: of the `set_aside` rows that would be set aside the first, and
+    the first of each rule. changed: None without an earlier report.
     """
 
     path: Path
@@ -90,7 +91,7 @@ class Rehearsed:
     def lines(self) -> Iterable[str]:
         """The rehearsal for people."""
         yield from self.summary.lines()
-        yield from _first(self.aside, self.set_aside, "set aside", _aside)
+        yield from _aside_lines(self.aside, self.set_aside)
         if self.decided:
             rules = ", ".join(f"{rule} ({number:,})" for rule, number in sorted(self.decided.items()))
             yield f"rests on decisions of ours, which another target may not share: {rules}"
@@ -112,6 +113,20 @@ def _first(
         yield f"  {line(one)}"
     if total > SHOWN:
         yield f"  and {total - SHOWN:,} more {what}: see the report"
+
+
+def _aside_lines(rows: Sequence[Mapping[str, Any]], total: int) -> Iterator[str]:
+    """Yield rows that would be set aside; below the first row of each rule, the rule's sentence."""
+    said: set[str] = set()
+    for row in rows:
+        yield f"  {_aside(row)}"
+        for rule_id in sorted(({rule["rule"] for rule in row["rules"]} & rules().keys()) - said):
+            yield f"    {rule_id}: {rules()[rule_id].sentence}"
+            said.add(rule_id)
+    if total > len(rows):
+        yield f"  and {total - len(rows):,} more set aside: see the report"
+    if said:
+        yield "what to do about a rule: chartferry rules ID"
 
 
 def _aside(row: Mapping[str, Any]) -> str:
@@ -214,6 +229,7 @@ def write_report(
     decided: Counter[str] = Counter()
     aside: list[dict[str, Any]] = []
     set_aside = 0
+    broken: set[str] = set()
     changed: list[dict[str, Any]] = []
     patients: dict[str, None] = {}
     rows = folder / "rows.json"
@@ -227,7 +243,9 @@ def write_report(
                     decided.update({rule["rule"] for rule in row["rules"]})
                 if row["rules"]:
                     set_aside += 1
-                    aside += [row] if set_aside <= SHOWN else []
+                    names = {rule["rule"] for rule in row["rules"]}
+                    aside += [row] if set_aside <= SHOWN or names - broken else []
+                    broken |= names
                 if row["patient"] and file.feed.resource == MONEY:
                     patients[row["patient"]] = None
                 if earlier and (change := earlier.change(row, file.feed.source, file.feed.resource)):
@@ -247,6 +265,7 @@ def write_report(
         "error": summary.error,
         "exit_code": summary.exit_code,
         "decisions": dict(decided),
+        "sentences": {rule_id: entry.sentence for rule_id, entry in rules().items() if rule_id in broken},
         "balances": [{"patient": p, "before_cents": b, "after_cents": a} for p, (b, a) in balances.items()],
         "against": str(earlier.path) if earlier else None,
         "changed": changed if earlier else None,
@@ -308,4 +327,4 @@ def _rule(
     if body is not None:
         problem = rule_behind(resource, body, file.site, file.snapshot or Snapshot(), expression, said)
         found = {"rule": problem.rule if problem else rule_id, "code": rule_id}
-    return {**found, "basis": basis(resource, found["rule"]), "expression": expression, "column": column}
+    return {**found, "basis": basis(found["rule"]), "expression": expression, "column": column}

@@ -15,6 +15,7 @@ import pytest
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.site import Site
 from pipelines.cli import run
+from pipelines.feeds.terms.rulebook import rules
 from pipelines.home.scratch import remove_leftovers, throwaway_folder
 from pipelines.rehearsing.refusals import basis, rests_on_decisions, rule_behind
 from pipelines.session.connections import bundled_service
@@ -108,6 +109,24 @@ def test_every_row_has_its_outcome_and_every_patient_a_balance(home, chartferry)
     assert {name: file["counts"][name] for name in ("created", "refused", "rejected", "skipped")} == {
         name: states.count(name) for name in ("created", "refused", "rejected", "skipped")
     }
+
+
+def test_the_sentence_of_a_rule_is_below_its_first_row(home, chartferry):
+    """CLI-CMD-01: also where that row comes after those that are shown anyway."""
+    wrong = [f"w{number},p1,nothing,2026-03-05,\n" for number in range(22)]
+    put(home, "".join([*wrong, "k4,nobody,1.00,2026-03-04,\n", "k5,nobody,1.00,2026-03-04,\n"]))
+    code, out, _ = chartferry("rehearse")
+    lines = out.splitlines()
+    aside = [number for number, line in enumerate(lines) if line.startswith("  payments.csv line ")]
+    assert (code, len(aside)) == (3, 21)
+    assert [lines[aside[0] + 1], lines[aside[-1] + 1], *lines[aside[-1] + 2 : aside[-1] + 4]] == [
+        f"    FEED-FILE-09: {rules()['FEED-FILE-09'].sentence}",
+        "    PAY-14: The patient of a payment is known to the target.",
+        "  and 3 more set aside: see the report",
+        "what to do about a rule: chartferry rules ID",
+    ]
+    (report,) = (home / "rehearsals").iterdir()
+    assert [*json.loads(report.read_text())["sentences"]] == ["FEED-FILE-09", "PAY-14"]
 
 
 def test_nothing_is_left_but_the_report(home, chartferry):
@@ -271,11 +290,11 @@ def test_the_rule_behind_a_refusal_is_found(diagnostics, at, rule):
 
 
 def test_an_outcome_rests_on_decisions_when_nothing_else_is_wrong():
-    assert basis("PaymentNotice", "PAY-CREATE-04") == "interface"
-    assert basis("PaymentNotice", "PAY-10") == "decision"
-    assert basis("Task", "COMMON-38") == "decision"
-    assert basis("Task", "FEED-FILE-09") == "importer"
-    assert basis("Task", "business-rule") == "unknown"
+    assert basis("PAY-CREATE-04") == "interface"
+    assert basis("PAY-10") == "decision"
+    assert basis("COMMON-38") == "decision"
+    assert basis("FEED-FILE-09") == "importer"
+    assert basis("business-rule") == "unknown"
     assert rests_on_decisions(["decision", "decision"]) is True
     assert rests_on_decisions(["decision", "interface"]) is False
     assert rests_on_decisions(["decision", "unknown"]) is None

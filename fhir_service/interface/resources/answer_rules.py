@@ -98,7 +98,7 @@ def is_settled(response: QuestionnaireResponse, world: World) -> bool:
 
 @rule("QR-12", BUSINESS_RULE, needs="reference", given=False)
 def questionnaire_is_known(response: QuestionnaireResponse, world: World) -> Found:
-    """The questionnaire exists."""
+    """The questionnaire of a response exists."""
     sheet = sheet_of(response, world)
     if sheet.known is None:
         yield f"{ROOT}.questionnaire", f"Questionnaire/{sheet.questionnaire_id} is not known"
@@ -114,7 +114,7 @@ def questionnaire_is_active(response: QuestionnaireResponse, world: World) -> Fo
 
 @rule("QR-ITEM-05", BUSINESS_RULE, needs="reference", given=False)
 def questions_are_known(response: QuestionnaireResponse, world: World) -> Found:
-    """`linkId` names an item of the questionnaire."""
+    """A `linkId` names an item of the questionnaire."""
     sheet = sheet_of(response, world)
     for at in sheet.unknown if sheet.known else ():
         yield f"{at}.linkId", "the questionnaire has no item with this linkId"
@@ -147,6 +147,7 @@ def only_groups_hold_items(response: QuestionnaireResponse, world: World) -> Fou
 def _value_rule(id: str, kinds: tuple[str, ...], element: str, given: bool = True) -> Rule:
     @rule(id, BUSINESS_RULE, needs="reference", given=given)
     def values_fit_the_question(response: QuestionnaireResponse, world: World) -> Found:
+        """An answer is of the kind that its question asks for: a choice, a text or a number."""
         for at, item, question in sheet_of(response, world).of_kinds(kinds):
             for index, answer in enumerate(item.answer or ()):
                 if getattr(answer, element) is None:
@@ -159,6 +160,7 @@ def _value_rule(id: str, kinds: tuple[str, ...], element: str, given: bool = Tru
 def _number_rule(id: str, kinds: tuple[str, ...], given: bool = True) -> Rule:
     @rule(id, BUSINESS_RULE, needs="reference", given=given)
     def one_answer_is_enough(response: QuestionnaireResponse, world: World) -> Found:
+        """A question that is no multiple choice has one answer at most."""
         for at, item, question in sheet_of(response, world).of_kinds(kinds):
             if len(item.answer or ()) > 1:
                 message = f"Question of type {question.kind} is expecting at most one answer"

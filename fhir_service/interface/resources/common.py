@@ -16,6 +16,7 @@ def records_exist(rule_id: str, named: Callable[[Any], Iterable[tuple[str, str]]
 
     @rule(rule_id, BUSINESS_RULE, needs="state", given=False)
     def names_stored_records(body: Any, world: World) -> Found:
+        """The records that a body names are known to the target."""
         exists = world.known.exists
         for expression, target in named(body):
             if not exists(target):
@@ -32,6 +33,7 @@ def extensions_are_listed(resource: str, listed: Callable[[Site], dict[str, str]
 
     @rule("COMMON-45", INVALID, given=False)
     def lists_extensions(body: Any, site: Site) -> Found:
+        """An extension is one that the interface lists for the resource, with its value, once."""
         if not body.extension:
             return
         values, seen = listed(site), set()

@@ -77,7 +77,7 @@ class PaymentNotice(Element):
 
 @rule("COMMON-45", INVALID, given=False)
 def extension_is_the_copayment(notice: PaymentNotice, site: Site) -> Found:
-    """The one extension is the copayment's, with `claim` parts."""
+    """An extension is one that the interface lists for the resource, with its value, once."""
     for index, extension in enumerate(notice.extension or ()):
         at = f"PaymentNotice.extension[{index}]"
         if extension.url != site.copayment:
@@ -91,21 +91,21 @@ def extension_is_the_copayment(notice: PaymentNotice, site: Site) -> Found:
 
 @rule("PAY-12", BUSINESS_RULE, given=True)
 def status_is_active(notice: PaymentNotice, _: Site) -> Found:
-    """Only `active` is supported."""
+    """A payment has the status `active`."""
     if notice.status != "active":
         yield "PaymentNotice.status", "the status is not supported"
 
 
 @rule("PAY-25", BUSINESS_RULE, given=False)
 def amount_is_positive(notice: PaymentNotice, _: Site) -> Found:
-    """More than nothing is paid."""
+    """An amount is more than zero."""
     if notice.amount.value <= 0:
         yield "PaymentNotice.amount.value", "the amount is not more than zero"
 
 
 @rule("PAY-26", BUSINESS_RULE, given=False)
 def amount_is_in_cents(notice: PaymentNotice, _: Site) -> Found:
-    """At most two decimals, counted on the value."""
+    """An amount has at most two decimals, counted on the value."""
     value = notice.amount.value
     if -MOST <= value <= MOST and value != value.quantize(CENT):
         yield "PaymentNotice.amount.value", "the amount has more than two decimals"
@@ -113,7 +113,7 @@ def amount_is_in_cents(notice: PaymentNotice, _: Site) -> Found:
 
 @rule("PAY-28", BUSINESS_RULE, given=False)
 def amount_is_within_the_limit(notice: PaymentNotice, _: Site) -> Found:
-    """At most 9,999,999.99."""
+    """An amount is at most 9,999,999.99."""
     if notice.amount.value > MOST:
         yield "PaymentNotice.amount.value", "the amount is above 9999999.99"
 

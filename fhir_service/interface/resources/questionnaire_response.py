@@ -37,7 +37,7 @@ _VALUES = ("valueString", "valueCoding", "valueDecimal")
 
 @rule("QR-11", INVALID, given=False)
 def questionnaire_is_an_address_of_ours(response: QuestionnaireResponse, site: Site) -> Found:
-    """`questionnaire` is `{base_url}/Questionnaire/<id>`."""
+    """A response names its questionnaire as `{base_url}/Questionnaire/<id>`."""
     if questionnaire_id(response.questionnaire, site) is None:
         yield f"{ROOT}.questionnaire", "not an address of the form {base_url}/Questionnaire/<id>"
 
@@ -69,7 +69,7 @@ def answers_hold_one_value(response: QuestionnaireResponse, _: Site) -> Found:
 
 @rule("QR-15", BUSINESS_RULE, given=True)
 def status_is_completed(response: QuestionnaireResponse, _: Site) -> Found:
-    """A create is `completed`."""
+    """A new response has the status `completed`."""
     if response.status != "completed":
         yield f"{ROOT}.status", "the status is not supported"
 
@@ -123,7 +123,7 @@ def _note(response: QuestionnaireResponse, state: Any, site: Site) -> Note | Non
 
 @rule("QR-NOTE-07", BUSINESS_RULE, needs="state", given=False)
 def note_is_known(response: QuestionnaireResponse, world: World) -> Found:
-    """A note-id names a note."""
+    """A note-id names a note that exists."""
     named = note_id_of(response, world.site)
     if named and world.known.note(named) is None:
         yield f"{ROOT}.extension", f"note {named} is not known"
@@ -131,7 +131,7 @@ def note_is_known(response: QuestionnaireResponse, world: World) -> Found:
 
 @rule("QR-22", BUSINESS_RULE, needs="state", given=False)
 def encounter_is_the_patients(response: QuestionnaireResponse, world: World) -> Found:
-    """The encounter belongs to the subject."""
+    """The encounter of a response belongs to its subject."""
     encounter = response.encounter.reference if response.encounter else None
     if not encounter or not world.known.exists(encounter):
         return
@@ -150,7 +150,7 @@ def encounter_and_note_agree(response: QuestionnaireResponse, world: World) -> F
 
 @rule("QR-NOTE-08", BUSINESS_RULE, needs="state", given=False)
 def note_is_the_patients(response: QuestionnaireResponse, world: World) -> Found:
-    """The note belongs to the subject."""
+    """The note of a response belongs to its subject."""
     named = note_id_of(response, world.site)
     note = world.known.note(named) if named else None
     if note and note.patient != id_of(response.subject.reference):

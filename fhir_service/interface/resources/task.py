@@ -91,21 +91,21 @@ class NewTask(Task):
 
 @rule("TASK-08", BUSINESS_RULE, given=True)
 def status_is_supported(task: Task, _: Site) -> Found:
-    """`requested`, `cancelled` or `completed`."""
+    """A task has the status `requested`, `cancelled` or `completed`."""
     if task.status not in STATUSES:
         yield "Task.status", "the status is not supported"
 
 
 @rule("TASK-19", BUSINESS_RULE, given=True)
 def intent_is_unknown(task: Task, _: Site) -> Found:
-    """`intent` is always `unknown`."""
+    """A task has the intent `unknown`."""
     if task.intent != "unknown":
         yield "Task.intent", "the intent is not supported"
 
 
 @rule("TASK-30", BUSINESS_RULE, given=False)
 def inputs_are_labels(task: Task, _: Site) -> Found:
-    """`input[].type.text` is `label`."""
+    """An input of a task is a label: its `type.text` is `label`."""
     for index, entry in enumerate(task.input or ()):
         if entry.type.text != "label":
             yield f"Task.input[{index}].type.text", "the type of input is not supported"

@@ -1,0 +1,40 @@
+"""The command `rules`: what the rules say that a reject names, who says so, and what to do."""
+
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+import click
+
+from pipelines.commands.common import Name, as_text
+from pipelines.home.exits import ALL_LOADED, UNREADABLE
+
+if TYPE_CHECKING:
+    from pipelines.feeds.terms.rulebook import Entry
+
+
+@click.command(short_help="Says what a rule says, who says so, and what to do.")
+@click.argument("rule_id", metavar="[ID]", type=Name(), required=False)
+def rules(rule_id: str | None) -> int:
+    """Lists the rules that a reject may name, or says of one who says so, and what to do."""
+    from pipelines.feeds.terms import rulebook
+
+    known = rulebook.rules()
+    if rule_id is None:
+        click.echo("\n".join(_list(known)))
+        return ALL_LOADED
+    name = next((each for each in known if each.lower() == rule_id.lower()), None)
+    if name is None:
+        near = get_close_matches(rule_id.upper(), known, 1)
+        hint = f"did you mean {near[0]}?" if near else "chartferry rules lists them"
+        click.echo(as_text([f"chartferry: {rule_id}: no such rule; {hint}"]), err=True)
+        return UNREADABLE
+    entry = known[name]
+    click.echo(f"{name}: {entry.sentence}\nwho says so: {rulebook.BASES[entry.basis]}\nwhat to do: {entry.do}")
+    return ALL_LOADED
+
+
+def _list(known: Mapping[str, "Entry"]) -> Iterator[str]:
+    widths = [max(map(len, column)) for column in (known, [entry.basis for entry in known.values()])]
+    for name, entry in known.items():
+        yield f"{name.ljust(widths[0])}  {entry.basis.ljust(widths[1])}  {entry.sentence}"
