@@ -1,7 +1,6 @@
 """Rejects given back: exported in the form they came in, to be corrected, or set aside for good."""
 
 import codecs
-import gzip
 import shutil
 from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -13,9 +12,9 @@ import pyarrow as pa
 
 from pipelines.corrections.balances import with_balances
 from pipelines.feeds.files.catalog import Catalog, Feed, load_feeds
+from pipelines.feeds.reading.chunks import Chunk, RowReader
 from pipelines.feeds.reading.marks import MARKS, csv_lead, marked_line
-from pipelines.feeds.reading.rows import Chunk, Reader
-from pipelines.feeds.terms.schema import FeedFile
+from pipelines.feeds.reading.readers import reader_of
 from pipelines.home import spill
 from pipelines.home.batch import Received, Unreadable
 from pipelines.home.files import replace_whole
@@ -27,7 +26,7 @@ from pipelines.ledger.rejects import RejectPlace, discard, reasons_of, reject_pl
 from pipelines.ledger.rows import Reason
 from pipelines.session.connections import connect
 from pipelines.session.session import feed_folders_of, has_ledger, open_ledger, prepare_home, received_before
-from pipelines.validation.mapping import form_of, map_file
+from pipelines.validation.mapping import map_file
 from pipelines.validation.outcome import Validated
 from pipelines.validation.side_by_side import SideBySide
 
@@ -178,12 +177,10 @@ def _write(
     received: Received, feed: Feed, lines: Lines, reasons: Mapping[str, list[Reason]], folder: Path, work: Path
 ) -> tuple[Path, set[str]]:
     """Write the file in one step; return its place and the rejects that are in it."""
-    wanted, form = _rows_of(received, feed, lines, work), form_of(received, feed)
+    wanted = _rows_of(received, feed, lines, work)
     part, found = work / "part", set[str]()
-    with (
-        Reader(received.path_in_batch, received.file_name, feed.file, form) as reader,
-        _opened(part, received.path_in_batch, reader.feed) as out,
-    ):
+    with reader_of(received.path_in_batch, received.file_name, feed) as reader, _opened(part, reader) as out:
+        form = "ndjson" if reader.header is None else "csv"
         mark = _Marker(reader, out.encoding, reasons, wanted)
         begun = False
         for chunk in reader.chunks():
@@ -210,7 +207,7 @@ class _Marker:
 
     def __init__(
         self,
-        reader: Reader,
+        reader: RowReader,
         encoding: str,
         reasons: Mapping[str, list[Reason]],
         lines: Container[int | None],
@@ -252,14 +249,10 @@ def _ended(row: str) -> str:
     return row if row.endswith(("\n", "\r")) else row + "\n"
 
 
-def _opened(part: Path, source: Path, feed: FeedFile) -> TextIO:
+def _opened(part: Path, reader: RowReader) -> TextIO:
     """The file to write, in the encoding of its source, with a byte order mark where that has one."""
-    with source.open("rb") as file:
-        packed = file.read(2) == b"\x1f\x8b"
-    with gzip.open(source) if packed else source.open("rb") as file:
-        start = file.read(3)
-    encoding = codecs.lookup(feed.encoding).name
-    if encoding == "utf-8" and start == codecs.BOM_UTF8:
+    encoding = codecs.lookup(reader.feed.encoding).name
+    if encoding == "utf-8" and reader.has_mark:
         encoding = "utf-8-sig"
     errors = "surrogatepass" if encoding.startswith(("utf-16", "utf-32")) else "surrogateescape"
     return part.open("w", encoding=encoding, errors=errors, newline="")

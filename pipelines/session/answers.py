@@ -3,7 +3,6 @@
 `answers.parquet` of the validate stage holds the answers of a run.
 """
 
-import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -12,6 +11,7 @@ import pyarrow.parquet as pq
 
 from pipelines.feeds.files.catalog import Catalog, Feed, FeedError
 from pipelines.feeds.reading.marks import ids_in, marked_form
+from pipelines.home.batch import Unreadable
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rejects import feeds_answered
 
@@ -38,7 +38,7 @@ def feed_of(path: Path, catalog: Catalog, ledger: Ledger | None) -> Feed | None:
 def _feeds_answered(path: Path, ledger: Ledger) -> set[str]:
     try:
         return feeds_answered(ledger, ids_in(path))
-    except (OSError, EOFError, zlib.error):
+    except (OSError, Unreadable):
         return set()
 
 

@@ -20,6 +20,7 @@ from fhir_service.interface.vocabulary import Problem, check
 from pipelines.feeds.kinds.payments import is_copayment
 from pipelines.feeds.kinds.registry import kind_of
 from pipelines.feeds.mapping.origins import Origins
+from pipelines.feeds.reading.chunks import Places
 from pipelines.feeds.terms.record import Around, Built, Found, Kind, Values
 from pipelines.feeds.terms.schema import FeedFile
 from pipelines.home import spill
@@ -62,7 +63,7 @@ def check_records(
             spill.Writer(folder / "skipped.parquet", SKIPPED) as skipped,
         ):
             some = (wanted.of(chunk, kind) for chunk in chunks(database, mapped, kind))
-            for checked in work.over(partial(Checker, file, around, strict), some):
+            for checked in work.over(partial(Checker, file, around, strict, found.places), some):
                 accepted.add_batch(_numbered(checked.accepted, accepted.count))
                 rejects.add_batch(checked.rejects)
                 skipped.add_batch(checked.skipped)
@@ -151,7 +152,8 @@ def _line_of(expression: str, rows: Sequence[Sequence[int]], lines: Sequence[int
 class Checker:
     """Builds and checks one record after another, a chunk at a time."""
 
-    def __init__(self, file: FeedFile, around: Around, strict: bool) -> None:
+    def __init__(self, file: FeedFile, around: Around, strict: bool, places: Places) -> None:
+        self.places = places
         self.kind = kind_of(file)
         self.strict = strict
         self.inspected = Inspected(around.questionnaires)
@@ -229,7 +231,8 @@ class Checker:
         return Reason("map", found.fault.rule, found.element, column, found.fault.message, line=line)
 
     def _differs(self, row: Row) -> Reason:
-        message = f"the key stands in this file more than once, first on line {row.first_line}, with different content"
+        first = self.places.of(row.first_line or row.line)
+        message = f"the key stands in this file more than once, first on {first}, with different content"
         key = self.origins.key
         return Reason("map", "LEDGER-13", key.element, self.origins.labels.get(key.name), message)
 
@@ -305,5 +308,7 @@ class Checker:
         self.tally.rejected += 1
         self.tally.reasons.update({reason.rule for reason in reasons})
         about = (built and built.patient_id, built and built.cents, "".join(row.raw for row in rows))
+        if self.places:
+            reasons = [each.at(self.places.of(each.line or first.line)) for each in reasons]
         structs = [reason.struct() for reason in reasons]
         self.rejects.append((first.line, sum(row.lines for row in rows), first.key, stage, *about, structs, content))

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 from pipelines.feeds.mapping.mapping import Mapper
 from pipelines.feeds.reading.broken import BadRow
-from pipelines.feeds.reading.rows import Chunk
+from pipelines.feeds.reading.chunks import Chunk, Notice
 from pipelines.feeds.terms.columns import Fault
 from pipelines.feeds.terms.numbers import Numbers
-from pipelines.validation.outcome import Notice, Validated
+from pipelines.validation.outcome import Validated
 
 NO_END = "LEDGER-24"
 OPEN = "the last line has no end, as of a file that was cut off; compare it with the export"

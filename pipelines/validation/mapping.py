@@ -15,8 +15,8 @@ from pipelines.feeds.files.catalog import Feed
 from pipelines.feeds.mapping.chunk import Cells
 from pipelines.feeds.mapping.mapping import Crosswalks, Mapper, numbers_of, path_heads, unnamed_columns
 from pipelines.feeds.reading.broken import BadRow, printable
-from pipelines.feeds.reading.marks import marked_form
-from pipelines.feeds.reading.rows import Chunk, Reader
+from pipelines.feeds.reading.chunks import Chunk, Notice
+from pipelines.feeds.reading.readers import reader_of
 from pipelines.feeds.terms.columns import MISSING, Fault, micros
 from pipelines.feeds.terms.record import Found, Kind, Values
 from pipelines.home import spill
@@ -24,7 +24,7 @@ from pipelines.home.batch import Received
 from pipelines.validation.aside import Aside, aside_of
 from pipelines.validation.content import canonical, dump, sha
 from pipelines.validation.last_line import LastLine
-from pipelines.validation.outcome import Notice, Validated
+from pipelines.validation.outcome import Validated
 from pipelines.validation.side_by_side import SideBySide
 from pipelines.validation.tables import MAPPED
 from pipelines.validation.totals import has_amount_total
@@ -36,11 +36,6 @@ TEXTS = ("record", "raw")
 """The columns of `MAPPED` whose texts may be long."""
 
 
-def form_of(received: Received, feed: Feed) -> str:
-    """`csv` or `ndjson`: corrected rejects show it themselves, whatever their name."""
-    return marked_form(received.path_in_batch) or feed.format_of(received.file_name)
-
-
 def map_file(
     received: Received, feed: Feed, to: Path, found: Validated, work: SideBySide, known_as: Mapping[str, str] = {}
 ) -> tuple[Mapping[int, str], Trailers]:
@@ -48,9 +43,8 @@ def map_file(
 
     Gives, by line, the rejects that rows say they answer; and the trailers, to be asked when all amounts are known.
     """
-    form = form_of(received, feed)
     with (
-        Reader(received.path_in_batch, received.file_name, feed.file, form) as reader,
+        reader_of(received.path_in_batch, received.file_name, feed) as reader,
         Aside(aside_of(to)) as aside,
         spill.Writer(to, MAPPED) as writer,
     ):
@@ -71,6 +65,8 @@ def map_file(
         found.not_taken + counted.blank + counted.of_repeats,
     )
     found.noticed += [Notice(line, REPEATED_HEADER, REPEATS) for line in counted.repeats]
+    found.noticed += reader.noticed
+    found.places = reader.places
     found.unnamed_columns = heads.unnamed()
     return reader.answers, trailers
 

@@ -4,15 +4,8 @@ from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
 
-
-class Notice(NamedTuple):
-    """A warning about a line, noted apart from the checks of single records."""
-
-    line: int
-    rule: str
-    message: str
+from pipelines.feeds.reading.chunks import Notice, Places
 
 
 @dataclass(slots=True)
@@ -38,7 +31,7 @@ class Validated:
     lines = header + not_taken + the lines of all records; records = accepted + rejected. known: doubtful records that
     the target has with this content, which count as accepted. copayments: of the accepted, each once. control_mismatch,
     over_limit, known_elsewhere: a sentence why nothing of this file may be sent, or None. reasons, warnings: records by
-    rule broken.
+    rule broken. places: names its lines.
     """
 
     folder: Path
@@ -63,6 +56,7 @@ class Validated:
     reasons: Counter[str] = field(default_factory=Counter)
     warnings: Counter[str] = field(default_factory=Counter)
     noticed: list[Notice] = field(default_factory=list)
+    places: Places = field(default_factory=Places)
 
     def add(self, tally: Tally) -> None:
         self.accepted += tally.accepted

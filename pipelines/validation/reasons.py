@@ -13,6 +13,7 @@ WARNINGS = {
     "LEDGER-24": "a last line without its end: the file may be cut off",
     "LEDGER-25": "rows that repeat the header, not taken",
     "LOOKS-LIKE-TOTAL": "a rejected row has the sum of those before it as its amount",
+    "ZIP-FILES": "files of a zip archive that the feed does not take",
     "FEED-ANS-03": "several active questionnaires with one name or code",
 }
 """The meaning of a warning, unless it is one of a rule that a target of another make may lack."""
@@ -31,6 +32,10 @@ class Reason(NamedTuple):
     message: str
     retryable: bool = False
     line: int | None = None
+
+    def at(self, place: str) -> "Reason":
+        """The reason with the place of its row before its sentence."""
+        return self._replace(message=f"{place}: {self.message}")
 
     def struct(self) -> dict[str, Any]:
         return dict(zip(REASON.names, self[1:], strict=True))

@@ -3,8 +3,9 @@
 from pathlib import Path
 from typing import Any
 
+from pipelines.feeds.reading.chunks import Notice
 from pipelines.home import spill
-from pipelines.validation.outcome import Notice, Validated
+from pipelines.validation.outcome import Validated
 from pipelines.validation.tables import ACCEPTED, REJECTS, SKIPPED
 
 LOOKS_LIKE_TOTAL = "LOOKS-LIKE-TOTAL"

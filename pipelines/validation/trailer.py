@@ -5,7 +5,7 @@ from decimal import Decimal
 from typing import Any
 
 from pipelines.feeds.mapping.mapping import Mapper
-from pipelines.feeds.reading.rows import Chunk
+from pipelines.feeds.reading.chunks import Chunk
 from pipelines.feeds.terms.columns import cents
 from pipelines.feeds.terms.schema import Trailer, Value
 from pipelines.validation.outcome import Validated

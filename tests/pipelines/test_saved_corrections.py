@@ -9,6 +9,7 @@ import pytest
 
 from pipelines.feeds.files.catalog import load_feeds
 from pipelines.feeds.reading.marks import as_saved
+from pipelines.feeds.reading.packed import first_content
 
 FEED = """kind = "payments"
 files = ["till*.txt"]
@@ -94,4 +95,4 @@ def test_the_delimiter_beside_the_mark_is_the_files(tmp_path, text, delimiter):
     feed = load_feeds().named("payments")
     assert feed
     (tmp_path / "file.csv").write_text(text)
-    assert as_saved(tmp_path / "file.csv", feed.file).delimiter == delimiter
+    assert as_saved(first_content(tmp_path / "file.csv"), feed.file).delimiter == delimiter

@@ -66,7 +66,7 @@ UNREADABLE = {
         HEADER.encode() + b'a,p1,"1.00\n' + (b"text" * 20 + b"\n") * 30_000,
         "never closed",
     ),
-    "packed twice": (gzip.compress(gzip.compress(HEADER.encode())), "packed twice by gzip; unpack it once"),
+    "packed twice": (gzip.compress(gzip.compress(HEADER.encode())), "packed twice; unpack it once"),
     "another archive": (b"BZh91AY&SY" + bytes(range(60)), "an archive; unpack it"),
     "a database": (b"SQLite format 3\0" + bytes(80), "a database or data file"),
     "a web page": (b"\n<!DOCTYPE html><html><body>Session expired</body></html>\n", "a web page"),

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pipelines.feeds.drafting.sniffing import Export, date_formats, is_iso, look_at, most, numbers_of
+from pipelines.feeds.files.catalog import plain_name
 from pipelines.feeds.files.rules import ASKED
 from pipelines.feeds.kinds.registry import KINDS
 from pipelines.feeds.terms.columns import Column
@@ -205,7 +206,7 @@ def _shape_fits(target: Column, seen: Seen) -> float:
 
 
 def _head(path: Path, kind: str, export: Export) -> Iterator[str]:
-    first, *rest = path.name.removesuffix(".gz").split(".")
+    first, *rest = plain_name(path.name).split(".")
     stem = re.sub(r"[\d_\-]+$", "", first) or first
     name = re.sub(r"[^A-Za-z0-9_\-]+", "-", stem).strip("-_")[:40] or "feed"
     yield "# Drafted from one export. Lines that say DECIDE want a person."
@@ -213,9 +214,12 @@ def _head(path: Path, kind: str, export: Export) -> Iterator[str]:
     yield f"name = {_text(name)}"
     yield f"source = {_text(name)}  # DECIDE: the system that made the keys; one name for all its exports"
     yield f"kind = {_text(kind)}  # DECIDE: payments, answers or tasks"
-    pattern = ".".join([stem + "*", *rest])
-    yield f"files = [{_text(pattern)}]"
-    if export.form == "ndjson" or not path.name.lower().removesuffix(".gz").endswith(".csv"):
+    patterns = [".".join([stem + "*", *rest])]
+    if path.name.endswith(".zip"):
+        inner = Path(export.file_name)
+        patterns = [f"{stem}*.zip", re.sub(r"[\d_\-]+$", "", inner.stem) + "*" + inner.suffix]
+    yield f"files = [{', '.join(map(_text, patterns))}]"
+    if export.form == "ndjson" or not export.file_name.lower().endswith(".csv"):
         yield f"format = {_text(export.form)}"
     if export.encoding != "utf-8":
         others = (

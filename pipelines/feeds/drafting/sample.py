@@ -14,7 +14,8 @@ from fhir_service.interface.vocabulary import Needs, check
 from pipelines.feeds.files.catalog import Feed
 from pipelines.feeds.mapping.mapping import Mapper
 from pipelines.feeds.mapping.origins import Origins
-from pipelines.feeds.reading.rows import Chunk, Reader
+from pipelines.feeds.reading.chunks import Chunk
+from pipelines.feeds.reading.readers import reader_of
 from pipelines.feeds.terms.columns import cents
 from pipelines.feeds.terms.record import Around
 
@@ -23,7 +24,7 @@ OF_ITSELF: tuple[Needs, ...] = ("payload",)
 
 def sample_lines(feed: Feed, path: Path, rows: int) -> Iterator[str]:
     """The first rows, line by line: taken or not, each value, each problem. Raises Unreadable."""
-    with Reader(path, path.name, feed.file, feed.format_of(path.name)) as reader:
+    with reader_of(path, path.name, feed) as reader:
         mapper = Mapper(feed, reader.header, path.name)
         shown: Counter[str] = Counter()
         copaid: list[int] = []

@@ -2,10 +2,8 @@
 
 import codecs
 import csv
-import gzip
 import io
 import re
-import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +12,8 @@ from itertools import islice
 from pathlib import Path
 
 from fhir_service.interface.datatypes import Malformed, parse_json
-from pipelines.feeds.reading.opening import BEGINNING, DAMAGED, GZIP, is_binary, unmarked_utf_16, what_it_is
+from pipelines.feeds.reading.opening import BEGINNING, is_binary, unmarked_utf_16, what_it_is
+from pipelines.feeds.reading.packed import first_content
 from pipelines.feeds.terms.columns import Conventions, Fault, time
 from pipelines.feeds.terms.numbers import Numbers
 from pipelines.home.batch import Unreadable
@@ -39,7 +38,8 @@ _MOST = 0.8
 class Export:
     """The beginning of an export. header: the line that it stands on, 0 for none. names: of its columns.
 
-    trailer: whether the file ends with a row unlike the others, which is not among the rows.
+    trailer: whether the file ends with a row unlike the others, which is not among the rows. file_name: of the file
+    whose rows these are, without endings of compression.
     """
 
     form: str
@@ -50,6 +50,7 @@ class Export:
     rows: list[list[str]] = field(default_factory=list)
     objects: list[dict[str, object]] = field(default_factory=list)
     trailer: bool = False
+    file_name: str = ""
 
     @property
     def wordless(self) -> bool:
@@ -63,6 +64,12 @@ class Export:
 
 def look_at(path: Path) -> Export:
     """The beginning of a file. Raises Unreadable when it is no text."""
+    export = _look_at(path)
+    export.file_name = first_content(path).file_name
+    return export
+
+
+def _look_at(path: Path) -> Export:
     start = _start(path)
     encoding, text = _decoded(path.name, start)
     lines = text.splitlines(keepends=True)
@@ -80,12 +87,8 @@ def look_at(path: Path) -> Export:
 
 def _start(path: Path) -> bytes:
     try:
-        with path.open("rb") as file:
-            packed = file.read(2) == GZIP
-        with gzip.open(path) if packed else path.open("rb") as file:
+        with first_content(path).open() as file:
             return file.read(HEAD)
-    except (*DAMAGED, zlib.error):
-        raise Unreadable(f"{path.name}: the gzip data is cut off or damaged") from None
     except OSError as error:
         raise Unreadable(f"{path.name}: cannot be read: {error.strerror}") from None
 

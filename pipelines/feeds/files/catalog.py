@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from fnmatch import fnmatchcase
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from pydantic import ValidationError
@@ -25,6 +25,7 @@ from pipelines.feeds.terms.texts import composed
 
 BUILTIN = Path(__file__).parents[1] / "builtin"
 CONTROL = ".control.json"
+PACKED = (".gz", ".zst", ".zip")
 
 
 class FeedError(Exception):
@@ -97,7 +98,11 @@ class Feed:
         return self.file.format or ("ndjson" if plain_name(file_name).endswith((".ndjson", ".jsonl")) else "csv")
 
     def takes(self, file_name: str) -> bool:
+        """True if a file's name, or the name it would have unpacked, fits a pattern. A zip archive needs no second
+        ending: `payments-may.zip` fits `payments*.csv`."""
         names = {file_name, plain_name(file_name)}
+        if file_name.endswith(".zip"):
+            names |= {plain_name(file_name) + PurePath(pattern).suffix for pattern in self.patterns}
         return any(fnmatchcase(name, pattern) for name in names for pattern in self.patterns)
 
 
@@ -121,7 +126,8 @@ class Catalog:
 
 
 def plain_name(file_name: str) -> str:
-    return file_name.removesuffix(".gz")
+    """A file's name without the ending that says it is compressed."""
+    return next((file_name.removesuffix(end) for end in PACKED if file_name.endswith(end)), file_name)
 
 
 def is_control(file_name: str) -> bool:

@@ -5,25 +5,24 @@ The marks lead a row: one with too many or too few fields keeps its own fields i
 
 import codecs
 import csv
-import gzip
 import io
 import json
 import re
-import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from fhir_service.interface.datatypes import Malformed, parse_json
 from pipelines.feeds.reading.dialect import dialect
+from pipelines.feeds.reading.packed import Content, first_content
 from pipelines.feeds.terms.schema import FeedFile
+from pipelines.home.batch import Unreadable
 
 REJECT_ID, REASONS, TEXT = "_reject_id", "_reasons", "_text"
 MARKS = (REJECT_ID, REASONS)
 HEAD = 1 << 16
 BLOCK = 1 << 20
 ID = re.compile(r"\b[0-9a-f]{16}\b")
-_GZIP = b"\x1f\x8b"
 _UTF8 = codecs.BOM_UTF8
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _BESIDE = re.compile(r'([,;|\t])?"?_reject_id"?([,;|\t])?')
@@ -158,25 +157,36 @@ def _compact(found: Any) -> str:
 def marked_form(path: Path) -> str | None:
     """`csv` or `ndjson` where the file's beginning carries the mark, else None. No encoding needs to be known."""
     try:
-        head = next(_texts(path, HEAD), "")
-    except (OSError, EOFError, zlib.error):
+        return _form(_head(first_content(path)))
+    except (OSError, Unreadable):
         return None
+
+
+def _form(head: str) -> str | None:
     if REJECT_ID not in head:
         return None
     return "ndjson" if head.lstrip().startswith("{") else "csv"
 
 
-def as_saved(path: Path, feed: FeedFile) -> FeedFile:
+def _head(content: Content) -> str:
+    return next(_texts(content, HEAD), "")
+
+
+def as_saved(content: Content, feed: FeedFile) -> FeedFile:
     """Return the CSV format of a file: that of its feed, unless a spreadsheet saved corrections in its own format.
 
     The text around `_reject_id` in the header shows that, and a byte order mark.
     """
-    if marked_form(path) != "csv":
+    try:
+        head = _head(content)
+        if _form(head) != "csv":
+            return feed
+        with content.open() as file:
+            start = file.read(3)
+    except (OSError, Unreadable):  # said where it is read
         return feed
-    with path.open("rb") as file:
-        start = file.read(3)
     changed = {"encoding": "utf-16"} if start[:2] in _UTF16 else {"encoding": "utf-8"} if start == _UTF8 else {}
-    header = next(line for line in next(_texts(path, HEAD)).splitlines() if REJECT_ID in line)
+    header = next(line for line in head.splitlines() if REJECT_ID in line)
     beside = {sign for found in _BESIDE.finditer(header) for sign in found.groups() if sign}
     if feed.delimiter not in beside and len(beside) == 1:
         changed |= {"delimiter": beside.pop(), "quote": '"', "escape": ""}
@@ -184,18 +194,16 @@ def as_saved(path: Path, feed: FeedFile) -> FeedFile:
 
 
 def ids_in(path: Path) -> Iterator[str]:
-    """Everything in a marked file that looks like a reject's id. Raises OSError, EOFError, zlib.error."""
+    """Everything in a marked file that looks like a reject's id. Raises OSError, Unreadable."""
     left = ""
-    for text in _texts(path, BLOCK):
+    for text in _texts(first_content(path), BLOCK):
         yield from ID.findall(left + text)
         left = text[-16:]
 
 
-def _texts(path: Path, size: int) -> Iterator[str]:
+def _texts(content: Content, size: int) -> Iterator[str]:
     """A file's text some at a time, right as far as ASCII goes."""
-    with path.open("rb") as file:
-        packed = file.read(2) == _GZIP
-    with gzip.open(path) if packed else path.open("rb") as file:
+    with content.open() as file:
         first = file.read(size).removeprefix(_UTF8)
         decoder = codecs.getincrementaldecoder("utf-16" if first[:2] in _UTF16 else "latin-1")("replace")
         yield decoder.decode(first)

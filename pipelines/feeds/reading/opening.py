@@ -1,20 +1,15 @@
-"""Files as text: unpacked, decoded, and refused with one sentence when they are surely no text."""
+"""Files as text: decoded, and refused with one sentence when they are surely no text."""
 
 import codecs
-import gzip
 import io
 import re
-import zlib
-from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
+from pipelines.feeds.reading.packed import GZIP, ZIP, ZSTANDARD, Content
 from pipelines.feeds.terms.schema import FeedFile
 from pipelines.home.batch import Unreadable
 
 BEGINNING = 4096
-GZIP = b"\x1f\x8b"
-DAMAGED = (EOFError, gzip.BadGzipFile, zlib.error)
-GZIP_DAMAGED = "the gzip data is cut off or damaged; export the file again"
 ZEROS = "zero bytes where rows should be, as of a copy that was not finished; copy or export it again"
 FEW_ZEROS = 64
 NAME_THE_ENCODING = 'export it as UTF-8, or name its encoding in the feed file (encoding = "windows-1252")'
@@ -22,20 +17,16 @@ _BOMS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _WIDE = ("utf-16", "utf-32")
 
 
-def open_text(path: Path, name: str, feed: FeedFile) -> TextIO:
-    """The file as text, unpacked when it is gzip. Raises Unreadable for what is surely no text."""
+def open_text(content: Content, feed: FeedFile) -> TextIO:
+    """A file as text. Raises Unreadable for what is surely no text."""
     encoding = codecs.lookup(feed.encoding).name
     try:
-        with path.open("rb") as file:
-            packed = file.read(2) == GZIP
-        with gzip.open(path) if packed else path.open("rb") as file:
+        with content.open() as file:
             start = file.read(BEGINNING)
-        _surely_text(start, name, encoding, packed)
-        stream: Any = gzip.open(path) if packed else path.open("rb")  # noqa: SIM115 - the reader closes it
-    except DAMAGED:
-        raise Unreadable(f"{name}: {GZIP_DAMAGED}") from None
+        _surely_text(start, content.name, encoding, bool(content.packing))
+        stream = content.open()
     except OSError as error:
-        raise Unreadable(f"{name}: cannot be read: {error.strerror}") from None
+        raise Unreadable(f"{content.name}: cannot be read: {error.strerror}") from None
     errors = "surrogatepass" if encoding.startswith(_WIDE) else "surrogateescape"
     return io.TextIOWrapper(stream, _with_mark(start, encoding), errors, newline="")
 
@@ -79,12 +70,12 @@ _ARCHIVE = "an archive; unpack it and put in the export itself"
 _PICTURE = "a picture; export the rows as CSV"
 _DATABASE = "a database or data file of another kind; export the rows as CSV"
 _BEGINNINGS = (
-    (b"PK\x03\x04", "a workbook (.xlsx, .ods) or a zip archive; export the sheet as CSV, or unpack the archive"),
+    (ZIP, "a workbook (.xlsx, .ods) or a zip archive; export the sheet as CSV, or unpack the archive"),
     (b"\xd0\xcf\x11\xe0", "a workbook or document of an older office program (.xls, .doc); export it as CSV"),
     (b"%PDF", "a PDF; export the rows as CSV"),
     (b"{\\rtf", "a document (RTF); export the rows as CSV"),
-    (GZIP, "packed twice by gzip; unpack it once"),
-    *((mark, _ARCHIVE) for mark in (b"BZh", b"\xfd7zXZ\0", b"\x28\xb5\x2f\xfd", b"7z\xbc\xaf\x27\x1c", b"Rar!")),
+    (GZIP, "packed twice; unpack it once"),
+    *((mark, _ARCHIVE) for mark in (b"BZh", b"\xfd7zXZ\0", ZSTANDARD, b"7z\xbc\xaf\x27\x1c", b"Rar!")),
     *((mark, _PICTURE) for mark in (b"\x89PNG", b"\xff\xd8\xff", b"GIF8")),
     *((mark, _DATABASE) for mark in (b"PAR1", b"SQLite format 3\0", b"ARROW1", b"Obj\x01")),
 )

@@ -3,13 +3,12 @@
 A row that cannot be told what it is becomes a `BadRow`; a file whose rows cannot be told apart is `Unreadable`.
 """
 
+import codecs
 import csv
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from operator import methodcaller
-from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from fhir_service.interface.datatypes import NOT_READABLE, Malformed, parse_bounded
 from pipelines.feeds.reading.broken import (
@@ -25,9 +24,11 @@ from pipelines.feeds.reading.broken import (
     unfit,
     unreadable,
 )
+from pipelines.feeds.reading.chunks import Chunk, Counted, Notice, Places
 from pipelines.feeds.reading.dialect import dialect
 from pipelines.feeds.reading.marks import REJECT_ID, Columns, as_saved, unmarked_line
-from pipelines.feeds.reading.opening import DAMAGED, FEW_ZEROS, GZIP_DAMAGED, NAME_THE_ENCODING, ZEROS, open_text
+from pipelines.feeds.reading.opening import FEW_ZEROS, NAME_THE_ENCODING, ZEROS, open_text
+from pipelines.feeds.reading.packed import Content
 from pipelines.feeds.terms.columns import Fault
 from pipelines.feeds.terms.names import named_columns, position
 from pipelines.feeds.terms.schema import FeedFile
@@ -41,61 +42,19 @@ MOST_READ_AGAIN = 32 * LONGEST_LINE
 csv.field_size_limit(LONGEST_LINE)
 
 
-@dataclass(slots=True)
-class Chunk:
-    """Some thousand rows, or fewer long ones.
-
-    line: the physical line that each begins at; lines: how many it has; raw: its own text.
-    """
-
-    rows: list[Any] = field(default_factory=list)
-    line: list[int] = field(default_factory=list)
-    lines: list[int] = field(default_factory=list)
-    raw: list[str] = field(default_factory=list)
-    bad: list[BadRow] = field(default_factory=list)
-    size: int = 0
-
-    def add(self, row: Any, line: int, lines: int, raw: str) -> None:
-        self.rows.append(row)
-        self.line.append(line)
-        self.lines.append(lines)
-        self.raw.append(raw)
-        self.size += len(raw)
-
-    def handed_over(self) -> "Chunk":
-        """Return the rows held as a chunk of their own, and empty this one."""
-        found = Chunk(self.rows, self.line, self.lines, self.raw, self.bad, self.size)
-        self.rows, self.line, self.lines, self.raw, self.bad, self.size = [], [], [], [], [], 0
-        return found
-
-
-@dataclass(slots=True)
-class Counted:
-    """Physical lines of a file: all, those of its header, those without anything on them.
-
-    repeats: the lines of rows that repeat the header, as files have that were put together, and how many these are.
-    """
-
-    lines: int = 0
-    header: int = 0
-    blank: int = 0
-    repeats: list[int] = field(default_factory=list)
-    of_repeats: int = 0
-
-
 class Reader:
-    """A file, read once from its beginning. header: the names of a CSV's columns, None for NDJSON.
+    """A CSV or NDJSON file, a `RowReader`. header: the names of a CSV's columns, None for NDJSON.
 
     feed: how it is written, which of corrected rejects may be another than their feed's.
     header_text: the header's own lines. answers: by line, the ids of the rejects that a row says it answers; the marks
     that say so are in none of the above.
     """
 
-    def __init__(self, path: Path, file_name: str, feed: FeedFile, form: str) -> None:
-        self.name = file_name
-        self.feed = feed = as_saved(path, feed) if form == "csv" else feed
+    def __init__(self, content: Content, feed: FeedFile, form: str) -> None:
+        self.name = content.name
+        self.feed = feed = as_saved(content, feed) if form == "csv" else feed
         self.counted = Counted()
-        self._path = path
+        self._content = content
         self._taken: list[str] = []
         self._again: deque[str] = deque()
         self._read_again = 0
@@ -106,9 +65,11 @@ class Reader:
         self._marks = Columns((), feed)
         self._headers: tuple[list[str], ...] = ()
         self.answers: dict[int, str] = {}
+        self.noticed: list[Notice] = []
+        self.places = Places()
 
     def __enter__(self) -> Self:
-        self._file = open_text(self._path, self.name, self.feed)
+        self._file = open_text(self._content, self.feed)
         self._start()
         try:
             if self._form == "csv":
@@ -130,6 +91,12 @@ class Reader:
     def is_answer(self) -> bool:
         """True if the rows of a CSV name rejects that they answer: somebody has looked at them."""
         return bool(self._marks)
+
+    @property
+    def has_mark(self) -> bool:
+        """True if the file begins with the byte order mark of UTF-8."""
+        with self._content.open() as file:
+            return file.read(3) == codecs.BOM_UTF8
 
     def chunks(self) -> Iterator[Chunk]:
         """The rows, some thousand at a time."""
@@ -161,8 +128,6 @@ class Reader:
                     line = line.removeprefix("\ufeff")
                 taken.append(line)
                 yield line
-        except DAMAGED:
-            raise Unreadable(f"{self.name}: {GZIP_DAMAGED}") from None
         except UnicodeError:
             raise Unreadable(f"{self.name}: not text in {self.feed.encoding}; {NAME_THE_ENCODING}") from None
 
@@ -188,7 +153,7 @@ class Reader:
     def _first_line_is_marked(self) -> bool:
         try:
             return REJECT_ID in self._file.readline(LONGEST_LINE)
-        except (*DAMAGED, UnicodeError):
+        except (Unreadable, UnicodeError):
             return False
         finally:
             self._file.seek(0)

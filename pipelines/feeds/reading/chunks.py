@@ -1,0 +1,125 @@
+"""Rows as readers hand them over: some thousand at a time, each with its line and its own text."""
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol, Self
+
+from pipelines.feeds.reading.broken import BadRow
+from pipelines.feeds.terms.schema import FeedFile
+
+
+@dataclass(slots=True)
+class Chunk:
+    """Some thousand rows, or fewer long ones.
+
+    line: the physical line that each begins at; lines: how many it has; raw: its own text.
+    """
+
+    rows: list[Any] = field(default_factory=list)
+    line: list[int] = field(default_factory=list)
+    lines: list[int] = field(default_factory=list)
+    raw: list[str] = field(default_factory=list)
+    bad: list[BadRow] = field(default_factory=list)
+    size: int = 0
+
+    def add(self, row: Any, line: int, lines: int, raw: str) -> None:
+        self.rows.append(row)
+        self.line.append(line)
+        self.lines.append(lines)
+        self.raw.append(raw)
+        self.size += len(raw)
+
+    def handed_over(self) -> "Chunk":
+        """Return the rows held as a chunk of their own, and empty this one."""
+        found = Chunk(self.rows, self.line, self.lines, self.raw, self.bad, self.size)
+        self.rows, self.line, self.lines, self.raw, self.bad, self.size = [], [], [], [], [], 0
+        return found
+
+
+@dataclass(slots=True)
+class Counted:
+    """Physical lines of a file: all, those of its header, those without anything on them.
+
+    repeats: the lines of rows that repeat the header, as files have that were put together, and how many these are.
+    """
+
+    lines: int = 0
+    header: int = 0
+    blank: int = 0
+    repeats: list[int] = field(default_factory=list)
+    of_repeats: int = 0
+
+
+class Notice(NamedTuple):
+    """A warning about a line, or about the file, noted apart from the checks of single records."""
+
+    line: int | None
+    rule: str
+    message: str
+
+
+class Places:
+    """Names lines: by their number, and in an archive of several files by the file and the line in it.
+
+    ends: by file, its name and the number of the last line in it, counted through all files.
+    """
+
+    def __init__(self, ends: Sequence[tuple[str, int]] = ()) -> None:
+        self._names = [name for name, _ in ends]
+        self._ends = [end for _, end in ends]
+
+    def __bool__(self) -> bool:
+        return len(self._names) > 1
+
+    def of(self, line: int) -> str:
+        """A line as a person finds it."""
+        if not self:
+            return f"line {line}"
+        place = min(bisect_left(self._ends, line), len(self._ends) - 1)
+        return f"{self._names[place]}, line {line - (self._ends[place - 1] if place else 0)}"
+
+
+class RowReader(Protocol):
+    """A received file, read once from its beginning, as `with ... as reader`.
+
+    feed: how its rows are written, which of corrected rejects may be another than their feed's. header: the names of
+    the columns, None for objects; header_text: their line as a CSV has it. answers: by line, the ids of the rejects
+    that a row says it answers. noticed: warnings, once all rows were read.
+    """
+
+    name: str
+    feed: FeedFile
+    header: list[str] | None
+    header_text: str
+    counted: Counted
+    answers: dict[int, str]
+    noticed: list[Notice]
+
+    @property
+    def width(self) -> int:
+        """The number of fields of a row; without a header, as far as it is known yet."""
+        ...
+
+    @property
+    def places(self) -> Places:
+        """Names the lines, once all rows were read."""
+        ...
+
+    @property
+    def is_answer(self) -> bool:
+        """True if the rows of a CSV name rejects that they answer: somebody has looked at them."""
+        ...
+
+    @property
+    def has_mark(self) -> bool:
+        """True if the file begins with the byte order mark of UTF-8."""
+        ...
+
+    def chunks(self) -> Iterator[Chunk]:
+        """The rows, some thousand at a time."""
+        ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *_: object) -> None: ...

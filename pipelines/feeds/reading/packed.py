@@ -1,0 +1,206 @@
+"""Received files as plain bytes: as they are, or unpacked from gzip, Zstandard or a zip archive.
+
+What a file unpacks to is bounded, so that a small file cannot keep an import busy for long. Nothing is written to disk.
+"""
+
+import gzip
+import io
+import zipfile
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path, PurePosixPath
+from typing import IO, Any, BinaryIO
+
+from pipelines.home.batch import Unreadable, shown
+
+GZIP, ZIP, ZSTANDARD = b"\x1f\x8b", b"PK\x03\x04", b"\x28\xb5\x2f\xfd"
+EMPTY_ZIP = b"PK\x05\x06"
+ALWAYS_TAKEN = 256 << 20
+MOST_TIMES = 100
+"""A file may unpack to this many times its size, and to `ALWAYS_TAKEN` bytes in any case."""
+MOST_FILES = 1_000
+BLOCK = 1 << 16
+UNTAKEN = "ZIP-FILES"
+_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+_ENCRYPTED = 1
+_DAMAGED = (EOFError, gzip.BadGzipFile, zlib.error, zipfile.BadZipFile, OSError)
+_MARKS_OF_OFFICE = {"[Content_Types].xml", "mimetype", "META-INF/manifest.xml"}
+
+
+@dataclass(frozen=True)
+class Content:
+    """The plain bytes of a received file, or of one file in a zip archive.
+
+    name: for messages. file_name: the name that shows the format: of a file in an archive, its own.
+    packing: how it is packed, or nothing.
+    """
+
+    name: str
+    file_name: str
+    packing: str
+    opener: Callable[[], BinaryIO]
+
+    def open(self) -> BinaryIO:
+        """The plain bytes from their beginning. Reading them raises Unreadable where they are damaged or too many."""
+        return self.opener()
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What is in a received file: itself, or the files of a zip archive in the order of their names.
+
+    untaken: the names of files in the archive that the feed does not take.
+    """
+
+    files: tuple[Content, ...]
+    untaken: tuple[str, ...] = ()
+
+
+def contents(path: Path, name: str, patterns: Sequence[str] = ()) -> Contents:
+    """What is in a file. patterns: of the names that its feed takes. Raises Unreadable, with one sentence."""
+    try:
+        with path.open("rb") as file:
+            start = file.read(4)
+        most = max(ALWAYS_TAKEN, MOST_TIMES * path.stat().st_size)
+        if start in (ZIP, EMPTY_ZIP):
+            return _of_zip(path, name, patterns, most)
+    except OSError as error:
+        raise Unreadable(f"{name}: cannot be read: {error.strerror}") from None
+    plain = name.removesuffix(".gz").removesuffix(".zst")
+    if start.startswith(GZIP):
+        return Contents((Content(name, plain, "gzip", _unpacked(lambda: gzip.open(path), name, "gzip", most)),))
+    if start == ZSTANDARD:
+        return Contents((Content(name, plain, "Zstandard", _unpacked(_zstandard(path), name, "Zstandard", most)),))
+    return Contents((Content(name, plain, "", lambda: path.open("rb")),))
+
+
+def first_content(path: Path) -> Content:
+    """The first file of what is in a file. Raises Unreadable."""
+    return contents(path, path.name).files[0]
+
+
+def _zstandard(path: Path) -> Callable[[], Any]:
+    def opener() -> Any:
+        import pyarrow as pa  # slow to import, and few files need it
+
+        return pa.CompressedInputStream(pa.OSFile(str(path)), "zstd")
+
+    return opener
+
+
+# --- Zip archives ---------------------------------------------------------------------------------
+
+
+def _of_zip(path: Path, name: str, patterns: Sequence[str], most: int) -> Contents:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = [each for each in archive.infolist() if _is_file(each.filename)]
+            if _MARKS_OF_OFFICE & set(archive.namelist()):
+                raise Unreadable(
+                    f"{name}: the file is a workbook (.xlsx, .ods) or another document; export the sheet as CSV"
+                )
+    except (zipfile.BadZipFile, NotImplementedError, ValueError):
+        raise Unreadable(
+            f"{name}: the file is a workbook (.xlsx, .ods) or a zip archive, and is cut off or damaged; export it again"
+        ) from None
+    if not members:
+        raise Unreadable(f"{name}: no file is in the archive; export it again")
+    taken = [each for each in members if _is_taken(each.filename, patterns)] or members
+    if len(members) > MOST_FILES or (len(taken) > 1 and patterns and not _is_taken(taken[0].filename, patterns)):
+        raise Unreadable(
+            f"{name}: {len(members):,} files are in the archive, and which of them are wanted cannot be told; "
+            f"pack up to {MOST_FILES:,} exports whose names the feed takes"
+        )
+    if sum(each.file_size for each in taken) > most:
+        raise Unreadable(_too_much(name, most))
+    taken.sort(key=lambda each: each.filename)
+    untaken = sorted(shown(each.filename) for each in members if each not in taken)
+    return Contents(tuple(_member(path, name, each, most) for each in taken), tuple(untaken))
+
+
+def _is_file(inner: str) -> bool:
+    """True for a file of the archive: no folder, and none of the hidden files that systems add."""
+    parts = PurePosixPath(inner).parts
+    return not inner.endswith("/") and not any(part.startswith(".") or part == "__MACOSX" for part in parts)
+
+
+def _is_taken(inner: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatchcase(PurePosixPath(inner).name, pattern) for pattern in patterns)
+
+
+def _member(path: Path, name: str, member: zipfile.ZipInfo, most: int) -> Content:
+    inner = shown(PurePosixPath(member.filename).name)
+    label = f"{name}: {inner}"
+    if member.flag_bits & _ENCRYPTED:
+        raise Unreadable(f"{label} needs a password; put in an archive without one")
+    if member.compress_type not in _METHODS:
+        raise Unreadable(f"{label} is packed by a method that is not taken; pack it with the usual one (Deflate)")
+    opener = _unpacked(lambda: _opened_member(path, member), label, "zip", most)
+    return Content(label, inner, "zip", opener)
+
+
+def _opened_member(path: Path, member: zipfile.ZipInfo) -> IO[bytes]:
+    return zipfile.ZipFile(path).open(member)
+
+
+# --- Bytes ----------------------------------------------------------------------------------------
+
+
+def _unpacked(opener: Callable[[], Any], name: str, packing: str, most: int) -> Callable[[], BinaryIO]:
+    return lambda: io.BufferedReader(_Unpacked(opener, name, packing, most), BLOCK)
+
+
+def _too_much(name: str, most: int) -> str:
+    return (
+        f"{name}: unpacks to more than {most >> 20:,} MB, far more than an export of its size; "
+        "if it is one, put it in unpacked"
+    )
+
+
+class _Unpacked(io.RawIOBase):
+    """Unpacked bytes, up to a bound. They can be read again from the beginning."""
+
+    def __init__(self, opener: Callable[[], Any], name: str, packing: str, most: int) -> None:
+        self._opener, self._name, self._packing, self._most = opener, name, packing, most
+        self._stream: Any = None
+        self._place = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._place
+
+    def seek(self, place: int, whence: int = io.SEEK_SET) -> int:
+        if (place, whence) != (0, io.SEEK_SET):
+            raise io.UnsupportedOperation("only back to the beginning")
+        self._let_go()
+        return 0
+
+    def readinto(self, buffer: Any) -> int:
+        try:
+            self._stream = self._stream or self._opener()
+            block = self._stream.read(len(buffer))
+        except _DAMAGED:
+            raise Unreadable(
+                f"{self._name}: the {self._packing} data is cut off or damaged; export the file again"
+            ) from None
+        self._place += len(block)
+        if self._place > self._most:
+            raise Unreadable(_too_much(self._name, self._most))
+        buffer[: len(block)] = block
+        return len(block)
+
+    def close(self) -> None:
+        self._let_go()
+        super().close()
+
+    def _let_go(self) -> None:
+        if self._stream:
+            self._stream.close()
+        self._stream, self._place = None, 0

@@ -1,0 +1,83 @@
+"""The files of a zip archive, read one after another as one: lines run on from file to file."""
+
+from collections.abc import Iterator, Sequence
+from typing import Self
+
+from pipelines.feeds.reading.chunks import Chunk, Counted, Notice, Places
+from pipelines.feeds.reading.packed import Content
+from pipelines.feeds.reading.rows import Reader
+from pipelines.feeds.terms.schema import FeedFile
+from pipelines.home.batch import Unreadable
+
+
+class Several:
+    """A `RowReader` of several files with one header."""
+
+    def __init__(self, files: Sequence[Content], name: str, feed: FeedFile, form: str) -> None:
+        self.name, self._files, self._form, self._own = name, files, form, feed
+        self.counted = Counted()
+        self.answers: dict[int, str] = {}
+        self.noticed: list[Notice] = []
+        self._ends: list[tuple[str, int]] = []
+
+    def __enter__(self) -> Self:
+        self._reader = self._opened(self._files[0])
+        self.feed, self.header = self._reader.feed, self._reader.header
+        self.header_text = self._reader.header_text
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._reader.__exit__()
+
+    @property
+    def width(self) -> int:
+        return self._reader.width
+
+    @property
+    def places(self) -> Places:
+        return Places(self._ends)
+
+    @property
+    def is_answer(self) -> bool:
+        return self._reader.is_answer
+
+    @property
+    def has_mark(self) -> bool:
+        return self._reader.has_mark
+
+    def chunks(self) -> Iterator[Chunk]:
+        is_answer = self.is_answer
+        for file in self._files:
+            if self._ends:
+                self._reader.__exit__()
+                self._reader = self._opened(file)
+                if (self._reader.header, self._reader.feed, self.is_answer) != (self.header, self.feed, is_answer):
+                    raise Unreadable(
+                        f"{file.name} has other columns than {self._files[0].file_name}; "
+                        "put files with different columns in one by one"
+                    )
+            yield from self._shifted(self._reader)
+            self._add(file.file_name, self._reader)
+
+    def _opened(self, file: Content) -> Reader:
+        return Reader(file, self._own, self._form).__enter__()
+
+    def _shifted(self, reader: Reader) -> Iterator[Chunk]:
+        before = self.counted.lines
+        for chunk in reader.chunks():
+            chunk.line = [line + before for line in chunk.line]
+            for row in chunk.bad:
+                row.line += before
+            self.answers |= {line + before: ids for line, ids in reader.answers.items()}
+            reader.answers.clear()
+            yield chunk
+
+    def _add(self, name: str, reader: Reader) -> None:
+        """Add a file's counts to those of the files before it."""
+        counted, own = self.counted, reader.counted
+        counted.repeats += [line + counted.lines for line in own.repeats]
+        counted.lines += own.lines
+        counted.header += own.header
+        counted.blank += own.blank
+        counted.of_repeats += own.of_repeats
+        self._ends.append((name, counted.lines))

@@ -1,0 +1,25 @@
+"""Rejects of exports that are no plain text files: given back as rows that can be corrected and put in again."""
+
+import pytest
+
+from tests.pipelines.feeds.test_packed import zipped
+from tests.pipelines.feeds.test_quotes import PAYMENTS, payment
+from tests.pipelines.test_rejects import Practice, one
+
+
+@pytest.fixture
+def practice(home, target, chartferry):
+    return Practice(home, target, chartferry)
+
+
+def test_rejects_of_a_zip_come_back_with_file_and_line_and_close_once_corrected(practice):
+    """CLI-CMD-04, CLI-CMD-05"""
+    files = {"payments-1.csv": PAYMENTS + payment("a"), "payments-2.csv": PAYMENTS + payment("b", "x") + payment("c")}
+    code, _ = practice.take(zipped(files), "payments.zip")
+    assert code == 3
+    exported = one(practice.export())
+    assert exported.splitlines()[0] == f"_reject_id,_reasons,{PAYMENTS.strip()}"
+    assert "payments-2.csv, line 2: no plain decimal amount" in exported
+    assert practice.take(exported.replace(",x,", ",5.00,"), "corrected.csv")[0] == 0
+    assert practice.rejects() == {"b": ("closed", 1)}
+    assert [key[-1] for key in practice.created()] == ["a", "b", "c"]
