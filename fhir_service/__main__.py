@@ -204,6 +204,13 @@ def copy(store: str | None, to: str) -> None:
     click.echo(_perform(store, "copy", {"to": str(Path(to).absolute())})["copy"])
 
 
+@main.command()
+@_store
+def names(store: str | None) -> None:
+    """Print the names of practitioners and groups by reference, as one JSON object."""
+    click.echo(json.dumps(_perform(store, "names", {})["names"], ensure_ascii=False))
+
+
 @main.group(invoke_without_command=True)
 @_store
 @click.option("--patient", metavar="ID", help="Only what touched this patient's data.")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+from sqlalchemy import select
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -24,7 +25,10 @@ from fhir_service.settings import Settings
 from fhir_service.store.copying import copy_out
 from fhir_service.store.dialects import DuckDb
 from fhir_service.store.load_label import say_label, set_label
+from fhir_service.store.tables import RECORD
 
+NAMED = ("Practitioner", "Group")
+"""The types of reference data whose names are told: no patient is among them."""
 NOT_REFERENCE_DATA = 2
 """The exit code of a load that was given another kind of file: a mistake in the command."""
 
@@ -121,6 +125,13 @@ def _copy(service: Service, arguments: Arguments) -> Result:
     return {"copy": str(target)}
 
 
+def _names(service: Service, _: Arguments) -> Result:
+    """`names` of the practitioners and groups that have one, by reference."""
+    named = select(RECORD.c.reference, RECORD.c.display).where(RECORD.c.type.in_(NAMED), RECORD.c.display.is_not(None))
+    with service.store.read() as connection:
+        return {"names": {row.reference: row.display for row in connection.execute(named.order_by(RECORD.c.reference))}}
+
+
 def _shown(value: Any) -> Any:
     return value.isoformat() if hasattr(value, "isoformat") else value
 
@@ -132,6 +143,7 @@ OPERATIONS: dict[str, Callable[[Service, Arguments], Result]] = {
     "client-revoke": _client_revoke,
     "check": _check,
     "copy": _copy,
+    "names": _names,
 }
 
 

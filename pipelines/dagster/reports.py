@@ -32,10 +32,10 @@ from pipelines.feeds.files.catalog import Feed
 from pipelines.ledger.rejects import settle_resubmitted
 from pipelines.ledger.states import OUTCOMES
 from pipelines.reports.publish import Publication, PublicationError, publish
-from pipelines.reports.sweep import RESOURCE, SWEPT, Sweep, kept, sweep
+from pipelines.reports.sweep import SWEPT, Sweep, kept
 from pipelines.reports.tables import ReportTable, readable_tables
 from pipelines.runs.manifest import software_version
-from pipelines.session.session import Session, reading
+from pipelines.session.sweeping import sweep_target
 
 if TYPE_CHECKING:
     from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
@@ -89,7 +89,7 @@ def _sweep(reference: Sequence[dg.AssetKey]) -> dg.AssetsDefinition:
     def diagnostic_report_sweep(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult[None]]:
         place = place_of(context)
         with told_without_data(place):
-            swept = swept_now(place.session(context.log))
+            swept = sweep_target(place.session(context.log))
             yield dg.MaterializeResult(metadata=_of_sweep(swept), check_results=[_pages_hold_the_total(swept)])
 
     return diagnostic_report_sweep
@@ -132,7 +132,7 @@ def _published(tables: Sequence[ReportTable], feeds: Sequence[Feed], fresh: dg.F
             session, began = place.session(context.log), datetime.now(UTC)
             swept = kept(session.home, session.target)
             if not swept.path.exists():
-                swept = swept_now(session)
+                swept = sweep_target(session)
             settle_resubmitted(session.ledger, session.target)
             try:
                 done = publish(session.home, session.ledger, swept)
@@ -212,12 +212,6 @@ def publishing_sensor() -> dg.AutomationConditionSensorDefinition:
         description="Publishes the tables once the waiting imports have ended; sweeps the reports the first time, "
         "and after reference data was loaded.",
     )
-
-
-def swept_now(session: Session) -> Sweep:
-    """Sweep the diagnostic reports of the session's target. Raises TargetUnusable."""
-    with reading(RESOURCE):
-        return sweep(session.connection.client, session.home, session.target)
 
 
 def _of_sweep(swept: Sweep) -> metadata.Metadata:

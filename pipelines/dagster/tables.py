@@ -16,7 +16,10 @@ GROUP = "reports"
 OWNERS = ["team:analytics"]
 SWEEP, PUBLISHED = dg.AssetKey([GROUP, "diagnostic_report_sweep"]), dg.AssetKey([GROUP, "published"])
 HOLDS = "keys_and_references_hold"
-OF_THE_SWEEP = {"sweep", "swept_report", "gone_report"}
+OF_THE_SWEEP = {
+    *("sweep", "swept_report", "gone_report"),
+    *("known_questionnaire", "known_question", "known_option", "known_name"),
+}
 OF_THE_PUBLICATION = {"this_publication", "ledger_publication"}
 
 

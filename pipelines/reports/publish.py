@@ -20,87 +20,17 @@ from jinja2 import TemplateError
 from pipelines.home import disk
 from pipelines.home.files import locked, replace_whole, session
 from pipelines.home.folder import REFERENCE_NOTE
-from pipelines.home.spill import is_whole
 from pipelines.home.strangers import hide_strangers
-from pipelines.ledger.ledger import Ledger, Snapshot, utc_text
-from pipelines.ledger.manifests import run_of
+from pipelines.ledger.ledger import Ledger, utc_text
 from pipelines.ledger.so_far import keep_so_far
 from pipelines.ledger.states import OUTCOMES
 from pipelines.reports.building import FAULTS_OF_THE_TEXT, comment, make
 from pipelines.reports.page import page_of
+from pipelines.reports.staging import MACROS, stage_files, stage_ledger, stage_publication
 from pipelines.reports.sweep import Sweep, held
-from pipelines.reports.tables import BrokenTable, ReportTable, report_tables, staging_selects
+from pipelines.reports.tables import BrokenTable, ReportTable, report_tables
 
 READ_ONLY = 0o444
-LEDGER_INPUTS: dict[str, tuple[str, ...]] = {
-    "batch": (),
-    "run": (),
-    "record": (
-        *("target", "batch_id", "line", "source", "resource_type", "key", "state", "resource_id", "patient_id"),
-        *("source_at", "amount_cents", "attempts", "http_status", "finished_at"),
-    ),
-    "repeat": (),
-    "reject": (),
-    "reject_reason": (),
-    "resubmission": (),
-    "publication": ("published_at", "target", "reports_total", "batches", "software_version"),
-}
-"""The ledger's tables that the SQL reads as `ledger_<name>`, with their columns; no columns means all."""
-
-MACROS = (
-    # A sum of absurd amounts may have more digits than DECIMAL(18, 2): it is shown as the largest value that fits.
-    # CASE keeps an empty amount empty: least and greatest ignore NULL.
-    """CREATE TEMP MACRO in_dollars(amount) AS CASE WHEN amount IS NOT NULL
-        THEN least(greatest(amount, -9999999999999999.99), 9999999999999999.99)::DECIMAL(18, 2) END""",
-    "CREATE TEMP MACRO dollars(cents) AS in_dollars(cents::DECIMAL(19, 0) * 0.01::DECIMAL(3, 2))",
-    # A date, a month or a year alone is the start of that UTC day, month or year. FHIR's years have four digits;
-    # other moments, such as `infinity`, would also break readers.
-    """CREATE TEMP MACRO moment(said) AS list_filter([try_cast(
-        CASE WHEN NOT regexp_matches(said, '^[0-9]{4}(-|$)') THEN NULL
-            WHEN length(said) = 4 THEN said || '-01-01' WHEN length(said) = 7 THEN said || '-01' ELSE said END
-            AS TIMESTAMPTZ)],
-        lambda each: each BETWEEN '0001-01-01 00:00:00+00' AND '9999-12-31 23:59:59.999999+00')[1]""",
-    """CREATE TEMP MACRO reference_id(reference, kind) AS
-        nullif(regexp_extract(reference, '(?:^|/)' || kind || '/([^/]+)', 1), '')""",
-    """CREATE TEMP MACRO reference_ids(refs, kind) AS list_filter(
-        list_transform(coalesce(refs, []), lambda each: reference_id(each.reference, kind)),
-        lambda id: id IS NOT NULL)""",
-)
-
-
-NO_SWEEP = """SELECT NULL::VARCHAR AS report_id, NULL::JSON AS body, now() AS first_seen_at, now() AS changed_at,
-    0 AS changes, now() AS gone_at WHERE false"""
-
-
-OF_TARGET = """
-    SELECT batch_id FROM ledger_batch SEMI JOIN this_publication USING (target)
-    WHERE resource_type IN ('Task', 'QuestionnaireResponse') ORDER BY batch_id"""
-SENT = """
-    SELECT batch_id, line, run, resource_type, body
-    FROM (
-        SELECT line, body, parse_path(filename)[-2] AS run_name,
-            parse_path(filename)[-3] AS batch_id, regexp_extract(run_name, '[0-9]+')::BIGINT AS run
-        FROM read_parquet($1, filename = true)
-    )
-    JOIN ledger_batch USING (batch_id) SEMI JOIN this_publication USING (target)"""
-WITHOUT_AN_END = """
-    SELECT batch_id FROM ledger_batch SEMI JOIN this_publication USING (target)
-    WHERE resource_type = 'PaymentNotice' AND state <> 'finished' ORDER BY batch_id"""
-READY = """
-    SELECT parse_path(filename)[-3] AS batch_id, regexp_extract(parse_path(filename)[-2], '[0-9]+')::BIGINT AS run,
-        line, key AS source_key, patient_id, source_at, dollars(amount_cents) AS amount
-    FROM read_parquet($1, filename = true)"""
-NOTHING_READY = """SELECT NULL::VARCHAR AS batch_id, NULL::BIGINT AS run, NULL::BIGINT AS line,
-    NULL::VARCHAR AS source_key, NULL::VARCHAR AS patient_id,
-    NULL::TIMESTAMPTZ AS source_at, NULL::DECIMAL(18, 2) AS amount WHERE false"""
-WARNED = """
-    SELECT parse_path(filename)[-3] AS batch_id, regexp_extract(parse_path(filename)[-2], '[0-9]+')::BIGINT AS run,
-        line, rule_id, coalesce(expression, "column") AS expression, message
-    FROM read_parquet($1, filename = true)"""
-NOTHING_WARNED = """SELECT NULL::VARCHAR AS batch_id, NULL::BIGINT AS run, NULL::BIGINT AS line,
-    NULL::VARCHAR AS rule_id, NULL::VARCHAR AS expression, NULL::VARCHAR AS message WHERE false"""
-NOTHING_SENT = """SELECT NULL::VARCHAR AS batch_id, NULL::BIGINT AS line, NULL::BIGINT AS run,
-    NULL::VARCHAR AS resource_type, NULL::JSON AS body WHERE false"""
 
 
 class PublicationError(Exception):
@@ -195,9 +125,9 @@ def _build(build: Path, ledger: Ledger, sweep: Sweep, published_at: str, home: P
         for macro in MACROS:
             db.execute(macro)
         with ledger.snapshot() as snapshot:
-            _stage_ledger(db, snapshot)
-        _stage_publication(db, sweep, published_at)
-        _stage_files(db, sweep, home / "batches")
+            stage_ledger(db, snapshot)
+        stage_publication(db, sweep, published_at)
+        stage_files(db, sweep, home / "batches")
         hide_strangers(db, home)
         for table in tables:
             make(db, table)
@@ -233,59 +163,6 @@ def _write_page(db: duckdb.DuckDBPyConnection, path: Path, older: str) -> None:
         path.write_text(page_of(db, older), encoding="utf-8")
     except (duckdb.Error, TemplateError) as error:  # its text may hold values
         raise PublicationError(f"not published: report.html could not be made ({type(error).__name__})") from None
-
-
-def _stage_ledger(db: duckdb.DuckDBPyConnection, snapshot: Snapshot) -> None:
-    for name, chosen in LEDGER_INPUTS.items():
-        reader = snapshot.reader(name, chosen)
-        columns = ", ".join(map(_as_published, reader.schema.names))
-        db.register("from_ledger", reader)
-        db.execute(f"CREATE TEMP TABLE ledger_{name} AS SELECT {columns} FROM from_ledger")
-        db.unregister("from_ledger")
-
-
-def _as_published(column: str) -> str:
-    if column == "amount_cents":
-        return "dollars(amount_cents) AS amount"
-    if column.startswith("amount_"):
-        return f"dollars({column}) AS {column}"
-    if column.endswith("_at"):
-        return f"{column}::TIMESTAMPTZ AS {column}"
-    return "retryable::BOOLEAN AS retryable" if column == "retryable" else column
-
-
-def _stage_files(db: duckdb.DuckDBPyConnection, sweep: Sweep, batches: Path) -> None:
-    """Stage the inputs of the SQL that are files: swept reports, records ready to send, and warnings.
-
-    The relation `sweep` stays: views read the bodies themselves.
-    """
-    db.register("sweep", db.read_parquet(str(sweep.path)) if sweep.path.exists() else db.sql(NO_SWEEP))
-    for name, ids, of_files, nothing in (
-        ("sent", OF_TARGET, SENT, NOTHING_SENT),
-        ("ready", WITHOUT_AN_END, READY, NOTHING_READY),
-    ):
-        files = _accepted(batches, [row[0] for row in db.execute(ids).fetchall()])
-        db.register(name, db.sql(of_files, params=[files]) if files else db.sql(nothing))
-    of_target = (path for path in batches.glob("*/run-*/warnings.parquet") if run_of(path.parent, sweep.target))
-    warned = [str(path) for path in of_target if is_whole(path)]
-    db.register("warned", db.sql(WARNED, params=[warned]) if warned else db.sql(NOTHING_WARNED))
-    for name, select in staging_selects().items():
-        db.execute(f"CREATE TEMP TABLE {name} AS {select}")
-    db.unregister("sent")
-    db.unregister("ready")
-
-
-def _accepted(batches: Path, ids: Sequence[str]) -> list[str]:
-    return [str(path) for name in ids for path in (batches / name).glob("run-*/accepted.parquet") if is_whole(path)]
-
-
-def _stage_publication(db: duckdb.DuckDBPyConnection, sweep: Sweep, published_at: str) -> None:
-    db.execute(
-        """CREATE TEMP TABLE this_publication AS SELECT
-            ?::TIMESTAMPTZ AS published_at, ?::VARCHAR AS target, ?::BIGINT AS reports_total,
-            (SELECT count(*) FROM ledger_batch) AS batches, ?::VARCHAR AS software_version""",
-        [published_at, sweep.target, sweep.total, version("chartferry")],
-    )
 
 
 def _count(db: duckdb.DuckDBPyConnection, query: str) -> int:

@@ -1,6 +1,7 @@
-"""The sweep: reads every DiagnosticReport of the target, and keeps them as Parquet in `<home>/batches/_reports/`.
+"""The sweep: reads all resources of one type from the target, and keeps them as Parquet in `<home>/batches/_reports/`.
 
-Every sweep is full, since a watermark by date would lose late and corrected reports. For each report, the file records
+The published tables are made of the swept DiagnosticReports, and of the Questionnaires for the words of answers.
+Every sweep is full, since a watermark by date would lose late and corrected reports. For each resource, the file has
 when it was first seen, when its content changed, and when it was gone. Pages are checked, not trusted: see `_Reader`.
 """
 
@@ -22,6 +23,11 @@ from pipelines.client.client import NotDone, NotSent, Refused, Unknown
 from pipelines.home.files import locked, replace_whole, session, write_whole
 
 RESOURCE = "DiagnosticReport"
+FILES = {
+    RESOURCE: ("reports.parquet", "sweep.json"),
+    "Questionnaire": ("questionnaires.parquet", "questionnaires.json"),
+}
+"""By type: the file of the resources, and the file with the figures of the last sweep."""
 TRIES = 3
 ROWS_A_GROUP = 4_000
 MEGABYTES_A_GROUP = 16
@@ -30,7 +36,7 @@ STALE_PAGES = 10
 FHIR_ID = re.compile(r"[A-Za-z0-9.-]{1,64}")
 SWEPT = pa.schema([("report_id", pa.string()), ("content_hash", pa.string()), ("body", pa.string())])
 Row = tuple[str, str, str]
-"""The columns of `SWEPT`."""
+"""The columns of `SWEPT`. `report_id` is the id of the resource, of whatever type."""
 
 
 class SweepIncomplete(Exception):
@@ -45,7 +51,7 @@ class SearchesPages(Protocol):
 
 @dataclass(frozen=True)
 class Sweep:
-    """A finished sweep of one target. `path`: the Parquet file of its reports. Times are UTC.
+    """A finished sweep of one type at one target. `path`: the Parquet file of its resources. Times are UTC.
 
     Columns of the file: report_id, content_hash, body (JSON without signed URLs), first_seen_at, changed_at, changes
     (number of later sweeps that found other content), gone_at (when a sweep first missed it; empty while it is there).
@@ -65,52 +71,63 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
-def sweep(client: SearchesPages, home: Path, target: str, clock: Callable[[], datetime] = now) -> Sweep:
-    """Read all reports of the target and keep them. Safe to stop and repeat: files are only replaced whole.
+def sweep(
+    client: SearchesPages,
+    home: Path,
+    target: str,
+    clock: Callable[[], datetime] = now,
+    resource_type: str = RESOURCE,
+) -> Sweep:
+    """Read all resources of a type and keep them. Safe to stop and repeat: files are only replaced whole.
 
     Raises `SweepIncomplete` if a page cannot be read, or if pages and total still disagree at the third try.
     """
-    folder = _folder(home, target)
+    folder = folder_of(home, target)
+    final, figures = (folder / name for name in FILES[resource_type])
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     with locked(folder / ".lock"):
         part = folder / "sweep.part"
         for _ in range(TRIES):
             started = clock()
-            read = _read_all(client, part)
+            read = _read_all(client, part, resource_type)
             if not read.disagreement:
                 break
         else:
             raise SweepIncomplete(read.disagreement)
         finished = clock()
         with locked(folder / ".kept.lock"):
-            changes = _keep(folder, part, started)
-            done = Sweep(target, folder / "reports.parquet", read.total, started, finished, *changes)
-            write_whole(folder / "sweep.json", orjson.dumps({**asdict(done), "path": done.path.name}))
+            changes = _keep(final, part, started)
+            done = Sweep(target, final, read.total, started, finished, *changes)
+            write_whole(figures, orjson.dumps({**asdict(done), "path": done.path.name}))
         part.unlink()
         return done
 
 
 def kept(home: Path, target: str) -> Sweep:
-    """Return the last finished sweep of the target; an empty one if there was none."""
+    """Return the last finished sweep of the target's reports; an empty one if there was none."""
     with held(home, target) as last:
         return last
 
 
 @contextmanager
 def held(home: Path, target: str) -> Iterator[Sweep]:
-    """Yield the last finished sweep. Within `with`, no other sweep replaces its file."""
-    folder = _folder(home, target)
+    """Yield the last finished sweep of the target's reports. Within `with`, no other sweep replaces a file.
+
+    The Parquet files of other types are beside its own.
+    """
+    folder = folder_of(home, target)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     with locked(folder / ".kept.lock"):
         yield _last(folder, target)
 
 
 def _last(folder: Path, target: str) -> Sweep:
+    final, figures = (folder / name for name in FILES[RESOURCE])
     try:
-        said = json.loads((folder / "sweep.json").read_text())
+        said = json.loads(figures.read_text())
     except FileNotFoundError:
         never = datetime.fromtimestamp(0, UTC)
-        return Sweep(target, folder / "reports.parquet", 0, never, never)
+        return Sweep(target, final, 0, never, never)
     times = {name: datetime.fromisoformat(said[name]) for name in ("started_at", "finished_at")}
     return Sweep(**{**said, **times, "path": folder / said["path"]})
 
@@ -141,18 +158,19 @@ def _document(form: dict[str, Any]) -> dict[str, Any]:
     return plain
 
 
-def _folder(home: Path, target: str) -> Path:
+def folder_of(home: Path, target: str) -> Path:
+    """Return the folder of what is read from a target for the tables."""
     return home / "batches" / "_reports" / hashlib.sha256(target.encode()).hexdigest()[:12]
 
 
-def _read_all(client: SearchesPages, part: Path) -> "_Reader":
-    """Write the reports of all pages to `part`, each id once; return the reader. Raises `SweepIncomplete`."""
-    read = _Reader()
+def _read_all(client: SearchesPages, part: Path, resource_type: str) -> "_Reader":
+    """Write the resources of all pages to `part`, each id once; return the reader. Raises `SweepIncomplete`."""
+    read = _Reader(resource_type)
     with pq.ParquetWriter(part, SWEPT, compression="zstd", compression_level=1) as writer:
         rows: list[Row] = []
         size = 0
         try:
-            for page in client.pages(RESOURCE):
+            for page in client.pages(resource_type):
                 new = read.new_rows(page)
                 rows += new
                 size += sum(len(body) for _, _, body in new)
@@ -167,13 +185,15 @@ def _read_all(client: SearchesPages, part: Path) -> "_Reader":
 
 
 class _Reader:
-    """Reads the pages of a target that may repeat reports, change during the sweep, or send something that is no page.
+    """Reads the pages of a target that may repeat resources, change while they are read, or send what is no page.
 
-    A repeated report counts once, with its first content; the next sweep finds the later one. A total that shrinks
-    means that the pages have shifted and may have hidden a report.
+    A repeated resource counts once, with its first content; the next sweep finds the later one. A total that shrinks
+    means that the pages have shifted and may have hidden a resource.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, resource_type: str) -> None:
+        self.resource_type = resource_type
+        self.noun = "reports" if resource_type == RESOURCE else f"{resource_type}s"
         self.pages, self.total = 0, 0
         self._seen = set[str]()
         self._stale, self._shrank = 0, False
@@ -182,20 +202,20 @@ class _Reader:
     def disagreement(self) -> str:
         """Return why the pages are incomplete; empty if they are complete."""
         if self._shrank:
-            return f"reports went away while its {self.pages} pages were read"
+            return f"{self.noun} went away while its {self.pages} pages were read"
         if self.total != len(self._seen):
-            return f"the target counts {self.total} reports and its {self.pages} pages held {len(self._seen)}"
+            return f"the target counts {self.total} {self.noun} and its {self.pages} pages held {len(self._seen)}"
         return ""
 
     def new_rows(self, page: dict[str, Any]) -> list[Row]:
-        """Return the reports of a page that no earlier page held."""
+        """Return the resources of a page that no earlier page held."""
         self.pages += 1
         self._take_total(page)
         entries = page.get("entry", [])
         if not isinstance(entries, list):
             raise self._odd("its `entry` is no list")
-        reports = [r for place, entry in enumerate(entries, 1) if (r := self._report(entry, place)) is not None]
-        new = [self._row(report) for report in reports if self._is_new(report["id"])]
+        found = [r for place, entry in enumerate(entries, 1) if (r := self._resource(entry, place)) is not None]
+        new = [self._row(resource) for resource in found if self._is_new(resource["id"])]
         self._stale = 0 if new else self._stale + 1
         if self._stale == STALE_PAGES:
             raise self._odd(f"the {STALE_PAGES} pages up to it brought nothing new, and still there is a next one")
@@ -210,25 +230,26 @@ class _Reader:
         self._shrank |= total < self.total
         self.total = total
 
-    def _report(self, entry: Any, place: int) -> dict[str, Any] | None:
-        """Return the report of an entry; None for other resources, such as an OperationOutcome."""
+    def _resource(self, entry: Any, place: int) -> dict[str, Any] | None:
+        """Return the resource of an entry; None for other resources, such as an OperationOutcome."""
         resource = entry.get("resource") if isinstance(entry, dict) else None
         if not isinstance(resource, dict):
             raise self._odd(f"its entry {place} holds no resource")
-        if resource.get("resourceType") != RESOURCE:
+        if resource.get("resourceType") != self.resource_type:
             return None
         if not isinstance(resource.get("id"), str) or not FHIR_ID.fullmatch(resource["id"]):
             raise self._odd(f"its entry {place} has no FHIR id")
         return resource
 
-    def _row(self, report: dict[str, Any]) -> Row:
+    def _row(self, resource: dict[str, Any]) -> Row:
         try:
-            body = orjson.dumps(without_signatures(report), option=orjson.OPT_SORT_KEYS)
+            body = orjson.dumps(without_signatures(resource), option=orjson.OPT_SORT_KEYS)
         except (
             orjson.JSONEncodeError
-        ) as error:  # nested too deeply, or a number too large; the message holds no text of the report
-            raise self._odd(f"report {report['id']} cannot be kept ({error})") from None
-        return report["id"], hashlib.sha256(body).hexdigest(), body.decode()
+        ) as error:  # nested too deeply, or a number too large; the message holds no text of the resource
+            noun = self.noun.removesuffix("s")
+            raise self._odd(f"{noun} {resource['id']} cannot be kept ({error})") from None
+        return resource["id"], hashlib.sha256(body).hexdigest(), body.decode()
 
     def _is_new(self, report_id: str) -> bool:
         before = len(self._seen)
@@ -280,10 +301,10 @@ GROUPS: dict[str, Any] = {
 }
 
 
-def _keep(folder: Path, part: Path, started: datetime) -> tuple[int, int, int]:
-    """Merge the swept reports into the kept file, written only if it differs; count new, changed and gone ones."""
-    final, merged = folder / "reports.parquet", folder / "reports.part"
-    with session(folder / ".spill") as db:
+def _keep(final: Path, part: Path, started: datetime) -> tuple[int, int, int]:
+    """Merge the swept resources into the kept file, written only if it differs; count new, changed and gone ones."""
+    merged = final.with_suffix(".part")
+    with session(final.with_name(".spill")) as db:
         db.read_parquet(str(part)).create_view("swept")
         (db.read_parquet(str(final)) if final.exists() else db.sql(NOTHING_KNOWN)).create_view("known")
         db.execute(MERGE, {"started": started})

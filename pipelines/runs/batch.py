@@ -30,14 +30,14 @@ from pipelines.ledger.tables import COPAYMENTS, LINE_COUNTS, NotPossible
 from pipelines.loading.stage import Batch, Loaded, load
 from pipelines.receiving.stage import check_copy, receive
 from pipelines.reports.publish import Publication, publish
-from pipelines.reports.sweep import RESOURCE, sweep
 from pipelines.runs.cut_off import close_cut_off, lines_left, was_retried
 from pipelines.runs.lost import lost_before
 from pipelines.runs.manifest import QUESTIONNAIRES, rules_version, software_version, write_manifest
 from pipelines.runs.run import Lines, Result, Run
 from pipelines.session.answers import answers_of
-from pipelines.session.session import Session, Waiting, reading
+from pipelines.session.session import Session, Waiting
 from pipelines.session.spellings import known_spellings
+from pipelines.session.sweeping import sweep_target
 from pipelines.validation.renamed import known_elsewhere
 from pipelines.validation.stage import Validated, validate
 from pipelines.validation.sums import total_said
@@ -442,9 +442,7 @@ def recount(ledger: Ledger, target: str, batch_id: str) -> None:
 def publish_reports(session: Session) -> Publication:
     """Sweep the reports and publish all tables in one step. Raises `TargetUnusable`, `PublicationError`."""
     session.progress.stage("publish", "reports")
-    with reading(RESOURCE):
-        swept = sweep(session.connection.client, session.home, session.target)
-    published = publish(session.home, session.ledger, swept)
+    published = publish(session.home, session.ledger, sweep_target(session))
     session.ledger.copy_journal()
     session.progress.end()
     return published

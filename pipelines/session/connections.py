@@ -13,7 +13,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -45,13 +46,17 @@ class BadTarget(Exception):
 
 @dataclass(frozen=True)
 class Connection:
-    """A target that answers. id: what the ledger knows it by; ours: it is a service of this project."""
+    """A target that answers. id: what the ledger knows it by; ours: it is a service of this project.
+
+    names: read the names of practitioners and groups by reference; the interface does not show them.
+    """
 
     client: FhirClient
     capabilities: Capabilities
     base_url: str
     site: Site
     bundled: bool
+    names: Callable[[], Mapping[str, str]] = dict
 
     @property
     def id(self) -> str:
@@ -84,7 +89,7 @@ def connect(
             credentials = _own_credentials(home, environ, anew=True)
         with _connected(base_url, credentials, environ, bundled=True) as connection:
             connection.client.check_access()
-            yield connection
+            yield replace(connection, names=partial(_names, home / STORE, environ))
 
 
 @contextmanager
@@ -327,6 +332,15 @@ def label_of(store: Path) -> str | None:
         return str(said["label"]) if said["store"] == store.stat().st_ino else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
+
+
+def _names(store: Path, environ: Mapping[str, str]) -> dict[str, str]:
+    """The names of practitioners and groups by reference, as `Practitioner/<id>`. Raises `TargetUnusable`."""
+    done = _command(environ, "names", "--store", str(store))
+    if done.returncode:
+        raise TargetUnusable(f"the names could not be read: {_said(done)}")
+    names: dict[str, str] = json.loads(done.stdout)
+    return names
 
 
 # -- the importer's client of the bundled service

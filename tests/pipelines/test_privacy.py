@@ -78,7 +78,7 @@ QUESTIONNAIRE = {
 }
 REFERENCE = [
     *PATIENTS,
-    {"resourceType": "Practitioner", "id": "d1"},
+    {"resourceType": "Practitioner", "id": "d1", "name": [{"family": mark("doctor")}]},
     {"resourceType": "Claim", "id": "c1", "status": "active", "patient": {"reference": "Patient/p1"}}
     | {"total": {"value": 50, "currency": "USD"}, "created": "2026-01-01"},
     QUESTIONNAIRE,
@@ -251,6 +251,7 @@ def test_the_marked_rows_did_come_through_and_were_set_aside(imported: tuple[Pat
     assert "payments-3.csv.gz" in told["import"]
     assert "control" in told["import"]
     with duckdb.connect(home / "published" / "reports.duckdb", read_only=True) as db:
+        assert db.sql("FROM practitioner").fetchall() == [("d1", mark("doctor"))]
         states = dict(db.sql("SELECT state, count(*) FROM import_row GROUP BY 1").fetchall())
         stages = dict(db.sql("SELECT stage, count(*) FROM reject GROUP BY 1").fetchall())
     assert states.keys() >= {"created", "refused"}

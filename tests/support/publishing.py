@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from pipelines.ledger.ledger import Intent, Ledger, Outcome, Reason, Reject, Repeat, utc_text
 from pipelines.reports.publish import Publication, publish
 from pipelines.reports.sweep import sweep
+from pipelines.reports.words import keep_names
 
 TARGET = "urn:uuid:5f0c7c5e-0000-4000-8000-000000000001"
 OF = ("default", "PaymentNotice")
@@ -73,12 +74,12 @@ REPORTS = [
 
 
 class Target:
-    def __init__(self, reports: list[dict[str, Any]]) -> None:
-        self.reports = reports
+    def __init__(self, resources: list[dict[str, Any]]) -> None:
+        self.resources = resources
 
     def pages(self, resource_type: str) -> Iterator[dict[str, Any]]:
-        entry = [{"resource": each} for each in self.reports]
-        yield {"resourceType": "Bundle", "type": "searchset", "total": len(self.reports), "entry": entry}
+        entry = [{"resource": each} for each in self.resources if each["resourceType"] == resource_type]
+        yield {"resourceType": "Bundle", "type": "searchset", "total": len(entry), "entry": entry}
 
 
 class World:
@@ -86,6 +87,8 @@ class World:
 
     def __init__(self, home: Path) -> None:
         self.home, self.time, self.reports = home, START, list(REPORTS)
+        self.questionnaires: list[dict[str, Any]] = []
+        self.names: dict[str, str] = {}
         self.ledger = Ledger.open(home / "ledger.db", self.clock)
 
     def clock(self) -> datetime:
@@ -93,7 +96,13 @@ class World:
         return self.time
 
     def publish(self) -> Publication:
-        return publish(self.home, self.ledger, sweep(Target(self.reports), self.home, TARGET, self.clock))
+        target = Target([*self.reports, *self.questionnaires])
+        swept = sweep(target, self.home, TARGET, self.clock)
+        if self.questionnaires:
+            sweep(target, self.home, TARGET, self.clock, resource_type="Questionnaire")
+        if self.names:
+            keep_names(self.home, TARGET, self.names)
+        return publish(self.home, self.ledger, swept)
 
     def begin(self, batch: str, target: str = TARGET, of: tuple[str, str] = OF) -> None:
         """Begin a batch, of which records can be sent then."""

@@ -1,0 +1,156 @@
+"""The inputs of the published tables, as temporary tables: the ledger, what the target has, the files of batches."""
+
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+
+import duckdb
+
+from pipelines.home.spill import is_whole
+from pipelines.ledger.ledger import Snapshot
+from pipelines.ledger.manifests import run_of
+from pipelines.reports.sweep import FILES, Sweep
+from pipelines.reports.tables import staging_selects
+from pipelines.reports.words import QUESTIONNAIRE, named_in, rows_of
+
+LEDGER_INPUTS: dict[str, tuple[str, ...]] = {
+    "batch": (),
+    "run": (),
+    "record": (
+        *("target", "batch_id", "line", "source", "resource_type", "key", "state", "resource_id", "patient_id"),
+        *("source_at", "amount_cents", "attempts", "http_status", "finished_at"),
+    ),
+    "repeat": (),
+    "reject": (),
+    "reject_reason": (),
+    "resubmission": (),
+    "publication": ("published_at", "target", "reports_total", "batches", "software_version"),
+}
+"""The ledger's tables that the SQL reads as `ledger_<name>`, with their columns; no columns means all."""
+
+MACROS = (
+    # A sum of absurd amounts may have more digits than DECIMAL(18, 2): it is shown as the largest value that fits.
+    # CASE keeps an empty amount empty: least and greatest ignore NULL.
+    """CREATE TEMP MACRO in_dollars(amount) AS CASE WHEN amount IS NOT NULL
+        THEN least(greatest(amount, -9999999999999999.99), 9999999999999999.99)::DECIMAL(18, 2) END""",
+    "CREATE TEMP MACRO dollars(cents) AS in_dollars(cents::DECIMAL(19, 0) * 0.01::DECIMAL(3, 2))",
+    # A date, a month or a year alone is the start of that UTC day, month or year. FHIR's years have four digits;
+    # other moments, such as `infinity`, would also break readers.
+    """CREATE TEMP MACRO moment(said) AS list_filter([try_cast(
+        CASE WHEN NOT regexp_matches(said, '^[0-9]{4}(-|$)') THEN NULL
+            WHEN length(said) = 4 THEN said || '-01-01' WHEN length(said) = 7 THEN said || '-01' ELSE said END
+            AS TIMESTAMPTZ)],
+        lambda each: each BETWEEN '0001-01-01 00:00:00+00' AND '9999-12-31 23:59:59.999999+00')[1]""",
+    """CREATE TEMP MACRO reference_id(reference, kind) AS
+        nullif(regexp_extract(reference, '(?:^|/)' || kind || '/([^/]+)', 1), '')""",
+    """CREATE TEMP MACRO reference_ids(refs, kind) AS list_filter(
+        list_transform(coalesce(refs, []), lambda each: reference_id(each.reference, kind)),
+        lambda id: id IS NOT NULL)""",
+)
+
+
+NO_SWEEP = """SELECT NULL::VARCHAR AS report_id, NULL::JSON AS body, now() AS first_seen_at, now() AS changed_at,
+    0 AS changes, now() AS gone_at WHERE false"""
+
+
+OF_TARGET = """
+    SELECT batch_id FROM ledger_batch SEMI JOIN this_publication USING (target)
+    WHERE resource_type IN ('Task', 'QuestionnaireResponse') ORDER BY batch_id"""
+SENT = """
+    SELECT batch_id, line, run, resource_type, body
+    FROM (
+        SELECT line, body, parse_path(filename)[-2] AS run_name,
+            parse_path(filename)[-3] AS batch_id, regexp_extract(run_name, '[0-9]+')::BIGINT AS run
+        FROM read_parquet($1, filename = true)
+    )
+    JOIN ledger_batch USING (batch_id) SEMI JOIN this_publication USING (target)"""
+WITHOUT_AN_END = """
+    SELECT batch_id FROM ledger_batch SEMI JOIN this_publication USING (target)
+    WHERE resource_type = 'PaymentNotice' AND state <> 'finished' ORDER BY batch_id"""
+READY = """
+    SELECT parse_path(filename)[-3] AS batch_id, regexp_extract(parse_path(filename)[-2], '[0-9]+')::BIGINT AS run,
+        line, key AS source_key, patient_id, source_at, dollars(amount_cents) AS amount
+    FROM read_parquet($1, filename = true)"""
+NOTHING_READY = """SELECT NULL::VARCHAR AS batch_id, NULL::BIGINT AS run, NULL::BIGINT AS line,
+    NULL::VARCHAR AS source_key, NULL::VARCHAR AS patient_id,
+    NULL::TIMESTAMPTZ AS source_at, NULL::DECIMAL(18, 2) AS amount WHERE false"""
+WARNED = """
+    SELECT parse_path(filename)[-3] AS batch_id, regexp_extract(parse_path(filename)[-2], '[0-9]+')::BIGINT AS run,
+        line, rule_id, coalesce(expression, "column") AS expression, message
+    FROM read_parquet($1, filename = true)"""
+NOTHING_WARNED = """SELECT NULL::VARCHAR AS batch_id, NULL::BIGINT AS run, NULL::BIGINT AS line,
+    NULL::VARCHAR AS rule_id, NULL::VARCHAR AS expression, NULL::VARCHAR AS message WHERE false"""
+NOTHING_SENT = """SELECT NULL::VARCHAR AS batch_id, NULL::BIGINT AS line, NULL::BIGINT AS run,
+    NULL::VARCHAR AS resource_type, NULL::JSON AS body WHERE false"""
+
+
+def stage_ledger(db: duckdb.DuckDBPyConnection, snapshot: Snapshot) -> None:
+    for name, chosen in LEDGER_INPUTS.items():
+        reader = snapshot.reader(name, chosen)
+        columns = ", ".join(map(_as_published, reader.schema.names))
+        db.register("from_ledger", reader)
+        db.execute(f"CREATE TEMP TABLE ledger_{name} AS SELECT {columns} FROM from_ledger")
+        db.unregister("from_ledger")
+
+
+def _as_published(column: str) -> str:
+    if column == "amount_cents":
+        return "dollars(amount_cents) AS amount"
+    if column.startswith("amount_"):
+        return f"dollars({column}) AS {column}"
+    if column.endswith("_at"):
+        return f"{column}::TIMESTAMPTZ AS {column}"
+    return "retryable::BOOLEAN AS retryable" if column == "retryable" else column
+
+
+def stage_files(db: duckdb.DuckDBPyConnection, sweep: Sweep, batches: Path) -> None:
+    """Stage the inputs of the SQL that are files: swept reports, words, records ready to send, and warnings.
+
+    The relation `sweep` stays: views read the bodies themselves.
+    """
+    db.register("sweep", db.read_parquet(str(sweep.path)) if sweep.path.exists() else db.sql(NO_SWEEP))
+    for name, ids, of_files, nothing in (
+        ("sent", OF_TARGET, SENT, NOTHING_SENT),
+        ("ready", WITHOUT_AN_END, READY, NOTHING_READY),
+    ):
+        files = _accepted(batches, [row[0] for row in db.execute(ids).fetchall()])
+        db.register(name, db.sql(of_files, params=[files]) if files else db.sql(nothing))
+    of_target = (path for path in batches.glob("*/run-*/warnings.parquet") if run_of(path.parent, sweep.target))
+    warned = [str(path) for path in of_target if is_whole(path)]
+    db.register("warned", db.sql(WARNED, params=[warned]) if warned else db.sql(NOTHING_WARNED))
+    for name, select in staging_selects().items():
+        db.execute(f"CREATE TEMP TABLE {name} AS {select}")
+    db.unregister("sent")
+    db.unregister("ready")
+    _stage_words(db, sweep.path.parent)
+
+
+def _stage_words(db: duckdb.DuckDBPyConnection, folder: Path) -> None:
+    """Stage the names, and the questionnaires that the target has or had: `known_<what>` by the tables of `words`."""
+    swept = folder / FILES[QUESTIONNAIRE][0]
+    known = db.read_parquet(str(swept)) if swept.exists() else db.sql(NO_SWEEP)
+    bodies = known.project("report_id, body").order("report_id").fetchall()
+    times = "report_id AS questionnaire_id, first_seen_at, changed_at, gone_at"
+    db.register("swept", known.project(times))
+    for name, rows in zip(("questionnaire", "question", "option"), rows_of(bodies), strict=True):
+        db.register("rows", rows)
+        more = " INNER JOIN swept USING (questionnaire_id)" if name == "questionnaire" else ""
+        db.execute(f"CREATE TEMP TABLE known_{name} AS SELECT * FROM rows{more}")
+        db.unregister("rows")
+    db.unregister("swept")
+    db.register("rows", named_in(folder))
+    db.execute("CREATE TEMP TABLE known_name AS SELECT * FROM rows")
+    db.unregister("rows")
+
+
+def _accepted(batches: Path, ids: Sequence[str]) -> list[str]:
+    return [str(path) for name in ids for path in (batches / name).glob("run-*/accepted.parquet") if is_whole(path)]
+
+
+def stage_publication(db: duckdb.DuckDBPyConnection, sweep: Sweep, published_at: str) -> None:
+    db.execute(
+        """CREATE TEMP TABLE this_publication AS SELECT
+            ?::TIMESTAMPTZ AS published_at, ?::VARCHAR AS target, ?::BIGINT AS reports_total,
+            (SELECT count(*) FROM ledger_batch) AS batches, ?::VARCHAR AS software_version""",
+        [published_at, sweep.target, sweep.total, version("chartferry")],
+    )

@@ -1,0 +1,131 @@
+"""The words beside ids and codes: names of practitioners and groups, and the target's questionnaires as rows.
+
+None of these are patient data. Questionnaires are read as the target shows them: what has another shape than FHIR's is
+left out.
+"""
+
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pyarrow as pa
+
+from pipelines.home.files import write_whole
+from pipelines.reports.sweep import folder_of
+
+QUESTIONNAIRE = "Questionnaire"
+NAMES = "names.json"
+_FHIR = "http://hl7.org/fhir/StructureDefinition"
+WEIGHTS = (f"{_FHIR}/ordinalValue", f"{_FHIR}/itemWeight")
+"""The extensions by which an option declares what it counts for in a score."""
+
+_TEXTS = ("questionnaire_id", "name", "status", "description", "code_system", "code")
+QUESTIONNAIRES = pa.schema([(name, pa.string()) for name in _TEXTS])
+QUESTIONS = pa.schema(
+    [
+        *((name, pa.string()) for name in ("questionnaire_id", "link_id", "parent_link_id")),
+        ("position", pa.int64()),
+        *((name, pa.string()) for name in ("text", "type", "code_system", "code")),
+        ("repeats", pa.bool_()),
+        ("is_conditional", pa.bool_()),
+    ]
+)
+OPTIONS = pa.schema(
+    [
+        *((name, pa.string()) for name in ("questionnaire_id", "link_id")),
+        ("position", pa.int64()),
+        *((name, pa.string()) for name in ("system", "code", "display")),
+        ("declared_value", pa.float64()),
+    ]
+)
+NAMED = pa.schema([(name, pa.string()) for name in ("resource_type", "id", "name")])
+
+
+def keep_names(home: Path, target: str, names: Mapping[str, str]) -> None:
+    """Keep the names of practitioners and groups by reference; the folder is the sweep's."""
+    write_whole(folder_of(home, target) / NAMES, orjson.dumps(dict(names)))
+
+
+def named_in(folder: Path) -> pa.Table:
+    """Return the names that were kept in the folder of a sweep, a row each."""
+    try:
+        kept = json.loads((folder / NAMES).read_bytes())
+    except FileNotFoundError:
+        kept = {}
+    rows = [(*reference.split("/", 1), name) for reference, name in kept.items() if "/" in reference]
+    return _table(rows, NAMED)
+
+
+def rows_of(bodies: Iterable[tuple[str, str]]) -> tuple[pa.Table, pa.Table, pa.Table]:
+    """Return the questionnaires, their items of every depth in order, and the items' options. bodies: id and JSON."""
+    questionnaires, questions, options = [], [], []
+    for questionnaire_id, body in bodies:
+        read = orjson.loads(body)
+        texts = (_text(read.get(name)) for name in ("name", "status", "description"))
+        questionnaires.append((questionnaire_id, *texts, *_coding(_first(read.get("code")))))
+        seen = set[str]()
+        for parent, item in _items(read):
+            link_id = _text(item.get("linkId"))
+            if link_id is None or link_id in seen:
+                continue
+            seen.add(link_id)
+            questions.append((questionnaire_id, link_id, parent, len(seen), *_question(item)))
+            options += [(questionnaire_id, link_id, place, *option) for place, option in enumerate(_options(item), 1)]
+    return _table(questionnaires, QUESTIONNAIRES), _table(questions, QUESTIONS), _table(options, OPTIONS)
+
+
+def _items(questionnaire: Mapping[str, Any]) -> Iterator[tuple[str | None, dict[str, Any]]]:
+    """Yield every item in the order of the form, each with the linkId of the item around it."""
+    waiting: list[tuple[str | None, dict[str, Any]]] = [(None, each) for each in _objects(questionnaire.get("item"))]
+    waiting.reverse()
+    while waiting:
+        parent, item = waiting.pop()
+        yield parent, item
+        waiting += [(_text(item.get("linkId")), each) for each in reversed(_objects(item.get("item")))]
+
+
+def _question(item: Mapping[str, Any]) -> tuple[Any, ...]:
+    system, code = _coding(_first(item.get("code")))
+    conditional = bool(_objects(item.get("enableWhen")))
+    return _text(item.get("text")), _text(item.get("type")), system, code, item.get("repeats") is True, conditional
+
+
+def _options(item: Mapping[str, Any]) -> Iterator[tuple[str | None, str | None, str | None, float | None]]:
+    for option in _objects(item.get("answerOption")):
+        coding = option.get("valueCoding")
+        if isinstance(coding, dict):
+            yield *_coding(coding), _text(coding.get("display")), _weight(option, coding)
+
+
+def _weight(*places: Mapping[str, Any]) -> float | None:
+    """Return the value that an extension of the option, or of its coding, declares."""
+    extensions = (extension for place in places for extension in _objects(place.get("extension")))
+    values = (extension.get("valueDecimal") for extension in extensions if extension.get("url") in WEIGHTS)
+    numbers = (float(value) for value in values if isinstance(value, int | float) and not isinstance(value, bool))
+    return next((number for number in numbers if math.isfinite(number)), None)
+
+
+def _coding(coding: Mapping[str, Any]) -> tuple[str | None, str | None]:
+    return _text(coding.get("system")), _text(coding.get("code"))
+
+
+def _first(value: Any) -> dict[str, Any]:
+    return next(iter(_objects(value)), {})
+
+
+def _objects(value: Any) -> list[dict[str, Any]]:
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _table(rows: list[Any], schema: pa.Schema) -> pa.Table:
+    columns = zip(*rows, strict=True) if rows else ([] for _ in schema)
+    return pa.table(
+        [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)], schema=schema
+    )

@@ -1,0 +1,56 @@
+-- table code: One row per code that stands in a questionnaire or in a report, with its words.
+-- inputs: known_questionnaire, known_question, answer_option, diagnostic_report_code, diagnostic_report_category
+-- key: system, code
+-- column system VARCHAR: System of the code.
+-- column code VARCHAR: The code.
+-- column display VARCHAR: What it means, as the target shows it; of several words the first in alphabetical order.
+-- column displays BIGINT: Number of different words that the target shows for it.
+-- column used_for VARCHAR: Where it stands, separated by commas: answer option, question, questionnaire, report,
+--   report category.
+WITH used AS (
+    SELECT
+        system,
+        code,
+        display,
+        'answer option' AS used_for
+    FROM answer_option
+    UNION ALL
+    SELECT
+        code_system AS system,
+        code,
+        text AS display,
+        'question' AS used_for
+    FROM known_question
+    UNION ALL
+    SELECT
+        code_system AS system,
+        code,
+        name AS display,
+        'questionnaire' AS used_for
+    FROM known_questionnaire
+    UNION ALL
+    SELECT
+        system,
+        code,
+        display,
+        'report' AS used_for
+    FROM diagnostic_report_code
+    UNION ALL
+    SELECT
+        system,
+        code,
+        display,
+        'report category' AS used_for
+    FROM diagnostic_report_category
+)
+
+SELECT
+    system,
+    code,
+    min(display) AS display,
+    count(DISTINCT display) AS displays,
+    string_agg(DISTINCT used_for, ', ' ORDER BY used_for) AS used_for
+FROM used
+WHERE code IS NOT NULL
+GROUP BY system, code
+ORDER BY system, code

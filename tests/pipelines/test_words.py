@@ -1,0 +1,183 @@
+"""The tables of words: questionnaires with their questions and options, codes, practitioners, and groups."""
+
+import io
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.client.replies import TargetUnusable
+from pipelines.home.progress import progress_on
+from pipelines.reports.words import rows_of
+from pipelines.session.session import open_session
+from pipelines.session.sweeping import sweep_target
+from tests.support.commands import load
+from tests.support.publishing import World, carry_over
+
+LOINC = "http://loinc.org"
+
+
+def option(code: str, display: str, **more: Any) -> dict[str, Any]:
+    return {"valueCoding": {"system": LOINC, "code": code, "display": display, **more}}
+
+
+def declared(value: float, url: str = "http://hl7.org/fhir/StructureDefinition/ordinalValue") -> dict[str, Any]:
+    return {"extension": [{"url": url, "valueDecimal": value}]}
+
+
+MOOD = {
+    "resourceType": "Questionnaire",
+    "id": "q1",
+    "name": "Mood",
+    "status": "active",
+    "description": "How are you?",
+    "code": [{"system": LOINC, "code": "44249-1"}],
+    "item": [
+        {
+            "linkId": "g",
+            "type": "group",
+            "text": "Today",
+            "item": [
+                {
+                    "linkId": "low",
+                    "type": "choice",
+                    "text": "Feeling low?",
+                    "code": [{"system": LOINC, "code": "44255-8"}],
+                    "answerOption": [
+                        option("LA1", "No", **declared(0)),
+                        option("LA2", "Yes") | declared(1.5, "http://hl7.org/fhir/StructureDefinition/itemWeight"),
+                        option("LA3", "Perhaps"),
+                    ],
+                },
+                {"linkId": "why", "type": "text", "enableWhen": [{"question": "low"}]},
+            ],
+        },
+        {"linkId": "signs", "type": "choice", "repeats": True, "text": "Which signs?"},
+    ],
+}
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    made = World(tmp_path)
+    made.questionnaires = [MOOD]
+    yield made
+    made.ledger.close()
+
+
+def test_questionnaires_questions_and_options_stand_with_their_words_in_the_order_of_the_form(world: World) -> None:
+    world.publish()
+    assert world.rows("SELECT * EXCLUDE (first_seen_at) FROM questionnaire") == [
+        ("q1", "Mood", "active", "How are you?", LOINC, "44249-1", 3, None, None)
+    ]
+    assert world.rows("FROM question") == [
+        ("q1", "g", 1, None, "Today", "group", False, False, None, None),
+        ("q1", "low", 2, "g", "Feeling low?", "choice", False, False, LOINC, "44255-8"),
+        ("q1", "why", 3, "g", None, "text", False, True, None, None),
+        ("q1", "signs", 4, None, "Which signs?", "choice", True, False, None, None),
+    ]
+    assert world.rows("FROM answer_option") == [
+        ("q1", "low", 1, LOINC, "LA1", "No", 0.0),
+        ("q1", "low", 2, LOINC, "LA2", "Yes", 1.5),
+        ("q1", "low", 3, LOINC, "LA3", "Perhaps", None),
+    ]
+    assert world.rows("SELECT code, display, used_for FROM code WHERE code LIKE '44%' OR code = 'LAB'") == [
+        ("44249-1", "Mood", "questionnaire"),
+        ("44255-8", "Feeling low?", "question"),
+        ("LAB", "Laboratory", "report category"),
+    ]
+
+
+def test_a_changed_questionnaire_and_one_that_is_gone_show_when(world: World) -> None:
+    world.publish()
+    world.time += timedelta(days=1)
+    world.questionnaires = [MOOD | {"status": "retired"}, MOOD | {"id": "q2", "name": "Sleep"}]
+    world.publish()
+    world.questionnaires = [world.questionnaires[1]]
+    world.publish()
+    seen = "SELECT questionnaire_id, status, changed_at IS NOT NULL, gone_at IS NOT NULL FROM questionnaire"
+    assert world.rows(seen) == [("q1", "retired", True, True), ("q2", "active", False, False)]
+
+
+def test_practitioners_and_groups_stand_with_their_names_where_they_are_known(world: World) -> None:
+    world.names = {"Practitioner/d1": "Ann Doe", "Practitioner/d7": "Bo Roe", "Group/g9": "Night"}
+    group = {"extension": [{"valueReference": {"reference": "Group/g1"}}]}
+    body = {"status": "requested", "requester": {"reference": "Practitioner/d4"}, **group}
+    carry_over(world, "Task", {"t1": (None, body)})
+    world.publish()
+    assert world.rows("FROM practitioner") == [
+        ("d1", "Ann Doe"),
+        ("d2", None),
+        ("d3", None),
+        ("d4", None),
+        ("d7", "Bo Roe"),
+    ]
+    assert world.rows("FROM care_group") == [("g1", None), ("g9", "Night")]
+
+
+ODD: list[dict[str, Any]] = [
+    {"item": "none", "code": {}, "name": 7},
+    {
+        "item": [
+            1,
+            {"linkId": 2},
+            {"linkId": "a", "item": {}, "answerOption": [1, {}, {"valueCoding": "x"}], "code": [1]},
+        ]
+    },
+    {"item": [{"linkId": "a"}, {"linkId": "a", "text": "again"}]},
+    {"item": [{"linkId": "a", "answerOption": [option("x", "X", extension=[{"url": [], "valueDecimal": True}, 3])]}]},
+]
+
+
+@pytest.mark.parametrize("body", ODD)
+def test_what_has_another_shape_than_a_questionnaires_is_left_out(world: World, body: dict[str, Any]) -> None:
+    world.questionnaires = [{"resourceType": "Questionnaire", "id": "odd", **body}]
+    world.publish()
+    questions = [] if body["item"] == "none" else [("odd", "a")]
+    assert world.rows("SELECT questionnaire_id, link_id FROM question") == questions
+    assert world.rows("SELECT declared_value FROM answer_option WHERE declared_value IS NOT NULL") == []
+
+
+def test_a_deep_questionnaire_is_read_to_its_end() -> None:
+    body = '{"item":[' + '{"linkId":"x","item":[' * 200 + "]}" * 200 + "]}"
+    questions = rows_of([("deep", body)])[1]
+    assert questions.column("link_id").to_pylist() == ["x"]
+
+
+PEOPLE = [
+    {"resourceType": "Practitioner", "id": "d1", "name": [{"family": "Doe", "given": ["Zoë"]}]},
+    {"resourceType": "Group", "id": "g1", "type": "practitioner", "actual": True, "name": "Front desk"},
+    {"resourceType": "Patient", "id": "p1", "name": [{"family": "Secret"}]},
+]
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    reference = tmp_path / "people.ndjson"
+    reference.write_text("\n".join(map(json.dumps, PEOPLE)))
+    load(tmp_path / "home", reference)
+    return tmp_path / "home"
+
+
+def test_the_bundled_service_tells_names_of_staff_alone(home: Path) -> None:
+    """REPORT-25"""
+    with open_session(home, {}) as session:
+        assert dict(session.connection.names()) == {"Group/g1": "Front desk", "Practitioner/d1": "Zoë Doe"}
+
+
+def refused() -> dict[str, str]:
+    raise TargetUnusable("no")
+
+
+def test_words_that_cannot_be_read_hold_nothing_up(home: Path) -> None:
+    said = io.StringIO()
+    with open_session(home, {}, progress=progress_on(said)) as session:
+        session.connection = replace(session.connection, names=refused)
+        assert sweep_target(session).total == 0
+    assert said.getvalue().splitlines() == [
+        "questionnaires or names could not be read (no): the tables have those last read"
+    ]
