@@ -92,7 +92,7 @@ def _said(path: Path) -> dict[str, Any] | None:
 
 
 def _result(manifest: dict[str, Any]) -> Result:
-    return Result(**{each.name: manifest[each.name] for each in fields(Result)})
+    return Result(**{each.name: manifest[each.name] for each in fields(Result) if each.name in manifest})
 
 
 def _validated(folder: Path, said: dict[str, Any]) -> Validated:

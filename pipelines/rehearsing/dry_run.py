@@ -61,6 +61,7 @@ def _try_in(session: Session, waiting: Waiting, folder: Path) -> Result:
     result.message = f"{name}: {validated.stop}" if validated.stop else None
     result.reasons, result.warnings = dict(validated.reasons + loaded.reasons), dict(validated.warnings)
     result.unnamed_columns = list(validated.unnamed_columns)
+    result.without_claim = validated.without_claim if validated.copayments else None
     result.seconds = round(time.monotonic() - began, 3)
     return result
 

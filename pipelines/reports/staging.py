@@ -55,7 +55,7 @@ NO_SWEEP = """SELECT NULL::VARCHAR AS report_id, NULL::JSON AS body, now() AS fi
 
 OF_TARGET = """
     SELECT batch_id FROM ledger_batch SEMI JOIN this_publication USING (target)
-    WHERE resource_type IN ('Task', 'QuestionnaireResponse') ORDER BY batch_id"""
+    WHERE resource_type IN ('Task', 'QuestionnaireResponse', 'PaymentNotice') ORDER BY batch_id"""
 SENT = """
     SELECT batch_id, line, run, resource_type, body
     FROM (

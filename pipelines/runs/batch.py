@@ -382,6 +382,7 @@ def _result(run: Run, validated: Validated, counts: dict[str, int], message: str
         reasons=dict(validated.reasons),
         warnings=dict(validated.warnings),
         unnamed_columns=list(validated.unnamed_columns),
+        without_claim=validated.without_claim if validated.copayments else None,
     )
 
 

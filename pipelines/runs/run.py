@@ -37,6 +37,7 @@ class Result:
 
     waiting: accepted records without an outcome. waits_for: other batches whose rows go before some of these.
     taken_back: records that were skipped, since undo took them back after this very file had made them.
+    without_claim: number and cents of the accepted payments that are no copayments; None where they were not counted.
     """
 
     batch_id: str | None
@@ -54,6 +55,7 @@ class Result:
     unnamed_columns: list[str] = field(default_factory=list)
     taken_back: int = 0
     waits_for: list[str] = field(default_factory=list)
+    without_claim: Sequence[int] | None = None
 
     def count(self, name: str) -> int:
         return self.counts.get(name, 0)

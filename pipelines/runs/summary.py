@@ -162,7 +162,7 @@ def _notes(result: Result) -> Iterable[str]:
         yield f"{name}: {number:,} rows were taken back by a person: chartferry rejects retry --taken-back loads them"
     if number := result.count("copayments"):
         sums = f"{number:,} of the payments, {dollars(result.count('amount_copayments'))}, have a claim"
-        yield f"{name}: {sums}: copayments, which are not held against the balance"
+        yield f"{name}: {sums}: copayments, which are not held against the balance{_others(result.without_claim)}"
     if result.warnings:
         told = {f"{rule}, {WARNINGS[rule]}" if rule in WARNINGS else rule: n for rule, n in result.warnings.items()}
         yield f"{name}: warnings by {_by_rule(told)}"
@@ -174,6 +174,11 @@ def _notes(result: Result) -> Iterable[str]:
         more = len(result.unnamed_columns) - COLUMNS_SHOWN
         named = [*map(_column, result.unnamed_columns[:COLUMNS_SHOWN]), *([f"and {more:,} more"] if more > 0 else [])]
         yield f"{name}: columns that the feed does not name: {', '.join(named)}"
+
+
+def _others(payments: Sequence[int] | None) -> str:
+    """The payments beside copayments: their number and sum."""
+    return f"; without a claim: {payments[0]:,}, {dollars(payments[1])}" if payments else ""
 
 
 def _column(name: str) -> str:

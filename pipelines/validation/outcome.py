@@ -47,6 +47,7 @@ class Validated:
     amount_received: int = 0
     amount_accepted: int = 0
     amount_skipped: int = 0
+    amount_known: int = 0
     copayments: int = 0
     amount_copayments: int = 0
     control_mismatch: str | None = None
@@ -77,7 +78,14 @@ class Validated:
         self.rejected -= 1
         self.amount_received += cents
         self.amount_accepted += cents
+        self.amount_known += cents
         self.reasons -= Counter(rules)
+
+    @property
+    def without_claim(self) -> tuple[int, int]:
+        """Number and cents of the accepted payments that are no copayments, each once."""
+        number = self.accepted - self.skipped - self.known - self.copayments
+        return number, self.amount_accepted - self.amount_skipped - self.amount_known - self.amount_copayments
 
     @property
     def stop(self) -> str | None:

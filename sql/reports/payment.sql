@@ -1,7 +1,7 @@
 -- table payment: One row per payment read from files for the target of this publication, in its present state.
 --   A payment that comes again unchanged counts once, rejected ones too; one that was corrected counts as its
 --   correction. A rejected record without a readable amount has no row.
--- inputs: import_row, ledger_reject, ledger_resubmission, waiting_payment, this_publication
+-- inputs: import_row, ledger_reject, ledger_resubmission, waiting_payment, sent_payment, this_publication
 -- references: batch_id import_batch
 -- column batch_id VARCHAR: Batch of the file that holds it.
 -- column line BIGINT: First physical line of the record in the file.
@@ -10,6 +10,9 @@
 -- column patient_id VARCHAR: Id of the patient; empty where a rejected record names none.
 -- column paid_on DATE: UTC day of the payment in its source; empty where a rejected record has none.
 -- column amount DECIMAL(18,2): Amount in US dollars.
+-- column kind VARCHAR: copayment (it has a claim, and is not held against the balance) or balance payment; empty where
+--   a rule rejected the record, or its source rows were purged.
+-- column claim_id VARCHAR: Id of the Claim that a copayment names; empty for others.
 -- column fate VARCHAR: created (at the target, adopted ones included), refused (rejected by a rule or refused by the
 --   target) or open (under way, in doubt, waiting).
 -- column resource_id VARCHAR: Id of the PaymentNotice at the target.
@@ -63,24 +66,36 @@ every_record AS (
 )
 
 SELECT
-    batch_id,
-    line,
-    source,
-    source_key,
-    patient_id,
-    source_at::DATE AS paid_on,
-    amount,
-    fate,
-    resource_id
+    every_record.batch_id,
+    every_record.line,
+    every_record.source,
+    every_record.source_key,
+    every_record.patient_id,
+    every_record.source_at::DATE AS paid_on,
+    every_record.amount,
+    CASE
+        WHEN sent_payment.claim_id = '' THEN 'balance payment'
+        WHEN sent_payment.line IS NOT NULL THEN 'copayment'
+    END AS kind,
+    nullif(sent_payment.claim_id, '') AS claim_id,
+    every_record.fate,
+    every_record.resource_id
 FROM every_record
+LEFT JOIN sent_payment
+    ON every_record.batch_id = sent_payment.batch_id AND every_record.line = sent_payment.line
 WHERE
-    target IN (SELECT target FROM this_publication)
-    AND resource_type = 'PaymentNotice'
-    AND amount IS NOT NULL
+    every_record.target IN (SELECT target FROM this_publication)
+    AND every_record.resource_type = 'PaymentNotice'
+    AND every_record.amount IS NOT NULL
 QUALIFY
     row_number() OVER (
         PARTITION BY
-            target, source, coalesce(source_key, batch_id || ' ' || line), patient_id, source_at, amount
-        ORDER BY fate, batch_id, line
+            every_record.target,
+            every_record.source,
+            coalesce(every_record.source_key, every_record.batch_id || ' ' || every_record.line),
+            every_record.patient_id,
+            every_record.source_at,
+            every_record.amount
+        ORDER BY every_record.fate, every_record.batch_id, every_record.line
     ) = 1
-ORDER BY batch_id, line
+ORDER BY every_record.batch_id, every_record.line

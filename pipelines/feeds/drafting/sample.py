@@ -20,6 +20,8 @@ from pipelines.feeds.terms.columns import cents
 from pipelines.feeds.terms.record import Around
 
 OF_ITSELF: tuple[Needs, ...] = ("payload",)
+Paid = dict[bool, list[int]]
+"""The cents of payments with a claim, and of those without."""
 
 
 def sample_lines(feed: Feed, path: Path, rows: int) -> Iterator[str]:
@@ -27,10 +29,10 @@ def sample_lines(feed: Feed, path: Path, rows: int) -> Iterator[str]:
     with reader_of(path, path.name, feed) as reader:
         mapper = Mapper(feed, reader.header, path.name)
         shown: Counter[str] = Counter()
-        copaid: list[int] = []
+        paid: Paid = {True: [], False: []}
         width = len(reader.header or ())
         for chunk in reader.chunks():
-            for line, lines in sorted(_chunk(mapper, chunk, rows - shown.total(), width, copaid)):
+            for line, lines in sorted(_chunk(mapper, chunk, rows - shown.total(), width, paid)):
                 yield f"{path.name}: line {line}: {lines[0]}"
                 yield from (f"  {text}" for text in lines[1:])
                 shown[re.split("[:,]", lines[0])[0]] += 1
@@ -38,12 +40,13 @@ def sample_lines(feed: Feed, path: Path, rows: int) -> Iterator[str]:
                 break
         counts = ", ".join(f"{number} {what}" for what, number in shown.items())
         yield f"{path.name}: {f'of the first {shown.total()} rows {counts}' if shown else 'no rows'}"
-        if copaid:
-            told = f"{len(copaid)} of these are copayments, {Decimal(sum(copaid)) / 100:,.2f} in all"
-            yield f"{path.name}: {told}: they are not held against the balance"
+        if paid[True]:
+            copaid, others = (f"{Decimal(sum(paid[kind])) / 100:,.2f}" for kind in (True, False))
+            told = f"{len(paid[True])} of these are copayments, {copaid} in all: they are not held against the balance"
+            yield f"{path.name}: {told}; without a claim: {len(paid[False])}, {others}"
 
 
-def _chunk(mapper: Mapper, chunk: Chunk, most: int, width: int, copaid: list[int]) -> list[tuple[int, list[str]]]:
+def _chunk(mapper: Mapper, chunk: Chunk, most: int, width: int, paid: Paid) -> list[tuple[int, list[str]]]:
     found = [
         (row.line, ["trailer" if _ends(mapper, row.cells, width) else f"rejected: {row.fault.message}"])
         for row in chunk.bad[:most]
@@ -66,7 +69,7 @@ def _chunk(mapper: Mapper, chunk: Chunk, most: int, width: int, copaid: list[int
         else:
             wanted.append(place)
     if wanted:
-        found += _mapped(mapper, [rows[place] for place in wanted], [chunk.line[place] for place in wanted], copaid)
+        found += _mapped(mapper, [rows[place] for place in wanted], [chunk.line[place] for place in wanted], paid)
     return list(islice(sorted(found), most))
 
 
@@ -79,8 +82,7 @@ def _ends(mapper: Mapper, cells: list[str] | None, width: int) -> bool:
     return bool(mapper.holds(mapper.rows([padded]), trailer.when)[0])
 
 
-def _mapped(mapper: Mapper, rows: list[Any], lines: list[int], copaid: list[int]) -> Iterator[tuple[int, list[str]]]:
-    """copaid: gets the cents of payments with a claim."""
+def _mapped(mapper: Mapper, rows: list[Any], lines: list[int], paid: Paid) -> Iterator[tuple[int, list[str]]]:
     columns, faults = mapper.map(mapper.rows(rows))
     width = max(map(len, columns), default=0)
     for place, line in enumerate(lines):
@@ -88,8 +90,8 @@ def _mapped(mapper: Mapper, rows: list[Any], lines: list[int], copaid: list[int]
         shown = [f"{name.ljust(width)}  {_shown(cells[place])}" for name, cells in columns.items()]
         wrong = [f"problem in {found.column}: {found.fault.message}" for found in faults.get(place, ())]
         wrong = wrong or list(_broken(mapper.feed, values))
-        if not wrong and values.get("claim_id"):
-            copaid.append(cents(values["amount"]) or 0)
+        if not wrong and mapper.feed.file.kind == "payments":
+            paid[bool(values.get("claim_id"))].append(cents(values["amount"]) or 0)
         yield line, ["rejected" if wrong else "taken", *shown, *wrong]
 
 
