@@ -33,7 +33,8 @@ class Newest:
 
 def hand_over(session: Session, run: Run, validated: Validated) -> None:
     """Write what the load needs of a validated run to its folder."""
-    said = {each.name: getattr(validated, each.name) for each in fields(validated) if each.name != "folder"}
+    elsewhere = ("folder", "places")  # what names lines is for the checks alone
+    said = {each.name: getattr(validated, each.name) for each in fields(validated) if each.name not in elsewhere}
     about = {
         "target": session.target,
         "run": run.number,
