@@ -36,10 +36,10 @@ def in_order(charges: Iterable[Charge]) -> list[Charge]:
     return sorted(charges, key=lambda charge: (charge.created, charge.claim))
 
 
-def allocate(cents: int, charges: list[Charge], claim: str | None = None) -> list[tuple[str, int]]:
+def allocate(cents: int, charges: list[Charge], claim: str | None = None) -> list[tuple[Charge, int]]:
     """Apply a payment to charges that are in order, a copayment to its claim first; mark them paid.
 
-    Gives (claim, cents) for each charge that it reaches. What is left over waits for later charges.
+    Gives each charge that it reaches, and the cents. What is left over waits for later charges.
     """
     ordered = sorted(charges, key=lambda charge: charge.claim != claim) if claim else charges
     rows = []
@@ -48,7 +48,7 @@ def allocate(cents: int, charges: list[Charge], claim: str | None = None) -> lis
         if part > 0:
             charge.paid += part
             cents -= part
-            rows.append((charge.claim, part))
+            rows.append((charge, part))
         if not cents:
             break
     return rows

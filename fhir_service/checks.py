@@ -210,9 +210,9 @@ def _allocations(connection: Connection, _: Site) -> Found:
 def _made_anew(charges: list[Row[Any]], payments: list[Row[Any]]) -> list[tuple[str, str, int]]:
     owed = in_order(Charge(row.claim, row.created, row.cents) for row in charges)
     return sorted(
-        (payment.id, claim, cents)
+        (payment.id, charge.claim, cents)
         for payment in sorted(payments, key=lambda row: row.seq)
-        for claim, cents in allocate(payment.cents, owed, payment.claim)
+        for charge, cents in allocate(payment.cents, owed, payment.claim)
     )
 
 

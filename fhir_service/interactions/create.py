@@ -89,23 +89,19 @@ class Create:
     size: int
     condition: Identifier | None = None
     id: str = ""
-    named: tuple[str, ...] = field(init=False)
-    is_known: bool = field(init=False, default=False)
+    named: Sequence[str] = field(init=False)
+    patients: tuple[str, ...] = field(init=False, default=())
+    """The id of the patient whom the body names; a `Stranger` until the store is known to have that patient."""
 
     def __post_init__(self) -> None:
         if self.condition and self.condition not in _identifiers(self.model):
             why = "the body lacks the identifier that If-None-Exist asks for, so that each repeat would create"
             raise Problem("EXTRA-COND-12", INVALID, f"{self.resource.name}.identifier", why, given=False).error()
-        self.named = tuple(self.resource.named(self.model, self.site))
-
-    @property
-    def patients(self) -> tuple[str, ...]:
-        """The id of the patient whom the body names; a `Stranger` until the store is known to have that patient."""
-        return tuple(id_of(name) if self.is_known else Stranger(id_of(name)) for name in self._patient)
-
-    @property
-    def _patient(self) -> list[str]:
-        return [name for name in self.named if name.startswith("Patient/")][:1]
+        self.named = self.resource.named(self.model, self.site)
+        for name in self.named:
+            if name.startswith("Patient/"):
+                self.patients = (Stranger(id_of(name)),)
+                break
 
     def ask(self, needs: Needs) -> None:
         needs.records.update(self.named)
@@ -118,23 +114,26 @@ class Create:
             needs.notes.update(filter(None, [note_id_of(self.model, self.site)]))
 
     def act(self, desk: Desk) -> Created:
-        self.is_known = all(map(desk.view.exists, self._patient))
+        resource, view = self.resource, desk.view
+        for patient in self.patients:
+            if view.exists(f"Patient/{patient}"):
+                self.patients = (str(patient),)
         found = self._existing(desk)
         if found:
             return found
-        name = self.resource.name
-        for problem in rule_problems(self.resource, self.model, self.site, desk.view):
+        for problem in rule_problems(resource, self.model, self.site, view):
             raise problem.error()
-        moment = Moment(self.id or desk.new_id(), desk.now, desk.view, self.site, desk.new_id)
-        stored = self.resource.prepare(self.model, moment)
-        desk.changes.add_resource(name, stored, dump_json(stored).decode(), self.client, desk.now)
-        if name in EFFECTS:
-            EFFECTS[name](stored, desk.view, desk.changes)
-        desk.view.identify(name, stored)
+        moment = Moment(self.id or desk.new_id(), desk.now, view, self.site, desk.new_id)
+        stored = resource.prepare(self.model, moment)
+        desk.changes.add_resource(resource, stored, dump_json(stored).decode(), self.client, desk.now)
+        if effect := EFFECTS.get(resource.name):
+            effect(stored, view, desk.changes)
+        view.identify(resource.name, stored)
         return Created(moment.id)
 
     def _existing(self, desk: Desk) -> Created | None:
-        found = desk.view.identified[self.resource.name].get(self.condition, ()) if self.condition else ()
+        if self.condition is None or not (found := desk.view.identified[self.resource.name].get(self.condition)):
+            return None
         if len(found) > 1:
             raise FhirError(MULTIPLE_MATCHES)
-        return Created(next(iter(found)), existed=True) if found else None
+        return Created(next(iter(found)), existed=True)

@@ -14,11 +14,9 @@ def _pay(stored: dict[str, Any], view: View, changes: Changes) -> None:
     patient, cents = id_of(stored["request"]["reference"]), cents_of(stored)
     account, charges = view.account(patient), view.charges.get(patient, [])
     account.paid += cents
-    rows = billing.allocate(cents, charges, claim_of(stored))
-    reached = dict(rows)
-    paid = [charge for charge in charges if charge.claim in reached]
-    changes.pay(stored["id"], patient, account, paid, rows)
-    if any(not charge.open for charge in paid):
+    parts = billing.allocate(cents, charges, claim_of(stored))
+    changes.pay(stored["id"], patient, account, parts)
+    if not all(charge.open for charge, _ in parts):
         view.charges[patient] = [charge for charge in charges if charge.open]
 
 

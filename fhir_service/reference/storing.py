@@ -9,6 +9,7 @@ from typing import Any, Literal
 from sqlalchemy import Connection, Table, delete, func, select, update
 
 from fhir_service.interface.datatypes import dump_json, parse_instant, reference
+from fhir_service.interface.registry import RESOURCES
 from fhir_service.reference import questionnaires
 from fhir_service.reference.examining import Ready
 from fhir_service.reference.reading import Flaw
@@ -201,7 +202,7 @@ class Chunk:
     def _show(self, name: str, stored: dict[str, Any], old: Current | None) -> None:
         body = dump_json(stored).decode()
         if old is None:
-            self.changes.add_resource(name, stored, body, CLIENT, self.tools.now)
+            self.changes.add_resource(RESOURCES[name], stored, body, CLIENT, self.tools.now)
         else:
             self.changes.replace_resource(name, old, stored, old.followed(self.tools.now, CLIENT, body))
 

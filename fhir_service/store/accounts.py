@@ -31,9 +31,9 @@ def _reallocate(connection: Connection, patient: str) -> None:
         .order_by(PAYMENT.c.seq)
     ).all()
     rows = [
-        {"payment": payment.id, "claim": claim, "cents": cents}
+        {"payment": payment.id, "claim": charge.claim, "cents": cents}
         for payment in payments
-        for claim, cents in allocate(payment.cents, charges, payment.claim)
+        for charge, cents in allocate(payment.cents, charges, payment.claim)
     ]
     connection.execute(delete(ALLOCATION).where(ALLOCATION.c.payment.in_([payment.id for payment in payments])))
     if rows:

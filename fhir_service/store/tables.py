@@ -199,26 +199,37 @@ TOKEN = Table(
 
 def index_values(resource: Resource, stored: dict[str, Any]) -> dict[str, Any]:
     """The values of the parameter columns of a stored resource, and of those kept beside them."""
-    values: dict[str, Any] = {}
-    for draw, name, end in _drawn(resource.name):
+    return dict(zip(_indexed(resource.name), index_row(resource, stored), strict=True))
+
+
+def index_row(resource: Resource, stored: dict[str, Any]) -> list[Any]:
+    """The values of `index_values` alone, in the order of the table's columns."""
+    values: list[Any] = []
+    for draw, is_date in _draws(resource.name):
         drawn = draw(stored)
-        if end:
-            values[name], values[end] = period_of(drawn) if drawn else (None, None)
+        if is_date:
+            values += period_of(drawn) if drawn else _NO_PERIOD
         else:
-            values[name] = drawn
-    for name, (_, draw) in resource.kept.items():
-        values[name] = draw(stored)
+            values.append(drawn)
     return values
 
 
+_NO_PERIOD = (None, None)
+
+
 @cache
-def _drawn(name: str) -> list[tuple[Draw, str, str | None]]:
-    """Return how the parameters with columns are drawn from a body, and the names of these columns: a date has two."""
-    return [
-        (param.values, first.name, rest[0].name if rest else None)
-        for param in single(RESOURCES[name])
-        for first, *rest in [_columns(param)]
-    ]
+def _indexed(name: str) -> list[str]:
+    """The columns of `index_values`: a date has two."""
+    resource = RESOURCES[name]
+    return [*(column.name for param in single(resource) for column in _columns(param)), *resource.kept]
+
+
+@cache
+def _draws(name: str) -> list[tuple[Draw, bool]]:
+    """Return how the values of these columns are drawn from a body, and whether it is a date that is drawn."""
+    resource = RESOURCES[name]
+    of_params = [(param.values, param.kind == "date") for param in single(resource)]
+    return [*of_params, *((draw, False) for _, draw in resource.kept.values())]
 
 
 @cache

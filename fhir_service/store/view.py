@@ -30,6 +30,7 @@ from fhir_service.store.tables import (
     SIDES,
     STORE,
     columns_of,
+    index_row,
     index_values,
     side_rows,
 )
@@ -291,11 +292,11 @@ class Changes:
         """Add a row, which names all columns of its table."""
         self._added[table].append(tuple(map(row.__getitem__, columns_of(table))))
 
-    def add_resource(self, name: str, stored: dict[str, Any], body: str, client: str, now: datetime) -> None:
+    def add_resource(self, resource: Resource, stored: dict[str, Any], body: str, client: str, now: datetime) -> None:
         """A new resource: its row and those of its side tables."""
-        resource, table, seq = RESOURCES[name], BODIES[name], self.next_seq()
-        head = (seq, stored["id"], 1, now, client)
-        self._added[table].append((*head, *index_values(resource, stored).values(), body))
+        seq = self.next_seq()
+        row = (seq, stored["id"], 1, now, client, *index_row(resource, stored), body)
+        self._added[BODIES[resource.name]].append(row)
         self._add_sides(resource, seq, stored)
 
     def _add_sides(self, resource: Resource, seq: int, stored: dict[str, Any]) -> None:
@@ -320,14 +321,12 @@ class Changes:
         found = {name for name, table in BODIES.items() if table in self._added} | self._replaced.keys()
         return found | {name for name in RESOURCES if "Questionnaire" in found and RESOURCES[name].looks_through}
 
-    def pay(
-        self, payment: str, patient: str, account: Account, charges: Iterable[Charge], parts: Iterable[tuple[str, int]]
-    ) -> None:
-        """A payment: the account and the charges it reached, and how many cents went to which claim."""
+    def pay(self, payment: str, patient: str, account: Account, parts: Iterable[tuple[Charge, int]]) -> None:
+        """A payment: the account that it changed, and the charges that it reached, each with so many cents."""
         self._accounts[patient] = account
-        for charge in charges:
+        for charge, cents in parts:
             self._charges[charge.claim] = charge
-        self._added[ALLOCATION] += [(payment, claim, cents) for claim, cents in parts]
+            self._added[ALLOCATION].append((payment, charge.claim, cents))
 
     def flush(self, connection: Connection, dialect: Dialect) -> None:
         changed = len(self._accounts) + len(self._charges) + sum(map(len, self._replaced.values()))
