@@ -7,6 +7,7 @@ from pipelines.feeds.files.describe import describe, taken, trailer
 from pipelines.validation.scoring import KNOWN
 
 COPAYMENT = "a payment with a claim_id is a copayment, which is not held against the patient's balance"
+HEADERS = {0: "none", 1: ""}
 
 
 def feed_lines(feed: Feed) -> Iterable[str]:
@@ -44,6 +45,9 @@ def _written(feed: Feed) -> str:
         "thousands": file.thousands,
         "currency": " ".join(file.currency),
         "dates": ", ".join(file.dates),
-        "header": f"on line {file.header}" if file.header > 1 else "" if file.header else "none",
+        "sheet": str(file.sheet or ""),
+        "header": f"with the cell {file.header_has}"
+        if file.header_has
+        else HEADERS.get(file.header, f"on line {file.header}"),
     }
     return "; ".join(f"{name} {text!r}" if len(text) == 1 else f"{name} {text}" for name, text in said.items() if text)

@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pandas as pd
 import polars as pl
 import pytest
 
 from pipelines.reports.publish import Publication
 from pipelines.reports.tables import ReportTable, report_tables
 from tests.support.publishing import World, import_payments
-
-pd = pytest.importorskip("pandas", reason="pandas is not installed: it is no dependency")
 
 IN_PANDAS = {
     "VARCHAR": "str",

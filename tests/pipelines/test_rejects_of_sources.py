@@ -4,7 +4,10 @@ import pytest
 
 from tests.pipelines.feeds.test_packed import zipped
 from tests.pipelines.feeds.test_quotes import PAYMENTS, payment
+from tests.pipelines.feeds.test_workbooks import FEED as WORKBOOKS
+from tests.pipelines.feeds.test_workbooks import HEADER, row
 from tests.pipelines.test_rejects import Practice, one
+from tests.support.workbooks import Cell, sheet, workbook
 
 
 @pytest.fixture
@@ -23,3 +26,20 @@ def test_rejects_of_a_zip_come_back_with_file_and_line_and_close_once_corrected(
     assert practice.take(exported.replace(",x,", ",5.00,"), "corrected.csv")[0] == 0
     assert practice.rejects() == {"b": ("closed", 1)}
     assert [key[-1] for key in practice.created()] == ["a", "b", "c"]
+
+
+def test_rejects_of_a_workbook_come_back_as_a_csv_that_a_spreadsheet_opens(practice):
+    """CLI-CMD-04, CLI-CMD-05"""
+    (practice.home / "feeds").mkdir()
+    (practice.home / "feeds" / "till.toml").write_text(WORKBOOKS.replace("{more}", "header = 3\ndecimal = ','"))
+    cells: list[list[Cell]] = [["Till 2"], [], HEADER, row("a"), row("b", "x, y"), row("c", 7.25)]
+    code, _ = practice.take(workbook({"Payments": sheet(cells)}), "till.xlsx")
+    assert code == 3
+    exported = one(practice.export())
+    header, line = exported.splitlines()
+    assert header == "\ufeff_reject_id,_reasons,Receipt,Patient,Amount,Date"
+    assert line.endswith(',b,p1,"x, y",2026-03-01')
+    assert practice.take(exported.replace("x, y", "5,00"), "corrected.csv")[0] == 0
+    assert practice.rejects() == {"b": ("closed", 1)}
+    assert [key[-1] for key in practice.created()] == ["a", "b", "c"]
+    assert [body["amount"]["value"] for body in practice.target.of("PaymentNotice")] == [12.5, 7.25, 5]

@@ -25,6 +25,7 @@ from pipelines.feeds.terms.texts import composed
 
 BUILTIN = Path(__file__).parents[1] / "builtin"
 CONTROL = ".control.json"
+FORMS = {".ndjson": "ndjson", ".jsonl": "ndjson", ".xlsx": "xlsx"}
 PACKED = (".gz", ".zst", ".zip")
 
 
@@ -93,10 +94,6 @@ class Feed:
         queries = [walk for walk in _crosswalks(self.file) if walk.database]
         return {**self.tables, **{walk: read_database(walk, self.environ) for walk in queries}}
 
-    def format_of(self, file_name: str) -> str:
-        """`csv` or `ndjson`: as the feed says, else by the file's name."""
-        return self.file.format or ("ndjson" if plain_name(file_name).endswith((".ndjson", ".jsonl")) else "csv")
-
     def takes(self, file_name: str) -> bool:
         """True if a file's name, or the name it would have unpacked, fits a pattern. A zip archive needs no second
         ending: `payments-may.zip` fits `payments*.csv`."""
@@ -123,6 +120,11 @@ class Catalog:
     def named(self, name: str) -> Feed | None:
         """The feed of this name."""
         return next((feed for feed in self.feeds if feed.name == name), None)
+
+
+def form_by_name(file_name: str) -> str:
+    """The format that a file's name shows; `csv` for any other name."""
+    return FORMS.get(PurePath(file_name).suffix.lower(), "csv")
 
 
 def plain_name(file_name: str) -> str:

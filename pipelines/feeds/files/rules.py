@@ -9,6 +9,7 @@ from pipelines.feeds.terms.schema import FeedFile, Test, Value
 
 ASKED = "..."
 """Stands in a draft for what a person has to say."""
+TABLES = ("csv", "xlsx")
 LISTS = ("columns.labels", "questions.")
 
 
@@ -50,8 +51,8 @@ def _columns(file: FeedFile) -> Iterator[BadFeed]:
         for column in kind.columns:
             if column.required and column.name not in file.columns:
                 yield BadFeed(("columns", column.name), f"required for {file.kind}")
-    elif file.format == "csv":
-        yield BadFeed(("resources",), "whole resources come as NDJSON; a CSV has columns")
+    elif file.format in TABLES:
+        yield BadFeed(("resources",), "whole resources come as NDJSON; a table has columns")
 
 
 def _names(file: FeedFile) -> Iterator[BadFeed]:

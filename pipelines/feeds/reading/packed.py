@@ -99,7 +99,8 @@ def _of_zip(path: Path, name: str, patterns: Sequence[str], most: int) -> Conten
             members = [each for each in archive.infolist() if _is_file(each.filename)]
             if _MARKS_OF_OFFICE & set(archive.namelist()):
                 raise Unreadable(
-                    f"{name}: the file is a workbook (.xlsx, .ods) or another document; export the sheet as CSV"
+                    f"{name}: the file is a workbook (.xlsx, .ods) or another document; export the sheet "
+                    'as CSV, or describe an .xlsx by a feed file with format = "xlsx"'
                 )
     except (zipfile.BadZipFile, NotImplementedError, ValueError):
         raise Unreadable(

@@ -2,28 +2,38 @@
 
 from pathlib import Path
 
-from pipelines.feeds.files.catalog import Feed
+from pipelines.feeds.files.catalog import Feed, form_by_name
 from pipelines.feeds.reading.chunks import Notice, RowReader
 from pipelines.feeds.reading.marks import marked_form
 from pipelines.feeds.reading.packed import UNTAKEN, contents
 from pipelines.feeds.reading.rows import Reader
 from pipelines.feeds.reading.several import Several
+from pipelines.feeds.reading.workbook import WorkbookReader
+
+TABLES = {"xlsx": WorkbookReader}
+"""The readers of what is no text, by form."""
 
 
 def form_of(path: Path, file_name: str, feed: Feed) -> str:
-    """`csv` or `ndjson`: corrected rejects show it themselves, whatever their name. Raises Unreadable."""
-    return marked_form(path) or feed.format_of(contents(path, file_name, feed.patterns).files[0].file_name)
+    """The form of a file: corrected rejects show it themselves, whatever their name. Raises Unreadable."""
+    if form := marked_form(path) or feed.file.format:
+        return form
+    if (form := form_by_name(file_name)) in TABLES:
+        return form
+    return form_by_name(contents(path, file_name, feed.patterns).files[0].file_name)
 
 
 def reader_of(path: Path, file_name: str, feed: Feed) -> RowReader:
     """The reader of a file, to be entered. Raises Unreadable."""
-    found, form = contents(path, file_name, feed.patterns), form_of(path, file_name, feed)
+    form = form_of(path, file_name, feed)
+    if table := TABLES.get(form):
+        return table(path, file_name, feed.file)
+    found = contents(path, file_name, feed.patterns)
     reader: Reader | Several
     if len(found.files) == 1:
         reader = Reader(found.files[0], feed.file, form)
     else:
         reader = Several(found.files, file_name, feed.file, form)
-    reader.noticed += [
-        Notice(None, UNTAKEN, f"{name} is not taken: the feed takes no such name") for name in found.untaken
-    ]
+    for name in found.untaken:
+        reader.noticed.append(Notice(None, UNTAKEN, f"{name} is not taken: the feed takes no such name"))
     return reader

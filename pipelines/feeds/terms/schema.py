@@ -9,6 +9,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, field_validator, model_validator
 
 Kind = Literal["payments", "answers", "tasks"]
+Form = Literal["csv", "ndjson", "xlsx"]
 Policy = Literal["skip", "reject", "update", "supersede"]
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._\-]{0,63}$")]
 
@@ -184,13 +185,16 @@ class FeedFile(Part):
     source: Name
     kind: Kind
     files: tuple[str, ...] = Field(min_length=1)
-    format: Literal["csv", "ndjson"] | None = None
+    format: Form | None = None
     encoding: str = "utf-8"
     delimiter: str = Field(",", pattern=r"^[^\r\n\x00]$")
     quote: str = Field('"', pattern=r"^[^\r\n\x00]?$")
     escape: str = Field("", pattern=r"^[^\r\n\x00]?$")
     skip_spaces: bool = False
     header: Annotated[int, Field(ge=0, le=1000)] = 1
+    header_has: str = ""
+    sheet: Annotated[int, Field(ge=1)] | str | None = None
+    dates_since: Literal[1900, 1904] = 1900
     empty: tuple[str, ...] = ()
     timezone: str = "UTC"
     ambiguous: Literal["reject", "earlier", "later"] = "reject"

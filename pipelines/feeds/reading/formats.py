@@ -1,0 +1,74 @@
+"""Number formats of a workbook: which cells show something other than their value, and what."""
+
+import re
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
+from decimal import Decimal
+
+Shown = Callable[[str], str | None]
+"""The text that a number is shown as, where its value does not say it."""
+
+PERCENT_IDS, MOMENT_IDS = (9, 10), (22,)
+_PARTS = re.compile(r'"([^"]*)"|\\(.)|\[([^\]]*)\]|_.|\*.|(.)', re.DOTALL)
+_DIGITS = 15
+_LONGEST = 40
+
+
+def plain_number(text: str) -> Decimal:
+    """A number of a workbook, with the fifteen digits that it keeps. Raises ValueError."""
+    return Decimal(f"{float(text):.{_DIGITS}g}")
+
+
+def shown_by(format_id: int, code: str | None) -> Shown | None:
+    """The function that shows numbers of a format; None where the value is what counts."""
+    if code is None:
+        return _percent if format_id in PERCENT_IDS else _moment if format_id in MOMENT_IDS else None
+    parts = list(_parts(code.partition(";")[0]))
+    signs = "".join(sign for sign, is_literal in parts if not is_literal).lower()
+    if "%" in signs:
+        return _percent
+    if set("yd") & set(signs):
+        return _moment if set("hs") & set(signs) else None
+    if signs and set(signs) <= set("0#- /()") and (signs.count("0") > 1 or len(signs) < len(parts)):
+        return lambda text: _filled(text, parts)
+    return None
+
+
+def _parts(code: str) -> Iterator[tuple[str, bool]]:
+    """Yield the signs of a format's code, and whether each stands for itself."""
+    for quoted, escaped, _, sign in _PARTS.findall(code):
+        for each in quoted or escaped:
+            yield each, True
+        if sign:
+            yield sign, False
+
+
+def _percent(text: str) -> str | None:
+    return f"{(plain_number(text) * 100).normalize():f}%"
+
+
+def _moment(text: str) -> str | None:
+    """A moment at midnight, which has no time of its own."""
+    days = float(text)
+    if not days.is_integer() or not 60 < days < 2_958_466:
+        return None
+    return (datetime(1899, 12, 30) + timedelta(days=days)).isoformat()  # noqa: DTZ001 - a cell has no zone
+
+
+def _filled(text: str, parts: list[tuple[str, bool]]) -> str | None:
+    """A whole number in the places of a format such as `00000` or `000-00-0000`."""
+    number = plain_number(text)
+    if number < 0 or number != number.to_integral_value() or len(parts) > _LONGEST:
+        return None
+    digits = list(f"{number:f}".partition(".")[0])
+    places = sum(sign in "0#" and not is_literal for sign, is_literal in parts)
+    out = []
+    for sign, is_literal in reversed(parts):
+        if is_literal or sign not in "0#":
+            out.append(sign)
+            continue
+        places -= 1
+        taken = digits[-1:] if places else digits
+        out.append("".join(taken) or ("0" if sign == "0" else ""))
+        del digits[len(digits) - len(taken) :]
+    return "".join(reversed(out))

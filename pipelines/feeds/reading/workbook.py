@@ -1,0 +1,237 @@
+"""Workbooks (.xlsx): a sheet's rows, each cell as the sheet shows it, with its row number as the line.
+
+pandas reads the values. Dates become ISO 8601, percents and filled zeros stay, and a number keeps all its decimals.
+"""
+
+from collections.abc import Iterator, Sequence
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from pipelines.feeds.reading.chunks import Notice
+from pipelines.feeds.reading.formats import plain_number
+from pipelines.feeds.reading.tables import TableReader, TableRow
+from pipelines.feeds.reading.workbook_parts import DAMAGED, Place, SheetPart, Workbook
+from pipelines.feeds.terms.columns import Fault
+from pipelines.feeds.terms.names import named_columns
+from pipelines.feeds.terms.numbers import Numbers
+from pipelines.feeds.terms.schema import FeedFile
+from pipelines.home.batch import Unreadable
+
+RULE = "FEED-FILE-09"
+ZEROS = "WORKBOOK-ZEROS"
+MOST_DIGITS = Decimal(10) ** 15
+HEADER_WITHIN = 1_000
+
+
+class WorkbookReader(TableReader):
+    """Reads one sheet of a workbook."""
+
+    def __init__(self, path: Path, name: str, feed: FeedFile) -> None:
+        super().__init__(name, feed)
+        self._path = path
+        self._numbers = Numbers(feed.decimal, feed.thousands, feed.currency)
+        self._named = named_columns(feed)
+
+    def open(self) -> None:
+        book = Workbook(self._path, self.name)
+        if book.is_1904 and self._own.dates_since != 1904:
+            raise Unreadable(
+                f"{self.name}: the dates of the workbook count from 1904; if they are right in it, say so in the feed"
+                " file: dates_since = 1904"
+            )
+        sheet = self._sheet(book.sheets)
+        self._looked = book.look_at(sheet)
+        self._values = enumerate(self._loaded(sheet.name), 1)
+        self._find_header()
+        self._check_merged()
+        self._check_formulas()
+        self._check_side_by_side()
+
+    def _loaded(self, sheet: str) -> Iterator[tuple[Any, ...]]:
+        import pandas as pd  # slow to import, and few files need it
+
+        try:
+            frame = pd.read_excel(self._path, sheet, header=None, dtype=object, na_filter=False, engine="calamine")
+        except (ValueError, OSError):
+            raise Unreadable(f"{self.name}: {DAMAGED}") from None
+        return frame.itertuples(index=False, name=None)
+
+    # --- The sheet and its header -----------------------------------------------------------------
+
+    def _sheet(self, sheets: Sequence[SheetPart]) -> SheetPart:
+        wanted = self._own.sheet
+        if isinstance(wanted, int) and wanted <= len(sheets):
+            return sheets[wanted - 1]
+        shown = [each for each in sheets if each.is_shown]
+        found = [each for each in sheets if each.name == wanted] if wanted else shown
+        if len(found) == 1:
+            return found[0]
+        names = ", ".join(f'"{each.name}"' for each in sheets)
+        if wanted is None and found:
+            first = names.partition(", ")[0]
+            raise Unreadable(f"{self.name}: the workbook has the sheets {names}; name one in the feed: sheet = {first}")
+        raise Unreadable(f"{self.name}: the workbook has no sheet {wanted!r}, which the feed names; it has {names}")
+
+    def _find_header(self) -> None:
+        """To the first row. The header is the first row with something in it from the line that the feed names."""
+        asked = self._own.header_has
+        if not self._own.header:
+            self.take_positions(self._looked.width)
+            return
+        for line, values in islice(self._values, HEADER_WITHIN):
+            self.counted.lines = self.counted.header = line
+            cells = self._cells(line, values)
+            is_header = asked in map(str.strip, cells) if asked else line >= self._own.header
+            if is_header and any(map(str.strip, cells)):
+                self.take_header(cells)
+                self._header_cells = cells
+                return
+        sought = f'no cell "{asked}"' if asked else f"nothing on line {self._own.header} or after it"
+        raise Unreadable(f"{self.name}: there is {sought} within {HEADER_WITHIN:,} rows, where the header should be")
+
+    _header_cells: Sequence[str] = ()
+
+    # --- What cannot be read as it is -------------------------------------------------------------
+
+    def _check_merged(self) -> None:
+        """Merged cells have one value, and the others beside or below it would be empty."""
+        header = self.counted.header
+        for (first, left), (last, right) in self._looked.merged:
+            if last >= max(header, 1) and (first <= header or last > first):
+                where = "the header" if first <= header else "the rows"
+                raise Unreadable(
+                    f"{self.name}: cells of {where} are merged ({_at((first, left))} to {_at((last, right))}); "
+                    "undo that, so that each cell has its own text"
+                )
+
+    def _check_formulas(self) -> None:
+        lacking = [place for place in self._looked.unvalued if place[0] > self.counted.header and self._is_named(place)]
+        if lacking:
+            raise Unreadable(
+                f"{self.name}: {len(lacking):,} formulas have no value, the first in {_at(min(lacking))}; "
+                "open the workbook in a spreadsheet program, save it, and put that in"
+            )
+
+    def _is_named(self, place: Place) -> bool:
+        """True if a cell is in a column that the feed names."""
+        column = place[1]
+        name = (self.header or [])[column - 1] if column <= self.width else ""
+        return f"#{column}" in self._named or name in self._named
+
+    def _check_side_by_side(self) -> None:
+        """A gap in the header, after which a name comes again, parts two tables."""
+        names = [cell.strip() for cell in self._header_cells]
+        for place in range(1, len(names)):
+            again = {name for name in names[place + 1 :] if name} & set(names[:place])
+            if not names[place] and again and any(names[:place]):
+                raise Unreadable(
+                    f"{self.name}: two tables stand side by side, and both have {min(again)}; "
+                    "put each on a sheet of its own"
+                )
+
+    # --- Rows -------------------------------------------------------------------------------------
+
+    def rows(self) -> Iterator[TableRow]:
+        columns, after_blank = _Columns(self._looked.width), False
+        for line, values in self._values:
+            self.counted.lines = line
+            cells = self._cells(line, values)
+            if not any(map(str.strip, cells)):
+                self.counted.blank += 1
+                after_blank = True
+            elif cells == self._header_cells:
+                self.counted.repeats.append(line)
+                self.counted.of_repeats += 1
+            elif after_blank and columns.is_another_header(values):
+                raise Unreadable(f"{self.name}: another table begins on line {line}; put each on a sheet of its own")
+            else:
+                after_blank = False
+                columns.note(line, values)
+                yield TableRow(line, cells, self._fault(line, values))
+        self._note_lost_zeros(columns)
+
+    def _note_lost_zeros(self, columns: "_Columns") -> None:
+        for place, line in columns.lost_zeros():
+            if self._is_named((line, place)):
+                name = (self.header or [])[place - 1]
+                said = f"a number in {name}, where other cells are texts that begin with 0: its zeros may be lost"
+                self.noticed.append(Notice(line, ZEROS, said))
+
+    def _cells(self, line: int, values: Sequence[Any]) -> list[str]:
+        """The cells of a row as texts."""
+        cells = [value if type(value) is str else self._text(value) for value in values]
+        for odd in (self._looked.shown, self._looked.errors):
+            for column, by_line in odd.items():
+                if (text := by_line.get(line)) is not None:
+                    cells[column - 1] = text
+        return cells
+
+    def _text(self, value: object) -> str:
+        """A value as a text. A moment at midnight is a date, unless the sheet shows its time."""
+        if isinstance(value, bool):
+            return str(value).upper()
+        if isinstance(value, int | float):
+            return self._numbers.written(plain_number(str(value)))
+        if isinstance(value, datetime):
+            value = (value + timedelta(microseconds=500)).replace(microsecond=0)
+            return value.isoformat() if value.time() != time() else value.date().isoformat()
+        if isinstance(value, timedelta):
+            seconds = round(value.total_seconds())
+            return f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+        return value.isoformat() if isinstance(value, date | time) else str(value)
+
+    def _fault(self, line: int, values: Sequence[Any]) -> Fault | None:
+        """What makes a row unreadable: an error, or digits lost, in a column that the feed names."""
+        for column, by_line in self._looked.errors.items():
+            if line in by_line and self._is_named((line, column)):
+                return Fault(RULE, f"the cell {_at((line, column))} has the error {by_line[line]} and no value")
+        for column, value in enumerate(values, 1):
+            if type(value) in (int, float) and abs(value) >= MOST_DIGITS and self._is_named((line, column)):
+                at = _at((line, column))
+                said = f"the cell {at} has a number of more than 15 digits, of which a workbook keeps 15: enter a text"
+                return Fault(RULE, said)
+        return None
+
+
+class _Columns:
+    """What was seen in the columns of a sheet, from the header down."""
+
+    def __init__(self, width: int) -> None:
+        self._numbers = [0] * width
+        self._texts = [False] * width
+        self._zeros = [False] * width
+
+    def note(self, line: int, values: Sequence[Any]) -> None:
+        for place, value in enumerate(values):
+            if type(value) is not str:
+                self._numbers[place] = self._numbers[place] or line
+            elif value:
+                self._texts[place] = True
+                self._zeros[place] = self._zeros[place] or (value[0] == "0" and len(value) > 1 and value.isdecimal())
+
+    def is_another_header(self, values: Sequence[Any]) -> bool:
+        """True if a row has texts alone, one of them in a column that had none."""
+        filled = [place for place, value in enumerate(values) if value != ""]
+        return (
+            len(filled) > 1
+            and all(type(values[place]) is str for place in filled)
+            and any(self._numbers[place] and not self._texts[place] for place in filled)
+        )
+
+    def lost_zeros(self) -> list[tuple[int, int]]:
+        """Columns, from 1, with texts that begin with 0 and with numbers, each with the line of the first number."""
+        seen = enumerate(zip(self._numbers, self._zeros, strict=True), 1)
+        return [(place, line) for place, (line, has_zeros) in seen if line and has_zeros]
+
+
+def _at(place: Place) -> str:
+    """The name of a cell, such as B7."""
+    line, column = place
+    letters = ""
+    while column:
+        column, rest = divmod(column - 1, 26)
+        letters = chr(65 + rest) + letters
+    return f"{letters}{line}"

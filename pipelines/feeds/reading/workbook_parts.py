@@ -1,0 +1,287 @@
+"""What pandas does not say of a workbook: formats, errors, formulas without a value, merged cells, and how large it is.
+
+The XML is read as a stream before the sheet is loaded, so that no workbook takes more memory than its bounds.
+"""
+
+import mmap
+import re
+import zipfile
+import zlib
+from array import array
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any, NamedTuple
+from xml.parsers import expat
+
+from pipelines.feeds.reading.formats import Shown, shown_by
+from pipelines.feeds.reading.packed import ALWAYS_TAKEN, MOST_TIMES
+from pipelines.home.batch import Unreadable
+
+MOST_CELLS = 6_000_000
+MOST_TEXT = 256 << 20
+ROWS, COLUMNS = 1 << 20, 1 << 14
+"""Rows and columns that a sheet can have."""
+BLOCK = 1 << 18
+DAMAGED = "the workbook is damaged or of another make; save it as .xlsx once more"
+ENCRYPTED = "EncryptedPackage".encode("utf-16-le")
+OLD_OFFICE = b"\xd0\xcf\x11\xe0"
+_AT = re.compile(r"([A-Z]{1,3})([1-9]\d{0,6})\Z", re.ASCII)
+_DAMAGED = (expat.ExpatError, ValueError, KeyError, IndexError, EOFError, zlib.error, zipfile.BadZipFile, RuntimeError)
+
+Start = Callable[[str, dict[str, str]], None]
+Place = tuple[int, int]
+"""Line and column of a cell, from 1."""
+
+
+class SheetPart(NamedTuple):
+    """A sheet: its name, the part of the archive that it is in, and whether it is shown."""
+
+    name: str
+    part: str
+    is_shown: bool
+
+
+@dataclass
+class Looked:
+    """What was seen of a sheet. lines, width: how large it is.
+
+    shown: by column and line, texts of cells that show something other than their value; errors: of cells with
+    an error. unvalued: formulas without a value. merged: first and last cell of each.
+    """
+
+    shown: dict[int, dict[int, str]] = field(default_factory=dict)
+    errors: dict[int, dict[int, str]] = field(default_factory=dict)
+    unvalued: set[Place] = field(default_factory=set)
+    merged: list[tuple[Place, Place]] = field(default_factory=list)
+    lines: int = 0
+    width: int = 0
+
+
+class Workbook:
+    """A workbook's parts. sheets: in their order. is_1904: True if its dates count from 1904."""
+
+    def __init__(self, path: Path, name: str) -> None:
+        self._path, self._name = path, name
+        self.sheets: list[SheetPart] = []
+        self.is_1904 = False
+        self._check_file()
+        self._reading(self._read_sheets)
+
+    def look_at(self, sheet: SheetPart) -> Looked:
+        """Look at a sheet. Raises Unreadable for what is damaged or too large."""
+        looked: Looked = self._reading(lambda archive: self._look_at(archive, sheet))
+        return looked
+
+    def _check_file(self) -> None:
+        try:
+            with self._path.open("rb") as file:
+                if file.read(4) == OLD_OFFICE:
+                    with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+                        if content.find(ENCRYPTED) >= 0:
+                            raise Unreadable(f"{self._name}: the workbook has a password; save it without one")
+        except OSError as error:
+            raise Unreadable(f"{self._name}: cannot be read: {error.strerror}") from None
+        if not zipfile.is_zipfile(self._path):
+            raise Unreadable(f"{self._name}: {DAMAGED}")
+
+    def _reading(self, read: Callable[[zipfile.ZipFile], Any]) -> Any:
+        try:
+            with zipfile.ZipFile(self._path) as archive:
+                size = sum(each.file_size for each in archive.infolist())
+                if size > max(ALWAYS_TAKEN, MOST_TIMES * self._path.stat().st_size) or size > _MOST_XML:
+                    raise self._too_large()
+                return read(archive)
+        except (*_DAMAGED, NotImplementedError):
+            raise Unreadable(f"{self._name}: {DAMAGED}") from None
+
+    def _too_large(self) -> Unreadable:
+        return Unreadable(
+            f"{self._name}: the sheet has more than {MOST_CELLS:,} cells or is far larger than a sheet of its size; "
+            "export it as CSV"
+        )
+
+    def _read_sheets(self, archive: zipfile.ZipFile) -> None:
+        targets: dict[str, str] = {}
+        found: list[tuple[str, str, bool]] = []
+
+        def link(tag: str, given: dict[str, str]) -> None:
+            if tag == "Relationship":
+                targets[given["Id"]] = _part(given["Target"])
+
+        def sheet(tag: str, given: dict[str, str]) -> None:
+            if tag == "sheet":
+                linked = next(value for name, value in given.items() if name.endswith("}id"))
+                found.append((given["name"], linked, given.get("state", "visible") == "visible"))
+            elif tag == "workbookPr":
+                self.is_1904 = given.get("date1904", "0") in ("1", "true")
+
+        _parse(archive, "xl/_rels/workbook.xml.rels", link)
+        _parse(archive, "xl/workbook.xml", sheet)
+        self.sheets = [SheetPart(name, targets[linked], is_shown) for name, linked, is_shown in found]
+
+    def _look_at(self, archive: zipfile.ZipFile, sheet: SheetPart) -> Looked:
+        names = set(archive.namelist())
+        shown = _formats(archive) if "xl/styles.xml" in names else {}
+        lengths = _lengths(archive) if "xl/sharedStrings.xml" in names else array("L")
+        cells = _Cells(shown, lengths)
+        _parse(archive, sheet.part, cells.start, cells.end, cells.text)
+        if cells.is_too_large:
+            raise self._too_large()
+        return cells.found
+
+
+_MOST_XML = 4 << 30
+
+
+def _part(target: str) -> str:
+    """The name of a part that the workbook links to."""
+    return target.removeprefix("/") if target.startswith("/") else str(PurePosixPath("xl") / target)
+
+
+def _parse(
+    archive: zipfile.ZipFile,
+    part: str,
+    start: Start,
+    end: Start | None = None,
+    text: Callable[[str], None] | None = None,
+) -> None:
+    """Hand the elements of a part to functions, by their names without a namespace."""
+    parser = expat.ParserCreate(namespace_separator="}")
+    parser.buffer_text = True
+    names: dict[str, str] = {}
+
+    def local(name: str) -> str:
+        return names.get(name) or names.setdefault(name, name.rpartition("}")[2])
+
+    def no_doctype(*_: object) -> None:
+        raise ValueError
+
+    parser.StartElementHandler = lambda name, given: start(local(name), given)
+    if end:
+        parser.EndElementHandler = lambda name: end(local(name), {})
+    if text:
+        parser.CharacterDataHandler = text
+    parser.StartDoctypeDeclHandler = no_doctype
+    with archive.open(part) as file:
+        while block := file.read(BLOCK):
+            parser.Parse(block)
+        parser.Parse(b"", True)
+
+
+def _formats(archive: zipfile.ZipFile) -> Mapping[int, Shown]:
+    """How numbers are shown, by the style of a cell."""
+    codes: dict[int, str] = {}
+    styles: list[int] = []
+    inside: list[str] = []
+
+    def start(tag: str, given: dict[str, str]) -> None:
+        inside.append(tag)
+        if tag == "numFmt":
+            codes[int(given["numFmtId"])] = given["formatCode"]
+        elif tag == "xf" and "cellXfs" in inside:
+            styles.append(int(given.get("numFmtId", 0)))
+
+    def end(*_: object) -> None:
+        inside.pop()
+
+    _parse(archive, "xl/styles.xml", start, end)
+    by_id = {each: shown_by(each, codes.get(each)) for each in set(styles)}
+    return {place: shown for place, each in enumerate(styles) if (shown := by_id[each])}
+
+
+def _lengths(archive: zipfile.ZipFile) -> "array[int]":
+    """The lengths of the texts that cells share."""
+    found = array("L")
+
+    def start(tag: str, _: object) -> None:
+        if tag == "si":
+            found.append(0)
+
+    def text(part: str) -> None:
+        if found:
+            found[-1] += len(part)
+
+    _parse(archive, "xl/sharedStrings.xml", start, None, text)
+    return found
+
+
+class _Cells:
+    """Looks at the cells of a sheet as they come."""
+
+    def __init__(self, shown: Mapping[int, Shown], lengths: "array[int]") -> None:
+        self.found = Looked()
+        self._shown, self._lengths = shown, lengths
+        self._line = self._column = 0
+        self._kind, self._style, self._value = "n", 0, ""
+        self._is_formula = self._is_value = False
+        self._first: Place | None = None
+        self._text = self._cells = 0
+        self._columns: dict[str, int] = {}
+
+    @property
+    def is_too_large(self) -> bool:
+        return self.found.lines * self.found.width > MOST_CELLS or self._text > MOST_TEXT
+
+    def start(self, tag: str, given: dict[str, str]) -> None:
+        if tag == "c":
+            self._begin_cell(given)
+        elif tag in ("v", "t"):
+            self._is_value = True
+        elif tag == "f":
+            self._is_formula = True
+        elif tag == "row":
+            self._line, self._column = int(given.get("r", self._line + 1)), 0
+        elif tag == "mergeCell":
+            first, _, last = given["ref"].partition(":")
+            self.found.merged.append((self._place(first), self._place(last or first)))
+
+    def _begin_cell(self, given: dict[str, str]) -> None:
+        if at := given.get("r"):
+            self._line, self._column = self._place(at)
+        else:
+            self._column += 1
+        self._kind, self._style, self._value = given.get("t", "n"), int(given.get("s", 0)), ""
+        self._is_formula = False
+
+    def _place(self, at: str) -> Place:
+        found = _AT.match(at)
+        if not found:
+            raise ValueError(at)
+        letters, line = found[1], int(found[2])
+        if letters not in self._columns:
+            column = 0
+            for letter in letters:
+                column = column * 26 + ord(letter) - 64
+            self._columns[letters] = column
+        column = self._columns[letters]
+        if line > ROWS or column > COLUMNS:
+            raise ValueError(at)
+        return line, column
+
+    def text(self, part: str) -> None:
+        if self._is_value:
+            self._value += part
+
+    def end(self, tag: str, _: object) -> None:
+        if tag in ("v", "t"):
+            self._is_value = False
+        elif tag == "c":
+            self._end_cell()
+
+    def _end_cell(self) -> None:
+        found, place, kind = self.found, (self._line, self._column), self._kind
+        if self._value or self._is_formula:
+            found.lines, found.width = max(found.lines, place[0]), max(found.width, place[1])
+        if self.is_too_large:
+            return
+        if self._is_formula and not self._value and kind != "str":
+            found.unvalued.add(place)
+        elif kind == "e":
+            found.errors.setdefault(place[1], {})[place[0]] = self._value
+        elif kind == "s":
+            self._text += self._lengths[int(self._value)] if self._value else 0
+        elif kind != "n":
+            self._text += len(self._value)
+        elif self._value and (shown := self._shown.get(self._style)) and (text := shown(self._value)) is not None:
+            found.shown.setdefault(place[1], {})[place[0]] = text

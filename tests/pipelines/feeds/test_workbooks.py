@@ -1,0 +1,249 @@
+"""Workbooks: cells as the sheet shows them, row numbers as lines, and one sentence for what cannot be read as it is."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipelines.feeds.reading import packed, workbook_parts
+from pipelines.feeds.reading.formats import shown_by
+from pipelines.home.batch import Unreadable
+from pipelines.validation.stage import Validated
+from tests.pipelines.feeds.test_quotes import accepted, rejected
+from tests.pipelines.test_validate import rows, validated
+from tests.support.workbooks import FORMATS, Cell, sheet, workbook
+
+FEED = """
+kind = "payments"
+files = ["till*.xlsx"]
+{more}
+[columns]
+payment_id = "Receipt"
+patient_id = "Patient"
+amount = "Amount"
+paid_on = "Date"
+"""
+TASKS = """
+kind = "tasks"
+files = ["till*.xlsx"]
+[columns]
+task_id = "No"
+description = { join = ["A", "B", "C", "D", "E", "F", "G", "H", "I"], with = "|" }
+status = { constant = "requested" }
+requester_id = { constant = "d1" }
+"""
+HEADER: list[Cell] = ["Receipt", "Patient", "Amount", "Date"]
+PERCENT, DAY, MOMENT, ZEROS, MONEY, CLOCK, HOURS, MRN = range(1, 9)
+
+
+def row(key: Cell, amount: Cell = 12.5, patient: Cell = "p1") -> list[Cell]:
+    return [key, patient, amount, (46082, DAY)]
+
+
+def read(content: bytes, folder: Path, more: str = "", toml: str = "") -> Validated:
+    return validated(content, folder, "till.xlsx", toml or FEED.replace("{more}", more))
+
+
+def one_sheet(*cells: list[Cell], merged: tuple[str, ...] = (), first: int = 1) -> bytes:
+    return workbook({"Payments": sheet(cells, first, merged)})
+
+
+def test_rows_are_read_with_their_row_numbers(tmp_path: Path) -> None:
+    """FEED-FILE-08: blank rows are lines that are not taken, the header again is no record."""
+    found = read(one_sheet(HEADER, row("a"), [], row(7), HEADER, row("x", "?"), row("b")), tmp_path)
+    assert accepted(found) == [(2, "a"), (4, "7"), (7, "b")]
+    assert [(line, lines) for line, lines, _ in rejected(found)] == [(6, 1)]
+    assert (found.lines, found.header, found.not_taken, found.amount_accepted) == (7, 1, 2, 3750)
+    assert found.warnings == {"LEDGER-25": 1}
+    assert str(rows(found, "accepted")[0]["source_at"]).startswith("2026-03-01 00:00:00")
+
+
+def test_a_sheet_and_a_header_are_named_by_name_or_number(tmp_path: Path) -> None:
+    """FEED-FILE-08"""
+    cells: list[list[Cell]] = [["Riverside", None, "Payments of March"], [], ["of", "till 2"], HEADER, row("a")]
+    content = workbook({"Read me": sheet([["hello"]]), "Payments": sheet(cells)})
+    for number, more in enumerate(
+        ('sheet = "Payments"\nheader = 4', "sheet = 2\nheader = 4", 'sheet = 2\nheader_has = "Receipt"')
+    ):
+        (folder := tmp_path / str(number)).mkdir()
+        found = read(content, folder, more)
+        assert accepted(found) == [(5, "a")]
+        assert (found.lines, found.header) == (5, 4)
+
+
+def test_a_workbook_without_a_header_goes_by_position(tmp_path: Path) -> None:
+    """FEED-FILE-08"""
+    toml = FEED.replace("{more}", "header = 0")
+    for place, name in enumerate(("Receipt", "Patient", "Amount", "Date"), 1):
+        toml = toml.replace(f'"{name}"', str(place))
+    assert accepted(read(one_sheet(row("a"), row("b")), tmp_path, toml=toml)) == [(1, "a"), (2, "b")]
+
+
+def test_cells_are_texts_as_the_sheet_shows_them(tmp_path: Path) -> None:
+    """FEED-FILE-08: dates are ISO 8601, percents and filled zeros stay, a number keeps its decimals."""
+    values: list[Cell] = [1, True, 0.125, (0.125, PERCENT), (46082.5, MOMENT), (46082, MOMENT)]
+    values += [(46082, DAY), (123, ZEROS), (0.1 + 0.2, MONEY), (0.5, CLOCK)]
+    more: list[Cell] = [2, (1.25, HOURS), (4711, MRN), 1e-7, 1234567890123, b'<c r="{at}" t="s"><v>1</v></c>']
+    more += ["  007 ", b'<c r="{at}" t="str"><f>x</f><v>text</v></c>', b'<c r="{at}" t="b"><v>0</v></c>', "two\nlines"]
+    header: list[Cell] = ["No", *"ABCDEFGHI"]
+    found = read(one_sheet(header, values, more), tmp_path, toml=TASKS)
+    assert [each["body"].partition('"description":"')[2].partition('"')[0] for each in rows(found, "accepted")] == [
+        "TRUE|0.125|12.5%|2026-03-01T12:00:00|2026-03-01T00:00:00|2026-03-01|00123|0.3|12:00:00",
+        "30:00:00|MRN-4711|0.0000001|1234567890123|inparts|  007 |text|FALSE|two\\nlines",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("code", "number", "shown"),
+    [
+        ("00000", "123", "00123"),
+        ("000-00-0000", "12345678", "012-34-5678"),
+        ('"MRN-"0', "4711", "MRN-4711"),
+        ("0000", "123456", "123456"),
+        ("00000", "1.5", None),
+        ("0.0%;-0.0%", "0.125", "12.5%"),
+        ('[$-409]d/m/yyyy\\ "at" h:mm', "46082", "2026-03-01T00:00:00"),
+        ("yyyy/mm/dd hh:mm", "46082.5", None),
+    ],
+)
+def test_a_format_shows_what_the_value_does_not_say(code: str, number: str, shown: str | None) -> None:
+    show = shown_by(170, code)
+    assert show
+    assert show(number) == shown
+
+
+@pytest.mark.parametrize("code", ["General", "0", "0.00", "#,##0.00", "@", "yyyy-mm-dd", '_("$"* #,##0.00_)', "h:mm"])
+def test_most_formats_leave_the_value(code: str) -> None:
+    assert shown_by(170, code) is None
+
+
+def test_built_in_formats_are_known() -> None:
+    assert [format_id for format_id in range(50) if shown_by(format_id, None)] == [9, 10, 22]
+
+
+def test_numbers_among_texts_with_zeros_are_said(tmp_path: Path) -> None:
+    """WORKBOOK-ZEROS: only of columns that the feed names."""
+    cells = [[*HEADER, "Memo"], [*row("007"), "01"], [*row(8), 5], [*row("a"), None]]
+    found = read(one_sheet(*cells), tmp_path)
+    assert [key for _, key in accepted(found)] == ["007", "8", "a"]
+    ((line, rule, message),) = [(each["line"], each["rule_id"], each["message"]) for each in rows(found, "warnings")]
+    assert (line, rule) == (3, "WORKBOOK-ZEROS")
+    assert message.startswith("a number in Receipt, where other cells are texts that begin with 0")
+
+
+def test_cells_without_a_value_reject_their_row(tmp_path: Path) -> None:
+    """FEED-FILE-09: an error, and a number that lost digits. In columns that the feed does not name nobody asks."""
+    error = b'<c r="{at}" t="e"><v>#N/A</v></c>'
+    cells = [[*HEADER, "Memo"], row("a", error), row(12345678901234567), [*row("b"), error]]
+    found = read(one_sheet(*cells), tmp_path)
+    assert accepted(found) == [(4, "b")]
+    assert [message for _, _, message in rejected(found)] == [
+        "the cell C2 has the error #N/A and no value",
+        "the cell A3 has a number of more than 15 digits, of which a workbook keeps 15: enter a text",
+    ]
+
+
+def encrypted() -> bytes:
+    return b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(600) + "EncryptedPackage".encode("utf-16-le") + bytes(600)
+
+
+NO_VALUE = b'<c r="{at}"><f>SUM(C1:C9)</f><v></v></c>'
+ENTITIES = '<!DOCTYPE x [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;">]><worksheet>&b;</worksheet>'
+FAR = sheet([HEADER, row("a"), [b'<c r="XFD1048576"><v>1</v></c>']])
+LONG = {"xl/sharedStrings.xml": f"<sst><si><t>{'x' * 3_000_000}</t></si></sst>"}
+ODD = {
+    "a merged header": (one_sheet(HEADER, row("a"), merged=("A1:B1",)), "cells of the header are merged (A1 to B1)"),
+    "a header over two rows": (one_sheet(HEADER, row("a"), merged=("A1:A2",)), "of the header are merged (A1 to A2)"),
+    "merged rows": (one_sheet(HEADER, row("a"), row("b"), merged=("B2:B3",)), "of the rows are merged (B2 to B3)"),
+    "formulas without values": (one_sheet(HEADER, row("a", NO_VALUE)), "1 formulas have no value, the first in C2"),
+    "1904": (workbook({"P": sheet([HEADER, row("a")])}, is_1904=True), "say so in the feed file: dates_since = 1904"),
+    "two sheets": (
+        workbook({"P": sheet([HEADER, row("a")]), "Q": sheet([HEADER])}),
+        'the workbook has the sheets "P", "Q"; name one in the feed: sheet = "P"',
+    ),
+    "another table below": (
+        one_sheet(HEADER, row("a"), [], ["Receipt", "Patient", "Refund", "Day"], row("b")),
+        "another table begins on line 4; put each on a sheet of its own",
+    ),
+    "another table beside": (
+        one_sheet([*HEADER, None, "Receipt", "Refund"], row("a")),
+        "two tables stand side by side, and both have Receipt",
+    ),
+    "a password": (encrypted(), "the workbook has a password; save it without one"),
+    "an older workbook": (encrypted().replace(b"E\0n", b"O\0n"), "the workbook is damaged or of another make"),
+    "a text": (b"Receipt,Patient\n", "the workbook is damaged or of another make; save it as .xlsx once more"),
+    "cut off": (one_sheet(HEADER, row("a"))[:-400], "the workbook is damaged or of another make"),
+    "broken XML": (workbook({"P": "<worksheet><sheetData><row>"}), "the workbook is damaged or of another make"),
+    "entities": (workbook({"P": ENTITIES}), "the workbook is damaged or of another make"),
+    "an odd place": (workbook({"P": sheet([[b'<c r="ZZZ1"><v>1</v></c>']])}), "the workbook is damaged"),
+    "no header": (one_sheet([]), "there is nothing on line 1 or after it within 1,000 rows"),
+    "another header": (one_sheet(["A", "B"], ["a", "b"]), "the header lacks Receipt, Patient, Amount, Date"),
+    "a cell far away": (workbook({"P": FAR}), "the sheet has more than 6,000,000 cells"),
+    "corrected rejects": (one_sheet(["_reject_id", "_reasons", *HEADER]), "save the file as CSV UTF-8"),
+}
+
+
+@pytest.mark.parametrize("case", ODD)
+def test_an_odd_workbook_ends_with_one_sentence(case: str, tmp_path: Path) -> None:
+    """FEED-FILE-02"""
+    content, fragment = ODD[case]
+    with pytest.raises(Unreadable) as error:
+        read(content, tmp_path)
+    assert str(error.value).startswith("till.xlsx: ")
+    assert fragment in str(error.value)
+    assert "\n" not in str(error.value)
+    assert not list((tmp_path / "run-1").glob("*.parquet"))
+
+
+@pytest.mark.parametrize(
+    ("more", "fragment"),
+    [('sheet = "Q"', "has no sheet 'Q', which the feed names; it has \"Payments\""), ("sheet = 3", "has no sheet 3")],
+)
+def test_a_sheet_that_is_not_there_is_named(more: str, fragment: str, tmp_path: Path) -> None:
+    with pytest.raises(Unreadable) as error:
+        read(one_sheet(HEADER), tmp_path, more)
+    assert fragment in str(error.value)
+
+
+def test_a_header_that_is_not_found_by_its_cell_is_said(tmp_path: Path) -> None:
+    with pytest.raises(Unreadable, match='there is no cell "Beleg" within'):
+        read(one_sheet(HEADER), tmp_path, 'header_has = "Beleg"')
+
+
+def test_dates_since_1904_are_taken_where_the_feed_says_so(tmp_path: Path) -> None:
+    content = workbook({"P": sheet([HEADER, row("a")])}, is_1904=True)
+    found = read(content, tmp_path, "dates_since = 1904")
+    assert str(rows(found, "accepted")[0]["source_at"]).startswith("2030-03-02")
+
+
+def test_titles_above_the_header_and_totals_in_one_row_may_be_merged(tmp_path: Path) -> None:
+    content = one_sheet(["Payments"], HEADER, row("a"), merged=("A1:D1", "A3:B3"))
+    assert accepted(read(content, tmp_path, "header = 2")) == [(3, "a")]
+
+
+def test_texts_that_many_cells_share_are_bounded(tmp_path, monkeypatch):
+    """FEED-FILE-02: one long text in many cells would be a long text in memory for each."""
+    monkeypatch.setattr(workbook_parts, "MOST_TEXT", 10_000_000)
+    shared = b'<c r="{at}" t="s"><v>0</v></c>'
+    with pytest.raises(Unreadable, match="far larger than a sheet of its size"):
+        read(workbook({"P": sheet([HEADER, *[[shared] * 4] * 9])}, parts=LONG), tmp_path)
+
+
+def test_a_workbook_that_unpacks_to_far_more_than_its_size_is_refused(tmp_path, monkeypatch):
+    """FEED-FILE-02"""
+    monkeypatch.setattr(workbook_parts, "ALWAYS_TAKEN", 1 << 20)
+    with pytest.raises(Unreadable, match="far larger than a sheet of its size"):
+        read(workbook({"P": sheet([HEADER])}, parts={"xl/media/x.bin": bytes(3 << 20)}), tmp_path)
+    assert packed.ALWAYS_TAKEN > 1 << 20
+
+
+def test_formats_of_the_helper_are_those_of_the_tests() -> None:
+    assert FORMATS[MRN] == '"MRN-"0'
+
+
+def test_pandas_is_imported_where_a_workbook_is_read_and_nowhere_else() -> None:
+    """It takes longer to import than a small file takes to import."""
+    code = "import sys, pipelines.cli, pipelines.definitions; print('pandas' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
