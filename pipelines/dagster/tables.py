@@ -20,7 +20,7 @@ OF_THE_SWEEP = {
     *("sweep", "swept_report", "gone_report"),
     *("known_questionnaire", "known_question", "known_option", "known_name"),
 }
-OF_THE_PUBLICATION = {"this_publication", "ledger_publication"}
+OF_THE_PUBLICATION = {"this_publication", "ledger_publication", "known_rule"}
 
 
 def key_of(table: ReportTable) -> dg.AssetKey:

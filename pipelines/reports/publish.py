@@ -225,9 +225,9 @@ def _doubles_and_lost(db: duckdb.DuckDBPyConnection, table: ReportTable) -> Iter
     ):
         yield f"{table.name} has one row per {key}"
     for column, other in table.references:
-        lost = (
-            f'SELECT count(*) FROM main."{table.name}" WHERE "{column}" NOT IN (SELECT "{column}" FROM main."{other}")'
-        )
+        elsewhere = f'SELECT "{column}" FROM main."{other}"'
+        lost = f'''SELECT count(*) FROM main."{table.name}"
+            WHERE "{column}" IS NOT NULL AND "{column}" NOT IN ({elsewhere})'''
         if _count(db, lost):
             yield f"every {column} of {table.name} is in {other}"
 

@@ -5,7 +5,9 @@ from importlib.metadata import version
 from pathlib import Path
 
 import duckdb
+import pyarrow as pa
 
+from pipelines.feeds.terms.rulebook import rules
 from pipelines.home.spill import is_whole
 from pipelines.ledger.ledger import Snapshot
 from pipelines.ledger.manifests import run_of
@@ -18,8 +20,9 @@ LEDGER_INPUTS: dict[str, tuple[str, ...]] = {
     "run": (),
     "record": (
         *("target", "batch_id", "line", "source", "resource_type", "key", "state", "resource_id", "patient_id"),
-        *("source_at", "amount_cents", "attempts", "http_status", "finished_at"),
+        *("source_at", "amount_cents", "attempts", "http_status", "finished_at", "first_sent_at"),
     ),
+    "former": ("target", "resource_type", "resource_id", "batch_id", "line", "version", "finished_at"),
     "repeat": (),
     "reject": (),
     "reject_reason": (),
@@ -138,9 +141,18 @@ def _stage_words(db: duckdb.DuckDBPyConnection, folder: Path) -> None:
         db.execute(f"CREATE TEMP TABLE known_{name} AS SELECT * FROM rows{more}")
         db.unregister("rows")
     db.unregister("swept")
-    db.register("rows", named_in(folder))
-    db.execute("CREATE TEMP TABLE known_name AS SELECT * FROM rows")
-    db.unregister("rows")
+    for name, table in (("name", named_in(folder)), ("rule", _rules())):
+        db.register("rows", table)
+        db.execute(f"CREATE TEMP TABLE known_{name} AS SELECT * FROM rows")
+        db.unregister("rows")
+
+
+def _rules() -> pa.Table:
+    rows = [
+        {"rule_id": rule_id, "sentence": entry.sentence, "basis": entry.basis, "advice": entry.do}
+        for rule_id, entry in rules().items()
+    ]
+    return pa.Table.from_pylist(rows)
 
 
 def _accepted(batches: Path, ids: Sequence[str]) -> list[str]:

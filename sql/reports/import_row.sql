@@ -1,8 +1,10 @@
 -- table import_row: One row per source record that the rules accepted, in the file where it came.
--- inputs: ledger_record, ledger_repeat
+-- inputs: ledger_record, ledger_repeat, ledger_batch
 -- references: batch_id import_batch
 -- column batch_id VARCHAR: Batch of the file.
 -- column target VARCHAR: The target it was loaded into.
+-- column feed VARCHAR: Feed that read the file.
+-- column file_name VARCHAR: Name of the file as received.
 -- column source VARCHAR: System that made the key.
 -- column source_key VARCHAR: The record's key in its source.
 -- column line BIGINT: First physical line of the record in the file.
@@ -15,6 +17,7 @@
 -- column amount DECIMAL(18,2): Amount in US dollars; empty where the record has none.
 -- column attempts BIGINT: How often it was sent; 0 for unchanged and skipped.
 -- column http_status BIGINT: Status of the last answer; empty where there was none.
+-- column first_sent_at TIMESTAMPTZ: When a record of its key was first sent, UTC; empty for a line that repeats one.
 -- column finished_at TIMESTAMPTZ: When its outcome was known, UTC.
 WITH later AS (
     SELECT *
@@ -40,19 +43,23 @@ appearance AS (
 )
 
 SELECT
-    batch_id,
-    target,
-    source,
-    key AS source_key,
-    line,
-    state,
-    resource_type,
-    resource_id,
-    patient_id,
-    source_at,
-    amount,
-    attempts,
-    http_status,
-    finished_at
+    appearance.batch_id,
+    appearance.target,
+    ledger_batch.feed,
+    ledger_batch.file_name,
+    appearance.source,
+    appearance.key AS source_key,
+    appearance.line,
+    appearance.state,
+    appearance.resource_type,
+    appearance.resource_id,
+    appearance.patient_id,
+    appearance.source_at,
+    appearance.amount,
+    appearance.attempts,
+    appearance.http_status,
+    appearance.first_sent_at,
+    appearance.finished_at
 FROM appearance
-ORDER BY target, batch_id, line
+LEFT JOIN ledger_batch ON appearance.target = ledger_batch.target AND appearance.batch_id = ledger_batch.batch_id
+ORDER BY appearance.target, appearance.batch_id, appearance.line

@@ -1,8 +1,10 @@
 -- table import_run: One row per run of a batch into the target of this publication, with the outcomes of that run.
--- inputs: ledger_run, this_publication
+-- inputs: ledger_run, ledger_batch, this_publication
 -- key: batch_id, run
 -- references: batch_id import_batch
 -- column batch_id VARCHAR: Batch that ran.
+-- column feed VARCHAR: Feed that read the file.
+-- column file_name VARCHAR: Name of the file as received.
 -- column run BIGINT: Number of the run, from 1.
 -- column started_at TIMESTAMPTZ: Start, UTC.
 -- column finished_at TIMESTAMPTZ: End, UTC; empty while it runs and after a crash.
@@ -29,6 +31,8 @@
 -- column amount_copayments DECIMAL(18,2): Sum of their amounts, US dollars.
 SELECT
     ledger_run.batch_id,
+    ledger_batch.feed,
+    ledger_batch.file_name,
     ledger_run.run,
     ledger_run.started_at,
     ledger_run.finished_at,
@@ -53,5 +57,6 @@ SELECT
     ledger_run.copayments,
     ledger_run.amount_copayments
 FROM ledger_run
+LEFT JOIN ledger_batch ON ledger_run.target = ledger_batch.target AND ledger_run.batch_id = ledger_batch.batch_id
 INNER JOIN this_publication ON ledger_run.target = this_publication.target
 ORDER BY ledger_run.batch_id, ledger_run.run

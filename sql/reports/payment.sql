@@ -1,9 +1,12 @@
 -- table payment: One row per payment read from files for the target of this publication, in its present state.
 --   A payment that comes again unchanged counts once, rejected ones too; one that was corrected counts as its
 --   correction. A rejected record without a readable amount has no row.
--- inputs: import_row, ledger_reject, ledger_resubmission, waiting_payment, sent_payment, this_publication
--- references: batch_id import_batch
+-- inputs: import_row, reject, ledger_reject, ledger_batch, ledger_resubmission, waiting_payment, sent_payment,
+--   this_publication
+-- references: batch_id import_batch, reject_id reject
 -- column batch_id VARCHAR: Batch of the file that holds it.
+-- column feed VARCHAR: Feed that read the file.
+-- column file_name VARCHAR: Name of the file as received.
 -- column line BIGINT: First physical line of the record in the file.
 -- column source VARCHAR: System that made the key.
 -- column source_key VARCHAR: The payment's key in its source; empty where a rejected record has none.
@@ -16,6 +19,10 @@
 -- column fate VARCHAR: created (at the target, adopted ones included), refused (rejected by a rule or refused by the
 --   target) or open (under way, in doubt, waiting).
 -- column resource_id VARCHAR: Id of the PaymentNotice at the target.
+-- column reject_id VARCHAR: The reject that it is, or was before it was corrected; the latest one of its key.
+-- column received_at TIMESTAMPTZ: When its file was first received, UTC.
+-- column first_sent_at TIMESTAMPTZ: When it was first sent, UTC; empty where it was not.
+-- column finished_at TIMESTAMPTZ: When its outcome was known, UTC; for a refused one, when it was last set aside.
 WITH loaded AS (
     SELECT
         *,
@@ -42,6 +49,8 @@ answered AS (
 set_aside AS (
     SELECT
         *,
+        reject_id AS own_reject_id,
+        last_seen_at AS finished_at,
         CASE state WHEN 'resubmitted' THEN 'open' ELSE 'refused' END AS fate
     FROM ledger_reject
     ANTI JOIN loaded
@@ -63,39 +72,62 @@ every_record AS (
     UNION ALL BY NAME
     SELECT *
     FROM set_aside
+),
+
+one AS (
+    SELECT *
+    FROM every_record
+    WHERE
+        target IN (SELECT target FROM this_publication)
+        AND resource_type = 'PaymentNotice'
+        AND amount IS NOT NULL
+    QUALIFY
+        row_number() OVER (
+            PARTITION BY
+                target, source, coalesce(source_key, batch_id || ' ' || line), patient_id, source_at, amount
+            ORDER BY fate, batch_id, line
+        ) = 1
+),
+
+latest_of_key AS (
+    SELECT
+        target,
+        source,
+        source_key,
+        reject_id
+    FROM ledger_reject
+    WHERE resource_type = 'PaymentNotice' AND source_key IS NOT NULL
+    QUALIFY
+        row_number() OVER (PARTITION BY target, source, source_key ORDER BY last_seen_at DESC, reject_id DESC) = 1
 )
 
 SELECT
-    every_record.batch_id,
-    every_record.line,
-    every_record.source,
-    every_record.source_key,
-    every_record.patient_id,
-    every_record.source_at::DATE AS paid_on,
-    every_record.amount,
+    one.batch_id,
+    ledger_batch.feed,
+    ledger_batch.file_name,
+    one.line,
+    one.source,
+    one.source_key,
+    one.patient_id,
+    one.source_at::DATE AS paid_on,
+    one.amount,
     CASE
         WHEN sent_payment.claim_id = '' THEN 'balance payment'
         WHEN sent_payment.line IS NOT NULL THEN 'copayment'
     END AS kind,
     nullif(sent_payment.claim_id, '') AS claim_id,
-    every_record.fate,
-    every_record.resource_id
-FROM every_record
-LEFT JOIN sent_payment
-    ON every_record.batch_id = sent_payment.batch_id AND every_record.line = sent_payment.line
-WHERE
-    every_record.target IN (SELECT target FROM this_publication)
-    AND every_record.resource_type = 'PaymentNotice'
-    AND every_record.amount IS NOT NULL
-QUALIFY
-    row_number() OVER (
-        PARTITION BY
-            every_record.target,
-            every_record.source,
-            coalesce(every_record.source_key, every_record.batch_id || ' ' || every_record.line),
-            every_record.patient_id,
-            every_record.source_at,
-            every_record.amount
-        ORDER BY every_record.fate, every_record.batch_id, every_record.line
-    ) = 1
-ORDER BY every_record.batch_id, every_record.line
+    one.fate,
+    one.resource_id,
+    coalesce(one.own_reject_id, latest_of_key.reject_id) AS reject_id,
+    ledger_batch.received_at,
+    one.first_sent_at,
+    one.finished_at
+FROM one
+LEFT JOIN ledger_batch ON one.target = ledger_batch.target AND one.batch_id = ledger_batch.batch_id
+LEFT JOIN sent_payment ON one.batch_id = sent_payment.batch_id AND one.line = sent_payment.line
+LEFT JOIN latest_of_key
+    ON
+        one.target = latest_of_key.target
+        AND one.source = latest_of_key.source
+        AND one.source_key = latest_of_key.source_key
+ORDER BY one.batch_id, one.line

@@ -1,9 +1,11 @@
 -- table reject: One row per record set aside by a rule, or refused by the target of this publication.
--- inputs: ledger_reject, this_publication
+-- inputs: ledger_reject, ledger_batch, this_publication
 -- key: reject_id
 -- references: batch_id import_batch
 -- column reject_id VARCHAR: Name of the reject; a corrected record that carries it as _reject_id closes it.
 -- column batch_id VARCHAR: Batch of the file.
+-- column feed VARCHAR: Feed that read the file.
+-- column file_name VARCHAR: Name of the file as received.
 -- column line BIGINT: First physical line of the record in the file.
 -- column source_key VARCHAR: The record's key in its source, where it could be read.
 -- column stage VARCHAR: Where it was set aside: parse, map, rule or load (refused by the target).
@@ -15,6 +17,8 @@
 SELECT
     ledger_reject.reject_id,
     ledger_reject.batch_id,
+    ledger_batch.feed,
+    ledger_batch.file_name,
     ledger_reject.line,
     ledger_reject.source_key,
     ledger_reject.stage,
@@ -24,5 +28,7 @@ SELECT
     ledger_reject.last_seen_at,
     ledger_reject.closed_by_batch
 FROM ledger_reject
+LEFT JOIN ledger_batch
+    ON ledger_reject.target = ledger_batch.target AND ledger_reject.batch_id = ledger_batch.batch_id
 INNER JOIN this_publication ON ledger_reject.target = this_publication.target
 ORDER BY ledger_reject.batch_id, ledger_reject.line, ledger_reject.reject_id

@@ -1,12 +1,14 @@
 -- table task: One row per task that the import has made, adopted or updated at the target of this publication, as
 --   last sent. Later changes in the chart do not show. Tasks whose source rows were purged are left out.
--- inputs: ledger_record, sent_task, this_publication
+-- inputs: ledger_record, ledger_former, ledger_batch, sent_task, this_publication
 -- key: resource_id
 -- references: batch_id import_batch
 -- column resource_id VARCHAR: Id of the Task at the target.
 -- column source VARCHAR: System that made the key.
 -- column source_key VARCHAR: The task's key in its source.
 -- column batch_id VARCHAR: Batch of the file that it was last sent from.
+-- column feed VARCHAR: Feed that read the file.
+-- column file_name VARCHAR: Name of the file as received.
 -- column line BIGINT: First physical line of the record in that file.
 -- column patient_id VARCHAR: Id of the patient; empty for a task without one.
 -- column status VARCHAR: requested, completed or cancelled.
@@ -14,12 +16,56 @@
 -- column owner_id VARCHAR: Id of the practitioner who is to do it.
 -- column group_id VARCHAR: Id of the group that is to do it.
 -- column authored_at TIMESTAMPTZ: When it was made in its source, UTC; where that does not say, when it was sent.
+-- column authored_is_own BOOLEAN: True if authored_at is from the source; else it is the time of sending.
 -- column due_at TIMESTAMPTZ: When it is due, UTC. A date without time is the start of that UTC day.
+-- column completed_at TIMESTAMPTZ: When the import changed it to completed, UTC; empty for one that was completed when
+--   first sent, since its source does not say when.
+-- column last_changed_at TIMESTAMPTZ: When the import made or last changed it, UTC.
+-- column labels VARCHAR[]: Its labels, in alphabetical order; empty without any.
+WITH earlier AS (
+    SELECT
+        ledger_former.target,
+        ledger_former.resource_id,
+        ledger_former.version,
+        ledger_former.finished_at,
+        coalesce(sent_task.status, '') AS status
+    FROM ledger_former
+    LEFT JOIN sent_task ON ledger_former.batch_id = sent_task.batch_id AND ledger_former.line = sent_task.line
+    WHERE ledger_former.resource_type = 'Task'
+),
+
+-- The last version that was not completed: the one after it was the change to completed.
+unfinished AS (
+    SELECT
+        target,
+        resource_id,
+        max(version) AS version
+    FROM earlier
+    WHERE status <> 'completed'
+    GROUP BY target, resource_id
+),
+
+completion AS (
+    SELECT
+        unfinished.target,
+        unfinished.resource_id,
+        min(earlier.finished_at) AS finished_at
+    FROM unfinished
+    LEFT JOIN earlier
+        ON
+            unfinished.target = earlier.target
+            AND unfinished.resource_id = earlier.resource_id
+            AND unfinished.version < earlier.version
+    GROUP BY unfinished.target, unfinished.resource_id
+)
+
 SELECT
     ledger_record.resource_id,
     ledger_record.source,
     ledger_record.key AS source_key,
     ledger_record.batch_id,
+    ledger_batch.feed,
+    ledger_batch.file_name,
     ledger_record.line,
     ledger_record.patient_id,
     sent_task.status,
@@ -27,9 +73,20 @@ SELECT
     sent_task.owner_id,
     sent_task.group_id,
     coalesce(ledger_record.source_at, ledger_record.finished_at) AS authored_at,
-    sent_task.due_at
+    ledger_record.source_at IS NOT NULL AS authored_is_own,
+    sent_task.due_at,
+    CASE
+        WHEN sent_task.status = 'completed' AND completion.resource_id IS NOT NULL
+            THEN coalesce(completion.finished_at, ledger_record.finished_at)
+    END AS completed_at,
+    ledger_record.finished_at AS last_changed_at,
+    sent_task.labels
 FROM ledger_record
 INNER JOIN this_publication ON ledger_record.target = this_publication.target
+LEFT JOIN ledger_batch
+    ON ledger_record.target = ledger_batch.target AND ledger_record.batch_id = ledger_batch.batch_id
+LEFT JOIN completion
+    ON ledger_record.target = completion.target AND ledger_record.resource_id = completion.resource_id
 INNER JOIN sent_task ON ledger_record.batch_id = sent_task.batch_id AND ledger_record.line = sent_task.line
 WHERE ledger_record.resource_type = 'Task' AND ledger_record.state IN ('created', 'adopted', 'updated')
 ORDER BY ledger_record.resource_id

@@ -1,0 +1,139 @@
+"""Times, rejects, labels and files beside payments, tasks and batches; the calendar that shows empty months as zero."""
+
+from collections.abc import Iterator
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pipelines.ledger.former import intend_change
+from pipelines.ledger.ledger import Intent, Outcome
+from tests.support.publishing import START, TARGET, World, carry_over, import_payments
+
+TASKS = ("default", "Task")
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    made = World(tmp_path)
+    yield made
+    made.ledger.close()
+
+
+def test_a_payment_shows_its_file_its_times_and_the_reject_that_it_is_or_was(world: World) -> None:
+    import_payments(world)
+    world.publish()
+    stages = dict(world.rows("SELECT source_key, reject_id FROM reject"))
+    assert stages.keys() == {"k4", "k7", "k8"}
+    shown = """SELECT source_key, file_name, feed, reject_id, first_sent_at IS NOT NULL, finished_at > received_at
+        FROM payment WHERE source_key IN ('k2', 'k4', 'k5', 'k7', 'k8') ORDER BY source_key"""
+    assert world.rows(shown) == [
+        ("k2", "payments.csv", "payments", None, True, True),
+        ("k4", "payments.csv", "payments", stages["k4"], True, True),
+        ("k5", "payments.csv", "payments", None, True, True),
+        ("k7", "payments.csv", "payments", stages["k7"], False, True),
+        ("k8", "payments.csv", "payments", stages["k8"], True, True),
+    ]
+
+
+@pytest.mark.parametrize("table", ["import_row", "import_run", "reject", "payment"])
+def test_every_row_with_a_batch_names_its_file_and_feed(world: World, table: str) -> None:
+    import_payments(world)
+    world.publish()
+    assert world.rows(f"SELECT DISTINCT feed, file_name FROM {table}") == [("payments", "payments.csv")]
+
+
+def task(status: str, **more: Any) -> dict[str, Any]:
+    return {"status": status, "requester": {"reference": "Practitioner/d9"}, **more}
+
+
+def change(world: World, number: int, status: str) -> None:
+    """A later file that changes the task `k1` in place."""
+    batch = f"tasks-{number:012d}"
+    world.begin(batch, of=TASKS)
+    with world.ledger.lease(TARGET) as lease:
+        intend_change(world.ledger, lease, *TASKS, [(1, Intent("k1", 1, batch, 2, f"h{number}", "f1", "p1"))], "kept")
+        world.ledger.settle(TARGET, *TASKS, [Outcome("k1", 1, "updated", "id-k1", 200)])
+    world.run(batch, {"lines": 1, "records": 1, "accepted": 1, "updated": 1}, of=TASKS)
+    folder = world.home / "batches" / batch / "run-1"
+    folder.mkdir(parents=True)
+    body = orjson.dumps({"resourceType": "Task", **task(status)}).decode()
+    pq.write_table(pa.table({"line": [2], "body": [body]}), folder / "accepted.parquet")
+
+
+@pytest.mark.parametrize(
+    ("statuses", "completed_by"),
+    [
+        (["completed"], None),
+        (["requested", "completed"], 1),
+        (["requested", "completed", "completed"], 1),
+        (["completed", "requested", "completed"], 2),
+        (["requested", "completed", "requested"], None),
+    ],
+)
+def test_a_task_shows_when_the_import_completed_and_last_changed_it(
+    world: World, statuses: list[str], completed_by: int | None
+) -> None:
+    carry_over(world, "Task", {"k1": (None, task(statuses[0]))})
+    times = [world.time]
+    for number, status in enumerate(statuses[1:], 1):
+        world.time += timedelta(days=1)
+        change(world, number, status)
+        times.append(world.time)
+    world.publish()
+    [(completed, last)] = world.rows("SELECT completed_at, last_changed_at FROM task")
+    assert times[-1] - last < timedelta(hours=1)
+    assert (completed is None) == (completed_by is None)
+    if completed_by is not None:
+        assert timedelta() <= times[completed_by] - completed < timedelta(hours=1)
+
+
+def test_a_task_shows_its_labels_and_whose_time_it_has(world: World) -> None:
+    label = {"type": {"text": "label"}}
+    labels = [{**label, "valueString": "urgent"}, {**label, "valueString": "billing"}, {"valueString": "no label"}]
+    records = {"k1": (START, task("requested", input=labels)), "k2": (None, task("requested"))}
+    carry_over(world, "Task", records)
+    world.publish()
+    assert world.rows("SELECT source_key, labels, authored_is_own FROM task") == [
+        ("k1", ["billing", "urgent"], True),
+        ("k2", [], False),
+    ]
+
+
+def test_the_calendar_has_every_day_from_the_first_one_told_of_to_the_publication(world: World) -> None:
+    import_payments(world)
+    world.time += timedelta(days=70)
+    world.publish()
+    assert world.rows("SELECT min(day), max(day), count(*) FROM calendar_day") == [
+        (date(2026, 1, 1), date(2026, 5, 10), 130)
+    ]
+    by_month = """SELECT calendar_month.month, days, count(payment.amount) FROM calendar_month
+        LEFT JOIN payment ON date_trunc('month', paid_on) = calendar_month.month GROUP BY ALL ORDER BY 1"""
+    assert world.rows(by_month) == [
+        (date(2026, 1, 1), 31, 0),
+        (date(2026, 2, 1), 28, 7),
+        (date(2026, 3, 1), 31, 0),
+        (date(2026, 4, 1), 30, 0),
+        (date(2026, 5, 1), 10, 0),
+    ]
+
+
+def test_absurd_dates_do_not_stretch_the_calendar(world: World) -> None:
+    day = START.replace(year=1)
+    carry_over(world, "Task", {"k1": (day, task("requested")), "k2": (START.replace(year=9999), task("requested"))})
+    world.publish()
+    assert world.rows("SELECT min(year), max(year) FROM calendar_day") == [(2026, 2026)]
+
+
+def test_every_rule_stands_with_its_sentence_and_whence(world: World) -> None:
+    world.publish()
+    assert world.rows("SELECT rule_id, basis FROM rule WHERE rule_id IN ('PAY-25', 'FEED-PAY-01', 'QR-CREATE-03')") == [
+        ("FEED-PAY-01", "importer"),
+        ("PAY-25", "decision"),
+        ("QR-CREATE-03", "interface"),
+    ]
+    assert world.rows("SELECT count(*) FROM rule WHERE sentence IS NULL OR advice IS NULL") == [(0,)]
