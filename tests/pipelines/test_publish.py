@@ -68,8 +68,8 @@ def test_every_promised_table_and_column_exists_and_every_other_is_declared(worl
             table == "payment_reconciliation" and column not in ("patient_id", "paid_on")
         ):
             assert kind == "DECIMAL(18,2)"
-    for name, columns in SURFACE.items():
-        assert set(columns.split()) <= set(found[name])
+    for name, promised in SURFACE.items():
+        assert set(promised.split()) <= set(found[name])
     assert found == {table.name: [column.name for column in table.columns] for table in report_tables()}
     assert all(comment for (comment,) in world.rows("SELECT comment FROM duckdb_tables()"))
     parquet = published.path.parent / "parquet"
