@@ -51,10 +51,11 @@ def _columns(db: duckdb.DuckDBPyConnection, table: str) -> list[tuple[str, str]]
 
 
 def comment(db: duckdb.DuckDBPyConnection, table: ReportTable) -> None:
-    db.execute(f'COMMENT ON TABLE main."{table.name}" IS {_quoted(table.comment)}')
+    db.execute(f'COMMENT ON TABLE main."{table.name}" IS {quoted(table.comment)}')
     for column in table.columns:
-        db.execute(f'COMMENT ON COLUMN main."{table.name}"."{column.name}" IS {_quoted(column.comment)}')
+        db.execute(f'COMMENT ON COLUMN main."{table.name}"."{column.name}" IS {quoted(column.comment)}')
 
 
-def _quoted(text: str) -> str:
+def quoted(text: str) -> str:
+    """Return the text as a literal of SQL."""
     return "'" + text.replace("'", "''") + "'"

@@ -26,9 +26,11 @@ from pipelines.ledger.so_far import keep_so_far
 from pipelines.ledger.states import OUTCOMES
 from pipelines.reports.building import FAULTS_OF_THE_TEXT, comment, make
 from pipelines.reports.page import page_of
-from pipelines.reports.staging import MACROS, stage_files, stage_ledger, stage_publication
+from pipelines.reports.settings import settings_of
+from pipelines.reports.staging import FREE_TEXT, MACROS, stage_files, stage_ledger, stage_publication
 from pipelines.reports.sweep import Sweep, held
 from pipelines.reports.tables import BrokenTable, ReportTable, report_tables
+from pipelines.reports.wide import response_tables
 
 READ_ONLY = 0o444
 
@@ -119,10 +121,10 @@ def _build(build: Path, ledger: Ledger, sweep: Sweep, published_at: str, home: P
 
     Returns the number of rows of every table. The page has the name of `build` with the suffix `.html`.
     """
-    tables = report_tables(home)
+    tables, settings = report_tables(home), settings_of(home)
     with session(build.with_suffix(".spill"), build) as db:
         db.begin()
-        for macro in MACROS:
+        for macro in (*MACROS, FREE_TEXT[settings.publish_free_text]):
             db.execute(macro)
         with ledger.snapshot() as snapshot:
             stage_ledger(db, snapshot)
@@ -131,6 +133,10 @@ def _build(build: Path, ledger: Ledger, sweep: Sweep, published_at: str, home: P
         hide_strangers(db, home)
         for table in tables:
             make(db, table)
+        for table in response_tables(db, settings, {table.name for table in tables}):
+            make(db, table)
+            tables.append(table)
+        for table in tables:
             comment(db, table)
         db.unregister("sweep")
         _check(db, tables, sweep)

@@ -51,6 +51,12 @@ MACROS = (
         lambda id: id IS NOT NULL)""",
 )
 
+FREE_TEXT = {
+    True: "CREATE TEMP MACRO free_text(said) AS said",
+    False: "CREATE TEMP MACRO free_text(said) AS NULL::VARCHAR",
+}
+"""By the setting publish_free_text: the macro that lets an answer's text through."""
+
 
 NO_SWEEP = """SELECT NULL::VARCHAR AS report_id, NULL::JSON AS body, now() AS first_seen_at, now() AS changed_at,
     0 AS changes, now() AS gone_at WHERE false"""

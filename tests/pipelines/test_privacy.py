@@ -270,6 +270,19 @@ def test_no_marker_lies_outside_the_places_of_patient_data(imported: tuple[Path,
     assert leaks(imported[0]) == {}
 
 
+def test_the_published_tables_hold_no_name_and_no_free_text_of_a_patient(imported: tuple[Path, Told]) -> None:
+    """REPORT-25: words of staff, labels and the source's own keys and codes are what they may hold."""
+    found: dict[str, set[str]] = {}
+    for path in (imported[0] / "published" / "parquet").iterdir():
+        rows = duckdb.read_parquet(str(path)).fetchall()
+        if marks := found_in(str(rows).encode()):
+            found[path.stem] = marks
+    assert found == {
+        "practitioner": {mark("doctor")},
+        "task": {mark("label")},
+    }
+
+
 def test_only_the_owner_can_open_what_the_commands_made(imported: tuple[Path, Told]) -> None:
     """STATE-HOME-01, STATE-HOME-06: the published files are read-only, and lie in folders of the owner's."""
     home, _ = imported

@@ -1,5 +1,6 @@
 -- Makes sent_response from the bodies that the import made ready to send (relation sent: batch_id, line, run,
--- resource_type, body): a row for each response, as the last run of its file made it. Only codes of answers are read.
+-- resource_type, body): a row for each response, as the last run of its file made it. The macro free_text gives NULL
+-- unless the home publishes free text.
 WITH shaped AS (
     SELECT
         batch_id,
@@ -10,7 +11,11 @@ WITH shaped AS (
             json_extract(body, '$..item[*]'),
             LAMBDA each: json_transform(
                 each,
-                '{"linkId": "VARCHAR", "answer": [{"valueCoding": {"system": "VARCHAR", "code": "VARCHAR"}}]}'
+                '{"linkId": "VARCHAR", "answer": [{
+                    "valueCoding": {"system": "VARCHAR", "code": "VARCHAR"},
+                    "valueDecimal": "DOUBLE",
+                    "valueString": "VARCHAR"
+                }]}'
             )
         ) AS items
     FROM sent
@@ -21,6 +26,22 @@ SELECT
     batch_id,
     line,
     questionnaire_id,
-    list_filter(items, LAMBDA each: len(each.answer) > 0) AS answered
+    list_transform(
+        list_filter(items, LAMBDA each: len(each.answer) > 0),
+        LAMBDA each: {
+            'link_id': each.linkid,
+            'answers': list_transform(each.answer, LAMBDA given: {
+                'kind': CASE
+                    WHEN given.valuecoding.code IS NOT NULL THEN 'choice'
+                    WHEN given.valuedecimal IS NOT NULL THEN 'number'
+                    WHEN given.valuestring IS NOT NULL THEN 'text'
+                END,
+                'system': given.valuecoding.system,
+                'code': given.valuecoding.code,
+                'number': given.valuedecimal,
+                'text': free_text(given.valuestring)
+            })
+        }
+    ) AS answered
 FROM shaped
 QUALIFY row_number() OVER (PARTITION BY batch_id, line ORDER BY run DESC) = 1

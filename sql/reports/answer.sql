@@ -1,0 +1,74 @@
+-- table answer: One row per answer of a response, counted as in questionnaire_response.
+-- inputs: questionnaire_response, sent_response, questionnaire, question, answer_option
+-- key: response_id, link_id, position
+-- column response_id VARCHAR: Id of the QuestionnaireResponse at the target; resource_id of questionnaire_response.
+-- column patient_id VARCHAR: Id of the patient.
+-- column questionnaire_id VARCHAR: Id of the questionnaire.
+-- column questionnaire VARCHAR: Name of the questionnaire.
+-- column link_id VARCHAR: linkId of the question.
+-- column position BIGINT: Place of the answer among those to the question, from 1.
+-- column question_code VARCHAR: First code of the question.
+-- column kind VARCHAR: choice, number or text.
+-- column option_system VARCHAR: System of the chosen option's code.
+-- column option_code VARCHAR: Code of the chosen option.
+-- column option_display VARCHAR: The chosen option in words.
+-- column number DOUBLE: The number answered.
+-- column text VARCHAR: The answer in free text; empty unless the setting publish_free_text is set.
+-- column authored_at TIMESTAMPTZ: When the response was given in its source, UTC; where that does not say, when it was
+--   sent.
+WITH answered AS (
+    SELECT
+        response.resource_id AS response_id,
+        response.patient_id,
+        response.questionnaire_id,
+        response.authored_at,
+        items.place AS item_place,
+        items.item.link_id,
+        unnest(items.item.answers) AS given,
+        generate_subscripts(items.item.answers, 1) AS answer_place
+    FROM questionnaire_response AS response
+    INNER JOIN sent_response
+        ON response.batch_id = sent_response.batch_id AND response.line = sent_response.line,
+        unnest(sent_response.answered) WITH ORDINALITY AS items (item, place)
+),
+
+option_in_words AS (
+    SELECT
+        questionnaire_id,
+        link_id,
+        system,
+        code,
+        min(display) AS display
+    FROM answer_option
+    GROUP BY questionnaire_id, link_id, system, code
+)
+
+SELECT
+    answered.response_id,
+    answered.patient_id,
+    answered.questionnaire_id,
+    questionnaire.name AS questionnaire,
+    answered.link_id,
+    row_number() OVER (
+        PARTITION BY answered.response_id, answered.link_id ORDER BY answered.item_place, answered.answer_place
+    ) AS position,
+    question.code AS question_code,
+    answered.given.kind,
+    answered.given.system AS option_system,
+    answered.given.code AS option_code,
+    option_in_words.display AS option_display,
+    answered.given.number,
+    answered.given.text,
+    answered.authored_at
+FROM answered
+LEFT JOIN questionnaire ON answered.questionnaire_id = questionnaire.questionnaire_id
+LEFT JOIN question
+    ON answered.questionnaire_id = question.questionnaire_id AND answered.link_id = question.link_id
+LEFT JOIN option_in_words
+    ON
+        answered.questionnaire_id = option_in_words.questionnaire_id
+        AND answered.link_id = option_in_words.link_id
+        AND answered.given.system = option_in_words.system
+        AND answered.given.code = option_in_words.code
+WHERE answered.given.kind IS NOT NULL
+ORDER BY answered.response_id, answered.item_place, answered.answer_place

@@ -1,0 +1,165 @@
+"""Answers as rows, and as a wide table for each questionnaire; free text only where the home publishes it."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.reports.publish import PublicationError
+from tests.support.publishing import START, World, carry_over
+
+LOINC = "http://loinc.org"
+
+
+def coded(link: str, *codes: str, **more: Any) -> dict[str, Any]:
+    return {"linkId": link, "answer": [{"valueCoding": {"system": LOINC, "code": code}} for code in codes]} | more
+
+
+def number(link: str, value: float) -> dict[str, Any]:
+    return {"linkId": link, "answer": [{"valueDecimal": value}]}
+
+
+STORY = {"linkId": "story", "answer": [{"valueString": "SECRET"}]}
+
+
+def question(link: str, kind: str = "choice", *codes: str, **more: Any) -> dict[str, Any]:
+    options = [{"valueCoding": {"system": LOINC, "code": code, "display": f"In words {code}"}} for code in codes]
+    return {"linkId": link, "type": kind, "text": f"What of {link}?", "answerOption": options} | more
+
+
+def questionnaire(name: str, *items: dict[str, Any], of: str = "q1") -> dict[str, Any]:
+    return {"resourceType": "Questionnaire", "id": of, "name": name, "status": "active", "item": list(items)}
+
+
+CHECK_UP = questionnaire(
+    "CheckUp 2",
+    question("mood", "choice", "low", "high", code=[{"system": LOINC, "code": "m-1"}]),
+    question("signs", "choice", "a", "b", repeats=True),
+    {"linkId": "body", "type": "group", "item": [question("7-weight (kg)", "decimal")]},
+    question("story", "text"),
+    question("patient_id", "decimal"),
+    question("Mood", "decimal"),
+)
+
+
+def response(*items: dict[str, Any], of: str = "q1") -> dict[str, Any]:
+    return {"questionnaire": f"http://chart/Questionnaire/{of}", "item": list(items)}
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    made = World(tmp_path)
+    made.questionnaires = [CHECK_UP]
+    yield made
+    made.ledger.close()
+
+
+def answer_in_full(world: World) -> None:
+    deep = {"linkId": "body", "item": [number("7-weight (kg)", 61.5)]}
+    full = response(coded("signs", "b", "a", item=[coded("mood", "low")]), deep, STORY, number("Mood", 3))
+    records = {"r1": (START, full), "r2": (START, response(coded("mood", "gone"))), "r3": (START, response())}
+    carry_over(world, "QuestionnaireResponse", records)
+
+
+def test_each_answer_is_a_row_with_its_words_and_without_its_free_text(world: World) -> None:
+    answer_in_full(world)
+    world.publish()
+    shown = """SELECT response_id, questionnaire, link_id, position, question_code, kind, option_code, option_display,
+        number, text FROM answer ORDER BY ALL"""
+    assert world.rows(shown) == [
+        ("id-r1", "CheckUp 2", "7-weight (kg)", 1, None, "number", None, None, 61.5, None),
+        ("id-r1", "CheckUp 2", "Mood", 1, None, "number", None, None, 3.0, None),
+        ("id-r1", "CheckUp 2", "mood", 1, "m-1", "choice", "low", "In words low", None, None),
+        ("id-r1", "CheckUp 2", "signs", 1, None, "choice", "b", "In words b", None, None),
+        ("id-r1", "CheckUp 2", "signs", 2, None, "choice", "a", "In words a", None, None),
+        ("id-r1", "CheckUp 2", "story", 1, None, "text", None, None, None, None),
+        ("id-r2", "CheckUp 2", "mood", 1, "m-1", "choice", "gone", None, None, None),
+    ]
+
+
+def test_a_questionnaire_becomes_a_wide_table_whose_comments_have_the_words(world: World) -> None:
+    answer_in_full(world)
+    done = world.publish()
+    assert world.rows("SELECT * EXCLUDE (authored_at) FROM response_check_up_2") == [
+        ("id-r1", "p1", "low", ["b", "a"], 61.5, None, 3.0),
+        ("id-r2", "p1", "gone", None, None, None, None),
+        ("id-r3", "p1", None, None, None, None, None),
+    ]
+    described = "SELECT column_name, comment FROM duckdb_columns() WHERE table_name = 'response_check_up_2'"
+    comments = dict(world.rows(described))
+    assert list(comments)[3:] == ["mood", "signs", "q_7_weight_kg", "patient_id_2", "mood_2"]
+    assert comments["mood"] == "What of mood? (linkId mood). Codes: high In words high; low In words low."
+    assert done.rows["response_check_up_2"] == 3
+    assert (done.path.parent / "parquet" / "response_check_up_2.parquet").exists()
+
+
+def test_free_text_is_published_only_where_the_home_says_so(world: World) -> None:
+    answer_in_full(world)
+    (world.home / "reports.toml").write_text("publish_free_text = true\n")
+    world.publish()
+    assert world.rows("SELECT text FROM answer WHERE kind = 'text'") == [("SECRET",)]
+    assert world.rows("SELECT story FROM response_check_up_2 WHERE story IS NOT NULL") == [("SECRET",)]
+    (world.home / "reports.toml").write_text("publish_free_text = false\n")
+    done = world.publish()
+    assert world.rows("SELECT count(*), count(text) FROM answer WHERE kind = 'text'") == [(1, 0)]
+    assert world.rows("SELECT count(*) FROM duckdb_columns() WHERE column_name = 'story'") == [(0,)]
+    assert b"SECRET" not in done.path.read_bytes()
+
+
+def test_answers_to_a_question_that_the_questionnaire_no_longer_has_keep_their_column(world: World) -> None:
+    answer_in_full(world)
+    world.publish()
+    world.time += timedelta(days=1)
+    world.questionnaires = [questionnaire("CheckUp 2", question("mood", "choice", "low"))]
+    world.publish()
+    assert world.rows("SELECT signs, q_7_weight_kg FROM response_check_up_2 WHERE response_id = 'id-r1'") == [
+        (["b", "a"], ["61.5"])
+    ]
+    [(comment,)] = world.rows("SELECT comment FROM duckdb_columns() WHERE column_name = 'signs'")
+    assert comment == "A question without words (linkId signs). The questionnaire no longer has this question."
+
+
+def test_two_questionnaires_whose_names_give_one_table_are_named_and_can_be_told_apart(world: World) -> None:
+    world.questionnaires.append(questionnaire("check-up 2", question("x"), of="q2"))
+    records = {"r1": (START, response(coded("mood", "low"))), "r2": (START, response(coded("x", "a"), of="q2"))}
+    world.publish()
+    carry_over(world, "QuestionnaireResponse", records)
+    with pytest.raises(PublicationError) as caught:
+        world.publish()
+    assert str(caught.value) == (
+        "not published: the questionnaire q2 would have the table response_check_up_2, as the questionnaire q1 has: "
+        "give it another name in reports.toml of the home, under [response_tables]"
+    )
+    assert world.rows("SELECT count(*) FROM questionnaire_response") == [(0,)], "the last publication stays"
+    (world.home / "reports.toml").write_text('[response_tables]\nq2 = "older_check_up"\n')
+    world.publish()
+    assert world.rows("SELECT response_id, x FROM response_older_check_up") == [("id-r2", "a")]
+
+
+def test_a_questionnaire_without_name_or_letters_still_has_a_table(world: World) -> None:
+    world.questionnaires = [questionnaire("健康", question("質問", "decimal"))]
+    records = {"r1": (START, response(number("質問", 1))), "r2": (START, response(number("x", 2), of="q-9"))}
+    carry_over(world, "QuestionnaireResponse", records)
+    world.publish()
+    assert world.rows("SELECT response_id, question_1 FROM response_q1") == [("id-r1", 1.0)]
+    assert world.rows("SELECT response_id, x FROM response_q_9") == [("id-r2", ["2.0"])]
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("publish_free_text = 'yes'", "reports.toml: publish_free_text is true or false"),
+        ("free_text = true", "reports.toml: there is no setting `free_text`: there are publish_free_text and"),
+        ("publish_free_text", "reports.toml is no TOML: "),
+        ("[response_tables]\nq1 = 'Not so'", "reports.toml: [response_tables]: a name has lower-case letters"),
+        ("response_tables = 1", "reports.toml: [response_tables] has a line for each questionnaire: id = name"),
+    ],
+)
+def test_a_setting_that_cannot_be_used_is_said_in_one_sentence(world: World, text: str, why: str) -> None:
+    (world.home / "reports.toml").write_text(text)
+    with pytest.raises(PublicationError) as caught:
+        world.publish()
+    assert str(caught.value).startswith(f"not published: {why}")
+    assert "\n" not in str(caught.value)
