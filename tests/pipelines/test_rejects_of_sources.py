@@ -1,7 +1,13 @@
 """Rejects of exports that are no plain text files: given back as rows that can be corrected and put in again."""
 
+import json
+
+import pyarrow as pa
 import pytest
 
+from tests.pipelines.feeds.test_arrays_and_parquet import FEED as ARRAYS
+from tests.pipelines.feeds.test_arrays_and_parquet import packed
+from tests.pipelines.feeds.test_arrays_and_parquet import payment as record
 from tests.pipelines.feeds.test_packed import zipped
 from tests.pipelines.feeds.test_quotes import PAYMENTS, payment
 from tests.pipelines.feeds.test_workbooks import FEED as WORKBOOKS
@@ -43,3 +49,18 @@ def test_rejects_of_a_workbook_come_back_as_a_csv_that_a_spreadsheet_opens(pract
     assert practice.rejects() == {"b": ("closed", 1)}
     assert [key[-1] for key in practice.created()] == ["a", "b", "c"]
     assert [body["amount"]["value"] for body in practice.target.of("PaymentNotice")] == [12.5, 7.25, 5]
+
+
+@pytest.mark.parametrize("name", ["till.json", "till.parquet"])
+def test_rejects_of_an_array_and_of_parquet_come_back_as_lines(name, practice):
+    """CLI-CMD-04, CLI-CMD-05"""
+    (practice.home / "feeds").mkdir()
+    (practice.home / "feeds" / "till.toml").write_text(ARRAYS.replace("{more}", ""))
+    rows = [record("a"), record("b", "x")]
+    content = json.dumps(rows, indent=2).encode() if name.endswith("json") else packed(pa.Table.from_pylist(rows))
+    assert practice.take(content, name)[0] == 3
+    ((exported, text),) = practice.export().items()
+    assert exported.endswith(".ndjson" if name.endswith("json") else ".csv")
+    assert practice.take(text.replace(b'"x"', b'"5.00"').replace(b",x,", b",5.00,"), "corrected")[0] == 0
+    assert practice.rejects() == {"b": ("closed", 1)}
+    assert [key[-1] for key in practice.created()] == ["a", "b"]

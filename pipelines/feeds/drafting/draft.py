@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pipelines.feeds.drafting.sniffing import Export, date_formats, is_iso, look_at, most, numbers_of
+from pipelines.feeds.drafting.looking import look_at
+from pipelines.feeds.drafting.sniffing import Export, date_formats, is_iso, most, numbers_of
 from pipelines.feeds.files.catalog import plain_name
 from pipelines.feeds.files.rules import ASKED
 from pipelines.feeds.kinds.registry import KINDS
@@ -83,7 +84,7 @@ def draft(path: Path, kind: str | None = None) -> str:
 
 
 def _columns(export: Export) -> list[Seen]:
-    if export.form == "ndjson":
+    if export.is_objects:
         cells: dict[str, list[str]] = {}
         for row in export.objects:
             for name, text in _flat(row):
@@ -219,14 +220,15 @@ def _head(path: Path, kind: str, export: Export) -> Iterator[str]:
         inner = Path(export.file_name)
         patterns = [f"{stem}*.zip", re.sub(r"[\d_\-]+$", "", inner.stem) + "*" + inner.suffix]
     yield f"files = [{', '.join(map(_text, patterns))}]"
-    if export.form == "ndjson" or not export.file_name.lower().endswith(".csv"):
+    if export.form != "csv" or not export.file_name.lower().endswith(".csv"):
         yield f"format = {_text(export.form)}"
     if export.encoding != "utf-8":
         others = (
             "" if export.encoding == "utf-16" else "  # DECIDE: by its bytes it may be another (Big5, Shift JIS, ...)"
         )
         yield f"encoding = {_text(export.encoding)}{others}"
-    if export.form == "csv":
+    yield from export.keys
+    if not export.is_objects:
         if export.delimiter != ",":
             yield f"delimiter = {_text(export.delimiter)}"
         if export.header != 1 or export.wordless:
@@ -299,7 +301,7 @@ def _telling(spare: Sequence[Seen]) -> Seen | None:
 
 def _source(seen: Seen, export: Export) -> str:
     """Return a column's name as a feed file writes it."""
-    return _text(seen.name) if export.form == "ndjson" or not seen.name.startswith("#") else seen.name[1:]
+    return _text(seen.name) if export.is_objects or not seen.name.startswith("#") else seen.name[1:]
 
 
 def _rivals(kind: str, chosen: Mapping[str, Seen], spare: Sequence[Seen]) -> list[Seen]:

@@ -39,7 +39,7 @@ class Export:
     """The beginning of an export. header: the line that it stands on, 0 for none. names: of its columns.
 
     trailer: whether the file ends with a row unlike the others, which is not among the rows. file_name: of the file
-    whose rows these are, without endings of compression.
+    whose rows these are, without endings of compression. keys: further lines of the feed file.
     """
 
     form: str
@@ -51,6 +51,12 @@ class Export:
     objects: list[dict[str, object]] = field(default_factory=list)
     trailer: bool = False
     file_name: str = ""
+    keys: list[str] = field(default_factory=list)
+
+    @property
+    def is_objects(self) -> bool:
+        """True if the rows are objects."""
+        return self.form in ("ndjson", "json")
 
     @property
     def wordless(self) -> bool:
@@ -62,14 +68,8 @@ class Export:
         return [row[place].strip() for row in self.rows if place < len(row) and row[place].strip()]
 
 
-def look_at(path: Path) -> Export:
-    """The beginning of a file. Raises Unreadable when it is no text."""
-    export = _look_at(path)
-    export.file_name = first_content(path).file_name
-    return export
-
-
-def _look_at(path: Path) -> Export:
+def look_at_text(path: Path) -> Export:
+    """The beginning of a text file. Raises Unreadable when it is none."""
     start = _start(path)
     encoding, text = _decoded(path.name, start)
     lines = text.splitlines(keepends=True)
@@ -79,10 +79,16 @@ def _look_at(path: Path) -> Export:
     if text.lstrip().startswith("{"):  # as a table, it would have what its first row says for names
         raise Unreadable(f"{path.name}: the first line is no JSON object; correct it, or take another export")
     export = _table(path.name, encoding, lines if whole else lines[:-1])
-    if whole and _ends_with_a_trailer(export.rows):
+    if whole:
+        take_trailer(export)
+    return export
+
+
+def take_trailer(export: Export) -> None:
+    """Take the last row of a whole file from the others where it is unlike them."""
+    if _ends_with_a_trailer(export.rows):
         export.rows.pop()
         export.trailer = True
-    return export
 
 
 def _start(path: Path) -> bytes:
@@ -132,17 +138,21 @@ def _objects(lines: Sequence[str]) -> list[dict[str, object]]:
 def _table(name: str, encoding: str, lines: Sequence[str]) -> Export:
     read = {sign: _rows(lines, sign) for sign in DELIMITERS}
     delimiter = max(DELIMITERS, key=lambda sign: _agreement(read[sign]))
-    rows = read[delimiter]
-    if not rows:
+    if not read[delimiter]:
         raise Unreadable(f"{name}: the file is empty")
+    return of_rows(read[delimiter], "csv", encoding, delimiter)
+
+
+def of_rows(rows: Sequence[tuple[int, list[str]]], form: str, encoding: str = "utf-8", delimiter: str = ",") -> Export:
+    """An export of rows, each with its line, of which one may be the header."""
     width = _width(rows)
     first = next(place for place, (_, cells) in enumerate(rows) if len(cells) == width)
     body = [cells for _, cells in rows[first + 1 :]]
     line, head = rows[first]
     names = [cell.strip() for cell in head]
     if _is_header(names, body):
-        return Export("csv", encoding, delimiter, line, names, body)
-    return Export("csv", encoding, delimiter, 0, [f"#{place}" for place in range(1, width + 1)], [head, *body])
+        return Export(form, encoding, delimiter, line, names, body)
+    return Export(form, encoding, delimiter, 0, [f"#{place}" for place in range(1, width + 1)], [head, *body])
 
 
 def _rows(lines: Sequence[str], delimiter: str) -> list[tuple[int, list[str]]]:

@@ -25,7 +25,7 @@ from pipelines.feeds.terms.texts import composed
 
 BUILTIN = Path(__file__).parents[1] / "builtin"
 CONTROL = ".control.json"
-FORMS = {".ndjson": "ndjson", ".jsonl": "ndjson", ".xlsx": "xlsx"}
+FORMS = {".ndjson": "ndjson", ".jsonl": "ndjson", ".json": "json", ".xlsx": "xlsx", ".parquet": "parquet"}
 PACKED = (".gz", ".zst", ".zip")
 
 

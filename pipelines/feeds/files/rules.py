@@ -9,7 +9,7 @@ from pipelines.feeds.terms.schema import FeedFile, Test, Value
 
 ASKED = "..."
 """Stands in a draft for what a person has to say."""
-TABLES = ("csv", "xlsx")
+TABLES = ("csv", "xlsx", "parquet")
 LISTS = ("columns.labels", "questions.")
 
 
@@ -58,7 +58,7 @@ def _columns(file: FeedFile) -> Iterator[BadFeed]:
 def _names(file: FeedFile) -> Iterator[BadFeed]:
     """Columns that can be there: no path that is none, and positions where there is no header."""
     for place, name, _ in named_places(file):
-        if file.format == "ndjson":
+        if file.format in ("ndjson", "json"):
             try:
                 parse_path(name)
             except BadPath as error:

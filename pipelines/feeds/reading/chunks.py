@@ -8,6 +8,10 @@ from typing import Any, NamedTuple, Protocol, Self
 from pipelines.feeds.reading.broken import BadRow
 from pipelines.feeds.terms.schema import FeedFile
 
+CHUNK = 2_000
+CHUNK_SIZE = 4 << 20
+LONGEST_ROW = 2 << 20
+
 
 @dataclass(slots=True)
 class Chunk:

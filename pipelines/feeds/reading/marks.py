@@ -22,6 +22,7 @@ REJECT_ID, REASONS, TEXT = "_reject_id", "_reasons", "_text"
 MARKS = (REJECT_ID, REASONS)
 HEAD = 1 << 16
 BLOCK = 1 << 20
+PARQUET = "PAR1"
 ID = re.compile(r"\b[0-9a-f]{16}\b")
 _UTF8 = codecs.BOM_UTF8
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
@@ -155,7 +156,7 @@ def _compact(found: Any) -> str:
 
 
 def marked_form(path: Path) -> str | None:
-    """`csv` or `ndjson` where the file's beginning carries the mark, else None. No encoding needs to be known."""
+    """`csv`, `ndjson` or `json` where a file's beginning carries the mark, else None. No encoding needs to be known."""
     try:
         return _form(_head(first_content(path)))
     except (OSError, Unreadable):
@@ -163,9 +164,9 @@ def marked_form(path: Path) -> str | None:
 
 
 def _form(head: str) -> str | None:
-    if REJECT_ID not in head:
+    if REJECT_ID not in head or head.startswith(PARQUET):
         return None
-    return "ndjson" if head.lstrip().startswith("{") else "csv"
+    return {"{": "ndjson", "[": "json"}.get(head.lstrip()[:1], "csv")
 
 
 def _head(content: Content) -> str:

@@ -17,13 +17,13 @@ _BOMS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _WIDE = ("utf-16", "utf-32")
 
 
-def open_text(content: Content, feed: FeedFile) -> TextIO:
-    """A file as text. Raises Unreadable for what is surely no text."""
+def open_text(content: Content, feed: FeedFile, *, takes_array: bool = False) -> TextIO:
+    """A file as text. Raises Unreadable for what is surely no text, and for a JSON array where none is taken."""
     encoding = codecs.lookup(feed.encoding).name
     try:
         with content.open() as file:
             start = file.read(BEGINNING)
-        _surely_text(start, content.name, encoding, bool(content.packing))
+        _surely_text(start, content.name, encoding, bool(content.packing), JSON_ARRAY if takes_array else None)
         stream = content.open()
     except OSError as error:
         raise Unreadable(f"{content.name}: cannot be read: {error.strerror}") from None
@@ -60,11 +60,12 @@ def what_it_is(start: bytes) -> str | None:
         return _ARCHIVE
     begins = start.removeprefix(codecs.BOM_UTF8).lstrip()[:64].lower()
     if _ARRAY.match(begins):
-        return "a JSON array; export the rows as NDJSON, one object on each line, or as CSV"
+        return JSON_ARRAY
     known = next((said for mark, said in _BEGINNINGS if start.startswith(mark)), None)
     return known or next((said for mark, said in _TEXTS if begins.startswith(mark)), None)
 
 
+JSON_ARRAY = "a JSON array; export the rows as NDJSON, one object on each line, or as CSV"
 _ARRAY = re.compile(rb"\[\s*(?:\{|\]\s*\Z)")
 _ARCHIVE = "an archive; unpack it and put in the export itself"
 _PICTURE = "a picture; export the rows as CSV"
@@ -87,16 +88,17 @@ _TEXTS = (
 _CONTROLS = bytes({*range(32)} - set(b"\t\n\v\f\r\x1a"))
 
 
-def _surely_text(start: bytes, name: str, encoding: str, packed: bool) -> None:
+def _surely_text(start: bytes, name: str, encoding: str, packed: bool, taken: str | None) -> None:
+    """Raises Unreadable unless it is text. taken: what it may be all the same."""
     if not start:
         raise Unreadable(f"{name}: the file is empty; export it again")
-    if said := what_it_is(start):
+    if (said := what_it_is(start)) and said != taken:
         raise Unreadable(f"{name}: the file is {said}")
     if encoding.startswith(_WIDE):
         if encoding.startswith("utf-16") and start[:2] not in _BOMS and 0 not in start[:400]:
             raise Unreadable(f"{name}: the file is not UTF-16, as its feed says; {NAME_THE_ENCODING}")
         text = start[: len(start) // 4 * 4].decode(_with_mark(start, encoding), "replace").encode()
-        if said := what_it_is(text):
+        if (said := what_it_is(text)) and said != taken:
             raise Unreadable(f"{name}: the file is {said}")
         return
     if start[:2] in _BOMS:

@@ -1,16 +1,20 @@
 """The reader of a received file, by its form and by what is in it."""
 
+from functools import partial
 from pathlib import Path
 
 from pipelines.feeds.files.catalog import Feed, form_by_name
 from pipelines.feeds.reading.chunks import Notice, RowReader
 from pipelines.feeds.reading.marks import marked_form
-from pipelines.feeds.reading.packed import UNTAKEN, contents
+from pipelines.feeds.reading.objects import ArrayReader
+from pipelines.feeds.reading.packed import UNTAKEN, Content, contents
+from pipelines.feeds.reading.parquet import ParquetReader
 from pipelines.feeds.reading.rows import Reader
 from pipelines.feeds.reading.several import Several
 from pipelines.feeds.reading.workbook import WorkbookReader
+from pipelines.feeds.terms.schema import FeedFile
 
-TABLES = {"xlsx": WorkbookReader}
+TABLES: dict[str, type[WorkbookReader] | type[ParquetReader]] = {"xlsx": WorkbookReader, "parquet": ParquetReader}
 """The readers of what is no text, by form."""
 
 
@@ -23,17 +27,18 @@ def form_of(path: Path, file_name: str, feed: Feed) -> str:
     return form_by_name(contents(path, file_name, feed.patterns).files[0].file_name)
 
 
+def _text_reader(content: Content, feed: FeedFile, form: str) -> RowReader:
+    return ArrayReader(content, feed) if form == "json" else Reader(content, feed, form)
+
+
 def reader_of(path: Path, file_name: str, feed: Feed) -> RowReader:
     """The reader of a file, to be entered. Raises Unreadable."""
     form = form_of(path, file_name, feed)
     if table := TABLES.get(form):
         return table(path, file_name, feed.file)
     found = contents(path, file_name, feed.patterns)
-    reader: Reader | Several
-    if len(found.files) == 1:
-        reader = Reader(found.files[0], feed.file, form)
-    else:
-        reader = Several(found.files, file_name, feed.file, form)
+    make = partial(_text_reader, feed=feed.file, form=form)
+    reader = make(found.files[0]) if len(found.files) == 1 else Several(found.files, file_name, make)
     for name in found.untaken:
         reader.noticed.append(Notice(None, UNTAKEN, f"{name} is not taken: the feed takes no such name"))
     return reader

@@ -10,10 +10,8 @@ from collections.abc import Iterator
 from operator import methodcaller
 from typing import Self
 
-from fhir_service.interface.datatypes import NOT_READABLE, Malformed, parse_bounded
 from pipelines.feeds.reading.broken import (
     BAD_QUOTING,
-    OUT_OF_RANGE,
     SWALLOWED,
     TORN,
     UNCLOSED,
@@ -21,12 +19,12 @@ from pipelines.feeds.reading.broken import (
     is_torn,
     lines_of,
     ragged,
-    unfit,
     unreadable,
 )
-from pipelines.feeds.reading.chunks import Chunk, Counted, Notice, Places
+from pipelines.feeds.reading.chunks import CHUNK, CHUNK_SIZE, LONGEST_ROW, Chunk, Counted, Notice, Places
 from pipelines.feeds.reading.dialect import dialect
 from pipelines.feeds.reading.marks import REJECT_ID, Columns, as_saved, unmarked_line
+from pipelines.feeds.reading.objects import read_object
 from pipelines.feeds.reading.opening import FEW_ZEROS, NAME_THE_ENCODING, ZEROS, open_text
 from pipelines.feeds.reading.packed import Content
 from pipelines.feeds.terms.columns import Fault
@@ -35,9 +33,7 @@ from pipelines.feeds.terms.schema import FeedFile
 from pipelines.feeds.terms.texts import composed
 from pipelines.home.batch import Unreadable
 
-CHUNK = 2_000
-CHUNK_SIZE = 4 << 20
-LONGEST_LINE = 2 << 20
+LONGEST_LINE = LONGEST_ROW
 MOST_READ_AGAIN = 32 * LONGEST_LINE
 csv.field_size_limit(LONGEST_LINE)
 
@@ -324,14 +320,7 @@ class Reader:
             seen = True
             answered, raw = unmarked_line(raw)
             self._answering(line, answered)
-            try:
-                found = None if (fault := unreadable(raw)) else parse_bounded(raw)
-            except ArithmeticError:
-                fault = OUT_OF_RANGE
-            except Malformed as error:
-                said = str(error).partition(" (")[0]
-                fault = OUT_OF_RANGE if said == NOT_READABLE else Fault("FEED-FILE-04", f"no JSON object: {said}")
-            fault = fault or unfit(found, raw)
+            found, fault = read_object(raw)
             if fault:
                 chunk.bad.append(BadRow(line, lines, raw, fault))
             else:

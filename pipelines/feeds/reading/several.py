@@ -1,20 +1,18 @@
 """The files of a zip archive, read one after another as one: lines run on from file to file."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Self
 
-from pipelines.feeds.reading.chunks import Chunk, Counted, Notice, Places
+from pipelines.feeds.reading.chunks import Chunk, Counted, Notice, Places, RowReader
 from pipelines.feeds.reading.packed import Content
-from pipelines.feeds.reading.rows import Reader
-from pipelines.feeds.terms.schema import FeedFile
 from pipelines.home.batch import Unreadable
 
 
 class Several:
-    """A `RowReader` of several files with one header."""
+    """A `RowReader` of several files with one header. make: the reader of one of them."""
 
-    def __init__(self, files: Sequence[Content], name: str, feed: FeedFile, form: str) -> None:
-        self.name, self._files, self._form, self._own = name, files, form, feed
+    def __init__(self, files: Sequence[Content], name: str, make: Callable[[Content], RowReader]) -> None:
+        self.name, self._files, self._make = name, files, make
         self.counted = Counted()
         self.answers: dict[int, str] = {}
         self.noticed: list[Notice] = []
@@ -59,10 +57,10 @@ class Several:
             yield from self._shifted(self._reader)
             self._add(file.file_name, self._reader)
 
-    def _opened(self, file: Content) -> Reader:
-        return Reader(file, self._own, self._form).__enter__()
+    def _opened(self, file: Content) -> RowReader:
+        return self._make(file).__enter__()
 
-    def _shifted(self, reader: Reader) -> Iterator[Chunk]:
+    def _shifted(self, reader: RowReader) -> Iterator[Chunk]:
         before = self.counted.lines
         for chunk in reader.chunks():
             chunk.line = [line + before for line in chunk.line]
@@ -72,7 +70,7 @@ class Several:
             reader.answers.clear()
             yield chunk
 
-    def _add(self, name: str, reader: Reader) -> None:
+    def _add(self, name: str, reader: RowReader) -> None:
         """Add a file's counts to those of the files before it."""
         counted, own = self.counted, reader.counted
         counted.repeats += [line + counted.lines for line in own.repeats]

@@ -9,10 +9,9 @@ from contextlib import ExitStack
 from typing import Any, NamedTuple, Self
 
 from pipelines.feeds.reading.broken import BadRow
-from pipelines.feeds.reading.chunks import Chunk, Counted, Notice, Places
+from pipelines.feeds.reading.chunks import CHUNK, CHUNK_SIZE, LONGEST_ROW, Chunk, Counted, Notice, Places
 from pipelines.feeds.reading.dialect import dialect
 from pipelines.feeds.reading.marks import REJECT_ID, csv_text
-from pipelines.feeds.reading.rows import CHUNK, CHUNK_SIZE
 from pipelines.feeds.terms.columns import Fault
 from pipelines.feeds.terms.names import named_columns, position
 from pipelines.feeds.terms.schema import FeedFile
@@ -88,6 +87,8 @@ class TableReader(ABC):
         chunk = Chunk()
         for line, cells, fault in self.rows():
             text = self.text_of(cells)
+            if len(text) > LONGEST_ROW:
+                raise Unreadable(f"{self.name}: row {line:,} is longer than 2 MiB; check that it is an export")
             if fault:
                 chunk.bad.append(BadRow(line, 1, text, fault, cells))
             else:

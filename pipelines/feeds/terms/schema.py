@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, field_validator, model_validator
 
 Kind = Literal["payments", "answers", "tasks"]
-Form = Literal["csv", "ndjson", "xlsx"]
+Form = Literal["csv", "ndjson", "json", "xlsx", "parquet"]
 Policy = Literal["skip", "reject", "update", "supersede"]
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._\-]{0,63}$")]
 

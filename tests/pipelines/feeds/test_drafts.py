@@ -92,7 +92,7 @@ def test_a_file_that_is_no_text_has_no_draft(tmp_path: Path, capsys: pytest.Capt
     with pytest.raises(Unreadable):
         draft(path)
     assert run(["feeds", "new", str(path)]) == 4
-    assert capsys.readouterr().err.startswith("chartferry: payments.xlsx: the file is a workbook (.xlsx, .ods)")
+    assert capsys.readouterr().err.startswith("chartferry: payments.xlsx: the workbook is damaged")
 
 
 @pytest.mark.parametrize("text", ['{"id": "Meier", "sum": 1\n{"id": "Schulz", "sum": 2}\n', '\n{"id": "Meier", "su'])

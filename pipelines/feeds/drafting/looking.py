@@ -1,0 +1,83 @@
+"""The beginning of an export of any form, for a draft."""
+
+import codecs
+import json
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any
+
+from pipelines.feeds.drafting.sniffing import ROWS, Export, look_at_text, of_rows, take_trailer
+from pipelines.feeds.files.catalog import form_by_name
+from pipelines.feeds.reading.objects import ArrayReader
+from pipelines.feeds.reading.opening import BEGINNING
+from pipelines.feeds.reading.packed import Content, first_content
+from pipelines.feeds.reading.parquet import ParquetReader
+from pipelines.feeds.reading.workbook import WorkbookReader
+from pipelines.feeds.reading.workbook_parts import Workbook
+from pipelines.feeds.terms.schema import FeedFile
+from pipelines.home.batch import Unreadable
+
+
+def look_at(path: Path) -> Export:
+    """The beginning of a file. Raises Unreadable when it is of no form that is read."""
+    look = {"xlsx": _look_at_workbook, "parquet": _look_at_parquet}.get(form_by_name(path.name))
+    if look:
+        export = look(path)
+        export.file_name = path.name
+        return export
+    content = first_content(path)
+    is_array = form_by_name(content.file_name) == "json" and _begins_an_array(content)
+    export = _look_at_array(content) if is_array else look_at_text(path)
+    export.file_name = content.file_name
+    return export
+
+
+def _feed(**keys: Any) -> FeedFile:
+    """A feed that takes every row as it is."""
+    return FeedFile(name="draft", source="draft", kind="payments", files=("*",), **keys)
+
+
+def _look_at_workbook(path: Path) -> Export:
+    book = Workbook(path, path.name)
+    shown = [sheet.name for sheet in book.sheets if sheet.is_shown]
+    keys: dict[str, Any] = {"sheet": shown[0]} if len(shown) > 1 else {}
+    said = [f"sheet = {_text(shown[0])}  # DECIDE: it also has {', '.join(map(_text, shown[1:]))}"] if keys else []
+    if book.is_1904:
+        keys["dates_since"] = 1904
+        said.append("dates_since = 1904  # DECIDE: the dates count from 1904; are they right in the workbook?")
+    with WorkbookReader(path, path.name, _feed(header=0, **keys)) as reader:
+        found = [(line, _without_title(cells)) for line, cells, _ in islice(reader.rows(), ROWS)]
+    if not found:
+        raise Unreadable(f"{path.name}: the sheet is empty")
+    export = of_rows(found, "xlsx")
+    export.keys = said
+    if len(found) < ROWS:
+        take_trailer(export)
+    return export
+
+
+def _without_title(cells: list[str]) -> list[str]:
+    """A row, a title alone without the empty cells beside it: all rows of a sheet are as wide as the sheet."""
+    return cells if sum(map(bool, cells)) > 1 else [cell for cell in cells if cell]
+
+
+def _look_at_parquet(path: Path) -> Export:
+    with ParquetReader(path, path.name, _feed()) as reader:
+        rows = [row.cells for row in islice(reader.rows(), ROWS)]
+        return Export("parquet", "utf-8", names=list(reader.header or ()), rows=rows)
+
+
+def _begins_an_array(content: Content) -> bool:
+    with content.open() as file:
+        return file.read(BEGINNING).removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"[")
+
+
+def _look_at_array(content: Content) -> Export:
+    with ArrayReader(content, _feed()) as reader:
+        rows = islice(chain.from_iterable(chunk.rows for chunk in reader.chunks()), ROWS)
+        return Export("json", "utf-8", objects=list(rows))
+
+
+def _text(text: str) -> str:
+    """A text as TOML has it."""
+    return json.dumps(text, ensure_ascii=False)

@@ -1,0 +1,130 @@
+"""JSON arrays of objects, read one object at a time: the line of a row is its number in the array."""
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any, Self
+
+from fhir_service.interface.datatypes import NOT_READABLE, Malformed, parse_bounded
+from pipelines.feeds.reading.broken import OUT_OF_RANGE, BadRow, unfit, unreadable
+from pipelines.feeds.reading.chunks import CHUNK, CHUNK_SIZE, LONGEST_ROW, Chunk, Counted, Notice, Places
+from pipelines.feeds.reading.marks import unmarked_line
+from pipelines.feeds.reading.opening import NAME_THE_ENCODING, open_text
+from pipelines.feeds.reading.packed import Content
+from pipelines.feeds.terms.columns import Fault
+from pipelines.feeds.terms.schema import FeedFile
+from pipelines.home.batch import Unreadable
+
+BLOCK = 1 << 16
+_BLANKS = re.compile(r"[ \t\r\n]*+")
+_SCANNER = json.JSONDecoder(parse_float=len, parse_int=len, parse_constant=len)
+"""Finds where a value ends. Its numbers are not needed, and may have any length."""
+
+
+def read_object(raw: str) -> tuple[Any, Fault | None]:
+    """The object that a row's text is, or what is wrong with it."""
+    try:
+        found = None if (fault := unreadable(raw)) else parse_bounded(raw)
+    except ArithmeticError:
+        return None, OUT_OF_RANGE
+    except Malformed as error:
+        said = str(error).partition(" (")[0]
+        return None, OUT_OF_RANGE if said == NOT_READABLE else Fault("FEED-FILE-04", f"no JSON object: {said}")
+    return found, fault or unfit(found, raw)
+
+
+class ArrayReader:
+    """A `RowReader` of a JSON array. A reject goes back as a line of NDJSON."""
+
+    header: list[str] | None = None
+    header_text = ""
+    width = 0
+    is_answer = False
+    has_mark = False
+
+    def __init__(self, content: Content, feed: FeedFile) -> None:
+        self.name, self.feed, self._content = content.name, feed, content
+        self.counted = Counted()
+        self.answers: dict[int, str] = {}
+        self.noticed: list[Notice] = []
+        self.places = Places()
+
+    def __enter__(self) -> Self:
+        self._file = open_text(self._content, self.feed, takes_array=True)
+        self._buffer, self._at, self._is_whole = "", 0, False
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def chunks(self) -> Iterator[Chunk]:
+        chunk, counted = Chunk(), self.counted
+        for text in self._elements():
+            counted.lines += 1
+            answered, raw = unmarked_line(text.replace("\r", " ").replace("\n", " ") + "\n")
+            if answered:
+                self.answers[counted.lines] = answered
+            found, fault = read_object(raw)
+            if fault:
+                chunk.bad.append(BadRow(counted.lines, 1, raw, fault))
+            else:
+                chunk.add(found, counted.lines, 1, raw)
+            if len(chunk.rows) + len(chunk.bad) >= CHUNK or chunk.size >= CHUNK_SIZE:
+                yield chunk.handed_over()
+        yield chunk
+
+    def _elements(self) -> Iterator[str]:
+        """The text of each element of the array."""
+        if self._next_sign() != "[":
+            raise Unreadable(
+                f'{self.name}: no JSON array of objects; for one object on each line, say format = "ndjson"'
+            )
+        self._at += 1
+        if self._next_sign() != "]":
+            yield self._element()
+            while self._next_sign() == ",":
+                self._at += 1
+                self._next_sign()
+                yield self._element()
+        if self._next_sign() != "]":
+            raise self._broken()
+        self._at += 1
+        if self._next_sign():
+            raise Unreadable(f"{self.name}: something follows the array; correct the file, or export it again")
+
+    def _next_sign(self) -> str:
+        """The next character that is no blank, to which it goes; nothing at the end of the file."""
+        while True:
+            blanks = _BLANKS.match(self._buffer, self._at)
+            self._at = blanks.end() if blanks else self._at
+            if self._at < len(self._buffer) or not self._read():
+                return self._buffer[self._at : self._at + 1]
+
+    def _element(self) -> str:
+        while True:
+            try:
+                _, end = _SCANNER.raw_decode(self._buffer, self._at)
+            except (ValueError, RecursionError):
+                end = len(self._buffer)
+                if len(self._buffer) - self._at > LONGEST_ROW or not self._read():
+                    raise self._broken() from None
+            else:
+                if end < len(self._buffer) or not self._read():
+                    text, self._at = self._buffer[self._at : end], end
+                    return text
+
+    def _read(self) -> bool:
+        """Read as much again as is left of what was read. False at the end of the file."""
+        left = self._buffer[self._at :]
+        try:
+            more = self._file.read(max(BLOCK, len(left)))
+        except UnicodeError:
+            raise Unreadable(f"{self.name}: not text in {self.feed.encoding}; {NAME_THE_ENCODING}") from None
+        self._buffer, self._at = left + more, 0
+        return bool(more)
+
+    def _broken(self) -> Unreadable:
+        return Unreadable(
+            f"{self.name}: object {self.counted.lines + 1:,} is no JSON, is cut off or longer than 2 MiB; "
+            "correct it, or export the file again"
+        )

@@ -1,0 +1,124 @@
+"""Parquet files: rows in chunks, each cell as the text that a CSV would have."""
+
+import json
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pipelines.feeds.reading.chunks import CHUNK
+from pipelines.feeds.reading.packed import ALWAYS_TAKEN, MOST_TIMES
+from pipelines.feeds.reading.tables import TableReader, TableRow
+from pipelines.feeds.terms.columns import Fault
+from pipelines.feeds.terms.names import named_columns
+from pipelines.feeds.terms.numbers import Numbers
+from pipelines.feeds.terms.schema import FeedFile
+from pipelines.home.batch import Unreadable
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+ALWAYS_ROWS = 5_000_000
+"""A file may have this many rows, or as many as it has bytes: rows without content need hardly any."""
+NO_TEXT = Fault("FEED-FILE-09", "bytes that are no text in UTF-8")
+
+
+class ParquetReader(TableReader):
+    """Reads a Parquet file. The line of a row is its number."""
+
+    def __init__(self, path: Path, name: str, feed: FeedFile) -> None:
+        super().__init__(name, feed)
+        self._path = path
+        self._numbers = Numbers(feed.decimal, feed.thousands, feed.currency)
+
+    def open(self) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        try:
+            self._file = self.held.enter_context(pq.ParquetFile(self._path, memory_map=True))
+            texts = [each.name for each in self._file.schema_arrow if each.type in (pa.string(), pa.binary())]
+            if texts:  # a text that many rows share is held once
+                self._file = self.held.enter_context(pq.ParquetFile(self._path, memory_map=True, read_dictionary=texts))
+            schema = self._file.schema_arrow
+        except (pa.ArrowException, OSError):
+            raise Unreadable(f"{self.name}: no Parquet file, or a damaged one; export it again") from None
+        self._check_size()
+        nested = [each.name for each in schema if pa.types.is_nested(each.type)]
+        if lost := [name for name in nested if name in named_columns(self._own)]:
+            raise Unreadable(
+                f"{self.name}: {', '.join(lost)} holds lists or objects and no single values; "
+                "export its parts as columns of their own, or as NDJSON"
+            )
+        self.take_header(schema.names)
+
+    def _check_size(self) -> None:
+        about, size = self._file.metadata, self._path.stat().st_size
+        groups = [about.row_group(place) for place in range(about.num_row_groups)]
+        if sum(group.total_byte_size for group in groups) > max(
+            ALWAYS_TAKEN, MOST_TIMES * size
+        ) or about.num_rows > max(ALWAYS_ROWS, size):
+            raise Unreadable(
+                f"{self.name}: unpacks to far more than an export of its size; if it is one, export it as CSV"
+            )
+
+    def rows(self) -> Iterator[TableRow]:
+        for batch in self._batches():
+            columns = [self._texts(column) for column in batch.columns]
+            for cells in zip(*columns, strict=True):
+                self.counted.lines += 1
+                if any(cells):
+                    fault = NO_TEXT if None in cells else None
+                    yield TableRow(self.counted.lines, [cell or "" for cell in cells], fault)
+                else:
+                    self.counted.blank += 1
+
+    def _batches(self) -> "Iterator[pa.RecordBatch]":
+        import pyarrow as pa
+
+        try:
+            yield from self._file.iter_batches(batch_size=CHUNK)
+        except (pa.ArrowException, OSError):
+            raise Unreadable(f"{self.name}: the Parquet data is damaged; export the file again") from None
+
+    def _texts(self, column: "pa.Array[Any]") -> list[str | None]:
+        """A column as texts; None for bytes that are no text."""
+        import pyarrow as pa
+
+        if pa.types.is_dictionary(column.type):
+            texts = [*self._texts(column.dictionary), ""]
+            places = column.indices.fill_null(len(texts) - 1).to_pylist()
+            return [texts[place] for place in places]
+        if pa.types.is_timestamp(column.type):
+            column = column.cast(pa.timestamp("us", column.type.tz), safe=False)
+        write = self._writers().get(str(column.type), self._written)
+        return ["" if value is None else write(value) for value in column.to_pylist()]
+
+    def _writers(self) -> dict[str, Callable[[Any], str | None]]:
+        return {"string": str, "large_string": str, "binary": _decoded, "large_binary": _decoded, "bool": _flag}
+
+    def _written(self, value: object) -> str:
+        """A value as a text. What is no number is absent."""
+        if isinstance(value, int):
+            return str(value)
+        if isinstance(value, float):
+            value = Decimal(repr(value))
+        if isinstance(value, Decimal):
+            return "" if value.is_nan() else self._numbers.written(value) if value.is_finite() else str(value)
+        if isinstance(value, timedelta):
+            return str(value)
+        if hasattr(value, "isoformat"):
+            return str(value.isoformat())
+        return json.dumps(value, default=str, ensure_ascii=False)
+
+
+def _flag(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def _decoded(value: bytes) -> str | None:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return None

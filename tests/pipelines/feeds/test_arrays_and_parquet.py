@@ -1,0 +1,253 @@
+"""JSON arrays and Parquet files: rows by their number, rejects as lines, and one sentence for what is neither."""
+
+import json
+import random
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pipelines.feeds.drafting.draft import draft
+from pipelines.feeds.reading import objects, parquet
+from pipelines.feeds.reading.objects import ArrayReader
+from pipelines.feeds.reading.packed import first_content
+from pipelines.feeds.terms.schema import FeedFile
+from pipelines.home.batch import Unreadable
+from pipelines.validation.stage import Validated
+from tests.pipelines.feeds.test_packed import zipped
+from tests.pipelines.feeds.test_quotes import accepted, rejected
+from tests.pipelines.test_validate import rows, validated
+from tests.support.workbooks import Cell, sheet, workbook
+
+FEED = """
+kind = "payments"
+files = ["till*.json", "till*.parquet"]
+{more}
+[columns]
+payment_id = "id"
+patient_id = "who"
+amount = "amount"
+paid_on = "day"
+"""
+TASKS = """
+kind = "tasks"
+files = ["till*.parquet"]
+[columns]
+task_id = "no"
+description = { join = ["a", "b", "c", "d", "e", "f", "g"], with = "|" }
+status = { constant = "requested" }
+requester_id = { constant = "d1" }
+"""
+
+
+def payment(key: object, amount: object = "1.00") -> dict[str, object]:
+    return {"id": key, "who": "p1", "amount": amount, "day": "2024-01-01"}
+
+
+def read(content: bytes | str, folder: Path, name: str = "till.json", more: str = "") -> Validated:
+    return validated(content, folder, name, FEED.replace("{more}", more))
+
+
+# --- JSON arrays ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_the_line_of_an_object_is_its_number_in_the_array(indent: int | None, encoding: str, tmp_path: Path) -> None:
+    """FEED-FILE-04"""
+    text = json.dumps([payment("a"), payment("b", "x"), [1], payment("Bücher", 12.5)], indent=indent)
+    found = read(text.encode(encoding), tmp_path, more=f'encoding = "{encoding.removesuffix("-sig")}"')
+    assert accepted(found) == [(1, "a"), (4, "Bücher")]
+    assert [(line, lines) for line, lines, _ in rejected(found)] == [(2, 1), (3, 1)]
+    assert rejected(found)[1][2] == "no JSON object: each line holds one object"
+    assert (found.lines, found.rows, found.amount_accepted) == (4, 4, 1350)
+    assert [each["record"].count("\n") for each in rows(found, "rejects")] == [1, 1]
+
+
+def test_an_array_in_a_zip_and_an_empty_one_are_read(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    assert read(" [ ]\n", tmp_path / "empty").rows == 0
+    feed = FEED.replace("{more}", "").replace("till*.json", "till*.zip")
+    found = validated(zipped({"a.json": json.dumps([payment("a")])}), tmp_path, "till.zip", feed)
+    assert accepted(found) == [(1, "a")]
+
+
+def test_the_objects_of_an_array_are_those_that_a_parser_finds(tmp_path, monkeypatch):
+    """A law: wherever the blocks that are read end, the objects are those of the whole text."""
+    monkeypatch.setattr(objects, "BLOCK", 7)
+    draw = random.Random(3)
+    for number in range(40):
+        whole = [value(draw, 3) for _ in range(draw.randrange(12))]
+        text = json.dumps(whole, indent=draw.choice([None, 1]), ensure_ascii=draw.random() < 0.5)
+        (tmp_path / f"{number}.json").write_text(text, encoding="utf-8")
+        feed = FeedFile(name="a", source="a", kind="payments", files=("a",))
+        with ArrayReader(first_content(tmp_path / f"{number}.json"), feed) as reader:
+            assert [json.loads(text) for text in reader._elements()] == whole
+
+
+def value(draw: random.Random, depth: int) -> Any:
+    kind = draw.randrange(7 if depth else 4)
+    if kind < 4:
+        return [draw.randrange(10**9), "".join(draw.choices('a"\\,[]{}é\n 😀', k=draw.randrange(20))), None, True][kind]
+    if kind < 6:
+        return {f"k{place}": value(draw, depth - 1) for place in range(draw.randrange(5))}
+    return [value(draw, depth - 1) for _ in range(draw.randrange(5))]
+
+
+ODD_ARRAYS: dict[str, tuple[str | bytes, str]] = {
+    "one object a line": (
+        '{"id": 1}\n{"id": 2}\n',
+        'for one object on each line, say format = "ndjson"',
+    ),
+    "cut off": (json.dumps([payment("a"), payment("b")])[:-9], "object 2 is no JSON, is cut off or longer than 2 MiB"),
+    "no comma": ('[{"id": 1} {"id": 2}]', "object 2 is no JSON"),
+    "a comma at the end": ('[{"id": 1},]', "object 2 is no JSON"),
+    "more behind it": ('[{"id": 1}]\n[]', "something follows the array"),
+    "very deep": ("[" * 100_000, "object 1 is no JSON"),
+    "very long": ('[{"id": "' + "x" * (5 << 20) + '"}]', "cut off or longer than 2 MiB"),
+    "nothing": ("", "the file is empty"),
+    "a workbook": (zipped({"[Content_Types].xml": ""}), "the file is a workbook"),
+    "another encoding": ('[{"id": "Bücher"}]'.encode("utf-16"), 'say encoding = "utf-16" in the feed file'),
+}
+
+
+@pytest.mark.parametrize("case", ODD_ARRAYS)
+def test_what_is_no_array_ends_with_one_sentence(case: str, tmp_path: Path) -> None:
+    """FEED-FILE-04"""
+    content, fragment = ODD_ARRAYS[case]
+    with pytest.raises(Unreadable) as error:
+        read(content, tmp_path)
+    assert str(error.value).startswith("till.json: ")
+    assert fragment in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+# --- Parquet --------------------------------------------------------------------------------------
+
+
+def packed(table: pa.Table, **options: Any) -> bytes:
+    out = pa.BufferOutputStream()
+    pq.write_table(table, out, **options)
+    return bytes(out.getvalue())
+
+
+def test_the_line_of_a_parquet_row_is_its_number(tmp_path: Path) -> None:
+    """FEED-FILE-08"""
+    blank = dict.fromkeys(payment("a"))
+    table = pa.Table.from_pylist([payment("a"), blank, payment("b", "x"), payment("c")])
+    found = read(packed(table, row_group_size=2), tmp_path, "till.parquet")
+    assert accepted(found) == [(1, "a"), (4, "c")]
+    assert [line for line, _, _ in rejected(found)] == [3]
+    assert (found.lines, found.header, found.not_taken) == (4, 0, 1)
+    assert rows(found, "rejects")[0]["record"] == "b,p1,x,2024-01-01\r\n"
+
+
+def test_values_of_every_type_are_texts(tmp_path: Path) -> None:
+    """FEED-FILE-08"""
+    moment = datetime(2026, 3, 1, 12, 30, tzinfo=UTC)
+    columns = {
+        "no": pa.array([1, 2], pa.int64()),
+        "a": pa.array([date(2026, 3, 1), None]),
+        "b": pa.array([moment, None], pa.timestamp("ns", "UTC")),
+        "c": pa.array([Decimal("12.50"), Decimal("-3.00")]),
+        "d": pa.array([0.1, float("nan")]),
+        "e": pa.array([True, False]),
+        "f": pa.array(["x", "y"]).dictionary_encode(),
+        "g": pa.array([b"bytes", "é".encode()]),
+        "unnamed": pa.array([[1, 2], None]),
+    }
+    found = validated(packed(pa.table(columns)), tmp_path, "till.parquet", TASKS)
+    assert [json.loads(each["body"])["description"] for each in rows(found, "accepted")] == [
+        "2026-03-01|2026-03-01T12:30:00+00:00|12.50|0.1|true|x|bytes",
+        "-3.00|false|y|é",
+    ]
+    assert found.unnamed_columns == ["unnamed"]
+
+
+def test_bytes_that_are_no_text_reject_their_row(tmp_path: Path) -> None:
+    """FEED-FILE-09"""
+    table = pa.Table.from_pylist([payment(b"a"), payment(b"\xff")])
+    found = read(packed(table), tmp_path, "till.parquet")
+    assert accepted(found) == [(1, "a")]
+    assert rejected(found) == [(2, 1, "bytes that are no text in UTF-8")]
+
+
+def of_long_texts() -> pa.Table:
+    """Rows that share a text, which the file holds once."""
+    shared = pa.DictionaryArray.from_arrays(pa.array([0] * 2_000), pa.array(["x" * (3 << 20)]))
+    return pa.table(dict.fromkeys(payment("a"), shared))
+
+
+ODD_PARQUET = {
+    "nested columns": (
+        packed(pa.Table.from_pylist([payment({"x": 1})])),
+        "id holds lists or objects",
+    ),
+    "another header": (packed(pa.table({"x": [1]})), "the header lacks id, who, amount, day"),
+    "no Parquet": (b"id,who\n", "no Parquet file, or a damaged one; export it again"),
+    "cut off": (packed(pa.Table.from_pylist([payment("a")]))[:-9], "no Parquet file, or a damaged one"),
+    "a long text": (
+        packed(of_long_texts(), store_schema=False),
+        "row 1 is longer than 2 MiB; check that it is an export",
+    ),
+    "corrected rejects": (packed(pa.table({"_reject_id": ["a"]})), "save the file as CSV UTF-8"),
+}
+
+
+@pytest.mark.parametrize("case", ODD_PARQUET)
+def test_an_odd_parquet_file_ends_with_one_sentence(case: str, tmp_path: Path) -> None:
+    """FEED-FILE-02"""
+    content, fragment = ODD_PARQUET[case]
+    with pytest.raises(Unreadable) as error:
+        read(content, tmp_path, "till.parquet")
+    assert str(error.value).startswith("till.parquet: ")
+    assert fragment in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_damaged_pages_end_with_one_sentence(tmp_path: Path) -> None:
+    content = bytearray(packed(pa.Table.from_pylist([payment(str(n)) for n in range(1_000)])))
+    content[8:600] = bytes(592)
+    with pytest.raises(Unreadable, match="the Parquet data is damaged; export the file again"):
+        read(bytes(content), tmp_path, "till.parquet")
+
+
+def test_a_file_of_far_more_rows_than_its_size_is_refused(tmp_path, monkeypatch):
+    """FEED-FILE-02: rows without content need hardly any bytes."""
+    monkeypatch.setattr(parquet, "ALWAYS_ROWS", 1_000)
+    table = pa.table({name: pa.nulls(1_000_000, pa.string()) for name in payment("a")})
+    with pytest.raises(Unreadable, match="unpacks to far more than an export of its size"):
+        read(packed(table), tmp_path, "till.parquet")
+
+
+# --- Drafts ---------------------------------------------------------------------------------------
+
+
+def test_a_draft_of_each_form_says_its_form_and_columns(tmp_path: Path) -> None:
+    """CLI-CMD-15: and what it drafts is a feed that reads the file, once it is decided."""
+    many = [payment(f"k{number}", f"{number}.50") for number in range(9)]
+    names = list(many[0])
+    cells: list[list[Cell]] = [["Till"], names, *[list(each.values()) for each in many]]  # type: ignore[list-item]
+    files = {
+        "payments.json": json.dumps(many).encode(),
+        "payments.parquet": packed(pa.Table.from_pylist(many)),
+        "payments.xlsx": workbook({"A": sheet(cells), "B": sheet([])}, is_1904=True),
+    }
+    for name, content in files.items():
+        (tmp_path / name).write_bytes(content)
+        text = draft(tmp_path / name)
+        form = name.partition(".")[2]
+        for line in (f'format = "{form}"', f'files = ["payments*.{form}"]', 'payment_id = "id"', 'paid_on = "day"'):
+            assert line in text
+    for line in ('sheet = "A"  # DECIDE: it also has "B"', "dates_since = 1904  # DECIDE", "header = 2"):
+        assert line in text
+    folder = tmp_path / "run"
+    folder.mkdir()
+    found = validated(
+        files["payments.xlsx"], folder, "payments.xlsx", text.replace('# patient_id = "..."', 'patient_id = "who"')
+    )
+    assert (found.accepted, found.rejected) == (9, 0)
