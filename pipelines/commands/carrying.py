@@ -27,6 +27,12 @@ from pipelines.home.exits import ALL_LOADED, UNREADABLE, UNUSABLE
 @click.option(
     "--again", metavar="BATCH", type=Name(), help="Load a batch anew that was taken back, or what is gone of it."
 )
+@click.option(
+    "--copayments",
+    metavar="BATCH",
+    type=Name(),
+    help="Load a batch that waits, since all of its payments have a claim.",
+)
 @click.option("--remap", is_flag=True, help="Apply the feed's policy to rows that changed only because the feed did.")
 @with_reason
 @with_target
@@ -37,21 +43,24 @@ def import_(
     dry_run: bool,
     strict: bool,
     again: str | None,
+    copayments: str | None,
     remap: bool,
     why: str | None,
     insecure: bool,
     as_json: bool,
 ) -> int:
     """Receives, validates and loads files or folders (default: the inbox), then publishes the tables."""
-    from pipelines.importing.imports import import_again, import_paths, import_remapped
+    from pipelines.importing.imports import import_again, import_confirmed, import_paths, import_remapped
     from pipelines.session.session import open_session
 
     if again and (paths or dry_run or remap):
         raise click.UsageError("--again takes a batch alone")
+    if copayments and (paths or dry_run or remap or again):
+        raise click.UsageError("--copayments takes a batch alone")
     if remap and dry_run:
         raise click.UsageError("--remap has no dry run")
-    if why and not (again or remap):
-        raise click.UsageError("--why goes with --again or --remap")
+    if why and not (again or copayments or remap):
+        raise click.UsageError("--why goes with --again, --copayments or --remap")
     for path in paths:
         if not path.exists():
             click.echo(f"chartferry: {path}: there is no such file or folder", err=True)
@@ -62,6 +71,8 @@ def import_(
     ):
         if again:
             summary = import_again(session, again)
+        elif copayments:
+            summary = import_confirmed(session, copayments)
         else:
             summary = import_remapped(session, paths) if remap else import_paths(session, paths, dry_run)
     return print_answer(summary, as_json)

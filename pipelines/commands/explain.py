@@ -8,6 +8,10 @@ from pipelines.validation.scoring import KNOWN
 
 COPAYMENT = "a payment with a claim_id is a copayment, which is not held against the patient's balance"
 HEADERS = {0: "none", 1: ""}
+COPAYMENTS = {
+    "ask": "a file of copayments alone, the first of this feed, waits for a confirmation (copayments)",
+    "all": "a file may be of copayments alone (copayments)",
+}
 
 
 def feed_lines(feed: Feed) -> Iterable[str]:
@@ -25,6 +29,7 @@ def feed_lines(feed: Feed) -> Iterable[str]:
         yield f"  warns of responses without all answers to: {', '.join(scored) or 'nothing'}"
     if "claim_id" in file.columns:
         yield f"  {COPAYMENT}"
+        yield f"  {COPAYMENTS[file.copayments]}"
     if file.notes == "patient-day":
         yield f"  notes: one per patient and day in {file.timezone}, of responses that name no encounter and no note"
     yield f"  times in {file.timezone}; changed content under a known key: {file.changed}"

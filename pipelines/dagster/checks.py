@@ -103,6 +103,11 @@ def the_names_are_what_they_were(validated: Validated) -> Violations:
         yield validated.known_elsewhere
 
 
+def copayments_are_confirmed(validated: Validated) -> Violations:
+    if validated.unconfirmed:
+        yield validated.unconfirmed
+
+
 AFTER_VALIDATE: tuple[Statement[Validated], ...] = (
     Statement(
         "every_line_is_accounted_for",
@@ -134,6 +139,13 @@ AFTER_VALIDATE: tuple[Statement[Validated], ...] = (
         "the_names_are_what_they_were",
         "The records are not known under another source or other keys. Else nothing of the file is sent.",
         the_names_are_what_they_were,
+        blocking=True,
+        by_file=True,
+    ),
+    Statement(
+        "copayments_are_confirmed",
+        "A file of copayments alone, the first of its feed, was confirmed. Else nothing of the file is sent.",
+        copayments_are_confirmed,
         blocking=True,
         by_file=True,
     ),

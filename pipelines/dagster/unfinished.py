@@ -5,7 +5,7 @@ A batch that only a person can settle stays unfinished.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -24,6 +24,7 @@ from pipelines.ledger import tables as t
 from pipelines.ledger.addresses import known_as
 from pipelines.ledger.lease import SILENCE
 from pipelines.ledger.ledger import Ledger, utc_text
+from pipelines.session.confirmed import confirmed_since
 from pipelines.session.connections import target_now
 from pipelines.session.session import has_ledger, open_ledger, received_before
 
@@ -64,11 +65,15 @@ def pause(tries: int, first: timedelta = FIRST_PAUSE) -> timedelta:
     return max(first, min(LONGEST_PAUSE, FIRST_PAUSE * int(TIMES_LONGER ** min(tries, TRIES))))
 
 
-def left_batches(ledger: Ledger, home: Path, target: str) -> list[Left]:
-    """Return the unfinished batches of the target, oldest first, and received files that the ledger does not know."""
+def left_batches(ledger: Ledger, home: Path, target: str, confirmed: Collection[str] = ()) -> list[Left]:
+    """Return the unfinished batches of the target, oldest first, and received files that the ledger does not know.
+
+    confirmed: stopped batches that may go on, since what they waited for was given.
+    """
     here, known = ledger.batches(target), {row["batch_id"] for row in ledger.batches()}
     folder = home / "batches"
-    found = [_left(ledger, row) for row in here if row["state"] == "running" or row["in_doubt"]]
+    going_on = [row for row in here if row["state"] == "running" or row["in_doubt"] or row["batch_id"] in confirmed]
+    found = [_left(ledger, row) for row in going_on]
     forgotten = (received_before(path) for path in _folders(home) if path.name not in known)
     found += [
         Left(r.batch_id, r.batch_id.rpartition("-")[0], "received", r.received_at, r.file_name) for r in forgotten if r
@@ -136,7 +141,7 @@ def unfinished_sensor(
             return dg.SkipReason("There is no ledger yet.")
         now, before = datetime.now(UTC), from_cursor(context.cursor)
         with closing(open_ledger(home, environ)) as ledger:
-            if not _anything_left(ledger, home):
+            if not _anything_left(ledger, home, catalog):
                 return dg.SensorResult(cursor="{}", skip_reason="Every batch has an end.")
             if _somebody_loads(ledger, now):
                 return dg.SkipReason("A loader is at work.")
@@ -144,7 +149,9 @@ def unfinished_sensor(
             if target is None:
                 return dg.SkipReason("The target does not answer; the tries are not counted.")
             names = {feed.name for feed in catalog.feeds}
-            left = [each for each in left_batches(ledger, home, known_as(ledger, target)) if each.feed in names]
+            here = known_as(ledger, target)
+            confirmed = confirmed_since(ledger, catalog, here)
+            left = [each for each in left_batches(ledger, home, here, confirmed) if each.feed in names]
         busy = batches_under_way(context.instance, [job_of(feed) for feed in catalog.feeds])
         first = timedelta(seconds=pace_of(environ).settling_seconds)
         asked, after = due([each for each in left if each.batch_id not in busy], before, now, max(first, FIRST_PAUSE))
@@ -166,8 +173,10 @@ def unfinished_sensor(
     return unfinished
 
 
-def _anything_left(ledger: Ledger, home: Path) -> bool:
+def _anything_left(ledger: Ledger, home: Path, catalog: Catalog) -> bool:
     rows = ledger.batches()
+    if any(confirmed_since(ledger, catalog, target) for target in {row["target"] for row in rows}):
+        return True
     known = {row["batch_id"] for row in rows}
     forgotten = (path for path in _folders(home) if path.name not in known)
     return any(row["state"] == "running" or row["in_doubt"] for row in rows) or any(map(received_before, forgotten))

@@ -15,8 +15,12 @@ from pipelines.reports.publish import PublicationError
 from pipelines.runs.batch import import_file, publish_reports
 from pipelines.runs.run import Result
 from pipelines.runs.summary import Summary
+from pipelines.session.confirmed import COMMAND, is_confirmed, waits
 from pipelines.session.connections import STORE
 from pipelines.session.session import Left, Session, Waiting, find_files, received_batches, unfinished, without_feed
+
+NO_BATCH = "{}: no such batch at this target (chartferry status lists them)"
+NO_SOURCE = "{}: its source rows are not here: import its file once more, then try again"
 
 
 def import_paths(session: Session, paths: Sequence[Path], dry_run: bool = False, remap: bool = False) -> Summary:
@@ -41,10 +45,25 @@ def import_again(session: Session, batch_id: str) -> Summary:
     """Load what was taken back of a batch, or is gone from the target. Raises `NotPossible`, `TargetUnusable`."""
     found = received_batches(session, [batch_id])
     if not session.ledger.batch(session.target, batch_id):
-        raise NotPossible(f"{batch_id}: no such batch at this target (chartferry status lists them)")
+        raise NotPossible(NO_BATCH.format(batch_id))
     if not found:
-        raise NotPossible(f"{batch_id}: its source rows are not here: import its file once more, then try again")
+        raise NotPossible(NO_SOURCE.format(batch_id))
     plan_again(session, batch_id)
+    return _import_all(session, summary_of(session), found)
+
+
+def import_confirmed(session: Session, batch_id: str) -> Summary:
+    """Load a file of copayments alone that waits for a confirmation, and keep that. Raises `NotPossible`."""
+    ledger, target = session.ledger, session.target
+    if not ledger.batch(target, batch_id):
+        raise NotPossible(NO_BATCH.format(batch_id))
+    found = received_batches(session, [batch_id])
+    if not found:
+        raise NotPossible(NO_SOURCE.format(batch_id))
+    if not is_confirmed(ledger, target, found[0].feed, batch_id):
+        if not waits(ledger, target, batch_id):
+            raise NotPossible(f"{batch_id}: it does not wait for a confirmation of its copayments")
+        session.decide(COMMAND, [batch_id])
     return _import_all(session, summary_of(session), found)
 
 

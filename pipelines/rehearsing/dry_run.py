@@ -19,6 +19,7 @@ from pipelines.session.session import Session, Waiting
 from pipelines.session.spellings import known_spellings
 from pipelines.validation.renamed import known_elsewhere
 from pipelines.validation.stage import Validated, validate
+from pipelines.validation.unconfirmed import unconfirmed
 
 STATES = {"sent": "waiting", "update": "waiting", "aside": "rejected", "undone": "skipped"}
 """The states by which verdicts are counted; other verdicts are states."""
@@ -45,6 +46,7 @@ def _try_in(session: Session, waiting: Waiting, folder: Path) -> Result:
             known_as=known_spellings(session.ledger, session.target, feed),
         )
         validated.known_elsewhere = known_elsewhere(session, feed, received.batch_id, validated)
+        validated.unconfirmed = unconfirmed(session, feed, received.batch_id, validated)
         for _ in rejects_left(session, feed, validated):
             pass
         session.progress.advance(validated.records)

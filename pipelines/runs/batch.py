@@ -42,6 +42,7 @@ from pipelines.validation.renamed import known_elsewhere
 from pipelines.validation.stage import Validated, validate
 from pipelines.validation.sums import total_said
 from pipelines.validation.tables import KNOWN
+from pipelines.validation.unconfirmed import unconfirmed
 
 ROWS_A_WRITE = 2_000
 ENDED = ("finished", "failed", "stopped")
@@ -186,6 +187,7 @@ def validate_run(session: Session, run: Run) -> Validated:
         known_as=known_spellings(session.ledger, session.target, run.feed),
     )
     validated.known_elsewhere = known_elsewhere(session, run.feed, run.received.batch_id, validated)
+    validated.unconfirmed = unconfirmed(session, run.feed, run.received.batch_id, validated)
     progress.advance(validated.records - done)
     progress.end()
     for rejects in rejects_left(session, run.feed, validated):

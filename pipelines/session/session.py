@@ -27,6 +27,7 @@ from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.tables import LedgerError
 from pipelines.reports.sweep import SweepIncomplete
 from pipelines.session.answers import feed_of
+from pipelines.session.confirmed import confirmed_since
 from pipelines.session.connections import Connection, connect
 from pipelines.session.known_target import known_target
 from pipelines.session.questionnaires import Snapshot
@@ -258,13 +259,18 @@ def without_feed(session: Session) -> dict[str, str]:
 
 
 def _without_end(session: Session) -> list[tuple[Received, str]]:
-    """Files of batches without an end at this target, oldest first, and the names of their feeds."""
+    """Files of batches without an end at this target, oldest first, and the names of their feeds.
+
+    One that waited for a confirmation has none either, once its feed file gives that.
+    """
     known = {row["batch_id"] for row in session.ledger.batches()}
     here = {row["batch_id"]: row for row in session.ledger.batches(session.target)}
+    going_on = confirmed_since(session.ledger, session.catalog, session.target)
+    going_on |= {name for name, row in here.items() if row["state"] == "running"}
     found = []
     for folder in sorted((session.home / "batches").iterdir()):
         row = here.get(folder.name)
-        left = row["state"] == "running" if row else folder.name not in known
+        left = folder.name in going_on if row else folder.name not in known
         if left and (received := received_before(folder)):
             found.append((received, row["feed"] if row else folder.name.rpartition("-")[0]))
     return sorted(found, key=lambda each: each[0].received_at)

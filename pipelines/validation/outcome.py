@@ -30,8 +30,8 @@ class Validated:
 
     lines = header + not_taken + the lines of all records; records = accepted + rejected. known: doubtful records that
     the target has with this content, which count as accepted. copayments: of the accepted, each once. control_mismatch,
-    over_limit, known_elsewhere: a sentence why nothing of this file may be sent, or None. reasons, warnings: records by
-    rule broken. places: names its lines.
+    over_limit, known_elsewhere, unconfirmed: why nothing of this file may be sent, or None. reasons, warnings: records
+    by rule broken. places: names its lines.
     """
 
     folder: Path
@@ -53,6 +53,7 @@ class Validated:
     control_mismatch: str | None = None
     over_limit: str | None = None
     known_elsewhere: str | None = None
+    unconfirmed: str | None = None
     unnamed_columns: list[str] = field(default_factory=list)
     reasons: Counter[str] = field(default_factory=Counter)
     warnings: Counter[str] = field(default_factory=Counter)
@@ -89,5 +90,5 @@ class Validated:
 
     @property
     def stop(self) -> str | None:
-        """The first sentence that says why nothing of this file may be sent, or None."""
-        return self.control_mismatch or self.over_limit or self.known_elsewhere
+        """The first reason why nothing of this file may be sent, or None."""
+        return self.control_mismatch or self.over_limit or self.known_elsewhere or self.unconfirmed

@@ -9,7 +9,8 @@
 -- column feed VARCHAR: Feed that read the file.
 -- column source VARCHAR: System that made the keys.
 -- column resource_type VARCHAR: FHIR resource that its records become.
--- column state VARCHAR: running, finished, stopped (reject limit, control totals) or failed (unreadable).
+-- column state VARCHAR: running, finished, stopped (reject limit, control totals, copayments to confirm) or failed
+--   (unreadable).
 -- column file_name VARCHAR: Name of the file as received.
 -- column file_sha256 VARCHAR: SHA-256 of the file, hexadecimal.
 -- column received_at TIMESTAMPTZ: When the file was first received, UTC.

@@ -1,5 +1,7 @@
 """Payments with a claim are said, with number and sum, wherever a person looks before or after they are sent."""
 
+import json
+
 import duckdb
 import pytest
 
@@ -52,3 +54,151 @@ def test_feeds_check_says_what_a_claim_does_and_counts_those_of_a_sample(tmp_pat
     assert said in out
     (tmp_path / "payments.csv").write_text(HEADER + CASH)
     assert "of these are copayments" not in chartferry("feeds", "check", "--sample", tmp_path / "payments.csv")[1]
+
+
+# -- a file of copayments alone waits
+
+
+def copays(first, number=20, claim="c{}"):
+    rows = (f"{key},p1,1.00,2026-03-01,{claim.format(key)},copay\n" for key in range(first, first + number))
+    return HEADER + "".join(rows)
+
+
+def drop(home, text, name="payments.csv"):
+    (home / "inbox" / name).write_text(text)
+
+
+def only(found):
+    (batch,) = found["batches"]
+    return batch
+
+
+def decisions(chartferry, name):
+    return json.loads(chartferry("status", name, "--json")[1])["batches"][0]["decisions"]
+
+
+def test_a_file_of_copayments_alone_waits_until_a_person_confirms_it(home, target, asked, chartferry):
+    """LEDGER-23, CLI-IMPORT-06: also when it comes again, and retries do not send it."""
+    drop(home, copays(1).replace(",p1,1.00,2026-03-01,c7", ",,1.00,2026-03-01,c7"))
+    batch = only(found := asked("import"))
+    name = batch["batch_id"]
+    assert (found["exit_code"], batch["state"], target.of("PaymentNotice")) == (4, "stopped", [])
+    assert batch["message"].startswith("payments.csv: all 19 payments that could be read have a claim")
+    assert f"chartferry import --copayments {name}" in batch["message"]
+    assert (batch["counts"]["copayments"], batch["counts"]["amount_copayments"]) == (19, 1900)
+    assert [asked("import")["batches"], asked("rejects", "retry")["left"][0]["batch_id"]] == [[], name]
+    drop(home, copays(1).replace(",p1,1.00,2026-03-01,c7", ",,1.00,2026-03-01,c7"), "payments-again.csv")
+    assert only(asked("import"))["state"] == "stopped"
+    assert chartferry("status")[1].splitlines()[2].split()[:2] == [name, "stopped"]
+    assert "0 taken back, 0 not" in chartferry("undo", name)[1]
+    assert target.of("PaymentNotice") == []
+    batch = only(found := asked("import", "--copayments", name, "--why", "asked the clinic"))
+    assert (found["exit_code"], batch["state"], len(target.of("PaymentNotice"))) == (3, "finished", 19)
+    decision = decisions(chartferry, name)[-1]
+    assert [decision[part] for part in ("command", "subject", "why")] == [
+        "import --copayments",
+        name,
+        "asked the clinic",
+    ]
+    drop(home, copays(100), "payments-2.csv")
+    assert (asked("import")["exit_code"], len(target.of("PaymentNotice"))) == (0, 39)
+
+
+@pytest.mark.parametrize(
+    ("text", "state"),
+    [
+        (copays(1, 19), "finished"),
+        (copays(1) + "x,p1,1.00,2026-03-01,,cash\n", "finished"),
+        (copays(1, claim=""), "finished"),
+        (copays(1) + "x,,1.00,2026-03-01,,cash\n", "stopped"),
+        (copays(1, 19) + "x,,1.00,2026-03-01,,cash\n", "stopped"),
+    ],
+    ids=["few", "another", "none", "all but a reject", "few and a reject"],
+)
+def test_what_waits_is_a_file_of_twenty_payments_whose_accepted_ones_all_have_a_claim(home, asked, text, state):
+    """LEDGER-23"""
+    drop(home, text)
+    assert only(asked("import"))["state"] == state
+
+
+def test_a_dry_run_says_that_a_file_would_wait(home, asked):
+    """LEDGER-23, CLI-IMPORT-10"""
+    drop(home, copays(1))
+    batch = only(found := asked("import", "--dry-run"))
+    assert (found["exit_code"], batch["state"]) == (4, "stopped")
+    assert "which makes them copayments" in batch["message"]
+
+
+FEED = """
+name = "till"
+kind = "payments"
+files = ["till*"]
+copayments = "all"
+[columns]
+payment_id = "payment_id"
+patient_id = "patient_id"
+amount = "amount"
+paid_on = "paid_on"
+claim_id = "claim_id"
+"""
+
+
+def test_a_file_that_waits_goes_on_once_its_feed_says_that_all_are_copayments(home, target, asked, chartferry):
+    """LEDGER-23: and is tried once for each change of the feed file, not by each import."""
+    feed = home / "feeds" / "till.toml"
+    feed.parent.mkdir()
+    feed.write_text(FEED.replace('copayments = "all"\n', ""))
+    drop(home, copays(1), "till.csv")
+    (home / "inbox/till.csv.control.json").write_text('{"rows": 21}')
+    assert "says 21 rows" in only(asked("import"))["message"]
+    feed.write_text(FEED)
+    assert "says 21 rows" in only(asked("import"))["message"]
+    assert asked("import")["batches"] == []
+    feed.write_text(FEED.replace('copayments = "all"\n', ""))
+    drop(home, copays(1), "till.csv")
+    (home / "inbox/till.csv.control.json").write_text('{"rows": 20}')
+    assert "which makes them copayments" in only(asked("import"))["message"]
+    assert target.of("PaymentNotice") == []
+    feed.write_text(FEED)
+    batch = only(found := asked("import"))
+    assert (found["exit_code"], batch["state"], len(target.of("PaymentNotice"))) == (0, "finished", 20)
+    assert "a file may be of copayments alone (copayments)" in chartferry("feeds", "check", feed)[1]
+
+
+def test_a_confirmation_that_was_cut_off_goes_on_when_given_again(home, target, asked, chartferry, monkeypatch):
+    """LEDGER-23"""
+    drop(home, copays(1))
+    name = only(asked("import"))["batch_id"]
+    with monkeypatch.context() as patched:
+        patched.setattr("pipelines.runs.batch.validate", raise_interrupt)
+        assert chartferry("import", "--copayments", name)[0] == 130
+    assert asked("import", "--copayments", name)["exit_code"] == 0
+    assert len(target.of("PaymentNotice")) == 20
+    assert len(decisions(chartferry, name)) == 1
+
+
+def raise_interrupt(*_, **__):
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["nope"], "nope: no such batch at this target (chartferry status lists them)"),
+        (["{}"], "{}: it does not wait for a confirmation of its copayments"),
+        (["{}", "--again", "{}"], "Error: --copayments takes a batch alone"),
+        (["{}", "--remap"], "Error: --copayments takes a batch alone"),
+    ],
+)
+def test_what_cannot_be_confirmed_is_said_in_a_sentence(home, target, asked, chartferry, arguments, said):
+    """LEDGER-23"""
+    drop(home, copays(1, 2))
+    name = only(asked("import"))["batch_id"]
+    code, _, error = chartferry("import", "--copayments", *(each.format(name) for each in arguments))
+    assert (code != 0, error.splitlines()[-1].removeprefix("chartferry: ")) == (True, said.format(name))
+    assert len(target.of("PaymentNotice")) == 2
+
+
+def test_other_kinds_have_no_copayments(tmp_path, chartferry):
+    (tmp_path / "a.toml").write_text(FEED.replace('kind = "payments"', 'kind = "tasks"'))
+    assert "copayments: goes with kind = 'payments'" in chartferry("feeds", "check", tmp_path / "a.toml")[2]

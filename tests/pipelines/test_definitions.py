@@ -286,6 +286,29 @@ def test_failed_partitions_go_well_in_a_backfill_once_the_reason_is_gone(
     feed.unlink()
 
 
+def test_a_file_of_copayments_alone_blocks_until_its_feed_confirms_it(practice: Practice) -> None:
+    """LEDGER-23"""
+    feed = practice.home / "feeds" / "till.toml"
+    feed.parent.mkdir(exist_ok=True)
+    columns = "".join(f'{name} = "{name}"\n' for name in ("payment_id", "patient_id", "amount", "paid_on", "claim_id"))
+    text = f'kind = "payments"\nfiles = ["till*"]\n[columns]\n{columns}'
+    feed.write_text(text)
+    path = practice.home / "inbox" / "till-copayments.csv"
+    rows = "".join(f"C{number},p,1.00,2026-01-05,c\n" for number in range(20))
+    path.write_text(f"payment_id,patient_id,amount,paid_on,claim_id\n{rows}")
+    batch_id = batch_id_of(load_feed(feed), path)
+    practice.instance.add_dynamic_partitions("till batches", [batch_id])
+    result = practice.run("import_till", batch_id)
+    assert not result.success
+    assert verdicts(result)["copayments_are_confirmed"] == (False, "ERROR")
+    assert practice.batch(batch_id)["state"] == "stopped"
+    feed.write_text(text.replace("[columns]", 'copayments = "all"\n[columns]'))
+    again = practice.run("import_till", batch_id)
+    assert verdicts(again)["copayments_are_confirmed"] == (True, "ERROR")
+    assert practice.batch(batch_id)["state"] == "finished"
+    feed.unlink()
+
+
 def test_the_tables_are_published_and_checked(
     practice: Practice, imported: tuple[list[str], dg.ExecuteInProcessResult]
 ) -> None:

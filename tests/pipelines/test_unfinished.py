@@ -12,6 +12,7 @@ import pytest
 from pipelines.dagster import unfinished
 from pipelines.dagster.unfinished import TRIES, Left, Try, due, from_cursor, left_batches, pause, to_cursor
 from pipelines.definitions import build_definitions
+from pipelines.feeds.files.catalog import load_feed
 from pipelines.home.dagster_folder import BATCH_TAG, FILE_TAG
 from pipelines.ledger.ledger import Ledger
 
@@ -110,3 +111,27 @@ def test_the_sensor_asks_for_batches_that_no_run_and_no_loader_works_on(
             assert isinstance(tick(), dg.SkipReason)
         monkeypatch.setattr(unfinished, "target_now", lambda *_: None)
         assert isinstance(tick(), dg.SkipReason)
+
+
+@pytest.mark.parametrize(("said", "read_by", "asked"), [("all", "", True), ("ask", "", False), ("all", "now", False)])
+def test_the_sensor_asks_for_copayments_that_waited_once_their_feed_confirms_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, read_by: str, asked: bool
+) -> None:
+    """LEDGER-23: once for each change of the feed file."""
+    feed = tmp_path / "feeds" / "till.toml"
+    feed.parent.mkdir()
+    columns = "".join(f'{name} = "{name}"\n' for name in ("payment_id", "patient_id", "amount", "paid_on", "claim_id"))
+    feed.write_text(f'kind = "payments"\nfiles = ["till*"]\ncopayments = "{said}"\n[columns]\n{columns}')
+    received(tmp_path, "till-waits")
+    with closing(Ledger.open(tmp_path / "ledger.db", lambda: NOW - timedelta(days=1))) as ledger:
+        ledger.start_batch("here", "till-waits", feed="till", file_name="till.csv")
+        number = ledger.start_run("here", "till-waits", feed_hash=load_feed(feed).hash if read_by else "before")
+        ledger.finish_run("here", "till-waits", number, state="stopped", counts={"copayments": 20})
+        ledger.finish_batch("here", "till-waits", "stopped", {"copayments": 20})
+    monkeypatch.setattr(unfinished, "target_now", lambda *_: "here")
+    repository = build_definitions({"CHARTFERRY_HOME": str(tmp_path)}).get_repository_def()
+    with dg.DagsterInstance.ephemeral() as instance:
+        context = dg.build_sensor_context(instance, repository_def=repository)
+        result = repository.get_sensor_def("unfinished")(context)
+    assert isinstance(result, dg.SensorResult)
+    assert [request.partition_key for request in result.run_requests or ()] == ["till-waits"] * asked

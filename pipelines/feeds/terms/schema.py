@@ -206,6 +206,7 @@ class FeedFile(Part):
     one_row_per: Literal["comment"] | None = None
     changed: Policy = "reject"
     taken_back: Literal["reject", "load"] = "reject"
+    copayments: Literal["ask", "all"] = "ask"
     notes: Literal["response", "patient-day"] = "response"
     max_rejects: Annotated[int | Decimal, Field(ge=0)] | None = None
     scored: tuple[str, ...] | None = None
@@ -269,7 +270,7 @@ class FeedFile(Part):
     @model_validator(mode="after")
     def _sections_fit(self) -> Self:
         """Raise ValueError for sections of another kind of record, and for comments given in two ways."""
-        kinds = {"questions": "answers", "scored": "answers", "notes": "answers"}
+        kinds = {"questions": "answers", "scored": "answers", "notes": "answers", "copayments": "payments"}
         kinds |= {"comments": "tasks", "one_row_per": "tasks"}
         for section, kind in kinds.items():
             if section in self.model_fields_set and getattr(self, section) and self.kind != kind:
