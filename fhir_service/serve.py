@@ -41,20 +41,11 @@ class PortTaken(OSError):
     """The address cannot be listened on; the message names it."""
 
 
-_TURN = 0.0005
-"""Seconds after which a thread that computes lets others on.
-
-The thread that speaks with clients gives its turn up at each call of the system, some twenty times for a bundle. With
-the 0.005 that are usual it would wait most of its time for the writer.
-"""
-
-
 def serve(settings: Settings, until_stdin_closes: bool = False) -> None:
     """Serve until SIGTERM or SIGINT, or until standard input ends. Raises what `Service.open` raises, and PortTaken.
 
     Prints one line with its address once it answers.
     """
-    sys.setswitchinterval(_TURN)
     with contextlib.ExitStack() as stack:
         # A port that is to be found must be known before the base URL; a given one is taken after the store,
         # so that a second service over a store hears of the store and not of the port.
