@@ -1,7 +1,7 @@
 """Answers as rows, and as a wide table for each questionnaire; free text only where the home publishes it."""
 
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -44,8 +44,8 @@ CHECK_UP = questionnaire(
 )
 
 
-def response(*items: dict[str, Any], of: str = "q1") -> dict[str, Any]:
-    return {"questionnaire": f"http://chart/Questionnaire/{of}", "item": list(items)}
+def response(*items: dict[str, Any], of: str = "q1") -> tuple[datetime | None, dict[str, Any]]:
+    return START, {"questionnaire": f"http://chart/Questionnaire/{of}", "item": list(items)}
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 def answer_in_full(world: World) -> None:
     deep = {"linkId": "body", "item": [number("7-weight (kg)", 61.5)]}
     full = response(coded("signs", "b", "a", item=[coded("mood", "low")]), deep, STORY, number("Mood", 3))
-    records = {"r1": (START, full), "r2": (START, response(coded("mood", "gone"))), "r3": (START, response())}
+    records = {"r1": full, "r2": response(coded("mood", "gone")), "r3": response()}
     carry_over(world, "QuestionnaireResponse", records)
 
 
@@ -123,7 +123,7 @@ def test_answers_to_a_question_that_the_questionnaire_no_longer_has_keep_their_c
 
 def test_two_questionnaires_whose_names_give_one_table_are_named_and_can_be_told_apart(world: World) -> None:
     world.questionnaires.append(questionnaire("check-up 2", question("x"), of="q2"))
-    records = {"r1": (START, response(coded("mood", "low"))), "r2": (START, response(coded("x", "a"), of="q2"))}
+    records = {"r1": response(coded("mood", "low")), "r2": response(coded("x", "a"), of="q2")}
     world.publish()
     carry_over(world, "QuestionnaireResponse", records)
     with pytest.raises(PublicationError) as caught:
@@ -140,7 +140,7 @@ def test_two_questionnaires_whose_names_give_one_table_are_named_and_can_be_told
 
 def test_a_questionnaire_without_name_or_letters_still_has_a_table(world: World) -> None:
     world.questionnaires = [questionnaire("健康", question("質問", "decimal"))]
-    records = {"r1": (START, response(number("質問", 1))), "r2": (START, response(number("x", 2), of="q-9"))}
+    records = {"r1": response(number("質問", 1)), "r2": response(number("x", 2), of="q-9")}
     carry_over(world, "QuestionnaireResponse", records)
     world.publish()
     assert world.rows("SELECT response_id, question_1 FROM response_q1") == [("id-r1", 1.0)]
