@@ -19,6 +19,7 @@ HOLDS = "keys_and_references_hold"
 OF_THE_SWEEP = {
     *("sweep", "swept_report", "gone_report"),
     *("known_questionnaire", "known_question", "known_option", "known_name"),
+    *("known_score", "known_score_item", "known_score_value", "known_score_band"),
 }
 OF_THE_PUBLICATION = {"this_publication", "ledger_publication", "known_rule"}
 

@@ -129,7 +129,7 @@ def _build(build: Path, ledger: Ledger, sweep: Sweep, published_at: str, home: P
         with ledger.snapshot() as snapshot:
             stage_ledger(db, snapshot)
         stage_publication(db, sweep, published_at)
-        stage_files(db, sweep, home / "batches")
+        stage_files(db, sweep, home)
         hide_strangers(db, home)
         for table in tables:
             make(db, table)

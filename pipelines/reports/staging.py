@@ -11,6 +11,7 @@ from pipelines.feeds.terms.rulebook import rules
 from pipelines.home.spill import is_whole
 from pipelines.ledger.ledger import Snapshot
 from pipelines.ledger.manifests import run_of
+from pipelines.reports.scores import ScoreFile, score_files, scores_of
 from pipelines.reports.sweep import FILES, Sweep
 from pipelines.reports.tables import staging_selects
 from pipelines.reports.words import QUESTIONNAIRE, named_in, rows_of
@@ -112,11 +113,12 @@ def _as_published(column: str) -> str:
     return "retryable::BOOLEAN AS retryable" if column == "retryable" else column
 
 
-def stage_files(db: duckdb.DuckDBPyConnection, sweep: Sweep, batches: Path) -> None:
+def stage_files(db: duckdb.DuckDBPyConnection, sweep: Sweep, home: Path) -> None:
     """Stage the inputs of the SQL that are files: swept reports, words, records ready to send, and warnings.
 
-    The relation `sweep` stays: views read the bodies themselves.
+    The relation `sweep` stays: views read the bodies themselves. Raises `BrokenTable` for a rule of a score.
     """
+    batches = home / "batches"
     db.register("sweep", db.read_parquet(str(sweep.path)) if sweep.path.exists() else db.sql(NO_SWEEP))
     for name, ids, of_files, nothing in (
         ("sent", OF_TARGET, SENT, NOTHING_SENT),
@@ -131,23 +133,25 @@ def stage_files(db: duckdb.DuckDBPyConnection, sweep: Sweep, batches: Path) -> N
         db.execute(f"CREATE TEMP TABLE {name} AS {select}")
     db.unregister("sent")
     db.unregister("ready")
-    _stage_words(db, sweep.path.parent)
+    _stage_words(db, sweep.path.parent, score_files(home))
 
 
-def _stage_words(db: duckdb.DuckDBPyConnection, folder: Path) -> None:
-    """Stage the names, and the questionnaires that the target has or had: `known_<what>` by the tables of `words`."""
+def _stage_words(db: duckdb.DuckDBPyConnection, folder: Path, scores: Sequence[ScoreFile]) -> None:
+    """Stage names, rules, scores, and the questionnaires that the target has or had: as `known_<what>`."""
     swept = folder / FILES[QUESTIONNAIRE][0]
     known = db.read_parquet(str(swept)) if swept.exists() else db.sql(NO_SWEEP)
     bodies = known.project("report_id, body").order("report_id").fetchall()
     times = "report_id AS questionnaire_id, first_seen_at, changed_at, gone_at"
+    questionnaires, questions, options = rows_of(bodies)
     db.register("swept", known.project(times))
-    for name, rows in zip(("questionnaire", "question", "option"), rows_of(bodies), strict=True):
-        db.register("rows", rows)
-        more = " INNER JOIN swept USING (questionnaire_id)" if name == "questionnaire" else ""
-        db.execute(f"CREATE TEMP TABLE known_{name} AS SELECT * FROM rows{more}")
-        db.unregister("rows")
+    db.register("rows", questionnaires)
+    db.execute("CREATE TEMP TABLE known_questionnaire AS FROM rows INNER JOIN swept USING (questionnaire_id)")
+    db.unregister("rows")
     db.unregister("swept")
-    for name, table in (("name", named_in(folder)), ("rule", _rules())):
+    staged = {"question": questions, "option": options, "name": named_in(folder), "rule": _rules()}
+    met = scores_of(scores, questionnaires, questions, options)
+    staged |= {"score": met.score, "score_item": met.item, "score_value": met.value, "score_band": met.band}
+    for name, table in staged.items():
         db.register("rows", table)
         db.execute(f"CREATE TEMP TABLE known_{name} AS SELECT * FROM rows")
         db.unregister("rows")

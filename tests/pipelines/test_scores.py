@@ -1,0 +1,253 @@
+"""Scores: those that come with the project, a practice's own, and what questionnaires declare by themselves."""
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.reports.publish import PublicationError
+from pipelines.reports.scores import score_files
+from pipelines.validation.scoring import COUNTED, KNOWN
+from tests.support.publishing import START, World, carry_over
+
+LOINC = "http://loinc.org"
+ORDINAL = "http://hl7.org/fhir/StructureDefinition/ordinalValue"
+FREQUENCY = ("LA6568-5", "LA6569-3", "LA6570-1", "LA6571-9")
+Response = tuple[datetime | None, dict[str, Any]]
+
+
+def option(code: str, value: float | None = None) -> dict[str, Any]:
+    extension = [] if value is None else [{"url": ORDINAL, "valueDecimal": value}]
+    return {"valueCoding": {"system": LOINC, "code": code, "display": code, "extension": extension}}
+
+
+def question(link: str, options: Sequence[dict[str, Any]], **more: Any) -> dict[str, Any]:
+    return {"linkId": link, "type": "choice", "code": [{"system": LOINC, "code": link}], "answerOption": options} | more
+
+
+def questionnaire(of: str, *items: dict[str, Any], code: str = "local", name: str = "Form") -> dict[str, Any]:
+    about = {"resourceType": "Questionnaire", "id": of, "name": name, "status": "active"}
+    return about | {"code": [{"system": LOINC, "code": code}], "item": list(items)}
+
+
+def panel(name: str, *codes: str) -> dict[str, Any]:
+    """The questionnaire of a known panel, each question with the options named."""
+    [(whole, _)] = [each for each in KNOWN.items() if each[1] == name]
+    links = sorted(each.partition("|")[2] for each in COUNTED[whole])
+    return questionnaire(
+        "q1", *(question(link, list(map(option, codes))) for link in links), code=whole.partition("|")[2]
+    )
+
+
+def response(answers: dict[str, str | float], of: str = "q1", day: int = 0) -> Response:
+    items = [
+        {
+            "linkId": link,
+            "answer": [
+                {"valueCoding": {"system": LOINC, "code": given}} if isinstance(given, str) else {"valueDecimal": given}
+            ],
+        }
+        for link, given in answers.items()
+    ]
+    return START + timedelta(days=day), {"questionnaire": f"http://chart/Questionnaire/{of}", "item": items}
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    made = World(tmp_path)
+    yield made
+    made.ledger.close()
+
+
+def scores(world: World, *responses: Response) -> list[tuple[Any, ...]]:
+    carry_over(world, "QuestionnaireResponse", {f"r{n}": each for n, each in enumerate(responses, 1)})
+    world.publish()
+    return world.rows("SELECT score_name, value, complete, missing, band FROM score")
+
+
+@pytest.mark.parametrize(
+    ("name", "chosen", "value", "band"),
+    [
+        ("PHQ-9", [3, 3, 3, 3, 3, 3, 3, 3, 3], 27.0, "severe"),
+        ("PHQ-9", [0, 0, 0, 0, 0, 0, 0, 0, 0], 0.0, "minimal"),
+        ("PHQ-9", [1, 2, 1, 0, 2, 1, 0, 2, 1], 10.0, "moderate"),
+        ("PHQ-9", [1, 2, 1, 0, 2, 1, 0, 2, 0], 9.0, "mild"),
+        ("PHQ-2", [1, 1], 2.0, "negative"),
+        ("PHQ-2", [1, 2], 3.0, "positive"),
+        ("GAD-7", [3, 2, 2, 2, 2, 2, 2], 15.0, "severe"),
+        ("GAD-7", [2, 2, 2, 2, 2, 2, 2], 14.0, "moderate"),
+    ],
+)
+def test_the_known_panels_are_added_up(world: World, name: str, chosen: list[int], value: float, band: str) -> None:
+    form = panel(name, *FREQUENCY)
+    world.questionnaires = [form]
+    links = [item["linkId"] for item in form["item"]]
+    answers: dict[str, str | float] = {link: FREQUENCY[place] for link, place in zip(links, chosen, strict=True)}
+    assert scores(world, response(answers)) == [(name, value, True, 0, band)]
+
+
+@pytest.mark.parametrize(
+    ("answers", "expected"),
+    [
+        ({"68518-0": "LA18929-2", "68519-8": "LA18932-6", "68520-6": "LA18934-2"}, (12.0, True, 0, "positive")),
+        (
+            {"68518-0": "LA18927-6", "68519-8": "LA15694-5", "68520-6": "LA18933-4"},
+            (3.0, True, 0, "positive for women"),
+        ),
+        ({"68518-0": "LA6270-8"}, (0.0, True, 0, "negative")),
+        ({"68518-0": "LA18926-8"}, (1.0, False, 2, None)),
+        ({}, (None, False, 3, None)),
+    ],
+)
+def test_who_never_drinks_is_asked_nothing_more(
+    world: World, answers: dict[str, str | float], expected: tuple[Any, ...]
+) -> None:
+    codes = ("LA6270-8", "LA18926-8", "LA18927-6", "LA18929-2", "LA15694-5", "LA18932-6", "LA18933-4", "LA18934-2")
+    world.questionnaires = [panel("AUDIT-C", *codes)]
+    assert scores(world, response(answers)) == [("AUDIT-C", *expected)]
+
+
+def test_our_scores_count_the_questions_that_validation_misses(tmp_path: Path) -> None:
+    ours = {each.questionnaires[0]: set(each.questions) for each in score_files(tmp_path)}
+    assert ours == COUNTED
+    assert {each.questionnaires[0]: each.name for each in score_files(tmp_path)} == KNOWN
+
+
+def test_an_incomplete_score_has_no_band_and_is_in_no_course_of_a_patient(world: World) -> None:
+    world.questionnaires = [panel("PHQ-2", *FREQUENCY)]
+    both: dict[str, str | float] = {"44250-9": "LA6571-9", "44255-8": "LA6570-1"}
+    found = scores(
+        world,
+        response(both, day=0),
+        response({"44250-9": "LA6571-9"}, day=3),
+        response(both | {"44255-8": "LA6568-5"}, day=10),
+    )
+    assert found == [
+        ("PHQ-2", 5.0, True, 0, "positive"),
+        ("PHQ-2", 3.0, False, 1, None),
+        ("PHQ-2", 3.0, True, 0, "positive"),
+    ]
+    course = "SELECT number, response_id, value, previous_value, change, days_since_previous FROM score_by_patient"
+    assert world.rows(course) == [(1, "id-r1", 5.0, None, None, None), (2, "id-r3", 3.0, 5.0, -2.0, 10)]
+
+
+def test_an_option_that_the_score_does_not_know_leaves_it_incomplete(world: World) -> None:
+    world.questionnaires = [panel("PHQ-2", *FREQUENCY, "LA-refused")]
+    answers: dict[str, str | float] = {"44250-9": "LA-refused", "44255-8": "LA6570-1"}
+    assert scores(world, response(answers)) == [("PHQ-2", 2.0, False, 1, None)]
+
+
+OWN = """
+name = "Well-being"
+questionnaires = ["Form"]
+method = "{method}"
+questions = ["a", "b", "pain"]
+reversed = ["b"]
+missing_allowed = 1
+[values]
+no = 1
+some = 2
+"http://loinc.org|much" = 4
+[question_values.b]
+no = 0
+[[bands]]
+from = 5
+label = "well"
+"""
+
+
+def own_score(world: World, text: str, name: str = "own.toml") -> None:
+    (world.home / "scores").mkdir(exist_ok=True)
+    (world.home / "scores" / name).write_text(text)
+
+
+@pytest.mark.parametrize(
+    ("method", "answers", "expected"),
+    [
+        ("sum", {"a": "much", "b": "no", "pain": 1.5}, (9.5, True, 0, "well")),
+        ("sum", {"a": "much", "pain": 2.0}, (9.0, True, 1, "well")),
+        ("sum", {"a": "some", "b": "much", "pain": 0.0}, (2.0, True, 0, None)),
+        ("mean", {"a": "much", "b": "no", "pain": 1.0}, (3.0, True, 0, None)),
+        ("mean", {"b": "some", "pain": 1.0}, (1.5, True, 1, None)),
+        ("mean", {"b": "some"}, (2.0, False, 2, None)),
+    ],
+)
+def test_a_practices_own_score_has_reversed_questions_gaps_and_bands(
+    world: World, method: str, answers: dict[str, str | float], expected: tuple[Any, ...]
+) -> None:
+    choices = [option("no"), option("some"), option("much")]
+    world.questionnaires = [
+        questionnaire("q1", question("a", choices), question("b", choices), {"linkId": "pain", "type": "decimal"})
+    ]
+    own_score(world, OWN.format(method=method))
+    assert scores(world, response(answers)) == [("Well-being", *expected)]
+
+
+def test_what_a_questionnaire_declares_is_added_up_and_goes_before_the_file(world: World) -> None:
+    form = questionnaire(
+        "q1",
+        question("a", [option("no", 0), option("yes", 2.5)]),
+        question("b", [option("no", 1), option("yes", 3)], enableWhen=[{"question": "a"}]),
+        question("c", [option("no")]),
+    )
+    world.questionnaires = [form]
+    found = scores(world, response({"a": "yes", "b": "yes", "c": "no"}), response({"a": "no"}), response({"b": "no"}))
+    assert found == [("Form", 5.5, True, 0, None), ("Form", 0.0, True, 0, None), ("Form", 1.0, False, 1, None)]
+    own_score(world, 'name = "Own"\nquestionnaires = ["q1"]\nquestions = ["a"]\n[values]\nyes = 9\n')
+    world.publish()
+    assert world.rows("SELECT score_name, value FROM score WHERE response_id = 'id-r1'") == [("Own", 2.5)]
+
+
+def test_a_score_of_the_home_takes_the_place_of_ours(world: World) -> None:
+    world.questionnaires = [panel("PHQ-2", *FREQUENCY)]
+    values = "".join(f'"{code}" = {value}\n' for value, code in enumerate(FREQUENCY, 1))
+    questions = '["44250-9", "44255-8"]'
+    own_score(world, f'name = "PHQ-2"\nquestionnaires = ["55757-9"]\nquestions = {questions}\n[values]\n{values}')
+    assert scores(world, response({"44250-9": "LA6568-5", "44255-8": "LA6568-5"})) == [("PHQ-2", 2.0, True, 0, None)]
+
+
+VALID = 'name = "Own"\nquestionnaires = ["q1"]\nquestions = ["a"]\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("name", "scores/own.toml is no TOML: "),
+        ('questions = ["a"]', "scores/own.toml: `name` is missing"),
+        (VALID + "formula = 1", "scores/own.toml: there is no setting `formula`: there are name, questionnaires, "),
+        (VALID + 'method = "product"', "scores/own.toml: `method` is sum or mean"),
+        (VALID + "missing_allowed = -1", "scores/own.toml: `missing_allowed` is a number of questions, from 0"),
+        (VALID + '[values]\nno = "1"', "scores/own.toml: `values` is a table: option = number"),
+        (VALID + "[[bands]]\nfrom = 1", "scores/own.toml: `bands` is a list of tables with from and label"),
+        (
+            VALID + "[values]\nno = 1",
+            "scores/own.toml: the question a of the questionnaire q1 has the option yes, and [values] has no value",
+        ),
+        (
+            VALID.replace('"a"', '"story"'),
+            "scores/own.toml: the question story of the questionnaire q1 is answered in words: leave it out",
+        ),
+    ],
+)
+def test_a_score_that_cannot_be_made_is_said_in_one_sentence_and_the_last_publication_stays(
+    world: World, text: str, why: str
+) -> None:
+    form = questionnaire("q1", question("a", [option("no"), option("yes")]), {"linkId": "story", "type": "text"})
+    world.questionnaires = [form]
+    world.publish()
+    before = (world.home / "published" / "reports.duckdb").read_bytes()
+    own_score(world, text)
+    with pytest.raises(PublicationError) as caught:
+        world.publish()
+    assert str(caught.value).startswith(f"not published: {why}")
+    assert "\n" not in str(caught.value)
+    assert (world.home / "published" / "reports.duckdb").read_bytes() == before
+
+
+def test_two_files_of_one_score_are_named(world: World) -> None:
+    own_score(world, VALID)
+    own_score(world, VALID, "other.toml")
+    with pytest.raises(PublicationError, match=r"scores/own.toml: the score Own is in scores/other.toml already"):
+        world.publish()
