@@ -230,8 +230,8 @@ def owed(store):
 
 def imported_rows(home):
     """What became of each record, by file and line, as published."""
-    imported = "SELECT file_name, line, import_row.state FROM import_row JOIN import_batch USING (batch_id, target)"
-    rejected = "SELECT file_name, line, 'rejected' FROM reject JOIN import_batch USING (batch_id) WHERE stage <> 'load'"
+    imported = "SELECT file_name, line, state FROM import_row"
+    rejected = "SELECT file_name, line, 'rejected' FROM reject WHERE stage <> 'load'"
     with duckdb.connect(str(home / "published" / "reports.duckdb"), read_only=True) as tables:
         found = tables.execute(f"{imported} UNION ALL {rejected}").fetchall()
     return {(file, line): state for file, line, state in found}

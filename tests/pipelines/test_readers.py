@@ -17,6 +17,7 @@ from tests.support.publishing import World, import_payments
 
 IN_PANDAS = {
     "VARCHAR": "str",
+    "VARCHAR[]": "object",
     "BIGINT": "int64",
     "DOUBLE": "float64",
     "BOOLEAN": "bool",
@@ -27,6 +28,7 @@ IN_PANDAS = {
 """DuckDB's types, and what pandas makes of a column of them that has no empty cell."""
 IN_POLARS = {
     "VARCHAR": pl.String(),
+    "VARCHAR[]": pl.List(pl.String()),
     "BIGINT": pl.Int64(),
     "DOUBLE": pl.Float64(),
     "BOOLEAN": pl.Boolean(),

@@ -1,8 +1,9 @@
 """Rows as readers hand them over: some thousand at a time, each with its line and its own text."""
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any, NamedTuple, Protocol, Self
 
 from pipelines.feeds.reading.broken import BadRow
@@ -63,25 +64,24 @@ class Notice(NamedTuple):
     message: str
 
 
+@dataclass(frozen=True, slots=True)
 class Places:
     """Names lines: by their number, and in an archive of several files by the file and the line in it.
 
     ends: by file, its name and the number of the last line in it, counted through all files.
     """
 
-    def __init__(self, ends: Sequence[tuple[str, int]] = ()) -> None:
-        self._names = [name for name, _ in ends]
-        self._ends = [end for _, end in ends]
+    ends: tuple[tuple[str, int], ...] = ()
 
     def __bool__(self) -> bool:
-        return len(self._names) > 1
+        return len(self.ends) > 1
 
     def of(self, line: int) -> str:
-        """A line as a person finds it."""
+        """Return a line as a person finds it."""
         if not self:
             return f"line {line}"
-        place = min(bisect_left(self._ends, line), len(self._ends) - 1)
-        return f"{self._names[place]}, line {line - (self._ends[place - 1] if place else 0)}"
+        place = min(bisect_left(self.ends, line, key=itemgetter(1)), len(self.ends) - 1)
+        return f"{self.ends[place][0]}, line {line - (self.ends[place - 1][1] if place else 0)}"
 
 
 class RowReader(Protocol):

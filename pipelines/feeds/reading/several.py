@@ -33,7 +33,7 @@ class Several:
 
     @property
     def places(self) -> Places:
-        return Places(self._ends)
+        return Places(tuple(self._ends))
 
     @property
     def is_answer(self) -> bool:
