@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Self
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipelines.home import arrow
+
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
@@ -68,7 +70,7 @@ class Writer:
 
     def _flush(self) -> None:
         if self._rows:
-            self._writer.write_batch(as_batch(self._rows, self._schema))
+            self._writer.write_batch(arrow.batch_of_rows(self._rows, self._schema))
             self._rows.clear()
         if self._waiting:
             self._writer.write_table(pa.Table.from_batches(self._batches))
@@ -89,13 +91,6 @@ def is_whole(path: Path) -> bool:
     except (pa.ArrowInvalid, OSError):
         return False
     return True
-
-
-def as_batch(rows: Sequence[Sequence[Any]], schema: pa.Schema) -> pa.RecordBatch:
-    """Rows as columns."""
-    columns = zip(*rows, strict=True) if rows else ((),) * len(schema)
-    arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
-    return pa.record_batch(arrays, schema=schema)
 
 
 def sorter(spill: Path, memory: str = "96MB") -> "DuckDBPyConnection":

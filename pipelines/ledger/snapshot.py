@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as pa
 from sqlalchemy import ColumnElement, Connection, Text, select
 
+from pipelines.home import arrow
 from pipelines.ledger import tables as t
 
 ROWS_A_CHUNK = 50_000
@@ -30,8 +31,7 @@ class Snapshot:
         cursor = self._connection.connection.cursor(**on_the_server)
         cursor.execute(str(query.compile(self._connection.engine)))
         while rows := cursor.fetchmany(ROWS_A_CHUNK):
-            columns = zip(zip(*rows, strict=True), schema, strict=True)
-            yield pa.record_batch([pa.array(c, f.type) for c, f in columns], schema=schema)
+            yield arrow.batch_of_rows(rows, schema)
         # Not in a `finally`: a reader that was given up may be collected after its connection has ended.
         cursor.close()
 

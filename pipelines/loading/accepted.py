@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipelines.home import arrow
 from pipelines.home.spill import batches, is_whole
 from pipelines.loading.sending import Row
 
@@ -60,7 +61,7 @@ def rows_in(paths: Iterable[Path], wanted: Mapping[str, str]) -> dict[str, Row]:
 def rows_of(path: Path, wanted: Mapping[str, str]) -> dict[str, Row]:
     """By key, the rows of these keys whose content hashes begin so."""
     found: dict[str, Row] = {}
-    keys = pa.array(list(wanted), pa.string())
+    keys = arrow.column([*wanted], pa.string())
     for part in batches(path, ROWS_A_LOOK, ACCEPTED):
         if not pc.any(pc.is_in(part.column("key"), keys)).as_py():
             continue

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from pipelines.home import arrow
 from pipelines.reports.tables import BrokenTable, sql_folder
 
 FOLDER = "scores"
@@ -168,7 +169,7 @@ def scores_of(files: Iterable[ScoreFile], questionnaires: pa.Table, questions: p
         of_files = [each for each in known if not here.names.isdisjoint(each.questionnaires)]
         for each in of_files or here.declared():
             here.apply(each, rows)
-    return Scores(*(_table(part, schema) for part, schema in zip(rows, SCHEMAS, strict=True)))
+    return Scores(*(arrow.table_of_rows(part, schema) for part, schema in zip(rows, SCHEMAS, strict=True)))
 
 
 class _Here:
@@ -245,8 +246,3 @@ def _is_declared(option: Row) -> bool:
 def _codes(system: str | None, code: str | None) -> list[str]:
     """Return the names of a code: `system|code`, and the code alone."""
     return [f"{system}|{code}", code] if code else []
-
-
-def _table(rows: Any, schema: pa.Schema) -> pa.Table:
-    columns = zip(*rows, strict=True) if rows else ([] for _ in schema)
-    return pa.table([pa.array(column, each.type) for column, each in zip(columns, schema, strict=True)], schema=schema)

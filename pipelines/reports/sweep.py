@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines.client.client import NotDone, NotSent, Refused, Unknown
+from pipelines.home import arrow
 from pipelines.home.files import locked, replace_whole, session, write_whole
 
 RESOURCE = "DiagnosticReport"
@@ -175,12 +176,12 @@ def _read_all(client: SearchesPages, part: Path, resource_type: str) -> "_Reader
                 rows += new
                 size += sum(len(body) for _, _, body in new)
                 if len(rows) >= ROWS_A_GROUP or size >= MEGABYTES_A_GROUP << 20:
-                    writer.write_table(_table(rows))
+                    writer.write_batch(arrow.batch_of_rows(rows, SWEPT))
                     rows.clear()
                     size = 0
         except (NotSent, NotDone, Refused, Unknown) as error:
             raise SweepIncomplete(f"page {read.pages + 1}: {error}") from None
-        writer.write_table(_table(rows))
+        writer.write_batch(arrow.batch_of_rows(rows, SWEPT))
     return read
 
 
@@ -258,11 +259,6 @@ class _Reader:
 
     def _odd(self, why: str) -> SweepIncomplete:
         return SweepIncomplete(f"page {self.pages}: {why}")
-
-
-def _table(rows: list[Row]) -> pa.Table:
-    columns = zip(*rows, strict=True) if rows else ([], [], [])
-    return pa.table([pa.array(c, pa.string()) for c in columns], schema=SWEPT)
 
 
 NOTHING_KNOWN = """

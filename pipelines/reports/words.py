@@ -13,6 +13,7 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
+from pipelines.home import arrow
 from pipelines.home.files import write_whole
 from pipelines.reports.sweep import folder_of
 
@@ -56,7 +57,7 @@ def named_in(folder: Path) -> pa.Table:
     except FileNotFoundError:
         kept = {}
     rows = [(*reference.split("/", 1), name) for reference, name in kept.items() if "/" in reference]
-    return _table(rows, NAMED)
+    return arrow.table_of_rows(rows, NAMED)
 
 
 def rows_of(bodies: Iterable[tuple[str, str]]) -> tuple[pa.Table, pa.Table, pa.Table]:
@@ -74,7 +75,11 @@ def rows_of(bodies: Iterable[tuple[str, str]]) -> tuple[pa.Table, pa.Table, pa.T
             seen.add(link_id)
             questions.append((questionnaire_id, link_id, parent, len(seen), *_question(item)))
             options += [(questionnaire_id, link_id, place, *option) for place, option in enumerate(_options(item), 1)]
-    return _table(questionnaires, QUESTIONNAIRES), _table(questions, QUESTIONS), _table(options, OPTIONS)
+    return (
+        arrow.table_of_rows(questionnaires, QUESTIONNAIRES),
+        arrow.table_of_rows(questions, QUESTIONS),
+        arrow.table_of_rows(options, OPTIONS),
+    )
 
 
 def _items(questionnaire: Mapping[str, Any]) -> Iterator[tuple[str | None, dict[str, Any]]]:
@@ -122,10 +127,3 @@ def _objects(value: Any) -> list[dict[str, Any]]:
 
 def _text(value: Any) -> str | None:
     return value if isinstance(value, str) else None
-
-
-def _table(rows: list[Any], schema: pa.Schema) -> pa.Table:
-    columns = zip(*rows, strict=True) if rows else ([] for _ in schema)
-    return pa.table(
-        [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)], schema=schema
-    )

@@ -8,6 +8,7 @@ from typing import BinaryIO, Self
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipelines.home import arrow
 from pipelines.home.spill import BATCH_SIZE
 
 LONG = 1_000
@@ -39,7 +40,7 @@ class Aside:
         for name in columns:
             found = batch.column(name)
             if _is_any_long(found):
-                put = pa.array([*map(self.put, found.to_pylist())], pa.string())
+                put = arrow.column([*map(self.put, found.to_pylist())], pa.string())
                 batch = batch.set_column(batch.schema.get_field_index(name), name, put)
         return batch
 
@@ -87,7 +88,7 @@ def _with_texts(batch: pa.RecordBatch, file: BinaryIO, columns: tuple[str, ...])
         found = batch.column(name)
         if pc.any(pc.starts_with(found, MARK)).as_py():
             texts = [_text(text, file) if text and text.startswith(MARK) else text for text in found.to_pylist()]
-            batch = batch.set_column(batch.schema.get_field_index(name), name, pa.array(texts, pa.string()))
+            batch = batch.set_column(batch.schema.get_field_index(name), name, arrow.column(texts, pa.string()))
     return batch
 
 

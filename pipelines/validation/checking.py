@@ -23,7 +23,7 @@ from pipelines.feeds.mapping.origins import Origins
 from pipelines.feeds.reading.chunks import Places
 from pipelines.feeds.terms.record import Around, Built, Found, Kind, Values
 from pipelines.feeds.terms.schema import FeedFile
-from pipelines.home import spill
+from pipelines.home import arrow, spill
 from pipelines.validation.content import dump, sha
 from pipelines.validation.grouping import Row, chunks, records, repeated
 from pipelines.validation.inspection import Ambiguity, Inspected
@@ -91,7 +91,8 @@ def check_records(
 def _numbered(accepted: pa.RecordBatch, before: int) -> pa.RecordBatch:
     """Return accepted rows with `position` counted over the whole file: `before` rows came earlier."""
     place = ACCEPTED.get_field_index("position")
-    return accepted.set_column(place, ACCEPTED.field(place), pc.add(accepted.column(place), before))
+    counted = arrow.column(range(before, before + accepted.num_rows), pa.int64())
+    return accepted.set_column(place, ACCEPTED.field(place), counted)
 
 
 class Wanted:
@@ -112,7 +113,7 @@ class Wanted:
             return chunk
         line, begin = (chunk.column(name) for name in ("line", "first_line" if kind.grouped else "line"))
         if self.only is not None:
-            chunk = chunk.filter(pc.is_in(begin, pa.array(self.only, pa.int64())))
+            chunk = chunk.filter(pc.is_in(begin, arrow.column([*self.only], pa.int64())))
             self.lines += pc.sum(chunk.column("lines")).as_py() or 0
             begins = chunk.column("first_line" if kind.grouped else "line").to_pylist()
             self.answered.update(((first, name), None) for first in begins for name in self.only[first])
@@ -175,10 +176,10 @@ class Checker:
         for rows in records(chunk, self.kind):
             self.take(rows)
         return Checked(
-            spill.as_batch(self.accepted, ACCEPTED),
-            spill.as_batch(self.rejects, REJECTS),
-            spill.as_batch(self.skipped, SKIPPED),
-            spill.as_batch(self.warned, WARNINGS),
+            arrow.batch_of_rows(self.accepted, ACCEPTED),
+            arrow.batch_of_rows(self.rejects, REJECTS),
+            arrow.batch_of_rows(self.skipped, SKIPPED),
+            arrow.batch_of_rows(self.warned, WARNINGS),
             self.tally,
             dict(self.inspected.warnings),
         )
@@ -310,5 +311,5 @@ class Checker:
         about = (built and built.patient_id, built and built.cents, "".join(row.raw for row in rows))
         if self.places:
             reasons = [each.at(self.places.of(each.line or first.line)) for each in reasons]
-        structs = [reason.struct() for reason in reasons]
+        structs = [reason[1:] for reason in reasons]  # in the order of `REASON`
         self.rejects.append((first.line, sum(row.lines for row in rows), first.key, stage, *about, structs, content))

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.feeds.terms.record import Kind
-from pipelines.home import spill
+from pipelines.home import arrow, spill
 from pipelines.home.spill import BATCH_SIZE
 from pipelines.validation.aside import aside_of, restored
 from pipelines.validation.content import dump
@@ -86,7 +86,7 @@ def _as_they_stand(database: Any, mapped: Path) -> Iterator[pa.RecordBatch]:
         while ahead and ahead[0] <= lines[-1]:
             found[ahead[0]] = ahead[1:]
             ahead = next(repeats, None)
-        more = spill.as_batch([found.get(line, (None, None)) for line in lines], FOUND)
+        more = arrow.batch_of_rows([found.get(line, (None, None)) for line in lines], FOUND)
         yield pa.record_batch([*batch.columns, *more.columns], names=[*SHOWN, *FOUND.names])
 
 

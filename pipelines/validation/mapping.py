@@ -19,7 +19,7 @@ from pipelines.feeds.reading.chunks import Chunk, Notice
 from pipelines.feeds.reading.readers import reader_of
 from pipelines.feeds.terms.columns import MISSING, Fault, micros
 from pipelines.feeds.terms.record import Found, Kind, Values
-from pipelines.home import spill
+from pipelines.home import arrow, spill
 from pipelines.home.batch import Received
 from pipelines.validation.aside import Aside, aside_of
 from pipelines.validation.content import canonical, dump, sha
@@ -128,14 +128,13 @@ class Gathered:
         self._rows.append(row)
 
     def add_columns(self, *columns: Sequence[Any] | NDArray[np.object_]) -> None:
-        arrays = [pa.array(column, field.type) for column, field in zip(columns, MAPPED, strict=True)]
-        self._batches.append(pa.record_batch(arrays, schema=MAPPED))
+        self._batches.append(arrow.batch(columns, MAPPED))
 
     def in_order(self) -> pa.RecordBatch:
         """All of them, by their lines."""
         if len(self._batches) == 1 and not self._rows:
             return self._batches[0]
-        return pa.concat_batches([*self._batches, spill.as_batch(self._rows, MAPPED)]).sort_by("line")
+        return pa.concat_batches([*self._batches, arrow.batch_of_rows(self._rows, MAPPED)]).sort_by("line")
 
 
 class ChunkMapper:

@@ -1,8 +1,6 @@
 """Why a record is rejected."""
 
-from typing import Any, NamedTuple
-
-from pipelines.validation.tables import REASON
+from typing import NamedTuple
 
 RETRYABLE = ("QR-12", "QR-13", "QR-ITEM-", "QR-CREATE-", "FEED-ANS-03")
 
@@ -37,6 +35,3 @@ class Reason(NamedTuple):
     def at(self, place: str) -> "Reason":
         """The reason with the place of its row before its sentence."""
         return self._replace(message=f"{place}: {self.message}")
-
-    def struct(self) -> dict[str, Any]:
-        return dict(zip(REASON.names, self[1:], strict=True))

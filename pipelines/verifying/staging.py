@@ -19,6 +19,7 @@ from pipelines.client.comparison import OWN_TIME, fingerprints, referred
 from pipelines.client.identifiers import record_of
 from pipelines.client.replies import resources_of, total_of
 from pipelines.feeds.terms.texts import folded, seen
+from pipelines.home import arrow
 from pipelines.home.files import session as tables
 from pipelines.home.scratch import throwaway_folder
 from pipelines.loading.accepted import accepted_files
@@ -67,11 +68,10 @@ class Filling:
 
     def _flush(self) -> None:
         if self._rows:
-            columns = zip(zip(*self._rows, strict=True), self._schema, strict=True)
-            self._insert(pa.Table.from_arrays([pa.array(c, f.type) for c, f in columns], schema=self._schema))
+            self._insert(arrow.batch_of_rows(self._rows, self._schema))
             self._rows.clear()
 
-    def _insert(self, rows: pa.Table, statement: str = "INSERT INTO {} FROM given") -> None:
+    def _insert(self, rows: pa.Table | pa.RecordBatch, statement: str = "INSERT INTO {} FROM given") -> None:
         self._db.register("given", rows)
         self._db.execute(statement.format(self._name))
         self._db.unregister("given")

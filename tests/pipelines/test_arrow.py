@@ -1,0 +1,80 @@
+"""Columns made of buffers are those that pyarrow makes, and no process that imports a file loads pandas."""
+
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipelines.home import arrow
+from pipelines.validation.tables import REASON
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+STRUCT = pa.struct({"name": pa.string(), "at": pa.int64(), "is_new": pa.bool_()})
+VALUES = {
+    pa.string(): TEXT,
+    pa.int32(): st.integers(-(2**31), 2**31 - 1),
+    pa.int64(): st.integers(-(2**63), 2**63 - 1),
+    pa.float64(): st.floats(allow_nan=False),
+    pa.bool_(): st.booleans(),
+    pa.timestamp("us", tz="UTC"): st.integers(-(2**53), 2**53),
+}
+ROW = st.tuples(st.none() | TEXT, st.none() | VALUES[pa.int64()], st.none() | st.booleans())
+
+
+def assert_equal(made: pa.Array, values: list[Any], kind: pa.DataType) -> None:
+    made.validate(full=True)
+    assert made.equals(pa.array(values, kind))
+
+
+@pytest.mark.parametrize("kind", VALUES, ids=str)
+@settings(deadline=None)
+@given(data=st.data())
+def test_columns_are_those_of_pyarrow(kind: pa.DataType, data: st.DataObject) -> None:
+    values = data.draw(st.lists(st.none() | VALUES[kind]))
+    assert_equal(arrow.column(values, kind), values, kind)
+    assert_equal(arrow.column(np.array([*values, None], dtype=object), kind), [*values, None], kind)
+
+
+@settings(deadline=None)
+@given(st.lists(st.none() | st.lists(st.none() | ROW)))
+def test_lists_of_structs_are_those_of_pyarrow(lists: list[list[tuple[Any, ...] | None] | None]) -> None:
+    kind = pa.list_(STRUCT)
+    named = [each and [row and dict(zip(("name", "at", "is_new"), row, strict=True)) for row in each] for each in lists]
+    assert_equal(arrow.column(lists, kind), named, kind)
+
+
+def test_half_a_character_is_refused() -> None:
+    with pytest.raises(UnicodeEncodeError):
+        arrow.column(["\ud800"], pa.string())
+
+
+def test_a_type_that_is_not_made_is_named() -> None:
+    with pytest.raises(TypeError, match="decimal"):
+        arrow.column([1], pa.decimal128(18, 2))
+
+
+def test_no_rows_are_a_batch_of_none() -> None:
+    assert arrow.batch_of_rows([], pa.schema({"a": pa.string(), "reasons": pa.list_(REASON)})).num_rows == 0
+
+
+IMPORT = """
+import sys
+from pathlib import Path
+from tests.pipelines.test_golden import GOLDEN, validated
+for case in ("payments_csv", "tasks_csv", "answers_csv"):
+    folder = Path(sys.argv[1], case)
+    folder.mkdir()
+    assert validated(GOLDEN / case / "input", folder).rejected
+assert "pyarrow" in sys.modules
+assert "pandas" not in sys.modules
+"""
+
+
+def test_validating_loads_no_pandas(tmp_path) -> None:
+    pytest.importorskip("pandas")
+    subprocess.run([sys.executable, "-c", IMPORT, str(tmp_path)], check=True)
