@@ -20,7 +20,7 @@ from fhir_service import acts, batches
 from fhir_service.audit import touch
 from fhir_service.auth import token_response
 from fhir_service.bundle import history_bundle, searchset
-from fhir_service.capability import capability_statement, smart_configuration
+from fhir_service.capability import capability_statement, offered, smart_configuration
 from fhir_service.chart import routes as chart
 from fhir_service.face import handlers as face
 from fhir_service.health import Health
@@ -50,7 +50,7 @@ def create_app(service: Service, further: Sequence[BaseRoute] = ()) -> ASGIApp:
     routes: list[BaseRoute] = [*_public(service), *_documents(service), *chart.routes(service), *further]
     plain = Handlers(_create, _read, _update, _search, _validate, _history)
     open_paths = [f"{chart.CHART}/", *([DOOR] if further else [])]
-    for resource in RESOURCES.values():
+    for resource in offered(service.settings):
         routes += _resource_routes(service, resource, plain)
     if not service.settings.interface_only:
         routes += [route("/", POST=_batch(service)), route("/metrics", GET=_metrics(service)), *_face(service)]

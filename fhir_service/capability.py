@@ -1,5 +1,6 @@
 """The CapabilityStatement and the SMART configuration, made from the registry."""
 
+from collections.abc import Iterator
 from typing import Any
 
 from fhir_service.interface.registry import RESOURCES
@@ -41,11 +42,16 @@ def capability_statement(settings: Settings, store_id: str, version: str) -> dic
     }
 
 
+def offered(settings: Settings) -> Iterator[Resource]:
+    """Yield the resources that a service with these settings shows."""
+    return (each for each in RESOURCES.values() if not (each.addition and settings.interface_only))
+
+
 def _rest(settings: Settings) -> dict[str, Any]:
     rest = {
         "mode": "server",
         "security": _security(settings),
-        "resource": [_resource(resource, not settings.interface_only) for resource in RESOURCES.values()],
+        "resource": [_resource(resource, not settings.interface_only) for resource in offered(settings)],
     }
     return rest if settings.interface_only else rest | {"interaction": [{"code": "batch"}, {"code": "transaction"}]}
 
@@ -85,7 +91,7 @@ def smart_configuration(settings: Settings) -> dict[str, Any]:
         "token_endpoint": settings.site.base_url + TOKEN_PATH,
         "token_endpoint_auth_methods_supported": ["client_secret_basic", "client_secret_post"],
         "grant_types_supported": ["client_credentials"],
-        "scopes_supported": [f"system/{name}.cruds" for name in ("*", *RESOURCES)],
+        "scopes_supported": [f"system/{name}.cruds" for name in ("*", *(one.name for one in offered(settings)))],
         "response_types_supported": [],
         "capabilities": ["client-confidential-symmetric", "permission-v1", "permission-v2"],
     }

@@ -174,6 +174,7 @@ class Resource:
     kept: what the store keeps beside the parameters' columns: name -> type and how it is drawn.
     named: the references that the rules will ask about, as `Type/id`, so that they can be fetched together.
     settled: whether the rules that need `reference` surely find nothing in a body, so that none of them need be asked.
+    addition: True if the interface does not have the resource, so that `interface_only` leaves it out.
     """
 
     name: str
@@ -189,6 +190,7 @@ class Resource:
     order: Callable[[Problem], tuple[int, ...]] | None = None
     settled: Callable[[Any, World], bool] = _not_known
     kept: Mapping[str, tuple[type, Callable[[dict[str, Any]], Any]]] = field(default_factory=dict)
+    addition: bool = False
 
     def param(self, name: str) -> Param | None:
         return next((param for param in self.params if param.name == name), None)

@@ -10,7 +10,7 @@ import orjson
 from fhir_service.interface.datatypes import dump_json
 from fhir_service.interface.resources.questionnaire import STATUSES as QUESTIONNAIRE_STATUSES
 from fhir_service.interface.site import Site
-from fhir_service.reference import claims, questionnaires, reports
+from fhir_service.reference import claims, observations, questionnaires, reports
 from fhir_service.reference import records as others
 from fhir_service.reference.claims import Charged
 from fhir_service.reference.reading import Flaw, Record
@@ -123,6 +123,10 @@ def _questionnaire(found: Ready, site: Site) -> None:
         found.shown = questionnaires.shown(found.record.body, site)
 
 
+def _observation(found: Ready, site: Site) -> None:
+    found.shown = observations.shown(found.record.body, site)
+
+
 def _report(found: Ready, site: Site) -> None:
     found.shown, found.documents = reports.shown(found.record.body, site, found.record.flaws)
 
@@ -134,5 +138,6 @@ _FILL: dict[str, Callable[[Ready, Site], None]] = {
     "Encounter": _encounter,
     "Claim": _claim,
     "Questionnaire": _questionnaire,
+    "Observation": _observation,
     "DiagnosticReport": _report,
 }

@@ -182,6 +182,12 @@ class Chunk:
         before = [self.known[record.reference].patient for record in records if record.reference in self.known]
         reallocate(self.connection, sorted({p for p in [*before, *(r.patient for r in records)] if p}))
 
+    def _observations(self, records: list[Ready]) -> None:
+        """Observations as they are shown."""
+        current = self._current("Observation", [record.id for record in records if record.reference in self.known])
+        for record in records:
+            self._show("Observation", record.shown or {}, current.get(record.id))
+
     def _reports(self, records: list[Ready]) -> None:
         """Reports as they are shown, and their documents."""
         changed = [record.id for record in records if record.reference in self.known]
@@ -255,6 +261,7 @@ _STORE: dict[str, Callable[[Chunk, list[Ready]], None]] = {
     "Group": Chunk._groups,
     "Claim": Chunk._claims,
     "Questionnaire": Chunk._questionnaires,
+    "Observation": Chunk._observations,
     "DiagnosticReport": Chunk._reports,
 }
 

@@ -33,6 +33,9 @@ class Dialect(Protocol):
     def complete(self, connection: Connection) -> None:
         """After the tables of a new store were made."""
 
+    def complete_resource(self, connection: Connection, name: str) -> None:
+        """After the tables of one resource were made in an older store."""
+
     def lock(self, connection: Connection) -> int | None:
         """Make the transaction the only one that writes, to its end; the highest number given to a resource so far.
 

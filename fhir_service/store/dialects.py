@@ -156,6 +156,9 @@ class DuckDb:
     def complete(self, _connection: Connection) -> None:
         """Nothing."""
 
+    def complete_resource(self, _connection: Connection, _name: str) -> None:
+        """Nothing."""
+
     def lock(self, _connection: Connection) -> None:
         """This process owns the file, and one thread of it writes."""
 

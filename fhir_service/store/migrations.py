@@ -1,15 +1,54 @@
 """Older stores brought to the present schema: a function for each step, in the transaction that opens the store."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from itertools import count
+from typing import Any
 
-from sqlalchemy import Connection, update
+from sqlalchemy import Connection, Row, func, select, update
 
-from fhir_service.store.tables import SCHEMA_VERSION, STORE
+from fhir_service.interface.datatypes import dump_json, parse_json, reference
+from fhir_service.interface.resources.observation import OBSERVATION, content_of
+from fhir_service.store.dialect import Dialect
+from fhir_service.store.tables import BODIES, RECORD, SCHEMA_VERSION, SIDES, STORE
+from fhir_service.store.view import Changes
 
-Step = Callable[[Connection], None]
+Step = Callable[[Connection, Dialect], None]
+PAGE = 2_000
 
-# From the version named to the next. There is none yet: version 1 is the first.
-STEPS: Mapping[int, Step] = {}
+
+def _show_observations(connection: Connection, dialect: Dialect) -> None:
+    """To version 2: show the Observations that were loaded before the service showed any."""
+    name = OBSERVATION.name
+    for table in (BODIES[name], *(side for (of, _), side in SIDES.items() if of == name)):
+        table.create(connection)
+    dialect.complete_resource(connection, name)
+    others = (table for of, table in BODIES.items() if of != name)
+    last = max(connection.execute(select(func.coalesce(func.max(table.c.seq), 0))).scalar_one() for table in others)
+    next_seq, now = partial(next, count(last + 1)), datetime.now(UTC)
+    for rows in _loaded(connection, name):
+        changes = Changes(next_seq)
+        for row in rows:
+            stored = content_of(parse_json(row.body))
+            if row.patient:
+                stored["subject"] = reference(f"Patient/{row.patient}")
+            changes.add_resource(OBSERVATION, stored, dump_json(stored).decode(), "reference", now)
+        changes.flush(connection, dialect)
+
+
+def _loaded(connection: Connection, kind: str) -> Iterator[Sequence[Row[Any, Any, Any]]]:
+    """Yield the loaded records of a type, a page at a time."""
+    last = ""
+    query = select(RECORD.c.reference, RECORD.c.patient, RECORD.c.body).where(RECORD.c.type == kind)
+    ordered = query.order_by(RECORD.c.reference).limit(PAGE)
+    while rows := connection.execute(ordered.where(RECORD.c.reference > last)).all():
+        yield rows
+        last = rows[-1].reference
+
+
+# From the version named to the next.
+STEPS: Mapping[int, Step] = {1: _show_observations}
 
 
 class StoreVersion(Exception):
@@ -17,7 +56,11 @@ class StoreVersion(Exception):
 
 
 def migrate(
-    connection: Connection, version: int, steps: Mapping[int, Step] = STEPS, goal: int = SCHEMA_VERSION
+    connection: Connection,
+    dialect: Dialect,
+    version: int,
+    steps: Mapping[int, Step] = STEPS,
+    goal: int = SCHEMA_VERSION,
 ) -> None:
     """Bring a store from its version to the present one. Raises StoreVersion when that cannot be."""
     if version > goal:
@@ -30,6 +73,6 @@ def migrate(
                 f"the store has schema version {version}, which this software cannot bring to {goal}: "
                 "open it once with the version of Chartferry between them"
             )
-        steps[step](connection)
+        steps[step](connection, dialect)
     if version < goal:
         connection.execute(update(STORE).where(STORE.c.name == "schema_version").values(value=str(goal)))

@@ -104,6 +104,11 @@ class PostgreSql:
         for statement in _further_ddl():
             connection.exec_driver_sql(statement)
 
+    def complete_resource(self, connection: Connection, name: str) -> None:
+        """Make the indexes of one resource's tables."""
+        for statement in _indexes_of(name):
+            connection.exec_driver_sql(statement)
+
     # --- writing ---
 
     def lock(self, connection: Connection) -> int:
@@ -201,17 +206,23 @@ def _raw(connection: Connection) -> psycopg.Connection[Any]:
 
 
 def _further_ddl() -> Iterator[str]:
-    for name, table in BODIES.items():
-        yield f"CREATE UNIQUE INDEX {table.name}_seq ON {table.name} (seq)"
-        for param in single(RESOURCES[name]):
-            if param.kind not in ("contains", "starts"):
-                column = f"{param.column}_start" if param.kind == "date" else param.column
-                yield f"CREATE INDEX {table.name}_{param.column} ON {table.name} ({column}, seq)"
+    for name in RESOURCES:
+        yield from _indexes_of(name)
     yield f"CREATE INDEX task_updated_at ON {BODIES['Task'].name} (updated_at)"
-    for table in SIDES.values():
-        yield f"CREATE INDEX {table.name}_head ON {table.name} (left(code, {HEAD}), seq)"
-        yield f"CREATE INDEX {table.name}_seq ON {table.name} (seq)"
     yield from _CONSTRAINTS
+
+
+def _indexes_of(name: str) -> Iterator[str]:
+    table = BODIES[name]
+    yield f"CREATE UNIQUE INDEX {table.name}_seq ON {table.name} (seq)"
+    for param in single(RESOURCES[name]):
+        if param.kind not in ("contains", "starts"):
+            column = f"{param.column}_start" if param.kind == "date" else param.column
+            yield f"CREATE INDEX {table.name}_{param.column} ON {table.name} ({column}, seq)"
+    for (of, _), side in SIDES.items():
+        if of == name:
+            yield f"CREATE INDEX {side.name}_head ON {side.name} (left(code, {HEAD}), seq)"
+            yield f"CREATE INDEX {side.name}_seq ON {side.name} (seq)"
 
 
 _CONSTRAINTS = (

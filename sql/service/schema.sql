@@ -1,4 +1,4 @@
--- The service's store, schema version 1, as created on DuckDB.
+-- The service's store, schema version 2, as created on DuckDB.
 -- Written by `python -m fhir_service.store.ddl`; the tables are declared in fhir_service/store/tables.py.
 -- The linter does not know how a column says that it is compressed:
 -- noqa: disable=PRS
@@ -82,6 +82,23 @@ CREATE TABLE note (
     state TEXT NOT NULL,
     service_at TEXT,
     PRIMARY KEY (id)
+);
+
+CREATE TABLE observation (
+    seq BIGINT NOT NULL,
+    id TEXT NOT NULL,
+    version INTEGER NOT NULL,
+    updated_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    client TEXT NOT NULL,
+    patient TEXT,
+    body TEXT NOT NULL USING COMPRESSION dict_fsst,
+    PRIMARY KEY (id)
+);
+
+CREATE TABLE observation_code (
+    seq BIGINT NOT NULL,
+    system TEXT,
+    code TEXT
 );
 
 CREATE TABLE payment_notice (

@@ -274,9 +274,16 @@ def test_allocations_that_add_up_but_skip_the_oldest_charge_are_found(store):
     assert Finding("allocation", "Patient/p1", "the allocations are not oldest charge first") in found
 
 
+OF_O1 = {
+    "record": "reference = 'Observation/o1'",
+    "observation_code": "seq IN (SELECT seq FROM observation WHERE id = 'o1')",
+    "observation": "id = 'o1'",
+}
+
+
 def test_a_missing_target_of_loaded_data_is_a_notice(store):
     """REF-06: the Observation of a report and the Practitioner of a Claim; their patients would be damage."""
-    damaged(store, "DELETE FROM record WHERE reference = 'Observation/o1'")
+    damaged(store, *(f"DELETE FROM {table} WHERE {place}" for table, place in OF_O1.items()))
     found = check(store)
     assert found
     assert {(finding.kind, finding.text, finding.notice) for finding in found} == {

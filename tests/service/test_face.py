@@ -90,6 +90,7 @@ def test_the_statement_is_valid_R4_and_says_what_the_face_takes() -> None:
     assert {name: one.get("searchInclude") for name, one in shown.items()} == {
         "Task": ["Task:owner", "Task:patient", "Task:requester"],
         "PaymentNotice": ["PaymentNotice:request"],
+        "Observation": ["Observation:patient"],
         "Questionnaire": None,
         "QuestionnaireResponse": ["QuestionnaireResponse:patient", "QuestionnaireResponse:questionnaire"],
         "DiagnosticReport": ["DiagnosticReport:patient"],

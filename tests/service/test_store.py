@@ -15,6 +15,7 @@ from fhir_service.service import Service
 from fhir_service.settings import Settings
 from fhir_service.store import dialects
 from fhir_service.store.ddl import ddl
+from fhir_service.store.dialect import Dialect
 from fhir_service.store.migrations import StoreVersion, migrate
 from fhir_service.store.store import Store
 from fhir_service.store.tables import DOCUMENT, STORE
@@ -61,17 +62,17 @@ def test_a_store_is_at_its_path_whatever_signs_are_in_it(tmp_path: Path) -> None
 def test_an_older_store_is_brought_to_the_present_in_one_transaction(tmp_path: Path) -> None:
     store = Store.open(str(tmp_path / "s.duckdb"))
 
-    def add(connection: Connection) -> None:
+    def add(connection: Connection, _: Dialect) -> None:
         connection.execute(text("CREATE TABLE further (id TEXT)"))
 
-    def fail(_: Connection) -> None:
+    def fail(*_: object) -> None:
         raise RuntimeError("planted")
 
     with pytest.raises(RuntimeError), store.engine.begin() as connection:
-        migrate(connection, 1, {1: add, 2: fail}, goal=3)
+        migrate(connection, store.dialect, 1, {1: add, 2: fail}, goal=3)
     with store.engine.begin() as connection:
         assert not connection.execute(text("SELECT 1 FROM duckdb_tables() WHERE table_name = 'further'")).all()
-        migrate(connection, 1, {1: add, 2: lambda _: None}, goal=3)
+        migrate(connection, store.dialect, 1, {1: add, 2: lambda *_: None}, goal=3)
         assert connection.execute(text("SELECT value FROM store WHERE name = 'schema_version'")).scalar() == "3"
         assert connection.execute(text("SELECT count(*) FROM further")).scalar() == 0
     store.close()
