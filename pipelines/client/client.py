@@ -1,9 +1,11 @@
 """The HTTP client of a FHIR target: its reads and its writes. What their answers say is in `replies.py`."""
 
 import json
+import ssl
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import cache
 from ipaddress import ip_address
 from itertools import repeat
 from typing import Any
@@ -78,12 +80,14 @@ class FhirClient:
         self._clock = clock
         self._before_each = before_each
         self._heard: tuple[datetime, float] | None = None
+        beyond = not is_loopback(base_url)
         self._http = httpx.Client(
             timeout=httpx.Timeout(timeout, connect=10.0, pool=timeout),
             limits=httpx.Limits(keepalive_expiry=IDLE_SECONDS),
             follow_redirects=False,
             transport=transport,
-            trust_env=not is_loopback(base_url),
+            trust_env=beyond,
+            verify=_tls(beyond),
         )
         self._tokens = Tokens(self._http, self.base_url, credentials, clock)
 
@@ -301,6 +305,12 @@ class FhirClient:
         if said := http_date(answer.headers.get("date", "")):
             self._heard = said, self._clock()
         return answer
+
+
+@cache
+def _tls(trust_env: bool) -> ssl.SSLContext:
+    """The context of TLS for all clients of this process: making one reads every certificate that is trusted."""
+    return httpx.create_ssl_context(trust_env=trust_env)
 
 
 def is_loopback(url: str) -> bool:
