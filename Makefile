@@ -19,6 +19,8 @@ PYTHON    ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.1
 
 VENV := .venv
 BIN  := $(VENV)/bin
+# Tests start the commands some hundred times: what Python compiles is kept, even where the environment says it is not.
+unexport PYTHONDONTWRITEBYTECODE
 # Tests of one file stay on one core, so that they share what they set up.
 TESTS := $(BIN)/pytest -q -n 2 --dist loadfile
 
