@@ -1,12 +1,13 @@
 """Fixtures that the areas share: a real service on loopback over a fresh store with the small world loaded."""
 
 import itertools
+import shutil
 import socket
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,6 +23,7 @@ from fhir_service.serve import _Protocol
 from fhir_service.service import Service, utc_now
 from fhir_service.settings import Settings
 from pipelines.ledger.access import JOURNAL
+from tests.support import loopback
 from tests.support.postgres import NoPostgres, Postgres, running_server
 from tests.support.replaying import assert_replay_is_equal
 
@@ -54,7 +56,7 @@ def running(
         options.setdefault("audit", str(folder / "service.duckdb.audit.ndjson"))
         service = Service.open(Settings(**options), clock=clock, new_id=new_id)  # type: ignore[arg-type]
         if world:
-            load([world], service.writer, service.store, service.clock, service.new_id, service.site)
+            load_world(service, world)
         config = uvicorn.Config(create_app(service), http=_Protocol, ws="none", log_level="error", lifespan="off")
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]})
@@ -65,14 +67,23 @@ def running(
             client = service.auth.add_client("tests")
             url = service.settings.url
             form = {"grant_type": "client_credentials"} | {k: client[k] for k in ("client_id", "client_secret")}
-            token = httpx.post(f"{url}/auth/token", data=form, timeout=60).json()["access_token"]
-            headers = {"authorization": f"Bearer {token}"}
-            with httpx.Client(base_url=url, headers=headers, timeout=30) as http:
+            with loopback.Client(base_url=url, timeout=60) as http:
+                token = http.post("/auth/token", data=form).json()["access_token"]
+                headers = {"authorization": f"Bearer {token}"}
+                http.headers.update(headers)
                 yield Running(service, url, headers, http)
         finally:
             server.should_exit = True
             thread.join()
             service.close()
+
+
+def load_world(service: Service, world: Path) -> None:
+    """Load reference data."""
+    load([world], service.writer, service.store, service.clock, service.new_id, service.site)
+
+
+FROZEN = datetime(2026, 3, 1, 12, 30, 15, 123456, tzinfo=UTC)
 
 
 # --- Databases ------------------------------------------------------------------------------------
@@ -120,17 +131,33 @@ def database(request: pytest.FixtureRequest) -> Database:
 
 
 @pytest.fixture(scope="session")
-def service(tmp_path_factory: pytest.TempPathFactory, database: Database) -> Iterator[Running]:
+def ready(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, database: Database
+) -> Iterator[Database]:
+    """Makes stores that hold the small world: copies of one into which it was loaded once."""
+    folder = tmp_path_factory.mktemp("ready")
+    with database(folder) as loaded:
+        with closing(Service.open(Settings(loaded, audit=str(folder / "audit")), lambda: FROZEN)) as service:
+            load_world(service, WORLD)
+        if "://" in loaded:
+            server: Postgres = request.getfixturevalue("postgres")
+            yield lambda _: server.database(like=loaded)
+        else:
+            yield lambda own: nullcontext(shutil.copy(loaded, str(own)))
+
+
+@pytest.fixture(scope="session")
+def service(tmp_path_factory: pytest.TempPathFactory, ready: Database) -> Iterator[Running]:
     """One service for tests that only add to it, or look at what they made themselves."""
     folder = tmp_path_factory.mktemp("service")
-    with database(folder) as store, running(folder, store=store) as found:
+    with ready(folder) as store, running(folder, world=None, store=store) as found:
         yield found
 
 
 @pytest.fixture
-def fresh_service(tmp_path: Path, database: Database) -> Iterator[Running]:
+def fresh_service(tmp_path: Path, ready: Database) -> Iterator[Running]:
     """A service of the test's own."""
-    with database(tmp_path) as store, running(tmp_path, store=store) as found:
+    with ready(tmp_path) as store, running(tmp_path, world=None, store=store) as found:
         yield found
 
 
@@ -138,9 +165,6 @@ def counted_ids() -> Callable[[], str]:
     """Predictable ids: UUIDs that count."""
     numbers = itertools.count(1)
     return lambda: str(uuid.UUID(int=next(numbers)))
-
-
-FROZEN = datetime(2026, 3, 1, 12, 30, 15, 123456, tzinfo=UTC)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -16,6 +16,7 @@ import httpx
 
 from pipelines.client.tokens import Credentials
 from tests.conftest import running
+from tests.support import loopback
 from tests.support.commands import command, environment
 
 ROOT = Path(__file__).parents[2]
@@ -54,7 +55,7 @@ def serving(folder: Path, world: Path, bare: bool) -> Iterator[Target]:
         assert process.stdout is not None
         try:
             about = json.loads(process.stdout.readline())
-            with httpx.Client(base_url=about["url"], headers=about["headers"], timeout=60, limits=BRIEFLY) as own:
+            with loopback.Client(base_url=about["url"], headers=about["headers"], timeout=60, limits=BRIEFLY) as own:
                 yield Target(about["url"], Credentials(**about["credentials"]), own)
         finally:
             process.stdin.close()
@@ -91,7 +92,7 @@ class Mortal:
         """It runs, and is looked into by a client of its own; at the end it is killed."""
         self.start()
         try:
-            with httpx.Client(base_url=self.url, headers=self._headers, timeout=60, limits=BRIEFLY) as own:
+            with loopback.Client(base_url=self.url, headers=self._headers, timeout=60, limits=BRIEFLY) as own:
                 yield Target(self.url, self._credentials, own)
         finally:
             self.kill()

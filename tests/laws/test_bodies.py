@@ -15,6 +15,7 @@ from fhir_service.reference.loading import load
 from fhir_service.store.bodies import OVERHEAD, Bodies, Found, Question, Reference
 from tests.conftest import Running
 from tests.service.test_writer import payment, send, task
+from tests.support import loopback
 
 AT = datetime(2026, 11, 1, tzinfo=UTC)
 KEYS = [("Task", "a"), ("Task", "b")]
@@ -125,7 +126,7 @@ def test_reads_beside_updates_loads_and_batches_show_what_was_acknowledged(fresh
     acknowledged = [0]
 
     def read() -> None:
-        with httpx.Client(base_url=service.url, headers=service.headers, timeout=30) as client:
+        with loopback.Client(base_url=service.url, headers=service.headers, timeout=30) as client:
             while not done.is_set():
                 least = acknowledged[0]
                 shown = int(client.get(path).json()["description"].removeprefix("task "))

@@ -27,6 +27,7 @@ from fhir_service.interface.datatypes import parse_json
 from tests.conftest import BOTH, FROZEN, WORLD, Database, Running, counted_ids, running
 from tests.laws.generated import BASE, SYSTEM, VALUES, Campaign, Step
 from tests.service.test_fuzz import Sender
+from tests.support import loopback
 from tests.support.fuzz import CREATED
 from tests.support.fuzz_answers import fault
 
@@ -240,7 +241,7 @@ def test_generated_requests_that_cross_break_no_law(tmp_path: Path, rounds: int)
 
         def work(seed: int) -> None:
             mine, random = Campaign(seed), Random(seed)
-            with httpx.Client(base_url=service.url, headers=service.headers, timeout=60) as client:
+            with loopback.Client(base_url=service.url, headers=service.headers, timeout=60) as client:
                 for _ in range(rounds):
                     barrier.wait(60)
                     answers = crossing(client, mine, random, tasks, won)

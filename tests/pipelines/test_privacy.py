@@ -15,7 +15,6 @@ from pathlib import Path
 
 import dagster as dg
 import duckdb
-import httpx
 import pytest
 from sqlalchemy.exc import IntegrityError
 
@@ -24,6 +23,7 @@ from pipelines.dagster.stages import batch_id_of
 from pipelines.definitions import build_definitions
 from pipelines.feeds.files.catalog import load_feeds
 from pipelines.home.dagster_folder import prepare_dagster_home
+from tests.support import loopback
 from tests.support.commands import forget_settings, load, run, serving
 from tests.support.fake_target import FakeTarget
 
@@ -235,7 +235,7 @@ def imported(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, T
             tell(told, "rejects", "retry", home=home)
             for words in ("import --json", "status", "doubts", "verify", "feeds check"):
                 tell(told, *words.split(), home=home)
-            told["metrics"] = httpx.get(client.base_url.join("/metrics")).text
+            told["metrics"] = loopback.get(client.base_url.join("/metrics")).text
             for command in ("audit", "check"):
                 done = run("fhir-service", command, *store)
                 told[command] = done.stdout + done.stderr

@@ -10,7 +10,6 @@ import time
 from pathlib import Path
 
 import dagster as dg
-import httpx
 import psutil
 import pytest
 from dagster._core.execution.retries import auto_reexecution_should_retry_run
@@ -23,6 +22,7 @@ from pipelines.commands.up import CannotStart, Child
 from pipelines.dagster.attended import give_up_lost_runs
 from pipelines.home.dagster_folder import LOAD_POOL, dagster_environment, lacking, prepare_dagster_home
 from pipelines.session.connections import BadTarget
+from tests.support import loopback
 from tests.support.commands import forget_settings
 from tests.support.standing import PATIENCE_SECONDS, addresses, gone, processes_of, running_up, until
 
@@ -34,8 +34,8 @@ def test_it_answers_at_its_addresses_and_leaves_no_process_behind(tmp_path: Path
     home = tmp_path / "home"
     with running_up(home, "--port", "0", "--web-port", "0") as process:
         found = addresses(process)
-        assert httpx.get(f"{found['service']}/health", timeout=60).status_code == 200
-        answer = httpx.post(
+        assert loopback.get(f"{found['service']}/health", timeout=60).status_code == 200
+        answer = loopback.post(
             f"{found['Dagster']}/graphql",
             json={"query": '{ instance { daemonHealth { daemonStatus(daemonType: "SENSOR") { healthy } } } }'},
             timeout=60,

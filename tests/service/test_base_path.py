@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
 import pytest
 
 from tests.conftest import Running, running
 from tests.service.test_writer import entry, task
+from tests.support import loopback
 
 PATH = "/records/fhir r4"
 BASE = "https://clinic.example/records/fhir%20r4"
@@ -51,7 +51,7 @@ def test_the_base_itself_takes_batches(below: Running, path: str) -> None:
 @pytest.mark.parametrize("path", ["/Task", "/", "/Task/x", "/chart"])
 def test_what_is_below_needs_a_token_no_less(below: Running, path: str) -> None:
     """AUTH-01: /chart sees to it by itself."""
-    short, long = (httpx.get(below.url + one) for one in (path, PATH + path))
+    short, long = (loopback.get(below.url + one) for one in (path, PATH + path))
     assert (long.status_code, long.content) == (short.status_code, short.content)
 
 

@@ -4,11 +4,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from tests.conftest import BOTH, Running, running
 from tests.service.test_writer import entry, send, task
+from tests.support import loopback
 
 STORES = BOTH
 
@@ -76,7 +76,7 @@ def test_each_entry_needs_its_right(service: Running) -> None:
     """EXTRA-BATCH-07, AUTH-03: a method that is not offered is no way round it."""
     client = service.service.auth.add_client("reads", "system/Task.r")
     form = {"grant_type": "client_credentials"} | {name: client[name] for name in ("client_id", "client_secret")}
-    token = httpx.post(f"{service.url}/auth/token", data=form).json()["access_token"]
+    token = loopback.post(f"{service.url}/auth/token", data=form).json()["access_token"]
     urls = [("GET", "Task/none"), ("GET", "Task"), ("GET", "DiagnosticReport/r1"), ("DELETE", "Task/none")]
     entries = [{"request": {"method": method, "url": url}} for method, url in urls]
     answers = sent(service, *entries, authorization=f"Bearer {token}")

@@ -11,12 +11,12 @@ import subprocess
 import threading
 import time
 
-import httpx
 import pytest
 
 from fhir_service import admin_socket as doors
 from fhir_service.admin_socket import CommandError, Door, run_file
 from tests.conftest import WORLD
+from tests.support import loopback
 from tests.support.called import called, run, serving
 
 
@@ -36,7 +36,7 @@ def served(tmp_path_factory):
 
 def token(url, client, **more):
     form = {"grant_type": "client_credentials"} | {k: client[k] for k in ("client_id", "client_secret")} | more
-    return httpx.post(f"{url}/auth/token", data=form)
+    return loopback.post(f"{url}/auth/token", data=form)
 
 
 # --- serve ----------------------------------------------------------------------------------------
@@ -48,9 +48,9 @@ def test_serve_makes_the_store_says_where_it_listens_and_ends_well_on_sigterm(st
         url = line.removeprefix("listening on ").strip()
         assert line == f"listening on {url}\n"
         assert url.startswith("http://127.0.0.1:")
-        assert httpx.get(f"{url}/health").status_code == 200
-        assert httpx.get(f"{url}/metadata").json()["implementation"]["url"] == url
-        assert httpx.get(f"{url}/.well-known/smart-configuration").json()["token_endpoint"] == f"{url}/auth/token"
+        assert loopback.get(f"{url}/health").status_code == 200
+        assert loopback.get(f"{url}/metadata").json()["implementation"]["url"] == url
+        assert loopback.get(f"{url}/.well-known/smart-configuration").json()["token_endpoint"] == f"{url}/auth/token"
         note = json.loads(run_file(store).read_text())
         assert set(note) == {"pid", "url", "door"}
         assert (note["pid"], note["url"]) == (process.pid, url)
@@ -136,7 +136,7 @@ def test_a_second_service_over_a_store_names_the_first(served):
     result = run("serve", "--store", store, "--port", url.rpartition(":")[2])
     assert result.returncode == 5
     assert f"process {json.loads(run_file(store).read_text())['pid']}" in result.stderr
-    assert httpx.get(f"{url}/health").status_code == 200
+    assert loopback.get(f"{url}/health").status_code == 200
     assert run_file(store).exists()
 
 
@@ -166,7 +166,7 @@ def test_what_is_no_http_is_a_bad_request_in_json(served, sent):
         head, _, body = answer.partition(b"\r\n\r\n")
         assert head.startswith(b"HTTP/1.1 4")
         assert json.loads(body)["issue"][0]["severity"] == "error"
-    assert httpx.get(f"{served[1]}/health").status_code == 200
+    assert loopback.get(f"{served[1]}/health").status_code == 200
 
 
 # --- through the running service ------------------------------------------------------------------
@@ -180,7 +180,7 @@ def test_clients_are_added_listed_and_revoked_while_the_service_runs(served):
     assert (added.returncode, list(client)) == (0, ["client_id", "client_secret", "scope"])
     assert client["scope"] == "system/*.cruds"
     bearer = {"authorization": f"Bearer {token(url, client).json()['access_token']}"}
-    assert httpx.get(f"{url}/Task", headers=bearer).status_code == 200
+    assert loopback.get(f"{url}/Task", headers=bearer).status_code == 200
     for form in ((), ("--json",)):
         listed = run("client", "list", "--store", store, *form).stdout
         assert client["client_id"] in listed
@@ -188,7 +188,7 @@ def test_clients_are_added_listed_and_revoked_while_the_service_runs(served):
         assert client["client_secret"] not in listed
     revoked = run("client", "revoke", "--store", store, client["client_id"])
     assert (revoked.returncode, revoked.stdout) == (0, f"revoked {client['client_id']}\n")
-    assert httpx.get(f"{url}/Task", headers=bearer).status_code == 401
+    assert loopback.get(f"{url}/Task", headers=bearer).status_code == 401
     assert token(url, client).json()["error"] == "invalid_client"
 
 
@@ -208,8 +208,8 @@ def test_reference_data_is_loaded_and_the_store_checked_while_the_service_runs(s
     bearer = {"authorization": f"Bearer {token(url, client).json()['access_token']}"}
     task: dict = {"resourceType": "Task", "status": "requested", "intent": "unknown", "description": "call back"}
     task["requester"] = {"reference": "Practitioner/new-one"}
-    assert httpx.post(f"{url}/Task", json=task, headers=bearer).status_code == 201
-    assert httpx.get(f"{url}/PaymentNotice", headers=bearer).status_code == 403
+    assert loopback.post(f"{url}/Task", json=task, headers=bearer).status_code == 201
+    assert loopback.get(f"{url}/PaymentNotice", headers=bearer).status_code == 403
     checked = run("check", "--store", store)
     assert (checked.returncode, checked.stdout) == (0, "nothing wrong, 0 notices\n")
 
@@ -238,12 +238,12 @@ def test_the_door_opens_only_for_its_secret(served):
     attempts: list[dict] = [{}, bearer, *({"x-door": text} for text in wrong)]
     for headers in attempts:
         for path in ("check", "client-add", "nothing", ""):
-            answer = httpx.post(f"{url}/_door/{path}", headers=headers, json={"name": "thief"})
+            answer = loopback.post(f"{url}/_door/{path}", headers=headers, json={"name": "thief"})
             assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
             assert answer.json()["issue"][0]["code"] == "unknown"
-    assert httpx.get(f"{url}/_door/check", headers={"x-door": secret}).status_code == 405
-    assert httpx.post(f"{url}/_door/nothing", headers={"x-door": secret}, json={}).status_code == 405
-    assert httpx.post(f"{url}/_door/client-list", headers={"x-door": secret}, json={}).status_code == 200
+    assert loopback.get(f"{url}/_door/check", headers={"x-door": secret}).status_code == 405
+    assert loopback.post(f"{url}/_door/nothing", headers={"x-door": secret}, json={}).status_code == 405
+    assert loopback.post(f"{url}/_door/client-list", headers={"x-door": secret}, json={}).status_code == 200
     assert "thief" not in run("client", "list", "--store", store).stdout
 
 

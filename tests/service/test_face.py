@@ -7,7 +7,6 @@ from typing import Any
 from urllib.parse import urlencode
 
 import httpcore
-import httpx
 import pytest
 from fhir.resources.R4B import get_fhir_model_class
 
@@ -20,6 +19,7 @@ from fhir_service.settings import Settings
 from tests.conftest import Running, running
 from tests.service.test_fuzz import Sender
 from tests.service.test_writer import entry, payment, task, total
+from tests.support import loopback
 from tests.support.fuzz import Fuzzer
 
 
@@ -115,7 +115,7 @@ def test_the_bare_interface_has_no_face(tmp_path: Path) -> None:
     with running(tmp_path, interface_only=True) as service:
         for path in ("/fhir/Task", "/fhir/metadata", "/fhir", "/fhir/"):
             assert service.client.get(path).status_code == 404
-        assert httpx.get(f"{service.url}/fhir/metadata").status_code == 401
+        assert loopback.get(f"{service.url}/fhir/metadata").status_code == 401
 
 
 def test_links_of_the_face_lead_below_the_base_url(tmp_path: Path) -> None:
@@ -128,7 +128,9 @@ def test_links_of_the_face_lead_below_the_base_url(tmp_path: Path) -> None:
         below = page["link"][0]["url"].removeprefix("https://clinic.example")
         assert service.client.get(below).json() == page
         assert (
-            httpx.get(f"{service.url}/records/fhir/metadata").json()["implementation"]["url"].endswith("/records/fhir")
+            loopback.get(f"{service.url}/records/fhir/metadata")
+            .json()["implementation"]["url"]
+            .endswith("/records/fhir")
         )
 
 

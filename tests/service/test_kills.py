@@ -16,6 +16,7 @@ from fhir_service.service import Service
 from fhir_service.settings import Settings
 from tests.conftest import WORLD
 from tests.service.test_writer import entry, payment, task
+from tests.support import loopback
 
 PHASES = ("waiting", "rules", "append", "commit", "committed", "answering")
 CLIENTS = 6
@@ -48,7 +49,7 @@ class Load:
             thread.join()
 
     def _client(self, client: int) -> None:
-        with httpx.Client(base_url=self._url, headers=self._headers, timeout=20) as http:
+        with loopback.Client(base_url=self._url, headers=self._headers, timeout=20) as http:
             for n in range(500):
                 body = payment(1 + n % 3) if n % 2 else task(client * 1000 + n)
                 self.sent.append(body)
@@ -88,7 +89,7 @@ def test_a_batch_is_there_whole_or_not_at_all(tmp_path: Path, phase: str, stored
         url = service.stdout.readline().split()[-1]
         bundle = {"resourceType": "Bundle", "type": "batch", "entry": [entry(task(n)) for n in range(40)]}
         with pytest.raises(httpx.HTTPError):
-            httpx.post(f"{url}/", json=bundle, headers=headers, timeout=20)
+            loopback.post(f"{url}/", json=bundle, headers=headers, timeout=20)
         assert service.wait(20) == -9
     reopened = Service.open(Settings(store=str(store)))
     try:

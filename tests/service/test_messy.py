@@ -8,11 +8,11 @@ import re
 import uuid
 from urllib.parse import quote
 
-import httpx
 import pytest
 
 from fhir_service.interface.datatypes import CONTROLS, ID_PATTERN, Malformed, parse_json
 from fhir_service.interface.registry import RESOURCES
+from tests.support import loopback
 from tests.support.realdata import MISSING, REALDATA
 
 SUITE, NAUGHTY = REALDATA / "messy_json" / "JSONTestSuite", REALDATA / "messy_text" / "blns" / "blns.json"
@@ -336,7 +336,7 @@ def header_value(text):
 )
 def test_every_string_as_a_header(service, name, status):
     """COMMON-48: what means nothing in a header is ignored where that is safe, and refused where it is not."""
-    with httpx.Client(base_url=service.url) as client:
+    with loopback.Client(base_url=service.url) as client:
         for text in strings():
             headers = {
                 b"content-type": b"application/json",

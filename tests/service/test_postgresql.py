@@ -24,6 +24,7 @@ from fhir_service.store import postgresql
 from fhir_service.store.store import Store
 from tests.conftest import BOTH, WORLD, Database, Running, running
 from tests.service.test_writer import payment, task, total
+from tests.support import loopback
 from tests.support.commands import command, environment
 from tests.support.postgres import Postgres
 
@@ -56,7 +57,7 @@ class Cluster:
 
     def new_token(self, client: dict[str, str]) -> str:
         form = {"grant_type": "client_credentials"} | {name: client[name] for name in ("client_id", "client_secret")}
-        return str(httpx.post(f"{self.urls[0]}/auth/token", data=form).json()["access_token"])
+        return str(loopback.post(f"{self.urls[0]}/auth/token", data=form).json()["access_token"])
 
     def at_once(self, number: int, make: Callable[[str], dict[str, Any]], **headers: str) -> list[httpx.Response]:
         """Creates that are sent at once, to the processes in turn. `make` gets the base URL."""
@@ -67,14 +68,14 @@ class Cluster:
             url = self.urls[turn % len(self.urls)]
             body = make(url)
             start.wait()
-            return httpx.post(f"{url}/{body['resourceType']}", json=body, headers=headers, timeout=60)
+            return loopback.post(f"{url}/{body['resourceType']}", json=body, headers=headers, timeout=60)
 
         with ThreadPoolExecutor(number) as threads:
             return list(threads.map(send, range(number)))
 
     def get(self, path: str, at: int = 0, token: str | None = None) -> httpx.Response:
         headers = {"authorization": f"Bearer {token or self.token}"}
-        return httpx.get(f"{self.urls[at]}{path}", headers=headers, timeout=60)
+        return loopback.get(f"{self.urls[at]}{path}", headers=headers, timeout=60)
 
 
 def called(*arguments: str) -> Result:
@@ -168,7 +169,7 @@ def test_an_address_that_one_process_signed_is_good_at_another(cluster: Cluster)
     for entry in cluster.get("/DiagnosticReport?_count=100").json()["entry"]:
         signed = re.search(r"/DiagnosticReport/[^\"]*signature=[^\"]*", json.dumps(entry))
         if signed:
-            assert httpx.get(f"{cluster.urls[-1]}{signed[0]}").status_code == 200
+            assert loopback.get(f"{cluster.urls[-1]}{signed[0]}").status_code == 200
             return
     raise AssertionError("the world has no document")
 

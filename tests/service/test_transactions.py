@@ -12,6 +12,7 @@ from fhir_service.batches import PART
 from fhir_service.interactions import transaction
 from tests.conftest import BOTH, Running
 from tests.service.test_writer import entry, payment, send, task, total
+from tests.support import loopback
 
 STORES = BOTH
 TYPES = ("Task", "PaymentNotice")
@@ -89,7 +90,7 @@ def test_a_right_that_is_missing_refuses_the_whole(service: Running) -> None:
     """EXTRA-TXN-03, EXTRA-BATCH-07."""
     client = service.service.auth.add_client("tasks only", "system/Task.c")
     form = {"grant_type": "client_credentials"} | {name: client[name] for name in ("client_id", "client_secret")}
-    token = httpx.post(f"{service.url}/auth/token", data=form).json()["access_token"]
+    token = loopback.post(f"{service.url}/auth/token", data=form).json()["access_token"]
     before = state(service)
     answer = transact(service, entry(task(1)), entry(payment(100)), authorization=f"Bearer {token}")
     assert refusal(answer) == (403, ["Bundle.entry[1]"])
@@ -180,7 +181,7 @@ def test_transactions_beside_single_writes_keep_to_themselves(fresh_service: Run
     service, statuses = fresh_service, list[int]()
 
     def single() -> None:
-        with httpx.Client(base_url=service.url, headers=service.headers, timeout=30) as client:
+        with loopback.Client(base_url=service.url, headers=service.headers, timeout=30) as client:
             statuses.extend(client.post("/Task", json=task(100 + n)).status_code for n in range(15))
 
     others = [threading.Thread(target=single) for _ in range(3)]

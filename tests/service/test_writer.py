@@ -17,6 +17,7 @@ from fhir_service.reference.loading import load
 from fhir_service.store import dialects, postgresql
 from fhir_service.store.tables import ACCOUNT
 from tests.conftest import BOTH, WORLD, Running
+from tests.support import loopback
 
 STORES = BOTH
 
@@ -172,7 +173,9 @@ def test_clients_that_write_again_and_again_share_their_commits(
 
 
 def _create(running: Running, body: dict[str, Any], **headers: str) -> httpx.Response:
-    return httpx.post(f"{running.url}/{body['resourceType']}", json=body, headers=running.headers | headers, timeout=30)
+    return loopback.post(
+        f"{running.url}/{body['resourceType']}", json=body, headers=running.headers | headers, timeout=30
+    )
 
 
 def test_payments_at_once_never_take_the_balance_below_zero(fresh_service: Running) -> None:

@@ -25,16 +25,17 @@ from tests.spec.casebook import (
     with_world,
 )
 from tests.spec.matching import differences
+from tests.support import loopback
 
 STORES = BOTH
 JSON = {"content-type": "application/json", "accept": "application/json"}
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory, database: Database) -> Iterator[Running]:
+def service(tmp_path_factory: pytest.TempPathFactory, ready: Database) -> Iterator[Running]:
     """A service of these cases alone: they spend what patients owe, and count what is stored."""
     folder = tmp_path_factory.mktemp("cases")
-    with database(folder) as store, running(folder, store=store) as found:
+    with ready(folder) as store, running(folder, world=None, store=store) as found:
         yield found
 
 
@@ -163,7 +164,7 @@ class Caller:
 
     def _token_of_scope(self, scope: str) -> str:
         form = {"grant_type": "client_credentials", "scope": scope} | self.client
-        response = httpx.post(f"{self.service.url}/auth/token", data=form)
+        response = loopback.post(f"{self.service.url}/auth/token", data=form)
         assert response.status_code == 200, response.text
         return f"Bearer {response.json()['access_token']}"
 
@@ -174,7 +175,7 @@ class Caller:
         headers |= {"accept": "application/json"} | filled(step.get("headers", {}), **self.words)
         headers |= self.authorization(step)
         sent = httpx.Headers([(name.encode(), value.encode()) for name, value in headers.items() if value is not None])
-        return httpx.request(method, url, content=content, headers=sent, timeout=30)
+        return loopback.request(method, url, content=content, headers=sent, timeout=30)
 
     def authorization(self, step: dict[str, Any]) -> dict[str, str]:
         if "scope" in step:

@@ -13,6 +13,7 @@ from tests.conftest import Running, running
 from tests.spec.casebook import cases, filled, from_json, outcomes, to_json
 from tests.spec.matching import differences
 from tests.spec.test_http import JSON
+from tests.support import loopback
 
 TASK = {
     "resourceType": "Task",
@@ -126,9 +127,9 @@ def test_a_client_above_the_rate_is_asked_to_wait(serve: Callable[..., Running])
     assert int(refused[0].headers["retry-after"]) >= 1
     other = service.service.auth.add_client("other")
     form = {"grant_type": "client_credentials", "client_id": other["client_id"]}
-    token = httpx.post(f"{service.url}/auth/token", data=form | {"client_secret": other["client_secret"]}).json()
+    token = loopback.post(f"{service.url}/auth/token", data=form | {"client_secret": other["client_secret"]}).json()
     headers = {"authorization": f"Bearer {token['access_token']}"}
-    assert httpx.get(f"{service.url}/Questionnaire/q-score", headers=headers).status_code == 200
+    assert loopback.get(f"{service.url}/Questionnaire/q-score", headers=headers).status_code == 200
 
 
 def test_without_a_setting_there_is_no_rate(service: Running) -> None:

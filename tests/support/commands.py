@@ -13,6 +13,8 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.support import loopback
+
 BIN = Path(sys.executable).parent
 MINUTES = 5
 OURS = ("FHIR_", "CHARTFERRY_", "DAGSTER_")
@@ -73,9 +75,9 @@ def serving(home: Path) -> Iterator[httpx.Client]:
             url = service.stdout.readline().removeprefix("listening on ").strip()
             credentials = json.loads((home / "credentials.json").read_text(encoding="utf-8"))
             form = {name: credentials[name] for name in ("client_id", "client_secret")}
-            token = httpx.post(f"{url}/auth/token", data=form | {"grant_type": "client_credentials"}).json()
+            token = loopback.post(f"{url}/auth/token", data=form | {"grant_type": "client_credentials"}).json()
             headers = {"authorization": f"Bearer {token['access_token']}"}
-            with httpx.Client(base_url=url, headers=headers, timeout=60) as client:
+            with loopback.Client(base_url=url, headers=headers, timeout=60) as client:
                 yield client
         finally:
             service.terminate()

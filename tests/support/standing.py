@@ -16,6 +16,7 @@ import duckdb
 import httpx
 import psutil
 
+from tests.support import loopback
 from tests.support.commands import command, environment
 
 PATIENCE_SECONDS = 1800
@@ -45,7 +46,7 @@ class Standing:
         def answer() -> dict[str, Any] | None:
             try:
                 body = {"query": query, "variables": variables}
-                said = httpx.post(f"{self.addresses['Dagster']}/graphql", json=body, timeout=120, trust_env=False)
+                said = loopback.post(f"{self.addresses['Dagster']}/graphql", json=body, timeout=120, trust_env=False)
             except httpx.TransportError:
                 return None
             assert "errors" not in said.json(), said.json()["errors"]
@@ -169,7 +170,9 @@ def client_of(home: Path, url: str) -> Iterator[httpx.Client]:
     """A client of a running service with the importer's own credentials."""
     credentials = json.loads((home / "credentials.json").read_text(encoding="utf-8"))
     form = {name: credentials[name] for name in ("client_id", "client_secret")}
-    token = httpx.post(f"{url}/auth/token", data=form | {"grant_type": "client_credentials"}).raise_for_status().json()
+    token = (
+        loopback.post(f"{url}/auth/token", data=form | {"grant_type": "client_credentials"}).raise_for_status().json()
+    )
     headers = {"authorization": f"Bearer {token['access_token']}"}
-    with httpx.Client(base_url=url, headers=headers, timeout=60) as client:
+    with loopback.Client(base_url=url, headers=headers, timeout=60) as client:
         yield client

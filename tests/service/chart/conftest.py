@@ -10,13 +10,13 @@ from tests.service.chart.world import World, world_in
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory, database: Database) -> Iterator[World]:
+def world(tmp_path_factory: pytest.TempPathFactory, ready: Database) -> Iterator[World]:
     """A service for tests that only add to it, each about patients or records of its own."""
-    with world_in(tmp_path_factory.mktemp("chart"), database) as made:
+    with world_in(tmp_path_factory.mktemp("chart"), ready) as made:
         yield made
 
 
 @pytest.fixture
-def fresh(tmp_path: Path, database: Database) -> Iterator[World]:
-    with world_in(tmp_path, database) as made:
+def fresh(tmp_path: Path, ready: Database) -> Iterator[World]:
+    with world_in(tmp_path, ready) as made:
         yield made

@@ -15,6 +15,7 @@ from fhir_service.service import Service
 from fhir_service.settings import Settings
 from tests.conftest import BOTH, WORLD
 from tests.service.chart.world import FULL, MARKUP, Tree, World, text_of
+from tests.support import loopback
 
 STORES = BOTH
 
@@ -46,7 +47,7 @@ def pages_of(world: World) -> list[httpx.Response]:
     world.pay(1, claim="c1")
     task_id, response_id = world.task("p1", **FULL), world.answer("p1", encounter={"reference": "Encounter/e1"})
     signed = ["", "/tasks", f"/tasks/{task_id}", f"/responses/{response_id}", "/patients/p1", "/patients", "/nothing"]
-    stranger = httpx.get(f"{world.running.url}/chart")
+    stranger = loopback.get(f"{world.running.url}/chart")
     return [stranger, *(world.browser.get(f"/chart{path}") for path in signed)]
 
 
@@ -62,7 +63,7 @@ def test_pages_need_nothing_from_elsewhere_and_forbid_it(world: World) -> None:
         assert all(re.match(r"/chart(?:[/?]|\Z)|#|\?|data:,", address) for address in addresses)
         assert not re.search(r"<script|<style|\sstyle=|\son\w+=", page.text)
         (style,) = re.findall(r'rel="stylesheet" href="([^"]*)"', page.text)
-        sheet = httpx.get(world.running.url + style)
+        sheet = loopback.get(world.running.url + style)
         assert (sheet.status_code, sheet.headers["content-type"]) == (200, "text/css; charset=utf-8")
         assert not re.search(r"url\(|@import", sheet.text)
 
@@ -96,7 +97,7 @@ def test_what_is_not_there_is_a_small_page(world: World) -> None:
         assert page.headers["content-type"] == "text/html; charset=utf-8"
         assert "There is no such page" in page.text
         assert len(page.text) < 2000
-    assert httpx.get(f"{world.running.url}/chartx").status_code == 401
+    assert loopback.get(f"{world.running.url}/chartx").status_code == 401
 
 
 def test_a_fault_is_a_page_that_shows_nothing_of_it(

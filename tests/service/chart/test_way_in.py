@@ -4,11 +4,11 @@ from contextlib import closing
 from datetime import datetime, timedelta
 from pathlib import Path
 
-import httpx
 import pytest
 
 from tests.conftest import BOTH, FROZEN, running
 from tests.service.chart.world import Tree, World, element, section, text_of
+from tests.support import loopback
 
 STORES = BOTH
 
@@ -57,9 +57,9 @@ def test_a_session_reads_and_never_writes(world: World) -> None:
     browser = world.signed_in()
     (token,) = browser.cookies.values()
     bearer = {"authorization": f"Bearer {token}"}
-    assert httpx.get(f"{world.running.url}/Task", headers=bearer).status_code == 200
-    assert httpx.post(f"{world.running.url}/Task", headers=bearer, json={}).status_code == 403
-    assert httpx.get(f"{world.running.url}/DiagnosticReport", headers=bearer).status_code == 403
+    assert loopback.get(f"{world.running.url}/Task", headers=bearer).status_code == 200
+    assert loopback.post(f"{world.running.url}/Task", headers=bearer, json={}).status_code == 403
+    assert loopback.get(f"{world.running.url}/DiagnosticReport", headers=bearer).status_code == 403
     assert world.browser.put("/chart/tasks").status_code == 405
     assert world.browser.post("/chart/patients/p1").headers["allow"] == "GET"
 

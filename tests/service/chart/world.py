@@ -10,6 +10,7 @@ from xml.etree import ElementTree as ET
 import httpx
 
 from tests.conftest import FROZEN, Database, Running, running
+from tests.support import loopback
 
 VENDOR = "http://example.com"
 INTERNAL = "http://schemas.demo.example.com/fhir/systems/internal"
@@ -80,7 +81,7 @@ class World:
 
     def stranger(self, **options: Any) -> httpx.Client:
         """A browser that has not signed in."""
-        return self.opened.enter_context(httpx.Client(base_url=self.running.url, timeout=30, **options))
+        return self.opened.enter_context(loopback.Client(base_url=self.running.url, timeout=30, **options))
 
     def signed_in(self, scope: str = "system/*.cruds", **form: str) -> httpx.Client:
         browser = self.stranger()
@@ -120,10 +121,10 @@ class World:
 
 
 @contextmanager
-def world_in(folder: Path, database: Database) -> Iterator[World]:
+def world_in(folder: Path, ready: Database) -> Iterator[World]:
     with (
-        database(folder) as store,
-        running(folder, store=store, clock=lambda: FROZEN) as found,
+        ready(folder) as store,
+        running(folder, world=None, store=store, clock=lambda: FROZEN) as found,
         closing(World(found)) as made,
     ):
         yield made
