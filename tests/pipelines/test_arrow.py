@@ -44,7 +44,8 @@ def test_columns_are_those_of_pyarrow(kind: pa.DataType, data: st.DataObject) ->
 @given(st.lists(st.none() | st.lists(st.none() | ROW)))
 def test_lists_of_structs_are_those_of_pyarrow(lists: list[list[tuple[Any, ...] | None] | None]) -> None:
     kind = pa.list_(STRUCT)
-    named = [each and [row and dict(zip(("name", "at", "is_new"), row, strict=True)) for row in each] for each in lists]
+    names = ("name", "at", "is_new")
+    named: list[Any] = [each and [row and dict(zip(names, row, strict=True)) for row in each] for each in lists]
     assert_equal(arrow.column(lists, kind), named, kind)
 
 
