@@ -44,9 +44,12 @@ def test_columns_are_those_of_pyarrow(kind: pa.DataType, data: st.DataObject) ->
 @given(st.lists(st.none() | st.lists(st.none() | ROW)))
 def test_lists_of_structs_are_those_of_pyarrow(lists: list[list[tuple[Any, ...] | None] | None]) -> None:
     kind = pa.list_(STRUCT)
-    names = ("name", "at", "is_new")
-    named: list[Any] = [each and [row and dict(zip(names, row, strict=True)) for row in each] for each in lists]
+    named = [None if rows is None else [by_name(row) for row in rows] for rows in lists]
     assert_equal(arrow.column(lists, kind), named, kind)
+
+
+def by_name(row: tuple[Any, ...] | None) -> dict[str, Any] | None:
+    return None if row is None else dict(zip(("name", "at", "is_new"), row, strict=True))
 
 
 def test_half_a_character_is_refused() -> None:
