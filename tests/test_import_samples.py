@@ -1,12 +1,15 @@
 """The main job on the samples, by the commands that a user types: counts, cents, repeats, readers, unreadable files."""
 
+import csv
 import gzip
 import json
 import re
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from datetime import UTC, datetime
 from decimal import Decimal
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -193,6 +196,72 @@ def test_the_published_rows_agree_with_the_ledger(home, published):
     assert len(published_reasons) == len(reasons)
     assert all(row in shown or any(fits(row, each) for each in shown) for row in reasons)
     assert all(message for _, _, message in reasons)
+
+
+def exported_payments() -> dict[str, tuple[str, str, int]]:
+    """Patient, UTC day and cents of the payments of the samples by key, read without this program; the first counts."""
+    found: dict[str, tuple[str, str, int]] = {}
+    for path in sorted((SAMPLES / "inbox").glob("payments*[vzn]")):
+        text = (gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()).decode("utf-8-sig")
+        if path.suffix == ".ndjson":
+            read = [json.loads(line, parse_float=str) for line in text.splitlines() if line.endswith("}")]
+        else:
+            read = list(csv.DictReader(text.splitlines()))
+        for row in read:
+            with suppress(ArithmeticError, KeyError, TypeError, ValueError):
+                cents = Decimal(str(row["amount"])) * 100
+                paid = datetime.fromisoformat(row["paid_on"])
+                day = (paid.astimezone(UTC) if paid.tzinfo else paid).date().isoformat()
+                found.setdefault(row["payment_id"], (row["patient_id"].removeprefix("Patient/"), day, int(cents)))
+    return found
+
+
+def by_day(payments: Iterable[tuple[str, str, int]]) -> dict[str, dict[str, int]]:
+    days: dict[str, list[tuple[str, str, int]]] = {}
+    for payment in payments:
+        days.setdefault(payment[1], []).append(payment)
+    return {
+        day: {
+            "records": len(these),
+            "patients": len({patient for patient, _, _ in these}),
+            "cents": sum(cents for _, _, cents in these),
+        }
+        for day, these in days.items()
+    }
+
+
+def test_the_evidence_comes_to_what_the_files_and_the_service_say_without_it(home, first):
+    """EVID-01: by day and patient, to the cent; the files read by the standard library, the target asked by hand."""
+    done = run("chartferry", "--home", home, "evidence", "--json")
+    found = json.loads(done.stdout)
+    exported = exported_payments()
+    with serving(home) as client:
+        there = resources(client, "PaymentNotice")
+    keys = [payment["identifier"][0]["value"] for payment in there]
+    assert all(
+        exported[key][2] == round(payment["amount"]["value"] * 100) for key, payment in zip(keys, there, strict=True)
+    )
+    expected = by_day(exported[key] for key in keys)
+    days = {day["day"]: day for day in found["days"] if day["feed"] == "payments" and day["target"]["records"]}
+    for side in ("expected", "ledger", "target"):
+        assert {day: it[side] for day, it in days.items()} == expected
+    with read_ledger(home) as ledger:
+        [(records, patients, cents)] = ledger.execute(
+            "SELECT count(*), count(DISTINCT patient_id), sum(amount_cents) FROM record"
+            " WHERE resource_type = 'PaymentNotice' AND state = 'created'"
+        ).fetchall()
+    [payments] = [feed for feed in found["feeds"] if feed["feed"] == "payments"]
+    assert payments["ledger"] == {"records": records, "patients": patients, "cents": cents}
+    repeats = {"payments": 0, "answers": 0, "tasks": 0}
+    for counts in FILES.values():
+        repeats[counts["feed"]] += counts["unchanged"] + counts["skipped"]
+    for feed in found["feeds"]:
+        of_feed = [counts for counts in FILES.values() if counts["feed"] == feed["feed"]]
+        assert feed["export"]["records"] == sum(counts["records"] for counts in of_feed) - repeats[feed["feed"]]
+        aside = sum(counts["refused"] + sum(counts["rejected"].values()) for counts in of_feed)
+        assert {fate: it["records"] for fate, it in feed["apart"].items()} == {"set aside": aside}
+    assert (found["agrees"], found["exit_code"], done.returncode) == (True, 0, 0)
+    assert {each["hash_now"] for each in found["files"]} == {"the same"}
 
 
 def test_received_created_and_refused_leave_no_difference(published):

@@ -10,7 +10,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from pipelines.client.client import TargetUnusable
 from pipelines.client.pace import BadPace
-from pipelines.commands import batches, carrying, feeds, rejects, rules, target, views
+from pipelines.commands import batches, carrying, evidence, feeds, rejects, rules, target, views
 from pipelines.commands.common import Options
 from pipelines.feeds.files.catalog import FeedError
 from pipelines.home import disk
@@ -27,6 +27,7 @@ COMMANDS: tuple[click.Command, ...] = (
     target.target,
     batches.status,
     batches.verify,
+    evidence.evidence,
     rejects.rejects,
     rules.rules,
     batches.doubts,

@@ -32,10 +32,11 @@ LARGE_PAGE = {"_count": "1000"}
 NUMBERS = "generation record_generation line amount_cents cents n".split()
 THERE = "id patient_id status made system record_key record_generation spelling content timed cents"
 OURS = "source key generation batch_id line state resource_id patient_id amount_cents content_hash"
-OURS += " first_attempt_at first_sent_at"
+OURS += " first_attempt_at first_sent_at source_at"
 CONTENT = "key content_hash content timed"
 SETTLED = "state NOT IN ('in_doubt', 'sending', 'planned')"
 SUBJECTS = ("request", "subject", "for")
+FOUND = "CREATE OR REPLACE TABLE found (kind TEXT, id TEXT, patient_id TEXT, status TEXT, cents BIGINT)"
 
 
 @contextmanager
@@ -132,6 +133,15 @@ def stage_target(db: duckdb.DuckDBPyConnection, session: Session, kind: str) -> 
     else:
         raise TargetUnusable(f"{kind} could not be read from the target (its pages hold {found:,} of {total:,})")
     session.progress.end()
+
+
+def stage_found(db: duckdb.DuckDBPyConnection, kind: str) -> None:
+    """Add to table `found` the resources of a type that stand for a record of the ledger."""
+    db.execute(
+        "INSERT INTO found SELECT $kind, id, patient_id, status, cents FROM there"
+        " SEMI JOIN ours ON ours.resource_id = there.id",
+        {"kind": kind},
+    )
 
 
 def _read(db: duckdb.DuckDBPyConnection, session: Session, kind: str) -> int:

@@ -7,7 +7,7 @@ import json
 import tempfile
 import weakref
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -20,9 +20,11 @@ from pipelines.runs.lost import lost_batches
 from pipelines.runs.summary import dollars
 from pipelines.session.session import Session
 from pipelines.verifying.staging import (
+    FOUND,
     SETTLED,
     number,
     stage_contents,
+    stage_found,
     stage_ledger,
     stage_records_of,
     stage_target,
@@ -128,8 +130,19 @@ class Verified:
             yield "ledger and target agree"
 
 
-def verify_target(session: Session, batch_id: str | None = None) -> Verified:
+def _nothing_more(_: duckdb.DuckDBPyConnection) -> None:
+    """Read no more from the tables of a comparison."""
+
+
+def verify_target(
+    session: Session,
+    batch_id: str | None = None,
+    then: Callable[[duckdb.DuckDBPyConnection], None] = _nothing_more,
+) -> Verified:
     """Compare the ledger's rows at the target, or those of one batch, with the target, while nobody loads into it.
+
+    then: reads more from the tables while they are there: `all_ours` and `all_former` of the ledger, and `found`, the
+    target's resources that the ledger knows.
 
     Raises `TargetUnusable`, and `NotPossible` for a batch that the ledger does not know.
     """
@@ -140,11 +153,14 @@ def verify_target(session: Session, batch_id: str | None = None) -> Verified:
     about = {str(manifest["resource"]) for each in lost for manifest in each.manifests}
     with lease_of(session), workbench(session.home) as db:
         stage_ledger(db, session)
+        db.execute(FOUND)
         for kind in TYPES:
             if stage_records_of(db, kind) or kind in about:
                 stage_target(db, session, kind)
                 stage_contents(db, session, kind)
+                stage_found(db, kind)
                 _compare(db, kind, batch_id or "", verified)
+        then(db)
     return verified
 
 

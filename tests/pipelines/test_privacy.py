@@ -233,7 +233,7 @@ def imported(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, T
                 tell(told, "status", batch, home=home)
             tell(told, "rejects", "export", "--out", home / "batches" / "export", home=home)
             tell(told, "rejects", "retry", home=home)
-            for words in ("import --json", "status", "doubts", "verify", "feeds check"):
+            for words in ("import --json", "status", "doubts", "verify", "evidence", "feeds check"):
                 tell(told, *words.split(), home=home)
             told["metrics"] = loopback.get(client.base_url.join("/metrics")).text
             for command in ("audit", "check"):

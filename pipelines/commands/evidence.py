@@ -1,0 +1,56 @@
+"""The command `evidence`: the page and the JSON for whoever signs a migration off."""
+
+import os
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import click
+
+from pipelines.commands.common import Name, Options, at_target, with_target
+
+if TYPE_CHECKING:
+    from pipelines.evidence.evidence import Evidence
+    from pipelines.session.session import Session
+
+
+@click.command(short_help="The page to sign a migration off by, and its JSON.")
+@click.option("--since", type=click.DateTime(["%Y-%m-%d"]), metavar="DATE", help="Files received since this UTC day.")
+@click.option("--batch", "-b", type=Name(), help="Only this batch.")
+@click.option(
+    "--sample",
+    "size",
+    type=click.IntRange(1, 200),
+    default=10,
+    show_default=True,
+    help="Records of each feed to check.",
+)
+@click.option("--seed", type=Name(), help="Chooses the sample; the same seed chooses the same. Random without it.")
+@click.option("--chart", help="Address under which people open the target, for links. Its own, or that of up.")
+@with_target
+@click.pass_obj
+def evidence(
+    options: Options,
+    since: datetime | None,
+    batch: str | None,
+    size: int,
+    seed: str | None,
+    chart: str | None,
+    insecure: bool,
+    as_json: bool,
+) -> int:
+    """Gathers what proves an import, for whoever signs it off, in evidence/ of the home: a page and its JSON.
+
+    Export, ledger and target are counted by feed and day, to the cent. What was set aside, a random sample to check by
+    hand, hashes, versions, and the result of verify are with them.
+    """
+    from pipelines.commands.up import SERVICE_PORT
+    from pipelines.evidence.evidence import Asked, make_evidence
+
+    day = f"{since:%Y-%m-%d}" if since else None
+
+    def work(session: "Session") -> "Evidence":
+        port = os.environ.get("CHARTFERRY_SERVICE_PORT") or SERVICE_PORT
+        own = f"http://127.0.0.1:{port}" if session.connection.bundled else session.connection.base_url
+        return make_evidence(session, Asked.of(day, batch, size, seed, chart or own))
+
+    return at_target(options, insecure, as_json, work)

@@ -1,0 +1,181 @@
+"""The evidence for whoever signs a migration off: gathered from files, ledger and target, as JSON and as a page."""
+
+import json
+import secrets
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from pipelines.evidence.aside import set_aside
+from pipelines.evidence.exported import Batch, stage_exported
+from pipelines.evidence.files import OTHER, PURGED, files
+from pipelines.evidence.page import page_of
+from pipelines.evidence.samples import add_both_sides, sample
+from pipelines.evidence.totals import FATES, stage_records, totals, without_rows
+from pipelines.home.exits import SET_ASIDE
+from pipelines.home.files import write_whole
+from pipelines.ledger.tables import NotPossible
+from pipelines.runs.manifest import rules_version, software_version
+from pipelines.runs.summary import dollars
+from pipelines.session.session import Session
+from pipelines.verifying.verify import MEANING, Verified, verify_target
+
+FOLDER = "evidence"
+LARGEST_SAMPLE = 200
+LISTED = 500
+"""Differences of `verify` that an evidence lists; it counts all of them."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What an evidence is about: batches received since a day, or one batch; size and seed of its sample.
+
+    chart: the address under which people open the target.
+    """
+
+    since: str | None
+    batch: str | None
+    size: int
+    seed: str
+    chart: str
+
+    @classmethod
+    def of(cls, since: str | None, batch: str | None, size: int, seed: str | None, chart: str) -> "Asked":
+        return cls(since, batch, size, seed or f"{secrets.randbelow(10**8):08}", chart.rstrip("/"))
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """An evidence that was written: its content, and where its page and its JSON are."""
+
+    content: dict[str, Any]
+    page: Path
+    document: Path
+
+    @property
+    def exit_code(self) -> int:
+        return int(self.content["exit_code"])
+
+    def as_json(self) -> dict[str, Any]:
+        return {**self.content, "page": str(self.page), "document": str(self.document)}
+
+    def lines(self) -> Iterator[str]:
+        for feed in self.content["feeds"]:
+            yield f"{feed['feed']}: {_sides(feed)}: {'they agree' if feed['agrees'] else 'THEY DO NOT AGREE'}"
+            for fate, apart in feed["apart"].items():
+                yield f"{feed['feed']}: {apart['records']:,} records {fate}: {FATES[fate]}"
+        if not self.content["feeds"]:
+            yield "no records of these batches are here"
+        for without in self.content["without_rows"]:
+            yield (
+                f"{without['feed']}: {without['ledger_records']:,} records of purged files are compared with the ledger"
+                " alone"
+            )
+        for name in self.content["damaged"]:
+            yield f"{name}: the file in its batch is not the one that came"
+        yield f"verify: {self.content['verify']['sentence']}"
+        yield f"sample: {len(self.content['sample']['records']):,} records, seed {self.content['sample']['seed']}"
+        yield f"to sign: {self.page}"
+        yield f"as JSON: {self.document}"
+
+
+def _sides(feed: dict[str, Any]) -> str:
+    sides = (f"{name} {_side(feed[name])}" for name in ("export", "ledger", "target"))
+    return ", ".join(sides)
+
+
+def _side(side: dict[str, int]) -> str:
+    return f"{side['records']:,} records" + (f" ({dollars(side['cents'])})" if side["cents"] else "")
+
+
+def make_evidence(session: Session, asked: Asked) -> Evidence:
+    """Gather an evidence at the target of a session, and write its page and its JSON into the home.
+
+    Raises `NotPossible` where no batch is asked for that is known, and `TargetUnusable`.
+    """
+    batches = _batches(session, asked)
+    content: dict[str, Any] = {
+        "made_at": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
+        "software_version": software_version(),
+        "rules_version": rules_version(),
+        "target": session.target,
+        "target_url": asked.chart,
+        "since": asked.since,
+        "batch": asked.batch,
+        "fates": FATES,
+    }
+
+    def gather(db: duckdb.DuckDBPyConnection) -> None:
+        stage_exported(db, session, batches)
+        stage_records(db, session)
+        content["feeds"] = totals(db, "feed")
+        content["days"] = totals(db, "feed, day")
+        content["without_rows"] = without_rows(db)
+        content["set_aside"] = set_aside(db, session)
+        content["sample"] = {"size": asked.size, "seed": asked.seed, "records": sample(db, asked.size, asked.seed)}
+
+    verified = verify_target(session, asked.batch, gather)
+    add_both_sides(session, content["sample"]["records"], asked.chart)
+    content["verify"] = _verified(verified)
+    content["files"] = files(session, batches)
+    content["damaged"] = [each["batch_id"] for each in content["files"] if each["hash_now"] == OTHER]
+    content["purged"] = [each["batch_id"] for each in content["files"] if each["hash_now"] == PURGED]
+    content["agrees"] = all(each["agrees"] for each in (*content["feeds"], *content["days"])) and not content["damaged"]
+    content["agrees"] = content["agrees"] and all(_same(each) for each in content["without_rows"])
+    content["exit_code"] = max(verified.exit_code, 0 if content["agrees"] else SET_ASIDE)
+    return _written(session.home, content)
+
+
+def _batches(session: Session, asked: Asked) -> list[Batch]:
+    found = [row for row in session.ledger.batches(session.target) if asked.batch in (None, row["batch_id"])]
+    if asked.batch and not found:
+        raise NotPossible(f"{asked.batch}: no such batch at this target")
+    found = [row for row in found if str(row["received_at"]) >= (asked.since or "")]
+    if not found:
+        since = f" since {asked.since}" if asked.since else ""
+        raise NotPossible(f"nothing to give evidence of: no file came for this target{since}")
+    return sorted(found, key=lambda row: (str(row["received_at"]), str(row["batch_id"])))
+
+
+def _same(without: dict[str, Any]) -> bool:
+    return bool(
+        without["ledger_records"] == without["target_records"] and without["ledger_cents"] == without["target_cents"]
+    )
+
+
+def _verified(verified: Verified) -> dict[str, Any]:
+    counts = verified.differences.counts
+    listed = [each.line() for each, _ in zip(verified.differences, range(LISTED), strict=False)]
+    kinds = {kind: {"number": number, "meaning": MEANING[kind]} for kind, number in counts.items()}
+    agrees = not set(counts) - {"changed"} and not verified.lost
+    return {
+        "sentence": "ledger and target agree" if agrees else "ledger and target do not agree",
+        "agrees": agrees,
+        "rows": verified.rows,
+        "others": verified.others,
+        "without_source": verified.without_source,
+        "ledger_cents": verified.ledger_cents,
+        "target_cents": verified.target_cents,
+        "differences": kinds,
+        "listed": listed,
+        "lost": verified.lost,
+    }
+
+
+def _written(home: Path, content: dict[str, Any]) -> Evidence:
+    """Write the JSON, and the page, which names its hash. Nobody writes over either."""
+    folder = home / FOLDER
+    folder.mkdir(mode=0o700, exist_ok=True)
+    name = content["made_at"].replace(":", "")
+    document = (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode()
+    page = page_of(content, document).encode()
+    for suffix, written in ((".json", document), (".html", page)):
+        with suppress(FileNotFoundError):
+            (folder / f"evidence-{name}{suffix}").unlink()
+        write_whole(folder / f"evidence-{name}{suffix}", written, 0o400)
+    return Evidence(content, folder / f"evidence-{name}.html", folder / f"evidence-{name}.json")

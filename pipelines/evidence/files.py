@@ -1,0 +1,48 @@
+"""The files of an evidence: their hashes, then and now, and by what software, rules and feed they were read."""
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pipelines.evidence.exported import Batch, runs_in
+from pipelines.feeds.files.catalog import is_control
+from pipelines.ledger.manifests import manifest_in
+from pipelines.session.session import Session
+
+SAME, OTHER, PURGED = "the same", "not the same", "purged"
+_OF_FILE = "batch_id feed file_name file_sha256 state received_at finished_at lines not_taken records accepted rejected"
+_OF_RUN = "run started_at finished_at state software_version rules_version feed_hash"
+
+
+def files(session: Session, batches: list[Batch]) -> list[dict[str, Any]]:
+    """Return the batches' files and runs. hash_now: whether the copy in the batch is still what came."""
+    found = []
+    for batch in batches:
+        folder = session.home / "batches" / str(batch["batch_id"])
+        runs = session.ledger.runs(session.target, str(batch["batch_id"]))
+        found.append(
+            {name: batch[name] for name in _OF_FILE.split()}
+            | {"amount_received_cents": batch["amount_received"], "hash_now": _hash_now(folder, batch)}
+            | {"runs": [{name: run[name] for name in _OF_RUN.split()} for run in runs]}
+            | {"questionnaires": _questionnaires(folder, session.target)}
+        )
+    return found
+
+
+def _hash_now(folder: Path, batch: Mapping[str, Any]) -> str:
+    try:
+        path = next(each for each in sorted((folder / "source").iterdir()) if not is_control(each.name))
+    except (OSError, StopIteration):
+        return PURGED
+    with path.open("rb") as file:
+        return SAME if hashlib.file_digest(file, "sha256").hexdigest() == batch["file_sha256"] else OTHER
+
+
+def _questionnaires(folder: Path, target: str) -> dict[str, str]:
+    """Return the short hash of each questionnaire that the answers of the newest run were checked by."""
+    for _, run in reversed(runs_in(folder, target)):
+        manifest = manifest_in(run) or {}
+        if isinstance(named := manifest.get("questionnaires"), dict):
+            return named
+    return {}

@@ -1,0 +1,100 @@
+"""A random sample of the records at the target, to be compared with the chart by hand. A seed repeats it."""
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+import duckdb
+import orjson
+
+from pipelines.evidence.exported import runs_in
+from pipelines.session.session import Session, reading
+
+PERMALINK = "-permalink"
+_PAGES = {"PaymentNotice": "patients/{patient}", "Task": "tasks/{id}", "QuestionnaireResponse": "responses/{id}"}
+"""The page of the bundled service's chart that shows a resource."""
+_CHOSEN = """
+    SELECT feed, file_name, batch_id, run, line, key, kind, resource_id, patient_id, day::TEXT AS day, amount_cents,
+        count(*) OVER (PARTITION BY feed) AS of
+    FROM record WHERE fate = 'there'
+    QUALIFY row_number() OVER (PARTITION BY feed ORDER BY md5(concat_ws('|', $seed, source, kind, key))) <= $size
+    ORDER BY feed, md5(concat_ws('|', $seed, source, kind, key))"""
+
+
+def sample(db: duckdb.DuckDBPyConnection, size: int, seed: str) -> list[dict[str, Any]]:
+    """Return `size` records of each feed, chosen by hashes of the seed and their keys. of: how many there are."""
+    found = db.execute(_CHOSEN, {"seed": seed, "size": size})
+    names = [column[0] for column in found.description]
+    return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
+
+
+def add_both_sides(session: Session, chosen: list[dict[str, Any]], chart: str) -> None:
+    """Add to each record what its file says, what the target answers now, and the link to the chart.
+
+    chart: the address under which people open the target. Raises `TargetUnusable`.
+    """
+    with duckdb.connect() as db:
+        said = [_sent(db, session, each) for each in chosen]
+    for each, sent in zip(chosen, said, strict=True):
+        kind, resource_id = str(each["kind"]), str(each["resource_id"])
+        with reading(f"{kind}/{resource_id}"):
+            there = session.connection.client.read(kind, resource_id)
+        each["export_says"] = _says(kind, sent) if sent else "see the line"
+        each["target_says"] = _says(kind, there) if there is not None else None
+        each["link"] = _link(session, each, there or {}, chart)
+
+
+def _sent(db: duckdb.DuckDBPyConnection, session: Session, each: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the body that the record's row became. Empty for a row that was set aside, and is there all the same."""
+    folder = dict(runs_in(session.home / "batches" / each["batch_id"], session.target))[each["run"]]
+    query = "SELECT body FROM read_parquet($path) WHERE line = $line AND key = $key"
+    given = {"path": str(folder / "accepted.parquet"), "line": each["line"], "key": each["key"]}
+    return next((dict(orjson.loads(body)) for (body,) in db.execute(query, given).fetchall()), {})
+
+
+def _says(kind: str, body: Mapping[str, Any]) -> str:
+    """Return the codes, dates and numbers of a body in words: no name and no free text."""
+    if kind == "PaymentNotice":
+        return f"amount {_amount(body)}"
+    if kind == "Task":
+        due = (body.get("restriction") or {}).get("period", {}).get("end")
+        return ", ".join(filter(None, [f"status {body.get('status')}", due and f"due {str(due)[:10]}"]))
+    answers = list(_answers(body))
+    return f"{len(answers)} answers: {', '.join(answers)}" if answers else "no answers"
+
+
+def _amount(body: Mapping[str, Any]) -> str:
+    value = (body.get("amount") or {}).get("value")
+    return f"{value:,.2f}" if isinstance(value, int | float) else str(value)
+
+
+def _answers(body: Mapping[str, Any]) -> list[str]:
+    """Return linkId and code or number of each answer, in order of the linkIds; of a text only that there is one."""
+    found: list[tuple[str, str]] = []
+    waiting = list(body.get("item") or [])
+    while waiting:
+        item = waiting.pop()
+        waiting += item.get("item") or []
+        for answer in item.get("answer") or []:
+            waiting += answer.get("item") or []
+            found.append((str(item.get("linkId")), _answer(answer)))
+    return [f"{link_id} = {value}" for link_id, value in sorted(found)]
+
+
+def _answer(answer: Mapping[str, Any]) -> str:
+    if "valueCoding" in answer:
+        return str(answer["valueCoding"].get("code"))
+    return str(answer["valueDecimal"]) if "valueDecimal" in answer else "(text)"
+
+
+def _link(session: Session, each: Mapping[str, Any], there: Mapping[str, Any], chart: str) -> str:
+    """Return the target's own permalink of a resource, else its page in the chart, else its address."""
+    base = session.connection.base_url
+    extensions = there.get("extension") or []
+    for extension in extensions:
+        if str(extension.get("url")).endswith(PERMALINK) and (value := extension.get("valueString")):
+            return chart + value.removeprefix(base) if value.startswith(base) else str(value)
+    if session.connection.ours and not urlsplit(base).path.strip("/"):
+        page = _PAGES[each["kind"]].format(patient=each["patient_id"], id=each["resource_id"])
+        return f"{chart}/chart/{page}"
+    return f"{chart}/{each['kind']}/{each['resource_id']}"

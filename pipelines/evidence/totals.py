@@ -1,0 +1,175 @@
+"""Three-way totals: what the exports hold, what the ledger says is at the target, and what the target has.
+
+Each record of the exports gets one fate. The three sides are counted from three sources: the batches' files, the
+ledger's records, the target's resources.
+"""
+
+from typing import Any
+
+import duckdb
+
+from pipelines.ledger.states import ASKED, MADE
+from pipelines.session.session import Session
+
+THERE = "there"
+FATES = {
+    THERE: "at the target, with just this content",
+    "replaced": "an earlier version, which a later one has replaced",
+    "taken back": "was at the target, and was taken back",
+    "set aside": "a reject that is open",
+    "corrected": "a reject that its correction has settled; the correction counts for itself",
+    "discarded": "a reject that a person discarded",
+    "kept": "other content of a record that is there; by its feed the earlier content stays",
+    "under way": "not sent yet, or its outcome is not known",
+    "not sent": "in a file of which nothing was sent",
+    "unaccounted": "nothing tells what became of it",
+}
+"""Each fate of a record of an export, in words. `unaccounted` is never right."""
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    return ", ".join(f"'{name}'" for name in names)
+
+
+_LEDGER = {
+    "reject": "reject_id batch_id line state stage source_at first_seen_at closed_by_batch amount_cents",
+    "resubmission": "reject_id batch_id line",
+}
+_OWN_ID = "substr(sha256(concat_ws('|', $target, batch_id, line, coalesce(key, ''))), 1, 16)"
+"""The id of a reject, as `rows.reject_id` makes it."""
+
+_FATE = f"""
+CREATE OR REPLACE TABLE record AS
+WITH version AS (
+    SELECT exported.*, {_OWN_ID} AS own_id, feed, source, kind, state AS batch_state, file_name, received_at
+    FROM exported JOIN in_scope USING (batch_id)
+),
+rejected AS (
+    SELECT reject_id, state, source_at FROM said_reject
+),
+again AS (
+    SELECT batch_id, line, min(reject_id) AS reject_id FROM said_resubmission GROUP BY ALL
+),
+met AS (
+    SELECT version.*, now.batch_id = version.batch_id AND now.line = version.line AS is_its_line,
+        now.state AS now_state, now.resource_id, now.patient_id AS now_patient_id,
+        now.source_at::TIMESTAMPTZ AS now_source_at, now.amount_cents AS now_cents,
+        coalesce(own.reject_id, answered.reject_id) AS reject_id, coalesce(own.state, answered.state) AS reject_state,
+        coalesce(own.source_at, answered.source_at)::TIMESTAMPTZ AS reject_at,
+        NOT is_reject AND coalesce(version.content_hash IS NULL
+            OR now.content_hash IN (version.content_hash, version.text_hash), false) AS is_now
+    FROM version
+    LEFT JOIN all_ours AS now
+        ON now.source = version.source AND now.resource_type = version.kind AND now.key = version.key
+    LEFT JOIN rejected AS own ON own.reject_id = own_id
+    LEFT JOIN again ON again.batch_id = version.batch_id AND again.line = version.line
+    LEFT JOIN rejected AS answered ON answered.reject_id = again.reject_id
+),
+fated AS (
+    SELECT met.* EXCLUDE (source_at), coalesce(source_at, reject_at) AS source_at, CASE
+        WHEN is_now AND now_state IN ({_listed(MADE)}) THEN 'there'
+        WHEN is_now AND now_state IN ('planned', {_listed(ASKED)}) THEN 'under way'
+        WHEN is_now AND now_state = 'undone' THEN 'taken back'
+        WHEN former.key IS NOT NULL AND NOT is_reject AND now_state = 'undone' THEN 'taken back'
+        WHEN former.key IS NOT NULL AND NOT is_reject THEN 'replaced'
+        WHEN reject_state IN ('open', 'resubmitted') THEN 'set aside'
+        WHEN reject_state = 'closed' THEN 'corrected'
+        WHEN reject_state = 'discarded' THEN 'discarded'
+        WHEN batch_state IN ('stopped', 'failed') THEN 'not sent'
+        WHEN batch_state = 'running' THEN 'under way'
+        WHEN now_state IN ({_listed(MADE)}) AND NOT is_reject THEN 'kept'
+        ELSE 'unaccounted' END AS fate
+    FROM met
+    LEFT JOIN (SELECT DISTINCT source, resource_type, key, content_hash FROM all_former) AS former
+        ON former.source = met.source AND former.resource_type = met.kind AND former.key = met.key
+        AND former.content_hash IN (met.content_hash, met.text_hash)
+),
+of_line AS (
+    SELECT * FROM fated
+    QUALIFY row_number() OVER (
+        PARTITION BY batch_id, line, key ORDER BY fate = 'there' DESC, is_reject, run DESC) = 1
+),
+counted AS (
+    SELECT *, row_number() OVER (
+        PARTITION BY batch_id, is_reject, key, content_hash, patient_id, amount_cents ORDER BY line) AS nth
+    FROM of_line
+)
+SELECT * EXCLUDE (text_hash, own_id, is_now, batch_state, reject_at, nth), source_at::DATE AS day FROM counted
+QUALIFY row_number() OVER (
+    PARTITION BY source, kind, is_reject, coalesce(key, concat(batch_id, ' ', line)), content_hash, patient_id,
+        amount_cents, nth
+    ORDER BY fate = 'there' DESC, is_its_line DESC NULLS LAST, received_at DESC, batch_id, line) = 1"""
+"""Every version of a record that the exports hold, with its fate.
+
+A version is known by key and content. A rejected row counts once, too, however many files it comes in alike. Two rows
+of one file are two.
+"""
+
+_SIDES = {
+    "export": ("record.day", "record.patient_id", "record.amount_cents", "true"),
+    "expected": ("record.day", "record.patient_id", "record.amount_cents", "fate = 'there'"),
+    "ledger": ("now_source_at::DATE", "now_patient_id", "now_cents", "fate = 'there'"),
+    "target": ("now_source_at::DATE", "found.patient_id", "found.cents", "fate = 'there' AND found.is_there"),
+}
+"""Day, patient, cents and condition of each side. expected: what of the export should be at the target."""
+_FOUND = """(SELECT kind, id AS resource_id, patient_id, cents,
+    coalesce(status, '') <> 'entered-in-error' AS is_there FROM found)"""
+
+
+def stage_records(db: duckdb.DuckDBPyConnection, session: Session) -> None:
+    """Make table `record`: each record of the exports with its fate, beside the tables of a comparison."""
+    with session.ledger.snapshot() as snapshot:
+        for name, columns in _LEDGER.items():
+            db.register("given", snapshot.reader(name, ["target", *columns.split()]))
+            query = f"CREATE OR REPLACE TABLE said_{name} AS FROM given WHERE target = $target"
+            db.execute(query, {"target": session.target})
+            db.unregister("given")
+    db.execute(_FATE, {"target": session.target})
+
+
+def totals(db: duckdb.DuckDBPyConnection, by: str) -> list[dict[str, Any]]:
+    """Return the three sides of each feed, or of each feed and day. by: `feed`, or `feed, day`."""
+    groups: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for side, (day, patient, cents, condition) in _SIDES.items():
+        of_day = f", {day} AS day" if "day" in by else ""
+        query = f"""SELECT feed{of_day}, count(*), count(DISTINCT {patient}), coalesce(sum({cents}), 0)::BIGINT
+            FROM record LEFT JOIN {_FOUND} AS found USING (kind, resource_id) WHERE {condition} GROUP BY ALL"""
+        for *group, records, patients, amount in db.execute(query).fetchall():
+            made = groups.setdefault(tuple(group), _nothing())
+            made[side] = {"records": records, "patients": patients, "cents": amount}
+    for *group, fate, records, amount in db.execute(
+        f"SELECT {by}, fate, count(*), coalesce(sum(amount_cents), 0)::BIGINT FROM record WHERE fate <> 'there'"
+        " GROUP BY ALL"
+    ).fetchall():
+        groups.setdefault(tuple(group), _nothing())["apart"][fate] = {"records": records, "cents": amount}
+    names = [name.strip() for name in by.split(",")]
+    ordered = sorted(groups.items(), key=lambda each: tuple((v is not None, str(v)) for v in each[0]))
+    return [
+        {n: str(v) if v is not None else None for n, v in zip(names, group, strict=True)}
+        | made
+        | {"agrees": _agrees(made)}
+        for group, made in ordered
+    ]
+
+
+def _nothing() -> dict[str, Any]:
+    return {side: {"records": 0, "patients": 0, "cents": 0} for side in _SIDES} | {"apart": {}}
+
+
+def _agrees(made: dict[str, Any]) -> bool:
+    """True if the three sides are the same, and every other record of the export has a fate."""
+    return bool(made["expected"] == made["ledger"] == made["target"] and "unaccounted" not in made["apart"])
+
+
+def without_rows(db: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:
+    """Return the ledger's records of these batches whose rows no file holds any more, by feed: their sums alone."""
+    query = f"""
+        SELECT feed, count(*), count(found.resource_id), coalesce(sum(ours.amount_cents), 0)::BIGINT,
+            coalesce(sum(found.cents), 0)::BIGINT
+        FROM all_ours AS ours
+        JOIN in_scope ON in_scope.batch_id = ours.batch_id
+        ANTI JOIN record ON record.source = ours.source AND record.kind = ours.resource_type AND record.key = ours.key
+        LEFT JOIN {_FOUND} AS found ON found.kind = ours.resource_type AND found.resource_id = ours.resource_id
+        WHERE ours.state IN ({_listed(MADE)}) GROUP BY feed ORDER BY feed"""
+    names = ("feed", "ledger_records", "target_records", "ledger_cents", "target_cents")
+    return [dict(zip(names, row, strict=True)) for row in db.execute(query).fetchall()]

@@ -1,0 +1,39 @@
+"""The page to sign, in a real browser: on a screen, on a telephone, and on paper."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser
+
+from tests.browser.chromium import IN_A_BROWSER
+from tests.support.commands import load, run
+
+pytestmark = IN_A_BROWSER
+
+SAMPLES = Path(__file__).parents[2] / "data" / "samples"
+
+
+@pytest.fixture(scope="module")
+def evidence(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    home = tmp_path_factory.mktemp("evidence") / "home"
+    load(home, SAMPLES / "reference")
+    run("chartferry", "--home", home, "import", SAMPLES / "inbox" / "payments-2026-01.csv")
+    return dict(json.loads(run("chartferry", "--home", home, "evidence", "--json", "--seed", "1").stdout))
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_the_page_to_sign_fits_its_screen_and_prints(width: int, browser: Browser, evidence: dict[str, Any]) -> None:
+    """EVID-01: no column is out of sight, and no paper without its columns either."""
+    page = browser.new_context(viewport={"width": width, "height": 900}).new_page()
+    page.goto(Path(evidence["page"]).as_uri())
+    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    for region in page.locator(".wide").all():
+        assert region.evaluate("it => it.scrollWidth <= it.clientWidth"), region.inner_text()
+    assert page.locator("#sample tbody tr").count() == len(evidence["sample"]["records"]) == 10
+    link = page.locator("#sample tbody a").first.get_attribute("href")
+    assert link
+    assert link.startswith("http://127.0.0.1:8400/chart/patients/")
+    assert page.pdf(format="A4").startswith(b"%PDF")
+    page.context.close()

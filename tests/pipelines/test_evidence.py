@@ -1,0 +1,219 @@
+"""`evidence`: what export, ledger and target hold, by feed and day, and what became of every other record."""
+
+import hashlib
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.pipelines.test_decisions import PAYMENTS, TASKS, put, tasks
+
+ZERO = {"records": 0, "patients": 0, "cents": 0}
+
+
+def rows(home, name, *given):
+    put(home, name, PAYMENTS + "".join(f"{row},\n" for row in given))
+
+
+def side(records, patients, cents):
+    return {"records": records, "patients": patients, "cents": cents}
+
+
+def of_feed(found, name="payments"):
+    return next(feed for feed in found["feeds"] if feed["feed"] == name)
+
+
+def apart(found, name="payments"):
+    return {fate: tuple(it.values()) for fate, it in of_feed(found, name)["apart"].items()}
+
+
+def days(found, name="payments"):
+    return {
+        day["day"]: tuple(day[side]["cents"] for side in ("export", "ledger", "target"))
+        for day in found["days"]
+        if day["feed"] == name
+    }
+
+
+@pytest.fixture(params=[True, False], ids=["with additions", "bare"])
+def imported(request, home, target, asked):
+    """Payments of two patients on two days, one of them with a wrong amount: the batch's name."""
+    target.additions = request.param
+    given = ("k1,p1,1.00,2026-03-01", "k2,p1,2.50,2026-03-02", "k3,p2,4.00,2026-03-01", "k4,p2,four,2026-03-02")
+    rows(home, "payments-1.csv", *given)
+    return asked("import")["batches"][0]["batch_id"]
+
+
+def test_three_sides_are_counted_by_feed_and_day_to_the_cent(imported, asked):
+    """EVID-01"""
+    found = asked("evidence")
+    feed = of_feed(found)
+    assert feed["export"] == side(4, 2, 750)
+    assert feed["expected"] == feed["ledger"] == feed["target"] == side(3, 2, 750)
+    assert apart(found) == {"set aside": (1, 0)}
+    assert days(found) == {None: (0, 0, 0), "2026-03-01": (500, 500, 500), "2026-03-02": (250, 250, 250)}
+    assert (found["agrees"], found["verify"]["agrees"], found["exit_code"]) == (True, True, 0)
+    [rule] = found["set_aside"]["by_rule"]
+    assert (rule["state"], rule["rejects"]) == ("open", 1)
+    assert rule["sentence"]
+
+
+def test_what_comes_again_unchanged_counts_once(imported, home, asked):
+    """EVID-01"""
+    again = ("k1,p1,1.00,2026-03-01", "k2,p1,2.50,2026-03-02", "k4,p2,four,2026-03-02", "k5,p3,8.00,2026-03-05")
+    rows(home, "payments-2.csv", *again)
+    later = asked("import")["batches"][0]["batch_id"]
+    found = asked("evidence")
+    assert of_feed(found)["export"] == side(5, 3, 1550)
+    assert of_feed(found)["target"] == side(4, 3, 1550)
+    assert apart(found) == {"set aside": (1, 0)}
+    alone = asked("evidence", "--batch", later)
+    assert of_feed(alone)["export"] == side(4, 3, 1150)
+    assert of_feed(alone)["ledger"] == of_feed(alone)["target"] == side(3, 2, 1150)
+    assert [each["batch_id"] for each in alone["files"]] == [later]
+
+
+def test_every_other_record_of_the_export_has_its_fate(home, target, asked):
+    """EVID-01: changed content, corrections, discards, files that were stopped."""
+    rows(home, "payments-1.csv", "k1,p1,1.00,2026-03-01", "k2,p1,x,2026-03-02", "k3,p2,y,2026-03-01")
+    asked("import")
+    rows(home, "payments-2.csv", "k1,p1,1.50,2026-03-01", "k2,p1,2.50,2026-03-02")
+    asked("import")
+    discarded = next(
+        each for each in asked("evidence")["set_aside"]["listed"] if each["state"] == "open" and each["line"] == 4
+    )
+    put(home, "payments-3.csv.control.json", '{"rows": 9, "amount": "1.00"}')
+    rows(home, "payments-3.csv", "k9,p1,1.00,2026-03-09")
+    asked("import")
+    found = asked("evidence")
+    assert apart(found) == {"set aside": (2, 150), "corrected": (1, 0), "not sent": (1, 100)}
+    assert of_feed(found)["target"] == side(2, 1, 350)
+    assert found["agrees"]
+    assert discarded["stage"] == "map"
+
+
+def test_a_discard_and_its_reason_are_told(imported, asked, chartferry):
+    """EVID-01"""
+    [reject] = asked("evidence")["set_aside"]["listed"]
+    assert chartferry("rejects", "discard", reject["reject_id"], "--why", "a test row")[0] == 0
+    found = asked("evidence")
+    assert apart(found) == {"discarded": (1, 0)}
+    [decision] = found["set_aside"]["decisions"]
+    assert (decision["subject"], decision["why"]) == (reject["reject_id"], "a test row")
+
+
+def test_versions_and_what_was_taken_back_are_told_apart(home, target, asked):
+    """EVID-01"""
+    (home / "feeds").mkdir(exist_ok=True)
+    (home / "feeds" / "calls.toml").write_text(
+        'name = "calls"\nkind = "tasks"\nsource = "calls"\nchanged = "update"\nfiles = ["calls*.csv"]\n[columns]\n'
+        + "".join(f'{name} = "{name}"\n' for name in TASKS.strip().split(","))
+    )
+    put(home, "calls-1.csv", f"{TASKS}t1,p1,call,requested,a\nt2,p1,call,requested,a\n")
+    asked("import")
+    put(home, "calls-2.csv", f"{TASKS}t1,p1,call,completed,a\n")
+    asked("import")
+    tasks(home, "t3")
+    [undone] = asked("import")["batches"]
+    asked("undo", undone["batch_id"])
+    found = asked("evidence")
+    assert apart(found, "calls") == {"replaced": (1, 0)}
+    assert of_feed(found, "calls")["target"] == side(2, 1, 0)
+    assert apart(found, "tasks") == {"taken back": (1, 0)}
+    assert of_feed(found, "tasks")["target"] == ZERO
+    assert found["agrees"]
+
+
+def test_what_the_target_lost_or_changed_is_no_agreement(imported, target, asked):
+    """EVID-01: rows and cents; the page says so first."""
+    lost, other = (next(b for b in target.of("PaymentNotice") if b["amount"]["value"] == v) for v in (1.0, 2.5))
+    other["amount"] = {"value": 2.51, "currency": "USD"}
+    del target.stored[lost["id"]]
+    found = asked("evidence")
+    assert (found["agrees"], found["verify"]["agrees"], found["exit_code"]) == (False, False, 3)
+    assert of_feed(found)["ledger"] == side(3, 2, 750)
+    assert of_feed(found)["target"] == side(2, 2, 651)
+    assert [day["day"] for day in found["days"] if not day["agrees"]] == ["2026-03-01", "2026-03-02"]
+    page = Path(found["page"]).read_text()
+    assert "Export, ledger and target do not agree." in page
+
+
+def test_a_file_that_is_not_what_came_is_named(imported, home, asked):
+    """EVID-01"""
+    [source] = (home / "batches" / imported / "source").iterdir()
+    source.write_text(source.read_text() + "\n")
+    found = asked("evidence")
+    assert (found["damaged"], found["exit_code"]) == ([imported], 3)
+    assert f"{imported}</span>: the file in its batch is not the one that came" in Path(found["page"]).read_text()
+
+
+def test_purged_rows_are_compared_with_the_ledger_alone(home, asked, chartferry):
+    """EVID-01"""
+    rows(home, "payments-1.csv", "k1,p1,1.00,2026-03-01")
+    batch = asked("import")["batches"][0]["batch_id"]
+    assert chartferry("purge", batch)[0] == 0
+    found = asked("evidence")
+    expected = {"feed": "payments", "ledger_records": 1, "target_records": 1, "ledger_cents": 100, "target_cents": 100}
+    assert (found["feeds"], found["without_rows"], found["purged"]) == ([], [expected], [batch])
+    assert found["agrees"]
+
+
+def test_the_sample_is_repeated_by_its_seed_and_shows_both_sides(home, target, asked):
+    """EVID-01"""
+    rows(home, "payments-1.csv", *(f"k{n},p{n},{n}.00,2026-03-01" for n in range(1, 40)))
+    asked("import")
+    one, same, other = (
+        asked("evidence", "--sample", 5, "--seed", seed)["sample"]["records"] for seed in ("a", "a", "b")
+    )
+    assert len(one) == 5
+    assert one == same
+    assert {each["key"] for each in one} != {each["key"] for each in other}
+    for each in one:
+        number = int(each["key"].removeprefix("k"))
+        assert (each["file_name"], each["line"], each["of"]) == ("payments-1.csv", number + 1, 39)
+        assert each["export_says"] == each["target_says"] == f"amount {number}.00"
+        assert each["link"].endswith(f"/{each['resource_id']}") or each["link"].endswith(f"/{each['patient_id']}")
+        assert target.stored[each["resource_id"]]["amount"]["value"] == number
+    seeds = {asked("evidence")["sample"]["seed"] for _ in range(2)}
+    assert len(seeds) == 2
+
+
+def test_the_page_names_the_hash_of_its_json_and_loads_nothing(imported, asked):
+    """EVID-01: what is signed on paper is that document."""
+    found = asked("evidence", "--seed", "1")
+    page, document = Path(found["page"]), Path(found["document"])
+    kept = json.loads(document.read_text())
+    assert {name: found[name] for name in kept} == kept
+    text = page.read_text()
+    assert hashlib.sha256(document.read_bytes()).hexdigest() in text
+    assert not re.search(r'(src|href)="(?!#|data:,|http://127\.0\.0\.1)', text)
+    assert (page.stat().st_mode & 0o777, page.parent.stat().st_mode & 0o777) == (0o400, 0o700)
+    assert text.count('<div class="sign">') == 1
+
+
+@pytest.mark.parametrize("more", [("--batch", "nope"), ("--since", "2099-01-01"), ()])
+def test_there_is_nothing_to_give_evidence_of(more, home, asked, chartferry):
+    """EVID-01: one line, and no page."""
+    if more:
+        rows(home, "payments-1.csv", "k1,p1,1.00,2026-03-01")
+        asked("import")
+    code, out, err = chartferry("evidence", *more)
+    assert (code, out) == (4, "")
+    assert err.splitlines()[-1] in (
+        "chartferry: nope: no such batch at this target",
+        "chartferry: nothing to give evidence of: no file came for this target since 2099-01-01",
+        "chartferry: nothing to give evidence of: no file came for this target",
+    )
+    assert not (home / "evidence").exists()
+
+
+def test_many_days_are_shown_by_month(home, asked):
+    """EVID-01: the JSON has each day."""
+    rows(home, "payments-1.csv", *(f"k{n},p1,1.00,202{n % 6}-{n % 12 + 1:02}-{n % 28 + 1:02}" for n in range(200)))
+    asked("import")
+    found = asked("evidence")
+    assert len(days(found)) > 60
+    assert of_feed(found)["target"]["cents"] == sum(cents for _, _, cents in days(found).values()) == 20_000
+    shown = re.findall(r'data-label="(Day|Month)">', Path(found["page"]).read_text())
+    assert set(shown) == ({"Month"} if len(days(found)) > 120 else {"Day"})
