@@ -21,7 +21,10 @@ import psutil
 
 from pipelines.home.progress import Progress
 from pipelines.receiving.stage import receive
-from pipelines.runs.batch import begin, end, load_run, validate_run
+from pipelines.runs.beginning import begin
+from pipelines.runs.ending import end
+from pipelines.runs.loading import load_run
+from pipelines.runs.validating import validate_run
 from pipelines.session.session import Session, open_session
 
 

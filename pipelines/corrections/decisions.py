@@ -23,7 +23,8 @@ from pipelines.loading.accepted import accepted_files, rows_in
 from pipelines.loading.lookup import ABSENT, FOUND, Doubt, look_up
 from pipelines.loading.sending import Identity
 from pipelines.loading.settling import as_doubts
-from pipelines.runs.batch import lease_of, recount
+from pipelines.runs.ending import recount
+from pipelines.runs.loading import lease_of
 from pipelines.session.session import Session, reading
 
 NO_NEED = "{}: no need: the next import can send it again without making two"

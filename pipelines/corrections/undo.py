@@ -33,7 +33,7 @@ from pipelines.ledger.ledger import Lease
 from pipelines.ledger.states import MADE
 from pipelines.ledger.tables import NotPossible
 from pipelines.loading.changes import Changes
-from pipelines.runs.batch import lease_of
+from pipelines.runs.loading import lease_of
 from pipelines.session.session import Session, reading
 from pipelines.verifying.staging import Filling, stage_target, workbench
 

@@ -21,8 +21,12 @@ from pipelines.home.batch import Received, Unreadable
 from pipelines.home.inbox import Inbox
 from pipelines.ledger.tables import LedgerError, NotPossible
 from pipelines.receiving.stage import receive
-from pipelines.runs.batch import begin, end, end_without_load, load_run, run_through, validate_run
+from pipelines.runs.batch import run_through
+from pipelines.runs.beginning import begin
+from pipelines.runs.ending import end, end_without_load
+from pipelines.runs.loading import load_run
 from pipelines.runs.run import Result, Run
+from pipelines.runs.validating import validate_run
 from pipelines.session.session import Session, received_before
 from pipelines.validation.stage import Validated
 

@@ -14,7 +14,8 @@ from pipelines.home.exits import ALL_LOADED, UNREADABLE
 from pipelines.importing.imports import publish_into, summary_of
 from pipelines.ledger.rejects import OPEN, reasons_of, reject_places, settle_resubmitted
 from pipelines.ledger.tables import LedgerError
-from pipelines.runs.batch import begin, run_through
+from pipelines.runs.batch import run_through
+from pipelines.runs.beginning import begin
 from pipelines.runs.run import Result
 from pipelines.runs.summary import Summary
 from pipelines.session.session import Session

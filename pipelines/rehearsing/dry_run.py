@@ -12,8 +12,8 @@ from pipelines.loading.accepted import accepted_rows
 from pipelines.loading.judging import Judge
 from pipelines.loading.loaded import Batch, Loaded
 from pipelines.receiving.stage import receive
-from pipelines.runs.batch import rejects_left
 from pipelines.runs.run import Result
+from pipelines.runs.validating import rejects_left
 from pipelines.session.answers import Answers
 from pipelines.session.session import Session, Waiting
 from pipelines.session.spellings import known_spellings

@@ -9,6 +9,8 @@ from pipelines.home.batch import Received
 
 Lines = Mapping[int, Sequence[str]]
 """The ids of rejects by the physical line on which the record that answers them begins."""
+ENDED = ("finished", "failed", "stopped")
+"""States of a batch of which no run is under way."""
 
 
 @dataclass(frozen=True)

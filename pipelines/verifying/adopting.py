@@ -30,9 +30,12 @@ from pipelines.loading.intake import note_skipped
 from pipelines.loading.loaded import Batch
 from pipelines.loading.lookup import ahead
 from pipelines.loading.sending import Identity, Row
-from pipelines.runs.batch import begin, end, end_without_load, lease_of, note_batch, validate_run
+from pipelines.runs.beginning import begin, note_batch
+from pipelines.runs.ending import end, end_without_load
+from pipelines.runs.loading import lease_of
 from pipelines.runs.lost import LOOK, NOTED, LostBatch, lost_batches
 from pipelines.runs.resolving import resolve
+from pipelines.runs.validating import validate_run
 from pipelines.session.session import Session, Waiting, received_batches, received_before, without_feed
 from pipelines.validation.outcome import Validated
 from pipelines.verifying.staging import stage_target, workbench

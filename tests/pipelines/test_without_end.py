@@ -16,7 +16,7 @@ def killed(home, chartferry, monkeypatch):
 
     (home / "inbox" / "payments-1.csv").write_text(PAYMENTS + "A,p1,10.00,2026-03-01,\n")
     with monkeypatch.context() as patched:
-        patched.setattr("pipelines.runs.batch.load", dies)
+        patched.setattr("pipelines.runs.loading.load", dies)
         assert chartferry("import", home / "inbox")[0] == INTERRUPTED
     assert list((home / "inbox").iterdir()) == []
 

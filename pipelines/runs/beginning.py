@@ -1,0 +1,89 @@
+"""A run begins: batch and run in the ledger, and the run's folder with its manifest."""
+
+import time
+from pathlib import Path
+
+from pipelines.feeds.files.catalog import Feed
+from pipelines.home.batch import Received
+from pipelines.home.scratch import remove_abandoned
+from pipelines.ledger.lease import utc_text
+from pipelines.ledger.tables import NotPossible
+from pipelines.runs.cut_off import lines_left, was_retried
+from pipelines.runs.ending import result_of
+from pipelines.runs.lost import lost_before
+from pipelines.runs.manifest import rules_version, software_version, write_manifest
+from pipelines.runs.run import Lines, Run
+from pipelines.session.session import Session
+from pipelines.validation.outcome import Validated
+
+
+def begin(
+    session: Session,
+    received: Received,
+    feed: Feed,
+    whole: bool = False,
+    adopting: bool = False,
+    only: Lines | None = None,
+    remap: bool = False,
+    taken_back: bool = False,
+) -> Run:
+    """Note batch and run in the ledger and make the run's folder.
+
+    only, remap, taken_back: as in `Run`. Where such a run of a finished batch was cut off, or left
+    doubts, this one is over what is left, unless it is to be over the whole file.
+    Raises `NotPossible` when sending could make second ones, since the ledger of runs is lost; not while adopting.
+    """
+    target, batch_id = session.target, received.batch_id
+    if not (adopting or session.is_safe(feed.resource)) and (lost := lost_before(session, feed, batch_id)):
+        what = "it" if lost == batch_id else f"nothing was sent, since {lost}"
+        raise NotPossible(
+            f"{batch_id}: {what} was loaded before, and the ledger does not know that: chartferry verify --adopt"
+        )
+    before = note_batch(session, received, feed)
+    if before == "running" and not whole and was_retried(session, batch_id):
+        before, only = "finished", lines_left(session, batch_id) if only is None else only
+    if remap:
+        session.decide("import --remap", [batch_id])
+    number = session.ledger.start_run(
+        target,
+        batch_id,
+        feed_hash=feed.hash,
+        rules_version=rules_version(),
+        software_version=software_version(),
+    )
+    batch = session.home / "batches" / batch_id
+    remove_abandoned(batch.glob("run-*"))
+    folder = _run_folder(batch, number)
+    [started_at] = (run["started_at"] for run in session.ledger.runs(target, batch_id) if run["run"] == number)
+    run = Run(received, feed, number, folder, before, time.monotonic(), started_at, only, remap, taken_back)
+    write_manifest(session, run, result_of(run, Validated(folder), {}, None, "running"), None)
+    return run
+
+
+def note_batch(session: Session, received: Received, feed: Feed) -> str | None:
+    """Note a batch in the ledger where it is new; return the state that it had, None of a new one."""
+    known = session.ledger.batch(session.target, received.batch_id)
+    if known is None:
+        session.ledger.start_batch(
+            session.target,
+            received.batch_id,
+            feed=feed.name,
+            source=feed.source,
+            resource_type=feed.resource,
+            file_name=received.file_name,
+            file_sha256=received.sha256,
+            received_at=utc_text(received.received_at),
+        )
+    return known["state"] if known else None
+
+
+def _run_folder(batch: Path, number: int) -> Path:
+    """`run-<n>`; with another ledger or target the numbers start anew, and a folder of that name is kept as it is."""
+    names = [f"run-{number}", *(f"run-{number}-{copy}" for copy in range(2, 1000))]
+    for name in names:
+        try:
+            (batch / name).mkdir(parents=True, mode=0o700)
+        except FileExistsError:
+            continue
+        return batch / name
+    raise FileExistsError(batch / names[-1])

@@ -1,0 +1,116 @@
+"""A run ends: its counts and those of its batch in the ledger, and its manifest."""
+
+import time
+from collections import Counter
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+from pipelines.ledger.lease import utc_text
+from pipelines.ledger.ledger import Ledger
+from pipelines.ledger.so_far import with_outcomes
+from pipelines.ledger.states import OUTCOMES
+from pipelines.ledger.tables import COPAYMENTS, LINE_COUNTS
+from pipelines.loading.loaded import Loaded
+from pipelines.runs.cut_off import close_cut_off
+from pipelines.runs.manifest import write_manifest
+from pipelines.runs.run import Result, Run
+from pipelines.runs.sentences import told
+from pipelines.session.session import Session
+from pipelines.validation.outcome import Validated
+
+
+def end(session: Session, run: Run, validated: Validated, loaded: Loaded) -> Result:
+    """Close run and batch in the ledger and write the manifest."""
+    counts = run_counts(validated, loaded)
+    waiting = counts["accepted"] - sum(counts[name] for name in OUTCOMES)
+    state = "running" if waiting or counts["in_doubt"] else "finished"
+    result = result_of(run, validated, counts, loaded.unusable or told(run, validated, loaded), state)
+    result.taken_back = loaded.undone
+    result.reasons = dict(Counter(result.reasons) + loaded.reasons)
+    result.waiting, result.unusable = waiting, loaded.unusable is not None
+    result.waits_for = sorted(loaded.waits_for)
+    _close(session, run, result)
+    return result
+
+
+def end_without_load(session: Session, run: Run, validated: Validated, state: str, message: str) -> Result:
+    """End the run of a file from which nothing was sent."""
+    session.progress.end()
+    result = result_of(run, validated, run_counts(validated, Loaded()), message, state)
+    result.unusable = state == "running"
+    _close(session, run, result)
+    return result
+
+
+def run_counts(validated: Validated, loaded: Loaded) -> dict[str, int]:
+    """Return the ledger's counts of a run: lines, records, outcomes, and amounts in cents."""
+    names = (*LINE_COUNTS, "amount_received", "amount_accepted", *COPAYMENTS)
+    return loaded.counts_with({name: getattr(validated, name) for name in names})
+
+
+def result_of(run: Run, validated: Validated, counts: dict[str, int], message: str | None, state: str) -> Result:
+    return Result(
+        run.received.batch_id,
+        run.number,
+        run.feed.name,
+        run.received.file_name,
+        state,
+        counts,
+        seconds=round(time.monotonic() - run.began, 3),
+        message=message,
+        reasons=dict(validated.reasons),
+        warnings=dict(validated.warnings),
+        unnamed_columns=list(validated.unnamed_columns),
+        without_claim=validated.without_claim if validated.copayments else None,
+    )
+
+
+def _close(session: Session, run: Run, result: Result) -> None:
+    ledger, target, batch_id = session.ledger, session.target, run.received.batch_id
+    ledger.finish_run(target, batch_id, run.number, state=result.state, counts=result.counts, message=result.message)
+    before = ledger.batch(target, batch_id) if run.before == "finished" else None
+    is_open = result.counts["in_doubt"] or result.waits_for
+    state = "finished" if before and not is_open else result.state
+    counts: Mapping[str, int] = before or result.counts
+    if state == "finished" and (before or run.only is None):
+        counts = _first_outcomes(ledger, target, batch_id, counts)
+    elif state == "running":
+        counts = with_outcomes(ledger, target, batch_id, counts)
+    if before or run.only is None:
+        ledger.finish_batch(target, batch_id, state, counts, before["finished_at"] if before else None)
+    close_cut_off(session, run)
+    ledger.copy_journal()
+    write_manifest(session, run, result, utc_text(datetime.now(UTC)))
+
+
+def _first_outcomes(ledger: Ledger, target: str, batch_id: str, counts: Mapping[str, int]) -> dict[str, int]:
+    """The batch's own counts: each record's first outcome, whatever later runs of the same file met."""
+    rows = ledger.row_counts(target, batch_id)
+    outcomes = {name: rows.get(name, (0, 0)) for name in OUTCOMES}
+    accepted = sum(number for number, _ in outcomes.values())
+    kept = {name: counts[name] for name in ("header", "lines", "not_taken", "records", "amount_received", *COPAYMENTS)}
+    return {
+        **kept,
+        "accepted": accepted,
+        "rejected": counts["records"] - accepted,
+        **{name: number for name, (number, _) in outcomes.items()},
+        "amount_accepted": sum(cents for _, cents in outcomes.values()),
+        "amount_created": outcomes["created"][1],
+    }
+
+
+def recount(ledger: Ledger, target: str, batch_id: str) -> None:
+    """The batch's counts after rows of it were settled outside a run; finished once nothing of it is open."""
+    before = ledger.batch(target, batch_id)
+    if before is None:
+        return
+    counts = _first_outcomes(ledger, target, batch_id, before)
+    if before["state"] == "finished":
+        left = any(record.state in ("planned", "sending") for record in ledger.unsettled(target, batch_id))
+        ledger.finish_batch(target, batch_id, "running" if left else "finished", counts)
+        return
+    whole = counts["accepted"] == before["accepted"] and not ledger.unsettled(target, batch_id)
+    kept = ("accepted", "rejected", "amount_accepted")
+    ledger.finish_batch(
+        target, batch_id, "finished" if whole else before["state"], {**counts, **{name: before[name] for name in kept}}
+    )
