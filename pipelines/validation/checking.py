@@ -163,6 +163,7 @@ class Checker:
         self.check = partial(check, resource, site=around.site, lookup=self.inspected)
         of_items = resource.name == "QuestionnaireResponse"
         self.soundness = (SoundByItem if of_items else Soundness)(resource, around.site, self.inspected)
+        self.of_payments = resource.name == "PaymentNotice"
         self.names = [column.name for column in self.kind.columns[1:]]
         self.origins = Origins(file, self.kind)
         self.scoring = Scoring(self.inspected, file.scored) if of_items else None
@@ -185,7 +186,23 @@ class Checker:
         )
 
     def take(self, rows: list[Row]) -> None:
-        """A record: one row, or several of a grouped kind, which may stand in the file more than once as a whole."""
+        """Take a record: one row, or several of a grouped kind, which may be in the file more than once as a whole."""
+        if len(rows) > 1 or not self._take_sound(rows[0]):
+            self._take_any(rows)
+
+    def _take_sound(self, row: Row) -> bool:
+        """Accept the record of a single row. False, and nothing is done, if there is anything to say about it."""
+        if row.faults or row.differs or not row.record or row.first_line not in (None, row.line):
+            return False
+        built = self.kind.build(row.key, (self._values(row.record, None),), self.around)
+        body = None if built.faults else self.soundness.text(built.body)
+        if body is None:
+            return False
+        self.tally.amount_received += built.cents or 0
+        self._accept([row], built, body)
+        return True
+
+    def _take_any(self, rows: list[Row]) -> None:
         first, (rows, *repeats) = rows[0], repeated(rows)
         body: str | None = None
         values = [self._values(row.record, row.faults) for row in rows if row.record]
@@ -275,7 +292,7 @@ class Checker:
         lines = first.lines if len(rows) == 1 else sum(row.lines for row in rows)
         self.tally.accepted += 1
         self.tally.amount_accepted += built.cents or 0
-        if is_copayment(built.body, self.around.site.copayment):
+        if self.of_payments and is_copayment(built.body, self.around.site.copayment):
             self.tally.copayments += 1
             self.tally.amount_copayments += built.cents or 0
         if self.scoring and (lacking := self.scoring.unanswered(built.body)):
