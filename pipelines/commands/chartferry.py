@@ -10,7 +10,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from pipelines.client.client import TargetUnusable
 from pipelines.client.pace import BadPace
-from pipelines.commands import batches, carrying, evidence, feeds, rejects, rules, target, views
+from pipelines.commands import batches, carrying, evidence, feeds, metrics, rejects, rules, target, views
 from pipelines.commands.common import Options
 from pipelines.feeds.files.catalog import FeedError
 from pipelines.home import disk
@@ -34,6 +34,7 @@ COMMANDS: tuple[click.Command, ...] = (
     batches.undo,
     batches.purge,
     carrying.reports,
+    metrics.metrics,
     carrying.up,
     feeds.feeds,
     views.views,

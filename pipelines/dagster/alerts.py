@@ -25,6 +25,7 @@ from pipelines.dagster.standing_check import broken_in
 from pipelines.dagster.tables import PUBLISHED
 from pipelines.home.batch import shown
 from pipelines.home.dagster_folder import BATCH_TAG, TOLD_TAG
+from pipelines.home.ticks import note_tick
 from pipelines.ledger.tables import LedgerError
 
 COMMAND, WEBHOOK = "CHARTFERRY_ALERT_COMMAND", "CHARTFERRY_ALERT_WEBHOOK"
@@ -85,6 +86,7 @@ def alert_sensor(home: Path, environ: Mapping[str, str]) -> dg.SensorDefinition:
         "batches, rows in doubt, files that stay in the inbox and late publications, each once.",
     )
     def alerts(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
+        note_tick(home, "alerts")
         if not (environ.get(COMMAND) or environ.get(WEBHOOK)):
             return dg.SkipReason(f"No one is to be told: neither {COMMAND} nor {WEBHOOK} is set.")
         now = datetime.now(UTC)

@@ -20,6 +20,7 @@ from pipelines.dagster.requests import ask_for
 from pipelines.dagster.stages import FINISHED, NOTHING_SENT
 from pipelines.feeds.files.catalog import Catalog
 from pipelines.home.dagster_folder import TOLD_TAG
+from pipelines.home.ticks import note_tick
 from pipelines.ledger import tables as t
 from pipelines.ledger.ledger import Ledger, utc_text
 from pipelines.session.session import has_ledger, open_ledger
@@ -68,6 +69,7 @@ def telling_sensor(
         description="Shows what `chartferry` did outside Dagster: its batches as partitions, in runs that only tell.",
     )
     def command_line(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
+        note_tick(home, "command_line")
         if not has_ledger(home, environ):
             return dg.SkipReason("There is no ledger yet.")
         until, told = told_since(context.cursor)

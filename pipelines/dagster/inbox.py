@@ -31,6 +31,7 @@ from pipelines.dagster.unfinished import pause
 from pipelines.feeds.files.catalog import Catalog, Feed, FeedError, is_control
 from pipelines.home.batch import shown
 from pipelines.home.inbox import LEADS_OUT, Inbox
+from pipelines.home.ticks import note_tick
 from pipelines.ledger.ledger import Ledger
 from pipelines.receiving.written import is_written
 from pipelines.session.answers import feed_of
@@ -298,6 +299,7 @@ def inbox_sensor(
         "target is the bundled service.",
     )
     def inbox(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
+        note_tick(home, "inbox")
         before = from_cursor(context.cursor)
         waiting = reference.looks_new(home) if reference.is_bundled(environ) else []
         if waiting:

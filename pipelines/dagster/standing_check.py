@@ -23,7 +23,9 @@ from pipelines.dagster.tables import PUBLISHED
 from pipelines.dagster.workplace import RESOURCE_KEY, place_of, told_without_data
 from pipelines.feeds.files.catalog import Feed, plain
 from pipelines.home.batch import shown
+from pipelines.home.ticks import note_tick
 from pipelines.importing.broken import NAMED, Broken, broken_now
+from pipelines.importing.figures import write_figures
 from pipelines.session.session import has_ledger, open_ledger
 
 if TYPE_CHECKING:
@@ -99,7 +101,9 @@ def standing_sensor(home: Path, environ: Mapping[str, str], feeds: Sequence[Feed
         "only checks that were made since.",
     )
     def sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        note_tick(home, "standing_check_after_imports")
         verdicts, nothing = _verdicts(home, environ, feeds), dict[str, Any]()
+        _write_figures(home, environ)
         before = understood(context.cursor, dict[str, Any], nothing)
         last = context.instance.get_latest_materialization_event(PUBLISHED)
         beside = last.timestamp if last else None
@@ -138,6 +142,13 @@ def broken_in(home: Path, environ: Mapping[str, str]) -> dict[str, Broken]:
         return {}
     with closing(open_ledger(home, environ)) as ledger:
         return broken_now(ledger, home, datetime.now(UTC))
+
+
+def _write_figures(home: Path, environ: Mapping[str, str]) -> None:
+    """Put `metrics.prom` into the home, where there is a ledger to tell of."""
+    if has_ledger(home, environ):
+        with closing(open_ledger(home, environ)) as ledger:
+            write_figures(home, ledger)
 
 
 def _verdicts(home: Path, environ: Mapping[str, str], feeds: Sequence[Feed]) -> dict[str, dict[str, Any]]:

@@ -20,6 +20,7 @@ from pipelines.dagster.cursors import understood
 from pipelines.dagster.names import job_of
 from pipelines.dagster.requests import ask_for, batches_under_way
 from pipelines.feeds.files.catalog import Catalog
+from pipelines.home.ticks import note_tick
 from pipelines.ledger import tables as t
 from pipelines.ledger.addresses import known_as
 from pipelines.ledger.lease import SILENCE
@@ -137,6 +138,7 @@ def unfinished_sensor(
         f"{LONGEST_PAUSE}.",
     )
     def unfinished(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
+        note_tick(home, "unfinished")
         if not has_ledger(home, environ):
             return dg.SkipReason("There is no ledger yet.")
         now, before = datetime.now(UTC), from_cursor(context.cursor)

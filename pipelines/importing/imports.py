@@ -8,6 +8,7 @@ from pipelines.client.client import TargetUnusable
 from pipelines.corrections.decisions import read_by
 from pipelines.corrections.retention import retain
 from pipelines.corrections.undo import plan_again
+from pipelines.importing.figures import write_figures
 from pipelines.ledger.rejects import settle_resubmitted
 from pipelines.ledger.tables import LedgerError, NotPossible
 from pipelines.rehearsing.dry_run import try_file
@@ -96,6 +97,7 @@ def _import_all(
         settle_resubmitted(session.ledger, session.target)
         publish_into(session, summary)
         retain(session)
+        write_figures(session.home, session.ledger)
     return summary
 
 

@@ -1,0 +1,197 @@
+"""The figures of the import for Prometheus: states, outcomes, rejects, doubts, publication, ticks and lease.
+
+They are read from the ledger and the home, for the target that was loaded into last. Labels are names of feeds, states
+and sensors; never a batch, a file or a value.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.metrics_core import GaugeMetricFamily, InfoMetricFamily, Metric
+from prometheus_client.registry import Collector
+from sqlalchemy import func, select
+
+from pipelines.home.files import write_whole
+from pipelines.home.ticks import last_ticks
+from pipelines.importing.broken import AGES, OLDEST, broken_now, loaded_last
+from pipelines.ledger import tables as t
+from pipelines.ledger.lease import SILENCE
+from pipelines.ledger.ledger import Ledger
+from pipelines.ledger.so_far import counts_so_far
+from pipelines.ledger.states import OUTCOMES
+from pipelines.runs.manifest import software_version
+from pipelines.session.session import has_ledger, open_ledger
+
+FILE = "metrics.prom"
+BATCH_STATES = ("running", "finished", "stopped", "failed")
+COUNTED = ("rejected", *OUTCOMES)
+
+
+class Figures(Collector):
+    """The figures of a home, read from its ledger whenever they are collected."""
+
+    def __init__(self, home: Path, environ: Mapping[str, str]) -> None:
+        self._home, self._environ = home, environ
+
+    def describe(self) -> Iterable[Metric]:
+        """Name nothing beforehand: a registry would read all figures for it."""
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        if not has_ledger(self._home, self._environ):
+            yield from figures(self._home, None)
+            return
+        with closing(open_ledger(self._home, self._environ)) as ledger:
+            yield from figures(self._home, ledger)
+
+
+class _Read(Collector):
+    """Figures that were read."""
+
+    def __init__(self, found: Iterable[Metric]) -> None:
+        self._found = list(found)
+
+    def collect(self) -> Iterable[Metric]:
+        return self._found
+
+
+def text_of(found: Iterable[Metric]) -> bytes:
+    """Return figures in the Prometheus text format."""
+    registry = CollectorRegistry()
+    registry.register(_Read(found))
+    return generate_latest(registry)
+
+
+def write_figures(home: Path, ledger: Ledger | None) -> None:
+    """Put `metrics.prom` into the home, in one step. What was imported is imported even if that cannot be written."""
+    with suppress(OSError):
+        write_whole(home / FILE, text_of(figures(home, ledger)))
+
+
+def figures(home: Path, ledger: Ledger | None) -> Iterator[Metric]:
+    """Yield the figures as of now; without a ledger only those of the home."""
+    now = datetime.now(UTC)
+    yield InfoMetricFamily("chartferry", "The program", {"version": software_version()})
+    yield _gauge("chartferry_figures_timestamp_seconds", "When these figures were read", now.timestamp())
+    yield from _of_home(home)
+    if ledger is None:
+        return
+    if target := loaded_last(ledger):
+        yield from _of_batches(ledger, target)
+        yield from _of_problems(ledger, home, now)
+    yield from _of_times(ledger)
+    yield from _of_lease(ledger, now)
+
+
+# -- families
+
+
+def _gauge(name: str, says: str, value: float) -> GaugeMetricFamily:
+    return GaugeMetricFamily(name, says, value)
+
+
+def _labelled(name: str, says: str, labels: list[str], values: Mapping[tuple[str, ...], float]) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(name, says, labels=labels)
+    for given, value in sorted(values.items()):
+        family.add_metric(list(given), value)
+    return family
+
+
+def _of_home(home: Path) -> Iterator[Metric]:
+    ticks = last_ticks(home)
+    yield _labelled(
+        "chartferry_sensor_last_tick_timestamp_seconds",
+        "When each sensor last looked",
+        ["sensor"],
+        {(name,): at.timestamp() for name, at in ticks.items()},
+    )
+    if ticks:
+        last = max(at.timestamp() for at in ticks.values())
+        yield _gauge("chartferry_daemon_last_tick_timestamp_seconds", "When Dagster's daemon last ran a sensor", last)
+    waiting = _waiting(home / "inbox")
+    yield _gauge("chartferry_inbox_files", "Files that lie in the inbox", len(waiting))
+    if waiting:
+        yield _gauge("chartferry_inbox_oldest_timestamp_seconds", "When the oldest of them was written", min(waiting))
+
+
+def _waiting(inbox: Path) -> list[float]:
+    """Return the times of the files in the inbox."""
+    try:
+        return [entry.stat().st_mtime for entry in inbox.iterdir() if entry.is_file() and entry.name[0] != "."]
+    except OSError:
+        return []
+
+
+def _of_batches(ledger: Ledger, target: str) -> Iterator[Metric]:
+    batches = ledger.batches(target)
+    feeds = sorted({str(batch["feed"]) for batch in batches})
+    states = Counter((str(batch["feed"]), str(batch["state"])) for batch in batches)
+    rows: Counter[tuple[str, str]] = Counter()
+    for batch in batches:
+        counts = batch | counts_so_far(ledger, batch) if batch["state"] == "running" else batch
+        rows.update({(str(batch["feed"]), name): int(counts[name] or 0) for name in COUNTED})
+    yield _labelled(
+        "chartferry_batches",
+        "Batches by state",
+        ["feed", "state"],
+        {(feed, state): states[feed, state] for feed in feeds for state in BATCH_STATES},
+    )
+    yield _labelled(
+        "chartferry_rows",
+        "Records of files by their first outcome",
+        ["feed", "outcome"],
+        {(feed, name): rows[feed, name] for feed in feeds for name in COUNTED},
+    )
+
+
+def _of_problems(ledger: Ledger, home: Path, now: datetime) -> Iterator[Metric]:
+    broken = broken_now(ledger, home, now)
+    ages = [*(age for age, _ in AGES), OLDEST]
+    yield _labelled(
+        "chartferry_rejects_open",
+        "Open rejects by the time since they were first set aside",
+        ["feed", "age"],
+        {(feed, age): found.rejects[age] for feed, found in broken.items() for age in ages},
+    )
+    counted = {
+        "rows_in_doubt": ("Rows of which it is not known whether the target has them", "doubts"),
+        "batches_failed": ("Batches that failed or were stopped, and no later file mended", "failed"),
+        "batches_unfinished": ("Batches without an end on which nobody has worked for an hour", "unfinished"),
+        "batches_nothing_taken": ("Batches of which every record was set aside", "nothing_taken"),
+    }
+    for name, (says, field) in counted.items():
+        values: dict[tuple[str, ...], float] = {}
+        for feed, found in broken.items():
+            held = getattr(found, field)
+            values[feed,] = sum(held.values()) if field == "doubts" else len(held)
+        yield _labelled(f"chartferry_{name}", says, ["feed"], values)
+
+
+def _of_times(ledger: Ledger) -> Iterator[Metric]:
+    latest = {
+        "chartferry_last_publication_timestamp_seconds": (
+            "When tables were last published",
+            t.publication.c.published_at,
+        ),
+        "chartferry_last_run_timestamp_seconds": ("When a run of a batch last ended", t.run.c.finished_at),
+    }
+    with ledger.engine.connect() as connection:
+        found = {name: connection.execute(select(func.max(column))).scalar() for name, (_, column) in latest.items()}
+    for name, at in found.items():
+        if at:
+            yield _gauge(name, latest[name][0], datetime.fromisoformat(str(at)).timestamp())
+
+
+def _of_lease(ledger: Ledger, now: datetime) -> Iterator[Metric]:
+    with ledger.engine.connect() as connection:
+        beats = [str(at) for at in connection.execute(select(t.lease.c.heartbeat_at)).scalars()]
+    times = [datetime.fromisoformat(at) for at in beats]
+    held = sum(now - at <= SILENCE for at in times)
+    yield _gauge("chartferry_lease_held", "Loaders that are at work", held)
+    if times:
+        last = max(times).timestamp()
+        yield _gauge("chartferry_lease_heartbeat_timestamp_seconds", "Last sign of life of a loader", last)
