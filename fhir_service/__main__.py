@@ -155,9 +155,35 @@ def client() -> None:
 @_store
 @click.option("--name", required=True, metavar="N", help="What the client is called in lists and audit.")
 @click.option("--scope", metavar="SCOPES", help="SMART scopes, separated by spaces. [default: system/*.cruds]")
-def client_add(store: str | None, name: str, scope: str | None) -> None:
+@click.option("--jwks", metavar="FILE or URL", help="Public keys (JWKS, PEM) of a client that signs.")
+def client_add(store: str | None, name: str, scope: str | None, jwks: str | None) -> None:
     """Add a client; prints its id and secret, once."""
-    click.echo(json.dumps(_perform(store, "client-add", {"name": name, "scope": scope}, create=True)))
+    arguments = {"name": name, "scope": scope, "keys": _keys(jwks)}
+    click.echo(json.dumps(_perform(store, "client-add", arguments, create=True)))
+
+
+@client.command("keys")
+@_store
+@click.argument("client_id", metavar="ID")
+@click.option("--jwks", metavar="FILE or URL", required=True, help="Its public keys from now on (JWKS, or PEM).")
+def client_keys(store: str | None, client_id: str, jwks: str) -> None:
+    """Give a client that signs other keys."""
+    _perform(store, "client-keys", {"client_id": client_id, "keys": _keys(jwks)})
+    click.echo(f"changed {client_id}")
+
+
+def _keys(named: str | None) -> str | None:
+    """Return the address of keys as it is, and of a file the JWKS in it. Ends the command for a file without keys."""
+    from fhir_service.client_keys import BadKeys, is_address, keys_in
+
+    if named is None or is_address(named):
+        return named
+    try:
+        return keys_in(Path(named))
+    except BadKeys as error:
+        raise _Failed(f"{named}: {error}", USAGE) from None
+    except OSError as error:
+        raise _Failed(f"{named}: {error.strerror}", USAGE) from None
 
 
 @client.command("list")
@@ -216,15 +242,23 @@ def names(store: str | None) -> None:
 @click.option("--patient", metavar="ID", help="Only what touched this patient's data.")
 @click.option("--client", metavar="ID", help="Only what this client did.")
 @click.option("--since", metavar="TIME", help="Only from this date or instant on; UTC unless it has an offset.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["ndjson", "auditevent"]),
+    default="ndjson",
+    help="Records as they are, or as FHIR AuditEvents.",
+)
 @click.pass_context
 def audit(
-    context: click.Context, store: str | None, patient: str | None, client: str | None, since: str | None
+    context: click.Context, store: str | None, patient: str | None, client: str | None, since: str | None, form: str
 ) -> None:
     """Show who read and wrote what, when, with what outcome: a line of JSON each."""
     context.obj = store
     if context.invoked_subcommand:
         return
     from fhir_service.audit import read
+    from fhir_service.audit_events import event_of
 
     try:
         start = datetime.fromisoformat(since) if since else None
@@ -232,7 +266,7 @@ def audit(
         raise _Failed("--since: a date or an instant such as 2026-01-31T08:00:00+00:00 is expected", USAGE) from None
     path = _audit_path(store)
     for record in read(path, patient, client, start.replace(tzinfo=start.tzinfo or UTC) if start else None):
-        click.echo(json.dumps(record))
+        click.echo(json.dumps(event_of(record) if form == "auditevent" else record))
 
 
 @audit.command("verify")

@@ -17,6 +17,7 @@ from starlette.routing import Route
 from fhir_service import checks
 from fhir_service.admin_socket import HEADER, Arguments, CommandError, Result
 from fhir_service.auth import EVERYTHING, ScopeError, UnknownClient
+from fhir_service.client_keys import BadKeys
 from fhir_service.interface.outcomes import AUTHENTICATION, NOT_SUPPORTED, FhirError
 from fhir_service.reference import loading as reference
 from fhir_service.reference.reading import ForeignFile, files, first_of_foreign, refuse_foreign
@@ -86,9 +87,19 @@ def _client_add(service: Service, arguments: Arguments) -> Result:
         raise CommandError("a client's name is 1 to 100 printable characters")
     scope = arguments.get("scope")
     try:
-        return dict(service.auth.add_client(name, EVERYTHING if scope is None else scope))
-    except ScopeError as error:
+        return dict(service.auth.add_client(name, EVERYTHING if scope is None else scope, arguments.get("keys")))
+    except (ScopeError, BadKeys) as error:
         raise CommandError(str(error)) from None
+
+
+def _client_keys(service: Service, arguments: Arguments) -> Result:
+    try:
+        service.auth.change_keys(arguments["client_id"], arguments["keys"])
+    except UnknownClient:
+        raise CommandError(f"there is no client {arguments['client_id']} that signs with keys") from None
+    except BadKeys as error:
+        raise CommandError(str(error)) from None
+    return {}
 
 
 def _client_list(service: Service, _: Arguments) -> Result:
@@ -139,6 +150,7 @@ def _shown(value: Any) -> Any:
 OPERATIONS: dict[str, Callable[[Service, Arguments], Result]] = {
     "load": _load,
     "client-add": _client_add,
+    "client-keys": _client_keys,
     "client-list": _client_list,
     "client-revoke": _client_revoke,
     "check": _check,

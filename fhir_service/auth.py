@@ -25,10 +25,13 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
+from fhir_service.assertions import BadAssertion, Proved
+from fhir_service.client_keys import BadKeys, FetchedKeys
 from fhir_service.interface.datatypes import CONTROLS
 from fhir_service.interface.outcomes import AUTHENTICATION, FORBIDDEN, FhirError
 from fhir_service.interface.registry import RESOURCES
-from fhir_service.store.tables import CLIENT, TOKEN
+from fhir_service.signing_clients import ASSERTION_FIELDS, SigningClients, keys_row, take_once
+from fhir_service.store.tables import CLIENT, CLIENT_KEYS, TOKEN
 
 if TYPE_CHECKING:
     from fhir_service.store.store import Store
@@ -198,8 +201,12 @@ class Auth:
         clock: Callable[[], datetime],
         new_id: Callable[[], str] = lambda: str(uuid.uuid4()),
         cached_tokens: int = TOKENS,
+        audience: str = "",
+        fetched: FetchedKeys | None = None,
     ) -> None:
+        """audience: the token address, which assertions are for."""
         self._store, self._writer, self._clock, self._new_id = store, writer, clock, new_id
+        self._signing = SigningClients(store, audience, fetched or FetchedKeys())
         self._cache = _TokenCache(cached_tokens)
 
     def caller(self, authorization: str | None) -> Caller:
@@ -233,8 +240,12 @@ class Auth:
                 self._cache.put(digest, found[digest], epoch)
         return found
 
-    def add_client(self, name: str, scope: str = EVERYTHING) -> dict[str, str]:
-        """A new client: `client_id`, `client_secret` (never shown again) and `scope`. Raises ScopeError."""
+    def add_client(self, name: str, scope: str = EVERYTHING, keys: str | None = None) -> dict[str, str]:
+        """A new client: `client_id`, `client_secret` (never shown again) and `scope`. Raises ScopeError and BadKeys.
+
+        keys: a JWKS or its address, of a client that signs and has no secret.
+        """
+        of_keys = None if keys is None else keys_row(keys)
         if not scope:
             raise ScopeError("an empty scope gives no rights: leave it out for all of them")
         unknown = sorted(set(grants(scope)) - {*RESOURCES, *CHART_TYPES, "*"})
@@ -249,8 +260,29 @@ class Auth:
             "created_at": self._clock(),
             "revoked_at": None,
         }
-        self._writer.transact(lambda connection: connection.execute(insert(CLIENT), [row]), resources=False)
-        return {"client_id": client_id, "client_secret": secret, "scope": scope}
+
+        def add(connection: Connection) -> None:
+            connection.execute(insert(CLIENT), [row])
+            if of_keys is not None:
+                connection.execute(insert(CLIENT_KEYS), [{"client": client_id, **of_keys}])
+
+        self._writer.transact(add, resources=False)
+        found = {"client_id": client_id, "client_secret": secret, "scope": scope}
+        return found if of_keys is None else {name: found[name] for name in ("client_id", "scope")}
+
+    def change_keys(self, client_id: str, keys: str) -> None:
+        """Give a client that signs other keys: a JWKS, or its address. Raises UnknownClient and BadKeys."""
+        row = keys_row(keys)
+
+        def change(connection: Connection) -> bool:
+            changed = update(CLIENT_KEYS).where(CLIENT_KEYS.c.client == client_id).values(**row)
+            return connection.execute(changed).rowcount == 1
+
+        with self._store.read() as connection:
+            known = connection.execute(select(CLIENT_KEYS.c.client).where(CLIENT_KEYS.c.client == client_id)).first()
+        if known is None:
+            raise UnknownClient(client_id)
+        self._writer.transact(change, resources=False)
 
     def list_clients(self) -> list[dict[str, Any]]:
         """Every client, oldest first: `client_id`, `name`, `scope`, `created_at`, `revoked_at` (aware datetimes)."""
@@ -287,11 +319,21 @@ class Auth:
             raise TokenError("invalid_request", "grant_type is missing")
         if grant != "client_credentials":
             raise TokenError("unsupported_grant_type", "grant_type is client_credentials here")
-        client_id, held = self._authenticate(*credentials(form, authorization))
+        proved = None
+        if ASSERTION_FIELDS.isdisjoint(form):
+            client_id, held = self._authenticate(*credentials(form, authorization))
+        else:
+            if authorization is not None or "client_secret" in form:
+                raise TokenError("invalid_request", "the client authenticates in two ways at once")
+            try:
+                proved, held = self._signing.proved(form, self._clock())
+            except (BadAssertion, BadKeys) as error:
+                raise TokenError("invalid_client", f"the assertion proves nothing: {error}", 401) from None
+            client_id = proved.client
         scope = _asked_scope(form.get("scope"), held)
         token, now = secrets.token_urlsafe(32), self._clock()
         row = {"hash": hashed(token), "client": client_id, "scope": scope, "expires_at": now + LIFETIME}
-        self._writer.transact(lambda connection: _store_token(connection, row, now), resources=False)
+        self._writer.transact(lambda connection: _store_token(connection, row, now, proved), resources=False)
         return {
             "access_token": token,
             "token_type": "Bearer",
@@ -330,11 +372,16 @@ def _asked_scope(asked: str | None, held: str) -> str:
     return asked
 
 
-def _store_token(connection: Connection, row: dict[str, Any], now: datetime) -> None:
-    """Store a token, and drop those that have run out. Nothing is issued to a client revoked meanwhile."""
+def _store_token(connection: Connection, row: dict[str, Any], now: datetime, proved: Proved | None) -> None:
+    """Store a token, and drop those that have run out. Nothing is issued to a client revoked meanwhile.
+
+    proved: the assertion that it is for, which is taken once.
+    """
     active = select(CLIENT.c.id).where(CLIENT.c.id == row["client"], CLIENT.c.revoked_at.is_(None))
     if connection.execute(active).first() is None:
         raise TokenError("invalid_client", "the client is unknown or its secret is wrong", 401)
+    if proved is not None and not take_once(connection, proved, now):
+        raise TokenError("invalid_client", "the assertion proves nothing: its `jti` was used before", 401)
     connection.execute(delete(TOKEN).where(TOKEN.c.expires_at < now))
     connection.execute(insert(TOKEN), [row])
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
+from fhir_service.assertions import ALGORITHMS
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.vocabulary import Param, Resource
 from fhir_service.settings import Settings
@@ -89,9 +90,15 @@ def smart_configuration(settings: Settings) -> dict[str, Any]:
     """The body of `/.well-known/smart-configuration`."""
     return {
         "token_endpoint": settings.site.base_url + TOKEN_PATH,
-        "token_endpoint_auth_methods_supported": ["client_secret_basic", "client_secret_post"],
+        "token_endpoint_auth_methods_supported": ["client_secret_basic", "client_secret_post", "private_key_jwt"],
+        "token_endpoint_auth_signing_alg_values_supported": list(ALGORITHMS),
         "grant_types_supported": ["client_credentials"],
         "scopes_supported": [f"system/{name}.cruds" for name in ("*", *(one.name for one in offered(settings)))],
         "response_types_supported": [],
-        "capabilities": ["client-confidential-symmetric", "permission-v1", "permission-v2"],
+        "capabilities": [
+            "client-confidential-symmetric",
+            "client-confidential-asymmetric",
+            "permission-v1",
+            "permission-v2",
+        ],
     }

@@ -8,6 +8,7 @@ from importlib.metadata import version
 from fhir_service import ids
 from fhir_service.audit import Audit
 from fhir_service.auth import TOKENS, Auth, Known
+from fhir_service.capability import TOKEN_PATH
 from fhir_service.documents import Documents
 from fhir_service.interactions.read import Reader
 from fhir_service.interface.site import Site
@@ -64,7 +65,14 @@ class Service:
         metrics = Metrics(bodies)
         writer, reader = Writer(store, site, clock, new_id, bodies, metrics.committed), Reader(store, bodies)
         # Only the process that writes alone hears of every revocation: others look each token up.
-        auth = Auth(store, writer, clock, new_id, cached_tokens=0 if store.dialect.shared else TOKENS)
+        auth = Auth(
+            store,
+            writer,
+            clock,
+            new_id,
+            cached_tokens=0 if store.dialect.shared else TOKENS,
+            audience=site.base_url + TOKEN_PATH,
+        )
         documents, audit = Documents(store, site, clock), Audit(settings.audit_path, store.signing_key)
         reads, tokens = Together(reader.look_up), Together(auth.look_up)
         return cls(settings, site, store, writer, reader, auth, documents, audit, metrics, clock, new_id, reads, tokens)

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, Row, func, select, update
 from fhir_service.interface.datatypes import dump_json, parse_json, reference
 from fhir_service.interface.resources.observation import OBSERVATION, content_of
 from fhir_service.store.dialect import Dialect
-from fhir_service.store.tables import BODIES, RECORD, SCHEMA_VERSION, SIDES, STORE
+from fhir_service.store.tables import ASSERTION, BODIES, CLIENT_KEYS, RECORD, SCHEMA_VERSION, SIDES, STORE, metadata
 from fhir_service.store.view import Changes
 
 Step = Callable[[Connection, Dialect], None]
@@ -47,8 +47,13 @@ def _loaded(connection: Connection, kind: str) -> Iterator[Sequence[Row[Any, Any
         last = rows[-1].reference
 
 
+def _keys_of_clients(connection: Connection, _: Dialect) -> None:
+    """To version 3: make the tables of clients that sign with keys."""
+    metadata.create_all(connection, tables=[CLIENT_KEYS, ASSERTION])
+
+
 # From the version named to the next.
-STEPS: Mapping[int, Step] = {1: _show_observations}
+STEPS: Mapping[int, Step] = {1: _show_observations, 2: _keys_of_clients}
 
 
 class StoreVersion(Exception):

@@ -19,7 +19,7 @@ from fhir_service.interface.datatypes import period_of
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.vocabulary import Param, Resource
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 metadata = MetaData()
 
@@ -187,6 +187,22 @@ CLIENT = Table(
     _time("created_at", nullable=False),
     _time("revoked_at"),
 )
+CLIENT_KEYS = Table(
+    "client_keys",
+    metadata,
+    _text("client", primary_key=True),
+    _text("jwks"),
+    _text("address"),
+)
+"""The public keys of clients that have no secret: a JWKS, or the address that it is fetched from."""
+ASSERTION = Table(
+    "assertion",
+    metadata,
+    _text("client", primary_key=True),
+    _text("use", primary_key=True),
+    _time("expires_at", nullable=False),
+)
+"""Assertions that were taken, by the hash of their `jti`, until they expire: each is taken once."""
 TOKEN = Table(
     "token",
     metadata,

@@ -4,27 +4,34 @@ import re
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from urllib.parse import urlsplit
 
 import httpx
 
 from pipelines.client.replies import NotSent, object_of, retry_after
+from pipelines.client.signing import SigningKey
 
 RENEW_BEFORE_SECONDS = 60.0
 USUAL_SECONDS = 300.0
 """Seconds that a token lasts which gives no lifetime."""
 REFUSALS = (400, 401, 403)
 CODE = re.compile(r"[a-z_]{1,40}")
+JSON = "application/json"
 SENDABLE = re.compile(r"[!-~]+")
 
 
 @dataclass(frozen=True)
 class Credentials:
-    """The source of tokens: a fixed token, or client credentials at `token_url` (default `{base}/auth/token`)."""
+    """The source of tokens: a fixed token, or a client with a secret or a key at `token_url`.
+
+    token_url: by default the token address that the target names to a client with a key, and else `{base}/auth/token`.
+    """
 
     token: str | None = field(default=None, repr=False)
     client_id: str | None = None
     client_secret: str | None = field(default=None, repr=False)
     token_url: str | None = None
+    key: SigningKey | None = field(default=None, repr=False)
 
 
 class Tokens:
@@ -68,14 +75,14 @@ class Tokens:
             raise
 
     def _new_token(self) -> tuple[str, float]:
-        form = {
-            "grant_type": "client_credentials",
-            "client_id": self._credentials.client_id,
-            "client_secret": self._credentials.client_secret,
-        }
-        url = self._credentials.token_url or f"{self._base_url}/auth/token"
+        known, form = self._credentials, {"grant_type": "client_credentials"}
         try:
-            answer = self._http.post(url, data=form, headers={"accept": "application/json"})
+            url = known.token_url or self._named_address() or f"{self._base_url}/auth/token"
+            if known.key and known.client_id:
+                form |= known.key.form(known.client_id, url)
+            else:
+                form |= {"client_id": known.client_id or "", "client_secret": known.client_secret or ""}
+            answer = self._http.post(url, data=form, headers={"accept": JSON})
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise NotSent(f"no access token: {type(error).__name__}") from None
         body = object_of(answer) or {}
@@ -84,9 +91,24 @@ class Tokens:
             said = body["error"] if CODE.fullmatch(body["error"]) else "no code"
             raise NotSent(
                 f"no access token: the target refuses one to this client (HTTP {answer.status_code}, {said}): "
-                "is its id or secret wrong, or was it revoked?",
+                f"is its id or {'key' if known.key else 'secret'} wrong, or was it revoked?",
                 final=True,
             )
         if answer.status_code != 200 or not isinstance(token, str) or not SENDABLE.fullmatch(token):
             raise NotSent(f"no access token: HTTP {answer.status_code}", retry_after(answer))
         return token, float(seconds) if isinstance(seconds, int | float) else USUAL_SECONDS
+
+    def _named_address(self) -> str | None:
+        """Return the token address that the target names, which an assertion has to name as its audience.
+
+        None without a key, and where it names none that may be sent to: https, or of the target's own host.
+        """
+        if not self._credentials.key:
+            return None
+        answer = self._http.get(f"{self._base_url}/.well-known/smart-configuration", headers={"accept": JSON})
+        named = (object_of(answer) or {}).get("token_endpoint") if answer.status_code == 200 else None
+        if not isinstance(named, str):
+            return None
+        own = urlsplit(self._base_url)
+        same = urlsplit(named)[:2] == (own.scheme, own.netloc)
+        return named if same or named.lower().startswith("https://") else None

@@ -25,6 +25,7 @@ from pipelines.client.capabilities import Capabilities
 from pipelines.client.client import FhirClient, is_loopback
 from pipelines.client.pace import limiter_of, pace_of
 from pipelines.client.replies import TargetUnusable
+from pipelines.client.signing import BadKey, SigningKey
 from pipelines.client.tokens import Credentials
 from pipelines.home.files import write_whole
 
@@ -35,7 +36,10 @@ SOME_REFUSED = 3
 STARTS_WITHIN_SECONDS = 60.0
 ENDS_WITHIN_SECONDS = 30.0
 LISTENING = "listening on "
-NAMES = ("FHIR_BASE_URL", "FHIR_CLIENT_ID", "FHIR_CLIENT_SECRET", "FHIR_CLIENT_SECRET_FILE", "FHIR_TOKEN")
+NAMES = (
+    *("FHIR_BASE_URL", "FHIR_CLIENT_ID", "FHIR_CLIENT_SECRET", "FHIR_CLIENT_SECRET_FILE", "FHIR_CLIENT_KEY_FILE"),
+    "FHIR_TOKEN",
+)
 
 Say = Callable[[str], None]
 
@@ -125,9 +129,16 @@ def named_target(environ: Mapping[str, str], insecure: bool) -> tuple[str, Crede
             raise BadTarget(f"{name} is http:// beyond this machine: use https://, or --insecure")
     if token := environ.get("FHIR_TOKEN"):
         return base_url, Credentials(token=token)
-    client_id, secret = environ.get("FHIR_CLIENT_ID"), _secret(environ)
-    if not client_id or not secret:
-        raise BadTarget("set FHIR_CLIENT_ID and FHIR_CLIENT_SECRET (or FHIR_CLIENT_SECRET_FILE), or FHIR_TOKEN")
+    client_id, secret, key = environ.get("FHIR_CLIENT_ID"), _secret(environ), _key(environ)
+    if secret and key:
+        raise BadTarget("FHIR_CLIENT_KEY_FILE and a secret are both set: a client has one of them")
+    if not client_id or not (secret or key):
+        raise BadTarget(
+            "set FHIR_CLIENT_ID and FHIR_CLIENT_SECRET (or FHIR_CLIENT_SECRET_FILE, or FHIR_CLIENT_KEY_FILE), or"
+            " FHIR_TOKEN"
+        )
+    if key:
+        return base_url, Credentials(client_id=client_id, token_url=token_url, key=key)
     return base_url, Credentials(client_id=client_id, client_secret=secret, token_url=token_url)
 
 
@@ -139,6 +150,19 @@ def _secret(environ: Mapping[str, str]) -> str | None:
         return Path(path).read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError):
         raise BadTarget("FHIR_CLIENT_SECRET_FILE names a file that cannot be read") from None
+
+
+def _key(environ: Mapping[str, str]) -> SigningKey | None:
+    """Return the key that the environment names. Raises `BadTarget`."""
+    path = environ.get("FHIR_CLIENT_KEY_FILE")
+    if not path:
+        return None
+    try:
+        return SigningKey.read(Path(path))
+    except BadKey as error:
+        raise BadTarget(f"FHIR_CLIENT_KEY_FILE: {error}") from None
+    except OSError:
+        raise BadTarget("FHIR_CLIENT_KEY_FILE names a file that cannot be read") from None
 
 
 def target_now(home: Path, environ: Mapping[str, str]) -> str | None:

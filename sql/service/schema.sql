@@ -1,4 +1,4 @@
--- The service's store, schema version 2, as created on DuckDB.
+-- The service's store, schema version 3, as created on DuckDB.
 -- Written by `python -m fhir_service.store.ddl`; the tables are declared in fhir_service/store/tables.py.
 -- The linter does not know how a column says that it is compressed:
 -- noqa: disable=PRS
@@ -14,6 +14,13 @@ CREATE TABLE allocation (
     payment TEXT NOT NULL,
     claim TEXT NOT NULL,
     cents BIGINT NOT NULL
+);
+
+CREATE TABLE assertion (
+    client TEXT NOT NULL,
+    use TEXT NOT NULL,
+    expires_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    PRIMARY KEY (client, use)
 );
 
 CREATE TABLE charge (
@@ -33,6 +40,13 @@ CREATE TABLE client (
     created_at TIMESTAMP WITH TIME ZONE NOT NULL,
     revoked_at TIMESTAMP WITH TIME ZONE,
     PRIMARY KEY (id)
+);
+
+CREATE TABLE client_keys (
+    client TEXT NOT NULL,
+    jwks TEXT,
+    address TEXT,
+    PRIMARY KEY (client)
 );
 
 CREATE TABLE diagnostic_report (

@@ -98,7 +98,8 @@ def test_a_target_that_cannot_be_used_is_named_before_anything_is_started(
     monkeypatch.setenv("FHIR_BASE_URL", "http://192.0.2.1")
     ends = {
         "": "FHIR_BASE_URL is http:// beyond this machine: use https://, or --insecure",
-        "--insecure": "set FHIR_CLIENT_ID and FHIR_CLIENT_SECRET (or FHIR_CLIENT_SECRET_FILE), or FHIR_TOKEN",
+        "--insecure": "set FHIR_CLIENT_ID and FHIR_CLIENT_SECRET (or FHIR_CLIENT_SECRET_FILE, or"
+        " FHIR_CLIENT_KEY_FILE), or FHIR_TOKEN",
     }
     for option, said in ends.items():
         assert chartferry(["--home", str(tmp_path), "up", *option.split()]) == 6
