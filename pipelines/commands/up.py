@@ -24,6 +24,7 @@ from pipelines.session.session import prepare_home
 
 LOOPBACK = "127.0.0.1"
 SERVICE_PORT, WEB_PORT = 8400, 3000
+REFERENCE = "reference"
 DEFINITIONS = "pipelines.definitions"
 READY_WITHIN_SECONDS = 600.0
 ENDS_WITHIN_SECONDS = 30.0
@@ -114,6 +115,7 @@ def up(home: Path, environ: Mapping[str, str], service_port: int, web_port: int,
         if any(environ.get(name) for name in NAMES):
             named_target(environ, is_set(environ, INSECURE))
         else:
+            (home / REFERENCE).mkdir(mode=0o700, exist_ok=True)
             children.append(_service(home, free(service_port, "--port", "CHARTFERRY_SERVICE_PORT")))
         children += _dagster(folder, free(web_port, "--web-port", "CHARTFERRY_WEB_PORT"))
         wakes = stack.enter_context(_signals())
@@ -235,6 +237,12 @@ def _tell(children: Sequence[Child], home: Path, say: Say) -> None:
     for child in children:
         if child.url:
             say(f"{child.name:8}  {child.url.rpartition('/')[0]}")
+            if child.name == "service":
+                say(f"{'chart':8}  {child.url.rpartition('/')[0]}/chart")
     say(f"{'inbox':8}  {home / 'inbox'}  (what is put there is imported)")
+    if any(child.name == "service" for child in children):
+        say(f"{'reference':9} {home / REFERENCE}  (patients and the rest, as NDJSON: loaded before any import)")
+    say(f"{'feeds':8}  {home / 'feeds'}  (how other exports are read; Reload in Dagster)")
+    say(f"{'report':8}  {home / 'published' / 'report.html'}  (and the tables beside it)")
     say(f"{'logs':8}  {home / 'service.log'}, {home / 'dagster'}/*.log")
     say("Ctrl-C ends all of it")

@@ -1,4 +1,4 @@
-"""The sensor that sends failure alerts as JSON to the operator's command or web address, once for each event.
+"""The sensor that sends alerts as JSON to the operator's command or web address: of each event, and of its end.
 
 An alert that cannot be sent is tried again some times, and fails nothing. Alerts hold names of jobs, runs, batches and
 files, and sentences of this program, never a row of data.
@@ -9,7 +9,7 @@ import shlex
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from pipelines.dagster.tables import PUBLISHED
 from pipelines.home.batch import shown
 from pipelines.home.dagster_folder import BATCH_TAG, TOLD_TAG
 from pipelines.home.ticks import note_tick
+from pipelines.importing.broken import Broken
 from pipelines.ledger.tables import LedgerError
 
 COMMAND, WEBHOOK = "CHARTFERRY_ALERT_COMMAND", "CHARTFERRY_ALERT_WEBHOOK"
@@ -54,16 +55,27 @@ class Event:
         return {"event": self.kind, "text": self.text, "at": at, "home": str(home), **self.about}
 
 
+ENDS = (
+    *("batch_failed", "batch_unfinished", "nothing_taken", "rows_in_doubt", "file_not_received"),
+    *("state_unknown", "publication_late"),
+)
+"""The kinds of events that end, which is told, too. That a run failed stays true."""
+OF_BATCHES = ("batch_failed", "batch_unfinished", "nothing_taken", "rows_in_doubt")
+WELL = "well "
+LONGEST_TEXT = 300
+
+
 @dataclass
 class Told:
     """The sensor's memory. since: earlier failed runs are ignored. keys: events already sent that still hold.
 
-    tries: how often an event could not be sent, by key.
+    tries: how often an event could not be sent, by key. last: by key, the text of each event that was sent and ends.
     """
 
     since: float
     keys: set[str]
     tries: dict[str, int]
+    last: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, cursor: str | None, now: datetime) -> "Told":
@@ -71,10 +83,32 @@ class Told:
 
     @classmethod
     def _read(cls, said: Any) -> "Told":
-        return cls(float(said["since"]), set(said["keys"]), {key: int(tries) for key, tries in said["tries"].items()})
+        tries = {key: int(tries) for key, tries in said["tries"].items()}
+        last = {str(key): str(text) for key, text in said.get("last", {}).items()}
+        return cls(float(said["since"]), set(said["keys"]), tries, last)
 
     def cursor(self) -> str:
-        return json.dumps({"since": self.since, "keys": sorted(self.keys), "tries": self.tries})
+        found = {"since": self.since, "keys": sorted(self.keys), "tries": self.tries, "last": self.last}
+        return json.dumps(found)
+
+    def over(self, events: Iterable[Event]) -> list[Event]:
+        """Return an event for each that was sent and holds no more."""
+        held = {event.key for event in events}
+        gone = [(key, text) for key, text in self.last.items() if key not in held]
+        return [Event(f"{WELL}{key}", "well_again", f"It is over: {text}", {}) for key, text in gone]
+
+    def keep(self, addressed: Mapping[str, Event], of_event: Mapping[str, str]) -> None:
+        """Note the events that were sent and end, and forget those of which the end was sent to everybody.
+
+        addressed: by way and key, the events of this look. of_event: the event's own key, by way and key.
+        """
+        for key, event in addressed.items():
+            if key in self.keys and event.kind in ENDS:
+                self.last[of_event[key]] = event.text[:LONGEST_TEXT]
+        ended = {of_event[key] for key, event in addressed.items() if event.kind == "well_again"}
+        waiting = {of_event[key] for key, event in addressed.items() if key not in self.keys}
+        for key in ended - waiting:
+            self.last.pop(key.removeprefix(WELL), None)
 
 
 def alert_sensor(home: Path, environ: Mapping[str, str]) -> dg.SensorDefinition:
@@ -97,13 +131,14 @@ def alert_sensor(home: Path, environ: Mapping[str, str]) -> dg.SensorDefinition:
             lambda: of_inbox(home, now),
             lambda: of_freshness(context.instance),
         )
-        before = set(told.keys)
-        addressed = by_way(events, environ)
+        before, events = set(told.keys), without_echoes(events)
+        addressed = by_way([*events, *([] if unseen else told.over(events))], environ)
         given = tell_new(
             told,
             [replace(event, key=key) for key, (event, _) in addressed.items()],
             lambda event: give(event.as_json(home, now), addressed[event.key][1], context.log.warning),
         )
+        told.keep(*_apart(addressed))
         told.keys |= before if unseen else set()  # nothing that was not read counts as over
         return dg.SensorResult(cursor=told.cursor(), skip_reason=f"{given} alerts were given.")
 
@@ -120,6 +155,23 @@ def by_way(events: Iterable[Event], environ: Mapping[str, str]) -> dict[str, tup
         alone = {name: value for name, value in environ.items() if name == way or name not in (COMMAND, WEBHOOK)}
         found |= {f"{way} {event.key}" if at else event.key: (event, alone) for event in events}
     return found
+
+
+def _apart(addressed: Mapping[str, tuple[Event, dict[str, str]]]) -> tuple[dict[str, Event], dict[str, str]]:
+    """Return the events by way and key, and their own keys by way and key."""
+    events = {key: event for key, (event, _) in addressed.items()}
+    return events, {key: event.key for key, event in events.items()}
+
+
+def without_echoes(events: Iterable[Event]) -> list[Event]:
+    """Return the events without failed runs whose batches are all told of by events of their own."""
+    found = list(events)
+    told = {batch for event in found if event.kind in OF_BATCHES for batch in event.about["batches"]}
+    return [
+        event
+        for event in found
+        if event.kind != "run_failed" or not event.about["batches"] or not told.issuperset(event.about["batches"])
+    ]
 
 
 def gathered(*sources: Callable[[], Iterable[Event]]) -> tuple[list[Event], bool]:
@@ -189,20 +241,28 @@ def of_batches(home: Path, environ: Mapping[str, str]) -> Iterator[Event]:
     """Yield failed and unfinished batches, batches with every record set aside, and rows in doubt."""
     for feed, broken in broken_in(home, environ).items():
         for batch_id, why in broken.failed.items():
-            about = {"feed": feed, "batches": [batch_id]}
-            yield Event(f"failed {batch_id}", "batch_failed", f"{batch_id} was not imported: {why}", about)
+            text = f"{_file(broken, batch_id)} was not imported: {why}"
+            yield Event(f"failed {batch_id}", "batch_failed", text, _about(feed, broken, batch_id))
         for batch_id, number in broken.nothing_taken.items():
-            text, about = (
-                f"{batch_id}: none of its {number:,} records was taken.",
-                {"feed": feed, "batches": [batch_id]},
-            )
-            yield Event(f"nothing {batch_id}", "nothing_taken", text, about)
+            text = f"{_file(broken, batch_id)}: none of its {number:,} records was taken."
+            yield Event(f"nothing {batch_id}", "nothing_taken", text, _about(feed, broken, batch_id))
         for batch_id, rows in broken.doubts.items():
-            text = f"{batch_id}: whether the target has {rows:,} rows is not known."
-            yield Event(f"doubt {batch_id}", "rows_in_doubt", text, {"feed": feed, "batches": [batch_id], "rows": rows})
+            text = f"{_file(broken, batch_id)}: whether the target has {rows:,} rows is not known."
+            about = _about(feed, broken, batch_id) | {"rows": rows}
+            yield Event(f"doubt {batch_id}", "rows_in_doubt", text, about)
         for batch_id in broken.unfinished:
-            text, about = f"{batch_id} did not come to its end.", {"feed": feed, "batches": [batch_id]}
-            yield Event(f"unfinished {batch_id}", "batch_unfinished", text, about)
+            text = f"{_file(broken, batch_id)} did not come to its end."
+            yield Event(f"unfinished {batch_id}", "batch_unfinished", text, _about(feed, broken, batch_id))
+
+
+def _file(broken: Broken, batch_id: str) -> str:
+    """Return the name of a batch's file, and of the batch."""
+    name = broken.files.get(batch_id)
+    return f"{name} ({batch_id})" if name else batch_id
+
+
+def _about(feed: str, broken: Broken, batch_id: str) -> dict[str, Any]:
+    return {"feed": feed, "batches": [batch_id], "files": [broken.files.get(batch_id, "")]}
 
 
 def of_inbox(home: Path, now: datetime) -> Iterator[Event]:

@@ -1,8 +1,8 @@
 """The sensor of the inbox: files that have stopped growing become partitions; files of one feed share a run, in order.
 
-The cursor keeps a mark of each file: a short hash of name, size and times. A file is imported once two looks in a row
-saw the same mark. If it is still there afterwards, and no run is about to take it, the sensor requests it again with
-growing pauses. Waiting reference data is loaded first.
+The cursor keeps a mark of each file: a short hash of name, size and times. A file is imported once it has not changed
+for some seconds, or two looks in a row saw the same mark. If it is still there afterwards, and no run is about to take
+it, the sensor requests it again with growing pauses. Waiting reference data is loaded first.
 """
 
 import hashlib
@@ -40,7 +40,7 @@ from pipelines.session.session import has_ledger, open_ledger
 if TYPE_CHECKING:
     from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
-SECONDS_BETWEEN_LOOKS = 30
+SECONDS_BETWEEN_LOOKS = 15
 SECONDS_OF_HASHING = 20.0
 SECONDS_FOR_ONE_FILE = 5.0
 FILES_HASHED_AT_ONCE = 2
@@ -49,6 +49,8 @@ SECONDS_BEFORE_ANOTHER_LOAD = 900
 BYTES_OF_MARK = 6
 NAMES_SAID = 20
 LAIN_TOO_LONG = timedelta(hours=1)
+QUIET = timedelta(seconds=10)
+"""A file that has not changed for so long has stopped growing: one look is enough."""
 
 
 @dataclass(frozen=True, order=True)
@@ -152,13 +154,18 @@ def look(inbox: Path, before: Seen, by: Surroundings, seconds: float = SECONDS_O
         known = before.asked.get(mark)
         if mark in left:
             found.left.add(mark)
-        elif known is None and mark not in before.still:
+        elif known is None and mark not in before.still and not _is_quiet(about, by.now):
             found.still.add(mark)
         elif (known and known.due > by.now.timestamp()) or time.monotonic() > until or found.number >= FILES_A_LOOK:
             _not_now(mark, known, found)
         else:
             _take_up(path, mark, known, by, found)
     return found
+
+
+def _is_quiet(about: os.stat_result, now: datetime) -> bool:
+    """True if a file has not changed for some seconds. A time that lies ahead, as of another machine, is no proof."""
+    return now.timestamp() - max(about.st_mtime, about.st_ctime) >= QUIET.total_seconds()
 
 
 def _settled_by(by: Surroundings) -> Iterator[str]:
@@ -306,6 +313,8 @@ def inbox_sensor(
             return _reference_first(waiting, before, int(time.time() // SECONDS_BEFORE_ANOTHER_LOAD))
         if not (home / "inbox").is_dir():
             return dg.SkipReason("There is no inbox yet.")
+        if next(_files(home / "inbox"), None) is None:  # nothing is opened for an empty inbox
+            return dg.SensorResult(cursor=to_cursor(Seen()), skip_reason="The inbox is empty.")
         now, names = datetime.now(UTC), [job_of(feed) for feed in catalog.feeds]
         under_way = cache(lambda: batches_under_way(context.instance, names))
         with _ledger(home, environ) as ledger:

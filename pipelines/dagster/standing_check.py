@@ -1,4 +1,4 @@
-"""The standing check: asset checks that report what is broken now, one for each feed and one for the inbox.
+"""The standing check: asset checks that report what is broken now and which rejects are open, and one for the inbox.
 
 A schedule runs it every hour. A sensor records a verdict when it changes, and records all of them after a publication.
 """
@@ -41,13 +41,26 @@ def check_of(feed: Feed) -> str:
     return f"nothing_of_{plain(feed.name)}_is_broken"
 
 
+def rejects_check_of(feed: Feed) -> str:
+    """Return the name of the check that warns of the feed's open rejects."""
+    return f"no_reject_of_{plain(feed.name)}_is_open"
+
+
 def standing_check(feeds: Sequence[Feed]) -> dg.AssetChecksDefinition:
     specs = [
         dg.AssetCheckSpec(
             check_of(feed),
             asset=PUBLISHED,
             description=f"Right now no batch of `{feed.name}` failed, is left without an end, or had all its records "
-            "set aside, and no row is in doubt. A warning where only rejects are open.",
+            "set aside, and no row is in doubt.",
+        )
+        for feed in feeds
+    ]
+    specs += [
+        dg.AssetCheckSpec(
+            rejects_check_of(feed),
+            asset=PUBLISHED,
+            description=f"No reject of `{feed.name}` waits for a person: a warning. `rejects export` has them.",
         )
         for feed in feeds
     ]
@@ -72,11 +85,10 @@ def standing_check(feeds: Sequence[Feed]) -> dg.AssetChecksDefinition:
 
 
 def standing_job(feeds: Sequence[Feed]) -> "UnresolvedAssetJobDefinition":
+    names = [*map(check_of, feeds), *map(rejects_check_of, feeds), INBOX_CHECK]
     return dg.define_asset_job(
         "standing_check",
-        selection=dg.AssetSelection.checks(
-            *(dg.AssetCheckKey(PUBLISHED, name) for name in [*map(check_of, feeds), INBOX_CHECK])
-        ),
+        selection=dg.AssetSelection.checks(*(dg.AssetCheckKey(PUBLISHED, name) for name in names)),
         description="Names what is broken right now: failed batches, rows in doubt, open rejects by age, files that "
         "stay in the inbox.",
     )
@@ -155,6 +167,7 @@ def _verdicts(home: Path, environ: Mapping[str, str], feeds: Sequence[Feed]) -> 
     """Return the arguments of each check's result by the name of the check."""
     broken = broken_in(home, environ)
     by_feed = {check_of(feed): _verdict(feed, broken) for feed in feeds}
+    by_feed |= {rejects_check_of(feed): _rejects_verdict(feed, broken) for feed in feeds}
     waiting = looks_new(home) if is_bundled(environ) else []
     lain = lain_too_long(home / "inbox", datetime.now(UTC))
     return {**by_feed, INBOX_CHECK: _inbox_verdict(lain, [path.name for path in waiting])}
@@ -177,24 +190,36 @@ def _inbox_verdict(lain: Mapping[str, datetime], waiting: Sequence[str]) -> dict
 
 def _verdict(feed: Feed, broken: Mapping[str, Broken]) -> dict[str, Any]:
     found = broken.get(feed.name, Broken())
-    severity = dg.AssetCheckSeverity.ERROR if found.broken else dg.AssetCheckSeverity.WARN
     return {
         "asset_key": PUBLISHED,
         "check_name": check_of(feed),
-        "passed": not found.sentences(),
-        "severity": severity,
+        "passed": not found.broken,
+        "severity": dg.AssetCheckSeverity.ERROR,
         "description": "; ".join(found.sentences()) or None,
         "metadata": _numbers(found),
     }
 
 
-def _numbers(found: Broken) -> metadata.Metadata:
+def _rejects_verdict(feed: Feed, broken: Mapping[str, Broken]) -> dict[str, Any]:
+    found = broken.get(feed.name, Broken())
     columns = [("age", "string", "Since the record was first set aside."), ("rejects", "int", "Open rejects.")]
+    return {
+        "asset_key": PUBLISHED,
+        "check_name": rejects_check_of(feed),
+        "passed": found.open_rejects() is None,
+        "severity": dg.AssetCheckSeverity.WARN,
+        "description": found.open_rejects(),
+        "metadata": {
+            "rejects_open": found.rejects.total(),
+            "rejects_by_age": metadata.table(columns, list(found.rejects.items())),
+        },
+    }
+
+
+def _numbers(found: Broken) -> metadata.Metadata:
     return {
         "batches_failed": len(found.failed),
         "batches_with_nothing_taken": len(found.nothing_taken),
         "batches_unfinished": len(found.unfinished),
         "rows_in_doubt": sum(found.doubts.values()),
-        "rejects_open": found.rejects.total(),
-        "rejects_by_age": metadata.table(columns, list(found.rejects.items())),
     }

@@ -12,6 +12,7 @@ from typing import Any
 
 from sqlalchemy import case, func, select
 
+from pipelines.home.batch import shown
 from pipelines.ledger import tables as t
 from pipelines.ledger.ledger import Ledger, utc_text
 from pipelines.ledger.rejects import OPEN, open_by_batch
@@ -29,7 +30,8 @@ class Broken:
     """The problems of a feed.
 
     failed: by batch, why. unfinished: batches without an end for an hour or longer. doubts: rows in doubt, by batch.
-    nothing_taken: batches that ended well without a record taken, with the number of rejects.
+    nothing_taken: batches that ended well without a record taken, with the number of rejects. files: names of the files
+    of all of these batches.
     """
 
     failed: dict[str, str] = field(default_factory=dict)
@@ -37,6 +39,7 @@ class Broken:
     unfinished: list[str] = field(default_factory=list)
     doubts: dict[str, int] = field(default_factory=dict)
     rejects: Counter[str] = field(default_factory=Counter)
+    files: dict[str, str] = field(default_factory=dict)
 
     @property
     def broken(self) -> bool:
@@ -50,10 +53,14 @@ class Broken:
         ]
         said += [f"{batch_id}: {rows:,} rows are in doubt" for batch_id, rows in _first(self.doubts)]
         said += [f"{batch_id}: it did not come to its end" for batch_id in self.unfinished[:NAMED]]
-        if self.rejects:
-            ages = ", ".join(f"{self.rejects[age]:,} {age}" for age in _ages() if self.rejects[age])
-            said.append(f"{self.rejects.total():,} rejects are open: {ages}")
         return said
+
+    def open_rejects(self) -> str | None:
+        """Return the open rejects by age in words, if there are any."""
+        if not self.rejects.total():
+            return None
+        ages = ", ".join(f"{self.rejects[age]:,} {age}" for age in _ages() if self.rejects[age])
+        return f"{self.rejects.total():,} rejects are open: {ages}"
 
 
 def broken_now(ledger: Ledger, home: Path, now: datetime) -> dict[str, Broken]:
@@ -97,6 +104,7 @@ def _note(
     now: datetime,
 ) -> None:
     batch_id = str(row["batch_id"])
+    broken.files[batch_id] = shown(row["file_name"] or "")
     if row["in_doubt"]:
         broken.doubts[batch_id] = int(row["in_doubt"])
     if row["state"] in ("failed", "stopped"):

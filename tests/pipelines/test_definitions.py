@@ -342,7 +342,7 @@ def test_a_publication_comes_with_the_verdicts_on_what_is_broken(practice: Pract
     result = practice.run("refresh_reports", assets=assets)
     assert result.success, failures(result)
     newest = practice.instance.fetch_materializations(PUBLISHED, limit=1).records[0]
-    for name in [*(f"nothing_of_{feed}_is_broken" for feed in BUILT_IN), INBOX_CHECK]:
+    for name in [*(f"nothing_of_{feed}_is_broken" for feed in BUILT_IN), "no_reject_of_tasks_is_open", INBOX_CHECK]:
         key = dg.AssetCheckKey(PUBLISHED, name)
         [noted] = practice.instance.event_log_storage.get_asset_check_execution_history(key, limit=1)
         assert noted.evaluation

@@ -30,6 +30,12 @@ def inbox(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.fixture(autouse=True)
+def nothing_is_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However slow a test is, its files have just been written."""
+    monkeypatch.setattr("pipelines.dagster.inbox.QUIET", timedelta(days=1))
+
+
 def put(inbox: Path, name: str, text: str = ROWS) -> Path:
     path = inbox / name
     path.write_text(text)
@@ -73,6 +79,17 @@ def test_a_file_is_taken_up_when_two_looks_saw_the_same(inbox: Path) -> None:
     assert request.tags["chartferry/batch"] == request.partition_key
     assert request.tags["chartferry/file"] == "payments-1.csv"
     assert sensor.tick() == []
+
+
+def test_one_look_is_enough_for_a_file_that_has_not_changed_for_some_seconds(
+    inbox: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipelines.dagster.inbox.QUIET", timedelta(seconds=10))
+    path = put(inbox, "payments-1.csv")
+    written = datetime.fromtimestamp(path.stat().st_ctime, UTC)
+    for seconds, taken in ((9, 0), (11, 1), (-3600, 0)):
+        by = Surroundings(load_feeds(), written + timedelta(seconds=seconds))
+        assert look(inbox, Seen(), by).number == taken
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux says whether a program has a file open to write")

@@ -4,6 +4,7 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 
 import dagster as dg
@@ -16,6 +17,12 @@ from tests.support.commands import environment, run
 from tests.support.practice import SAMPLES, Practice, failures, materialized, verdicts
 
 PATIENT = {"resourceType": "Patient", "id": "p1", "name": [{"family": "Marker", "given": ["Anna"]}]}
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However slow a test is, its files have just been written."""
+    monkeypatch.setattr("pipelines.dagster.inbox.QUIET", timedelta(days=1))
 
 
 @pytest.fixture(scope="module")

@@ -64,6 +64,8 @@ def test_what_is_broken_is_named_feed_by_feed(home: Home) -> None:
         found = broken_now(ledger, home.path, NOW)
     assert found["payments"].failed == {"payments-bad": "bad.csv: it is not UTF-8"}
     assert found["payments"].rejects == {"1 to 7 days": 1}
+    assert found["payments"].open_rejects() == "1 rejects are open: 1 1 to 7 days"
+    assert found["tasks"].open_rejects() is None
     assert found["tasks"].doubts == {"tasks-doubt": 3}
     assert found["tasks"].unfinished == ["tasks-left"]
     assert found["tasks"].sentences() == [
@@ -110,9 +112,12 @@ def test_the_check_is_made_by_its_job_and_noted_when_it_has_changed_and_beside_a
     with dg.DagsterInstance.ephemeral() as instance:
         result = repository.get_job("standing_check").execute_in_process(instance=instance)
         assert verdicts(result) == {
-            "nothing_of_answers_is_broken": (True, "WARN"),
+            "nothing_of_answers_is_broken": (True, "ERROR"),
             "nothing_of_payments_is_broken": (False, "ERROR"),
             "nothing_of_tasks_is_broken": (False, "ERROR"),
+            "no_reject_of_answers_is_open": (True, "WARN"),
+            "no_reject_of_payments_is_open": (False, "WARN"),
+            "no_reject_of_tasks_is_open": (True, "WARN"),
             INBOX_CHECK: (True, "ERROR"),
         }
         sensor, noted, cursor = repository.get_sensor_def("standing_check_after_imports"), [], None
@@ -123,7 +128,7 @@ def test_the_check_is_made_by_its_job_and_noted_when_it_has_changed_and_beside_a
             assert isinstance(looked, dg.SensorResult)
             noted.append([event.check_name for event in looked.asset_events])  # type: ignore[union-attr]
             cursor = looked.cursor
-    assert [len(each) for each in noted] == [4, 0, 4, 0]
+    assert [len(each) for each in noted] == [7, 0, 7, 0]
 
 
 def test_a_file_that_stays_in_the_inbox_is_named_and_told_once(
@@ -193,6 +198,46 @@ def test_each_event_is_told_once_to_the_command(home: Home, noting: tuple[dict[s
     assert (late["event"], late["job"]) == ("publishing_failed", "refresh_reports")
 
 
+def test_what_is_well_again_is_told_once_with_the_file(home: Home, noting: tuple[dict[str, str], Path]) -> None:
+    environ, told = noting
+    with dg.DagsterInstance.ephemeral() as instance:
+        cursor = look(home, instance, environ, None)
+        before = len(told.read_text().splitlines())
+        with closing(home.ledger()) as ledger:
+            home.now = NOW
+            home.add(ledger, "payments-mended", "finished", file="payments-bad.csv")
+        for _ in range(3):
+            cursor = look(home, instance, environ, cursor)
+    [well] = [json.loads(line) for line in told.read_text().splitlines()[before:]]
+    assert well["event"] == "well_again"
+    assert well["text"] == "It is over: payments-bad.csv (payments-bad) was not imported: bad.csv: it is not UTF-8"
+    assert set(json.loads(cursor or "")["last"]) == {"doubt tasks-doubt", "unfinished tasks-left"}
+
+
+def test_the_end_is_told_again_until_each_way_has_it(home: Home, noting: tuple[dict[str, str], Path]) -> None:
+    environ, told = noting
+    both = {**environ, WEBHOOK: "http://127.0.0.1:1/"}
+    with dg.DagsterInstance.ephemeral() as instance:
+        cursor = look(home, instance, environ, None)
+        before = len(told.read_text().splitlines())
+        with closing(home.ledger()) as ledger:
+            home.now = NOW
+            home.add(ledger, "payments-mended", "finished", file="payments-bad.csv")
+        cursor = look(home, instance, both, cursor)
+        assert "failed payments-bad" in json.loads(cursor or "")["last"]
+        for _ in range(alerts.TRIES):
+            cursor = look(home, instance, both, cursor)
+    assert "failed payments-bad" not in json.loads(cursor or "")["last"]
+    assert len(told.read_text().splitlines()) == before + 1
+
+
+def test_a_run_that_failed_for_a_file_that_is_told_of_is_one_alert() -> None:
+    failed = Event("failed b", "batch_failed", "b", {"batches": ["b"]})
+    run, other = (Event(f"run {n}", "run_failed", n, {"batches": n.split()}) for n in ("b", "b c"))
+    none = Event("run none", "run_failed", "n", {"batches": []})
+    assert alerts.without_echoes([run, failed, other, none]) == [failed, other, none]
+
+
 def test_a_way_that_fails_is_tried_again_and_the_other_is_not_told_twice(
     home: Home, noting: tuple[dict[str, str], Path]
 ) -> None:
@@ -221,7 +266,7 @@ def test_a_ledger_that_cannot_be_read_is_told_and_holds_up_no_other_alert(
         (home.path / "ledger.db").write_bytes(whole)
         look(home, instance, environ, cursor)
     said = [json.loads(line) for line in told.read_text().splitlines()[len(before) :]]
-    assert sorted(each["event"] for each in said) == ["publishing_failed", "state_unknown"]
+    assert sorted(each["event"] for each in said) == ["publishing_failed", "state_unknown", "well_again"]
     assert "file is not a database" in next(each["text"] for each in said if each["event"] == "state_unknown")
 
 

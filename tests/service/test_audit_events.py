@@ -25,7 +25,7 @@ RECORD = {
 
 
 def test_a_record_is_an_event_with_client_resource_patient_and_correlation() -> None:
-    """EXTRA-OPS-04"""
+    """EXTRA-OPS-05"""
     hl7, dicom = "http://terminology.hl7.org/CodeSystem", "http://dicom.nema.org/resources/ontology/DCM"
 
     def agent(code: str, display: str, who: dict[str, object], requestor: bool) -> dict[str, object]:
@@ -77,7 +77,7 @@ def test_a_record_is_an_event_with_client_resource_patient_and_correlation() -> 
     ],
 )
 def test_each_kind_of_act_is_a_valid_event(changed: dict[str, object], expected: dict[str, str]) -> None:
-    """EXTRA-OPS-04"""
+    """EXTRA-OPS-05"""
     event = event_of({**RECORD, **changed})
     AuditEvent.model_validate(event)
     found = {"action": event["action"], "subtype": event["subtype"][0]["code"], "outcome": event["outcome"]}
