@@ -1,61 +1,13 @@
-"""The Dagster definitions of all feeds and reports. `workspace.yaml` names this module.
+"""The Dagster definitions of the home that the environment names. `workspace.yaml` names this module.
 
-It combines the parts that `pipelines.dagster` defines, for the feeds and the home that the environment names.
+`build` gives those of any home, to be merged into another Dagster project.
 """
 
 import os
-from collections.abc import Mapping
-from pathlib import Path
 
-import dagster as dg
+from pipelines.dagster.building import build, build_definitions
 
-from pipelines.dagster.alerts import alert_sensor
-from pipelines.dagster.command_line import telling_sensor
-from pipelines.dagster.imports import import_assets, import_job
-from pipelines.dagster.inbox import inbox_sensor
-from pipelines.dagster.reference import REFERENCE, is_bundled, reference_asset, reference_job
-from pipelines.dagster.reports import publishing_sensor, report_assets, report_schedule, reports_job
-from pipelines.dagster.retention import retention_job, retention_schedule
-from pipelines.dagster.standing_check import standing_check, standing_job, standing_schedule, standing_sensor
-from pipelines.dagster.unfinished import unfinished_sensor
-from pipelines.dagster.workplace import RESOURCE_KEY, workplace_resource
-from pipelines.feeds.files.catalog import load_feeds
-from pipelines.session.session import feed_folders_of
-
-
-def build_definitions(environ: Mapping[str, str]) -> dg.Definitions:
-    """Return the definitions for the feeds and the home (`CHARTFERRY_HOME`, else `var`). Raises FeedError."""
-    home = Path(environ.get("CHARTFERRY_HOME") or "var").resolve()
-    catalog = load_feeds(feed_folders_of(home, environ))
-    bundled = is_bundled(environ)
-    imports, refresh, standing = (
-        [import_job(feed) for feed in catalog.feeds],
-        reports_job(),
-        standing_job(catalog.feeds),
-    )
-    own = [reference_job()] if bundled else []
-    retention = retention_job(environ)
-    return dg.Definitions(
-        assets=[
-            *([reference_asset()] if bundled else []),
-            *(asset for feed in catalog.feeds for asset in import_assets(feed, [REFERENCE] if bundled else [])),
-            *report_assets(catalog.feeds, environ, home),
-        ],
-        asset_checks=[standing_check(catalog.feeds)],
-        jobs=[*own, *imports, refresh, standing, retention],
-        sensors=[
-            inbox_sensor(home, environ, catalog, [*own, *imports]),
-            unfinished_sensor(home, environ, catalog, imports),
-            telling_sensor(home, environ, catalog, imports),
-            publishing_sensor(),
-            standing_sensor(home, environ, catalog.feeds),
-            alert_sensor(home, environ),
-        ],
-        schedules=[report_schedule(refresh, environ), standing_schedule(standing), retention_schedule(retention)],
-        resources={RESOURCE_KEY: workplace_resource(home, environ)},
-        executor=dg.in_process_executor,
-    )
-
+__all__ = ["build", "build_definitions", "defs"]
 
 os.environ.setdefault("DAGSTER_DISABLE_TELEMETRY", "yes")
 defs = build_definitions(os.environ)
