@@ -8,7 +8,7 @@ import json
 import shlex
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -21,6 +21,7 @@ from dagster._core.storage.tags import AUTO_RETRY_RUN_ID_TAG, WILL_RETRY_TAG
 
 from pipelines.dagster.cursors import understood
 from pipelines.dagster.inbox import lain_too_long
+from pipelines.dagster.reference import NAMED, is_bundled, looks_new
 from pipelines.dagster.standing_check import broken_in
 from pipelines.dagster.tables import PUBLISHED
 from pipelines.home.batch import shown
@@ -128,7 +129,7 @@ def alert_sensor(home: Path, environ: Mapping[str, str]) -> dg.SensorDefinition:
         events, unseen = gathered(
             lambda: of_runs(context.instance, told.since, now),
             lambda: of_batches(home, environ),
-            lambda: of_inbox(home, now),
+            lambda: of_inbox(home, now, looks_new(home) if is_bundled(environ) else ()),
             lambda: of_freshness(context.instance),
         )
         before, events = set(told.keys), without_echoes(events)
@@ -265,11 +266,16 @@ def _about(feed: str, broken: Broken, batch_id: str) -> dict[str, Any]:
     return {"feed": feed, "batches": [batch_id], "files": [broken.files.get(batch_id, "")]}
 
 
-def of_inbox(home: Path, now: datetime) -> Iterator[Event]:
-    """Yield files that stay in the inbox. The key holds the time, so that a file that comes again is a new event."""
+def of_inbox(home: Path, now: datetime, waiting: Sequence[Path] = ()) -> Iterator[Event]:
+    """Yield files that stay in the inbox. The key holds the time, so that a file that comes again is a new event.
+
+    waiting: files of reference data for which imports wait.
+    """
+    names = ", ".join(shown(path.name) for path in waiting[:NAMED])
+    why = f", because imports wait for reference data: {names}" if waiting else ""
     for name, at in lain_too_long(home / "inbox", now).items():
         file, since = shown(name), at.isoformat(timespec="seconds")
-        text = f"{file} has lain in the inbox since {since}."
+        text = f"{file} has lain in the inbox since {since}{why}."
         yield Event(f"lies {file} {since}", "file_not_received", text, {"file": file, "since": since})
 
 

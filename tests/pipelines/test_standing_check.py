@@ -15,6 +15,7 @@ from dagster._core.definitions.freshness import FreshnessState
 
 from pipelines.dagster import alerts
 from pipelines.dagster.alerts import COMMAND, WEBHOOK, Event, Told, give, tell_new
+from pipelines.dagster.reference import looks_new
 from pipelines.dagster.standing_check import INBOX_CHECK
 from pipelines.dagster.tables import PUBLISHED
 from pipelines.definitions import build_definitions
@@ -148,6 +149,16 @@ def test_a_file_that_stays_in_the_inbox_is_named_and_told_once(
         look(home, instance, environ, look(home, instance, environ, None))
     [event] = [each for each in map(json.loads, told.read_text().splitlines()) if each["event"] == "file_not_received"]
     assert event["file"] == "payments-stuck.csv"
+
+
+def test_a_file_that_waits_for_reference_data_says_so(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipelines.dagster.inbox.LAIN_TOO_LONG", timedelta(0))
+    for folder, name in (("inbox", "payments-1.csv"), ("reference", "patient.ndjson")):
+        (home.path / folder).mkdir(exist_ok=True)
+        (home.path / folder / name).write_text("")
+    [event] = alerts.of_inbox(home.path, datetime.now(UTC), looks_new(home.path))
+    assert event.text.endswith(", because imports wait for reference data: patient.ndjson.")
+    assert not next(iter(alerts.of_inbox(home.path, datetime.now(UTC)))).text.endswith("patient.ndjson.")
 
 
 def test_one_feeds_check_can_be_made_alone(home: Home) -> None:
