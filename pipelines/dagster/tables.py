@@ -4,11 +4,12 @@ One step, the publication, makes all of them. A new `.sql` file or view needs no
 """
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import dagster as dg
 
 from pipelines.dagster import metadata
+from pipelines.reports.lineage import column_lineage
 from pipelines.reports.publish import Publication, PublicationError
 from pipelines.reports.tables import ReportTable
 
@@ -33,6 +34,7 @@ def table_specs(
 ) -> list[dg.AssetSpec]:
     """Return an asset for each table. loaded: the assets that fill the ledger."""
     names = {table.name for table in tables}
+    published = {table.name: [column.name for column in table.columns] for table in tables}
     return [
         dg.AssetSpec(
             key_of(table),
@@ -42,6 +44,7 @@ def table_specs(
                 "dagster/column_schema": metadata.schema(list(table.columns)),
                 "dagster/table_name": f"reports.main.{table.name}",
                 "key": ", ".join(table.key) or "none",
+                **_lineage(table, published),
             },
             skippable=True,
             group_name=GROUP,
@@ -52,6 +55,18 @@ def table_specs(
         )
         for table in tables
     ]
+
+
+def _lineage(table: ReportTable, published: Mapping[str, Sequence[str]]) -> dict[str, dg.TableColumnLineage]:
+    """Return the metadata that shows where a table's columns come from, as far as its SQL tells it."""
+    found = {} if table.view else column_lineage(table.select, published)
+    if not found:
+        return {}
+    of_columns = {
+        name: [dg.TableColumnDep(dg.AssetKey([GROUP, other]), column) for other, column in drawn]
+        for name, drawn in found.items()
+    }
+    return {"dagster/column_lineage": dg.TableColumnLineage(of_columns)}
 
 
 def _sources(table: ReportTable, names: set[str], loaded: Sequence[dg.AssetKey]) -> list[dg.AssetKey]:

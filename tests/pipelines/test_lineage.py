@@ -1,0 +1,67 @@
+"""The lineage of published columns, as the SQL tells it."""
+
+from datetime import timedelta
+
+import dagster as dg
+import pytest
+
+from pipelines.dagster.tables import key_of, table_specs
+from pipelines.reports.lineage import column_lineage
+from pipelines.reports.tables import report_tables
+
+FRESH = dg.FreshnessPolicy.time_window(fail_window=timedelta(hours=3))
+TABLES = {"a": ["id", "x", "y"], "b": ["id", "z"]}
+
+
+@pytest.mark.parametrize(
+    ("select", "expected"),
+    [
+        ("SELECT x AS n, 1 AS one FROM a", {"n": ["a.x"]}),
+        ("SELECT sum(x) FILTER (WHERE y > 0) AS n FROM a", {"n": ["a.x", "a.y"]}),
+        ("SELECT a.id, b.z + a.x AS n FROM a JOIN b USING (id)", {"id": ["a.id"], "n": ["a.x", "b.z"]}),
+        ("SELECT id, z FROM a JOIN b USING (id)", {"id": ["a.id", "b.id"], "z": ["b.z"]}),
+        ("SELECT q.x, z FROM a AS q LEFT JOIN b ON q.id = b.id", {"x": ["a.x"], "z": ["b.z"]}),
+        ("WITH c AS (SELECT x + y AS s FROM a) SELECT s * 2 AS n FROM c", {"n": ["a.x", "a.y"]}),
+        ("WITH c AS (FROM a), d AS (SELECT * EXCLUDE (y) FROM c) SELECT * FROM d", {"id": ["a.id"], "x": ["a.x"]}),
+        ("SELECT n FROM (SELECT x AS n FROM a) AS s", {"n": ["a.x"]}),
+        ("SELECT id, x AS n FROM a UNION ALL SELECT id, z FROM b", {"id": ["a.id", "b.id"], "n": ["a.x", "b.z"]}),
+        ("SELECT x FROM a UNION ALL BY NAME SELECT z, id AS x FROM b", {"x": ["a.x", "b.id"], "z": ["b.z"]}),
+        ("SELECT (SELECT max(z) FROM b) AS n, x FROM a", {"n": ["b.z"], "x": ["a.x"]}),
+        ("SELECT x, other FROM a, staged", {"x": ["a.x"]}),
+        ("SELECT row_number() OVER (PARTITION BY x ORDER BY y) AS n FROM a", {"n": ["a.x", "a.y"]}),
+        ("SELECT list_transform([1], lambda each: each + x) AS n FROM a", {"n": ["a.x"]}),
+        ("SELECT 1 AS one", {}),
+        ("this is no SQL", {}),
+    ],
+)
+def test_columns_are_followed_to_where_they_come_from(select: str, expected: dict[str, list[str]]) -> None:
+    found = column_lineage(select, TABLES)
+    assert {name: [f"{table}.{column}" for table, column in drawn] for name, drawn in found.items()} == expected
+
+
+def test_lineage_names_columns_of_the_inputs_that_a_table_declares() -> None:
+    tables = report_tables()
+    published = {table.name: [column.name for column in table.columns] for table in tables}
+    told = 0
+    for table in tables:
+        if table.view:
+            continue
+        for column, drawn in column_lineage(table.select, published).items():
+            assert column in published[table.name], table.name
+            for other, source in drawn:
+                assert other in table.inputs, (table.name, column)
+                assert source in published[other], (table.name, column)
+                told += 1
+    assert told > 100
+    [reconciled] = [table for table in tables if table.name == "payment_reconciliation"]
+    assert column_lineage(reconciled.select, published)["created"] == [("payment", "amount"), ("payment", "fate")]
+
+
+def test_assets_of_tables_show_their_lineage() -> None:
+    tables = report_tables()
+    spec = next(spec for spec in table_specs(tables, [], FRESH) if spec.key.path[-1] == "payment_reconciliation")
+    lineage = spec.metadata["dagster/column_lineage"]
+    payment = next(table for table in tables if table.name == "payment")
+    assert [(dep.asset_key, dep.column_name) for dep in lineage.deps_by_column["received"]] == [
+        (key_of(payment), "amount")
+    ]
