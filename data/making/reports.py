@@ -10,20 +10,25 @@ from data.making.tools import Dice, Json, number
 
 V2 = "http://terminology.hl7.org/CodeSystem/v2-0074"
 UCUM = "http://unitsofmeasure.org"
+INTERPRETATION = "http://terminology.hl7.org/CodeSystem/v3-ObservationInterpretation"
 LAB, RADIOLOGY = coding(V2, "LAB", "Laboratory"), coding(LOINC, "LP29684-5", "Radiology")
 CARDIOLOGY, PATHOLOGY = coding(LOINC, "LP29708-2", "Cardiology"), coding(LOINC, "LP7839-6", "Pathology")
 MICROBIOLOGY = coding(V2, "MB", "Microbiology")
 
 
 class Test(NamedTuple):
-    """An observation: LOINC code, display, unit, and its range with a number of decimals."""
+    """An observation: LOINC code, display, unit, the range of its values with a number of decimals, the normal range.
+
+    normal: lower and upper end; None for an open end.
+    """
 
     code: str
     display: str
     unit: str
     low: float
     high: float
-    decimals: int = 0
+    decimals: int
+    normal: tuple[str | None, str | None]
 
 
 class Kind(NamedTuple):
@@ -36,17 +41,17 @@ class Kind(NamedTuple):
     days: int = 1
 
 
-GLUCOSE = Test("2345-7", "Glucose [Mass/volume] in Serum or Plasma", "mg/dL", 68, 240)
-CREATININE = Test("2160-0", "Creatinine [Mass/volume] in Serum or Plasma", "mg/dL", 0.5, 2.4, 2)
-SODIUM = Test("2951-2", "Sodium [Moles/volume] in Serum or Plasma", "mmol/L", 131, 147)
-POTASSIUM = Test("2823-3", "Potassium [Moles/volume] in Serum or Plasma", "mmol/L", 3.1, 5.6, 1)
-HEMOGLOBIN = Test("718-7", "Hemoglobin [Mass/volume] in Blood", "g/dL", 9.1, 17.4, 1)
-PLATELETS = Test("777-3", "Platelets [#/volume] in Blood by Automated count", "10*3/uL", 110, 440)
-CHOLESTEROL = Test("2093-3", "Cholesterol [Mass/volume] in Serum or Plasma", "mg/dL", 120, 310)
-HDL = Test("2085-9", "Cholesterol in HDL [Mass/volume] in Serum or Plasma", "mg/dL", 28, 90)
-A1C = Test("4548-4", "Hemoglobin A1c/Hemoglobin.total in Blood", "%", 4.6, 11.8, 1)
-TSH = Test("3016-3", "Thyrotropin [Units/volume] in Serum or Plasma", "m[IU]/L", 0.2, 8.9, 2)
-RATE = Test("8867-4", "Heart rate", "/min", 48, 122)
+GLUCOSE = Test("2345-7", "Glucose [Mass/volume] in Serum or Plasma", "mg/dL", 68, 240, 0, ("70", "99"))
+CREATININE = Test("2160-0", "Creatinine [Mass/volume] in Serum or Plasma", "mg/dL", 0.5, 2.4, 2, ("0.60", "1.30"))
+SODIUM = Test("2951-2", "Sodium [Moles/volume] in Serum or Plasma", "mmol/L", 131, 147, 0, ("135", "145"))
+POTASSIUM = Test("2823-3", "Potassium [Moles/volume] in Serum or Plasma", "mmol/L", 3.1, 5.6, 1, ("3.5", "5.1"))
+HEMOGLOBIN = Test("718-7", "Hemoglobin [Mass/volume] in Blood", "g/dL", 9.1, 17.4, 1, ("12.0", "17.0"))
+PLATELETS = Test("777-3", "Platelets [#/volume] in Blood by Automated count", "10*3/uL", 110, 440, 0, ("150", "400"))
+CHOLESTEROL = Test("2093-3", "Cholesterol [Mass/volume] in Serum or Plasma", "mg/dL", 120, 310, 0, (None, "200"))
+HDL = Test("2085-9", "Cholesterol in HDL [Mass/volume] in Serum or Plasma", "mg/dL", 28, 90, 0, ("40", None))
+A1C = Test("4548-4", "Hemoglobin A1c/Hemoglobin.total in Blood", "%", 4.6, 11.8, 1, ("4.0", "5.6"))
+TSH = Test("3016-3", "Thyrotropin [Units/volume] in Serum or Plasma", "m[IU]/L", 0.2, 8.9, 2, ("0.40", "4.00"))
+RATE = Test("8867-4", "Heart rate", "/min", 48, 122, 0, ("60", "100"))
 
 KINDS = (
     *[Kind(LAB, "51990-0", "Basic metabolic panel - Blood", (GLUCOSE, CREATININE, SODIUM, POTASSIUM))] * 6,
@@ -157,7 +162,7 @@ def _observation(
     dice: Dice, index: int, place: int, test: Test, subject: Json, encounter: Json | None, taken: datetime
 ) -> Json:
     steps = round((test.high - test.low) * 10**test.decimals)
-    value = test.low + dice.below(steps + 1) / 10**test.decimals
+    value = round(test.low + dice.below(steps + 1) / 10**test.decimals, test.decimals)
     return {
         "resourceType": "Observation",
         "id": f"obs-{index:04d}-{place}",
@@ -172,7 +177,17 @@ def _observation(
             "system": UCUM,
             "code": test.unit,
         },
+        **_judgement(test, value, index),
     }
+
+
+def _judgement(test: Test, value: float, index: int) -> Json:
+    """The normal range, and of two results in three also what the laboratory says of it."""
+    low, high = test.normal
+    ends = {name: {"value": number(end), "unit": test.unit} for name, end in (("low", low), ("high", high)) if end}
+    code = "L" if low and value < float(low) else "H" if high and value > float(high) else "N"
+    said = coding(INTERPRETATION, code, {"L": "Low", "H": "High", "N": "Normal"}[code])
+    return {"referenceRange": [ends]} | ({"interpretation": [{"coding": [said]}]} if index % 3 else {})
 
 
 def _form(index: int, kind: Kind) -> Json | None:

@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 class Capabilities(NamedTuple):
     """The capabilities of a target, by its `/metadata`. `store_id`, `url`, `name` and `software` are None where absent.
 
-    conditional, identified, validates: the types with conditional create, search by identifier, and `$validate`.
+    conditional, identified, searched, validates: the types with conditional create, search by identifier, search by
+    `_id`, and `$validate`.
     """
 
     batch: bool = False
@@ -18,6 +19,7 @@ class Capabilities(NamedTuple):
     transaction: bool = False
     identified: frozenset[str] = frozenset()
     name: str | None = None
+    searched: frozenset[str] = frozenset()
 
 
 def capabilities_of(statement: dict[str, Any]) -> Capabilities:
@@ -42,12 +44,18 @@ def capabilities_of(statement: dict[str, Any]) -> Capabilities:
         url=_text(about.get("url")),
         software=_text(software.get("version")),
         transaction="transaction" in offered,
-        identified=frozenset(
-            str(resource.get("type"))
-            for resource in _objects(rest.get("resource"))
-            if any(param.get("name") == "identifier" for param in _objects(resource.get("searchParam")))
-        ),
+        identified=_with_param(rest, "identifier"),
+        searched=_with_param(rest, "_id"),
         name=_text(software.get("name")),
+    )
+
+
+def _with_param(rest: dict[str, Any], name: str) -> frozenset[str]:
+    """Return the types with a search parameter of this name."""
+    return frozenset(
+        str(resource.get("type"))
+        for resource in _objects(rest.get("resource"))
+        if any(param.get("name") == name for param in _objects(resource.get("searchParam")))
     )
 
 

@@ -31,8 +31,9 @@ from pipelines.dagster.workplace import RESOURCE_KEY, place_of, told_without_dat
 from pipelines.feeds.files.catalog import Feed
 from pipelines.ledger.rejects import settle_resubmitted
 from pipelines.ledger.states import OUTCOMES
+from pipelines.reports.pages import SWEPT
 from pipelines.reports.publish import Publication, PublicationError, publish
-from pipelines.reports.sweep import SWEPT, Sweep, kept
+from pipelines.reports.sweep import Sweep, kept
 from pipelines.reports.tables import ReportTable, readable_tables
 from pipelines.runs.manifest import software_version
 from pipelines.session.sweeping import sweep_target

@@ -11,6 +11,7 @@ from pipelines.feeds.terms.rulebook import rules
 from pipelines.home.spill import is_whole
 from pipelines.ledger.ledger import Snapshot
 from pipelines.ledger.manifests import run_of
+from pipelines.reports.results import RESULT
 from pipelines.reports.scores import ScoreFile, score_files, scores_of
 from pipelines.reports.sweep import FILES, Sweep
 from pipelines.reports.tables import staging_selects
@@ -129,10 +130,13 @@ def stage_files(db: duckdb.DuckDBPyConnection, sweep: Sweep, home: Path) -> None
     of_target = (path for path in batches.glob("*/run-*/warnings.parquet") if run_of(path.parent, sweep.target))
     warned = [str(path) for path in of_target if is_whole(path)]
     db.register("warned", db.sql(WARNED, params=[warned]) if warned else db.sql(NOTHING_WARNED))
+    results = sweep.path.with_name(FILES[RESULT][0])
+    db.register("results", db.read_parquet(str(results)) if results.exists() else db.sql(NO_SWEEP))
     for name, select in staging_selects().items():
         db.execute(f"CREATE TEMP TABLE {name} AS {select}")
     db.unregister("sent")
     db.unregister("ready")
+    db.unregister("results")
     _stage_words(db, sweep.path.parent, score_files(home))
 
 

@@ -2,12 +2,11 @@
 
 The published tables are made of the swept DiagnosticReports, and of the Questionnaires for the words of answers.
 Every sweep is full, since a watermark by date would lose late and corrected reports. For each resource, the file has
-when it was first seen, when its content changed, and when it was gone. Pages are checked, not trusted: see `_Reader`.
+when it was first seen, when its content changed, and when it was gone. Pages are checked, not trusted: see `pages.py`.
 """
 
 import hashlib
 import json
-import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -16,32 +15,22 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import orjson
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines.client.client import NotDone, NotSent, Refused, Unknown
 from pipelines.home import arrow
 from pipelines.home.files import locked, replace_whole, session, write_whole
+from pipelines.reports.pages import RESOURCE, SWEPT, PageReader, Row, SweepIncomplete
 
-RESOURCE = "DiagnosticReport"
 FILES = {
     RESOURCE: ("reports.parquet", "sweep.json"),
     "Questionnaire": ("questionnaires.parquet", "questionnaires.json"),
+    "Observation": ("observations.parquet", ""),
 }
-"""By type: the file of the resources, and the file with the figures of the last sweep."""
+"""By type: the file of the resources, and the file with the figures of the last sweep, where it is swept whole."""
 TRIES = 3
 ROWS_A_GROUP = 4_000
 MEGABYTES_A_GROUP = 16
-STALE_PAGES = 10
-"""The sweep gives up after so many pages in a row without a new report: the `next` links have no end."""
-FHIR_ID = re.compile(r"[A-Za-z0-9.-]{1,64}")
-SWEPT = pa.schema([("report_id", pa.string()), ("content_hash", pa.string()), ("body", pa.string())])
-Row = tuple[str, str, str]
-"""The columns of `SWEPT`. `report_id` is the id of the resource, of whatever type."""
-
-
-class SweepIncomplete(Exception):
-    """A page could not be read, or the pages are incomplete. The message is one sentence, without data."""
 
 
 class SearchesPages(Protocol):
@@ -97,7 +86,7 @@ def sweep(
             raise SweepIncomplete(read.disagreement)
         finished = clock()
         with locked(folder / ".kept.lock"):
-            changes = _keep(final, part, started)
+            changes = keep(final, part, started)
             done = Sweep(target, final, read.total, started, finished, *changes)
             write_whole(figures, orjson.dumps({**asdict(done), "path": done.path.name}))
         part.unlink()
@@ -133,40 +122,14 @@ def _last(folder: Path, target: str) -> Sweep:
     return Sweep(**{**said, **times, "path": folder / said["path"]})
 
 
-def without_signatures(report: dict[str, Any]) -> dict[str, Any]:
-    """Return the report without presigned URLs, and with document addresses relative to the server.
-
-    Neither is content: a signature changes with every read, and the server's address when it moves.
-    """
-    forms = report.get("presentedForm")
-    if forms is None:
-        return report
-    documents = [_document(form) for form in forms if isinstance(form, dict)] if isinstance(forms, list) else []
-    return {**report, "presentedForm": documents}
-
-
-def _document(form: dict[str, Any]) -> dict[str, Any]:
-    """Return the document without signed addresses, and without elements of another shape than FHIR's."""
-    extensions = form.get("extension")
-    found = [e for e in extensions if isinstance(e, dict)] if isinstance(extensions, list) else []
-    left = [e for e in found if not str(e.get("url", "")).endswith("/deprecated-url")]
-    plain = {name: value for name, value in form.items() if name not in ("extension", "url")}
-    if left:
-        plain["extension"] = left
-    if isinstance(form.get("url"), str):
-        address = form["url"].partition("?")[0]
-        plain["url"] = address[max(address.find(f"{RESOURCE}/"), 0) :]
-    return plain
-
-
 def folder_of(home: Path, target: str) -> Path:
     """Return the folder of what is read from a target for the tables."""
     return home / "batches" / "_reports" / hashlib.sha256(target.encode()).hexdigest()[:12]
 
 
-def _read_all(client: SearchesPages, part: Path, resource_type: str) -> "_Reader":
+def _read_all(client: SearchesPages, part: Path, resource_type: str) -> PageReader:
     """Write the resources of all pages to `part`, each id once; return the reader. Raises `SweepIncomplete`."""
-    read = _Reader(resource_type)
+    read = PageReader(resource_type)
     with pq.ParquetWriter(part, SWEPT, compression="zstd", compression_level=1) as writer:
         rows: list[Row] = []
         size = 0
@@ -183,82 +146,6 @@ def _read_all(client: SearchesPages, part: Path, resource_type: str) -> "_Reader
             raise SweepIncomplete(f"page {read.pages + 1}: {error}") from None
         writer.write_batch(arrow.batch_of_rows(rows, SWEPT))
     return read
-
-
-class _Reader:
-    """Reads the pages of a target that may repeat resources, change while they are read, or send what is no page.
-
-    A repeated resource counts once, with its first content; the next sweep finds the later one. A total that shrinks
-    means that the pages have shifted and may have hidden a resource.
-    """
-
-    def __init__(self, resource_type: str) -> None:
-        self.resource_type = resource_type
-        self.noun = "reports" if resource_type == RESOURCE else f"{resource_type}s"
-        self.pages, self.total = 0, 0
-        self._seen = set[str]()
-        self._stale, self._shrank = 0, False
-
-    @property
-    def disagreement(self) -> str:
-        """Return why the pages are incomplete; empty if they are complete."""
-        if self._shrank:
-            return f"{self.noun} went away while its {self.pages} pages were read"
-        if self.total != len(self._seen):
-            return f"the target counts {self.total} {self.noun} and its {self.pages} pages held {len(self._seen)}"
-        return ""
-
-    def new_rows(self, page: dict[str, Any]) -> list[Row]:
-        """Return the resources of a page that no earlier page held."""
-        self.pages += 1
-        self._take_total(page)
-        entries = page.get("entry", [])
-        if not isinstance(entries, list):
-            raise self._odd("its `entry` is no list")
-        found = [r for place, entry in enumerate(entries, 1) if (r := self._resource(entry, place)) is not None]
-        new = [self._row(resource) for resource in found if self._is_new(resource["id"])]
-        self._stale = 0 if new else self._stale + 1
-        if self._stale == STALE_PAGES:
-            raise self._odd(f"the {STALE_PAGES} pages up to it brought nothing new, and still there is a next one")
-        return new
-
-    def _take_total(self, page: dict[str, Any]) -> None:
-        if page.get("resourceType") != "Bundle":
-            raise self._odd("it is no Bundle")
-        total = page.get("total", self.total if self.pages > 1 else None)
-        if type(total) is not int:
-            raise self._odd("its `total` is no number")
-        self._shrank |= total < self.total
-        self.total = total
-
-    def _resource(self, entry: Any, place: int) -> dict[str, Any] | None:
-        """Return the resource of an entry; None for other resources, such as an OperationOutcome."""
-        resource = entry.get("resource") if isinstance(entry, dict) else None
-        if not isinstance(resource, dict):
-            raise self._odd(f"its entry {place} holds no resource")
-        if resource.get("resourceType") != self.resource_type:
-            return None
-        if not isinstance(resource.get("id"), str) or not FHIR_ID.fullmatch(resource["id"]):
-            raise self._odd(f"its entry {place} has no FHIR id")
-        return resource
-
-    def _row(self, resource: dict[str, Any]) -> Row:
-        try:
-            body = orjson.dumps(without_signatures(resource), option=orjson.OPT_SORT_KEYS)
-        except (
-            orjson.JSONEncodeError
-        ) as error:  # nested too deeply, or a number too large; the message holds no text of the resource
-            noun = self.noun.removesuffix("s")
-            raise self._odd(f"{noun} {resource['id']} cannot be kept ({error})") from None
-        return resource["id"], hashlib.sha256(body).hexdigest(), body.decode()
-
-    def _is_new(self, report_id: str) -> bool:
-        before = len(self._seen)
-        self._seen.add(report_id)
-        return len(self._seen) > before
-
-    def _odd(self, why: str) -> SweepIncomplete:
-        return SweepIncomplete(f"page {self.pages}: {why}")
 
 
 NOTHING_KNOWN = """
@@ -297,7 +184,7 @@ GROUPS: dict[str, Any] = {
 }
 
 
-def _keep(final: Path, part: Path, started: datetime) -> tuple[int, int, int]:
+def keep(final: Path, part: Path, started: datetime) -> tuple[int, int, int]:
     """Merge the swept resources into the kept file, written only if it differs; count new, changed and gone ones."""
     merged = final.with_suffix(".part")
     with session(final.with_name(".spill")) as db:

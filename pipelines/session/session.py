@@ -25,7 +25,7 @@ from pipelines.home.user import user_name
 from pipelines.ledger.access import JOURNAL
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.tables import LedgerError
-from pipelines.reports.sweep import SweepIncomplete
+from pipelines.reports.pages import SweepIncomplete
 from pipelines.session.answers import feed_of
 from pipelines.session.confirmed import confirmed_since
 from pipelines.session.connections import Connection, connect

@@ -1,19 +1,26 @@
-"""Read from a session's target what the published tables are made of: its reports, its questionnaires, and names."""
+"""Read what the published tables are made of from a session's target: reports, their results, questionnaires, names."""
 
 from pipelines.client.replies import TargetUnusable
-from pipelines.reports.sweep import RESOURCE, Sweep, SweepIncomplete, sweep
+from pipelines.reports.pages import RESOURCE, SweepIncomplete
+from pipelines.reports.results import RESULT, sweep_results
+from pipelines.reports.sweep import Sweep, sweep
 from pipelines.reports.words import QUESTIONNAIRE, keep_names
 from pipelines.session.session import Session, reading
 
 
 def sweep_target(session: Session) -> Sweep:
-    """Sweep the diagnostic reports, and renew the words that stand beside ids. Raises `TargetUnusable`.
+    """Sweep the diagnostic reports and their results, and renew the words that stand beside ids.
 
-    Words that cannot be read hold nothing up: the tables have them as last read.
+    Results and words that cannot be read hold nothing up: the tables have them as last read. Raises `TargetUnusable`.
     """
     client, home, target = session.connection.client, session.home, session.target
     with reading(RESOURCE):
         swept = sweep(client, home, target)
+    try:
+        if RESULT in session.connection.capabilities.searched:
+            sweep_results(client, home, target)
+    except (SweepIncomplete, TargetUnusable) as error:
+        session.progress.say(f"results of reports could not be read ({error}): the tables have those last read")
     try:
         sweep(client, home, target, resource_type=QUESTIONNAIRE)
         keep_names(home, target, session.connection.names())

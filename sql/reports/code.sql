@@ -1,12 +1,13 @@
--- table code: One row per code that stands in a questionnaire or in a report, with its words.
--- inputs: known_questionnaire, known_question, answer_option, diagnostic_report_code, diagnostic_report_category
+-- table code: One row per code that stands in a questionnaire, a report or a result, with its words.
+-- inputs: known_questionnaire, known_question, answer_option, diagnostic_report_code, diagnostic_report_category,
+--   observation
 -- key: system, code
 -- column system VARCHAR: System of the code.
 -- column code VARCHAR: The code.
 -- column display VARCHAR: What it means, as the target shows it; of several words the first in alphabetical order.
 -- column displays BIGINT: Number of different words that the target shows for it.
 -- column used_for VARCHAR: Where it stands, separated by commas: answer option, question, questionnaire, report,
---   report category.
+--   report category, result.
 WITH used AS (
     SELECT
         system,
@@ -42,6 +43,13 @@ WITH used AS (
         display,
         'report category' AS used_for
     FROM diagnostic_report_category
+    UNION ALL
+    SELECT
+        code_system AS system,
+        code,
+        code_display AS display,
+        'result' AS used_for
+    FROM observation
 )
 
 SELECT

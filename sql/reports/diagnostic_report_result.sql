@@ -1,10 +1,26 @@
 -- table diagnostic_report_result: One row per result of a report.
--- inputs: swept_report
+-- inputs: swept_report, observation
 -- references: report_id diagnostic_report
 -- column report_id VARCHAR: Id of the report.
 -- column observation_id VARCHAR: Id of the observation.
+-- column state VARCHAR: read (it is in observation), other patient (it is there, of another patient than the report's)
+--   or not read (the target shows no Observations, or not this one).
+WITH named AS (
+    SELECT
+        report_id,
+        patient_id,
+        unnest(result_ids) AS observation_id
+    FROM swept_report
+)
+
 SELECT
-    report_id,
-    unnest(result_ids) AS observation_id
-FROM swept_report
-ORDER BY report_id, observation_id
+    named.report_id,
+    named.observation_id,
+    CASE
+        WHEN observation.observation_id IS NULL THEN 'not read'
+        WHEN observation.patient_id <> named.patient_id THEN 'other patient'
+        ELSE 'read'
+    END AS state
+FROM named
+LEFT JOIN observation ON named.observation_id = observation.observation_id
+ORDER BY named.report_id, named.observation_id

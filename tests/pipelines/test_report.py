@@ -9,7 +9,8 @@ from typing import Any
 import duckdb
 import pytest
 
-from pipelines.reports.sweep import Sweep, SweepIncomplete, kept, sweep
+from pipelines.reports.pages import SweepIncomplete
+from pipelines.reports.sweep import Sweep, kept, sweep
 
 TARGET = "urn:uuid:5f0c7c5e-0000-4000-8000-000000000001"
 SIGNED = "http://127.0.0.1:8400/files/1?signature=secret-"

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 
 from pipelines.ledger.ledger import Intent, Ledger, Outcome, Reason, Reject, Repeat, utc_text
 from pipelines.reports.publish import Publication, publish
+from pipelines.reports.results import sweep_results
 from pipelines.reports.sweep import sweep
 from pipelines.reports.words import keep_names
 
@@ -77,8 +78,11 @@ class Target:
     def __init__(self, resources: list[dict[str, Any]]) -> None:
         self.resources = resources
 
-    def pages(self, resource_type: str) -> Iterator[dict[str, Any]]:
-        entry = [{"resource": each} for each in self.resources if each["resourceType"] == resource_type]
+    def pages(self, resource_type: str, params: dict[str, str] | None = None) -> Iterator[dict[str, Any]]:
+        """Yield the one page of a search, by `_id` where that is asked for."""
+        ids = params["_id"].split(",") if params else None
+        found = (each for each in self.resources if each["resourceType"] == resource_type)
+        entry = [{"resource": each} for each in found if ids is None or each["id"] in ids]
         yield {"resourceType": "Bundle", "type": "searchset", "total": len(entry), "entry": entry}
 
 
@@ -88,6 +92,7 @@ class World:
     def __init__(self, home: Path) -> None:
         self.home, self.time, self.reports = home, START, list(REPORTS)
         self.questionnaires: list[dict[str, Any]] = []
+        self.results: list[dict[str, Any]] = []
         self.names: dict[str, str] = {}
         self.ledger = Ledger.open(home / "ledger.db", self.clock)
 
@@ -96,8 +101,10 @@ class World:
         return self.time
 
     def publish(self) -> Publication:
-        target = Target([*self.reports, *self.questionnaires])
+        target = Target([*self.reports, *self.questionnaires, *self.results])
         swept = sweep(target, self.home, TARGET, self.clock)
+        if self.results:
+            sweep_results(target, self.home, TARGET, self.clock)
         if self.questionnaires:
             sweep(target, self.home, TARGET, self.clock, resource_type="Questionnaire")
         if self.names:

@@ -1,0 +1,73 @@
+-- table observation: One row per result (Observation) that a report of the target names, as last read. Empty where the
+--   target shows no Observations.
+-- inputs: swept_result
+-- key: observation_id
+-- column observation_id VARCHAR: Id of the Observation.
+-- column status VARCHAR: Such as final, corrected or entered-in-error.
+-- column category_code VARCHAR: First code of its category, such as laboratory.
+-- column patient_id VARCHAR: Id of the patient.
+-- column encounter_id VARCHAR: Id of the encounter.
+-- column code_system VARCHAR: System of the first code.
+-- column code VARCHAR: First code of what was measured.
+-- column code_display VARCHAR: Display of the first code.
+-- column code_text VARCHAR: Plain-text name of what was measured.
+-- column effective_at TIMESTAMPTZ: Clinically relevant time, UTC; the start of a period. A date without time is the
+--   start of that UTC day.
+-- column issued_at TIMESTAMPTZ: When this version was made, UTC.
+-- column value DOUBLE: The value, of a quantity or a whole number.
+-- column comparator VARCHAR: <, <=, >= or >, where the value is a bound; empty for an exact one.
+-- column unit VARCHAR: Unit of the value.
+-- column value_system VARCHAR: System of a coded value.
+-- column value_code VARCHAR: Code of a coded value; true or false for a value of yes or no.
+-- column value_display VARCHAR: The coded value in words.
+-- column value_text VARCHAR: A value in free text; empty unless the setting publish_free_text is set.
+-- column absent_reason VARCHAR: Code of the reason why there is no value.
+-- column interpretation VARCHAR: First code of the interpretation, such as H (high), L (low) or N (normal).
+-- column interpretation_display VARCHAR: The interpretation in words.
+-- column range_low DOUBLE: Lower end of the normal range, in the value's unit; empty where the result has none, or
+--   several.
+-- column range_high DOUBLE: Upper end of the normal range.
+-- column is_abnormal BOOLEAN: By the interpretation, where it says so (A, AA, H, HH, HU, L, LL, LU are abnormal, N is
+--   not), else by the range; empty where neither tells.
+-- column component_count BIGINT: Number of its components, which are in observation_component.
+-- column changes BIGINT: Number of later readings that found other content.
+WITH component AS (
+    SELECT
+        observation_id,
+        count(*) AS components
+    FROM swept_result
+    WHERE position > 0
+    GROUP BY observation_id
+)
+
+SELECT
+    result.observation_id,
+    result.status,
+    result.category_code,
+    result.patient_id,
+    result.encounter_id,
+    result.codes[1].system AS code_system,
+    result.codes[1].code AS code,
+    result.codes[1].display AS code_display,
+    result.code_text,
+    result.effective_at,
+    result.issued_at,
+    result.value,
+    result.comparator,
+    result.unit,
+    result.value_system,
+    result.value_code,
+    result.value_display,
+    result.value_text,
+    result.absent_reason,
+    result.interpretation,
+    result.interpretation_display,
+    result.range_low,
+    result.range_high,
+    result.is_abnormal,
+    coalesce(component.components, 0) AS component_count,
+    result.changes
+FROM swept_result AS result
+LEFT JOIN component ON result.observation_id = component.observation_id
+WHERE result.position = 0
+ORDER BY result.observation_id

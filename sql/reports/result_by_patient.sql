@@ -1,0 +1,67 @@
+-- table result_by_patient: The results of each patient over time, by code and unit, a row each; without those in
+--   error or cancelled, without a time, or of another patient than their report's.
+-- inputs: observation, diagnostic_report_result
+-- key: patient_id, code_system, code, unit, number
+-- references: observation_id observation
+-- column patient_id VARCHAR: Id of the patient.
+-- column code_system VARCHAR: System of the first code.
+-- column code VARCHAR: First code of what was measured.
+-- column code_display VARCHAR: Display of the first code.
+-- column unit VARCHAR: Unit of the values; those in another unit have numbers of their own.
+-- column number BIGINT: Place of the result among those of the patient, the code and the unit, from 1, by time.
+-- column observation_id VARCHAR: Id of the Observation.
+-- column effective_at TIMESTAMPTZ: Clinically relevant time, UTC.
+-- column value DOUBLE: The value, where it is a number.
+-- column comparator VARCHAR: <, <=, >= or >, where the value is a bound.
+-- column value_code VARCHAR: Code of a coded value.
+-- column value_display VARCHAR: The coded value in words.
+-- column interpretation VARCHAR: First code of the interpretation.
+-- column is_abnormal BOOLEAN: As in observation.
+-- column previous_value DOUBLE: The value before; empty for the first one, and where either is a bound.
+-- column change DOUBLE: The value less the one before.
+-- column days_since_previous BIGINT: Whole days since the one before.
+WITH foreign_result AS (
+    SELECT observation_id
+    FROM diagnostic_report_result
+    WHERE state = 'other patient'
+),
+
+in_order AS (
+    SELECT
+        *,
+        row_number() OVER over_time AS number,
+        CASE WHEN comparator IS NULL AND lag(comparator) OVER over_time IS NULL THEN lag(value) OVER over_time END
+            AS previous_value,
+        lag(effective_at) OVER over_time AS previous_at
+    FROM observation
+    ANTI JOIN foreign_result ON observation.observation_id = foreign_result.observation_id
+    WHERE
+        status NOT IN ('entered-in-error', 'cancelled')
+        AND patient_id IS NOT NULL
+        AND code IS NOT NULL
+        AND effective_at IS NOT NULL
+    WINDOW over_time AS (
+        PARTITION BY patient_id, code_system, code, unit ORDER BY effective_at, observation_id
+    )
+)
+
+SELECT
+    patient_id,
+    code_system,
+    code,
+    code_display,
+    unit,
+    number,
+    observation_id,
+    effective_at,
+    value,
+    comparator,
+    value_code,
+    value_display,
+    interpretation,
+    is_abnormal,
+    previous_value,
+    value - previous_value AS change,
+    date_sub('day', previous_at, effective_at) AS days_since_previous
+FROM in_order
+ORDER BY patient_id, code_system, code, unit, number

@@ -1,0 +1,179 @@
+"""Results of reports: which are read, and their tables: values, components, the series of each patient, codes."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.reports.pages import SweepIncomplete
+from pipelines.reports.results import sweep_results
+from tests.support.publishing import TARGET, Target, World, report
+
+HBA1C = {"system": "http://loinc.org", "code": "4548-4", "display": "Hemoglobin A1c"}
+
+
+def result(name: str, value: float | None = None, **fields: Any) -> dict[str, Any]:
+    quantity = {"valueQuantity": {"value": value, "unit": "%"}} if value is not None else {}
+    return {
+        "resourceType": "Observation",
+        "id": name,
+        "status": "final",
+        "code": {"coding": [HBA1C]},
+        "subject": {"reference": "Patient/p1"},
+        **quantity,
+        **fields,
+    }
+
+
+def report_of(name: str, *results: str, **fields: Any) -> dict[str, Any]:
+    return report(name, result=[{"reference": f"Observation/{each}"} for each in results], **fields)
+
+
+def coded(code: str) -> dict[str, Any]:
+    return {"interpretation": [{"coding": [{"code": code}]}]}
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    made = World(tmp_path)
+    made.reports = []
+    yield made
+    made.ledger.close()
+
+
+def test_results_of_reports_are_read_by_id_and_joined_to_their_reports(world: World) -> None:
+    """REPORT-01"""
+    world.reports = [report_of("r1", "o1", "o2", "gone"), report_of("r2", "o1")]
+    world.results = [result("o1", 6.1), result("o2", subject={"reference": "Patient/p2"}), result("not-named", 1)]
+    world.publish()
+    assert world.rows("SELECT observation_id, patient_id, code, value, unit FROM observation") == [
+        ("o1", "p1", "4548-4", 6.1, "%"),
+        ("o2", "p2", "4548-4", None, None),
+    ]
+    assert world.rows("SELECT report_id, observation_id, state FROM diagnostic_report_result ORDER BY ALL") == [
+        ("r1", "gone", "not read"),
+        ("r1", "o1", "read"),
+        ("r1", "o2", "other patient"),
+        ("r2", "o1", "read"),
+    ]
+    world.results = [result("o1", 6.2)]
+    world.publish()
+    assert world.rows("SELECT observation_id, value, changes FROM observation") == [("o1", 6.2, 1)]
+
+
+def test_a_patients_results_are_in_the_order_of_time_by_code_and_unit(world: World) -> None:
+    """REPORT-01: what was entered in error, has no time or is of another patient than its report's is in no series."""
+    world.results = [
+        result("b", 7.0, effectiveDateTime="2026-02-01T00:00:00Z", **coded("H")),
+        result("a", 6.0, effectivePeriod={"start": "2026-01-01"}, **coded("N")),
+        result("c", 5.0, effectiveInstant="2026-02-11T12:00:00Z"),
+        result("wrong", 9.0, effectiveDateTime="2026-01-05", status="entered-in-error"),
+        result("undated", 9.0),
+        result("else", 9.0, effectiveDateTime="2026-01-05", subject={"reference": "Patient/p2"}),
+        result("mmol", effectiveDateTime="2026-01-07", valueQuantity={"value": 42, "unit": "mmol/mol"}),
+    ]
+    world.reports = [report_of("r1", *(each["id"] for each in world.results))]
+    world.publish()
+    assert world.rows(
+        """SELECT observation_id, unit, number, value, is_abnormal, previous_value, change, days_since_previous
+        FROM result_by_patient ORDER BY unit, number"""
+    ) == [
+        ("a", "%", 1, 6.0, False, None, None, None),
+        ("b", "%", 2, 7.0, True, 6.0, 1.0, 31),
+        ("c", "%", 3, 5.0, None, 7.0, -2.0, 10),
+        ("mmol", "mmol/mol", 1, 42.0, None, None, None, None),
+    ]
+    assert world.rows(
+        "SELECT code, unit, results, patients, lowest, p50_value, highest, judged, abnormal FROM result_by_code"
+    ) == [("4548-4", "%", 3, 1, 5.0, 6.0, 7.0, 2, 1), ("4548-4", "mmol/mol", 1, 1, 42.0, 42.0, 42.0, 0, 0)]
+    assert world.rows("SELECT effective_at FROM observation WHERE observation_id = 'c'") == [
+        (datetime(2026, 2, 11, 12, tzinfo=UTC),)
+    ]
+
+
+JUDGED: list[tuple[dict[str, Any], tuple[float | None, float | None, bool | None]]] = [
+    (coded("HH"), (None, None, True)),
+    (coded("S"), (None, None, None)),
+    ({"referenceRange": [{"low": {"value": 4}, "high": {"value": 6, "unit": "%"}}]}, (4.0, 6.0, True)),
+    ({"referenceRange": [{"low": {"value": 4}}]}, (4.0, None, False)),
+    ({"referenceRange": [{"low": {"value": 9}}], **coded("N")}, (9.0, None, False)),
+    ({"referenceRange": [{"low": {"value": 4}}, {"low": {"value": 5}}]}, (None, None, None)),
+    ({"referenceRange": [{"high": {"value": 6, "unit": "mmol/mol"}}]}, (None, None, None)),
+    ({"referenceRange": [{"high": {"value": 6}, "appliesTo": [{"text": "women"}]}]}, (None, None, None)),
+    ({"referenceRange": [{"high": {"value": 6}, "type": {"coding": [{"code": "critical"}]}}]}, (None, None, None)),
+    ({"referenceRange": [{"text": "below 6"}]}, (None, None, None)),
+    (
+        {"valueQuantity": {"value": 6.5, "comparator": ">"}, "referenceRange": [{"high": {"value": 6}}]},
+        (None, 6.0, None),
+    ),
+]
+
+
+def test_a_result_is_abnormal_by_its_interpretation_else_by_its_one_range(world: World) -> None:
+    """REPORT-01: a bound is held against no range."""
+    world.results = [result(f"o{n:02}", 6.5, **fields) for n, (fields, _) in enumerate(JUDGED)]
+    world.reports = [report_of("r1", *(each["id"] for each in world.results))]
+    world.publish()
+    found = world.rows("SELECT range_low, range_high, is_abnormal FROM observation ORDER BY observation_id")
+    assert found == [expected for _, expected in JUDGED]
+
+
+VALUES: list[tuple[dict[str, Any], tuple[Any, ...]]] = [
+    ({"valueInteger": 3}, (3.0, None, None, None)),
+    ({"valueBoolean": True}, (None, "true", None, None)),
+    ({"valueCodeableConcept": {"coding": [{"code": "POS", "display": "Positive"}]}}, (None, "POS", "Positive", None)),
+    ({"valueString": "PLANTED"}, (None, None, None, None)),
+    ({"valueQuantity": "odd"}, (None, None, None, None)),
+    ({"dataAbsentReason": {"coding": [{"code": "unknown"}]}}, (None, None, None, None)),
+]
+
+
+def test_values_of_every_kind(world: World) -> None:
+    """PRIVACY-01: without the setting, text is in no table."""
+    world.results = [result(f"o{n}", **fields) for n, (fields, _) in enumerate(VALUES)]
+    world.reports = [report_of("r1", *(each["id"] for each in world.results))]
+    world.publish()
+    found = world.rows("SELECT value, value_code, value_display, value_text FROM observation ORDER BY observation_id")
+    assert found == [expected for _, expected in VALUES]
+
+
+def test_free_text_is_published_only_by_the_setting(world: World) -> None:
+    """PRIVACY-01"""
+    (world.home / "reports.toml").write_text("publish_free_text = true\n")
+    world.reports, world.results = [report_of("r1", "o1")], [result("o1", valueString="said")]
+    world.publish()
+    assert world.rows("SELECT value_text FROM observation") == [("said",)]
+
+
+def test_components_are_rows_of_their_own(world: World) -> None:
+    parts = [
+        {"code": {"coding": [{"code": code}]}, "valueQuantity": {"value": value, "unit": "mmHg"}}
+        for code, value in (("8480-6", 120), ("8462-4", 80))
+    ]
+    world.reports, world.results = [report_of("r1", "bp")], [result("bp", component=parts)]
+    world.publish()
+    assert world.rows("SELECT position, code, value, unit FROM observation_component") == [
+        (1, "8480-6", 120.0, "mmHg"),
+        (2, "8462-4", 80.0, "mmHg"),
+    ]
+    assert world.rows("SELECT component_count FROM observation") == [(2,)]
+
+
+class Deaf(Target):
+    """A target that does not know the parameter `_id`."""
+
+    def pages(self, resource_type: str, params: dict[str, str] | None = None) -> Iterator[dict[str, Any]]:
+        return super().pages(resource_type)
+
+
+def test_a_target_that_answers_with_others_than_asked_for_is_not_believed(world: World) -> None:
+    """REPORT-02: the results last read stay."""
+    world.reports, world.results = [report_of("r1", "o1")], [result("o1", 1)]
+    world.publish()
+    with pytest.raises(SweepIncomplete, match="answers a search for Observations by `_id` with others"):
+        sweep_results(Deaf([*world.results, result("o2", 2)]), world.home, TARGET)
+    world.results = []
+    world.publish()
+    assert world.rows("SELECT value FROM observation") == [(1.0,)]
