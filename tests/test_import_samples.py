@@ -21,6 +21,7 @@ import pytest
 from pipelines.rehearsing.rehearsed import accounts
 from tests.support.commands import OUTCOMES, command, environment, home_with, load, resources, run, serving, totals
 from tests.support.ledgers import read_ledger
+from tests.support.questions import ANSWERS, Tables, asked, same
 
 SAMPLES = Path(__file__).parents[1] / "data" / "samples"
 EXPECTED: dict[str, dict[str, Any]] = json.loads((SAMPLES / "expected.json").read_text(encoding="utf-8"))
@@ -280,6 +281,27 @@ def test_every_report_is_published(published):
 
 
 # --- The same again, with readers -------------------------------------------------------------------
+
+
+NOT_IN_THE_SAMPLES = {
+    "What was corrected or taken away at the target in the last 30 days?",
+    "Which results of reports could not be read, or are of another patient?",
+    "How many days passed from the making of tasks to their completion?",
+    "Which records were changed by a later file?",
+}
+
+
+def test_forty_questions_of_analysts_have_the_answers_that_the_rows_give(home: Path, published: Any) -> None:
+    """REPORT-03: each query of docs/analysts.md, held against an answer in plain Python."""
+    questions = asked((SAMPLES.parents[1] / "docs" / "analysts.md").read_text(encoding="utf-8"))
+    assert len(questions) == len(ANSWERS) == 40
+    tables = Tables(home / "published" / "parquet")
+    published.execute("SET TimeZone = 'UTC'")
+    for (question, query), answer in zip(questions, ANSWERS, strict=True):
+        found, expected = published.execute(query).fetchall(), answer(tables)
+        assert same(found, expected), question
+        assert bool(found) != (question in NOT_IN_THE_SAMPLES), question
+        assert query.strip().count("\n") < 12, question
 
 
 def test_the_same_files_again_create_nothing_and_disturb_no_reader(home, first, in_service):

@@ -1,6 +1,7 @@
-"""Build one published table from its declaration: the rows, the comments, and what the message says if that fails."""
+"""Build one published table from its declaration: the rows, the comments, its Parquet file, and what a failure says."""
 
 import re
+from pathlib import Path
 
 import duckdb
 
@@ -54,6 +55,14 @@ def comment(db: duckdb.DuckDBPyConnection, table: ReportTable) -> None:
     db.execute(f'COMMENT ON TABLE main."{table.name}" IS {quoted(table.comment)}')
     for column in table.columns:
         db.execute(f'COMMENT ON COLUMN main."{table.name}"."{column.name}" IS {quoted(column.comment)}')
+
+
+def write_parquet(db: duckdb.DuckDBPyConnection, table: ReportTable, path: Path) -> None:
+    """Write a table as Parquet, with its comments in the file's metadata: `comment`, and `comment.<column>`."""
+    comments = {"comment": table.comment} | {f"comment.{column.name}": column.comment for column in table.columns}
+    said = ", ".join(f"{quoted(name)}: {quoted(text)}" for name, text in comments.items())
+    options = f"FORMAT parquet, COMPRESSION zstd, KV_METADATA {{{said}}}"
+    db.execute(f'COPY main."{table.name}" TO {quoted(str(path))} ({options})')
 
 
 def quoted(text: str) -> str:

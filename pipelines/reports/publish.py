@@ -1,6 +1,7 @@
 """Builds the published tables from the ledger and the sweep, checks them, and puts them in place.
 
-Analysts open `<home>/published/reports.duckdb`, `parquet/*.parquet` and `report.html`. Nothing is replaced before all
+Analysts open `<home>/published/reports.duckdb`, `parquet/*.parquet` and `report.html`; programs read `datapackage.json`
+and `sources.yml`. Nothing is replaced before all
 checks have passed, and each file is replaced in one step.
 """
 
@@ -24,7 +25,8 @@ from pipelines.home.strangers import hide_strangers
 from pipelines.ledger.ledger import Ledger, utc_text
 from pipelines.ledger.so_far import keep_so_far
 from pipelines.ledger.states import OUTCOMES
-from pipelines.reports.building import FAULTS_OF_THE_TEXT, comment, make
+from pipelines.reports.building import FAULTS_OF_THE_TEXT, comment, make, write_parquet
+from pipelines.reports.dictionary import data_package, dbt_sources
 from pipelines.reports.page import page_of
 from pipelines.reports.settings import settings_of
 from pipelines.reports.staging import FREE_TEXT, MACROS, stage_files, stage_ledger, stage_publication
@@ -33,6 +35,8 @@ from pipelines.reports.tables import BrokenTable, ReportTable, report_tables
 from pipelines.reports.wide import response_tables
 
 READ_ONLY = 0o444
+BESIDE = {".html": "report.html", ".json": "datapackage.json", ".yml": "sources.yml"}
+"""The files beside `reports.duckdb`, by their suffix while they are made."""
 
 
 class PublicationError(Exception):
@@ -68,7 +72,7 @@ def publish(home: Path, ledger: Ledger, sweep: Sweep) -> Publication:
     with locked(folder / ".lock"), held(home, sweep.target) as last:
         _remove_leftovers(folder)
         build = folder / f".reports.{getpid()}.duckdb"
-        final, page = folder / "reports.duckdb", folder / "report.html"
+        final, page = folder / "reports.duckdb", folder / BESIDE[".html"]
         published_at = ledger.now()
         keep_so_far(ledger)
         try:
@@ -77,7 +81,8 @@ def publish(home: Path, ledger: Ledger, sweep: Sweep) -> Publication:
             for part in sorted(folder.glob("parquet/*.part")):
                 replace_whole(part, part.with_suffix(""), READ_ONLY)
             _remove_former(folder / "parquet", set(rows))
-            replace_whole(build.with_suffix(".html"), page, READ_ONLY)
+            for suffix, name in BESIDE.items():
+                replace_whole(build.with_suffix(suffix), folder / name, READ_ONLY)
         except BrokenTable as error:
             raise PublicationError(f"not published: {error}") from None
         except duckdb.Error as error:  # its text may hold values
@@ -117,9 +122,9 @@ def _remove_former(parquet: Path, tables: set[str]) -> None:
 
 
 def _build(build: Path, ledger: Ledger, sweep: Sweep, published_at: str, home: Path) -> dict[str, int]:
-    """Build the DuckDB file at `build`, the page, and the Parquet files as `*.part`.
+    """Build the DuckDB file at `build`, the Parquet files as `*.part`, and what is `BESIDE` them with its suffixes.
 
-    Returns the number of rows of every table. The page has the name of `build` with the suffix `.html`.
+    Returns the number of rows of every table.
     """
     tables, settings = report_tables(home), settings_of(home)
     with session(build.with_suffix(".spill"), build) as db:
@@ -141,10 +146,12 @@ def _build(build: Path, ledger: Ledger, sweep: Sweep, published_at: str, home: P
         db.unregister("sweep")
         _check(db, tables, sweep)
         for table in tables:
-            part = build.parent / "parquet" / f"{table.name}.parquet.part"
-            db.table(f"main.{table.name}").write_parquet(str(part), compression="zstd")
+            write_parquet(db, table, build.parent / "parquet" / f"{table.name}.parquet.part")
         rows = {table.name: _count(db, f'SELECT count(*) FROM main."{table.name}"') for table in tables}
         _write_page(db, build.with_suffix(".html"), _older(home, sweep))
+        package = data_package(tables, published_at, version("chartferry"))
+        build.with_suffix(".json").write_text(package, encoding="utf-8")
+        build.with_suffix(".yml").write_text(dbt_sources(tables), encoding="utf-8")
         db.commit()
         db.execute("CHECKPOINT")
     if build.with_name(f"{build.name}.wal").exists():

@@ -61,7 +61,7 @@ FREE_TEXT = {
 
 
 NO_SWEEP = """SELECT NULL::VARCHAR AS report_id, NULL::JSON AS body, now() AS first_seen_at, now() AS changed_at,
-    0 AS changes, now() AS gone_at WHERE false"""
+    0::BIGINT AS changes, now() AS gone_at WHERE false"""
 
 
 OF_TARGET = """

@@ -113,7 +113,8 @@ def test_sessions_held_open_through_twenty_publications_never_fail_and_a_new_one
             with reading(file) as new:
                 assert new.asked()[0] == [[6 + PUBLICATIONS]]
     assert {path.name for path in file.parent.iterdir() if path.suffix != ".wal"} == {
-        *(".lock", "parquet", "report.html", "reports.duckdb", "reports.previous.duckdb")
+        *(".lock", "parquet", "report.html", "reports.duckdb", "reports.previous.duckdb"),
+        *("datapackage.json", "sources.yml"),
     }
     assert world.rows("SELECT count(*) FROM duckdb_tables() WHERE table_name = 'mine'") == [(0,)]
 

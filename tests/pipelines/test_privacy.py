@@ -289,7 +289,8 @@ def test_only_the_owner_can_open_what_the_commands_made(imported: tuple[Path, To
     (home / "stderr.log").chmod(0o600)  # this test's own
     ours = [home, *(path for path in home.rglob("*") if path.relative_to(home).parts[0] not in ("inbox", "feeds"))]
     modes = {str(path.relative_to(home)): path.stat().st_mode & 0o777 for path in ours}
-    published = {name for name in modes if re.fullmatch(r"published/(parquet/)?[\w.]+\.(duckdb|html|parquet)", name)}
+    of_analysts = re.compile(r"published/(parquet/)?[\w.]+\.(duckdb|html|json|parquet|yml)")
+    published = {name for name in modes if of_analysts.fullmatch(name)}
     assert {modes[name] for name in published} == {0o444}
     assert {name: oct(mode) for name, mode in modes.items() if mode & 0o077 and name not in published} == {}
 

@@ -109,7 +109,7 @@ def test_reports_become_rows(world: World) -> None:
     ]
     performers = [("r1", "d1"), ("r1", "d2"), ("r2", "d1"), ("r3", "d1"), ("r5", "d3")]
     assert world.rows("FROM diagnostic_report_performer") == performers
-    assert world.rows("FROM diagnostic_report_result") == [("r1", "o1"), ("r1", "o2")]
+    assert world.rows("FROM diagnostic_report_result") == [("r1", "o1", "not read"), ("r1", "o2", "not read")]
 
 
 def test_figures_leave_out_what_is_entered_in_error_and_negative_turnarounds(world: World) -> None:
@@ -279,7 +279,8 @@ def test_a_reader_keeps_the_old_file_and_a_new_process_sees_the_new_one(world: W
     reader.close()
     assert {path.stat().st_mode & 0o777 for path in old.path.parent.glob("**/*.[dp]*") if path.is_file()} == {0o444}
     left = {path.name for path in old.path.parent.iterdir()}
-    assert left == {".lock", "parquet", "report.html", "reports.duckdb", "reports.previous.duckdb"}
+    dictionary = {"datapackage.json", "sources.yml"}
+    assert left == {".lock", "parquet", "report.html", "reports.duckdb", "reports.previous.duckdb"} | dictionary
 
 
 WRITER = """
@@ -332,7 +333,7 @@ def test_tables_that_do_not_agree_are_not_published(world: World) -> None:
     )
     assert world.rows("FROM publication") == before
     left = {path.name for path in (world.home / "published").iterdir()}
-    assert left == {".lock", "parquet", "report.html", "reports.duckdb"}
+    assert left == {".lock", "datapackage.json", "parquet", "report.html", "reports.duckdb", "sources.yml"}
     assert not list((world.home / "published").glob("parquet/*.part"))
 
 

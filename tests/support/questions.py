@@ -1,0 +1,505 @@
+"""The forty questions of docs/analysts.md, each answered once more in plain Python from the Parquet files."""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from statistics import fmean, median
+from typing import Any
+
+import pyarrow.parquet as pq
+
+Row = dict[str, Any]
+Answer = list[tuple[Any, ...]]
+BLOCK = re.compile(r"^([^\n]+\?[^\n]*)\n\n```sql\n(.*?)```", re.MULTILINE | re.DOTALL)
+
+
+class Tables:
+    """The rows of published tables, as their Parquet files hold them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.kept: dict[str, list[Row]] = {}
+
+    def __getitem__(self, name: str) -> list[Row]:
+        if name not in self.kept:
+            self.kept[name] = pq.read_table(self.folder / f"{name}.parquet").to_pylist()
+        return self.kept[name]
+
+    def by(self, name: str, *keys: str) -> dict[Any, Row]:
+        """Return the rows of a table by its key."""
+        return {tuple(row[key] for key in keys) if len(keys) > 1 else row[keys[0]]: row for row in self[name]}
+
+
+def asked(document: str) -> list[tuple[str, str]]:
+    """Return the questions of a document in order, each with its query."""
+    return BLOCK.findall(document.partition("\n## Forty questions")[2].partition("\n## The tables")[0])
+
+
+def same(found: Iterable[Sequence[Any]], expected: Iterable[Sequence[Any]]) -> bool:
+    """True if both have the same rows, in whatever order; fractions agree to six digits."""
+    return Counter(map(_plain, found)) == Counter(map(_plain, expected))
+
+
+def _plain(row: Sequence[Any]) -> tuple[str, ...]:
+    return tuple(_text(value) for value in row)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, int | float | Decimal) and not isinstance(value, bool):
+        return f"{float(value):.6g}"
+    return str(value.astimezone(UTC)) if isinstance(value, datetime) else str(value)
+
+
+def month(at: datetime) -> datetime:
+    return at.astimezone(UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+
+
+def first(day: date) -> date:
+    return day.replace(day=1)
+
+
+def percentile(values: Iterable[float], share: float) -> float:
+    """Return the value below which a share of them is, between neighbours in proportion."""
+    ordered = sorted(values)
+    place = share * (len(ordered) - 1)
+    low = int(place)
+    return ordered[low] + (place - low) * (ordered[min(low + 1, len(ordered) - 1)] - ordered[low])
+
+
+def percent(part: float, whole: float) -> float:
+    return round(100 * part / whole + 1e-9, 1)
+
+
+def groups(rows: Iterable[Row], *keys: str | Callable[[Row], Any]) -> dict[tuple[Any, ...], list[Row]]:
+    """Return rows together that have the same values of keys, which are columns or functions."""
+    found: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
+    for row in rows:
+        found[tuple(key(row) if callable(key) else row[key] for key in keys)].append(row)
+    return found
+
+
+def right(t: Tables) -> list[Row]:
+    return [row for row in t["diagnostic_report"] if row["status"] != "entered-in-error"]
+
+
+def timed(t: Tables) -> list[Row]:
+    return [row for row in right(t) if row["turnaround_hours"] is not None and row["turnaround_hours"] >= 0]
+
+
+def created(t: Tables) -> list[Row]:
+    return [row for row in t["payment"] if row["fate"] == "created"]
+
+
+def total(rows: Iterable[Row], column: str = "amount") -> Any:
+    return sum((row[column] for row in rows), Decimal(0))
+
+
+# --- Reports --------------------------------------------------------------------------------------
+
+
+def _months(t: Tables) -> Answer:
+    counts = Counter(month(row["effective_at"]).date() for row in right(t) if row["effective_at"])
+    before = {day: counts.get(day.replace(year=day.year - 1)) for day in counts}
+    return [(day, n, None if before[day] is None else n - (before[day] or 0)) for day, n in counts.items()]
+
+
+def _codes(t: Tables) -> Answer:
+    dated = [row for row in right(t) if row["effective_at"]]
+    found = groups(dated, lambda row: month(row["effective_at"]), "code")
+    names = {row["code"]: row["code_display"] for row in dated}
+    return [(at, code, names[code], len(rows)) for (at, code), rows in found.items()]
+
+
+def _longest(t: Tables) -> Answer:
+    hours = groups(timed(t), "category_code", "code")
+    lines = [
+        (*key, rows[0]["code_display"], len(rows), *(percentile(_hours(hours[key]), share) for share in (0.5, 0.9)))
+        for key, rows in groups(right(t), "category_code", "code").items()
+        if len(rows) >= 3 and key in hours
+    ]
+    return sorted(lines, key=lambda line: -line[-1])[:10]
+
+
+def _hours(rows: Iterable[Row]) -> list[float]:
+    return [row["turnaround_hours"] for row in rows]
+
+
+def _nine_of_ten(t: Tables) -> Answer:
+    found = groups(timed(t), "category_code")
+    return [(*key, len(rows), percentile((r["turnaround_hours"] for r in rows), 0.9)) for key, rows in found.items()]
+
+
+def _within_a_day(t: Tables) -> Answer:
+    found = groups(timed(t), "category_code")
+    return [
+        (*key, len(rows), percent(sum(r["turnaround_hours"] <= 24 for r in rows), len(rows)))
+        for key, rows in found.items()
+    ]
+
+
+def _long_ago(t: Tables) -> Answer:
+    last: dict[str, datetime] = {}
+    for row in right(t):
+        if row["category_code"] == "LAB" and row["effective_at"]:
+            last[row["patient_id"]] = max(last.get(row["patient_id"], row["effective_at"]), row["effective_at"])
+    newest = max(row["effective_at"] for row in t["diagnostic_report"] if row["effective_at"])
+    year = newest.replace(year=newest.year - 1)
+    return [(patient, at) for patient, at in last.items() if at < year]
+
+
+def _of_code(t: Tables) -> Answer:
+    ids = {
+        r["report_id"]
+        for r in t["diagnostic_report_code"]
+        if (r["system"], r["code"]) == ("http://loinc.org", "58410-2")
+    }
+    return [
+        (r["report_id"], r["patient_id"], r["effective_at"]) for r in t["diagnostic_report"] if r["report_id"] in ids
+    ]
+
+
+def _changed(t: Tables) -> Answer:
+    since = max(row["published_at"] for row in t["publication"]).date() - timedelta(days=30)
+    columns = ("day", "category_code", "corrected", "entered_in_error", "gone")
+    found = (row for row in t["report_change_by_day"] if row["day"] >= since)
+    return [tuple(row[c] for c in columns) for row in found if row["corrected"] or row["gone"]]
+
+
+def _performers(t: Tables) -> Answer:
+    reports = {row["report_id"]: row["patient_id"] for row in right(t)}
+    names = {row["practitioner_id"]: row["name"] for row in t["practitioner"]}
+    pairs = {
+        (r["practitioner_id"], r["report_id"]) for r in t["diagnostic_report_performer"] if r["report_id"] in reports
+    }
+    found: dict[str, list[str]] = defaultdict(list)
+    for who, report in pairs:
+        found[who].append(reports[report])
+    ranked = sorted(found, key=lambda who: (-len(found[who]), who))[:10]
+    return [(names[who], len(found[who]), len(set(found[who]))) for who in ranked]
+
+
+# --- Results --------------------------------------------------------------------------------------
+
+
+def _series(t: Tables, code: str) -> dict[str, list[Row]]:
+    found = [r for r in t["observation"] if r["code"] == code and r["effective_at"]]
+    found.sort(key=lambda row: (row["effective_at"], row["observation_id"]))
+    return {patient: rows for (patient,), rows in groups(found, "patient_id").items()}
+
+
+def _hba1c(t: Tables) -> Answer:
+    rows = _series(t, "4548-4")["p100"]
+    before = [None, *rows[:-1]]
+    return [
+        (
+            *(row["effective_at"], row["value"], row["unit"]),
+            old and row["value"] - old["value"],
+            old and (row["effective_at"] - old["effective_at"]).days,
+            row["value"] < 4.0 or row["value"] > 5.6,
+        )
+        for row, old in zip(rows, before, strict=True)
+    ]
+
+
+def _abnormal(t: Tables) -> Answer:
+    found = groups(t["observation"], "code")
+    return [
+        (
+            *(*key, rows[0]["code_display"], len(rows), n := sum(map(_is_outside, rows))),
+            percent(n, len(rows)),
+        )
+        for key, rows in found.items()
+    ]
+
+
+def _is_outside(row: Row) -> bool:
+    """True outside the range: the made-up laboratory's verdicts say the same."""
+    low, high = row["range_low"], row["range_high"]
+    return (low is not None and row["value"] < low) or (high is not None and row["value"] > high)
+
+
+def _above_nine(t: Tables) -> Answer:
+    last = (rows[-1] for rows in _series(t, "4548-4").values())
+    return [(row["patient_id"], row["value"], row["effective_at"]) for row in last if row["value"] > 9]
+
+
+def _not_read(t: Tables) -> Answer:
+    there = {row["observation_id"]: row["patient_id"] for row in t["observation"]}
+    whose = {row["report_id"]: row["patient_id"] for row in t["diagnostic_report"]}
+    wrong = [
+        ("other patient" if r["observation_id"] in there else "not read", r["report_id"])
+        for r in t["diagnostic_report_result"]
+        if there.get(r["observation_id"]) != whose[r["report_id"]]
+    ]
+    return [
+        (s, n, len({report for each, report in wrong if each == s})) for s, n in Counter(s for s, _ in wrong).items()
+    ]
+
+
+# --- Answers and scores ---------------------------------------------------------------------------
+
+POINTS = {"LA6568-5": 0, "LA6569-3": 1, "LA6570-1": 2, "LA6571-9": 3}
+BANDS = ((20, "severe"), (15, "moderately severe"), (10, "moderate"), (5, "mild"), (0, "minimal"))
+
+
+def _phq9(t: Tables) -> list[tuple[str, datetime, str, int]]:
+    """Return patient, time, response and sum of the complete PHQ-9, in order: points of the answers, added up."""
+    answers = [row for row in t["answer"] if row["questionnaire"] == "PHQ9" and row["option_code"] in POINTS]
+    found = groups(answers, "patient_id", "authored_at", "response_id")
+    nine = ((*key, sum(POINTS[r["option_code"]] for r in rows[:9])) for key, rows in found.items() if len(rows) >= 9)
+    return sorted(nine, key=lambda each: each[:3])
+
+
+def _band(value: float) -> str:
+    return next(label for least, label in BANDS if value >= least)
+
+
+def _with_before(t: Tables) -> list[tuple[str, datetime, int, int | None]]:
+    before: dict[str, int] = {}
+    found = []
+    for patient, at, _, value in _phq9(t):
+        found.append((patient, at, value, before.get(patient)))
+        before[patient] = value
+    return found
+
+
+def _over_time(t: Tables) -> Answer:
+    mine = [row[1:] for row in _with_before(t) if row[0] == "p115"]
+    return [(at, value, _band(value), None if old is None else value - old) for at, value, old in mine]
+
+
+def _means(t: Tables) -> Answer:
+    found: dict[datetime, list[int]] = defaultdict(list)
+    for _, at, _, value in _phq9(t):
+        found[month(at)].append(value)
+    return [("PHQ-9", at, len(values), round(fmean(values) + 1e-9, 2)) for at, values in found.items()]
+
+
+def _option_share(t: Tables) -> Answer:
+    some = [r for r in t["answer"] if r["questionnaire"] == "PHQ9" and r["question_code"] == "44250-9"]
+    every = Counter(month(row["authored_at"]) for row in some)
+    found = groups(some, lambda row: month(row["authored_at"]), "option_display")
+    return [(at, option, len(rows), percent(len(rows), every[at])) for (at, option), rows in found.items()]
+
+
+def _in_words(t: Tables) -> Answer:
+    texts = t.by("question", "questionnaire_id", "link_id")
+    found = groups(
+        [row for row in t["answer"] if row["option_code"]],
+        *("questionnaire_id", "questionnaire", "link_id", "option_system", "option_code", "option_display"),
+    )
+    return [(key[1], texts[key[0], key[2]]["text"], key[5], len(rows)) for key, rows in found.items()]
+
+
+def _complete(t: Tables) -> Answer:
+    responses = [row for row in t["questionnaire_response"] if row["questionnaire_id"] == "q-phq9"]
+    whole = {response for _, _, response, _ in _phq9(t)}
+    found = groups(responses, lambda row: month(row["authored_at"]))
+    return [
+        (*k, len(rows), percent(sum(r["resource_id"] in whole for r in rows), len(rows))) for k, rows in found.items()
+    ]
+
+
+def _unanswered(t: Tables) -> Answer:
+    responses = Counter(row["questionnaire_id"] for row in t["questionnaire_response"])
+    answered = {
+        key: {r["response_id"] for r in rows}
+        for key, rows in groups(t["answer"], "questionnaire_id", "link_id").items()
+    }
+    names, texts = t.by("questionnaire", "questionnaire_id"), t.by("question", "questionnaire_id", "link_id")
+    lines = [
+        (names[q]["name"], texts[q, link]["text"], responses[q], responses[q] - len(ids), link)
+        for (q, link), ids in answered.items()
+    ]
+    return [line[:4] for line in sorted(lines, key=lambda line: (-line[3], line[0], line[4]))[:10]]
+
+
+def _rose(t: Tables) -> Answer:
+    return [(p, "PHQ-9", at, old, new) for p, at, new, old in _with_before(t) if old is not None and new - old >= 5]
+
+
+def _last_bands(t: Tables) -> Answer:
+    last = {patient: value for patient, _, _, value in _phq9(t)}
+    return [("PHQ-9", band, n) for band, n in Counter(map(_band, last.values())).items()]
+
+
+# --- Tasks ----------------------------------------------------------------------------------------
+
+
+def _open(t: Tables) -> list[Row]:
+    return [row for row in t["task"] if row["status"] == "requested"]
+
+
+def _now(t: Tables) -> datetime:
+    now: datetime = max(row["published_at"] for row in t["publication"])
+    return now
+
+
+def _age(t: Tables, row: Row) -> str:
+    days = (_now(t) - row["authored_at"]).days
+    words = ((90, "90 days or more"), (30, "30 to 89 days"), (7, "7 to 29 days"))
+    return next((text for least, text in words if days >= least), "under 7 days")
+
+
+def _owners(t: Tables) -> Answer:
+    names = t.by("practitioner", "practitioner_id")
+    found = groups(_open(t), "owner_id", lambda row: _age(t, row))
+    return [(names[who]["name"] or who if who else "nobody", age, len(rows)) for (who, age), rows in found.items()]
+
+
+def _overdue(t: Tables) -> Answer:
+    names, now = t.by("care_group", "group_id"), _now(t)
+    found = groups(_open(t), "group_id")
+    late = {key: sum(bool(r["due_at"] and r["due_at"] < now) for r in rows) for key, rows in found.items()}
+    return [(names[g]["name"] or g if g else "no group", len(rows), late[g,]) for (g,), rows in found.items()]
+
+
+def _days(t: Tables) -> Answer:
+    done = [r for r in t["task"] if r["completed_at"] and r["completed_at"] >= r["authored_at"]]
+    found = groups(done, "owner_id")
+    days = {k: [(r["completed_at"].date() - r["authored_at"].date()).days for r in rows] for k, rows in found.items()}
+    return [(*key, len(rows), median(days[key])) for key, rows in found.items()]
+
+
+def _labels(t: Tables) -> Answer:
+    pairs = [(label, row["status"] == "requested") for row in t["task"] for label in row["labels"] or ()]
+    opened = Counter(label for label, is_open in pairs if is_open)
+    return [(label, n, opened[label]) for label, n in Counter(label for label, _ in pairs).items()]
+
+
+# --- Money ----------------------------------------------------------------------------------------
+
+
+def _paid(t: Tables) -> Answer:
+    found = groups(created(t), "patient_id", lambda row: first(row["paid_on"]))
+    return [(*key, len(rows), total(rows)) for key, rows in found.items()]
+
+
+def _by_reason(t: Tables) -> Answer:
+    sentences = {row["rule_id"]: row["sentence"] for row in t["rule"]}
+    refused = {row["reject_id"]: row for row in t["payment"] if row["fate"] == "refused"}
+    found = groups([row for row in t["reject_reason"] if row["reject_id"] in refused], "rule_id")
+    return [
+        (rule, sentences.get(rule), len(rows), total(refused[row["reject_id"]] for row in rows))
+        for (rule,), rows in found.items()
+    ]
+
+
+def _fates(t: Tables) -> Answer:
+    return [(*key, len(rows), total(rows)) for key, rows in groups(t["payment"], "fate").items()]
+
+
+def _unbalanced(t: Tables) -> Answer:
+    lines = []
+    for (day, patient), rows in groups(t["payment"], "paid_on", "patient_id").items():
+        parts = {fate: total(row for row in rows if row["fate"] == fate) for fate in ("created", "refused", "open")}
+        if parts["refused"] or parts["open"]:
+            lines.append((day, patient, total(rows), parts["created"], parts["refused"], parts["open"]))
+    return lines
+
+
+def _kinds(t: Tables) -> Answer:
+    sums: dict[Any, Decimal] = defaultdict(Decimal)
+    for row in created(t):
+        sums[first(row["paid_on"]), row["kind"]] += row["amount"]
+    kinds = ("copayment", "balance payment")
+    return [(row["month"], *(sums[row["month"], kind] for kind in kinds)) for row in t["calendar_month"]]
+
+
+def _claims(t: Tables) -> Answer:
+    found = groups([row for row in created(t) if row["claim_id"]], "claim_id", "patient_id")
+    return [(*key, len(rows), total(rows)) for key, rows in found.items() if len(rows) > 1]
+
+
+# --- Imports --------------------------------------------------------------------------------------
+
+
+def _share(t: Tables) -> Answer:
+    aside = Counter(row["batch_id"] for row in t["reject"])
+    return [
+        (b["file_name"], b["records"], aside[b["batch_id"]], percent(aside[b["batch_id"]], b["records"]))
+        for b in t["import_batch"]
+    ]
+
+
+def _gaps(t: Tables) -> Answer:
+    had = {(row["feed"], row["received_at"].astimezone(UTC).date()) for row in t["import_batch"]}
+    today = _now(t).astimezone(UTC).date()
+    days = [day for n in range(61) if (day := today - timedelta(days=n)).weekday() < 5]
+    return [(feed, day) for feed in {feed for feed, _ in had} for day in days if (feed, day) not in had]
+
+
+def _pace(t: Tables) -> Answer:
+    return [
+        (
+            r["batch_id"],
+            r["run"],
+            r["records"],
+            round(r["records"] / (r["finished_at"] - r["started_at"]).total_seconds() + 1e-9, 1),
+        )
+        for r in t["import_run"]
+        if r["finished_at"] > r["started_at"]
+    ]
+
+
+def _later(t: Tables) -> Answer:
+    columns = ("source_key", "resource_type", "resource_id", "state", "finished_at")
+    return [tuple(row[c] for c in columns) for row in t["import_row"] if row["state"] in ("updated", "superseded")]
+
+
+def _record(t: Tables) -> Answer:
+    files = {row["batch_id"]: row["file_name"] for row in t["import_batch"]}
+    return [
+        (row["source_key"], row["state"], row["resource_type"], row["resource_id"], files[row["batch_id"]], row["line"])
+        for row in t["import_row"]
+        if row["source_key"] == KEY
+    ]
+
+
+KEY = "P02-0001"
+
+
+def _aside(t: Tables) -> Answer:
+    open_ = {row["reject_id"]: row for row in t["reject"] if row["state"] == "open"}
+    files = {row["batch_id"]: row["file_name"] for row in t["import_batch"]}
+    return [
+        (files[r["batch_id"]], r["line"], why["rule_id"], why["expression"], why["message"], r["first_seen_at"])
+        for why in t["reject_reason"]
+        if (r := open_.get(why["reject_id"]))
+    ]
+
+
+def _settled(t: Tables) -> Answer:
+    found = groups(t["reject"], lambda row: row["first_seen_at"].astimezone(UTC).date())
+    return [(*key, len(rows), sum(r["state"] in ("closed", "discarded") for r in rows)) for key, rows in found.items()]
+
+
+# --- Across ---------------------------------------------------------------------------------------
+
+
+def _no_report(t: Tables) -> Answer:
+    with_reports = {row["patient_id"] for row in t["diagnostic_report"]}
+    return [(patient,) for patient in {row["patient_id"] for row in created(t)} - with_reports]
+
+
+def _all_three(t: Tables) -> Answer:
+    months = [
+        {(row["patient_id"], month(row["authored_at"]).date()) for row in t[name]}
+        for name in ("questionnaire_response", "task")
+    ]
+    return sorted(months[0] & months[1] & {(row["patient_id"], first(row["paid_on"])) for row in created(t)})
+
+
+ANSWERS: tuple[Callable[[Tables], Answer], ...] = (
+    *(_months, _codes, _longest, _nine_of_ten, _within_a_day, _long_ago, _of_code, _changed, _performers),
+    *(_hba1c, _abnormal, _above_nine, _not_read),
+    *(_over_time, _means, _option_share, _in_words, _complete, _unanswered, _rose, _last_bands),
+    *(_owners, _overdue, _days, _labels),
+    *(_paid, _by_reason, _fates, _unbalanced, _kinds, _claims),
+    *(_share, _gaps, _pace, _later, _record, _aside, _settled),
+    *(_no_report, _all_three),
+)
+"""In the order of the questions."""
