@@ -231,7 +231,7 @@ class Auth:
             .join(CLIENT, CLIENT.c.id == TOKEN.c.client)
             .where(TOKEN.c.hash.in_(digests), CLIENT.c.revoked_at.is_(None))
         )
-        with self._store.read(several=False) as connection:
+        with self._store.read(several=False, creates=False) as connection:
             rows = {row.hash: row for row in connection.execute(query)}
         found: dict[str, Known] = {}
         for digest in digests:
@@ -289,7 +289,7 @@ class Auth:
         query = select(
             CLIENT.c.id.label("client_id"), CLIENT.c.name, CLIENT.c.scope, CLIENT.c.created_at, CLIENT.c.revoked_at
         )
-        with self._store.read() as connection:
+        with self._store.read(creates=False) as connection:
             return [
                 dict(row) for row in connection.execute(query.order_by(CLIENT.c.created_at, CLIENT.c.id)).mappings()
             ]
@@ -347,7 +347,7 @@ class Auth:
         query = select(CLIENT.c.secret_hash, CLIENT.c.scope).where(
             CLIENT.c.id == client_id, CLIENT.c.revoked_at.is_(None)
         )
-        with self._store.read(several=False) as connection:
+        with self._store.read(several=False, creates=False) as connection:
             row = connection.execute(query).first()
         if not compare_digest(row.secret_hash if row else _NOBODY, hashed(secret)) or row is None:
             raise TokenError("invalid_client", "the client is unknown or its secret is wrong", 401)

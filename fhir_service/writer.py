@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol, TypeVar
@@ -26,6 +26,13 @@ from fhir_service.store.view import Changes, Kept, Needs, Questionnaires, View
 
 MOST_ENTRIES = 2000
 MOST_BYTES = 64 * 1024 * 1024
+MOST_AHEAD = 200
+"""Entries of a commit that is stored ahead of the tables. To write more to the tables at once costs less."""
+MOST_BYTES_AHEAD = 512 << 10
+CALM = 0.2
+"""Seconds after a commit of many entries in which small ones go into the tables too."""
+REST = 0.005
+"""Seconds without work after which what is stored ahead of the tables is brought into them."""
 COMPANY = 0.001
 """Seconds for one more single write to come, where as many were under way before. A commit takes several times that."""
 # Seconds before each further attempt at what failed before its commit.
@@ -82,7 +89,25 @@ class _Transaction:
 
 
 class CommitFailed(Exception):
-    """The database did not answer a commit with success."""
+    """A commit was not answered with success."""
+
+
+class _Turn:
+    """The transaction of a batch. It begins when something is asked of the tables, or is to be written there."""
+
+    def __init__(self, begin: Callable[[], Connection]) -> None:
+        self._begin = begin
+        self._begun: Connection | None = None
+
+    def connection(self) -> Connection:
+        if self._begun is None:
+            self._begun = self._begin()
+        return self._begun
+
+    def close(self) -> None:
+        """End the transaction. What was not committed is undone."""
+        if self._begun is not None:
+            self._begun.close()
 
 
 class Writer:
@@ -103,9 +128,12 @@ class Writer:
         self._kept: Kept | None = None
         self._seq = store.last_seq()
         self._under_way = 0
-        self._stored_at = self._busy_since = -math.inf
-        self._queue: queue.Queue[_Waiting | _Transaction | None] = queue.Queue()
+        self._stored_at = self._busy_since = self._much_at = -math.inf
+        self._queue: queue.SimpleQueue[_Waiting | _Transaction | None] = queue.SimpleQueue()
         self._closed = threading.Event()
+        self._readers: list[Future[None]] = []
+        self._readers_lock = threading.Lock()
+        store.catch_up = self.catch_up
         self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
         self._thread.start()
 
@@ -129,6 +157,20 @@ class Writer:
         self._put(work)
         value: T = work.future.result()
         return value
+
+    def catch_up(self) -> None:
+        """Wait until the tables have all that was stored before, from any thread. Raises the outcome of a failure."""
+        if self._store.ahead is None or not self._store.ahead.waits or threading.current_thread() is self._thread:
+            return
+        reader: Future[None] = Future()
+        with self._readers_lock:
+            self._readers.append(reader)
+        # The next commit to the tables may bring it there before this has its turn.
+        self._put(_Transaction(lambda _: None, resources=False))
+        try:
+            reader.result()
+        except Exception:  # noqa: BLE001 - the log has its class
+            raise FhirError(UNAVAILABLE) from None
 
     def next_seq(self, count: int = 1) -> int:
         """The first of `count` fresh numbers. Only for what runs in the writer's thread."""
@@ -161,9 +203,10 @@ class Writer:
     def _run(self) -> None:
         held: _Waiting | _Transaction | None = None
         while True:
-            work = held or self._queue.get()
+            work = held or self._next()
             held = None
             if work is None:
+                self._end()
                 return
             self._busy_since = time.monotonic()
             if isinstance(work, _Transaction):
@@ -175,6 +218,42 @@ class Writer:
                 self._under_way = len(group) + self._queue.qsize()
             self._settle()
             self._busy_since = -math.inf
+
+    def _next(self) -> _Waiting | _Transaction | None:
+        """The next work. What is ahead of the tables goes into them while there is none."""
+        if self._store.ahead and self._store.ahead.waits:
+            try:
+                return self._queue.get(timeout=REST)
+            except queue.Empty:
+                self._bring_up()
+        return self._queue.get()
+
+    def _end(self) -> None:
+        if self._store.ahead:
+            self._bring_up()
+            self._store.ahead.close()
+
+    def _bring_up(self) -> None:
+        """Bring into the tables what is ahead of them. It is stored: a failure changes nothing for who was answered."""
+        try:
+            self._catch_up()
+        except Exception as error:  # noqa: BLE001 - it is tried again before each commit to the tables
+            self._stored_at = -math.inf
+            log.error("what is stored was not brought into the tables: %s", type(error).__name__)  # noqa: TRY400
+
+    def _catch_up(self) -> None:
+        # A reader may have come while the tables were caught up: it is let go even where nothing is ahead any more.
+        with self._readers_lock:
+            readers, self._readers = self._readers, []
+        try:
+            if self._store.ahead and self._store.ahead.waits:
+                self._store.ahead.catch_up(self._store.engine)
+        except BaseException as error:
+            for reader in readers:
+                reader.set_exception(error)
+            raise
+        for reader in readers:
+            reader.set_result(None)
 
     def _group(self, first: _Waiting) -> tuple[list[_Waiting], _Waiting | _Transaction | None]:
         """Return waiting work within the bounds in number and bytes, and work that was taken and does not belong."""
@@ -205,7 +284,7 @@ class Writer:
             with self._patiently(self._begun) as connection:
                 value = work.function(connection)
                 with self._bodies.changing_all() if work.resources else nullcontext():
-                    _commit(connection)
+                    _commit(connection.commit)
         except BaseException as error:  # noqa: BLE001 - it is the caller's
             self._seq = seq
             work.future.set_exception(FhirError(UNAVAILABLE) if self._store.dialect.passing(error) else error)
@@ -243,6 +322,8 @@ class Writer:
 
     def _settle(self) -> None:
         """Do what the database has put off. The batch is stored and answered: a failure here changes nothing for it."""
+        if self._store.ahead and self._store.ahead.full:
+            self._bring_up()
         try:
             self._store.dialect.settle(self._store.engine)
         except Exception as error:  # noqa: BLE001 - the thread goes on
@@ -264,6 +345,7 @@ class Writer:
 
     def _begun(self) -> Connection:
         """A connection in a transaction that alone may write; numbers follow those given by any process."""
+        self._catch_up()
         connection = self._store.engine.connect()
         try:
             # Statements below SQLAlchemy begin none by themselves, and each would be stored alone.
@@ -281,28 +363,47 @@ class Writer:
             entry.ask(needs)
         # Only what was committed may be kept.
         kept, self._kept = self._kept, None
-        with self._begun() as connection:
+        shared = self._store.dialect.shared
+        with closing(_Turn(self._begun)) as turn:
+            if shared:
+                turn.connection()
             if kept is None or kept.full:
-                kept = Kept() if self._store.dialect.shared else Kept.read(connection)
-            view = View(connection, self._store.dialect, needs, self._questionnaires, kept)
+                kept = Kept() if shared else Kept.read(turn.connection())
+            view = View(turn.connection, self._store.dialect, needs, self._questionnaires, kept)
             changes = Changes(self.next_seq)
             desk = Desk(view, changes, self._site, self._clock(), self._new_id)
             results = _outcomes(entries, desk, whole)
             if whole and any(isinstance(result, FhirError) for result in results[-1:]):
                 return results
             if changes:
-                changes.flush(connection, self._store.dialect)
-                with self._bodies.changing(changes.replaced(), changes.types()):
-                    _commit(connection)
+                self._keep(turn, changes, entries)
                 self._stored_at = time.monotonic()
                 self._committed(len(entries))
-        self._kept = None if self._store.dialect.shared else kept
+        self._kept = None if shared else kept
         return results
 
+    def _keep(self, turn: _Turn, changes: Changes, entries: list[Entry]) -> None:
+        """Store changes durably: a few that only add are stored ahead of the tables, unless much is stored just now.
 
-def _commit(connection: Connection) -> None:
+        The commits of what is much bring the rest into the tables. Readers would wait for them.
+        """
+        much = len(entries) > MOST_AHEAD or sum(entry.size for entry in entries) > MOST_BYTES_AHEAD
+        if much:
+            self._much_at = time.monotonic()
+        calm = not much and time.monotonic() - self._much_at > CALM
+        if (ahead := self._store.ahead) and ahead.works and changes.plain and calm:
+            rows = changes.rows()
+            with self._bodies.changing((), changes.types()):
+                _commit(lambda: ahead.put(rows, len(entries)))
+            return
+        changes.flush(connection := turn.connection(), self._store.dialect)
+        with self._bodies.changing(changes.replaced(), changes.types()):
+            _commit(connection.commit)
+
+
+def _commit(commit: Callable[[], None]) -> None:
     try:
-        connection.commit()
+        commit()
     except Exception as error:  # noqa: BLE001 - whatever it is, the commit is not known to be done
         raise CommitFailed(type(error).__name__) from None
 

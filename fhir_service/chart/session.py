@@ -67,7 +67,7 @@ class Sessions:
         """Return the viewer of a page. Raises FhirError(AUTHENTICATION)."""
         caller = self._service.auth.caller(f"Bearer {self._token(request)}")
         query = select(CLIENT.c.name).where(CLIENT.c.id == caller.client, CLIENT.c.revoked_at.is_(None))
-        with self._service.store.read() as connection:
+        with self._service.store.read(creates=False) as connection:
             name = connection.execute(query).scalar()
         if name is None:
             raise FhirError(AUTHENTICATION)
@@ -108,7 +108,7 @@ class Sessions:
 
     def _reading(self, client_id: str) -> str:
         """The scopes with which a client reads what the chart shows; empty when there are none."""
-        with self._service.store.read() as connection:
+        with self._service.store.read(creates=False) as connection:
             held = connection.execute(select(CLIENT.c.scope).where(CLIENT.c.id == client_id)).scalar() or ""
         letters = (
             {kind: "".join(sorted(reach(held, kind) & {"r", "s"})) for kind in (*TYPES, *CHART_TYPES)} if held else {}
@@ -132,7 +132,7 @@ class Sessions:
         """Keep the session for another half hour, ten hours in all. The store is written to once a minute at most."""
         token, until = self._token(request), self._service.clock() + IDLE
         query = select(TOKEN.c.hash, TOKEN.c.expires_at).where(TOKEN.c.hash.in_([hashed(token), _whole(token)]))
-        with self._service.store.read(several=False) as connection:
+        with self._service.store.read(several=False, creates=False) as connection:
             ends = {row.hash: row.expires_at.astimezone(UTC) for row in connection.execute(query)}
         if len(ends) == 2 and min(until, ends[_whole(token)]) - ends[hashed(token)] >= WRITTEN_AGAIN:
             self._service.writer.transact(_until(token, min(until, ends[_whole(token)])), resources=False)

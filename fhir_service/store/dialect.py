@@ -51,6 +51,9 @@ class Dialect(Protocol):
     def append(self, connection: Connection, table: Table, rows: Sequence[Row], columns: Sequence[str]) -> None:
         """Append rows whose values stand in the order of `columns`, within the connection's transaction."""
 
+    def perhaps(self, table: Table, codes: Collection[str]) -> Collection[str]:
+        """Return those of some codes that a table of identifiers may hold, without asking the database."""
+
     def settle(self, engine: Engine) -> None:
         """Between two batches, after the answers: does what the database has put off, if it is time."""
 

@@ -3,7 +3,7 @@
 import re
 import shutil
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from sqlalchemy.exc import DBAPIError
 
 from fhir_service.store.dialect import Dialect, Row
 from fhir_service.store.digests import Digests
-from fhir_service.store.tables import digest
+from fhir_service.store.tables import SIDES, digest
 
 
 class StoreBusy(Exception):
@@ -75,8 +75,9 @@ class DuckDb:
     shared = False
 
     def __init__(self, path: Path, memory_limit: str) -> None:
-        self._path = path
+        self.path = path
         self._digests: dict[str, Digests] = {}
+        self._put_off: set[int] = set()
         self._added: Counter[str] = Counter()
         self._spill = path.parent / f".{path.name}.spill"
         self._config = {
@@ -87,19 +88,19 @@ class DuckDb:
         }
 
     def open(self, create: bool) -> Engine:
-        if not self._path.exists():
+        if not self.path.exists():
             if not create:
-                raise FileNotFoundError(f"there is no store at {self._path}")
+                raise FileNotFoundError(f"there is no store at {self.path}")
             self._make_folder()
         engine = self._engine()
         shutil.rmtree(self._spill, ignore_errors=True)
-        self._path.chmod(0o600)
+        self.path.chmod(0o600)
         return engine
 
     def _make_folder(self) -> None:
         """The folder of a home's own store may be missing; any other one is a slip of the pen."""
-        folder = self._path.parent
-        if self._path.name == HOMES_OWN:
+        folder = self.path.parent
+        if self.path.name == HOMES_OWN:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         elif not folder.is_dir():
             raise FileNotFoundError(f"there is no folder {folder}: make it, or name the store elsewhere")
@@ -107,7 +108,7 @@ class DuckDb:
     def copy(self, target: Path) -> None:
         """Copy the file and its log, which is consistent while nothing writes: call it in the writer's thread."""
         for suffix in ("", ".wal"):
-            source = self._path.with_name(self._path.name + suffix)
+            source = self.path.with_name(self.path.name + suffix)
             if source.exists():
                 shutil.copyfile(source, target.with_name(target.name + suffix))
         target.chmod(0o600)
@@ -119,11 +120,11 @@ class DuckDb:
             opened.execute("CHECKPOINT")
 
     def _engine(self) -> Engine:
-        if "?" in str(self._path):
-            raise OSError(f"{self._path} cannot be a store: DuckDB takes a ? for the end of a file's path")
+        if "?" in str(self.path):
+            raise OSError(f"{self.path} cannot be a store: DuckDB takes a ? for the end of a file's path")
         engine = create_engine(
             URL.create(
-                "duckdb+compiled", database=str(self._path)
+                "duckdb+compiled", database=str(self.path)
             ),  # as a text, `?` and `%` in it would name another file
             connect_args={"config": self._config},
             pool_size=16,
@@ -139,7 +140,7 @@ class DuckDb:
                 connection.exec_driver_sql("SET GLOBAL TimeZone = 'UTC'")
         except DBAPIError as error:
             engine.dispose()
-            raise _opening_failed(str(self._path), str(error.orig)) from None
+            raise _opening_failed(str(self.path), str(error.orig)) from None
         return engine
 
     def reader(self, engine: Engine, several: bool) -> Engine:  # noqa: ARG002 - one transaction costs nothing here
@@ -171,7 +172,8 @@ class DuckDb:
     def append(self, connection: Connection, table: Table, rows: Sequence[Row], columns: Sequence[str]) -> None:
         if digests := self._digests.get(table.name):
             place = columns.index("digest")
-            digests.add([row[place] for row in rows])
+            digests.add(added := [row[place] for row in rows])
+            self._put_off.difference_update(added)
         self._added[table.name] += len(rows)
         if len(rows) <= _FEW:
             marks = ", ".join([f"({', '.join('?' * len(columns))})"] * len(rows))
@@ -181,6 +183,19 @@ class DuckDb:
         with _appender(connection, table.name, tuple(columns)) as appender:
             appender.append_rows(rows)
             appender.flush()
+
+    def put_off(self, rows: Mapping[str, Sequence[Row]]) -> None:
+        """Remember the digests among rows, by table in the order of its columns, that `append` will get later."""
+        for name, some in rows.items():
+            if name in _DIGESTED:
+                self._put_off.update(row[-1] for row in some)
+
+    def perhaps(self, table: Table, codes: Collection[str]) -> Collection[str]:
+        if table.name not in self._digests:
+            return codes
+        wanted = {digest(code): code for code in codes}
+        held = {*self._digests[table.name].among(list(wanted)), *(wanted.keys() & self._put_off)}
+        return [wanted[one] for one in held]
 
     def settle(self, engine: Engine) -> None:
         if max(self._added.values(), default=0) < _MOST_ADDED:
@@ -244,6 +259,8 @@ class DuckDb:
         return [row[1:] for row in raw.execute(sql, [asked]).fetchall() if row[0] in wanted]
 
 
+# Of these tables the digest is the last column.
+_DIGESTED = {table.name for table in SIDES.values() if "digest" in table.c}
 # Tables that stay small beside what is imported: a scan by a set of keys beats a look-up for each.
 _SCANNED = {"record", "account", "charge"}
 _TYPES = {"Text": "VARCHAR", "BigInteger": "BIGINT", "Integer": "INTEGER", "DateTime": "TIMESTAMPTZ"}

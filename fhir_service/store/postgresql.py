@@ -152,6 +152,9 @@ class PostgreSql:
         statement = f"UPDATE {table.name} SET {sets} FROM (SELECT {arrays}) AS new WHERE {table.name}.{key} = new.{key}"
         _raw(connection).execute(statement.encode(), [list(values) for values in zip(*rows, strict=True)])
 
+    def perhaps(self, _table: Table, codes: Collection[str]) -> Collection[str]:
+        return codes
+
     def among(
         self,
         connection: Connection,

@@ -2,15 +2,18 @@
 
 import secrets
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+import duckdb
 from sqlalchemy import Connection, Engine, func, insert, select
 from sqlalchemy.exc import DBAPIError
 
 from fhir_service.interface.outcomes import UNAVAILABLE, FhirError
+from fhir_service.store.ahead import NAME as AHEAD
+from fhir_service.store.ahead import Ahead, file_of
 from fhir_service.store.dialect import Dialect
-from fhir_service.store.dialects import dialect_of
+from fhir_service.store.dialects import DuckDb, dialect_of
 from fhir_service.store.load_label import NAME as LABEL
 from fhir_service.store.migrations import migrate
 from fhir_service.store.tables import BODIES, PROBE, SCHEMA_VERSION, STORE, metadata
@@ -27,6 +30,18 @@ class Store:
         self.id = facts["id"]
         self.signing_key = bytes.fromhex(facts["signing_key"])
         self.load_label = facts[LABEL]
+        self.ahead = self._recovered(dialect) if isinstance(dialect, DuckDb) else None
+        self.catch_up: Callable[[], None] = lambda: None
+        """Brings into the tables what is stored ahead of them, before something reads there: set by who writes."""
+
+    def _recovered(self, dialect: DuckDb) -> Ahead:
+        """What is stored ahead of the tables: nothing, once what a crash left is brought there."""
+        ahead = Ahead(file_of(dialect.path), self.signing_key, dialect)
+        try:
+            ahead.recover(self.engine)
+        except duckdb.Error as error:
+            raise OSError(f"what {ahead.path} holds cannot be stored: {type(error).__name__}") from None
+        return ahead
 
     @classmethod
     def open(cls, url: str, memory_limit: str = "1GB", create: bool = True) -> "Store":
@@ -44,12 +59,17 @@ class Store:
             raise
 
     @contextmanager
-    def read(self, several: bool = True) -> Iterator[Connection]:
-        """A connection for reading, from any thread: it sees what is committed.
+    def read(self, several: bool = True, creates: bool = True) -> Iterator[Connection]:
+        """A connection for reading, from any thread: it sees what is stored.
 
         All statements see one moment; who makes only one may say so, which is cheaper. Raises the outcome of a
         service that is not available when the database is not.
+
+        Args:
+            creates: False for who reads no table that creates change, and need not wait for those just stored.
         """
+        if creates:
+            self.catch_up()
         try:
             with self._readers[several].connect() as connection:
                 yield connection
@@ -80,7 +100,7 @@ def _prepared(dialect: Dialect, engine: Engine, create: bool) -> dict[str, str]:
             _say(connection, {"id": str(uuid.uuid4()), "schema_version": str(SCHEMA_VERSION)})
         found: dict[str, str] = {row.name: row.value for row in connection.execute(select(STORE))}
         migrate(connection, dialect, int(found["schema_version"]))
-        made = {"signing_key": secrets.token_hex(32), PROBE: "", LABEL: ""}
+        made = {"signing_key": secrets.token_hex(32), PROBE: "", LABEL: "", AHEAD: "0"}
         if missing := {name: value for name, value in made.items() if name not in found}:
             found |= _say(connection, missing)
     return found

@@ -19,6 +19,7 @@ from fhir_service.interface.resources.questionnaire import Questionnaire
 from fhir_service.interface.site import Site
 from fhir_service.interface.vocabulary import Resource
 from fhir_service.store.dialect import Dialect, Row
+from fhir_service.store.rows import Rows
 from fhir_service.store.tables import (
     ACCOUNT,
     ALLOCATION,
@@ -122,7 +123,8 @@ _OF_CHARGE = ("patient", "claim", "created", "cents", "paid")
 class Kept:
     """Rows that were read, brought up to date by each batch since; valid while no one else writes and no batch fails.
 
-    Records by reference; accounts and open charges (in order) by patient, also of patients who have none.
+    Records by reference; accounts and open charges (in order) by patient, also of patients who have none; notes that
+    were loaded and questionnaires by id.
     """
 
     records: dict[str, StoredRecord] = field(
@@ -130,10 +132,12 @@ class Kept:
     )
     accounts: dict[str, Account] = field(default_factory=dict)
     charges: dict[str, list[Charge]] = field(default_factory=dict)
+    notes: dict[str, StoredNote] = field(default_factory=dict)
+    questionnaires: dict[str, Questionnaire] = field(default_factory=dict)
 
     @property
     def full(self) -> bool:
-        return max(len(self.records), len(self.accounts)) > MOST_KEPT
+        return max(len(self.records), len(self.accounts), len(self.notes)) > MOST_KEPT
 
     @classmethod
     def read(cls, connection: Connection) -> "Kept":
@@ -175,12 +179,13 @@ class View:
     """Implements `interface.vocabulary.State` for one batch. What is in `kept` already is not fetched again."""
 
     def __init__(
-        self, connection: Connection, dialect: Dialect, needs: Needs, parsed: Questionnaires, kept: Kept
+        self, connect: Callable[[], Connection], dialect: Dialect, needs: Needs, parsed: Questionnaires, kept: Kept
     ) -> None:
-        self._connection, self._dialect = connection, dialect
+        """Fetch what is needed. connect: gives the connection, and is not called where nothing is to be fetched."""
+        self._connect, self._dialect = connect, dialect
         self.records = self._records(needs, kept)
-        self.notes = self._notes(needs)
-        self.questionnaires = self._questionnaires(needs, parsed)
+        self.notes = self._notes(needs, kept)
+        self.questionnaires = self._questionnaires(needs.questionnaires - kept.questionnaires.keys(), parsed, kept)
         self._money(needs.patients - kept.accounts.keys(), kept)
         self.accounts, self.charges = kept.accounts, kept.charges
         self.identified = {name: self._identified(name, values) for name, values in needs.identifiers.items()}
@@ -191,21 +196,24 @@ class View:
     def _fetch(
         self, table: Table, key: str, keys: Collection[Any], columns: Sequence[str], where: str = "true"
     ) -> list[Row]:
-        return self._dialect.among(self._connection, table, key, keys, columns, where)
+        return self._dialect.among(self._connect(), table, key, keys, columns, where) if keys else []
 
     def _records(self, needs: Needs, kept: Kept) -> dict[str, StoredRecord]:
         kept.add_records(self._fetch(RECORD, "reference", needs.records - kept.records.keys(), _OF_RECORD))
         return kept.records
 
-    def _notes(self, needs: Needs) -> dict[str, StoredNote]:
+    def _notes(self, needs: Needs, kept: Kept) -> dict[str, StoredNote]:
+        """The notes that are needed. Those that responses make are not kept: hardly any is named again."""
         named = (self.records.get(reference) for reference in needs.records)
         ids = needs.notes | {record.note for record in named if record and record.note}
-        rows = self._fetch(NOTE, "id", ids, ("id", "patient", "encounter", "state"))
-        return {row[0]: StoredNote(*row) for row in rows}
+        rows = self._fetch(NOTE, "id", ids - kept.notes.keys(), ("id", "patient", "encounter", "state"))
+        kept.notes |= {row[0]: StoredNote(*row) for row in rows}
+        return {each: kept.notes[each] for each in ids if each in kept.notes}
 
-    def _questionnaires(self, needs: Needs, parsed: Questionnaires) -> dict[str, Questionnaire]:
-        rows = self._fetch(BODIES["Questionnaire"], "id", needs.questionnaires, ("id", "version", "body"))
-        return {row[0]: parsed.parse(*row) for row in rows}
+    def _questionnaires(self, ids: set[str], parsed: Questionnaires, kept: Kept) -> dict[str, Questionnaire]:
+        rows = self._fetch(BODIES["Questionnaire"], "id", ids, ("id", "version", "body"))
+        kept.questionnaires |= {row[0]: parsed.parse(*row) for row in rows}
+        return kept.questionnaires
 
     def _money(self, patients: set[str], kept: Kept) -> None:
         """Fetch accounts and open charges of patients. Those who have none are remembered, too."""
@@ -216,7 +224,7 @@ class View:
     def _identified(self, name: str, values: set[str]) -> dict[Code, set[str]]:
         """The ids of the resources with these identifiers, by (system, value)."""
         side, body = SIDES[name, "identifier"], BODIES[name]
-        rows = self._fetch(side, "code", values, ("system", "code", "seq"))
+        rows = self._fetch(side, "code", self._dialect.perhaps(side, values), ("system", "code", "seq"))
         ids: dict[int, str] = dict(self._fetch(body, "seq", {row[2] for row in rows}, ("seq", "id")))
         found: dict[Code, set[str]] = defaultdict(set)
         for system, code, seq in rows:
@@ -338,19 +346,27 @@ class Changes:
             self._flush_replaced(connection, dialect, name, replaced)
         if self._said:
             dialect.change(connection, STORE, list(self._said.items()), ("name", "value"))
-        paid = [(patient, account.paid) for patient, account in self._accounts.items() if not account.fresh]
+        self.rows().write(connection, dialect)
+
+    @property
+    def plain(self) -> bool:
+        """True if `rows` is all that there is."""
+        return not self._replaced and not self._said
+
+    def rows(self) -> Rows:
+        """Return the rows that are added, and what payments changed. To be called once."""
+        rows = Rows()
+        for table, added in self._added.items():
+            rows.added[table.name] = added
         for patient, account in self._accounts.items():
             if account.fresh:
-                self.add(ACCOUNT, {"patient": patient, "charged": 0, "paid": account.paid})
+                rows.added[ACCOUNT.name].append((patient, 0, account.paid))
                 account.fresh = False
-        for table, rows in self._added.items():
-            # A payment that reaches no charge has no parts.
-            if rows:
-                dialect.append(connection, table, rows, columns_of(table))
-        if paid:
-            dialect.change(connection, ACCOUNT, paid, ("patient", "paid"))
-        if self._charges:
-            dialect.change(connection, CHARGE, [(c.claim, c.paid) for c in self._charges.values()], ("claim", "paid"))
+            else:
+                rows.changed[ACCOUNT.name][patient] = account.paid
+        for charge in self._charges.values():
+            rows.changed[CHARGE.name][charge.claim] = charge.paid
+        return rows
 
     def _flush_replaced(
         self, connection: Connection, dialect: Dialect, name: str, replaced: dict[str, tuple[int, dict[str, Any]]]

@@ -27,7 +27,9 @@ from tests.support import loopback
 from tests.support.commands import forget_settings, load, run, serving
 from tests.support.fake_target import FakeTarget
 
-PLACES = re.compile(r"inbox/.*|batches/.*|published/(parquet/.*|reports\.[a-z]*\.?duckdb)|service\.duckdb(\.wal)?")
+PLACES = re.compile(
+    r"inbox/.*|batches/.*|published/(parquet/.*|reports\.[a-z]*\.?duckdb)|service\.duckdb(\.wal|\.ahead)?"
+)
 """Where under a home patient data may be."""
 MARK = re.compile(rb"[Qq]z[a-z]+[Zz]q")
 

@@ -18,7 +18,7 @@ from tests.conftest import WORLD
 from tests.service.test_writer import entry, payment, task
 from tests.support import loopback
 
-PHASES = ("waiting", "rules", "append", "commit", "committed", "answering")
+PHASES = ("waiting", "rules", "append", "commit", "committed", "answering", "catching up", "caught up")
 CLIENTS = 6
 
 

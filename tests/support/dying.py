@@ -1,7 +1,8 @@
 """A service that kills itself in a chosen phase of its n-th write: `python -m tests.support.dying PHASE N STORE`.
 
 Phases: waiting (taken in, the writer has not begun), rules, append, commit (before it), committed (after it, no
-answer), answering (an answer has gone out).
+answer), answering (an answer has gone out); of what is stored ahead of the tables: catching up (before it), caught up
+(in the tables, the file not begun anew).
 """
 
 import os
@@ -13,6 +14,8 @@ from typing import Any
 from fhir_service import middleware as surroundings
 from fhir_service import serve, writer
 from fhir_service.settings import Settings
+from fhir_service.store.ahead import Ahead
+from fhir_service.store.frames import Frames
 from fhir_service.store.view import Changes
 
 
@@ -47,11 +50,15 @@ def plant(phase: str, number: int) -> None:
         case "rules":
             patch(writer, "_outcome")
         case "append":
-            patch(Changes, "flush", after=True)
+            patch(Changes, "rows", after=True)
         case "commit":
             patch(writer, "_commit")
         case "committed":
             patch(writer, "_commit", after=True)
+        case "catching up":
+            patch(Ahead, "catch_up")
+        case "caught up":
+            patch(Frames, "clear")
         case "answering":
             patch(surroundings.Surroundings, "_note")
 

@@ -1,0 +1,119 @@
+"""Commits ahead of the tables: small ones are stored in a file of frames first, and many go into the tables together.
+
+A commit of DuckDB takes milliseconds, however little it stores: half of one for each table, and as much for its end. A
+frame takes one flush of the disk. The store says the number of the last frame that its tables have, in the transaction
+that brings them there: what a crash left in the file and not in the tables is brought there when the store is opened.
+"""
+
+import logging
+from pathlib import Path
+
+from sqlalchemy import Engine, select
+
+from fhir_service.store.dialects import DuckDb
+from fhir_service.store.frames import ROOM, Frames
+from fhir_service.store.rows import Rows
+from fhir_service.store.tables import STORE
+
+NAME = "ahead"
+"""The name under which the store says the number of the last frame that its tables have."""
+MOST_ENTRIES = 500
+"""Entries that may be ahead of the tables, give or take a commit."""
+_MOST_BYTES = ROOM
+
+log = logging.getLogger(__name__)
+
+
+def file_of(store: Path) -> Path:
+    """`<store>.ahead`"""
+    return store.with_name(f"{store.name}.ahead")
+
+
+class Ahead:
+    """What is stored and not in the tables yet. For the writer's thread alone, but for `waits`."""
+
+    def __init__(self, path: Path, key: bytes, dialect: DuckDb) -> None:
+        self._frames, self._dialect = Frames(path, key), dialect
+        self._number = self._entries = self._size = 0
+        self._rows = Rows()
+        self._broken = self._void = False
+
+    @property
+    def path(self) -> Path:
+        return self._frames.path
+
+    @property
+    def waits(self) -> bool:
+        """True if the tables lack something that is stored, or do not void yet what failed."""
+        return bool(self._entries) or self._void
+
+    @property
+    def full(self) -> bool:
+        """True if it is time to bring what is stored into the tables."""
+        return self._entries >= MOST_ENTRIES or self._size >= _MOST_BYTES
+
+    @property
+    def works(self) -> bool:
+        """True if more can be put: the file has never failed, and the tables are not left behind."""
+        return not (self._broken or self.full)
+
+    def recover(self, engine: Engine) -> None:
+        """Bring into the tables what the file has and they have not; nothing else has the store open.
+
+        A file that begins later than the tables end is of a newer state of the store, which was put back from a copy
+        since: it is kept aside.
+        """
+        with engine.connect() as connection:
+            there = int(connection.execute(select(STORE.c.value).where(STORE.c.name == NAME)).scalar_one())
+        frames = list(self._frames.read())
+        if frames and frames[0].number > there + 1:
+            self._put_aside()
+            frames = []
+        for frame in frames:
+            if frame.number > there:
+                self._rows.follow(Rows.decoded(frame.content))
+        self._number = max([there, *(frame.number for frame in frames)])
+        if self._rows:
+            self.catch_up(engine)
+        self._frames.remove()
+
+    def _put_aside(self) -> None:
+        path = self._frames.path
+        aside = next(
+            found for n in range(1, 1_000_000) if not (found := path.with_name(f"{path.name}.{n}.unused")).exists()
+        )
+        path.rename(aside)
+        log.warning("the store is older than %s: its creates are not in the store, and the file is %s", path, aside)
+
+    def put(self, rows: Rows, entries: int) -> None:
+        """Store a commit of so many entries durably. Raises OSError: whether it is stored is then not known."""
+        content = rows.encoded()
+        # The number is taken, whatever comes of it: tables that have it void a frame that failed.
+        self._number += 1
+        try:
+            self._frames.put(self._number, content)
+        except BaseException:
+            self._broken = self._void = True
+            raise
+        self._rows.follow(rows)
+        self._dialect.put_off(rows.added)
+        self._size += len(content)
+        self._entries += entries
+
+    def catch_up(self, engine: Engine) -> None:
+        """Bring what is stored into the tables, by one transaction. Where that fails, it stays what it is."""
+        with engine.connect() as connection:
+            connection.begin()
+            self._rows.write(connection, self._dialect)
+            self._dialect.change(connection, STORE, [(NAME, str(self._number))], ("name", "value"))
+            connection.commit()
+        self._rows, self._void = Rows(), False
+        self._entries = self._size = 0
+        self._frames.clear()
+
+    def close(self) -> None:
+        """Let the file go; it is removed where nothing is ahead."""
+        if self.waits:
+            self._frames.close()
+        else:
+            self._frames.remove()
