@@ -52,6 +52,7 @@ check: $(VENV)/.installed ## formatting, lint, types, import rules, SQL
 bench: $(VENV)/.installed ## run the benchmarks, write their results to bench/*.json
 	$(BIN)/python bench/run.py
 	$(BIN)/python bench/service.py
+	$(BIN)/python bench/fair.py
 	$(BIN)/python bench/million.py $(MILLION)
 	$(BIN)/python bench/reports.py
 	$(BIN)/python bench/views.py

@@ -49,8 +49,10 @@ def serving(store: Path) -> Iterator[str]:
         command, cwd=HERE.parent, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     ) as service:
         assert service.stdout is not None
-        yield service.stdout.readline().split()[-1]
-        service.terminate()
+        try:
+            yield service.stdout.readline().split()[-1]
+        finally:
+            service.terminate()
 
 
 def command(*arguments: object) -> str:
@@ -113,6 +115,9 @@ class Connection:
         length = int(answer.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
         await self._reader.readexactly(length)
         return int(answer[9:12])
+
+    def close(self) -> None:
+        self._writer.close()
 
 
 async def hammer(
