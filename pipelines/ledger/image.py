@@ -24,7 +24,7 @@ class Written(Told, Protocol):
 
 def image_of(connection: Connection) -> Iterator[list[list[Any]]]:
     """Yield the facts of one line each, for all rows of all tables."""
-    for table in _with_facts():
+    for table in _with_rows(connection):
         for rows in connection.execute(select(table), execution_options={"yield_per": ROWS_A_FACT}).partitions():
             yield [
                 [take_in.__name__, str(table.name), list(map(str, table.columns.keys())), [list(row) for row in rows]]
@@ -33,7 +33,7 @@ def image_of(connection: Connection) -> Iterator[list[list[Any]]]:
 
 def is_empty(connection: Connection) -> bool:
     """True if no table has a row that facts have made."""
-    return all(connection.execute(select(table).limit(1)).first() is None for table in _with_facts())
+    return not _with_rows(connection)
 
 
 @verb
@@ -53,9 +53,12 @@ def take_in(ledger: Written, table: str, columns: Sequence[str], rows: Sequence[
 
 def clear(connection: Connection) -> None:
     """Remove all rows that facts have made."""
-    for table in reversed(_with_facts()):
+    for table in reversed(_with_rows(connection)):
         connection.execute(table.delete())
 
 
-def _with_facts() -> list[Table]:
-    return [table for table in t.metadata.sorted_tables if table not in NO_FACTS]
+def _with_rows(connection: Connection) -> list[Table]:
+    """Return the tables that have rows which facts have made, found with one statement."""
+    tables = [table for table in t.metadata.sorted_tables if table not in NO_FACTS]
+    has = connection.exec_driver_sql("SELECT " + ", ".join(f'EXISTS (SELECT 1 FROM "{each.name}")' for each in tables))
+    return [table for table, some in zip(tables, has.one(), strict=True) if some]
