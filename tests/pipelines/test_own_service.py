@@ -73,7 +73,7 @@ def test_a_store_that_cannot_be_opened_is_one_line(own, chartferry):
 
 
 @pytest.mark.parametrize("additions", [True, False])
-@pytest.mark.parametrize("writes", [1, 3])
+@pytest.mark.parametrize("writes", [3, pytest.param(1, marks=pytest.mark.long)])
 def test_a_killed_importer_loses_and_doubles_nothing(home, target, chartferry, additions, writes):
     """LEDGER-01: killed while requests are under way; what the bare interface leaves unknown stays in doubt."""
     target.additions = additions
