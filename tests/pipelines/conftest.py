@@ -12,10 +12,9 @@ import pytest
 from pipelines.cli import run
 from pipelines.client.pace import Patience
 from pipelines.ledger.ledger import Ledger, LedgerError
-from pipelines.reports.publish import publish
-from pipelines.reports.sweep import sweep
 from tests.support.commands import forget_settings
 from tests.support.fake_target import FakeTarget, serving
+from tests.support.publishing import publish_last_target
 
 
 @pytest.fixture
@@ -63,16 +62,7 @@ def whatever_came_can_be_published(request):
     except LedgerError:
         return
     with closing(ledger):
-        targets = [row["target"] for row in ledger.batches()]
-        if targets:
-            publish(home, ledger, sweep(NoReports(), home, targets[-1]))
-
-
-class NoReports:
-    """A target without reports."""
-
-    def pages(self, _: str) -> list[dict[str, object]]:
-        return [{"resourceType": "Bundle", "type": "searchset", "total": 0}]
+        publish_last_target(home, ledger)
 
 
 @pytest.fixture

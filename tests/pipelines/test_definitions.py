@@ -35,7 +35,7 @@ BUILT_IN = ("answers", "payments", "tasks")
 
 @pytest.fixture(scope="module")
 def practice(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Practice]:
-    with practicing(tmp_path_factory.mktemp("home")) as practice:
+    with practicing(tmp_path_factory.mktemp("home"), served=True) as practice:
         yield practice
 
 

@@ -8,7 +8,9 @@ from datetime import UTC, datetime, timedelta
 import duckdb
 import pytest
 
+from pipelines.ledger.ledger import Ledger
 from tests.support.commands import totals_close
+from tests.support.publishing import publish_last_target
 
 HEADER = "payment_id,patient_id,amount,paid_on,claim_id\n"
 
@@ -65,6 +67,9 @@ def paid(target):
 
 
 def published(home, query):
+    """What the tables say, published now."""
+    with closing(Ledger.open(home / "ledger.db")) as ledger:
+        publish_last_target(home, ledger)
     with duckdb.connect(str(home / "published/reports.duckdb"), read_only=True) as tables:
         return tables.sql(query).fetchall()
 
@@ -123,7 +128,6 @@ def test_keys_that_look_the_same_are_one_payment(bare, drop, asked):
     assert paid(bare) == [10.0]
 
 
-@pytest.mark.publishes
 def test_a_later_file_waits_behind_a_doubt_of_an_earlier_one(bare, drop, home, asked):
     """LEDGER-05: with a balance of 95.00 the payment of day 3 would have the one of day 1 refused for good."""
     bare.refuse = lambda body: sum(paid(bare)) + body["amount"]["value"] > 95
@@ -143,7 +147,6 @@ def test_a_later_file_waits_behind_a_doubt_of_an_earlier_one(bare, drop, home, a
     ]
 
 
-@pytest.mark.publishes
 def test_the_old_content_again_leaves_the_changed_one_open(bare, drop, home, asked):
     """LEDGER-17"""
     for name, amount in (("payments-1", "10.00"), ("payments-2", "12.00"), ("payments-3", "10.00")):
@@ -157,7 +160,6 @@ def test_the_old_content_again_leaves_the_changed_one_open(bare, drop, home, ask
     assert states(home) == {"created": 1}
 
 
-@pytest.mark.publishes
 def test_a_payment_that_waits_behind_a_doubt_is_open_in_the_tables(bare, drop, home, asked, chartferry, tmp_path):
     """LEDGER-19: a reject whose correction waits, and a payment of a later file: each counts once, as open."""
     drop("payments-1.csv", "A,p1,10.00,never,", "B,p1,20.00,2026-03-01,")
@@ -178,7 +180,6 @@ def test_a_payment_that_waits_behind_a_doubt_is_open_in_the_tables(bare, drop, h
     ]
 
 
-@pytest.mark.publishes
 def test_a_payment_that_is_rejected_in_each_export_counts_once(bare, drop, home, asked):
     """LEDGER-19"""
     bare.refuse = lambda body: True
@@ -192,7 +193,6 @@ def test_a_payment_that_is_rejected_in_each_export_counts_once(bare, drop, home,
     ]
 
 
-@pytest.mark.publishes
 def test_a_file_put_in_again_that_waits_has_no_end_until_its_rejects_were_judged(bare, drop, home, asked, chartferry):
     """LEDGER-19"""
     drop("payments-1.csv", "A,p1,10.00,2026-03-01,")

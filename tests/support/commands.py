@@ -66,22 +66,28 @@ def home_with(store: Path, folder: Path) -> Path:
 
 
 @contextmanager
-def serving(home: Path) -> Iterator[httpx.Client]:
-    """The service over a home's store, and a client of it with the importer's own credentials."""
+def listening(home: Path) -> Iterator[str]:
+    """The address of a service over a home's store, which every command of that home then uses."""
     arguments = command("fhir-service", "serve", "--store", home / "service.duckdb", "--port", 0)
     with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True, env=environment()) as service:
         try:
             assert service.stdout is not None
-            url = service.stdout.readline().removeprefix("listening on ").strip()
-            credentials = json.loads((home / "credentials.json").read_text(encoding="utf-8"))
-            form = {name: credentials[name] for name in ("client_id", "client_secret")}
-            token = loopback.post(f"{url}/auth/token", data=form | {"grant_type": "client_credentials"}).json()
-            headers = {"authorization": f"Bearer {token['access_token']}"}
-            with loopback.Client(base_url=url, headers=headers, timeout=60) as client:
-                yield client
+            yield service.stdout.readline().removeprefix("listening on ").strip()
         finally:
             service.terminate()
     assert service.returncode == 0
+
+
+@contextmanager
+def serving(home: Path) -> Iterator[httpx.Client]:
+    """The service over a home's store, and a client of it with the importer's own credentials."""
+    with listening(home) as url:
+        credentials = json.loads((home / "credentials.json").read_text(encoding="utf-8"))
+        form = {name: credentials[name] for name in ("client_id", "client_secret")}
+        answer = loopback.post(f"{url}/auth/token", data=form | {"grant_type": "client_credentials"})
+        headers = {"authorization": f"Bearer {answer.json()['access_token']}"}
+        with loopback.Client(base_url=url, headers=headers, timeout=60) as client:
+            yield client
 
 
 def resources(client: httpx.Client, kind: str) -> list[dict[str, Any]]:

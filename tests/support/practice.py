@@ -4,7 +4,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from pipelines.dagster.stages import batch_id_of
 from pipelines.definitions import build_definitions
 from pipelines.feeds.files.catalog import load_feeds
 from pipelines.session.session import open_ledger
-from tests.support.commands import environment
+from tests.support.commands import environment, listening
 
 SAMPLES = Path(__file__).parents[2] / "data" / "samples"
 RANGE = ("dagster/asset_partition_range_start", "dagster/asset_partition_range_end")
@@ -110,12 +110,13 @@ def command(module: str, *arguments: str, environ: dict[str, str]) -> subprocess
 
 
 @contextmanager
-def practicing(home: Path) -> Iterator[Practice]:
+def practicing(home: Path, served: bool = False) -> Iterator[Practice]:
+    """A practice. served: over one service for all its runs, each of which starts one of its own otherwise."""
     environ = environment(CHARTFERRY_HOME=str(home))
     (home / "inbox").mkdir()
     store = str(home / "service.duckdb")
     command("fhir_service", "load", "--store", store, str(SAMPLES / "reference"), environ=environ)
-    with dg.DagsterInstance.ephemeral() as instance:
+    with dg.DagsterInstance.ephemeral() as instance, listening(home) if served else nullcontext():
         yield Practice(home, environ, instance)
 
 

@@ -86,6 +86,13 @@ class Target:
         yield {"resourceType": "Bundle", "type": "searchset", "total": len(entry), "entry": entry}
 
 
+def publish_last_target(home: Path, ledger: Ledger) -> None:
+    """Publish what the ledger has of the target of its last batch, as of a target without reports."""
+    targets = [row["target"] for row in ledger.batches()]
+    if targets:
+        publish(home, ledger, sweep(Target([]), home, targets[-1]))
+
+
 class World:
     """A home with a ledger, and a clock that moves a minute with each look."""
 
