@@ -15,7 +15,7 @@ from uuid import NAMESPACE_URL, uuid5
 import httpx
 
 from pipelines.client.capabilities import Capabilities, capabilities_of
-from pipelines.client.pace import PATIENT, Patience
+from pipelines.client.pace import PATIENT, Attempts, Patience
 from pipelines.client.replies import (
     NotDone,
     NotSent,
@@ -115,15 +115,14 @@ class FhirClient:
 
     def _metadata(self) -> httpx.Response:
         """The answer of `/metadata`, asked for again after a pause while the target is busy or away."""
-        for pause in (*self.patience.pauses(), None):
+        attempts = Attempts(self.patience)
+        while True:
             try:
                 answer = self._http.get(f"{self.base_url}/metadata", headers=JSON)
             except (httpx.HTTPError, httpx.InvalidURL) as error:
                 raise TargetUnusable(f"{self.base_url} does not answer ({type(error).__name__})") from None
-            if pause is None or answer.status_code not in TRY_AGAIN:
-                break
-            self.patience.wait(pause, retry_after(answer))
-        return answer
+            if answer.status_code not in TRY_AGAIN or not attempts.next(retry_after(answer)):
+                return answer
 
     def check_access(self) -> None:
         """Raises `TargetUnusable` when no token can be had, it is not taken, or what answers speaks no FHIR.
@@ -268,21 +267,18 @@ class FhirClient:
         self, url: str, method: str = "GET", headers: dict[str, str] = JSON, body: str | bytes | None = None
     ) -> httpx.Response:
         """A read, again after a pause while the target is away, busy or unclear."""
-        for pause in self.patience.pauses():
-            asked = None
+        attempts = Attempts(self.patience)
+        while True:
             try:
                 answer = self._send(method, url, headers, body)
-                if answer.status_code not in TRY_AGAIN:
+                if answer.status_code not in TRY_AGAIN or not attempts.next(retry_after(answer)):
                     return answer
-                asked = retry_after(answer)
             except NotSent as error:
-                if error.final:
+                if not attempts.next(error.retry_after, error.final):
                     raise
-                asked = error.retry_after
             except Unknown:
-                pass
-            self.patience.wait(pause, asked)
-        return self._send(method, url, headers, body)
+                if not attempts.next():
+                    raise
 
     def _send(self, method: str, url: str, headers: dict[str, str], body: str | bytes | None = None) -> httpx.Response:
         """One request with a token; after a 401 once more with a new one (a 401 surely did nothing)."""

@@ -111,6 +111,26 @@ class Patience:
 PATIENT = Patience()
 
 
+class Attempts:
+    """The attempts at one request, with a pause before each but the first. number: that of the last one."""
+
+    def __init__(self, patience: Patience) -> None:
+        self._patience, self._pauses = patience, patience.pauses()
+        self.number = 1
+
+    def next(self, asked: float | None = None, final: bool = False) -> bool:
+        """Wait for the next attempt; return False where none is left, or another is of no use (`final`).
+
+        asked: the pause that the target asked for.
+        """
+        pause = None if final else next(self._pauses, None)
+        if pause is None:
+            return False
+        self._patience.wait(pause, asked)
+        self.number += 1
+        return True
+
+
 class Circuit:
     """A circuit breaker: it opens after failures in a row, so that a target in trouble does not put every row in doubt.
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from pipelines.client.client import FhirClient, NotDone, NotSent, Refused, Unknown
 from pipelines.client.comparison import TAKEN_BACK, referred, second
+from pipelines.client.pace import Attempts
 from pipelines.client.replies import unusable
 from pipelines.ledger.lease import LeaseLost
 from pipelines.loading.answered import Result
@@ -83,9 +84,9 @@ class Changes:
 
     def _write(self, resource_type: str, resource_id: str, wanted: Wanted, state: str) -> Posted:
         client = self._client
-        pauses, tries, unclear, asked = client.patience.pauses(), 0, False, None
+        attempts, unclear = Attempts(client.patience), False
         while not self._unusable:
-            tries += 1
+            asked, final = None, False
             try:
                 found = client.read_as_of(resource_type, resource_id)
             except (NotSent, NotDone, Refused, Unknown) as error:
@@ -105,20 +106,17 @@ class Changes:
                 self._unusable = str(error)
                 break
             except Refused as error:
-                if error.reply.status != CONFLICT or tries > client.patience.attempts // 2:
+                if error.reply.status != CONFLICT or attempts.number > client.patience.attempts // 2:
                     return Posted(Result("refused", None, error.reply.status, error.reply.outcome))
-                problem, asked = "it changes all the time", None
+                problem = "it changes all the time"
             except Unknown as error:
-                problem, asked, unclear = f"no clear answer ({error})", None, True
+                problem, unclear = f"no clear answer ({error})", True
             except NotSent as error:
-                problem, asked = str(error), error.retry_after
-                pauses = iter(()) if error.final else pauses
+                problem, asked, final = str(error), error.retry_after, error.final
             except NotDone as error:
                 problem, asked = str(error), error.reply.retry_after
-            if (pause := next(pauses, None)) is None:
-                self._unusable = unusable(problem, tries)
-            else:
-                client.patience.wait(pause, asked)
+            if not attempts.next(asked, final):
+                self._unusable = unusable(problem, attempts.number)
         return Posted(Result("in_doubt" if unclear else "planned", resource_id), self._unusable)
 
     def _turn(self, body: Body) -> AbstractContextManager[object]:

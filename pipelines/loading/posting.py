@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 
 from pipelines.client.client import FhirClient
+from pipelines.client.pace import Attempts
 from pipelines.client.replies import Failed, NotDone, NotSent, Refused, Reply, Unknown, unusable
 from pipelines.client.steps import BARE, Step
 from pipelines.ledger.lease import LeaseLost
@@ -26,10 +27,10 @@ def post(
     confirm: called before it is tried again; raises `LeaseLost` when another loader took over during the pause.
     identity: how the row is named, at the steps above the bare interface.
     """
-    pauses, tries, unsure = client.patience.pauses(), 0, row.intended
+    attempts, unsure = Attempts(client.patience), row.intended
     body, condition = _as_sent(resource_type, row, step, identity)
     while True:
-        tries, asked = tries + 1, None
+        asked, final = None, False
         try:
             reply = client.create(resource_type, body, condition)
             result = _made(reply) if reply.kind == "created" else _found(client, resource_type, body, reply, unsure)
@@ -38,21 +39,18 @@ def post(
             return Posted(_refused(error.reply))
         except Unknown as error:
             safe = condition is not None and (step.repeats or isinstance(error, Failed))
-            if not safe or tries >= UNKNOWN_TRIES:
+            if not safe or attempts.number >= UNKNOWN_TRIES:
                 return Posted(Result("in_doubt"))
             problem, unsure = f"no clear answer ({error})", True
         except NotSent as error:
-            problem, asked = str(error), error.retry_after
-            pauses = iter(()) if error.final else pauses
+            problem, asked, final = str(error), error.retry_after, error.final
         except NotDone as error:
             if error.reply.status == TOO_LARGE:
                 return Posted(_refused(error.reply))
             problem, asked = str(error), error.reply.retry_after
-        pause = next(pauses, None)
-        if pause is None:
+        if not attempts.next(asked, final):
             state = "in_doubt" if unsure else "planned"
-            return Posted(Result(state), unusable(problem, tries))
-        client.patience.wait(pause, asked)
+            return Posted(Result(state), unusable(problem, attempts.number))
         try:
             confirm()
         except LeaseLost as error:

@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 from pipelines.client.client import FhirClient, conditional_bundle
 from pipelines.client.identifiers import identifier_value
+from pipelines.client.pace import Attempts
 from pipelines.client.replies import (
     NOT_OFFERED,
     Failed,
@@ -269,20 +270,18 @@ class _Sending:
 
     def _part(self, places: list[int]) -> None:
         """Send these rows until each has a result, or the target proves unusable."""
-        pauses, tries = self.client.patience.pauses(), 0
+        attempts = Attempts(self.client.patience)
         if self.stopped:
             places = [at for at in places if self.rows[at].lane not in self.stopped]
         while places:
-            tries += 1
-            left = self._try(places, tries)
+            left = self._try(places, attempts.number)
             places = left.places
             if not places or self.sent.unusable:
                 return
-            pause = None if left.final else next(pauses, None)
-            if pause is None or (left.unclear and tries >= UNKNOWN_TRIES):
-                self.sent.unusable = unusable(left.problem, tries)
+            final = left.final or (left.unclear and attempts.number >= UNKNOWN_TRIES)
+            if not attempts.next(left.asked, final):
+                self.sent.unusable = unusable(left.problem, attempts.number)
                 return
-            self.client.patience.wait(pause, left.asked)
 
     def _try(self, places: list[int], tries: int) -> Left:
         bundle = conditional_bundle(self.identity.resource_type, [self.entries[at] for at in places], self.kind)

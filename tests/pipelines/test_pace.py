@@ -5,10 +5,10 @@ import io
 import pytest
 from rich.console import Console
 
-from pipelines.client.pace import BadPace, Circuit, Limiter, Pace, pace_of, retention_of
+from pipelines.client.pace import Attempts, BadPace, Circuit, Limiter, Pace, Patience, pace_of, retention_of
 from pipelines.home.progress import BarProgress, PlainProgress, time_left
-from tests.pipelines.test_load import Work, payment
 from tests.support.fake_target import FakeTarget, serving
+from tests.support.work import Work, payment
 
 
 def test_a_limiter_lets_no_more_through_than_it_may():
@@ -48,6 +48,19 @@ def test_the_circuit_gives_up_after_some_openings():
         circuit.note(False)
         assert circuit.given_up is given_up
         circuit.half_open()
+
+
+def test_attempts_pause_longer_each_time_and_no_shorter_than_the_target_asks():
+    slept: list[float] = []
+    attempts = Attempts(Patience(attempts=4, first=1.0, sleep=slept.append, random=lambda: 1.0))
+    assert [attempts.next(), attempts.next(7.0), attempts.next(), attempts.next()] == [True, True, True, False]
+    assert (slept, attempts.number) == ([1.0, 7.0, 4.0], 4)
+
+
+def test_attempts_end_at_once_where_another_is_of_no_use():
+    slept: list[float] = []
+    attempts = Attempts(Patience(sleep=slept.append))
+    assert (attempts.next(final=True), slept, attempts.number) == (False, [], 1)
 
 
 def test_the_environment_sets_the_pace():
