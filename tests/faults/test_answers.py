@@ -5,8 +5,8 @@ LEDGER-11 is proved by each: what is surely not done is tried again, what is unk
 
 import pytest
 
-from tests.pipelines.test_load import Work, payment
 from tests.support.fake_target import FakeTarget, Said, outcome, serving
+from tests.support.work import Work, payment
 
 OUTCOME = outcome("exception")
 ELSEWHERE = [("location", "http://127.0.0.1:9/elsewhere")]

@@ -14,8 +14,8 @@ from fhir_service.interface.registry import RESOURCES
 from fhir_service.reference.loading import load
 from fhir_service.store.bodies import OVERHEAD, Bodies, Found, Question, Reference
 from tests.conftest import Running
-from tests.service.test_writer import payment, send, task
 from tests.support import loopback
+from tests.support.bodies import payment, send, task
 
 AT = datetime(2026, 11, 1, tzinfo=UTC)
 KEYS = [("Task", "a"), ("Task", "b")]

@@ -9,8 +9,7 @@ from contextlib import closing
 import pytest
 
 from pipelines.ledger.ledger import Ledger
-from tests.pipelines.test_decisions import payments, put, tasks
-from tests.pipelines.test_verify import QUESTIONS
+from tests.support.exports import QUESTIONS, payments, put, tasks
 from tests.support.fake_target import Said, outcome
 from tests.support.ledgers import keep_ledger, lose_ledger, lose_tables
 

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from tests.pipelines.test_verify import QUESTIONS
+from tests.support.exports import QUESTIONS
 from tests.support.ledgers import read_ledger
 
 pytestmark = pytest.mark.long

@@ -8,8 +8,8 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from tests.pipelines.test_verify import QUESTIONS
 from tests.support.commands import totals_close
+from tests.support.exports import QUESTIONS
 
 HEADER = "payment_id,patient_id,amount,paid_on,claim_id\n"
 

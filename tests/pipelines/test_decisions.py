@@ -10,26 +10,9 @@ from pipelines.home.exits import INTERRUPTED
 from pipelines.home.user import user_name
 from pipelines.ledger.ledger import Ledger
 from tests.support.commands import totals_close
+from tests.support.exports import TASKS, payments, put, tasks
 
-PAYMENTS = "payment_id,patient_id,amount,paid_on,claim_id\n"
 ONE = {"resourceType": "PaymentNotice", "request": {"reference": "Patient/p1"}, "amount": {"value": 1.0}}
-TASKS = "task_id,patient_id,description,status,requester_id\n"
-
-
-def put(home, name, text):
-    (home / "inbox" / name).write_text(text)
-
-
-def payments(home, *rows, name="payments.csv"):
-    put(
-        home,
-        name,
-        PAYMENTS + "".join(f"{key},{patient},{amount},2026-03-01,\n" for key, patient, amount in rows),
-    )
-
-
-def tasks(home, *keys, text="call"):
-    put(home, "tasks.csv", TASKS + "".join(f"{key},p1,{text} {key},requested,a\n" for key in keys))
 
 
 def decisions(home):

@@ -8,8 +8,8 @@ from contextlib import closing
 import pytest
 
 from pipelines.dagster.checks import counted_in
-from tests.pipelines.test_verify import QUESTIONS
 from tests.support.commands import totals_close
+from tests.support.exports import QUESTIONS
 
 TASKS = "task_id,patient_id,description,status,requester_id\n"
 TORN = 'k1,p1,a "cut,by" a comma,requested,a\n'

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.pipelines.test_rejects import HEADER, Practice
-from tests.pipelines.test_verify import QUESTIONS
+from tests.support.exports import QUESTIONS
 
 ROWS = {"k1": "k1,p1,1.00,2026-03-01,\n", "k2": "k2,p2,2.00,2026-03-01,\n", "k3": "k3,p3,3.00,2026-03-01,\n"}
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.pipelines.test_decisions import PAYMENTS, TASKS, put, tasks
+from tests.support.exports import PAYMENTS, TASKS, put, tasks
 
 ZERO = {"records": 0, "patients": 0, "cents": 0}
 

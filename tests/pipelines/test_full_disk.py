@@ -22,8 +22,8 @@ from pipelines.loading.book import Book
 from pipelines.loading.intake import Intake
 from pipelines.receiving import stage as receive
 from pipelines.reports import publish
-from tests.pipelines.test_load import TARGET, Work, payment
 from tests.support.fake_target import FakeTarget, serving
+from tests.support.work import TARGET, Work, payment
 
 NOW = datetime(2024, 6, 1, tzinfo=UTC)
 ROWS = "payment_id,patient_id,amount,paid_on,claim_id\n" + "".join(f"k{n},p1,1.00,2026-03-01,\n" for n in range(3))

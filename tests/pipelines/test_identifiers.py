@@ -4,8 +4,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pipelines.client.identifiers import identifier_value, record_of
-from tests.pipelines.test_load import Work, payment
 from tests.support.fake_target import FakeTarget, serving
+from tests.support.work import Work, payment
 
 KEYS = st.one_of(st.text("a~01 29", min_size=1, max_size=8), st.text(min_size=1))
 GENERATIONS = st.integers(1, 999_999_999)

@@ -15,8 +15,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from pipelines.dagster.standing_check import standing_sensor
 from pipelines.feeds.files.catalog import load_feeds
-from tests.pipelines.test_decisions import payments
 from tests.support.commands import command, environment
+from tests.support.exports import payments
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 

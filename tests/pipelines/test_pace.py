@@ -81,7 +81,7 @@ def test_a_setting_that_is_no_number_in_its_bounds_is_named(value):
 
 
 def test_no_more_requests_are_under_way_than_asked_for(tmp_path, monkeypatch):
-    monkeypatch.setattr("tests.pipelines.test_load.Pace", lambda **more: Pace(at_once=2, **more))
+    monkeypatch.setattr("tests.support.work.Pace", lambda **more: Pace(at_once=2, **more))
     with serving(FakeTarget(additions=False)) as target:
         target.hold = 0.1
         work = Work(tmp_path, target)

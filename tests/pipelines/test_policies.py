@@ -2,9 +2,9 @@
 
 import pytest
 
-from tests.pipelines.test_load import TARGET, Work, payment
 from tests.pipelines.test_settling import response, task
 from tests.support.fake_target import FakeTarget, serving
+from tests.support.work import TARGET, Work, payment
 
 NOTE = {"text": "rang", "authorReference": {"reference": "Practitioner/a"}}
 LATER = {"text": "rang again", "authorReference": {"reference": "Practitioner/a"}, "time": "2026-01-01T10:00:00Z"}

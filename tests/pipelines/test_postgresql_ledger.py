@@ -17,10 +17,10 @@ from pipelines.ledger.former import intend_change
 from pipelines.ledger.ledger import Intent, Ledger, Outcome
 from pipelines.ledger.notes import RESPONSE, Group, Member, keep_members, members_of
 from tests.conftest import running
-from tests.pipelines.test_decisions import TASKS, payments, tasks
 from tests.pipelines.test_rehearsal import HEADER, ROWS, WORLD
 from tests.pipelines.test_shared_notes import MONDAY, forms, in_notes
 from tests.support import commands
+from tests.support.exports import TASKS, payments, tasks
 from tests.support.replaying import rows_of
 
 

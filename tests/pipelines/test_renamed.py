@@ -5,8 +5,8 @@ from contextlib import closing
 import pytest
 
 from pipelines.ledger.ledger import Ledger
-from tests.pipelines.test_decisions import put
 from tests.support.commands import totals_close
+from tests.support.exports import put
 
 COLUMNS = "payment_id patient_id amount paid_on claim_id".split()
 FEED = 'kind = "payments"\nfiles = ["till*.csv"]\n[columns]\n' + "".join(f'{name} = "{name}"\n' for name in COLUMNS)

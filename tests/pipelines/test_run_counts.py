@@ -7,9 +7,8 @@ import pytest
 
 from pipelines.ledger.tables import COUNTS
 from pipelines.loading.loaded import Batch, Loaded
-from tests.pipelines import test_load
-from tests.pipelines.test_load import TARGET, Work, payment
 from tests.support.fake_target import FakeTarget, serving
+from tests.support.work import TARGET, Work, payment
 
 ROWS = 601
 VALIDATED = dict.fromkeys(COUNTS, 0) | {
@@ -24,7 +23,7 @@ VALIDATED = dict.fromkeys(COUNTS, 0) | {
 
 @pytest.fixture(params=[True, False], ids=["with additions", "bare"])
 def work(request, tmp_path, monkeypatch):
-    monkeypatch.setattr(test_load, "Batch", partial(Batch, run=1, validated=VALIDATED))
+    monkeypatch.setattr("tests.support.work.Batch", partial(Batch, run=1, validated=VALIDATED))
     with serving(FakeTarget(additions=request.param)) as target:
         work = Work(tmp_path, target)
         yield work

@@ -9,8 +9,8 @@ from sqlalchemy import update
 from pipelines.client.steps import BARE, FREE_OF_RACES
 from pipelines.ledger.tables import sighting
 from pipelines.loading.settling import settle_doubts
-from tests.pipelines.test_load import TARGET, Work, payment
 from tests.support.fake_target import FakeTarget, serving
+from tests.support.work import TARGET, Work, payment
 
 QUESTIONNAIRE = "http://target/Questionnaire/q1"
 

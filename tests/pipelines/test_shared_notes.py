@@ -15,11 +15,11 @@ from pipelines.ledger.ledger import Ledger
 from pipelines.loading.sending import Row
 from pipelines.loading.shared_notes import in_note
 from tests.conftest import WORLD, running
-from tests.pipelines.test_load import Work
 from tests.pipelines.test_settling import QUESTIONNAIRE
 from tests.support import commands
 from tests.support.fake_target import FakeTarget, Said, serving
 from tests.support.ledgers import lose_ledger
+from tests.support.work import Work
 
 NOTE_ID = "http://schemas.example.com/fhir/extensions/note-id"
 DAY, NIGHT, NEXT = "2026-03-01T15:00:00+00:00", "2026-03-02T04:00:00+00:00", "2026-03-02T15:00:00+00:00"

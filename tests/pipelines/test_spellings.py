@@ -13,8 +13,8 @@ from pipelines.feeds.terms.columns import Fault, key
 from pipelines.ledger.ledger import Ledger, Reason, Reject
 from pipelines.ledger.spellings import unplain_keys
 from pipelines.ledger.tables import records
-from tests.pipelines.test_decisions import payments
 from tests.pipelines.test_ledger import OF, TARGET, intent, start
+from tests.support.exports import payments
 from tests.support.ledgers import lose_ledger
 
 BLANKS = [chr(sign) for sign in range(sys.maxunicode + 1) if unicodedata.category(chr(sign)) in ("Zs", "Zl", "Zp")]

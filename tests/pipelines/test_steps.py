@@ -12,10 +12,10 @@ from pipelines.ledger.ledger import Ledger
 from pipelines.loading.intake import Intake
 from pipelines.loading.stage import load
 from tests.conftest import running
-from tests.pipelines.test_load import Work, payment
 from tests.support.fake_target import FakeTarget, Said, serving
 from tests.support.ledgers import lose_ledger
 from tests.support.payers import practice
+from tests.support.work import Work, payment
 
 HTML = b"<html>Bad Gateway</html>"
 WAYS = {

@@ -15,9 +15,9 @@ from pipelines.ledger.tables import lease, records
 from pipelines.loading.answered import Result
 from pipelines.loading.book import Book
 from pipelines.loading.intake import Intake
-from tests.pipelines.test_load import TARGET, Work, payment
 from tests.pipelines.test_settling import response, task
 from tests.support.fake_target import FakeTarget, serving
+from tests.support.work import TARGET, Work, payment
 
 
 @pytest.fixture(params=[True, False], ids=["with additions", "bare"])

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from pipelines.cli import run
-from tests.pipelines.test_load import payment
 from tests.support.commands import forget_settings
+from tests.support.work import payment
 
 
 def answer(chartferry, *arguments):

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from pipelines.cli import run
-from tests.pipelines.test_verify import QUESTIONS
+from tests.support.exports import QUESTIONS
 
 FILES = {
     "tasks": "task_id,patient_id,description,status,requester_id\nk1,p1,call,requested,a\nk2,p1,write,requested,a\n",

@@ -8,8 +8,8 @@ import pytest
 
 from pipelines.ledger.ledger import Ledger
 from pipelines.session.session import open_ledger
-from tests.pipelines.test_decisions import payments, tasks
 from tests.support.earlier import make_earlier
+from tests.support.exports import payments, tasks
 from tests.support.ledgers import lose_ledger
 
 both = pytest.mark.parametrize("additions", [True, False], ids=["with additions", "bare"])

@@ -9,17 +9,8 @@ from sqlalchemy import select, update
 from pipelines.client.client import FhirClient, Refused, Reply
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.tables import records
-from tests.pipelines.test_decisions import payments, put, tasks
+from tests.support.exports import payments, put, tasks
 from tests.support.ledgers import keep_ledger, lose_ledger
-
-QUESTIONS = {
-    "resourceType": "Questionnaire",
-    "id": "q1",
-    "name": "q",
-    "status": "active",
-    "code": [{"system": "http://loinc.org", "code": "1"}],
-    "item": [{"linkId": "1", "type": "text", "text": "?", "repeats": False}],
-}
 
 
 @pytest.fixture(params=[True, False], ids=["with additions", "bare"])

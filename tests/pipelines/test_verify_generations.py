@@ -8,8 +8,8 @@ from sqlalchemy import update
 
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.tables import records
-from tests.pipelines.test_decisions import payments, put, tasks
-from tests.pipelines.test_verify import QUESTIONS, named
+from tests.pipelines.test_verify import named
+from tests.support.exports import QUESTIONS, payments, put, tasks
 from tests.support.ledgers import lose_ledger
 
 ANSWERS = "response_id,patient_id,questionnaire,authored,author,encounter_id,note_id,question,answer_code,answer_text\n"

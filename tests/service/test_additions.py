@@ -8,7 +8,7 @@ import pytest
 
 from fhir_service.interactions import history
 from tests.conftest import BOTH, Running
-from tests.service.test_writer import payment, task, total
+from tests.support.bodies import payment, task, total
 
 STORES = BOTH
 

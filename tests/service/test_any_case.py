@@ -7,7 +7,7 @@ from sqlalchemy import Text, literal, select
 
 from fhir_service.store.expressions import contains, starts
 from tests.conftest import BOTH, Running
-from tests.service.test_writer import task
+from tests.support.bodies import task
 
 STORES = BOTH
 

@@ -14,7 +14,7 @@ from fhir_service.__main__ import main
 from fhir_service.audit import Audit, Touch
 from fhir_service.chain import ChainedFile, Head, examine, files_of
 from tests.conftest import FROZEN, Running
-from tests.service.test_writer import send, task
+from tests.support.bodies import send, task
 
 READ = b'{"interaction":"read","type":"Task"}'
 

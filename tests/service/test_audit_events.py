@@ -10,7 +10,7 @@ from fhir_service.__main__ import main
 from fhir_service.audit import read
 from fhir_service.audit_events import event_of
 from tests.conftest import Running
-from tests.service.test_writer import task
+from tests.support.bodies import task
 
 RECORD = {
     "interaction": "read",

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Running, running
-from tests.service.test_writer import entry, task
 from tests.support import loopback
+from tests.support.bodies import entry, task
 
 PATH = "/records/fhir r4"
 BASE = "https://clinic.example/records/fhir%20r4"

@@ -9,7 +9,7 @@ import pytest
 from fhir_service.interactions import batch
 from fhir_service.interface.outcomes import FhirError
 from tests.conftest import BOTH, Running
-from tests.service.test_writer import task, total
+from tests.support.bodies import task, total
 
 STORES = BOTH
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tests.conftest import BOTH, Running, running
-from tests.service.test_writer import entry, send, task
 from tests.support import loopback
+from tests.support.bodies import entry, send, task
 
 STORES = BOTH
 

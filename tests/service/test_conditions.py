@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import BOTH, Running
-from tests.service.test_writer import entry, send, task
+from tests.support.bodies import entry, send, task
 
 STORES = BOTH
 VALUES = tuple("abcdefgh")

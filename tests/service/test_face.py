@@ -18,8 +18,8 @@ from fhir_service.interface.outcomes import UNAVAILABLE, FhirError
 from fhir_service.settings import Settings
 from tests.conftest import Running, running
 from tests.service.test_fuzz import Sender
-from tests.service.test_writer import entry, payment, task, total
 from tests.support import loopback
+from tests.support.bodies import entry, payment, task, total
 from tests.support.fuzz import Fuzzer
 
 

@@ -14,7 +14,7 @@ from fhir_service.health import Probe
 from fhir_service.store.tables import STORE
 from fhir_service.writer import Entry
 from tests.conftest import BOTH, Running
-from tests.service.test_writer import task
+from tests.support.bodies import task
 
 STORES = BOTH
 OK, STORES_NOTHING = (200, None), (503, "nothing can be stored")

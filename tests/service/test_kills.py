@@ -15,8 +15,8 @@ from fhir_service.reference import loading as reference
 from fhir_service.service import Service
 from fhir_service.settings import Settings
 from tests.conftest import WORLD
-from tests.service.test_writer import entry, payment, task
 from tests.support import loopback
+from tests.support.bodies import entry, payment, task
 
 PHASES = ("waiting", "rules", "append", "commit", "committed", "answering", "catching up", "caught up")
 CLIENTS = 6

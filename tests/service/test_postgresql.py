@@ -23,8 +23,8 @@ from fhir_service.__main__ import main
 from fhir_service.store import postgresql
 from fhir_service.store.store import Store
 from tests.conftest import BOTH, WORLD, Database, Running, running
-from tests.service.test_writer import payment, task, total
 from tests.support import loopback
+from tests.support.bodies import payment, task, total
 from tests.support.commands import command, environment
 from tests.support.postgres import Postgres
 

@@ -9,7 +9,7 @@ import pytest
 from fhir_service import checks
 from fhir_service.reference.loading import load
 from tests.conftest import BOTH, WORLD, Running
-from tests.service.test_writer import task
+from tests.support.bodies import task
 
 STORES = BOTH
 NOTE_ID = "http://schemas.example.com/fhir/extensions/note-id"

@@ -7,7 +7,7 @@ import pytest
 
 from fhir_service.interactions.search import MOST_VALUES, pieces
 from tests.conftest import BOTH, Running
-from tests.service.test_writer import task
+from tests.support.bodies import task
 
 STORES = BOTH
 MANY = [f"p{number}" for number in range(MOST_VALUES + 1)]

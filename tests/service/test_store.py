@@ -20,7 +20,7 @@ from fhir_service.store.migrations import StoreVersion, migrate
 from fhir_service.store.store import Store
 from fhir_service.store.tables import DOCUMENT, STORE
 from tests.conftest import Running
-from tests.service.test_writer import task, total
+from tests.support.bodies import task, total
 
 SCHEMA = Path(__file__).parents[2] / "sql" / "service" / "schema.sql"
 

@@ -11,8 +11,8 @@ import pytest
 from fhir_service.batches import PART
 from fhir_service.interactions import transaction
 from tests.conftest import BOTH, Running
-from tests.service.test_writer import entry, payment, send, task, total
 from tests.support import loopback
+from tests.support.bodies import entry, payment, send, task, total
 
 STORES = BOTH
 TYPES = ("Task", "PaymentNotice")

@@ -7,7 +7,7 @@ import pytest
 
 from tests.conftest import BOTH, Running
 from tests.service.test_additions import validated
-from tests.service.test_writer import payment, task
+from tests.support.bodies import payment, task
 
 STORES = BOTH
 NOBODY = {"reference": "Practitioner/nobody"}

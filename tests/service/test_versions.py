@@ -13,7 +13,7 @@ import pytest
 
 from fhir_service.reference.loading import load
 from tests.conftest import BOTH, FROZEN, WORLD, Database, Running, running
-from tests.service.test_writer import send, task
+from tests.support.bodies import send, task
 
 STORES = BOTH
 SECOND, HOUR = timedelta(seconds=1), timedelta(hours=1)

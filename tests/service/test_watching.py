@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from fhir_service.__main__ import main
 from tests.conftest import Running
-from tests.service.test_writer import entry, payment, send, task
+from tests.support.bodies import entry, payment, send, task
 
 MARKER = "Zebulon-Secret"
 

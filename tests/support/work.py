@@ -1,0 +1,84 @@
+"""The load stage over a ledger and a target, with accepted payments made up."""
+
+import json
+from dataclasses import replace
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipelines.client.client import Credentials, FhirClient, Patience
+from pipelines.client.pace import Pace
+from pipelines.feeds.files.catalog import load_feeds
+from pipelines.home.progress import Progress
+from pipelines.ledger.ledger import Ledger
+from pipelines.loading.stage import Batch, load
+from pipelines.validation.stage import ACCEPTED, SKIPPED
+
+TARGET = "urn:uuid:fake"
+
+
+def payment(number, patient="p1", cents=100, key=None, content=None):
+    body = {
+        "resourceType": "PaymentNotice",
+        "status": "active",
+        "created": "2026-01-01T00:00:00+00:00",
+        "request": {"reference": f"Patient/{patient}"},
+        "amount": {"value": cents / 100, "currency": "USD"},
+        "payment": {},
+        "recipient": {},
+    }
+    key = key or f"k{number}"
+    text = json.dumps(body, separators=(",", ":"))
+    return (number + 1, 1, key, patient, number, content or f"hash {text}", patient, None, cents, text)
+
+
+class Work:
+    """A ledger, a target and a client; `run` loads payments as a run of a batch."""
+
+    def __init__(self, home, target):
+        self.home, self.target, self.runs = home, target, 0
+        self.ledger = Ledger.open(home / "ledger.db")
+        self.pauses: list[float] = []
+        patience = Patience(attempts=6, sleep=self.pauses.append)
+        self.client = FhirClient(target.url, Credentials(client_id="c", client_secret="s"), 2.0, patience)
+        feed = load_feeds().named("payments")
+        assert feed is not None
+        self.feed = feed
+
+    def follow(self, name, changed="reject"):
+        """Loads by another built-in feed from now on, with a policy."""
+        feed = load_feeds().named(name)
+        assert feed is not None
+        self.feed = replace(feed, file=feed.file.model_copy(update={"changed": changed}))
+
+    def run(self, rows, *args, **named):
+        batch = self.batch(rows, *args, **named)
+        with self.ledger.lease(TARGET) as lease:
+            return load(batch, self.client, self.client.capabilities(), self.ledger, lease, Progress())
+
+    def batch(self, rows, batch_id="payments-1", resuming=True, skipped=(), settling=900.0, remap=False):
+        self.runs += 1
+        folder = self.home / f"run-{self.runs}"
+        folder.mkdir()
+        accepted = [dict.fromkeys(ACCEPTED.names) | dict(zip(ACCEPTED.names, row, strict=False)) for row in rows]
+        pq.write_table(pa.Table.from_pylist(accepted, ACCEPTED), folder / "accepted.parquet")
+        pq.write_table(pa.Table.from_pylist(list(skipped), SKIPPED), folder / "skipped.parquet")
+        if self.ledger.start_batch(TARGET, batch_id):
+            self.ledger.finish_batch(TARGET, batch_id, "finished")  # it holds no lane of others
+        return Batch(TARGET, batch_id, self.feed, folder, resuming, Pace(settling_seconds=settling), remap)
+
+    def states(self):
+        rows = self.ledger.tables()["record"].to_pylist()
+        return {row["key"]: row["state"] for row in rows}
+
+    def table(self, name):
+        return self.ledger.tables()[name].to_pylist()
+
+    def agree(self):
+        """The store holds what the ledger says, each key once."""
+        created = {row["resource_id"] for row in self.table("record") if row["state"] in ("created", "adopted")}
+        assert created == set(self.target.stored)
+
+    def close(self):
+        self.client.close()
+        self.ledger.close()
