@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from pipelines.feeds.files.catalog import Feed
-from pipelines.feeds.files.describe import describe, taken, trailer
+from pipelines.feeds.files.describe import describe, skipped, taken, trailer
 from pipelines.validation.scoring import KNOWN
 
 COPAYMENT = "a payment with a claim_id is a copayment, which is not held against the patient's balance"
@@ -20,6 +20,8 @@ def feed_lines(feed: Feed) -> Iterable[str]:
     form = file.format or "csv or ndjson, by the file's name"
     yield f"{feed.name}: {file.kind} to {feed.resource}, source {feed.source}{' (built in)' if feed.builtin else ''}"
     yield f"  files {', '.join(file.files)}; {form}; {file.encoding}; takes {taken(feed)}"
+    if left_out := skipped(feed):
+        yield f"  leaves out rows with {left_out}"
     if end := trailer(feed):
         yield f"  ends with {end}"
     if written := _written(feed):

@@ -1,6 +1,8 @@
 """The commands `feeds`: check feed files, try them on a sample, and draft new ones."""
 
 import os
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import click
@@ -45,16 +47,18 @@ def feeds_check(options: Options, files: tuple[Path, ...], sample: Path | None, 
     if sample is not None and not found and code == ALL_LOADED:
         click.echo(f"chartferry: {sample.name}: no feed takes a file of this name", err=True)
         return UNREADABLE
-    return max(code, *(_show_sample(feed, sample, rows) for feed in found)) if sample and found else code
+    return max(code, *(_show_sample(feed, sample, rows, options.home) for feed in found)) if sample and found else code
 
 
-def _show_sample(feed: Feed, sample: Path, rows: int) -> int:
+def _show_sample(feed: Feed, sample: Path, rows: int, home: Path) -> int:
     """Print the first rows of an export as the feed maps them; return the exit code."""
     from pipelines.feeds.drafting.sample import sample_lines
     from pipelines.home.batch import Unreadable
+    from pipelines.session.reference_questionnaires import reference_questionnaires
 
     try:
-        for line in sample_lines(feed, sample, rows):
+        known = reference_questionnaires(home) if feed.file.kind == "answers" else None
+        for line in sample_lines(feed, sample, rows, known):
             click.echo(as_text([line]))
     except Unreadable as error:
         click.echo(f"chartferry: {error}", err=True)
@@ -65,14 +69,34 @@ def _show_sample(feed: Feed, sample: Path, rows: int) -> int:
 @feeds.command("new")
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--kind", type=click.Choice(["payments", "answers", "tasks"]), help="What it holds; guessed by default.")
-def feeds_new(file: Path, kind: str | None) -> int:
-    """Drafts a feed file from an export, on standard output. No value of a row goes into it."""
-    from pipelines.feeds.drafting.draft import draft
+@click.option("--ask", is_flag=True, help="Goes through the lines that say DECIDE, with the values before you.")
+def feeds_new(file: Path, kind: str | None, ask: bool) -> int:
+    """Drafts a feed file from an export, on standard output. Of the rows it holds codes such as a status, no more.
+
+    With --ask, questions and values go to standard error and answers are read from standard input: from a terminal,
+    or one on each line.
+    """
+    from pipelines.feeds.drafting.asking import decided
+    from pipelines.feeds.drafting.draft import draft_lines
+    from pipelines.feeds.drafting.entries import rendered
     from pipelines.home.batch import Unreadable
 
     try:
-        click.echo(draft(file, kind), nl=False)
+        lines = draft_lines(file, kind)
     except Unreadable as error:
         click.echo(f"chartferry: {error}", err=True)
         return UNREADABLE
+    click.echo(rendered(decided(lines, _asking()) if ask else lines), nl=False)
     return ALL_LOADED
+
+
+def _asking() -> Callable[[Sequence[str]], str | None]:
+    """Return a function that shows a question and reads the next line of standard input, None at its end."""
+    answers = sys.stdin
+
+    def ask(question: Sequence[str]) -> str | None:
+        click.echo("\n".join(as_text([line]) for line in question), err=True)
+        click.echo("> ", nl=False, err=True)
+        return answers.readline() or None
+
+    return ask

@@ -166,7 +166,7 @@ class Checker:
         self.of_payments = resource.name == "PaymentNotice"
         self.names = [column.name for column in self.kind.columns[1:]]
         self.origins = Origins(file, self.kind)
-        self.scoring = Scoring(self.inspected, file.scored) if of_items else None
+        self.scoring = Scoring(self.inspected, file.scored, file.scored_questions) if of_items else None
 
     def __call__(self, chunk: pa.RecordBatch) -> Checked:
         self.tally = Tally()

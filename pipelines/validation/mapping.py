@@ -24,6 +24,7 @@ from pipelines.home.batch import Received
 from pipelines.validation.aside import Aside, aside_of
 from pipelines.validation.content import canonical, dump, sha
 from pipelines.validation.last_line import LastLine
+from pipelines.validation.left_out import leave_out
 from pipelines.validation.outcome import Validated
 from pipelines.validation.side_by_side import SideBySide
 from pipelines.validation.tables import MAPPED
@@ -48,7 +49,7 @@ def map_file(
         Aside(aside_of(to)) as aside,
         spill.Writer(to, MAPPED) as writer,
     ):
-        mapper = Mapper(feed, reader.header, received.file_name, known_as=known_as)
+        mapper = Mapper(feed, reader.header, received.file_name, known_as=known_as, first_lines=reader.first_lines)
         trailers, heads = Trailers(mapper, reader.header), Heads(feed, reader.header)
         is_proved = feed.file.trailer is not None or has_amount_total(received)
         is_own = reader.header is not None and not reader.is_answer
@@ -74,8 +75,9 @@ def map_file(
 def _counted(
     chunks: Iterable[Chunk], trailers: Trailers, last: LastLine | None, heads: "Heads", found: Validated
 ) -> Iterator[Chunk]:
-    """The chunks without their trailers; a row that may be cut off is a bad one."""
+    """The chunks without trailers and other rows that are no records; a row that may be cut off is a bad one."""
     for chunk in chunks:
+        leave_out(chunk, trailers.mapper, found)
         trailers.take(chunk, found)
         if last:
             last.take(chunk, found)

@@ -31,11 +31,12 @@ the problems have made work and life is asked with PHQ-9 and GAD-7, and counts i
 
 class Scoring:
     """Checks for responses that lack answers which their score needs. named: ids, names or `system|code`; None for
-    those known.
+    those known. questions: linkIds or codes of those that count, where the questionnaire does not tell; empty for all.
     """
 
-    def __init__(self, questionnaires: Inspected, named: Sequence[str] | None) -> None:
+    def __init__(self, questionnaires: Inspected, named: Sequence[str] | None, questions: Sequence[str] = ()) -> None:
         self._questionnaires = questionnaires
+        self._questions = frozenset(questions)
         self._named = frozenset(KNOWN if named is None else named)
         self._needed = lru_cache(maxsize=None)(self._needed_answers)
 
@@ -49,8 +50,10 @@ class Scoring:
         found = self._questionnaires.questionnaire(questionnaire_id)
         if found is None or self._named.isdisjoint(_names(found)):
             return frozenset()
-        counted = next((COUNTED[code] for code in _codes(found) if code in COUNTED), None)
         asked = _choices(found.item)
+        if self._questions:
+            return frozenset(each.linkId for each in asked if not self._questions.isdisjoint(_spelled(each)))
+        counted = next((COUNTED[code] for code in _codes(found) if code in COUNTED), None)
         return frozenset(each.linkId for each in asked if counted is None or not counted.isdisjoint(_codes(each)))
 
 
@@ -62,6 +65,13 @@ def _names(questionnaire: Any) -> Iterator[str | None]:
 def _codes(element: Any) -> Iterator[str]:
     """The codes of a questionnaire or a question, as `system|code`."""
     yield from (f"{coding.system}|{coding.code}" for coding in element.code or ())
+
+
+def _spelled(item: Any) -> Iterator[str]:
+    """The texts by which a feed may name a question."""
+    yield item.linkId
+    for code in _codes(item):
+        yield from (code, code.partition("|")[2])
 
 
 def _choices(items: Sequence[Any]) -> Iterator[Any]:

@@ -16,7 +16,7 @@ class Trailers:
 
     def __init__(self, mapper: Mapper, header: Sequence[str] | None) -> None:
         self._says: Trailer | None = mapper.feed.file.trailer
-        self._mapper = mapper
+        self.mapper = mapper
         self._width = None if header is None else len(header)
         self._line: int | None = None
         self._last_row = 0
@@ -28,13 +28,11 @@ class Trailers:
             return
         for place in reversed(self._places(chunk.rows)):
             self._note(chunk.rows[place], chunk.line[place])
-            found.not_taken += chunk.lines[place]
-            for held in (chunk.rows, chunk.line, chunk.lines, chunk.raw):
-                del held[place]
+            found.not_taken += chunk.drop(place)
         ragged = [row for row in chunk.bad if row.cells]
-        for place in reversed(self._places([self._padded(row.cells or []) for row in ragged])):
+        for place in reversed(self._places([row.padded(self._width or 0) for row in ragged])):
             row = ragged[place]
-            self._note(self._padded(row.cells or []), row.line)
+            self._note(row.padded(self._width or 0), row.line)
             found.not_taken += row.lines
             chunk.bad.remove(row)
         self._last_row = max([self._last_row, *chunk.line, *(row.line for row in chunk.bad)])
@@ -42,10 +40,7 @@ class Trailers:
     def _places(self, rows: Sequence[Any]) -> list[int]:
         if not rows or self._says is None:
             return []
-        return [int(place) for place in self._mapper.holds(self._mapper.rows(rows), self._says.when).nonzero()[0]]
-
-    def _padded(self, cells: list[str]) -> list[str]:
-        return (cells + [""] * (self._width or 0))[: max(self._width or 0, len(cells))]
+        return [int(place) for place in self.mapper.holds(self.mapper.rows(rows), self._says.when).nonzero()[0]]
 
     def _note(self, row: Any, line: int) -> None:
         """Keep the totals of a trailer row if it is the last one so far."""
@@ -54,7 +49,7 @@ class Trailers:
             self._totals = {name: self._amount(value, row) for name, value in self._says.totals.items()}
 
     def _amount(self, value: Value, row: Any) -> object:
-        return self._mapper.amounts(value, self._mapper.rows([row]))[0]
+        return self.mapper.amounts(value, self.mapper.rows([row]))[0]
 
     def mismatch(self, found: Validated) -> str | None:
         """Return a sentence, without an amount, on how the file differs from its trailer, or None."""

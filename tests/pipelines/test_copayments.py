@@ -21,7 +21,7 @@ def test_a_draft_takes_no_claim_until_somebody_has_decided(tmp_path):
     taken = [line for line in text.splitlines() if "claim_id" in line and not line.startswith("#")]
     assert taken == []
     assert "# DECIDE: a payment with a claim is a copayment and is not held against the balance" in text
-    assert '# claim_id = { column = "claim_id", when = { "method" = "..." } }' in text
+    assert '# claim_id = { column = "claim_id", when = { "method" = "copay" } }' in text
     (tmp_path / "payments.csv").write_text("payment_id,patient_id,amount,paid_on\n1,p1,10.00,2026-03-01\n")
     assert "copayment" not in draft(tmp_path / "payments.csv")
 

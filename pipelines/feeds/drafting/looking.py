@@ -6,7 +6,8 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from pipelines.feeds.drafting.sniffing import ROWS, Export, look_at_text, of_rows, take_trailer
+from pipelines.feeds.drafting.sniffing import Export, look_at_text, of_rows
+from pipelines.feeds.drafting.tables import ROWS
 from pipelines.feeds.files.catalog import form_by_name
 from pipelines.feeds.reading.objects import ArrayReader
 from pipelines.feeds.reading.opening import BEGINNING
@@ -49,10 +50,8 @@ def _look_at_workbook(path: Path) -> Export:
         found = [(line, _without_title(cells)) for line, cells, _ in islice(reader.rows(), ROWS)]
     if not found:
         raise Unreadable(f"{path.name}: the sheet is empty")
-    export = of_rows(found, "xlsx")
+    export = of_rows(found, "xlsx", is_whole=True)
     export.keys = said
-    if len(found) < ROWS:
-        take_trailer(export)
     return export
 
 
@@ -64,7 +63,7 @@ def _without_title(cells: list[str]) -> list[str]:
 def _look_at_parquet(path: Path) -> Export:
     with ParquetReader(path, path.name, _feed()) as reader:
         rows = [row.cells for row in islice(reader.rows(), ROWS)]
-        return Export("parquet", "utf-8", names=list(reader.header or ()), rows=rows)
+        return Export("parquet", names=list(reader.header or ()), rows=rows)
 
 
 def _begins_an_array(content: Content) -> bool:
@@ -75,7 +74,7 @@ def _begins_an_array(content: Content) -> bool:
 def _look_at_array(content: Content) -> Export:
     with ArrayReader(content, _feed()) as reader:
         rows = islice(chain.from_iterable(chunk.rows for chunk in reader.chunks()), ROWS)
-        return Export("json", "utf-8", objects=list(rows))
+        return Export("json", objects=list(rows))
 
 
 def _text(text: str) -> str:

@@ -2,18 +2,19 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.site import Site
 from fhir_service.interface.vocabulary import Needs, check
 from pipelines.feeds.files.catalog import Feed
-from pipelines.feeds.mapping.mapping import Mapper
+from pipelines.feeds.mapping.mapping import Mapper, numbers_of
 from pipelines.feeds.mapping.origins import Origins
+from pipelines.feeds.reading.broken import BadRow
 from pipelines.feeds.reading.chunks import Chunk
 from pipelines.feeds.reading.readers import reader_of
 from pipelines.feeds.terms.columns import cents
@@ -24,15 +25,25 @@ Paid = dict[bool, list[int]]
 """The cents of payments with a claim, and of those without."""
 
 
-def sample_lines(feed: Feed, path: Path, rows: int) -> Iterator[str]:
-    """The first rows, line by line: taken or not, each value, each problem. Raises Unreadable."""
+class Seen(NamedTuple):
+    """What is gathered of a sample, and the questionnaires that are known."""
+
+    paid: Paid
+    known: Any
+
+
+def sample_lines(feed: Feed, path: Path, rows: int, known: Any = None) -> Iterator[str]:
+    """The first rows, line by line: taken or not, each value, each problem. Raises Unreadable.
+
+    known: looks up questionnaires, where some are known; without it answers are not checked.
+    """
     with reader_of(path, path.name, feed) as reader:
-        mapper = Mapper(feed, reader.header, path.name)
+        mapper = Mapper(feed, reader.header, path.name, first_lines=reader.first_lines)
         shown: Counter[str] = Counter()
         paid: Paid = {True: [], False: []}
         width = len(reader.header or ())
         for chunk in reader.chunks():
-            for line, lines in sorted(_chunk(mapper, chunk, rows - shown.total(), width, paid)):
+            for line, lines in sorted(_chunk(mapper, chunk, rows - shown.total(), width, Seen(paid, known))):
                 yield f"{path.name}: line {line}: {lines[0]}"
                 yield from (f"  {text}" for text in lines[1:])
                 shown[re.split("[:,]", lines[0])[0]] += 1
@@ -46,19 +57,19 @@ def sample_lines(feed: Feed, path: Path, rows: int) -> Iterator[str]:
             yield f"{path.name}: {told}; without a claim: {len(paid[False])}, {others}"
 
 
-def _chunk(mapper: Mapper, chunk: Chunk, most: int, width: int, paid: Paid) -> list[tuple[int, list[str]]]:
-    found = [
-        (row.line, ["trailer" if _ends(mapper, row.cells, width) else f"rejected: {row.fault.message}"])
-        for row in chunk.bad[:most]
-    ]
+def _chunk(mapper: Mapper, chunk: Chunk, most: int, width: int, around: Seen) -> list[tuple[int, list[str]]]:
+    found = [(row.line, [_bad(mapper, row, width)]) for row in chunk.bad[:most]]
     rows = chunk.rows[:most]
     taken = mapper.taken(mapper.rows(rows)) if rows else None
     trailer = mapper.feed.file.trailer
     last = mapper.holds(mapper.rows(rows), trailer.when) if rows and trailer else [False] * len(rows)
+    left_out: Sequence[bool] = mapper.left_out(mapper.rows(rows)).tolist() if rows else []
     wanted = []
     for place, row in enumerate(rows):
         if last[place]:
             found.append((chunk.line[place], ["trailer"]))
+        elif left_out[place]:
+            found.append((chunk.line[place], ["left out"]))
         elif taken is not None and not taken[place]:
             found.append((chunk.line[place], ["not taken"]))
         elif mapper.feed.file.resources and "resourceType" in row:
@@ -69,8 +80,17 @@ def _chunk(mapper: Mapper, chunk: Chunk, most: int, width: int, paid: Paid) -> l
         else:
             wanted.append(place)
     if wanted:
-        found += _mapped(mapper, [rows[place] for place in wanted], [chunk.line[place] for place in wanted], paid)
+        found += _mapped(mapper, [rows[place] for place in wanted], [chunk.line[place] for place in wanted], around)
     return list(islice(sorted(found), most))
+
+
+def _bad(mapper: Mapper, row: BadRow, width: int) -> str:
+    """What becomes of a row that could not be read."""
+    if _ends(mapper, row.cells, width):
+        return "trailer"
+    if row.is_ragged and mapper.left_out(mapper.rows([row.padded(width)]))[0]:
+        return "left out"
+    return f"rejected: {row.fault.message}"
 
 
 def _ends(mapper: Mapper, cells: list[str] | None, width: int) -> bool:
@@ -82,31 +102,48 @@ def _ends(mapper: Mapper, cells: list[str] | None, width: int) -> bool:
     return bool(mapper.holds(mapper.rows([padded]), trailer.when)[0])
 
 
-def _mapped(mapper: Mapper, rows: list[Any], lines: list[int], paid: Paid) -> Iterator[tuple[int, list[str]]]:
+def _mapped(mapper: Mapper, rows: list[Any], lines: list[int], around: Seen) -> Iterator[tuple[int, list[str]]]:
     columns, faults = mapper.map(mapper.rows(rows))
     width = max(map(len, columns), default=0)
-    for place, line in enumerate(lines):
-        values = {name: cells[place] for name, cells in columns.items()}
+    records = [{name: cells[place] for name, cells in columns.items()} for place in range(len(lines))]
+    broken = _broken(mapper.feed, records, faults, around.known)
+    for place, (line, values) in enumerate(zip(lines, records, strict=True)):
         shown = [f"{name.ljust(width)}  {_shown(cells[place])}" for name, cells in columns.items()]
         wrong = [f"problem in {found.column}: {found.fault.message}" for found in faults.get(place, ())]
-        wrong = wrong or list(_broken(mapper.feed, values))
+        wrong += broken.get(place, [])
         if not wrong and mapper.feed.file.kind == "payments":
-            paid[bool(values.get("claim_id"))].append(cents(values["amount"]) or 0)
+            around.paid[bool(values.get("claim_id"))].append(cents(values["amount"]) or 0)
         yield line, ["rejected" if wrong else "taken", *shown, *wrong]
 
 
-def _broken(feed: Feed, values: dict[str, Any]) -> Iterator[str]:
-    """Return the problems of a record that needs no questionnaire: only a target knows questionnaires."""
-    if feed.kind.grouped or feed.file.kind == "answers":
-        return
-    row = {column.name: None for column in feed.kind.columns} | values
-    built = feed.kind.build(values[feed.kind.key], [row], Around(Site(), None, "2000-01-01"))
+def _broken(
+    feed: Feed, records: Sequence[dict[str, Any]], faults: Mapping[int, Any], known: Any
+) -> dict[int, list[str]]:
+    """The problems of records that need no target, by the first row of each. faults: of rows, those that have some.
+
+    Of the last record of several rows, more rows may follow: it is left aside.
+    """
+    if feed.file.kind == "answers" and known is None:
+        return {}
+    groups: dict[object, list[int]] = {}
+    for place, values in enumerate(records):
+        groups.setdefault(values[feed.kind.key] if feed.kind.grouped else place, []).append(place)
+    places = [found for found in groups.values() if not faults.keys() & set(found)]
+    whole = [found for found in places if not feed.kind.grouped or found[-1] < len(records) - 1]
+    return {found[0]: list(_problems(feed, [records[place] for place in found], known)) for found in whole}
+
+
+def _problems(feed: Feed, rows: Sequence[dict[str, Any]], known: Any) -> Iterator[str]:
+    """Return the problems of a record."""
+    full = [{column.name: None for column in feed.kind.columns} | values for values in rows]
+    built = feed.kind.build(rows[0][feed.kind.key], full, Around(Site(), known, "2000-01-01", numbers_of(feed.file)))
     origins = Origins(feed.file, feed.kind)
     for found in built.faults:
         yield f"problem in {origins.labels.get(found.column) or found.column}: {found.fault.message}"
     if not built.faults:
-        for problem in check(RESOURCES[feed.resource], built.body, Site(), needs=OF_ITSELF).problems:
-            place = origins.of(problem.expression) or problem.expression
+        needs = OF_ITSELF if known is None else (*OF_ITSELF, "reference")
+        for problem in check(RESOURCES[feed.resource], built.body, Site(), needs=needs, lookup=known).problems:
+            place = origins.of(problem.expression, built.places) or problem.expression
             yield f"problem in {place}: {problem.message or problem.text}"
 
 

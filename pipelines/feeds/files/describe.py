@@ -24,6 +24,11 @@ def taken(feed: Feed) -> str:
     return _conditions(feed.file.take) if feed.file.take else "every row"
 
 
+def skipped(feed: Feed) -> str:
+    """Describe the rows that are no records: those for which one of the conditions holds; empty for none."""
+    return _conditions(feed.file.skip, " or ")
+
+
 def trailer(feed: Feed) -> str | None:
     """Describe the end of the feed's files."""
     says = feed.file.trailer
@@ -66,8 +71,8 @@ def _source(value: Value) -> str:
     return ""
 
 
-def _conditions(tests: dict[str, Test]) -> str:
-    return " and ".join(f"{name} {_condition(test)}" for name, test in tests.items())
+def _conditions(tests: dict[str, Test], between: str = " and ") -> str:
+    return between.join(f"{name} {_condition(test)}" for name, test in tests.items())
 
 
 def _condition(test: Test) -> str:

@@ -51,7 +51,7 @@ def _keys(path: Sequence[object]) -> list[str]:
     model: type[BaseModel] = Value
     if len(path) == 1:
         model = FeedFile
-    elif path[0] == "take" or "when" in path[:-1]:
+    elif path[0] in ("take", "skip") or "when" in path[:-1]:
         model = Test
     else:
         model = next((_PARTS[part] for part in reversed(path[:-1]) if isinstance(part, str) and part in _PARTS), Value)

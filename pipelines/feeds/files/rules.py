@@ -77,7 +77,8 @@ def _undecided(file: FeedFile) -> Iterator[BadFeed]:
 
 def _conditions(file: FeedFile) -> Iterator[tuple[tuple[str, ...], str, Test]]:
     """Every condition of a feed file: the keys that lead to it, the column that it looks at, and what it says."""
-    for path, tests in ((("take",), file.take), (("trailer", "when"), file.trailer.when if file.trailer else {})):
+    ends = file.trailer.when if file.trailer else {}
+    for path, tests in ((("take",), file.take), (("skip",), file.skip), (("trailer", "when"), ends)):
         yield from (((*path, name), name, test) for name, test in tests.items())
     for place, value in values_of(file):
         for part in walk(value):

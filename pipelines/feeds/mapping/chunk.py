@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from pipelines.feeds.terms.columns import Fault
 from pipelines.feeds.terms.numbers import PLAIN, Numbers
 from pipelines.feeds.terms.paths import parse_path, walk_path
+from pipelines.feeds.terms.texts import shows_nothing
 
 Cells = NDArray[np.object_]
 
@@ -56,7 +57,9 @@ class Rows:
         if self.form.places is None:
             return (single(found, self.form.numbers) for found in self.raw(name))
         place = self.form.places.get(name)
-        return [row[place] or None for row in self._rows] if place is not None else [None] * len(self)
+        if place is None:
+            return [None] * len(self)
+        return [text if (text := row[place]) and "!" <= text[0] <= "~" else if_seen(text) for row in self._rows]
 
     def raw(self, name: str) -> list[Any]:
         """A column as it is in the source: in NDJSON also arrays and objects."""
@@ -73,12 +76,17 @@ def single(found: object, numbers: Numbers = PLAIN) -> object:
     if found is None or found == "":
         return None
     if isinstance(found, str):
-        return found
+        return if_seen(found)
     if isinstance(found, bool):
         return "true" if found else "false"
     if isinstance(found, Decimal):
         return numbers.written(found) if abs(found.adjusted()) < 40 else str(found)
     return Fault("FEED-FILE-09", "an array or object where one value is expected")
+
+
+def if_seen(text: str) -> str | None:
+    """The text, or None where it has blanks and signs that show nothing alone."""
+    return None if shows_nothing(text) else text
 
 
 def array(found: Iterable[object]) -> Cells:

@@ -15,6 +15,7 @@ from pipelines.feeds.files.catalog import Feed
 from pipelines.feeds.files.crosswalks import BadCrosswalk
 from pipelines.feeds.kinds.answers import ITEM
 from pipelines.feeds.mapping.chunk import Cells, Form, Rows, absent, array, single
+from pipelines.feeds.mapping.mending import mending_key
 from pipelines.feeds.mapping.unlike import in_their_place
 from pipelines.feeds.mapping.values import Means, all_true, each_distinct, evaluate, evaluate_lists, objects
 from pipelines.feeds.reading.broken import BadRow, found_in
@@ -41,6 +42,9 @@ from pipelines.home.batch import Unreadable
 Crosswalks = Mapping[Crosswalk, Mapping[str, str]]
 
 
+FirstLines = Callable[[], Sequence[str]]
+
+
 class Mapped(NamedTuple):
     """The rows of a chunk as values: one array per column, and what is wrong by row."""
 
@@ -57,6 +61,7 @@ class Mapper:
     """A feed made ready for the rows of one file. tables: its crosswalks, where they were read before.
 
     known_as: by their spellings, keys that the ledger has in another form than they would be read in today.
+    first_lines: gives the beginning of a file of text, where a header that lacks columns can be looked for.
     """
 
     def __init__(
@@ -66,16 +71,17 @@ class Mapper:
         file_name: str,
         tables: Crosswalks | None = None,
         known_as: Mapping[str, str] = {},
+        first_lines: FirstLines = tuple,
     ) -> None:
         self.feed = feed
         self.key = partial(key, known_as=known_as)
         self._numbers = numbers_of(feed.file)
         zone = ZoneInfo(feed.file.timezone)
         self._conventions = Conventions(zone, feed.file.dates, self._numbers, feed.file.ambiguous)
-        self._width = None if header is None else len(header)
+        self.width = 0 if header is None else len(header)
         self._form = Form(header, feed.file.empty, self._numbers)
         if header is not None:
-            _check_header(feed, header, file_name)
+            _check_header(feed, header, file_name, first_lines)
         try:
             self.tables = feed.read_crosswalks() if tables is None else tables
         except BadCrosswalk as error:
@@ -98,6 +104,13 @@ class Mapper:
         """Return a filter of the rows that the feed takes; None for all."""
         return all_true(rows, self.feed.file.take) if self.feed.file.take else None
 
+    def left_out(self, rows: Rows) -> NDArray[np.bool_]:
+        """For which rows one of the feed's conditions of rows that are no records holds."""
+        found = np.zeros(len(rows), dtype=bool)
+        for name, test in self.feed.file.skip.items():
+            found |= all_true(rows, {name: test})
+        return found
+
     def holds(self, rows: Rows, tests: Mapping[str, Test]) -> NDArray[np.bool_]:
         """For which rows all of these conditions hold."""
         return all_true(rows, tests)
@@ -112,10 +125,10 @@ class Mapper:
         if value is None or not broken:
             return [None] * len(broken)
         names = named_by(value)
-        if self._width is None:
+        if self._form.places is None:
             rows: list[Any] = [found_in(row.raw, names) for row in broken]
         else:
-            rows = [[*(row.cells or ()), *[""] * self._width] for row in broken]
+            rows = [[*(row.cells or ()), *[""] * self.width] for row in broken]
         found = each_distinct(evaluate(value, self.rows(rows), self._means), self.key)
         return [each if isinstance(each, str) else None for each in found]
 
@@ -232,12 +245,17 @@ def _sound_comments(comments: list[tuple[Any, ...]], chosen: bool) -> list[tuple
 # --- The header -----------------------------------------------------------------------------------
 
 
-def _check_header(feed: Feed, header: Sequence[str], file_name: str) -> None:
+def _check_header(feed: Feed, header: Sequence[str], file_name: str, first_lines: FirstLines) -> None:
     """A file lacks no column that its feed names, and has none of these twice."""
     names = named_columns(feed.file)
     there = {*header, *(f"#{place}" for place in range(1, len(header) + 1))}
     lacking = [name for name, must in names.items() if must and name not in there]
     if lacking:
+        if mends := mending_key(first_lines(), feed.file, [name for name, must in names.items() if must]):
+            raise Unreadable(
+                f"{file_name}: the header lacks {', '.join(lacking)}, which the feed {feed.name} takes; "
+                f"the file has {'it' if len(lacking) == 1 else 'them'} with {mends}: say so in the feed file"
+            )
         found = in_their_place(lacking, names, header, feed.file.delimiter)
         raise Unreadable(
             f"{file_name}: the header lacks {', '.join(lacking)}, which the feed {feed.name} takes; "

@@ -19,7 +19,7 @@ class Origins:
         self.labels |= {f"questions.{name}": source_label(value) for name, value in file.questions.items()}
         if file.comments:
             self.labels["comments"] = ", ".join(source_label(comment.text) for comment in file.comments)
-        self.key = kind.columns[0]
+        self.key, self._kind = kind.columns[0], kind
         self._mapped = [column for column in kind.columns if column.name in self.labels]
         self._wide = bool(file.questions)
 
@@ -29,7 +29,17 @@ class Origins:
             return self.labels.get(places[int(item[1])])
         near = [column for column in self._mapped if expression.startswith(column.element)]
         exact = [column for column in near if column.tail and column.tail in expression]
+        if not exact and (lacking := self._lacking(expression)):
+            return lacking
         return next((self.labels[column.name] for column in exact or near), None)
+
+    def _lacking(self, expression: str) -> str | None:
+        """The column of ours at an element that others fill too, where the feed does not map it."""
+        names = (column.name for column in self._kind.columns if column.tail and column.name not in self.labels)
+        at = {column.name: column for column in self._kind.columns}
+        found = (name for name in names if expression.startswith(at[name].element) and at[name].tail in expression)
+        own = any(name in self.labels for name in ("comment", "question"))
+        return next((f"{name}, which the feed does not map" for name in found if own), None)
 
     def in_body(self, expression: str, body: str) -> str | None:
         """Return the column of an element of a body that was built before; a question is known by its linkId alone."""

@@ -18,29 +18,32 @@ def in_their_place(lacking: Sequence[str], names: Iterable[str], header: Sequenc
     if other := _delimiter(lacking, delimiter.join(header), delimiter):
         says = DELIMITERS.get(delimiter, repr(delimiter))
         return f"the file seems to be delimited by {DELIMITERS[other]}, where the feed says {says}"
-    spelled = {_folded(name): name for name in header}
-    alike = [(spelled[_folded(name)], name) for name in lacking if _folded(name) in spelled]
+    there_by_spelling = {spelled(name): name for name in header}
+    alike = [(there_by_spelling[spelled(name)], name) for name in lacking if spelled(name) in there_by_spelling]
     if alike:
         named = (f"'{shown(there)}' where the feed names '{name}'" for there, name in alike[:NAMED])
         return f"the file has {', '.join(named)}"
-    if {_folded(name) for name in names}.isdisjoint(spelled):
-        return f"none of the {len(header)} fields of that line is a column that the feed names, so it may be no header"
+    if {spelled(name) for name in names}.isdisjoint(there_by_spelling):
+        return (
+            f"none of the {len(header)} fields of that line is a column that the feed names, so it may be no header "
+            "(header = 0 and columns by position, where there is none)"
+        )
     return None
 
 
 def _delimiter(lacking: Sequence[str], text: str, delimiter: str) -> str | None:
     """The delimiter between names that the feed's own does not tell apart."""
-    wanted = {_folded(name) for name in lacking}
+    wanted = {spelled(name) for name in lacking}
     found = {
-        other: len(wanted & {_folded(part) for part in text.split(other)})
+        other: len(wanted & {spelled(part) for part in text.split(other)})
         for other in DELIMITERS
         if other != delimiter and other in text
     }
     best = max(found, key=lambda other: found[other], default=None)
-    return best if best and found[best] and not wanted & {_folded(part) for part in text.split(delimiter)} else None
+    return best if best and found[best] and not wanted & {spelled(part) for part in text.split(delimiter)} else None
 
 
-def _folded(name: str) -> str:
+def spelled(name: str) -> str:
     """A name without case, spaces and signs; what has no letter or figure stays as it is."""
     plain = unicodedata.normalize("NFKC", name).casefold()
     return re.sub(r"[\W_]+", "", plain) or plain

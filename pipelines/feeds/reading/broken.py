@@ -20,12 +20,13 @@ UNCLOSED = Fault(
 SWALLOWED = Fault(
     "FEED-FILE-02",
     "a quote opens in the first of them, and one of the others is like a row of its own; close the quote, "
-    "or put the row in again as it is where that text is meant",
+    'or put the row in again as it is where that text is meant (quotes = "as they are" in the feed takes all such)',
 )
 TORN = Fault(
     "FEED-FILE-02",
     "wrong quoting: quotes inside two fields that do not begin with one, as of a text that was cut at a delimiter; "
-    "a field with quotes begins and ends with one, and those inside are doubled",
+    "a field with quotes begins and ends with one, and those inside are doubled "
+    '(where the fields are right, quotes = "as they are" in the feed takes such rows)',
 )
 NO_OBJECT = Fault("FEED-FILE-04", "no JSON object: each line holds one object")
 OUT_OF_RANGE = Fault("FEED-FILE-04", "no JSON object: a number out of range")
@@ -38,7 +39,8 @@ _ESCAPED_HALF = re.compile(r"\\u[dD][89a-fA-F]")
 class BadRow:
     """A row that could not be read. cells: its fields where they could at least be counted.
 
-    is_doubtful: the cells are what the row says, unless a quote or the end of the file has cut it.
+    is_doubtful: the cells are what the row says, unless a quote or the end of the file has cut it. is_ragged: there are
+    too many of them or too few.
     """
 
     line: int
@@ -47,6 +49,12 @@ class BadRow:
     fault: Fault
     cells: list[str] | None = None
     is_doubtful: bool = False
+    is_ragged: bool = False
+
+    def padded(self, width: int) -> list[str]:
+        """The cells, with empty ones up to the width of a row."""
+        cells = self.cells or []
+        return cells + [""] * (width - len(cells))
 
 
 def lines_of(fault: Fault, first: int, last: int) -> Fault:
@@ -61,6 +69,18 @@ def ragged(fields: int, width: int, delimiter: str, like: str, quoted: bool) -> 
     sign = _SIGNS.get(delimiter, f"'{delimiter}'")
     quotes = f"; a {sign} inside a field needs quotes" if quoted else ""
     return Fault("FEED-FILE-02", f"{fields} fields where {like} {width}{quotes}")
+
+
+def other_text(raw: str, encoding: str) -> Fault | None:
+    """Return the fault of a row that is UTF-8 and was read in an encoding of one byte a sign, or None."""
+    if raw.isascii():
+        return None
+    try:
+        raw.encode(encoding).decode()
+    except UnicodeError:
+        return None
+    mend = 'say encoding = "utf-8" in the feed file, or export all of it in one encoding'
+    return Fault("FEED-FILE-02", f"the row is UTF-8 and was read as {encoding}; {mend}")
 
 
 def unreadable(raw: str) -> Fault | None:

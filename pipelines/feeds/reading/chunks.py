@@ -1,7 +1,7 @@
 """Rows as readers hand them over: some thousand at a time, each with its line and its own text."""
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any, NamedTuple, Protocol, Self
@@ -34,6 +34,13 @@ class Chunk:
         self.lines.append(lines)
         self.raw.append(raw)
         self.size += len(raw)
+
+    def drop(self, place: int) -> int:
+        """Take a row out; return the number of its lines."""
+        lines = self.lines[place]
+        for held in (self.rows, self.line, self.lines, self.raw):
+            del held[place]
+        return lines
 
     def handed_over(self) -> "Chunk":
         """Return the rows held as a chunk of their own, and empty this one."""
@@ -122,6 +129,10 @@ class RowReader(Protocol):
 
     def chunks(self) -> Iterator[Chunk]:
         """The rows, some thousand at a time."""
+        ...
+
+    def first_lines(self) -> Sequence[str]:
+        """The beginning of a file of text, read anew; nothing of any other."""
         ...
 
     def __enter__(self) -> Self: ...

@@ -1,9 +1,19 @@
 """The row format of a feed, as Python's `csv` takes it."""
 
 import csv
+import json
 from typing import Any
 
+from pipelines.feeds.terms.columns import Fault
 from pipelines.feeds.terms.schema import FeedFile
+
+WAYS: tuple[dict[str, Any], ...] = (
+    {"skip_spaces": True},
+    {"quote": "'"},
+    {"escape": "\\"},
+    {"quote": "'", "skip_spaces": True},
+)
+"""Other ways to write rows, which a row may show: the feed file takes each by these keys."""
 
 
 def dialect(feed: FeedFile) -> dict[str, Any]:
@@ -16,3 +26,28 @@ def dialect(feed: FeedFile) -> dict[str, Any]:
         "doublequote": True,
         "skipinitialspace": feed.skip_spaces,
     }
+
+
+def mended(fault: Fault, raw: str, feed: FeedFile, width: int) -> Fault:
+    """The fault of a row with the key of the feed file that would mend it, where the row is whole by another way."""
+    for changes in WAYS:
+        signs = {changes.get("quote", feed.quote), changes.get("escape", feed.escape), feed.delimiter}
+        other = feed.model_copy(update=changes)
+        if other != feed and len(signs - {""}) > 1 and _has(raw, changes) and _width(raw, other) == width:
+            said = " and ".join(f"{key} = {json.dumps(value)}" for key, value in changes.items())
+            return Fault(fault.rule, f"{fault.message}; it is whole with {said} in the feed file")
+    return fault
+
+
+def _has(raw: str, changes: dict[str, Any]) -> bool:
+    """True if a row has the signs that a way to write it has."""
+    return changes.get("quote", "") in raw and changes.get("escape", "") in raw
+
+
+def _width(raw: str, feed: FeedFile) -> int:
+    """The number of fields of one row, 0 where the text is none or several."""
+    try:
+        rows = list(csv.reader(raw.splitlines(keepends=True), strict=True, **dialect(feed)))
+    except csv.Error:
+        return 0
+    return len(rows[0]) if len(rows) == 1 else 0

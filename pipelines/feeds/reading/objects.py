@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Self
 
 from fhir_service.interface.datatypes import NOT_READABLE, Malformed, parse_bounded
@@ -56,6 +56,9 @@ class ArrayReader:
 
     def __exit__(self, *_: object) -> None:
         self._file.close()
+
+    def first_lines(self) -> Sequence[str]:
+        return ()
 
     def chunks(self) -> Iterator[Chunk]:
         chunk, counted = Chunk(), self.counted

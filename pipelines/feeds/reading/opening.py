@@ -12,6 +12,7 @@ from pipelines.home.batch import Unreadable
 BEGINNING = 4096
 ZEROS = "zero bytes where rows should be, as of a copy that was not finished; copy or export it again"
 FEW_ZEROS = 64
+FIRST_LINES = 60
 NAME_THE_ENCODING = 'export it as UTF-8, or name its encoding in the feed file (encoding = "windows-1252")'
 _BOMS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _WIDE = ("utf-16", "utf-32")
@@ -29,6 +30,23 @@ def open_text(content: Content, feed: FeedFile, *, takes_array: bool = False) ->
         raise Unreadable(f"{content.name}: cannot be read: {error.strerror}") from None
     errors = "surrogatepass" if encoding.startswith(_WIDE) else "surrogateescape"
     return io.TextIOWrapper(stream, _with_mark(start, encoding), errors, newline="")
+
+
+def first_lines(content: Content, feed: FeedFile) -> list[str]:
+    """The first lines of a file of text, as far as they can be decoded."""
+    found: list[str] = []
+    try:
+        with open_text(content, feed) as file:
+            while len(found) < FIRST_LINES and (line := file.readline(BEGINNING)):
+                found.append(line)
+    except (UnicodeError, Unreadable):
+        pass
+    return found
+
+
+def is_single_byte(encoding: str) -> bool:
+    """True if an encoding has one byte a sign: it decodes nearly any bytes, UTF-8 too, into something."""
+    return codecs.lookup(encoding).name.startswith(("cp125", "iso8859", "cp437", "cp85", "mac", "koi8", "latin"))
 
 
 def _with_mark(start: bytes, encoding: str) -> str:

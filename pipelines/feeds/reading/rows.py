@@ -6,7 +6,7 @@ A row that cannot be told what it is becomes a `BadRow`; a file whose rows canno
 import codecs
 import csv
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from operator import methodcaller
 from typing import Self
 
@@ -18,14 +18,15 @@ from pipelines.feeds.reading.broken import (
     BadRow,
     is_torn,
     lines_of,
+    other_text,
     ragged,
     unreadable,
 )
 from pipelines.feeds.reading.chunks import CHUNK, CHUNK_SIZE, LONGEST_ROW, Chunk, Counted, Notice, Places
-from pipelines.feeds.reading.dialect import dialect
+from pipelines.feeds.reading.dialect import dialect, mended
 from pipelines.feeds.reading.marks import REJECT_ID, Columns, as_saved, unmarked_line
 from pipelines.feeds.reading.objects import read_object
-from pipelines.feeds.reading.opening import FEW_ZEROS, NAME_THE_ENCODING, ZEROS, open_text
+from pipelines.feeds.reading.opening import FEW_ZEROS, NAME_THE_ENCODING, ZEROS, first_lines, is_single_byte, open_text
 from pipelines.feeds.reading.packed import Content
 from pipelines.feeds.terms.columns import Fault
 from pipelines.feeds.terms.names import named_columns, position
@@ -49,6 +50,8 @@ class Reader:
     def __init__(self, content: Content, feed: FeedFile, form: str) -> None:
         self.name = content.name
         self.feed = feed = as_saved(content, feed) if form == "csv" else feed
+        self._takes_quotes = feed.quotes == "as they are"
+        self._is_single_byte = is_single_byte(feed.encoding)
         self.counted = Counted()
         self._content = content
         self._taken: list[str] = []
@@ -93,6 +96,9 @@ class Reader:
         """True if the file begins with the byte order mark of UTF-8."""
         with self._content.open() as file:
             return file.read(3) == codecs.BOM_UTF8
+
+    def first_lines(self) -> Sequence[str]:
+        return first_lines(self._content, self.feed)
 
     def chunks(self) -> Iterator[Chunk]:
         """The rows, some thousand at a time."""
@@ -222,6 +228,7 @@ class Reader:
             raise Unreadable(self._never_closed(line))
         else:
             fault = lines_of(BAD_QUOTING, line, line + len(rest))
+            fault = mended(fault, "".join(self._taken), self.feed, (self._width or 0) + len(self._marks.places))
         cells = next(csv.reader(self._taken, **dialect(self.feed)), [])[len(self._marks.places) : -1]
         _, lines, raw = self._take()
         if self._marks:
@@ -258,7 +265,7 @@ class Reader:
     def _good_rows(self, chunk: Chunk) -> Iterator[None]:
         """Rows up to the next one that is wrongly quoted."""
         width, least = self._width, len(self.header or ())
-        quote = "" if self.feed.escape else self.feed.quote
+        quote = "" if self.feed.escape or self._takes_quotes else self.feed.quote
         for found in self._csv:
             swallowed = len(self._taken) > 1 and self._swallows(len(found))
             if swallowed and len(found) != width:
@@ -275,14 +282,15 @@ class Reader:
             if width is None and len(cells) >= least:
                 self._width = width = len(cells)
             fits = len(cells) == width
-            fault = unreadable(raw) if fits else self._ragged(len(cells), width)
-            if fault is None and swallowed:
+            fault = self._unreadable(raw) if fits else self._ragged(len(cells), width, raw)
+            if fault is None and swallowed and not self._takes_quotes:
                 fault = SWALLOWED
             if fault is None and quote and quote in raw and is_torn(cells, raw, quote):
                 fault = TORN
             if fault:
                 said = lines_of(fault, line, line + lines - 1)
-                chunk.bad.append(BadRow(line, lines, raw, said, cells, fault in (SWALLOWED, TORN)))
+                doubtful = fault in (SWALLOWED, TORN)
+                chunk.bad.append(BadRow(line, lines, raw, said, cells, doubtful, not (fits or swallowed)))
             else:
                 chunk.add(cells, line, lines, raw)
             yield
@@ -296,13 +304,25 @@ class Reader:
             return any(map(self._begins_with_id, self._taken[1:]))
         if not fields or (self._width or 0) < _TELLING:
             return False
-        return any(self._like_a_row(text) for text in self._taken[1:])
+        return any(self._like_a_row(text) and not self._is_prose(text) for text in self._taken[1:])
 
-    def _ragged(self, fields: int, width: int | None) -> Fault:
+    def _is_prose(self, text: str) -> bool:
+        """True if a line of a quoted text has as many commas as a row, and blanks behind them as in sentences."""
+        sign = self.feed.delimiter
+        spaced = f"{sign} "
+        if sign.isspace() or self.feed.skip_spaces or spaced in self.header_text:
+            return False
+        return text.count(spaced) * 2 > text.count(sign)
+
+    def _unreadable(self, raw: str) -> Fault | None:
+        return unreadable(raw) or (other_text(raw, self.feed.encoding) if self._is_single_byte else None)
+
+    def _ragged(self, fields: int, width: int | None, raw: str) -> Fault:
         if width is None:
             return Fault("FEED-FILE-02", f"{fields} fields where the feed names column {len(self.header or ())}")
         like = "the header has" if self.feed.header else "the first row has"
-        return ragged(fields, width, self.feed.delimiter, like, bool(self.feed.quote))
+        found = ragged(fields, width, self.feed.delimiter, like, bool(self.feed.quote))
+        return mended(found, raw, self.feed, width + len(self._marks.places))
 
     # --- NDJSON -----------------------------------------------------------------------------------
 

@@ -43,6 +43,9 @@ class Several:
     def has_mark(self) -> bool:
         return self._reader.has_mark
 
+    def first_lines(self) -> Sequence[str]:
+        return self._reader.first_lines()
+
     def chunks(self) -> Iterator[Chunk]:
         is_answer = self.is_answer
         for file in self._files:

@@ -83,6 +83,9 @@ class TableReader(ABC):
     def text_of(self, cells: Sequence[str]) -> str:
         return csv_text(cells, self._dialect) + "\r\n"
 
+    def first_lines(self) -> Sequence[str]:
+        return ()
+
     def chunks(self) -> Iterator[Chunk]:
         chunk = Chunk()
         for line, cells, fault in self.rows():

@@ -6,7 +6,7 @@ A converter takes a text and gives a value or a `Fault`; it never raises and rep
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, tzinfo
+from datetime import UTC, datetime, timedelta, tzinfo
 from decimal import Decimal, InvalidOperation
 from functools import lru_cache, partial
 from typing import Literal
@@ -80,6 +80,10 @@ _MADE_A_NUMBER = re.compile(r"[0-9]+\.0|[0-9](?:\.[0-9]+)?E\+[0-9]+")
 _IN_CENTS = re.compile(r"(?:0|[1-9][0-9]{0,8})\.[0-9]{2}")
 LONGEST_AMOUNT = 25  # characters: within what decimals compute exactly
 LONGEST_NUMBER = 100
+EXCEL = "excel"
+"""A format of dates: a number, the days since the end of 1899 as a spreadsheet counts them."""
+EXCEL_DAYS = 73_051
+"""The first day of the year 2100, counted so."""
 LARGEST_CENTS = 10**15
 """The largest amount, in cents: more is no payment, and is not counted."""
 
@@ -228,7 +232,24 @@ def _iso_time(text: str, conventions: Conventions) -> str | Fault:
     return _instant(datetime.fromisoformat(f"{day}T{minute}{second or ':00'}{micros}{offset}"), conventions)
 
 
+def _day_count(text: str, conventions: Conventions) -> str | Fault:
+    """The day that a spreadsheet means by a number; with a fraction, the time of day to the second."""
+    if not _DAY_COUNT.fullmatch(text):
+        raise ValueError
+    days = Decimal(text)
+    if not 61 <= days < EXCEL_DAYS:  # before March 1900 its days are one off
+        raise ValueError
+    found = _EXCEL_BEGINS + timedelta(seconds=int((days * 86_400).to_integral_value()))
+    return _instant(found, conventions) if "." in text else found.date().isoformat()
+
+
+_EXCEL_BEGINS = datetime(1899, 12, 30)  # noqa: DTZ001 - made aware in the feed's zone
+_DAY_COUNT = re.compile(r"[0-9]{2,5}(?:[.][0-9]{1,15})?")
+
+
 def _formatted_time(form: str, text: str, conventions: Conventions) -> str | Fault:
+    if form == EXCEL:
+        return _day_count(text, conventions)
     found = datetime.strptime(text, form)  # noqa: DTZ007 - made aware in the feed's zone
     if any(part in form for part in ("%H", "%I", "%X", "%c")):
         return _instant(found, conventions)

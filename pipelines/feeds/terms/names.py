@@ -52,7 +52,8 @@ def values_of(file: FeedFile) -> Iterator[tuple[str, Value]]:
 
 def named_places(file: FeedFile) -> Iterator[tuple[str, str, bool]]:
     """Every column of the source that a feed file names: under which key, and whether a file must have it."""
-    for section, tests in (("take", file.take), ("trailer.when", file.trailer.when if file.trailer else {})):
+    ends = file.trailer.when if file.trailer else {}
+    for section, tests in (("take", file.take), ("skip", file.skip), ("trailer.when", ends)):
         for name in tests:
             yield f"{section}.{name}", name, True
     for place, value in values_of(file):

@@ -190,6 +190,7 @@ class FeedFile(Part):
     delimiter: str = Field(",", pattern=r"^[^\r\n\x00]$")
     quote: str = Field('"', pattern=r"^[^\r\n\x00]?$")
     escape: str = Field("", pattern=r"^[^\r\n\x00]?$")
+    quotes: Literal["checked", "as they are"] = "checked"
     skip_spaces: bool = False
     header: Annotated[int, Field(ge=0, le=1000)] = 1
     header_has: str = ""
@@ -210,14 +211,16 @@ class FeedFile(Part):
     notes: Literal["response", "patient-day"] = "response"
     max_rejects: Annotated[int | Decimal, Field(ge=0)] | None = None
     scored: tuple[str, ...] | None = None
+    scored_questions: tuple[str, ...] = ()
     take: dict[str, Test] = {}
+    skip: dict[str, Test] = {}
     trailer: Trailer | None = None
     maps: dict[str, dict[str, str]] = {}
     columns: dict[str, Value] = {}
     questions: dict[str, Value] = {}
     comments: tuple[Comment, ...] = ()
 
-    @field_validator("currency", "empty", "dates", "files", "scored", mode="before")
+    @field_validator("currency", "empty", "dates", "files", "scored", "scored_questions", mode="before")
     @classmethod
     def _short_list(cls, given: Any) -> Any:
         """`"$"` stands for `["$"]`."""
@@ -232,8 +235,8 @@ class FeedFile(Part):
     @classmethod
     def _known_dates(cls, forms: tuple[str, ...]) -> tuple[str, ...]:
         for form in forms:
-            if not is_date_format(form):
-                raise ValueError(f"'{form}' is no format of a date (such as %d.%m.%Y %H:%M)")
+            if form != "excel" and not is_date_format(form):
+                raise ValueError(f"'{form}' is no format of a date (such as %d.%m.%Y %H:%M, or excel for its days)")
         return forms
 
     @field_validator("currency")
@@ -270,7 +273,13 @@ class FeedFile(Part):
     @model_validator(mode="after")
     def _sections_fit(self) -> Self:
         """Raise ValueError for sections of another kind of record, and for comments given in two ways."""
-        kinds = {"questions": "answers", "scored": "answers", "notes": "answers", "copayments": "payments"}
+        kinds = {
+            "questions": "answers",
+            "scored": "answers",
+            "scored_questions": "answers",
+            "notes": "answers",
+            "copayments": "payments",
+        }
         kinds |= {"comments": "tasks", "one_row_per": "tasks"}
         for section, kind in kinds.items():
             if section in self.model_fields_set and getattr(self, section) and self.kind != kind:

@@ -59,6 +59,14 @@ def seen(text: str) -> str:
     return text if text.isascii() and text.isprintable() else "".join(sign for sign in text if not _unseen(sign))
 
 
+def shows_nothing(text: str) -> bool:
+    """True if a text has blanks, controls and formats alone. What is private or not assigned may have a look."""
+    return all(sign.isspace() or unicodedata.category(sign) in _FORMATS or IGNORED.match(sign) for sign in text)
+
+
+_FORMATS = ("Cc", "Cf")
+
+
 def has_unseen(text: str) -> bool:
     """True if a text has signs that show nothing: formats, controls, half characters, private or unassigned ones."""
     return not text.isprintable() if text.isascii() else any(map(_unseen, text))

@@ -47,7 +47,10 @@ def load(folder: Path, text: str) -> None:
         (('["DATE", "DAY"]', '["DATE", 1.5]'), "columns.paid_on.first.1: a column's name, its position"),
         (("[take]", "[taek]"), "taek: no such key; did you mean take? (line 6)"),
         (('"P"', "[1]"), "take.Type of row.is.0: a text is expected (line 7)"),
-        (('"%d.%m.%Y"', '"%d.%m"'), "dates: '%d.%m' is no format of a date (such as %d.%m.%Y %H:%M) (line 4)"),
+        (
+            ('"%d.%m.%Y"', '"%d.%m"'),
+            "dates: '%d.%m' is no format of a date (such as %d.%m.%Y %H:%M, or excel for its days) (line 4)",
+        ),
         (('"%d.%m.%Y"', '"%Q"'), "dates: '%Q' is no format of a date"),
         (("[take]", 'decimal = ";"\n[take]'), "decimal: Input should be '.' or ',' (line 6)"),
         (("[take]", 'thousands = "."\n[take]'), "the file: thousands: not the decimal sign"),

@@ -92,6 +92,8 @@ def validated(folder: Path, text: str, scored: str | None = None) -> Validated:
         ('scored = "N-own"', "own", 1),
         ('scored = ["http://loinc.org|own"]', "N-own", 1),
         ('scored = ["N-own"]', "phq", 0),
+        ('scored = "N-own"\nscored_questions = "44250-9"', "own", 0),
+        ('scored = "N-own"\nscored_questions = ["a", "b"]', "own", 1),
     ],
 )
 def test_a_response_without_all_answers_to_a_scored_questionnaire_is_accepted_with_a_warning(

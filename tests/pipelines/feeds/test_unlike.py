@@ -26,7 +26,7 @@ ROW = ["P-1", "Ada Lovelace", "12.50", "2026-01-02", ""]
         (["\t".join(OURS)], "takes; the file seems to be delimited by tabs, where the feed says ','; check"),
         (
             ROW,
-            "takes; none of the 5 fields of that line is a column that the feed names, so it may be no header; check",
+            "a column that the feed names, so it may be no header (header = 0 and columns by position, where there",
         ),
         ([";".join(ROW)], "takes; none of the 1 fields of that line is a column that the feed names"),
         (

@@ -1,0 +1,92 @@
+"""Go through the lines of a draft that say DECIDE, one by one, with the values of the columns that they are about.
+
+Values are shown to the person who decides, and go nowhere else.
+"""
+
+import tomllib
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+
+from pipelines.feeds.drafting.entries import Entry, Line, as_toml
+from pipelines.feeds.drafting.seen import Seen
+from pipelines.feeds.files.rules import ASKED
+
+SHOWN = 6
+LONGEST = 60
+LEAVE, TAKE = "-", "+"
+Ask = Callable[[Sequence[str]], str | None]
+"""Show lines and return what is answered; None where no more answers come."""
+
+
+def decided(lines: Sequence[Line], ask: Ask) -> list[Line]:
+    """The lines with what was answered. Those after the last answer stay to be decided."""
+    found: list[Line] = []
+    number = sum(isinstance(line, Entry) and bool(line.doubt) for line in lines)
+    done = 0
+    is_over = False
+    for line in lines:
+        if isinstance(line, Entry) and any(_is_settled(line, other) for other in found):
+            number -= bool(line.doubt)
+            continue
+        if isinstance(line, Entry) and line.doubt and not is_over:
+            done += 1
+            answer = ask([f"{done} of {number}", *_question(line)])
+            is_over = answer is None
+            found.append(line if answer is None else _answered(line, answer.strip()))
+            continue
+        found.append(line)
+    return found
+
+
+def _is_settled(entry: Entry, other: Line) -> bool:
+    """True if another line, that was decided, has the key: a proposal beside it is no longer one."""
+    if not isinstance(other, Entry) or (other.section, other.key) != (entry.section, entry.key):
+        return False
+    return not entry.is_active and other.is_active and entry.key != as_toml(ASKED)
+
+
+def _question(entry: Entry) -> Iterator[str]:
+    yield f"  {entry.key} = {entry.value}" + ("" if entry.is_active else "  (proposed)")
+    yield f"  {entry.doubt}"
+    for seen in dict.fromkeys(entry.columns):
+        yield f"  {as_toml(seen.name)}: {_values(seen)}"
+    keep = "takes it as it is" if entry.is_active else "leaves it out"
+    other = f"{LEAVE} leaves it out" if entry.is_active else f"{TAKE} takes it"
+    what = "the question's linkId or code takes it" if entry.section == "questions" else "a value replaces it"
+    yield f"Enter {keep}, {what}" + ("" if entry.section == "questions" else f", {other}")
+
+
+def _values(seen: Seen) -> str:
+    """The commonest values of a column, and how many others it has."""
+    counts = Counter(seen.cells)
+    told = [f"{_short(text)} ({number})" if number > 1 else _short(text) for text, number in counts.most_common(SHOWN)]
+    more = len(counts) - len(told)
+    return ", ".join(told) + (f" and {more:,} others" if more else "") if told else "nothing"
+
+
+def _short(text: str) -> str:
+    plain = " ".join(text.split())
+    return as_toml(plain if len(plain) <= LONGEST else plain[: LONGEST - 3] + "...")
+
+
+def _answered(entry: Entry, answer: str) -> Entry:
+    """The line as it was decided."""
+    settled = entry._replace(doubt="")
+    if entry.section == "questions":
+        return settled._replace(key=as_toml(answer), is_active=True) if answer else settled
+    if not answer:
+        return settled
+    if answer in (LEAVE, TAKE):
+        return settled._replace(is_active=answer == TAKE)
+    return settled._replace(value=_value(entry, answer), is_active=True)
+
+
+def _value(entry: Entry, answer: str) -> str:
+    """The answer as TOML: as it is where it is a value of the line's kind, else as a text."""
+    try:
+        given = tomllib.loads(f"value = {answer}")
+    except tomllib.TOMLDecodeError:
+        return as_toml(answer)
+    is_text = entry.value.startswith('"') and entry.section != "columns"
+    wrong = list(given) != ["value"] or (is_text and not isinstance(given["value"], str | list | dict))
+    return as_toml(answer) if wrong else answer

@@ -1,0 +1,150 @@
+"""Guess from the cells of a column: dates and their formats, times of day, days of a spreadsheet, amounts."""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from functools import cache, partial
+
+from pipelines.feeds.terms.columns import EXCEL_DAYS, Conventions, Fault, time
+from pipelines.feeds.terms.numbers import Numbers
+
+DAYS = (
+    *("%d.%m.%Y", "%d.%m.%y", "%m/%d/%Y", "%d/%m/%Y", "%m/%d/%y", "%d/%m/%y", "%Y/%m/%d", "%Y.%m.%d", "%Y%m%d"),
+    *("%m-%d-%Y", "%d-%m-%Y", "%d-%b-%Y", "%d-%b-%y", "%d/%b/%y", "%d/%b/%Y", "%d %b %Y", "%b %d, %Y", "%b %d %Y"),
+    *("%d %B %Y", "%B %d, %Y", "%a, %d %b %Y", "%Y-%m-%d"),
+)
+HOURS = (
+    *("", " %H:%M", " %H:%M:%S", " %I:%M %p", " %I:%M:%S %p", ", %H:%M", ", %I:%M %p", "T%H:%M:%S", "%H%M%S"),
+    *(" %H:%M:%S.%f", " %H:%M:%S UTC", " %H:%M UTC", " %H:%M:%S %z", " - %H:%M"),
+)
+CLOCKS = ("%H:%M:%S", "%H:%M", "%I:%M %p", "%I:%M:%S %p")
+MOST = 0.8
+"""The share of cells that must fit: an export has bad cells too."""
+_TIMES = Conventions(UTC)
+_FORMATS = 3
+_SHAPES = 12
+_FIGURES = {"%Y%m%d": 8, "%Y%m%d%H%M%S": 14}
+_SIGN = re.compile(r"[^\d\s.,()+\-\u2212'\u2019\u00a0\u202f]+")
+_CODES = "USD EUR CHF GBP CAD AUD NZD JPY CNY INR SEK NOK DKK PLN CZK MXN BRL ZAR HKD SGD US Fr SFr kr R".split()
+_MARK = rf"(?:(?:{'|'.join(_CODES)})\$?|[A-Z]{{1,3}}\$|[^\w\s.,()+\-]{{1,2}})"
+_AMOUNT = re.compile(rf"[(+\-\u2212]?\s*+(?:{_MARK}\s*+)?[+\-]?\d[\d.,' \u00a0\u202f]*+\)?\s*+(?:{_MARK})?-?\)?")
+_DAY_COUNT = re.compile(r"\d{5}(?:\.\d+)?", re.ASCII)
+
+
+def is_value(text: str) -> bool:
+    """True if a text cannot name a column: a number, an amount, a date, or an e-mail address."""
+    text = text.strip()
+    numbered = bool(_AMOUNT.fullmatch(text)) and text[-1:].isalnum()
+    return numbered or bool(date_formats([text])) or is_iso(text) or bool(re.fullmatch(r"\S+@\S+", text))
+
+
+def is_iso(text: str) -> bool:
+    """True if a text is a date or datetime of ISO 8601."""
+    return not isinstance(time(text, _TIMES), Fault)
+
+
+def has_offset(text: str) -> bool:
+    """True if a time of ISO 8601 says its distance to UTC."""
+    return bool(re.search(r"\d(?:[Zz]|[+-]\d\d:?(?:\d\d)?)$", text.strip()[11:]))
+
+
+def most(cells: Sequence[str], fits: Callable[[str], object]) -> bool:
+    """True if there are cells and nearly all of them fit."""
+    return bool(cells) and sum(bool(fits(cell)) for cell in cells) >= MOST * len(cells)
+
+
+def date_formats(cells: Sequence[str]) -> list[tuple[str, ...]]:
+    """The formats by which nearly all of these cells are dates of our time, the best one first; equally good ones
+    together."""
+    left = [cell for cell in cells if re.search(r"\d", cell) and len(cell) <= 40 and not is_iso(cell)]
+    if len(left) < MOST * len(cells):
+        return []
+    forms = _likely_forms(left)
+    found: list[tuple[str, ...]] = []
+    while left and len(found) < _FORMATS:
+        fitting = {form: sum(_fits(cell, form) for cell in left) for form in forms}
+        best = max(fitting.values(), default=0)
+        if not best:
+            break
+        found.append(tuple(form for form, number in fitting.items() if number == best))
+        left = [cell for cell in left if not _fits(cell, found[-1][0])]
+    return found if len(left) <= (1 - MOST) * len(cells) else []
+
+
+def _likely_forms(cells: Sequence[str]) -> list[str]:
+    """The formats that fit one of the cells, as far as these differ in more than their figures and letters."""
+    shapes = {re.sub(r"[^\W\d_]", "a", re.sub(r"\d", "9", cell)): cell for cell in cells}
+    some = [*list(shapes.values())[:_SHAPES], *cells[:_SHAPES]]
+    return [form for form in _forms() if any(_fits(cell, form) for cell in some)]
+
+
+def _forms() -> Iterator[str]:
+    return (day + hour for day in DAYS for hour in HOURS)
+
+
+def _fits(cell: str, form: str) -> bool:
+    if len(cell) != _FIGURES.get(form, len(cell)) or not _outline(form).fullmatch(cell):
+        return False
+    try:
+        return 1900 <= datetime.strptime(cell, form).year <= 2100  # noqa: DTZ007 - only tried
+    except ValueError:
+        return False
+
+
+@cache
+def _outline(form: str) -> re.Pattern[str]:
+    """A pattern of all texts of a format and some others: most texts are told by it without a calendar."""
+    return re.compile(re.sub(r"%(.)", lambda found: _PARTS[found[1]], re.escape(form).replace("\\ ", r"\s+")))
+
+
+_PARTS = {
+    **dict.fromkeys("dmHIMS", r"\d{1,2}"),
+    **dict.fromkeys("bBa", r"[^\W\d_]{3,}"),
+    "Y": r"\d{4}",
+    "y": r"\d\d",
+    "f": r"\d{1,6}",
+    "p": "[AaPp][Mm]",
+    "z": r"(?:[+-]\d\d:?\d\d|Z)",
+}
+
+
+def clock_format(cells: Sequence[str]) -> str | None:
+    """The format by which nearly all of these cells are times of day."""
+    return next((form for form in CLOCKS if most(cells, partial(_is_clock, form))), None)
+
+
+def _is_clock(form: str, cell: str) -> bool:
+    try:
+        return bool(datetime.strptime(cell, form))  # noqa: DTZ007 - only tried
+    except ValueError:
+        return False
+
+
+def are_day_counts(cells: Sequence[str]) -> bool:
+    """True if nearly all cells are numbers as a spreadsheet counts days, of 1954 to 2064."""
+    return most(cells, lambda cell: _DAY_COUNT.fullmatch(cell) and 20_000 <= float(cell) < EXCEL_DAYS)
+
+
+def number_formats(cells: Sequence[str]) -> list[Numbers]:
+    """The number formats of nearly all of these cells, those as good together; none where they are no amounts."""
+    likely = [cell for cell in cells if _AMOUNT.fullmatch(cell)] if most(cells, _AMOUNT.fullmatch) else []
+    signs = tuple(dict.fromkeys(sign for cell in likely for sign in _SIGN.findall(cell)))
+    shapes = [Numbers(".", "", signs), Numbers(".", ",", signs), Numbers(",", "", signs), Numbers(",", ".", signs)]
+    shapes += [Numbers(",", " ", signs), Numbers(".", "'", signs), Numbers(".", " ", signs)]
+    fits = [sum(bool(shape.amount(cell)) for cell in likely) for shape in shapes]
+    best = max(fits)
+    return [shape for shape, number in zip(shapes, fits, strict=True) if number == best > 0]
+
+
+def read_otherwise(cells: Sequence[str], formats: Sequence[Numbers]) -> Numbers | None:
+    """Another of the number formats by which some cell is a different amount than by the first."""
+    first, *others = formats
+    return next(
+        (other for other in others if any(_value(first, cell) != _value(other, cell) for cell in cells)),
+        None,
+    )
+
+
+def _value(numbers: Numbers, cell: str) -> float | None:
+    plain = numbers.amount(cell)
+    return None if plain is None else float(plain)

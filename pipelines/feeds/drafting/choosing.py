@@ -1,0 +1,181 @@
+"""Choose for each column of ours the column of an export that it likely is, with what speaks against it."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from pipelines.feeds.drafting.fitting import fits
+from pipelines.feeds.drafting.seen import Seen
+from pipelines.feeds.drafting.sniffing import Export
+from pipelines.feeds.drafting.vocabulary import KIND_WORDS, hints, plain, rank
+from pipelines.feeds.kinds.registry import KINDS
+from pipelines.feeds.terms.columns import Column
+
+SIGNS: Mapping[str, tuple[str, ...]] = {
+    "payments": ("amount", "paid_on", "payment_id", "claim_id"),
+    "answers": ("response_id", "question", "answer_code", "authored", "questionnaire"),
+    "tasks": ("task_id", "description", "status", "requester_id", "owner_id", "due"),
+}
+WEAK: Mapping[str, tuple[str, ...]] = {
+    "payment_id": ("reference", "ref", "kunden referenz", "session", "buchung"),
+    "authored": ("",),
+    "task_id": ("reference",),
+    "response_id": ("token",),
+    "amount": ("sum", "value", "net", "total"),
+}
+"""Names by which a column may be ours, and may be something else."""
+FIRST = ("amount", "paid_on", "description", "status", "question", "questionnaire")
+LATE = ("answer_text", "answer_number", "author", "note_id")
+
+
+class Choice(NamedTuple):
+    """A column chosen. rivals: others that may be it. is_known: whether its name is one that it goes by elsewhere."""
+
+    seen: Seen
+    rivals: tuple[Seen, ...] = ()
+    is_known: bool = True
+
+
+class Guess(NamedTuple):
+    """The kind of the records. is_sure: whether no other is near."""
+
+    kind: str
+    is_sure: bool
+
+
+def kind_of_export(columns: Sequence[Seen], export: Export) -> Guess:
+    """The kind, by the resources that the file holds, else by its name and its columns."""
+    held = [found.get("resourceType") for found in export.objects]  # anything may stand there
+    for name, kind in KINDS.items():
+        if kind.resource in held:
+            return Guess(name, True)
+    scores = {name: _score(name, columns, export) for name in KINDS}
+    best, second = sorted(scores, key=lambda name: scores[name], reverse=True)[:2]
+    return Guess(best, scores[best] - scores[second] >= _CLEAR)
+
+
+_CLEAR = 1.0
+_QUESTION = re.compile(r"\?$|^q\d|^(?:phq|gad|frage|item|question|audit)\W?\d", re.IGNORECASE)
+
+
+def _score(kind: str, columns: Sequence[Seen], export: Export) -> float:
+    by_name = KINDS[kind].by_name
+    found = [bool(candidates(by_name[target], columns, kind)) for target in SIGNS[kind]]
+    words = sum(bool(KIND_WORDS[kind] & set(seen.words)) for seen in columns)
+    asked = sum(bool(_QUESTION.search(seen.label)) for seen in columns) if kind == "answers" else 0
+    named = kind.rstrip("s") in export.file_name.lower()
+    return sum(found) + min(words, 4) / 2 + min(asked, 4) + named - (kind == "payments" and not found[0]) * 2
+
+
+def candidates(column: Column, columns: Sequence[Seen], kind: str) -> list[Seen]:
+    """The columns of an export that go by a name of this one and can be it, the likeliest first."""
+    ranked = [
+        (_is_worded(column, seen), found, "key" not in seen.words, place, seen)
+        for place, seen in enumerate(columns)
+        if (found := rank(column.name, seen.words, kind)) is not None and fits(column, seen)
+    ]
+    return [seen for *_, seen in sorted(ranked, key=lambda found: found[:4])]
+
+
+def _is_worded(column: Column, seen: Seen) -> bool:
+    """True if the cells of a patient's column are words with blanks between: names, where others have ids."""
+    return column.name == "patient_id" and any(" " in cell for cell in seen.cells)
+
+
+def chosen(kind: str, columns: Sequence[Seen]) -> dict[str, Choice]:
+    """The choices, each column of the export used once."""
+    found: dict[str, Choice] = {}
+    is_long = kind == "answers" and _is_long(columns)
+    for column in _in_turn(kind):
+        left = [seen for seen in columns if all(seen is not choice.seen for choice in found.values())]
+        if column.name in ("question", "answer_code", "answer_text", "answer_number") and not is_long:
+            continue
+        if choice := _choice(column, left, kind, grouped=is_long):
+            found[column.name] = choice
+    return found
+
+
+def _is_long(columns: Sequence[Seen]) -> bool:
+    """True if each row has one answer: questions come again, and so do the ids of responses."""
+    by_name = KINDS["answers"].by_name
+    asked = candidates(by_name["question"], columns, "answers")
+    keys = candidates(by_name["response_id"], columns, "answers")
+    return bool(asked) and (not keys or not keys[0].is_key)
+
+
+def _in_turn(kind: str) -> Iterator[Column]:
+    columns, key = KINDS[kind].columns, KINDS[kind].key
+    yield KINDS[kind].by_name[key]
+    yield from (column for column in columns if column.name in FIRST)
+    yield from (column for column in columns if column.name not in (key, *FIRST, *LATE))
+    yield from (column for column in columns if column.name in LATE)
+
+
+def _choice(column: Column, left: Sequence[Seen], kind: str, *, grouped: bool) -> Choice | None:
+    if column.shape == "key" and column.name == KINDS[kind].key:
+        return _key(column, left, kind, grouped=grouped)
+    known = candidates(column, left, kind)
+    if known:
+        others = [seen for seen in known[1:] if seen.label != known[0].label and _is_near(column.name, seen, kind)]
+        more = _other_amounts(known[0], left) if column.shape == "amount" else []
+        is_known = plain(known[0].words) not in WEAK.get(column.name, ()) or (kind, column.name) == (
+            "answers",
+            "authored",
+        )
+        rivals = tuple(dict.fromkeys([*others, *more]))
+        return Choice(known[0], rivals, is_known)
+    if column.required or column.name == "authored":
+        near = [seen for seen in left if fits(column, seen) and hints(column.name, seen.words, kind)]
+        return Choice(near[0], tuple(near[1:]), is_known=False) if near else None
+    return None
+
+
+def _is_near(target: str, seen: Seen, kind: str) -> bool:
+    """True if a name is so near to that of a column of ours that it is a rival: a title stands before a description."""
+    if target == "patient_id" and any(" " in cell for cell in seen.cells):
+        return False
+    limit = _TITLES.get(target)
+    return limit is None or (rank(target, seen.words, kind) or 0) < limit
+
+
+_TITLES = {
+    "description": 6,
+    "patient_id": 4,
+    "paid_on": 15,
+    **dict.fromkeys(("authored", "status", "questionnaire", "response_id", "requester_id", "owner_id"), 0),
+}
+"""The number of names of a column of ours that are rivals of one another; those after them give way."""
+
+
+def _key(column: Column, left: Sequence[Seen], kind: str, *, grouped: bool) -> Choice | None:
+    """The key: different in every row, or, where rows are parts of a record, alike in some."""
+    known = candidates(column, left, kind)
+    if not grouped:
+        known = [seen for seen in known if seen.is_key] or known
+        if not known:
+            near = [seen for seen in left if fits(column, seen) and seen.is_key]
+            return Choice(near[0], tuple(near[1:]), is_known=False) if near else None
+    if not known:
+        return None
+    best, *others = known
+    weak = WEAK.get(column.name, ())
+    is_known = plain(best.words) not in weak
+    rivals = [seen for seen in others if seen.is_key and plain(seen.words) not in weak] if kind == "payments" else []
+    return Choice(best, tuple(rivals), is_known)
+
+
+def _other_amounts(best: Seen, left: Sequence[Seen]) -> list[Seen]:
+    """Other columns that could be what was paid: a ledger has charges and payments in columns of their own."""
+    return [
+        seen
+        for seen in left
+        if seen is not best
+        and seen.look == "number"
+        and not seen.is_constant
+        and set(seen.words) & _PAID
+        and not set(seen.words) & _PART
+    ]
+
+
+_PAID = set("amount paid payment payments betrag zahlung gross net collected".split())
+_PART = set("refunded converted fee fees tax tip discount balance saldo original disputed".split())

@@ -1,0 +1,110 @@
+"""Guess the encoding of a text by what its bytes allow and by what the letters beyond ASCII then are."""
+
+import codecs
+import unicodedata
+from collections import Counter
+from collections.abc import Iterator
+from functools import partial
+from typing import NamedTuple
+
+from pipelines.feeds.reading.opening import BEGINNING, is_binary, unmarked_utf_16, what_it_is
+from pipelines.home.batch import Unreadable
+
+TRIED = (
+    *("windows-1252", "windows-1250", "windows-1251", "windows-1253", "windows-1254", "iso-8859-2", "iso-8859-7"),
+    *("cp437", "cp850", "mac_roman", "koi8-r", "shift_jis", "gb18030", "big5", "euc_kr"),
+)
+LETTERS = 8
+OTHERS = 5
+_BETWEEN = "€°–—’‘“”«»…\u00a0"
+
+
+class Decoded(NamedTuple):
+    """A text as it was decoded. others: encodings that decode it too, each with letters that it then has."""
+
+    encoding: str
+    text: str
+    letters: str = ""
+    others: tuple[tuple[str, str], ...] = ()
+
+
+def decoded(name: str, start: bytes) -> Decoded:
+    """The beginning of a file as text: by its mark, as UTF-8, or as the bytes fit best. Raises Unreadable."""
+    if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return Decoded("utf-16", start.decode("utf-16", "replace"))
+    if order := unmarked_utf_16(start[:BEGINNING]):
+        return Decoded("utf-16", start.decode(order, "replace"))
+    if said := what_it_is(start):
+        raise Unreadable(f"{name}: the file is {said}")
+    if is_binary(start[:BEGINNING]):
+        raise Unreadable(f"{name}: the file is binary; export it as CSV or NDJSON")
+    try:
+        return Decoded("utf-8", codecs.getincrementaldecoder("utf-8")().decode(start).removeprefix("\ufeff"))
+    except UnicodeDecodeError:
+        return _guessed(start)
+
+
+def _guessed(start: bytes) -> Decoded:
+    """The likeliest of the encodings that decode the text, and others of which that cannot be told apart."""
+    texts = dict(_texts(start))
+    if not texts:
+        return Decoded("latin-1", start.decode("latin-1"))
+    ranked = sorted(texts, key=lambda encoding: _likeliness(texts[encoding]), reverse=True)
+    best, *others = ranked
+    given = {encoding: _letters(texts[encoding]) for encoding in ranked}
+    differing = [other for other in others if given[other] != given[best]]
+    return Decoded(best, texts[best], given[best], tuple((other, given[other]) for other in differing[:OTHERS]))
+
+
+def _texts(start: bytes) -> Iterator[tuple[str, str]]:
+    for encoding in TRIED:
+        try:
+            text = codecs.getincrementaldecoder(encoding)().decode(start)
+        except UnicodeDecodeError:
+            continue
+        if not any("\x80" <= sign <= "\x9f" for sign in text):
+            yield encoding, text
+
+
+def _likeliness(text: str) -> float:
+    """How well the letters beyond ASCII fit to what is beside them, from -1 to 1.3."""
+    scores = Counter(_fit(text, at) for at, sign in enumerate(text) if not sign.isascii())
+    number = scores.total()
+    return sum(score * times for score, times in scores.items()) / number if number else 0.0
+
+
+def _fit(text: str, at: int) -> float:
+    sign, around = text[at], text[max(at - 1, 0) : at] + text[at + 1 : at + 2]
+    if sign in _BETWEEN:
+        return 0.5
+    if not sign.isalpha():
+        return -1.0
+    beside = [other for other in around if other.isalpha()]
+    if not beside:
+        return 0.2
+    same = sum(map(partial(_goes_with, sign), beside)) / len(beside)
+    common = 0.3 if sign in _COMMON else 0.0
+    wrong_case = sign.isupper() and bool(text[max(at - 1, 0) : at]) and text[at - 1].islower()
+    return same + common - (0.6 if wrong_case else 0.0) - (0.3 if _script(sign) == "HALFWIDTH" else 0.0)
+
+
+def _goes_with(sign: str, other: str) -> float:
+    """How well letters go beside one another: of one script, and in Latin with few accents."""
+    script = _script(sign)
+    if _script(other) != script:
+        return 0.0
+    return 1.35 if script in _SYLLABLES else 1.0 if script != "LATIN" or other.isascii() else 0.5
+
+
+_SYLLABLES = ("HIRAGANA", "KATAKANA")
+
+_COMMON = "äöüßéèêàâçñáíóúåøæëïôîûùÄÖÜÉÅØÑÇ"
+
+
+def _script(sign: str) -> str:
+    return "LATIN" if sign.isascii() else unicodedata.name(sign, "").split(" ")[0]
+
+
+def _letters(text: str) -> str:
+    """Some of the letters beyond ASCII, each once: no word of a row."""
+    return " ".join(sorted({sign for sign in text if not sign.isascii() and sign.isprintable()})[:LETTERS])

@@ -1,0 +1,92 @@
+"""True if the cells of a column can be what a column of ours holds: content decides before names do."""
+
+import re
+from collections.abc import Callable, Mapping
+
+from pipelines.feeds.drafting.cells import most
+from pipelines.feeds.drafting.seen import FEW, Seen
+from pipelines.feeds.drafting.vocabulary import ID_WORDS, NEVER, TIME_WORDS
+from pipelines.feeds.terms.columns import Column
+
+_NO_BLANK = re.compile(r"\S+").fullmatch
+
+
+def fits(column: Column, seen: Seen) -> bool:
+    """True if a column of an export can be this column of ours."""
+    if not seen.cells:
+        return False
+    if column.name in _BY_NAME:
+        return _BY_NAME[column.name](seen)
+    shape = "reference" if isinstance(column.shape, tuple) else column.shape
+    return shape in _BY_SHAPE and _BY_SHAPE[shape](seen)
+
+
+def _key(seen: Seen) -> bool:
+    """Numbers and words, no texts: a key has no blanks, or its name says that it is one."""
+    named = bool(set(seen.words) & ID_WORDS)
+    return seen.look in ("number", "text") and (named or most(seen.cells, _NO_BLANK)) and not set(seen.words) & NEVER
+
+
+def _reference(seen: Seen) -> bool:
+    return seen.look in ("number", "text")
+
+
+def _person(seen: Seen) -> bool:
+    """Names, logins, addresses and ids; no counts."""
+    named = bool(set(seen.words) & ID_WORDS)
+    return seen.look == "text" or (seen.look == "number" and named)
+
+
+def _patient(seen: Seen) -> bool:
+    """Ids, no names of persons: those are in a column of their own."""
+    return _reference(seen) and not set(seen.words) & NEVER
+
+
+def _time(seen: Seen) -> bool:
+    return seen.is_time or (seen.days and bool(set(seen.words) & TIME_WORDS))
+
+
+def _amount(seen: Seen) -> bool:
+    return seen.look == "number"
+
+
+def _text(seen: Seen) -> bool:
+    return seen.look == "text" and not seen.is_constant
+
+
+def _code(seen: Seen) -> bool:
+    return seen.look in ("text", "number") and seen.distinct <= FEW
+
+
+def _status(seen: Seen) -> bool:
+    return seen.look == "text" and seen.distinct <= FEW
+
+
+def _response(seen: Seen) -> bool:
+    """A key that is called one: `Response` alone is an answer."""
+    return _key(seen) and bool(set(seen.words) & ID_WORDS or seen.is_key)
+
+
+_BY_NAME: Mapping[str, Callable[[Seen], bool]] = {
+    "patient_id": _patient,
+    "response_id": _response,
+    "requester_id": _person,
+    "owner_id": _person,
+    "comment_author_id": _person,
+    "author": lambda seen: _person(seen) and not seen.is_coded,
+    "status": _status,
+    "questionnaire": _status,
+    "question": lambda seen: seen.is_coded and seen.look in ("text", "number"),
+    "answer_code": lambda seen: seen.is_coded and seen.look in ("text", "number"),
+    "claim_id": lambda seen: _key(seen) and not seen.is_constant,
+}
+_BY_SHAPE: Mapping[str, Callable[[Seen], bool]] = {
+    "key": _key,
+    "reference": _reference,
+    "time": _time,
+    "amount": _amount,
+    "number": _amount,
+    "text": _text,
+    "labels": lambda seen: seen.look == "text",
+    "code": _code,
+}

@@ -1,0 +1,75 @@
+"""Keys of a draft on how times and amounts are written, as far as the chosen columns show it."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from pipelines.feeds.drafting.cells import read_otherwise
+from pipelines.feeds.drafting.choosing import Choice
+from pipelines.feeds.drafting.entries import Entry, as_toml
+from pipelines.feeds.drafting.seen import Seen
+from pipelines.feeds.kinds.registry import KINDS
+from pipelines.feeds.terms.columns import EXCEL
+
+SWAPPED = (("%m/%d", "%d/%m"), ("%m-%d", "%d-%m"), ("%m.%d", "%d.%m"))
+
+
+def forms(kind: str, choices: Mapping[str, Choice], joined: Mapping[str, Seen]) -> Iterator[Entry]:
+    """The keys. joined: columns of dates as they are together with their times of day."""
+    times = [
+        joined.get(name, choice.seen) for name, choice in choices.items() if KINDS[kind].by_name[name].shape == "time"
+    ]
+    yield from _zone(times)
+    yield from _dates(times)
+    if amount := choices.get("amount"):
+        yield from _numbers(amount.seen)
+
+
+def _zone(times: Sequence[Seen]) -> Iterator[Entry]:
+    local = [seen for seen in times if seen.lacks_offset or seen.days]
+    if not local:
+        return
+    named = all({"utc", "gmt"} & set(seen.words) or _says_utc(seen) for seen in local)
+    doubt = "" if named else "of times without an offset (America/New_York, ...)"
+    yield Entry("timezone", '"UTC"', doubt, "the export says so" if named else "", tuple(local))
+
+
+def _says_utc(seen: Seen) -> bool:
+    return bool(seen.dates) and all(form.endswith("UTC") for alike in seen.dates for form in alike)
+
+
+def _dates(times: Sequence[Seen]) -> Iterator[Entry]:
+    found = list(dict.fromkeys(alike[0] for seen in times for alike in seen.dates))
+    days = [seen for seen in times if seen.days]
+    if not found and not days:
+        return
+    others = sorted({form for seen in times for alike in seen.dates for form in alike} - set(found))
+    doubts = [f"the cells seen fit {', '.join(others)} too"] if others else []
+    if clashing := _clashing(found):
+        doubts.append(f"some cells are {clashing[0]}, some {clashing[1]}: what fits both is read as the first")
+    if days:
+        doubts.append("numbers such as a spreadsheet counts days by, from 1900: are these days?")
+    columns = tuple(seen for seen in times if seen.dates or seen.days)
+    yield Entry("dates", as_toml([*found, *([EXCEL] if days else [])]), "; ".join(doubts), columns=columns)
+
+
+def _clashing(found: Sequence[str]) -> tuple[str, str] | None:
+    """Two formats by which one text can be two days."""
+    for one, other in SWAPPED:
+        for first in found:
+            for second in (first.replace(one, other), first.replace(other, one)):
+                if second != first and second in found:
+                    return first, second
+    return None
+
+
+def _numbers(amount: Seen) -> Iterator[Entry]:
+    numbers = amount.numbers[0]
+    other = read_otherwise(amount.cells, amount.numbers)
+    doubt = ""
+    if other:
+        doubt = f'the cells seen fit decimal = "{other.decimal}", thousands = "{other.thousands}" too'
+    if numbers.decimal != ".":
+        yield Entry("decimal", as_toml(numbers.decimal), doubt, columns=(amount,))
+    if numbers.thousands or (doubt and numbers.decimal == "."):
+        yield Entry("thousands", as_toml(numbers.thousands), doubt, columns=(amount,))
+    if numbers.currency:
+        yield Entry("currency", as_toml(list(numbers.currency)))

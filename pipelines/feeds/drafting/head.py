@@ -1,0 +1,112 @@
+"""The first keys of a draft: name and source, which files, and how these are written."""
+
+import os
+import re
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from pipelines.feeds.drafting.choosing import Guess
+from pipelines.feeds.drafting.entries import Entry, as_toml
+from pipelines.feeds.drafting.sniffing import Export
+from pipelines.feeds.files.catalog import PACKED, plain_name
+
+NEIGHBOURS = 1000
+_LABELS = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "a bar"}
+
+
+def head(path: Path, guess: Guess, export: Export) -> Iterator[Entry]:
+    """The keys above the tables."""
+    stem = stem_of(plain_name(path.name))
+    name = re.sub(r"[^A-Za-z0-9_\-]+", "-", stem).strip("-_")[:40] or "feed"
+    yield Entry("name", as_toml(name))
+    yield Entry("source", as_toml(name), "the system that made the keys; one name for all its exports, for good")
+    others = "" if guess.is_sure else "payments, answers or tasks"
+    yield Entry("kind", as_toml(guess.kind), others)
+    yield _files(path, export)
+    if export.form != "csv" or not export.file_name.lower().endswith(".csv"):
+        yield Entry("format", as_toml(export.form))
+    yield from _encoding(export)
+    for line in export.keys:
+        key, _, value = line.partition(" = ")
+        value, _, doubt = value.partition("  # DECIDE: ")
+        yield Entry(key, value, doubt)
+    if not export.is_objects:
+        yield from _written(export)
+
+
+def stem_of(file_name: str) -> str:
+    """The beginning of a file's name, without the figures at its end: `till` of `till-0310.txt`."""
+    first = file_name.split(".", maxsplit=1)[0]
+    return re.sub(r"[\d_\-]+$", "", first) or first
+
+
+def _files(path: Path, export: Export) -> Entry:
+    """The pattern of the file's name. It takes none of the other files of the folder but those named alike."""
+    first, *rest = plain_name(path.name).split(".")
+    stem, ends = stem_of(first), [f".{'.'.join(rest)}" if rest else ""]
+    if path.name.endswith(".zip"):
+        ends = [".zip"]
+    sign = re.match(r"\D*", first[len(stem) :])
+    patterns = [[f"{stem}{middle}{end}" for end in ends] for middle in ("*", f"{sign[0] if sign else ''}[0-9]*")]
+    if path.name.endswith(".zip"):
+        inner = Path(export.file_name)
+        for kept in patterns:
+            kept.append(f"{stem_of(inner.stem)}*{inner.suffix}")
+    others = [name for name in _neighbours(path) if _family(name) != _family(plain_name(path.name))]
+    for kept in patterns:
+        taken = [name for name in others if any(fnmatchcase(name, pattern) for pattern in kept)]
+        if not taken and any(
+            fnmatchcase(plain_name(path.name), pattern) or path.name.endswith(".zip") for pattern in kept
+        ):
+            return Entry("files", as_toml(kept))
+    others_like = f"a pattern for all its exports; {stem}*{ends[0]} takes other files of the folder too"
+    return Entry("files", as_toml([plain_name(path.name)]), others_like)
+
+
+def _neighbours(path: Path) -> list[str]:
+    try:
+        with os.scandir(path.resolve().parent) as found:
+            names = [entry.name for _, entry in zip(range(NEIGHBOURS), found, strict=False) if entry.is_file()]
+    except OSError:
+        return []
+    return [plain_name(name) for name in names if name != path.name and not name.endswith((".toml", *PACKED))]
+
+
+def _family(name: str) -> str:
+    """A file's name without its figures: exports of one kind differ in these."""
+    return re.sub(r"[\d_\-]+", "", name).lower()
+
+
+def _encoding(export: Export) -> Iterator[Entry]:
+    if export.encoding == "utf-8":
+        return
+    doubt = ""
+    if export.encoding != "utf-16":
+        others = "; ".join(f"{other}: {letters or 'other signs'}" for other, letters in export.others)
+        doubt = f"no UTF-8; its letters are then {export.letters}" + (f". Others: {others}" if others else "")
+    yield Entry("encoding", as_toml(export.encoding), doubt)
+
+
+def _written(export: Export) -> Iterator[Entry]:
+    how = export.written
+    if how.delimiter != "," or export.rivals:
+        others = " or ".join(_LABELS[sign] for sign in export.rivals)
+        yield Entry("delimiter", as_toml(how.delimiter), f"{others} parts the rows as well" if others else "")
+    if how.quote != '"':
+        yield Entry("quote", as_toml(how.quote))
+    if how.escape:
+        yield Entry("escape", as_toml(how.escape))
+    if how.skip_spaces:
+        yield Entry("skip_spaces", "true")
+    if export.header != 1 or not export.header_sure:
+        yield Entry("header", str(export.header), _header_doubt(export))
+
+
+def _header_doubt(export: Export) -> str:
+    """What a person has to decide of the header, where it is a guess."""
+    if not export.header:
+        return "no header was found, columns go by position; where a line names them, say which"
+    if export.header_sure:
+        return ""
+    return "a guess: below it are texts alone, or the lines above it are like it; 0 if no line names the columns"

@@ -1,0 +1,208 @@
+"""The lines of a draft that map columns: what each column of ours comes from, and what is to be decided of it."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+from pipelines.feeds.drafting.choosing import Choice
+from pipelines.feeds.drafting.entries import Entry, as_toml
+from pipelines.feeds.drafting.seen import Seen
+from pipelines.feeds.drafting.sniffing import Export
+from pipelines.feeds.drafting.telling import copayments, telling
+from pipelines.feeds.files.rules import ASKED
+from pipelines.feeds.kinds.registry import KINDS
+from pipelines.feeds.terms.columns import Column
+
+_HINTS = {
+    "questionnaire": 'a column, or always the same: { constant = "its id, name or system|code" }',
+    "status": 'a column, or { constant = "requested" }',
+    "requester_id": 'a column, or always the same: { constant = "a practitioner\'s id" }',
+}
+_STATUSES = ("requested", "cancelled", "completed")
+_DONE = re.compile(r"done|clos|complet|resolv|solved|finish|erledigt|fertig|abgeschlossen|fixed", re.IGNORECASE)
+_CANCELLED = re.compile(
+    r"cancel|reject|won't|wontfix|abandon|duplicate|storniert|verworfen|declin|archiv", re.IGNORECASE
+)
+_OPEN = re.compile(r"incomplete|not done|reopen|not complete", re.IGNORECASE)
+_CENTS = re.compile(r"[.,]\d\d\D*$")
+
+
+def column_lines(
+    kind: str, choices: Mapping[str, Choice], columns: Sequence[Seen], export: Export, clocks: Mapping[str, Seen]
+) -> Iterator[Entry]:
+    """A line for each column of ours that is mapped, required, or to be decided. clocks: times of day, by column."""
+    wide = is_wide(kind, choices)
+    for column in KINDS[kind].columns:
+        if column.shape == "comments" or (wide and (column.name == "question" or column.name.startswith("answer_"))):
+            continue
+        choice = choices.get(column.name)
+        if choice is None:
+            if column.required:
+                hint = _HINTS.get(column.name, "which column?")
+                yield Entry(column.name, as_toml(ASKED), f"required; {hint}", is_active=False, section="columns")
+        elif column.name == "claim_id":
+            yield from _claim(choice, columns, export)
+        elif column.name.startswith("comment"):
+            yield _comment(column, choice, choices, export)
+        elif column.name in ("answer_text", "answer_number") and "answer_code" in choices:
+            doubt = "a row has just one of answer_code, answer_text and answer_number: where is which?"
+            seen = choice.seen
+            yield Entry(column.name, source_of(seen, export), doubt, "", (seen,), is_active=False, section="columns")
+        else:
+            yield _line(column, choice, columns, export, clocks.get(column.name))
+
+
+def is_wide(kind: str, choices: Mapping[str, Choice]) -> bool:
+    """True if answers have a column for each question."""
+    return kind == "answers" and "question" not in choices
+
+
+def source_of(seen: Seen, export: Export) -> str:
+    """A column's name as a feed file writes it."""
+    return as_toml(seen.name) if export.is_objects or not seen.name.startswith("#") else seen.name[1:]
+
+
+def _line(column: Column, choice: Choice, columns: Sequence[Seen], export: Export, clock: Seen | None) -> Entry:
+    source, seen = source_of(choice.seen, export), choice.seen
+    value, doubts, note = source, [], ""
+    if clock:
+        value = f"{{ join = [{source}, {source_of(clock, export)}] }}"
+    if not choice.is_known:
+        doubts.append("is it this column?")
+    if choice.rivals:
+        doubts.append(_rivals(column, choice.rivals))
+    if isinstance(column.shape, tuple):
+        doubts.append(_reference(column.shape, seen, source))
+    elif column.name == "status":
+        value, doubt = _status(seen, source)
+        doubts += doubt
+    elif column.shape == "amount":
+        doubts += _amount(seen, columns)
+    elif column.shape == "labels":
+        value, doubt = _labels(seen, columns, source, export)
+        doubts += doubt
+    elif column.shape == "key" and not seen.is_key and column.name != "response_id":
+        doubts.append(f"not one in each row: {seen.distinct} different ones in {seen.rows} rows")
+    elif column.name == "answer_code":
+        note = "code or system|code of an option"
+    elif column.name == "question":
+        note = "linkId or code of a question"
+    used = (seen, *choice.rivals, *([clock] if clock else []))
+    return Entry(column.name, value, "; ".join(doubts), note, used, section="columns")
+
+
+def _rivals(column: Column, rivals: Sequence[Seen]) -> str:
+    names = ", ".join(as_toml(rival.name) for rival in rivals)
+    if column.shape == "amount":
+        return f"what was paid? {names} has amounts too"
+    return f"or {names}?"
+
+
+def _reference(types: Sequence[str], seen: Seen, source: str) -> str:
+    kinds = " or ".join(types)
+    walk = f'{{ column = {source}, crosswalk = {{ file = "....csv", from = "...", to = "..." }} }}'
+    if any(" " in cell or "@" in cell for cell in seen.cells):
+        return f"names or addresses, no {kinds} ids; a crosswalk translates them: {walk}"
+    return f"{kinds} ids of the chart? If not: {walk}"
+
+
+def _status(seen: Seen, source: str) -> tuple[str, list[str]]:
+    """A task's status, and the meaning of the export's own words as far as it is commonly so."""
+    if set(seen.cells) <= set(_STATUSES):
+        return source, []
+    doubt = "what its texts mean: requested, cancelled or completed"
+    codes = seen.codes or (tuple(sorted(set(seen.cells))) if seen.distinct == 1 else ())
+    if not codes:
+        return source, [f"{doubt}: values = {{ ... }}"]
+    meant = ", ".join(f"{as_toml(code)} = {as_toml(_meaning(code))}" for code in codes)
+    return f"{{ column = {source}, values = {{ {meant} }} }}", [f"{doubt}; others reject the row"]
+
+
+def _meaning(code: str) -> str:
+    if _OPEN.search(code):
+        return "requested"
+    return "cancelled" if _CANCELLED.search(code) else "completed" if _DONE.search(code) else "requested"
+
+
+def _amount(seen: Seen, columns: Sequence[Seen]) -> Iterator[str]:
+    if not any(_CENTS.search(cell) for cell in seen.cells):
+        yield "whole numbers: dollars? For cents: { column = ..., scale = 0.01 }"
+    for other in columns:
+        money = {"currency", "waehrung", "währung"} & set(other.words)
+        foreign = sorted(code for code in set(other.cells) if code.upper() not in ("USD", "US$", "$"))
+        if money and foreign and other.distinct <= 5:
+            yield f"not in dollars alone: {as_toml(other.name)} has {', '.join(foreign)}"
+
+
+def _labels(seen: Seen, columns: Sequence[Seen], source: str, export: Export) -> tuple[str, list[str]]:
+    """Labels: several columns of the name, or several in a cell."""
+    alike = [other for other in columns if other.label == seen.label]
+    if len(alike) > 1:
+        return f"{{ list = [{', '.join(source_of(other, export) for other in alike)}] }}", []
+    sign = next((sign for sign in (",", "|") if any(sign in cell for cell in seen.cells)), None)
+    if sign is None or any(";" in cell for cell in seen.cells):
+        return source, []
+    return f"{{ column = {source}, split = {as_toml(sign)} }}", [f"are labels parted by '{sign}'?"]
+
+
+def _claim(choice: Choice, columns: Sequence[Seen], export: Export) -> Iterator[Entry]:
+    """The claim of a payment: it makes of the payment a copayment. Proposed, and taken by nobody but a person."""
+    seen, source = choice.seen, source_of(choice.seen, export)
+    said = "a payment with a claim is a copayment and is not held against the balance"
+    ids = _reference(("Claim",), seen, source)
+    if found := copayments(columns):
+        other, codes = found
+        when = f"{{ {as_toml(other.name)} = {as_toml(codes if len(codes) > 1 else codes[0])} }}"
+        value = f"{{ column = {source}, when = {when} }}"
+        doubt = f"{said}: are just these copayments? {ids}"
+        yield Entry("claim_id", value, doubt, columns=(seen, other), is_active=False, section="columns")
+        return
+    doubt = f"{said}. If all of these are; {ids}"
+    yield Entry("claim_id", source, doubt, columns=(seen,), is_active=False, section="columns")
+    which = next(iter(telling(columns, "payments")), None)
+    when = f"{{ {as_toml(which.name if which else 'TYPE')} = {as_toml(ASKED)} }}"
+    value = f"{{ column = {source}, when = {when} }}"
+    told = f", as {as_toml(which.name)} may tell" if which else ""
+    yield Entry(
+        "claim_id", value, f"if some are{told}", columns=(which,) if which else (), is_active=False, section="columns"
+    )
+
+
+def _comment(column: Column, choice: Choice, choices: Mapping[str, Choice], export: Export) -> Entry:
+    """A comment goes with its author; without one it is only proposed."""
+    whole = "comment_author_id" in choices and "comment" in choices
+    source = source_of(choice.seen, export)
+    doubt = _reference(column.shape, choice.seen, source) if isinstance(column.shape, tuple) else ""
+    note = "" if whole else "a comment needs its author: comment_author_id"
+    return Entry(column.name, source, doubt, note, (choice.seen,), is_active=whole, section="columns")
+
+
+def question_lines(spare: Sequence[Seen], export: Export) -> Iterator[Entry]:
+    """A line for each column that may hold the answers to a question."""
+    for seen in spare:
+        yield Entry(
+            as_toml(ASKED), source_of(seen, export), "which question? Its linkId or code; or leave it out",
+            columns=(seen,), is_active=False, section="questions",
+        )  # fmt: skip
+
+
+def may_be_question(seen: Seen) -> bool:
+    """True if a column may hold answers: no times, links, addresses or facts of the survey itself."""
+    if seen.look in ("nothing", "time", "clock", "link") or seen.is_constant or _looks_like_a_key(seen):
+        return False
+    if any("@" in cell for cell in seen.cells):
+        return False
+    return not (Counter(seen.words).keys() & _FACTS and len(seen.words) <= _SHORT_NAME)
+
+
+def _looks_like_a_key(seen: Seen) -> bool:
+    return seen.is_key and seen.rows >= _ENOUGH and not any(" " in cell for cell in seen.cells)
+
+
+_ENOUGH = 8
+_FACTS = set(
+    "ip ipaddr address duration progress finished status language network collector seed page lastpage channel event"
+    " instance repeat total complete recipient latitude longitude user email name first last number count zone stage"
+    " type display".split()
+)
+_SHORT_NAME = 4

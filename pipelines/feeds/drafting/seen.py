@@ -1,0 +1,145 @@
+"""A column of an export as it is seen: its name, and what its cells look like."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from pipelines.feeds.drafting.cells import (
+    are_day_counts,
+    clock_format,
+    date_formats,
+    has_offset,
+    is_iso,
+    most,
+    number_formats,
+)
+from pipelines.feeds.drafting.sniffing import Export
+from pipelines.feeds.drafting.vocabulary import words_of
+from pipelines.feeds.terms.numbers import Numbers
+
+FEW = 12
+LOOKED_AT = 100
+SHORT = 40
+Look = Literal["nothing", "time", "clock", "number", "link", "text"]
+
+
+@dataclass(frozen=True, eq=False)
+class Seen:
+    """A column. name: as the feed file names it; label: as the file does.
+
+    dates: formats, those as good together. numbers: formats that fit alike. days: whether the numbers may be days as a
+    spreadsheet counts them. distinct: how many different texts.
+    """
+
+    name: str
+    label: str
+    cells: tuple[str, ...]
+    rows: int
+    iso: bool
+    dates: tuple[tuple[str, ...], ...]
+    clock: str | None
+    numbers: tuple[Numbers, ...]
+    days: bool
+    distinct: int
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        return words_of(self.label)
+
+    @property
+    def is_filled(self) -> bool:
+        return len(self.cells) == self.rows > 0
+
+    @property
+    def is_key(self) -> bool:
+        """True if each row has a text of its own."""
+        return self.is_filled and self.distinct == self.rows > 1
+
+    @property
+    def is_constant(self) -> bool:
+        return self.distinct == 1 and self.rows > 1
+
+    @property
+    def is_time(self) -> bool:
+        return self.iso or bool(self.dates)
+
+    @property
+    def lacks_offset(self) -> bool:
+        """True if some cell has a time of day and none says its distance to UTC."""
+        if not self.iso:
+            return any(re.search("%[HIXc]", form) and "%z" not in form for alike in self.dates for form in alike)
+        return any(len(cell) > 10 and not has_offset(cell) for cell in self.cells)
+
+    @property
+    def look(self) -> Look:
+        """What the cells are alike."""
+        if not self.cells:
+            return "nothing"
+        if self.is_time:
+            return "time"
+        if self.clock:
+            return "clock"
+        if self.numbers:
+            return "number"
+        return "link" if most(self.cells, re.compile(r"https?://").match) else "text"
+
+    @property
+    def codes(self) -> tuple[str, ...]:
+        """The texts of a column that tells kinds of rows apart: few, short, and more than one; else none."""
+        short = all(len(cell) <= SHORT for cell in self.cells)
+        return tuple(sorted(set(self.cells))) if self.is_coded and short else ()
+
+    @property
+    def is_coded(self) -> bool:
+        """True if a few texts come again and again."""
+        return 1 < self.distinct <= FEW and self.distinct * 2 <= len(self.cells) and not (self.is_time or self.clock)
+
+
+def columns_of(export: Export) -> list[Seen]:
+    """The columns of an export, in their order."""
+    if export.is_objects:
+        cells: dict[str, list[str]] = {}
+        for row in export.objects:
+            for name, text in _flat(row):
+                cells.setdefault(name, []).append(text)
+        return [_seen(name, name, texts, len(export.objects)) for name, texts in cells.items()]
+    found: list[Seen] = []
+    for place, name in enumerate(export.names):
+        unique = name and export.names.count(name) == 1
+        label = name if unique else f"#{place + 1}"
+        found.append(_seen(label, name or label, export.column(place), len(export.rows)))
+    return found
+
+
+def seen_together(first: Seen, second: Seen, export: Export) -> Seen:
+    """Two columns joined, row by row, with a space between: a date and its time of day."""
+    places = [export.names.index(seen.label) for seen in (first, second)]
+    rows = [[row[place].strip() for place in places if place < len(row)] for row in export.rows]
+    joined = [" ".join(filter(None, cells)) for cells in rows]
+    return _seen(first.name, first.label, [text for text in joined if text], len(rows))
+
+
+def _seen(name: str, label: str, cells: Sequence[str], rows: int) -> Seen:
+    iso = most(cells, is_iso)
+    dates = () if iso else tuple(date_formats(cells[:LOOKED_AT]))
+    clock = None if iso or dates else clock_format(cells[:LOOKED_AT])
+    numbers = () if iso or dates or clock else tuple(number_formats(cells))
+    days = bool(numbers) and are_day_counts(cells)
+    return Seen(name, label, tuple(cells), rows, iso, dates, clock, numbers, days, len(Counter(cells)))
+
+
+def _flat(found: object, path: str = "") -> Iterator[tuple[str, str]]:
+    """Single values of an object by their paths, as far as a path can be written."""
+    if isinstance(found, dict):
+        for name, part in found.items():
+            if not re.search(r"[.\[\]]", name):
+                yield from _flat(part, f"{path}.{name}" if path else name)
+    elif isinstance(found, list):
+        if path and found and isinstance(found[0], dict):
+            yield from _flat(found[0], f"{path}[0]")
+        elif path and found:
+            yield path, str(found[0])
+    elif found is not None and path:
+        yield path, str(found)

@@ -1,0 +1,101 @@
+"""Columns that tell kinds of rows apart, and lines that are no records: what a draft says of rows to take or leave."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from pipelines.feeds.drafting.entries import Entry, as_toml
+from pipelines.feeds.drafting.seen import Seen
+from pipelines.feeds.drafting.sniffing import Export, total_word
+from pipelines.feeds.files.rules import ASKED
+
+LINES = 5
+_TELLING = set("type typ kind art status state method transaction category class direction vorgang event".split())
+_LONG = 4
+_ROWS = set("type typ kind art status state transaction vorgang event".split())
+_OF_ANSWERS = set("status finished complete type progress".split())
+_NO_PAYMENT = re.compile(
+    r"charge|transfer|adjust|refund|void|invoice|withdraw|fail|pending|revers|write|debit|lastschrift|storno|declin"
+    r"|insur|cancel|estimate|chargeback",
+    re.IGNORECASE,
+)
+_COPAYMENT = re.compile(r"\bco-?pay|zuzahlung|selbstbehalt", re.IGNORECASE)
+
+
+def telling(columns: Sequence[Seen], kind: str) -> list[Seen]:
+    """The columns whose few texts tell kinds of rows apart."""
+    words = {"payments": _TELLING, "answers": _OF_ANSWERS}.get(kind, set())
+    return [
+        seen
+        for seen in columns
+        if seen.codes and seen.look == "text" and set(seen.words) & words and len(seen.words) < _LONG
+    ]
+
+
+def copayments(columns: Sequence[Seen]) -> tuple[Seen, list[str]] | None:
+    """The column that tells copayments, and its texts that do."""
+    for seen in columns:
+        if found := [code for code in seen.codes if _COPAYMENT.search(code)]:
+            return seen, found
+    return None
+
+
+def taken(columns: Sequence[Seen], kind: str, *, in_doubt: bool) -> Iterator[Entry]:
+    """Which rows to take. in_doubt: there are several columns of amounts, as in a ledger of charges and payments."""
+    found = telling(columns, kind)
+    charging = [seen for seen in found if any(map(_NO_PAYMENT.search, seen.codes))] if kind == "payments" else []
+    must = charging or (found[:1] if in_doubt else [])
+    open_ = [seen for seen in found if kind != "payments" or set(seen.words) & _ROWS]
+    for seen in dict.fromkeys([*must, *open_]):
+        asked = "which rows are payments received? It has " if kind == "payments" else "are all rows wanted? It has "
+        yield Entry(
+            as_toml(seen.name), as_toml(ASKED), asked + _counted(seen), columns=(seen,), is_active=seen in must,
+            section="take",
+        )  # fmt: skip
+
+
+def _counted(seen: Seen) -> str:
+    """The texts of a column of codes, each with its number among the rows seen."""
+    numbers = Counter(seen.cells)
+    empty = seen.rows - len(seen.cells)
+    told = [f"{as_toml(code)} ({numbers[code]})" for code in seen.codes] + ([f"nothing ({empty})"] if empty else [])
+    return ", ".join(told)
+
+
+def skipped(export: Export) -> Iterator[Entry]:
+    """Rows to leave out: totals among the rows, and lines below the table."""
+    words: dict[int, list[str]] = {}
+    lines: dict[int, list[int]] = {}
+    for line, texts in export.extras:
+        place = min(next(at for at, text in enumerate(texts) if text), len(export.names) - 1)
+        words.setdefault(place, []).append(total_word(texts[place]))
+        lines.setdefault(place, []).append(line)
+    for place, found in words.items():
+        column = export.names[place] if export.names.count(export.names[place]) == 1 else f"#{place + 1}"
+        said = f"{_lines(lines[place])} begin so, as totals and the ends of tables do"
+        yield Entry(as_toml(column), f"{{ starts = {as_toml(list(dict.fromkeys(found)))} }}", said, section="skip")
+
+
+def _lines(lines: Sequence[int]) -> str:
+    more = f" and {len(lines) - LINES} more" if len(lines) > LINES else ""
+    return f"line{'s' if len(lines) > 1 else ''} {', '.join(map(str, lines[:LINES]))}{more}"
+
+
+def again(export: Export) -> Iterator[str]:
+    """A remark on lines where another table seems to begin."""
+    if export.again:
+        yield f"# DECIDE: {_lines(export.again)}: names of columns in another order; is a second table below the first?"
+
+
+def trailer(export: Export, key: Seen | None) -> Iterator[Entry]:
+    """The last row, where it is unlike the others."""
+    if export.trailer is None:
+        return
+    place = next((at for at, text in enumerate(export.trailer) if text), 0)
+    word = total_word(export.trailer[place]) if export.trailer else ""
+    column = key.name if key and not word else export.names[min(place, len(export.names) - 1)]
+    when = f"{{ {as_toml(column)} = {f'{{ starts = {as_toml(word)} }}' if word else as_toml(ASKED)} }}"
+    said = "the last row is unlike the others; if it is a total, say how it is told, and what it counts"
+    yield Entry("when", when, said, is_active=False, section="trailer")
+    counts = 'the column with the number of rows; amount = "..." where it has the sum'
+    yield Entry("rows", as_toml(ASKED), note=counts, is_active=False, section="trailer")

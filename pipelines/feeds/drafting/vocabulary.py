@@ -1,0 +1,166 @@
+"""Names of columns in exports of other systems, as words: by which names a column of ours is known there.
+
+A name is told by its words alone, without those that say that it is a number, an id or a time: those are seen in the
+cells. `Receipt No` is `receipt`, `Posted at` is `posted`, `id` is "".
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+
+_NAMES: Mapping[str, tuple[str, ...]] = {
+    "payment_id": (
+        *("payment", "receipt", "beleg", "quittung", "zahlung", "transaction", "txn", "buchung"),
+        *("kunden referenz", "session", "", "reference", "ref"),
+    ),
+    "patient_id": (
+        *(
+            "patient",
+            "patienten",
+            "mrn",
+            "patient mrn",
+            "medical record",
+            "patient medical record",
+            "chart",
+            "kartei",
+            "pid",
+        ),
+        *("patient chart", "patient record", "client", "customer", "member", "person", "subject", "account", "kunden"),
+        *("external reference", "custom data 1", "participant", "consumer", "resident"),
+    ),
+    "amount": (
+        *("amount paid", "paid amount", "payment amount", "paid", "payment", "amount", "betrag", "zahlungsbetrag"),
+        *("amount received", "received", "total collected", "collected", "gross", "gross sales", "total", "umsatz"),
+        *("net", "net sales", "sum", "summe", "value"),
+    ),
+    "paid_on": (
+        *("paid", "payment", "posted", "posting", "post", "post to", "received", "receipt", "booked", "buchungs"),
+        *("gebucht", "zahlung", "transaction", "buchung", "", "deposit", "check", "created", "from"),
+    ),
+    "claim_id": ("claim", "invoice", "rechnung", "case", "fall", "rechnungs", "encounter claim"),
+    "response_id": (
+        *("response", "respondent", "record", "submission", "bogen", "survey", "entry", "result", "answer set"),
+        *("form", "token", ""),
+    ),
+    "questionnaire": (
+        *("questionnaire", "instrument", "form", "form name", "survey", "survey name", "questionnaire name"),
+        *("instrument name", "fragebogen", "screening", "assessment", "measure", "tool"),
+    ),
+    "authored": (
+        *("authored", "submitted", "submit", "completed", "completion", "recorded", "taken", "answered", "survey"),
+        *("ausgefüllt", "abgegeben", "finished", "phq", "gad", "end", "", "created", "entered"),
+    ),
+    "tasks.authored": ("authored", "created", "opened", "requested", "angelegt", "erstellt", "reported", "entered", ""),
+    "author": ("author", "respondent", "answered", "completed", "informant"),
+    "encounter_id": ("encounter", "visit", "besuch"),
+    "note_id": ("note",),
+    "question": ("question", "question code", "item", "link", "frage", "item code"),
+    "answer_code": (
+        *("answer code", "answer", "response", "option", "antwort", "response code", "choice", "answer value"),
+    ),
+    "answer_text": ("answer text", "free text", "response text"),
+    "answer_number": ("answer number", "answer value", "score"),
+    "task_id": (
+        *("task", "issue", "ticket", "card", "bug", "work item", "request", "todo", "item", "aufgabe", "case"),
+        *("", "reference"),
+    ),
+    "description": (
+        *("summary", "title", "subject", "short description", "betreff", "name", "content", "what", "todo", "aufgabe"),
+        *("task", "description", "beschreibung", "text"),
+    ),
+    "status": ("status", "state", "list name", "list", "section column", "section", "stand", "done"),
+    "requester_id": (
+        *("requester", "requested", "reporter", "reported", "created", "creator", "author", "opened", "submitter"),
+        *("angelegt", "erstellt", "ersteller", "from", "user", "submitted", "sender"),
+    ),
+    "owner_id": (
+        *("owner", "assignee", "assigned to", "assigned", "responsible", "members", "member", "zuständig", "recipient"),
+        *("assignee email", "bearbeiter", "to"),
+    ),
+    "group_id": ("group", "assignment group", "team", "gruppe", "department"),
+    "due": ("due", "deadline", "fällig", "until", "frist", "target", "finish by"),
+    "labels": ("labels", "label", "tags", "tag", "keywords", "schlagworte"),
+    "comment": ("comment", "comments", "note", "notes", "remark", "remarks", "bemerkung", "notiz", "kommentar"),
+    "comment_author_id": ("comment author", "comment", "commenter", "note author"),
+    "comment_time": ("comment", "commented", "note"),
+}
+ID_WORDS = frozenset("id ids no nr num number nummer key identifier uuid guid code".split())
+TIME_WORDS = frozenset("date datum day tag on at am time timestamp utc stamp dt gmt".split())
+_DROPPED = ID_WORDS | TIME_WORDS | frozenset("by von the of a an in".split())
+OWN_NOUNS: Mapping[str, frozenset[str]] = {
+    "payments": frozenset(),
+    "answers": frozenset("survey questionnaire".split()),
+    "tasks": frozenset("task issue ticket card bug item work".split()),
+}
+"""Nouns that say only that a column is of its record: `Card Name` among the columns of cards is `name`."""
+KIND_WORDS: Mapping[str, frozenset[str]] = {
+    "payments": frozenset("payment payments paid amount receipt betrag zahlung transaction gross deposit".split()),
+    "answers": frozenset(
+        "survey questionnaire question response respondent answer instrument phq gad bogen frage submission".split()
+    ),
+    "tasks": frozenset(
+        "task issue ticket assignee assigned due reporter aufgabe betreff summary title subject responsible".split()
+    ),
+}
+NEVER = frozenset(
+    "name email mail phone address birth dob geburt updated modified changed viewed closed resolved url".split()
+)
+"""Words by which a column is not what the rest of its name says: `Patient Name`, `Last Modified`."""
+_GLUE = (
+    "issue key type start end due submit record recorded claim charge patient customer from to place of service"
+    " procedure proc code line note date time stamp id nr number buchungs valuta verwendungs kunden referenz"
+    " patienten name tag check post name response duration auftrags konto comment count watch created ip address"
+).split()
+
+
+def words_of(label: str) -> tuple[str, ...]:
+    """`patient`, `id` of `PatientID`, `patient_id`, `Patient-Nr`, `PATIENTID` and `patientid`."""
+    return _words_of(label)
+
+
+@lru_cache(maxsize=4096)
+def _words_of(label: str) -> tuple[str, ...]:
+    parted = re.sub(r"(?<=[a-zäöü])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", " ", label)
+    parted = re.sub(r"(?<=\w)\s*#|^#$", " nr ", parted)
+    return tuple(part for word in re.findall(r"[^\W\d_]+|\d+", parted.lower()) for part in _parts(word))
+
+
+def _parts(word: str) -> list[str]:
+    """`from`, `date` of `fromdate`; a word that is known stays whole."""
+    if word in _KNOWN or len(word) < 5:
+        return [word]
+    for at in range(2, len(word) - 1):
+        if word[:at] in _SPLIT and word[at:] in _SPLIT:
+            return [word[:at], word[at:]]
+    return [word]
+
+
+def rank(target: str, words: tuple[str, ...], kind: str) -> int | None:
+    """The place among the names by which a column of ours is known; None for no such name."""
+    names = _names(target, kind)
+    for said in (plain(words), plain(word for word in words if word not in OWN_NOUNS[kind])):
+        if said in names:
+            return names.index(said)
+    return None
+
+
+def plain(words: Iterable[str]) -> str:
+    """A column's name without the words of ids, times and persons, and without figures."""
+    return " ".join(word for word in words if word not in _DROPPED and not word.isdigit())
+
+
+def hints(target: str, words: tuple[str, ...], kind: str) -> bool:
+    """True if a name has the words of one that is known, among others."""
+    if set(words) & NEVER:
+        return False
+    return any(name and set(name.split()) <= set(words) for name in _names(target, kind))
+
+
+def _names(target: str, kind: str) -> tuple[str, ...]:
+    return _NAMES.get(f"{kind}.{target}") or _NAMES.get(target, ())
+
+
+_KNOWN = frozenset(word for names in _NAMES.values() for name in names for word in name.split()) | frozenset(
+    "timestamp datestamp updated birthday".split()
+)
+_SPLIT = frozenset(_GLUE) | ID_WORDS | TIME_WORDS

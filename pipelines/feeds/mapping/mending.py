@@ -1,0 +1,45 @@
+"""The key of a feed file that mends a header: the line on which its names are, and how they are written.
+
+Nothing of a line is repeated: a supposed header may be a row.
+"""
+
+import csv
+import json
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from pipelines.feeds.reading.dialect import dialect
+from pipelines.feeds.terms.schema import FeedFile
+from pipelines.feeds.terms.texts import composed
+
+DELIMITERS = (",", ";", "\t", "|", "^", " ")
+QUOTES = ("'", '"')
+
+
+def mending_key(lines: Sequence[str], feed: FeedFile, names: Collection[str]) -> str | None:
+    """Return the keys to set, as TOML, or None where no other way to read the lines has all the names."""
+    wanted = {name.casefold() for name in names}
+    for changes in _ways(feed):
+        how = dialect(feed.model_copy(update=changes))
+        for number, line in enumerate(lines, 1):
+            if wanted <= _cells(line, how):
+                said = {**changes, **({"header": number} if number != feed.header else {})}
+                if said:
+                    return " and ".join(f"{key} = {json.dumps(value)}" for key, value in said.items())
+    return None
+
+
+def _ways(feed: FeedFile) -> list[dict[str, str]]:
+    """Changes of delimiter and quotes, the smallest first."""
+    quotes = [{"quote": quote} for quote in QUOTES if quote != feed.quote]
+    delimiters = [{"delimiter": sign} for sign in DELIMITERS if sign not in (feed.delimiter, feed.quote)]
+    return [{}, *quotes, *delimiters]
+
+
+def _cells(line: str, how: dict[str, Any]) -> set[str]:
+    try:
+        return {
+            composed(cell.strip().removeprefix("\ufeff")).casefold() for cell in next(csv.reader([line], **how), [])
+        }
+    except csv.Error:
+        return set()
