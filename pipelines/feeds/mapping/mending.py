@@ -8,7 +8,7 @@ import json
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from pipelines.feeds.reading.dialect import dialect
+from pipelines.feeds.reading.dialect import can_be_read, dialect
 from pipelines.feeds.terms.schema import FeedFile
 from pipelines.feeds.terms.texts import composed
 
@@ -20,7 +20,10 @@ def mending_key(lines: Sequence[str], feed: FeedFile, names: Collection[str]) ->
     """Return the keys to set, as TOML, or None where no other way to read the lines has all the names."""
     wanted = {name.casefold() for name in names}
     for changes in _ways(feed):
-        how = dialect(feed.model_copy(update=changes))
+        other = feed.model_copy(update=changes)
+        if not can_be_read(other):
+            continue
+        how = dialect(other)
         for number, line in enumerate(lines, 1):
             if wanted <= _cells(line, how):
                 said = {**changes, **({"header": number} if number != feed.header else {})}
@@ -32,7 +35,7 @@ def mending_key(lines: Sequence[str], feed: FeedFile, names: Collection[str]) ->
 def _ways(feed: FeedFile) -> list[dict[str, str]]:
     """Changes of delimiter and quotes, the smallest first."""
     quotes = [{"quote": quote} for quote in QUOTES if quote != feed.quote]
-    delimiters = [{"delimiter": sign} for sign in DELIMITERS if sign not in (feed.delimiter, feed.quote)]
+    delimiters = [{"delimiter": sign} for sign in DELIMITERS if sign != feed.delimiter]
     return [{}, *quotes, *delimiters]
 
 

@@ -31,12 +31,17 @@ def dialect(feed: FeedFile) -> dict[str, Any]:
 def mended(fault: Fault, raw: str, feed: FeedFile, width: int) -> Fault:
     """The fault of a row with the key of the feed file that would mend it, where the row is whole by another way."""
     for changes in WAYS:
-        signs = {changes.get("quote", feed.quote), changes.get("escape", feed.escape), feed.delimiter}
         other = feed.model_copy(update=changes)
-        if other != feed and len(signs - {""}) > 1 and _has(raw, changes) and _width(raw, other) == width:
+        if other != feed and can_be_read(other) and _has(raw, changes) and _width(raw, other) == width:
             said = " and ".join(f"{key} = {json.dumps(value)}" for key, value in changes.items())
             return Fault(fault.rule, f"{fault.message}; it is whole with {said} in the feed file")
     return fault
+
+
+def can_be_read(feed: FeedFile) -> bool:
+    """True if delimiter, quote and escape are different signs, and no blank is skipped that is the delimiter."""
+    signs = [sign for sign in (feed.delimiter, feed.quote, feed.escape) if sign]
+    return len(set(signs)) == len(signs) and not (feed.skip_spaces and feed.delimiter == " ")
 
 
 def _has(raw: str, changes: dict[str, Any]) -> bool:
