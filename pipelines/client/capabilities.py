@@ -1,5 +1,6 @@
 """The parts of a target's CapabilityStatement that an import needs."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 
@@ -7,7 +8,8 @@ class Capabilities(NamedTuple):
     """The capabilities of a target, by its `/metadata`. `store_id`, `url`, `name` and `software` are None where absent.
 
     conditional, identified, searched, validates: the types with conditional create, search by identifier, search by
-    `_id`, and `$validate`.
+    `_id`, and `$validate`. dated: the types with a search by the time of the last change. puts: those that a PUT creates
+    under its own id.
     """
 
     batch: bool = False
@@ -20,6 +22,8 @@ class Capabilities(NamedTuple):
     identified: frozenset[str] = frozenset()
     name: str | None = None
     searched: frozenset[str] = frozenset()
+    dated: frozenset[str] = frozenset()
+    puts: frozenset[str] = frozenset()
 
 
 def capabilities_of(statement: dict[str, Any]) -> Capabilities:
@@ -28,35 +32,32 @@ def capabilities_of(statement: dict[str, Any]) -> Capabilities:
     about, software = _object(statement.get("implementation")), _object(statement.get("software"))
     named = _text(about.get("description")) or ""
     offered = {interaction.get("code") for interaction in _objects(rest.get("interaction"))}
+    resources, everywhere = _objects(rest.get("resource")), _params(rest)
+
+    def types(has: Callable[[dict[str, Any]], bool]) -> frozenset[str]:
+        return frozenset(str(resource.get("type")) for resource in resources if has(resource))
+
     return Capabilities(
         batch="batch" in offered,
-        conditional=frozenset(
-            str(resource.get("type"))
-            for resource in _objects(rest.get("resource"))
-            if resource.get("conditionalCreate") is True
-        ),
-        validates=frozenset(
-            str(resource.get("type"))
-            for resource in _objects(rest.get("resource"))
-            if any(operation.get("name") == "validate" for operation in _objects(resource.get("operation")))
+        conditional=types(lambda resource: resource.get("conditionalCreate") is True),
+        validates=types(
+            lambda resource: any(each.get("name") == "validate" for each in _objects(resource.get("operation")))
         ),
         store_id=named if named.startswith("urn:uuid:") else None,
         url=_text(about.get("url")),
         software=_text(software.get("version")),
         transaction="transaction" in offered,
-        identified=_with_param(rest, "identifier"),
-        searched=_with_param(rest, "_id"),
+        identified=types(lambda resource: "identifier" in _params(resource)),
+        searched=types(lambda resource: "_id" in _params(resource)),
         name=_text(software.get("name")),
+        dated=types(lambda resource: "_lastUpdated" in everywhere | _params(resource)),
+        puts=types(lambda resource: resource.get("updateCreate") is True),
     )
 
 
-def _with_param(rest: dict[str, Any], name: str) -> frozenset[str]:
-    """Return the types with a search parameter of this name."""
-    return frozenset(
-        str(resource.get("type"))
-        for resource in _objects(rest.get("resource"))
-        if any(param.get("name") == name for param in _objects(resource.get("searchParam")))
-    )
+def _params(part: dict[str, Any]) -> frozenset[Any]:
+    """The names of the search parameters that a part of a statement declares."""
+    return frozenset(name for each in _objects(part.get("searchParam")) if isinstance(name := each.get("name"), str))
 
 
 def _objects(value: Any) -> list[dict[str, Any]]:

@@ -32,17 +32,22 @@ def status(options: Options, batch: str | None, as_json: bool) -> int:
 @click.option(
     "--adopt", is_flag=True, help="Of a home that lost ledger and journal: its rows are in doubt, and settled."
 )
+@click.option(
+    "--all", "whole", is_flag=True, help="Read the target whole, also where it can be asked for what changed."
+)
 @with_reason
 @with_target
 @click.pass_obj
-def verify(options: Options, batch: str | None, adopt: bool, why: str | None, insecure: bool, as_json: bool) -> int:
+def verify(
+    options: Options, batch: str | None, adopt: bool, whole: bool, why: str | None, insecure: bool, as_json: bool
+) -> int:
     """Reads the target and proves that ledger and target agree, to the row and the cent."""
     from pipelines.verifying.adopting import adopt_lost
     from pipelines.verifying.verify import verify_target
 
     if adopt and batch:
         raise click.UsageError("--adopt takes no batch: it looks at all of this home")
-    work = adopt_lost if adopt else partial(verify_target, batch_id=batch)
+    work = adopt_lost if adopt else partial(verify_target, batch_id=batch, whole=whole)
     return at_target(options, insecure, as_json, work, why, anew=adopt)
 
 

@@ -35,7 +35,8 @@ from pipelines.ledger.tables import NotPossible
 from pipelines.loading.changes import Changes
 from pipelines.runs.loading import lease_of
 from pipelines.session.session import Session, reading
-from pipelines.verifying.staging import Filling, stage_target, workbench
+from pipelines.verifying.staging import Filling, workbench
+from pipelines.verifying.target import stage_target
 
 ROWS_A_COMMIT = 64
 ROWS_A_BUNDLE = 500

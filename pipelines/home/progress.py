@@ -22,12 +22,14 @@ SECONDS_A_LINE = 5.0
 
 
 class Progress:
-    """Says nothing. `stage` begins one, `advance` counts rows, `end` ends it and says what it came to, where that is
-    more than rows; `say` is a line of its own."""
+    """Says nothing. `stage` begins one, `expect` tells how many rows it has, `advance` counts them, `end` ends it and
+    says what it came to, where that is more than rows; `say` is a line of its own."""
 
     def say(self, text: str) -> None: ...
 
     def stage(self, name: str, of: str, total: int | None = None) -> None: ...
+
+    def expect(self, total: int) -> None: ...
 
     def advance(self, rows: int) -> None: ...
 
@@ -51,6 +53,9 @@ class PlainProgress(Progress):
     def stage(self, name: str, of: str, total: int | None = None) -> None:
         self._name, self._rows, self._total = f"{of}: {name}", 0, total
         self._began = self._said = time.monotonic()
+
+    def expect(self, total: int) -> None:
+        self._total = total
 
     def advance(self, rows: int) -> None:
         self._rows += rows
@@ -110,6 +115,10 @@ class BarProgress(Progress):
     def stage(self, name: str, of: str, total: int | None = None) -> None:
         self._rows = 0
         self._task = self._bars.add_task(f"{of}: {name}", total=total)
+
+    def expect(self, total: int) -> None:
+        if self._task is not None:
+            self._bars.update(self._task, total=total)
 
     def advance(self, rows: int) -> None:
         self._rows += rows

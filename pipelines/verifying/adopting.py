@@ -38,7 +38,8 @@ from pipelines.runs.resolving import resolve
 from pipelines.runs.validating import validate_run
 from pipelines.session.session import Session, Waiting, received_batches, received_before, without_feed
 from pipelines.validation.outcome import Validated
-from pipelines.verifying.staging import stage_target, workbench
+from pipelines.verifying.staging import workbench
+from pipelines.verifying.target import stage_target
 
 NOT_TOLD = "what it did is not told any more"
 NEWEST = """

@@ -1,11 +1,10 @@
-"""Stage the tables to compare on disk: the target's resources, the ledger's records, the rows that batches hold.
+"""Stage the tables to compare on disk: the ledger's records, and the rows that batches hold.
 
-Memory stays the same however many there are.
+The target's resources are staged by `target.py`. Memory stays the same however many there are.
 """
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -14,28 +13,19 @@ import duckdb
 import orjson
 import pyarrow as pa
 
-from pipelines.client.client import Refused, TargetUnusable
-from pipelines.client.comparison import OWN_TIME, fingerprints, referred
-from pipelines.client.identifiers import record_of
-from pipelines.client.replies import resources_of, total_of
-from pipelines.feeds.terms.texts import folded, seen
+from pipelines.client.comparison import fingerprints
 from pipelines.home import arrow
 from pipelines.home.files import session as tables
 from pipelines.home.scratch import throwaway_folder
 from pipelines.loading.accepted import accepted_files
-from pipelines.session.session import Session, reading
+from pipelines.session.session import Session
 
 ROWS = 10_000
-TRIES = 3
-LARGE_PAGE = {"_count": "1000"}
-"""Asked for first; a target gives pages of its own largest size, or refuses, and is asked as always."""
 NUMBERS = "generation record_generation line amount_cents cents n".split()
-THERE = "id patient_id status made system record_key record_generation spelling content timed cents"
 OURS = "source key generation batch_id line state resource_id patient_id amount_cents content_hash"
 OURS += " first_attempt_at first_sent_at source_at"
 CONTENT = "key content_hash content timed"
 SETTLED = "state NOT IN ('in_doubt', 'sending', 'planned')"
-SUBJECTS = ("request", "subject", "for")
 FOUND = "CREATE OR REPLACE TABLE found (kind TEXT, id TEXT, patient_id TEXT, status TEXT, cents BIGINT)"
 
 
@@ -88,10 +78,14 @@ def number(db: duckdb.DuckDBPyConnection, query: str, given: dict[str, str] | No
 
 
 def stage_ledger(db: duckdb.DuckDBPyConnection, session: Session) -> None:
-    """Tables `all_ours` and `all_former`: the target's records, and their earlier versions, as of one moment."""
+    """Tables `all_ours`, `all_former` and `unnamed`, as of one moment.
+
+    They have the target's records, their earlier versions, and the types of which some were sent without identifier.
+    """
     about = "target resource_type".split()
+    tables = (("all_ours", "record", OURS), ("all_former", "former", f"{OURS} fate"), ("unnamed", "sighting", ""))
     with session.ledger.snapshot() as snapshot:
-        for name, table, columns in (("all_ours", "record", OURS), ("all_former", "former", f"{OURS} fate")):
+        for name, table, columns in tables:
             db.register("given", snapshot.reader(table, [*about, *columns.split()]))
             db.execute(
                 f"CREATE OR REPLACE TABLE {name} AS FROM given WHERE target = $target", {"target": session.target}
@@ -116,25 +110,6 @@ def stage_records_of(db: duckdb.DuckDBPyConnection, kind: str) -> int:
     return number(db, "SELECT count(*) FROM ours")
 
 
-# -- the target
-
-
-def stage_target(db: duckdb.DuckDBPyConnection, session: Session, kind: str) -> None:
-    """Table `there`: every resource of a type, once.
-
-    Raises `TargetUnusable`, also when the pages do not come to what the target counts.
-    """
-    session.progress.stage("verify", kind)
-    for _ in range(TRIES):
-        total = _read(db, session, kind)
-        found = _each_once(db)
-        if found >= total:
-            break
-    else:
-        raise TargetUnusable(f"{kind} could not be read from the target (its pages hold {found:,} of {total:,})")
-    session.progress.end()
-
-
 def stage_found(db: duckdb.DuckDBPyConnection, kind: str) -> None:
     """Add to table `found` the resources of a type that stand for a record of the ledger."""
     db.execute(
@@ -142,78 +117,6 @@ def stage_found(db: duckdb.DuckDBPyConnection, kind: str) -> None:
         " SEMI JOIN ours ON ours.resource_id = there.id",
         {"kind": kind},
     )
-
-
-def _read(db: duckdb.DuckDBPyConnection, session: Session, kind: str) -> int:
-    """Fill `there`; return what the target counted when the reading began."""
-    total = None
-    with reading(kind), Filling(db, "there", THERE) as there:
-        for bundle in _pages(session, kind):
-            total = total_of(bundle) if total is None else total
-            resources = resources_of(bundle, kind)
-            for body in resources:
-                there.add(_there(kind, body))
-            session.progress.advance(len(resources))
-    return total or 0
-
-
-def _pages(session: Session, kind: str) -> Iterator[dict[str, Any]]:
-    pages = session.connection.client.pages(kind, LARGE_PAGE)
-    try:
-        first = next(pages, None)
-    except Refused:
-        pages = session.connection.client.pages(kind)
-        first = next(pages, None)
-    if first is not None:
-        yield first
-    yield from pages
-
-
-def _each_once(db: duckdb.DuckDBPyConnection) -> int:
-    """Remove what pages repeated, since something was made meanwhile; how many resources there are."""
-    found, different = db.execute("SELECT count(*), count(DISTINCT id) FROM there").fetchall()[0]
-    if found != different:
-        db.execute("DELETE FROM there WHERE rowid NOT IN (SELECT min(rowid) FROM there GROUP BY id)")
-    return int(different)
-
-
-def _there(kind: str, body: dict[str, Any]) -> tuple[Any, ...]:
-    subject: dict[str, Any] = next((body[name] for name in SUBJECTS if isinstance(body.get(name), dict)), {})
-    identifier = _identifier(body)
-    return (
-        body["id"],
-        referred({"reference": "", **subject}).rpartition("/")[2] or None,
-        body.get("status"),
-        body.get(OWN_TIME.get(kind, "created")),
-        identifier.get("system"),
-        *(record := record_of(str(identifier.get("value") or ""))),
-        _spelling(record[0]),
-        *fingerprints(kind, body),
-        _cents(body) if kind == "PaymentNotice" else None,
-    )
-
-
-def _spelling(key: str) -> str | None:
-    """Return the key as it is read today, where that is another."""
-    today = folded(seen(key))
-    return today if today != key else None
-
-
-def _identifier(body: dict[str, Any]) -> dict[str, Any]:
-    """The identifier that an importer gave the resource, which need not be its only one; else its first."""
-    found = body.get("identifier")
-    named = [each for each in (found if isinstance(found, list) else [found]) if isinstance(each, dict)]
-    of_importers = (each for each in named if str(each.get("system")).startswith("urn:chartferry:"))
-    return next(of_importers, named[0] if named else {})
-
-
-def _cents(body: dict[str, Any]) -> int | None:
-    """The amount; None for what is no whole number of cents."""
-    try:
-        cents = Decimal(str(body["amount"]["value"])) * 100
-        return int(cents) if cents == int(cents) else None
-    except (KeyError, TypeError, ArithmeticError, InvalidOperation, ValueError):
-        return None
 
 
 # -- what rows say

@@ -1,6 +1,6 @@
 """`verify`: ledger against target, to the row and the cent.
 
-The target is read whole, a type at a time, into a table beside the ledger's rows; what differs is asked of both.
+The target is read, a type at a time, into a table beside the ledger's rows; what differs is asked of both.
 """
 
 import json
@@ -27,9 +27,9 @@ from pipelines.verifying.staging import (
     stage_found,
     stage_ledger,
     stage_records_of,
-    stage_target,
     workbench,
 )
+from pipelines.verifying.target import stage_known, stage_target
 
 TYPES = ("PaymentNotice", "QuestionnaireResponse", "Task")
 SLACK = "INTERVAL 5 MINUTE"
@@ -84,6 +84,7 @@ class Differences:
 class Verified:
     """By resource type: rows that the ledger has there, and cents on both sides. differences: everything else.
 
+    whole: whether all of a type was read, or only what the ledger knows and what may be ours besides.
     without_source: of how many rows the content cannot be compared, since their source rows are purged, or damaged.
     lost: batches in the home's folders that the ledger does not know, or knows less of.
     """
@@ -92,6 +93,7 @@ class Verified:
     ledger_cents: int = 0
     target_cents: int = 0
     others: dict[str, int] = field(default_factory=dict)
+    whole: dict[str, bool] = field(default_factory=dict)
     without_source: dict[str, int] = field(default_factory=dict)
     lost: list[str] = field(default_factory=list)
     differences: Differences = field(default_factory=Differences)
@@ -107,6 +109,7 @@ class Verified:
             "ledger_cents": self.ledger_cents,
             "target_cents": self.target_cents,
             "others": self.others,
+            "whole": self.whole,
             "without_source": self.without_source,
             "lost": self.lost,
             "counts": dict(self.differences.counts),
@@ -116,7 +119,8 @@ class Verified:
 
     def lines(self) -> Iterator[str]:
         for kind, rows in self.rows.items():
-            yield f"{kind}: {rows:,} rows of the ledger are there, {self.others.get(kind, 0):,} others are not ours"
+            others = "others are" if self.whole.get(kind, True) else "others of those read are"
+            yield f"{kind}: {rows:,} rows of the ledger are there, {self.others.get(kind, 0):,} {others} not ours"
         yield f"payments: {dollars(self.ledger_cents)} in the ledger, {dollars(self.target_cents)} at the target"
         for kind, rows in self.without_source.items():
             if rows:
@@ -138,11 +142,13 @@ def verify_target(
     session: Session,
     batch_id: str | None = None,
     then: Callable[[duckdb.DuckDBPyConnection], None] = _nothing_more,
+    whole: bool = False,
 ) -> Verified:
     """Compare the ledger's rows at the target, or those of one batch, with the target, while nobody loads into it.
 
     then: reads more from the tables while they are there: `all_ours` and `all_former` of the ledger, and `found`, the
-    target's resources that the ledger knows.
+    target's resources that the ledger knows. whole: read all that the target has, also where it can be asked for what
+    may be ours.
 
     Raises `TargetUnusable`, and `NotPossible` for a batch that the ledger does not know.
     """
@@ -156,10 +162,15 @@ def verify_target(
         db.execute(FOUND)
         for kind in TYPES:
             if stage_records_of(db, kind) or kind in about:
-                stage_target(db, session, kind)
+                unnamed = "SELECT count(*) FROM unnamed WHERE resource_type = $kind"
+                named = session.step(kind).named and not number(db, unnamed, {"kind": kind})
+                part = not (whole or kind in about) and stage_known(db, session, kind, named)
+                if not part:
+                    stage_target(db, session, kind)
+                verified.whole[kind] = not part
                 stage_contents(db, session, kind)
                 stage_found(db, kind)
-                _compare(db, kind, batch_id or "", verified)
+                _compare(db, kind, batch_id or "", named, verified)
         then(db)
     return verified
 
@@ -204,13 +215,15 @@ QUERIES: dict[str, str] = {
         JOIN content ON content.timed = there.timed
         JOIN sent ON sent.key = content.key AND sent.content_hash = content.content_hash
         WHERE there.system IS NULL AND there.status IS DISTINCT FROM 'entered-in-error'
+            AND ($kind = 'PaymentNotice' OR NOT $named)
             AND ($kind <> 'PaymentNotice' OR there.made::TIMESTAMPTZ >= sent.first_sent_at::TIMESTAMPTZ - {SLACK})
         GROUP BY there.id
         UNION ALL
         SELECT arg_min(sent.batch_id, sent.line), min(sent.line), there.id FROM {STRANGERS}
         JOIN content ON content.content = there.content AND content.timed = content.content
         JOIN sent ON sent.key = content.key AND sent.content_hash = content.content_hash
-        WHERE there.system IS NULL AND $kind <> 'PaymentNotice' AND there.status IS DISTINCT FROM 'entered-in-error'
+        WHERE there.system IS NULL AND there.status IS DISTINCT FROM 'entered-in-error'
+            AND $kind <> 'PaymentNotice' AND NOT $named
             AND {OF_A_FIRST_ATTEMPT}
         GROUP BY there.id
         UNION ALL
@@ -230,13 +243,14 @@ QUERIES: dict[str, str] = {
 """Return the differences by kind: batch, line and resource of each.
 
 A resource of an earlier generation that was taken back is no difference, even if the ledger does not know it. One of a
-later generation than the ledger knows is no double.
+later generation than the ledger knows is no double. Where every row was sent with its identifier, a task or response
+without one that merely looks equal is another's; a payment that looks so is to be explained by a person.
 """
 
 
-def _compare(db: duckdb.DuckDBPyConnection, kind: str, batch_id: str, verified: Verified) -> None:
+def _compare(db: duckdb.DuckDBPyConnection, kind: str, batch_id: str, named: bool, verified: Verified) -> None:
     db.execute("CREATE OR REPLACE TABLE difference (kind TEXT, batch_id TEXT, line BIGINT, resource_id TEXT)")
-    given = {"kind": kind, "batch": batch_id}
+    given = {"kind": kind, "batch": batch_id, "named": named}
     for name, query in QUERIES.items():
         statement = f"INSERT INTO difference SELECT '{name}', * FROM ({query}) WHERE $batch IN ('', batch_id)"
         db.execute(statement, {each: value for each, value in given.items() if f"${each}" in statement})

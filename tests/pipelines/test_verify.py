@@ -89,27 +89,27 @@ def test_one_resource_of_two_rows_is_named(batch, home, asked):
 
 def test_pages_that_miss_some_of_what_the_target_counts_are_no_proof(batch, chartferry, monkeypatch):
     """CLI-CMD-17"""
-    whole = FhirClient.pages
+    whole = FhirClient.get
 
-    def pages(client, kind, params=None):
-        for bundle in whole(client, kind, params):
-            yield {**bundle, "entry": bundle.get("entry", [])[1:]}
+    def get(client, path):
+        found = whole(client, path)
+        return {**found, "entry": found.get("entry", [])[1:]}
 
-    monkeypatch.setattr(FhirClient, "pages", pages)
+    monkeypatch.setattr(FhirClient, "get", get)
     code, _, err = chartferry("verify")
     assert code == 6
     assert "PaymentNotice could not be read from the target (its pages hold 2 of 3)" in err
 
 
 def test_a_target_that_refuses_large_pages_is_read_in_its_own(batch, asked, monkeypatch):
-    whole = FhirClient.pages
+    whole = FhirClient.get
 
-    def pages(client, kind, params=None):
-        if params:
+    def get(client, path):
+        if "_count=1000" in path:
             raise Refused(Reply(400))
-        yield from whole(client, kind)
+        return whole(client, path)
 
-    monkeypatch.setattr(FhirClient, "pages", pages)
+    monkeypatch.setattr(FhirClient, "get", get)
     assert asked("verify")["differences"] == []
 
 

@@ -56,8 +56,9 @@ class FakeTarget:
 
     `validate`, where it is offered: what it finds in a body, as diagnostics.
 
-    says: what its statement offers, where that is not all or nothing; such a target shows no id of ours. does_not: what
-    of that it does not do: `transaction` is answered 501, a condition ignored. fails: bodies on which it answers 500.
+    says: what its statement offers, where that is not all or nothing; such a target shows no id of ours. `dated`: a
+    search by the last change. does_not: what of that it does not do: `transaction` is answered 501, a condition
+    ignored, and by the `system` of an identifier alone nothing is found. fails: bodies on which it answers 500.
     found_after: how often a search does not find yet what was stored.
     """
 
@@ -79,6 +80,9 @@ class FakeTarget:
         self.puts, self.put_faults, self.token_faults = 0, [], []
         self.heaviest = None
         self.known_parameters = {"_id"}
+        self.refused_parameters = set[str]()
+        self.made: dict[str, datetime] = {}
+        self.searches: list[dict[str, list[str]]] = []
         self.now: Callable[[], datetime] = lambda: datetime.now(UTC)
         self.keeps: Callable[[datetime], str] = datetime.isoformat
         self.date_header: Callable[[], datetime] | None = None
@@ -103,8 +107,16 @@ class FakeTarget:
                 entries = [b for b in entries if b["id"] in values[0].split(",")]
             if name == "identifier":
                 wanted = set(SEPARATOR.split(values[0]))
-                entries = [b for b in entries if wanted & set(identifiers(b))] if not self.found_after else []
+                whole = {each for each in wanted if each.endswith("|") and "system" not in self.does_not}
+                named = ((b, set(identifiers(b))) for b in entries)
+                found = [
+                    b for b, has in named if wanted & has or whole & {each.rpartition("|")[0] + "|" for each in has}
+                ]
+                entries = found if not self.found_after else []
                 self.found_after = max(0, self.found_after - 1)
+            if name == "_lastUpdated":
+                since = datetime.fromisoformat(values[0].removeprefix("ge"))
+                entries = [b for b in entries if self.made.get(b["id"], since) >= since]
         return entries
 
     def arrives(self):
@@ -134,6 +146,7 @@ class FakeTarget:
                 return 422, None, outcome("business-rule", diagnostics="the balance would be negative")
             made = str(uuid.uuid4())
             self.stored[made] = {**body, "id": made}
+            self.made[made] = datetime.now(UTC)
             if body["resourceType"] == "PaymentNotice":
                 self.stored[made]["created"] = self.keeps(self.now())
             if condition:
@@ -175,6 +188,7 @@ class Handler(BaseHTTPRequestHandler):
         path, target = urlsplit(self.path), self.target
         if path.path == "/metadata":
             known = [{"name": "identifier", "type": "token"}] if "identifier" in target.says else []
+            known += [{"name": "_lastUpdated", "type": "date"}] if "dated" in target.says else []
             conditional = "conditional" in target.says
             rest = {"resource": [{"type": t, "conditionalCreate": conditional, "searchParam": known} for t in BATCHED]}
             if target.validate:
@@ -190,13 +204,20 @@ class Handler(BaseHTTPRequestHandler):
             body = target.stored.get(found)
             return self.answer(200, body) if body else self.answer(404, outcome("not-found"))
         query = parse_qs(path.query)
+        target.searches.append({"type": [kind], **query})
+        if target.refused_parameters & set(query):
+            return self.answer(400, outcome("invalid"))
         entries = target.found(kind, query)
         count, offset = int(query["_count"][0]), int(query.get("_offset", ["0"])[0])
         links = [{"relation": "self", "url": self.path}]
         if offset + count < len(entries):
             more = {**query, "_offset": [str(offset + count)]}
             links.append({"relation": "next", "url": f"/{kind}?{urlencode(more, doseq=True)}"})
-        page = [{"resource": body} for body in entries[offset : offset + count]]
+        shown = {"resourceType", "id", *query["_elements"][0].split(",")} if "_elements" in query else None
+        page = [
+            {"resource": {name: part for name, part in body.items() if shown is None or name in shown}}
+            for body in entries[offset : offset + count]
+        ]
         bundle = {"resourceType": "Bundle", "type": "searchset", "total": len(entries), "link": links}
         return self.answer(200, bundle | ({"entry": page} if page else {}))
 

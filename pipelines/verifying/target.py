@@ -1,0 +1,196 @@
+"""Stage the target's resources in table `there`: all of a type, or those that the ledger knows and those made since.
+
+A target whose statement names the search parameters `_lastUpdated` and `identifier` can be asked for the second; any
+other is read whole.
+"""
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+import duckdb
+
+from pipelines.client.client import PAGE, TargetUnusable
+from pipelines.client.comparison import OWN_TIME, fingerprints, referred
+from pipelines.client.identifiers import record_of
+from pipelines.client.paging import AT_ONCE, every_page
+from pipelines.client.replies import Refused, resources_of, total_of
+from pipelines.feeds.terms.texts import folded, seen
+from pipelines.loading.lookup import DAY
+from pipelines.session.session import Session, reading
+from pipelines.verifying.staging import Filling, number
+
+TRIES = 3
+THERE = "id patient_id status made system record_key record_generation spelling content timed cents"
+SUBJECTS = {"PaymentNotice": "request", "QuestionnaireResponse": "subject", "Task": "for"}
+ELEMENTS = {
+    "PaymentNotice": "identifier,request,amount,created,extension,status",
+    "QuestionnaireResponse": "identifier,questionnaire,subject,status,authored,item",
+    "Task": "identifier,for,description,status,authoredOn",
+}
+"""The elements that are compared."""
+MISSING = "SELECT DISTINCT resource_id FROM known ANTI JOIN there ON there.id = known.resource_id"
+
+
+# -- all of a type
+
+
+def stage_target(db: duckdb.DuckDBPyConnection, session: Session, kind: str) -> None:
+    """Table `there`: every resource of a type, once.
+
+    Raises `TargetUnusable`, also when the pages do not come to what the target counts.
+    """
+    session.progress.stage("verify", kind)
+    for tried in range(TRIES):
+        total = _read_whole(db, session, kind, AT_ONCE if tried < TRIES - 1 else 1)
+        found = _each_once(db)
+        if found >= total:
+            break
+    else:
+        raise TargetUnusable(f"{kind} could not be read from the target (its pages hold {found:,} of {total:,})")
+    session.progress.end()
+
+
+def _read_whole(db: duckdb.DuckDBPyConnection, session: Session, kind: str, at_once: int) -> int:
+    """Fill `there`; return what the target counted when the reading began."""
+    total = None
+    with reading(kind), Filling(db, "there", THERE) as there:
+        for bundle in every_page(session.connection.client, kind, wishes=_wishes(session, kind), at_once=at_once):
+            if total is None and (total := total_of(bundle)):
+                session.progress.expect(total)
+            _add(there, session, kind, resources_of(bundle, kind))
+    return total or 0
+
+
+def _wishes(session: Session, kind: str) -> dict[str, str]:
+    """What a search of everything asks for beside the page's size: an exact count, where a target knows of that."""
+    return {"_total": "accurate"} if kind in session.connection.capabilities.dated else {}
+
+
+def _add(there: Filling, session: Session, kind: str, resources: Sequence[dict[str, Any]]) -> None:
+    for body in resources:
+        there.add(there_of(kind, body))
+    session.progress.advance(len(resources))
+
+
+def _each_once(db: duckdb.DuckDBPyConnection) -> int:
+    """Remove what pages repeated, since something was made meanwhile; how many resources there are."""
+    found, different = db.execute("SELECT count(*), count(DISTINCT id) FROM there").fetchall()[0]
+    if found != different:
+        db.execute("DELETE FROM there WHERE rowid NOT IN (SELECT min(rowid) FROM there GROUP BY id)")
+    return int(different)
+
+
+# -- what the ledger knows, and what changed
+
+
+def stage_known(db: duckdb.DuckDBPyConnection, session: Session, kind: str, named: bool) -> bool:
+    """Fill table `there` with what the ledger knows and what may be ours besides; False if the target cannot tell.
+
+    First the searches: what carries our identifiers, or (of payments, and of rows that went without one) all that was
+    made or changed since the first was sent. Then, by id, what the ledger knows and the searches did not show. What is
+    found by id alone shows that the searches miss something, so that only a whole read is a proof.
+
+    named: whether every row of the type was sent with its identifier.
+    """
+    capabilities = session.connection.capabilities
+    searches = _searches(db, kind, named)
+    if not (kind in capabilities.dated & capabilities.identified and searches):
+        return False
+    session.progress.stage("verify", kind, number(db, "SELECT count(*) FROM known"))
+    with reading(kind), Filling(db, "there", THERE) as there:
+        wishes = {"_elements": ELEMENTS[kind], **_wishes(session, kind)}
+        try:
+            for bundle in (
+                page for each in searches for page in every_page(session.connection.client, kind, each, wishes)
+            ):
+                _add(there, session, kind, resources_of(bundle, kind))
+        except Refused:
+            return _not_told(session)
+    _each_once(db)
+    searched = number(db, "SELECT coalesce(max(rowid), -1) FROM there")
+    missing = [name for (name,) in db.execute(MISSING).fetchall()]
+    with reading(kind), Filling(db, "there", THERE, keep=True) as there:
+        for found in _by_id(session, kind, missing):
+            _add(there, session, kind, found)
+    by_name = " AND system LIKE 'urn:chartferry:%'" if "identifier" in searches[0] else ""
+    if number(db, f"SELECT count(*) FROM there WHERE rowid > {searched}{by_name}"):
+        return _not_told(session)
+    session.progress.end()
+    return True
+
+
+def _not_told(session: Session) -> bool:
+    session.progress.end("the target's searches do not show all of it: it is read whole", "not enough")
+    return False
+
+
+def _searches(db: duckdb.DuckDBPyConnection, kind: str, named: bool) -> list[dict[str, str]]:
+    """The searches that show whatever may be ours; none where the ledger does not say since when that can be."""
+    if named and kind != "PaymentNotice":
+        sources = db.execute("SELECT DISTINCT source FROM ours ORDER BY source").fetchall()
+        return [{"identifier": f"urn:chartferry:{source}:{kind}|"} for (source,) in sources]
+    sent = "(SELECT first_sent_at FROM ours UNION ALL SELECT first_sent_at FROM former)"
+    [[first]] = db.execute(f"SELECT min(first_sent_at) FROM {sent}").fetchall()
+    if first is None:
+        return []
+    since = (datetime.fromisoformat(first).astimezone(UTC) - DAY).isoformat(timespec="seconds")
+    return [{"_lastUpdated": f"ge{since}"}]
+
+
+def _by_id(session: Session, kind: str, ids: Sequence[str]) -> Iterator[list[dict[str, Any]]]:
+    """Resources by id, many in a search, and one by one what no search shows: only a read says that it is gone."""
+    client = session.connection.client
+
+    def some(part: Sequence[str]) -> list[dict[str, Any]]:
+        found = client.read_many(kind, part)
+        alone = (client.read(kind, name) for name in part if name not in found)
+        return [*found.values(), *(body for body in alone if body is not None)]
+
+    with ThreadPoolExecutor(session.pace.at_once, "by id") as pool:
+        yield from pool.map(some, (ids[at : at + PAGE] for at in range(0, len(ids), PAGE)))
+
+
+# -- one resource
+
+
+def there_of(kind: str, body: dict[str, Any]) -> tuple[Any, ...]:
+    shown = body.get(SUBJECTS[kind])
+    subject = shown if isinstance(shown, dict) else {}
+    identifier = _identifier(body)
+    return (
+        body["id"],
+        referred({"reference": "", **subject}).rpartition("/")[2] or None,
+        body.get("status"),
+        body.get(OWN_TIME.get(kind, "created")),
+        identifier.get("system"),
+        *(record := record_of(str(identifier.get("value") or ""))),
+        _spelling(record[0]),
+        *fingerprints(kind, body),
+        _cents(body) if kind == "PaymentNotice" else None,
+    )
+
+
+def _spelling(key: str) -> str | None:
+    """Return the key as it is read today, where that is another."""
+    today = folded(seen(key))
+    return today if today != key else None
+
+
+def _identifier(body: dict[str, Any]) -> dict[str, Any]:
+    """The identifier that an importer gave the resource, which need not be its only one; else its first."""
+    found = body.get("identifier")
+    named = [each for each in (found if isinstance(found, list) else [found]) if isinstance(each, dict)]
+    of_importers = (each for each in named if str(each.get("system")).startswith("urn:chartferry:"))
+    return next(of_importers, named[0] if named else {})
+
+
+def _cents(body: dict[str, Any]) -> int | None:
+    """The amount; None for what is no whole number of cents."""
+    try:
+        cents = Decimal(str(body["amount"]["value"])) * 100
+        return int(cents) if cents == int(cents) else None
+    except (KeyError, TypeError, ArithmeticError, InvalidOperation, ValueError):
+        return None
