@@ -8,8 +8,8 @@ class Capabilities(NamedTuple):
     """The capabilities of a target, by its `/metadata`. `store_id`, `url`, `name` and `software` are None where absent.
 
     conditional, identified, searched, validates: the types with conditional create, search by identifier, search by
-    `_id`, and `$validate`. dated: the types with a search by the time of the last change. puts: those that a PUT creates
-    under its own id.
+    `_id`, and `$validate`. dated: the types with a search by the time of the last change. puts: those that a PUT
+    creates under its own id, or may: HAPI takes it and does not say so.
     """
 
     batch: bool = False
@@ -31,7 +31,7 @@ def capabilities_of(statement: dict[str, Any]) -> Capabilities:
     rest = next(iter(_objects(statement.get("rest"))), {})
     about, software = _object(statement.get("implementation")), _object(statement.get("software"))
     named = _text(about.get("description")) or ""
-    offered = {interaction.get("code") for interaction in _objects(rest.get("interaction"))}
+    offered = _codes(rest)
     resources, everywhere = _objects(rest.get("resource")), _params(rest)
 
     def types(has: Callable[[dict[str, Any]], bool]) -> frozenset[str]:
@@ -51,8 +51,13 @@ def capabilities_of(statement: dict[str, Any]) -> Capabilities:
         searched=types(lambda resource: "_id" in _params(resource)),
         name=_text(software.get("name")),
         dated=types(lambda resource: "_lastUpdated" in everywhere | _params(resource)),
-        puts=types(lambda resource: resource.get("updateCreate") is True),
+        puts=types(lambda resource: resource.get("updateCreate", "update" in _codes(resource)) is True),
     )
+
+
+def _codes(part: dict[str, Any]) -> frozenset[Any]:
+    """The interactions that a part of a statement declares."""
+    return frozenset(code for each in _objects(part.get("interaction")) if isinstance(code := each.get("code"), str))
 
 
 def _params(part: dict[str, Any]) -> frozenset[Any]:

@@ -4,11 +4,12 @@ import json
 import ssl
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import cache
 from ipaddress import ip_address
 from itertools import repeat
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlencode, urlsplit
 from uuid import NAMESPACE_URL, uuid5
 
@@ -16,6 +17,7 @@ import httpx
 
 from pipelines.client.capabilities import Capabilities, capabilities_of
 from pipelines.client.pace import PATIENT, Attempts, Patience
+from pipelines.client.profiles import PLAIN, ProfileFile
 from pipelines.client.replies import (
     NotDone,
     NotSent,
@@ -51,6 +53,7 @@ __all__ = [
 ]
 
 IDLE_SECONDS = 2.0
+CONFLICT = 412
 PAGE = 100
 
 TRY_AGAIN = (408, 429, 500, 502, 503, 504)
@@ -60,6 +63,16 @@ JSON = {"accept": "application/json"}
 JSON_BODY = {**JSON, "content-type": "application/json"}
 READ = httpx.ByteStream(b"")
 """In the place of an answer's stream, which refers back to the answer: all of a bundle would be held by that circle."""
+
+
+class AsOf(NamedTuple):
+    """What tells the version that was read: an HTTP-date, and an entity tag, each where the target shows one."""
+
+    date: str | None = None
+    etag: str | None = None
+
+
+NO_TIME = AsOf()
 
 
 class FhirClient:
@@ -74,8 +87,10 @@ class FhirClient:
         clock: Callable[[], float] = time.monotonic,
         transport: httpx.BaseTransport | None = None,
         before_each: Callable[[], None] = lambda: None,
+        profile: ProfileFile = PLAIN,
     ) -> None:
         self.base_url = base_url.rstrip("/")
+        self.profile = profile
         self.patience = patience
         self._clock = clock
         self._before_each = before_each
@@ -165,14 +180,17 @@ class FhirClient:
         found = self.read_as_of(resource_type, resource_id)
         return found[0] if found else None
 
-    def read_as_of(self, resource_type: str, resource_id: str) -> tuple[dict[str, Any], str | None] | None:
-        """Read a resource, with the HTTP-date that it is as of: `last-modified`, else the answer's `date`."""
+    def read_as_of(self, resource_type: str, resource_id: str) -> tuple[dict[str, Any], AsOf] | None:
+        """Read a resource, with the HTTP-date that it is as of (`last-modified`, else the answer's `date`), and its
+        `etag`.
+        """
         answer = self._patiently(f"{self.base_url}/{resource_type}/{resource_id}")
         if answer.status_code in (404, 410):
             if first_issue(object_of(answer)) is None:
                 raise Unknown(f"HTTP {answer.status_code}")
             return None
-        return body_of(answer), answer.headers.get("last-modified") or answer.headers.get("date")
+        date = answer.headers.get("last-modified") or answer.headers.get("date")
+        return body_of(answer), AsOf(date, answer.headers.get("etag"))
 
     def get(self, path: str) -> dict[str, Any]:
         """The object at a path or link (`/Task?...`); raises `NotSent`, `NotDone`, `Refused` or `Unknown`."""
@@ -229,12 +247,19 @@ class FhirClient:
         headers = {**JSON_BODY, **({"if-none-exist": condition} if condition else {})}
         return settled(reply_of(self._send("POST", f"{self.base_url}/{resource_type}", headers, body)))
 
-    def update(self, resource_type: str, resource_id: str, body: str | bytes, unmodified_since: str | None) -> int:
-        """One PUT; gives the status of one that was done. Raises as `create` does (412: it was changed meanwhile)."""
-        headers = {**JSON_BODY, **({"if-unmodified-since": unmodified_since} if unmodified_since else {})}
+    def update(self, resource_type: str, resource_id: str, body: str | bytes, as_of: AsOf = NO_TIME) -> int:
+        """One PUT of what was read as of a moment, or of what is new; gives the status of one that was done.
+
+        Raises as `create` does. 412: it was changed meanwhile, whichever status the target has for that.
+        """
+        given = {"if-unmodified-since": as_of.date, "if-match": as_of.etag}
+        headers = {**JSON_BODY, **{name: value for name, value in given.items() if value}}
         answer = self._send("PUT", f"{self.base_url}/{resource_type}/{resource_id}", headers, body)
+        reply = reply_of(answer)
+        if answer.status_code == self.profile.conflict and reply.outcome is not None:
+            raise Refused(replace(reply, status=CONFLICT))
         if answer.status_code not in (200, 201, 204):
-            settled(reply_of(answer))
+            settled(reply)
         return answer.status_code
 
     def send_bundle(self, bundle: bytes, entries: int, kind: str = "batch") -> list[Reply]:

@@ -1,6 +1,8 @@
 """The value of a record's identifier at a target, from its key and generation and back: no two records share one."""
 
 import re
+from collections.abc import Mapping
+from typing import Any
 
 NUMBERED = re.compile(r"(?s)(.+)~([1-9][0-9]{0,8})")
 LOOKS_NUMBERED = re.compile(r"~[0-9]+\Z")
@@ -21,3 +23,10 @@ def record_of(value: str) -> tuple[str, int]:
         if identifier_value(key, generation) == value:
             return key, generation
     return value, 1
+
+
+def values_of(system: str, body: Mapping[str, Any]) -> list[Any]:
+    """The values of a resource's identifiers of a system."""
+    there = body.get("identifier")
+    shown = there if isinstance(there, list) else [there]
+    return [each.get("value") for each in shown if isinstance(each, dict) and each.get("system") == system]

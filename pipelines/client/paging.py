@@ -20,7 +20,6 @@ AT_ONCE = 4
 NONE: Mapping[str, str] = {}
 LARGE = {"_count": "1000"}
 """Asked for first; a target gives pages of its own largest size, or refuses, and is asked as always."""
-OFFSET = re.compile(r"([?&](?:_offset|_getpagesoffset)=)(\d{1,15})(?=&|$)")
 
 
 def every_page(
@@ -41,7 +40,7 @@ def every_page(
     with ThreadPoolExecutor(at_once, "page") as pool:
         last = first
         if at_once > 1:
-            for page in _side_by_side(pool, client.get, _others(first), at_once):
+            for page in _side_by_side(pool, client.get, _others(first, client.profile.offset), at_once):
                 yield last
                 last = page
         yield from _one_ahead(pool, client.get, last)
@@ -51,14 +50,17 @@ def _path(resource_type: str, params: dict[str, str]) -> str:
     return f"/{resource_type}?{urlencode(params)}"
 
 
-def _others(first: Page) -> Iterator[str]:
-    """Yield the addresses of the pages after the first; none where the links or the count do not tell them."""
+def _others(first: Page, offset: str) -> Iterator[str]:
+    """Yield the addresses of the pages after the first; none where the links or the count do not tell them.
+
+    offset: the parameter of a link that counts resources.
+    """
     link, total = next_link(first), total_of(first)
-    found = OFFSET.search(link or "")
+    found = re.search(rf"([?&]{re.escape(offset)}=)(\d{{1,15}})(?=&|$)", link or "")
     if link is None or found is None or total is None or not (step := int(found[2])):
         return
-    for offset in range(step, total, step):
-        yield f"{link[: found.start()]}{found[1]}{offset}{link[found.end() :]}"
+    for at in range(step, total, step):
+        yield f"{link[: found.start()]}{found[1]}{at}{link[found.end() :]}"
 
 
 def _side_by_side(

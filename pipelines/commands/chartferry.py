@@ -10,7 +10,8 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from pipelines.client.client import TargetUnusable
 from pipelines.client.pace import BadPace
-from pipelines.commands import batches, carrying, evidence, feeds, metrics, rejects, rules, target, views
+from pipelines.client.profiles import BadProfile
+from pipelines.commands import batches, carrying, evidence, feeds, metrics, reference, rejects, rules, target, views
 from pipelines.commands.common import Options
 from pipelines.feeds.files.catalog import FeedError
 from pipelines.home import disk
@@ -25,6 +26,7 @@ COMMANDS: tuple[click.Command, ...] = (
     carrying.import_,
     carrying.rehearse,
     target.target,
+    reference.reference,
     batches.status,
     batches.verify,
     evidence.evidence,
@@ -45,6 +47,7 @@ FAILURES: dict[type[BaseException], tuple[int, Callable[[Any], str]]] = {
     BadView: (UNREADABLE, str),
     BadTarget: (UNUSABLE, str),
     BadPace: (UNUSABLE, str),
+    BadProfile: (UNUSABLE, str),
     BadHome: (UNUSABLE, str),
     TargetUnusable: (UNUSABLE, str),
     NotPossible: (UNREADABLE, str),

@@ -10,11 +10,12 @@ from pipelines.home.spill import batches
 from pipelines.ledger.rows import KnownRecord, Repeat
 from pipelines.ledger.states import UNDECIDED
 from pipelines.loading.accepted import ROWS_A_LOOK, accepted_files, accepted_rows, plain_columns
+from pipelines.loading.balances import Balances, BalancesUnknown
 from pipelines.loading.book import Book, as_repeat
 from pipelines.loading.held import Held
 from pipelines.loading.judging import Judge, Judged
 from pipelines.loading.policies import update_tasks
-from pipelines.loading.sending import Row
+from pipelines.loading.sending import Identity, Row
 from pipelines.loading.settling import Settled, settle_doubts
 
 NOT_KEPT = ("sent", "update", "aside")
@@ -32,21 +33,26 @@ class Intake:
         self._book, self._batch, self._ledger = book, book.batch, book.ledger
         self._judge = Judge(book.batch, book.ledger, book.step.repeats, book.answers)
         self._held: Held | None = None
+        system = Identity(book.source, book.resource).system
+        of_payments = book.batch.balances and book.resource == "PaymentNotice"
+        self._balances = Balances(book.client, book.ledger, book.batch.target, system) if of_payments else None
         self._second_look: set[str] | None = None
 
     def rows_to_send(self) -> Iterator[Row]:
         """Yield the accepted rows that are to be sent, in order; write down what the ledger knows of the others."""
         for rows in accepted_rows(self._batch.folder / "accepted.parquet", self._ledger.now()):
             yield from self._to_send(rows)
+            if self._book.loaded.unusable:
+                return
 
     def _to_send(self, rows: list[Row]) -> list[Row]:
         known = self._ledger.known(*self._book.of, [row.key for row in rows])
         rows = self._not_held(rows, known)
         if self._second_look is not None:
             return self._of_second_look(rows, known, self._second_look)
-        judged = list(self._judge.judge(rows, known))
+        judged = list(self._within_balances(list(self._judge.judge(rows, known))))
         sending = [each.row for each in judged if each.verdict == "sent"]
-        if len(sending) == len(rows):
+        if len(sending) == len(rows) or self._book.loaded.unusable:
             return sending
         aside = [(each.row, each.reason) for each in judged if each.reason]
         updates = [(each.row, each.record) for each in judged if each.verdict == "update" and each.record]
@@ -55,6 +61,19 @@ class Intake:
         self._book.progress.advance(len(rows) - len(sending) - len(updates) - len(aside))
         update_tasks(self._book, updates)
         return sending
+
+    def _within_balances(self, judged: list[Judged]) -> list[Judged]:
+        """Set payments aside that are above the balance, where the target keeps none."""
+        sending = [each.row for each in judged if each.verdict == "sent"]
+        try:
+            above = self._balances.above(sending) if self._balances else {}
+        except BalancesUnknown as error:
+            self._book.loaded.unusable = f"the target could not be used: {error}"
+            return []
+        return [
+            Judged(each.row, each.record, "aside", above[each.row.key]) if each.row.key in above else each
+            for each in judged
+        ]
 
     def _not_held(self, rows: list[Row], known: dict[str, KnownRecord]) -> list[Row]:
         """Return the rows that wait for no other batch. The others are not judged: they stay without an outcome."""

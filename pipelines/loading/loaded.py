@@ -16,7 +16,7 @@ class Batch:
 
     remap: rows that changed only because the feed did follow its policy too. run: its number, and validated: what was
     counted before the load, where the run's counts are to be kept up to date. taken_back: rejects of what was taken
-    back are loaded.
+    back are loaded. balances: hold payments against the balances that the target's Claims and PaymentNotices give.
     """
 
     target: str
@@ -29,6 +29,7 @@ class Batch:
     run: int | None = None
     validated: Mapping[str, int] = field(default_factory=dict)
     taken_back: bool = False
+    balances: bool = False
 
 
 @dataclass

@@ -13,7 +13,7 @@ import orjson
 
 from pipelines.client.client import FhirClient
 from pipelines.client.comparison import fingerprint, fingerprints, moment, own_time, same_content, taken_back
-from pipelines.client.identifiers import identifier_value
+from pipelines.client.identifiers import identifier_value, values_of
 from pipelines.client.replies import NotDone, NotSent, Refused, Unknown, resources_of, total_of
 from pipelines.client.steps import Step
 from pipelines.loading.sending import Identity, Row, dated
@@ -119,21 +119,14 @@ def _of_search(client: FhirClient, identity: Identity, rows: Sequence[Row]) -> d
 def _of_row(identity: Identity, row: Row, there: Sequence[Body]) -> Finding:
     """The finding of a row among what a search by identifiers gave. Only what carries the identifier is an answer."""
     value = identifier_value(row.key, row.generation)
-    found = [body for body in there if value in _values(identity.system, body)]
-    if not found and not all(_values(identity.system, body) for body in there):
+    found = [body for body in there if value in values_of(identity.system, body)]
+    if not found and not all(values_of(identity.system, body) for body in there):
         return Finding(UNCLEAR, None, "the target does not search by identifier")
     if not found:
         return Finding(ABSENT)
     if len(found) > 1 or not same_content(identity.resource_type, orjson.loads(row.body), found[0]):
         return Finding(UNCLEAR, None, "the target has something else under its key")
     return Finding(FOUND, found[0]["id"])
-
-
-def _values(system: str, body: Body) -> list[Any]:
-    """The values of a resource's identifiers of a system."""
-    there = body.get("identifier")
-    shown = there if isinstance(there, list) else [there]
-    return [each.get("value") for each in shown if isinstance(each, dict) and each.get("system") == system]
 
 
 # -- by content

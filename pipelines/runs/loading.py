@@ -31,6 +31,7 @@ def load_run(session: Session, run: Run, validated: Validated) -> Loaded:
         run.number,
         counts,
         run.taken_back,
+        session.connection.profile.file.balances,
     )
     with lease_of(session) as lease:
         if run.before in ENDED and validated.accepted > validated.skipped:

@@ -53,6 +53,7 @@ def validate_run(session: Session, run: Run) -> Validated:
         only=run.only,
         before=open_by_line(session.ledger, session.target, run.received.batch_id) if run.before else {},
         known_as=known_spellings(session.ledger, session.target, run.feed),
+        words=session.words_for(run.feed.resource),
     )
     validated.known_elsewhere = known_elsewhere(session, run.feed, run.received.batch_id, validated)
     validated.unconfirmed = unconfirmed(session, run.feed, run.received.batch_id, validated)

@@ -24,6 +24,7 @@ from fhir_service.interface.site import Site
 from pipelines.client.capabilities import Capabilities
 from pipelines.client.client import FhirClient, is_loopback
 from pipelines.client.pace import limiter_of, pace_of
+from pipelines.client.profiles import PLAIN_PROFILE, Profile, profile_for
 from pipelines.client.replies import TargetUnusable
 from pipelines.client.signing import BadKey, SigningKey
 from pipelines.client.tokens import Credentials
@@ -32,6 +33,8 @@ from pipelines.home.files import write_whole
 SERVICE = (sys.executable, "-m", "fhir_service")
 STORE = "service.duckdb"
 LOCK = ".service.lock"
+TARGETS = "targets"
+"""The folder of a home with profiles of the user's own."""
 SOME_REFUSED = 3
 STARTS_WITHIN_SECONDS = 60.0
 ENDS_WITHIN_SECONDS = 30.0
@@ -52,7 +55,8 @@ class BadTarget(Exception):
 class Connection:
     """A target that answers. id: what the ledger knows it by; ours: it is a service of this project.
 
-    names: read the names of practitioners and groups by reference; the interface does not show them.
+    names: read the names of practitioners and groups by reference; the interface does not show them. profile: what the
+    target's statement does not say of it.
     """
 
     client: FhirClient
@@ -61,6 +65,7 @@ class Connection:
     site: Site
     bundled: bool
     names: Callable[[], Mapping[str, str]] = dict
+    profile: Profile = PLAIN_PROFILE
 
     @property
     def id(self) -> str:
@@ -83,7 +88,7 @@ def connect(
     """The target, reachable and with access proved. Raises `BadTarget` and `TargetUnusable`."""
     if any(environ.get(name) for name in NAMES):
         base_url, credentials = named_target(environ, insecure)
-        with _connected(base_url, credentials, environ, bundled=False) as connection:
+        with _connected(base_url, credentials, home, environ, bundled=False) as connection:
             connection.client.check_access()
             yield connection
         return
@@ -91,22 +96,34 @@ def connect(
         credentials = _own_credentials(home, environ, anew=False)
         if not _admits(base_url, credentials):
             credentials = _own_credentials(home, environ, anew=True)
-        with _connected(base_url, credentials, environ, bundled=True) as connection:
+        with _connected(base_url, credentials, home, environ, bundled=True) as connection:
             connection.client.check_access()
             yield replace(connection, names=partial(_names, home / STORE, environ))
 
 
 @contextmanager
 def _connected(
-    base_url: str, credentials: Credentials, environ: Mapping[str, str], bundled: bool
+    base_url: str, credentials: Credentials, home: Path, environ: Mapping[str, str], bundled: bool
 ) -> Iterator[Connection]:
-    client = FhirClient(base_url, credentials, before_each=limiter_of(pace_of(environ)))
+    capabilities = _capabilities(base_url, credentials)
+    profile = profile_for(capabilities.name, home / TARGETS)
+    pace = pace_of(environ)
+    pace = replace(pace, per_second=pace.per_second or profile.file.per_second)
+    client = FhirClient(base_url, credentials, before_each=limiter_of(pace), profile=profile.file)
     try:
-        capabilities = client.capabilities()
         vendor = environ.get("FHIR_SERVICE_VENDOR") or Site.vendor
         customer = environ.get("FHIR_SERVICE_CUSTOMER") or Site.customer
         site = Site((capabilities.url or base_url).rstrip("/"), vendor, customer)
-        yield Connection(client, capabilities, client.base_url, site, bundled)
+        yield Connection(client, capabilities, client.base_url, site, bundled, profile=profile)
+    finally:
+        client.close()
+
+
+def _capabilities(base_url: str, credentials: Credentials) -> Capabilities:
+    """What the target says of itself. Raises `TargetUnusable`."""
+    client = FhirClient(base_url, credentials)
+    try:
+        return client.capabilities()
     finally:
         client.close()
 

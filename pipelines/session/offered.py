@@ -18,6 +18,8 @@ NOBODY = "urn:chartferry:nobody|nothing"
 """An identifier that no record has."""
 ANSWERED = "found nothing, as it should"
 NOT_ASKED = "not needed"
+COMPUTED = "computed from the target's Claims and PaymentNotices before a payment is sent"
+KEPT = "left to the target"
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,8 @@ class Offered:
     """What a target offers: its own name and version, what its statement says, and how each type will be sent."""
 
     software: str | None
+    profile: str
+    balances: bool
     says: dict[str, Any]
     types: tuple[OfType, ...]
 
@@ -49,6 +53,8 @@ class Offered:
 
     def lines(self) -> Iterator[str]:
         yield f"software: {self.software or 'not said'}"
+        yield f"profile: {self.profile}"
+        yield f"balances: {COMPUTED if self.balances else KEPT}"
         for name, said in self.says.items():
             yield f"{name}: {(', '.join(said) if isinstance(said, list) else said) or 'none'}"
         for each in self.types:
@@ -68,7 +74,8 @@ def offered(connection: Connection) -> Offered:
     }
     software = " ".join(filter(None, (found.name, found.software))) or None
     types = (_of_type(connection.client, kind, step_for(found, kind)) for kind in TYPES)
-    return Offered(software, says, tuple(types))
+    profile = connection.profile
+    return Offered(software, profile.name, profile.file.balances, says, tuple(types))
 
 
 def _ours(types: frozenset[str]) -> list[str]:

@@ -1,7 +1,8 @@
 """The questionnaires of a target as they were when a file was validated: what rules and the answers feed look up."""
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -11,15 +12,22 @@ class Ambiguous(LookupError):
 
 
 class Snapshot:
-    """Questionnaires by id. Serves as the `Lookup` of the interface's rules."""
+    """Questionnaires by id. Serves as the `Lookup` of the interface's rules.
 
-    def __init__(self, questionnaires: Mapping[str, Any] | None = None) -> None:
+    canonicals: by id, the address by which the target's responses name a questionnaire, where it is no place there.
+    """
+
+    def __init__(
+        self, questionnaires: Mapping[str, Any] | None = None, canonicals: Mapping[str, str] | None = None
+    ) -> None:
         self.questionnaires = dict(questionnaires or {})
+        self.canonicals = dict(canonicals or {})
 
     @classmethod
-    def of(cls, questionnaires: Iterable[Any]) -> "Snapshot":
-        """From models of the interface."""
-        return cls({questionnaire.id: questionnaire for questionnaire in questionnaires})
+    def of(cls, questionnaires: Iterable[Any], bodies: Iterable[Mapping[str, Any]] = ()) -> "Snapshot":
+        """From models of the interface. bodies: what a target of another make shows, with canonical URLs."""
+        known = {questionnaire.id: questionnaire for questionnaire in questionnaires}
+        return cls(known, canonicals_of([body for body in bodies if body.get("id") in known]))
 
     def questionnaire(self, questionnaire_id: str) -> Any | None:
         """The questionnaire with this id, whatever its status."""
@@ -46,6 +54,17 @@ class Snapshot:
         for questionnaire in self.questionnaires.values():
             if questionnaire.status == "active":
                 codes = {f"{coding.system}|{coding.code}" for coding in questionnaire.code or ()}
-                for text in {questionnaire.name, *codes} - {None}:
+                canonical = self.canonicals.get(questionnaire.id)
+                for text in {questionnaire.name, canonical, *codes} - {None}:
                     found.setdefault(text, []).append(questionnaire)
         return found
+
+
+def canonicals_of(bodies: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Return canonical URLs by id; with the version where several questionnaires of the target share one."""
+    urls = {str(body["id"]): url for body in bodies if isinstance(url := body.get("url"), str) and url}
+    shared = {url for url, times in Counter(urls.values()).items() if times > 1}
+    versions = {str(body["id"]): body["version"] for body in bodies if isinstance(body.get("version"), str)}
+    return {
+        name: f"{url}|{versions[name]}" if url in shared and name in versions else url for name, url in urls.items()
+    }

@@ -12,6 +12,7 @@ from typing import Any, Self
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.vocabulary import check
 from pipelines.client.pace import USUAL, Pace, pace_of, retention_of
+from pipelines.client.profiles import member
 from pipelines.client.replies import NotDone, NotSent, Refused, TargetUnusable, Unknown
 from pipelines.client.steps import BARE, Step, step_for
 from pipelines.feeds.files.catalog import CONTROL, Catalog, Feed, FeedError, is_control, load_feeds
@@ -122,7 +123,17 @@ class Session:
         with reading("Questionnaire"):
             bodies = list(self.connection.client.search_all("Questionnaire"))
         checked = (check(resource, body, site, needs=()).model for body in bodies)
-        return Snapshot.of(model for model in checked if model is not None)
+        known = (model for model in checked if model is not None)
+        return Snapshot.of(known, () if self.connection.ours else bodies)
+
+    def words_for(self, resource_type: str) -> dict[str, str]:
+        """Members of a body as the interface has them, each with what the target has in their place."""
+        canonicals = self.snapshot.canonicals if resource_type == "QuestionnaireResponse" else {}
+        address = partial(self.connection.site.url, "Questionnaire")
+        named = {
+            member("questionnaire", address(name)): member("questionnaire", url) for name, url in canonicals.items()
+        }
+        return {**self.connection.profile.words(resource_type), **named}
 
     def snapshot_for(self, feed: Feed) -> Snapshot:
         return self.snapshot if feed.resource == "QuestionnaireResponse" else Snapshot()

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from fhir_service.interface.datatypes import parse_json
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.vocabulary import Problem, check
+from pipelines.client.profiles import member
 from pipelines.feeds.kinds.payments import is_copayment
 from pipelines.feeds.kinds.registry import kind_of
 from pipelines.feeds.mapping.origins import Origins
@@ -135,6 +136,7 @@ class Checked(NamedTuple):
     inspected: Mapping[str, tuple[Ambiguity, ...]]
 
 
+REWORDED = {"questionnaire", "payment", "recipient"}
 _PART = re.compile(r"\w+\.(?:item|note)\[(\d+)\](?:\.answer\[(\d+)\])?")
 
 
@@ -148,6 +150,17 @@ def _line_of(expression: str, rows: Sequence[Sequence[int]], lines: Sequence[int
     """The line of the row that an element came from; None where it came from all of them."""
     part = _PART.match(expression)
     return lines[rows[int(part[1])][int(part[2] or 0)]] if part and rows else None
+
+
+def in_words(text: str, body: Mapping[str, Any], words: Mapping[str, str]) -> str:
+    """Return a body's text with what the target has in place of some members: its rules are the interface's till then.
+
+    No text within a body can be taken for a member: quotes are escaped there.
+    """
+    for name in REWORDED & body.keys():
+        ours = member(name, body[name])
+        text = text.replace(ours, words.get(ours, ours), 1)
+    return text
 
 
 class Checker:
@@ -300,6 +313,7 @@ class Checker:
             self._warn(first.line, INCOMPLETE, f"{self.kind.resource}.item", None, said)
         about = (content, built.patient_id, built.at, built.cents)
         text = self._text(rows)
+        body = in_words(body, built.body, self.around.words) if self.around.words else body
         self.accepted.append((first.line, lines, first.key, built.lane, len(self.accepted), *about, body, text))
 
     def _content(self, rows: list[Row]) -> str:

@@ -37,6 +37,7 @@ def validate(
     only: Mapping[int, Sequence[str]] | None = None,
     before: Mapping[int, str] = {},
     known_as: Mapping[str, str] = {},
+    words: Mapping[str, str] = {},
     processes: int | None = None,
 ) -> Validated:
     """Write `accepted.parquet`, `rejects.parquet` and `skipped.parquet` into `folder` and count.
@@ -45,13 +46,14 @@ def validate(
     only: just the records that begin on these lines, each with the rejects that it answers.
     before: by line, the rejects that an earlier run made of this file: its records answer them.
     known_as: by their spellings, keys that the ledger has in another form than they would be read in today.
+    words: members of a body as the interface has them, each with what the target has in their place.
     processes: how many work on the file, this one included; None for as many as its size and the machine ask for.
     A file that answers rejects has `answers.parquet` too, and no limit of rejects: its rows were set aside before.
     Raises Unreadable when the rows of the file cannot be told apart.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     found = Validated(folder)
-    around = Around(site, snapshot, instant_text(received.received_at), numbers_of(feed.file))
+    around = Around(site, snapshot, instant_text(received.received_at), numbers_of(feed.file), words)
     helpers = processes_for(received.size) if processes is None else processes
     with seldom(), workspace(folder) as inner, SideBySide(helpers) as work:
         mapped = inner / "mapped.parquet"

@@ -16,8 +16,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs, unquote, urlencode, urlsplit
 
-SEARCHED = {"request": ["request"], "patient": ["for", "subject"], "owner": ["owner"]}
+SEARCHED = {"request": ["request"], "patient": ["for", "subject", "patient"], "owner": ["owner"]}
 BATCHED = ("Task", "PaymentNotice", "QuestionnaireResponse")
+REFERENCE = ("Patient", "Practitioner", "Claim", "Questionnaire")
 
 
 def outcome(code, text="Unprocessable entity", diagnostics=None):
@@ -57,9 +58,12 @@ class FakeTarget:
     `validate`, where it is offered: what it finds in a body, as diagnostics.
 
     says: what its statement offers, where that is not all or nothing; such a target shows no id of ours. `dated`: a
-    search by the last change. does_not: what of that it does not do: `transaction` is answered 501, a condition
-    ignored, and by the `system` of an identifier alone nothing is found. fails: bodies on which it answers 500.
-    found_after: how often a search does not find yet what was stored.
+    search by the last change; `reference`: the types of reference data; `puts`: a PUT creates. does_not: what of that
+    it does not do: `transaction` is answered 501, a condition ignored, and by the `system` of an identifier alone
+    nothing is found. fails: bodies on which it answers 500. found_after: how often a search does not find yet what was
+    stored.
+
+    software: its name in the statement. conflict: where it shows entity tags, the status of an update with an old one.
     """
 
     def __init__(self, additions=True, limit=None, says=None, does_not=()):
@@ -81,6 +85,8 @@ class FakeTarget:
         self.heaviest = None
         self.known_parameters = {"_id"}
         self.refused_parameters = set[str]()
+        self.software: str | None = None
+        self.conflict: int | None = None
         self.made: dict[str, datetime] = {}
         self.searches: list[dict[str, list[str]]] = []
         self.now: Callable[[], datetime] = lambda: datetime.now(UTC)
@@ -100,8 +106,9 @@ class FakeTarget:
         entries = self.of(kind)
         for name, values in query.items():
             if name in SEARCHED:
+                wanted = {each for value in values for each in value.split(",")}
                 entries = [
-                    b for b in entries for element in SEARCHED[name] if b.get(element, {}).get("reference") in values
+                    b for b in entries for element in SEARCHED[name] if b.get(element, {}).get("reference") in wanted
                 ]
             if name == "_id" and name in self.known_parameters:
                 entries = [b for b in entries if b["id"] in values[0].split(",")]
@@ -118,6 +125,9 @@ class FakeTarget:
                 since = datetime.fromisoformat(values[0].removeprefix("ge"))
                 entries = [b for b in entries if self.made.get(b["id"], since) >= since]
         return entries
+
+    def etag(self, found):
+        return f'W/"{hash(json.dumps(self.stored.get(found), sort_keys=True))}"'
 
     def arrives(self):
         """Requests that a gateway held arrive after all, the oldest first; nobody hears an answer."""
@@ -190,19 +200,24 @@ class Handler(BaseHTTPRequestHandler):
             known = [{"name": "identifier", "type": "token"}] if "identifier" in target.says else []
             known += [{"name": "_lastUpdated", "type": "date"}] if "dated" in target.says else []
             conditional = "conditional" in target.says
-            rest = {"resource": [{"type": t, "conditionalCreate": conditional, "searchParam": known} for t in BATCHED]}
+            shown = {"conditionalCreate": conditional, "searchParam": known, "updateCreate": "puts" in target.says}
+            kinds = (*BATCHED, *REFERENCE) if "reference" in target.says else BATCHED
+            rest = {"resource": [{"type": kind, **shown} for kind in kinds]}
             if target.validate:
                 rest["resource"] = [each | {"operation": [{"name": "validate"}]} for each in rest["resource"]]
             rest["interaction"] = [{"code": code} for code in ("batch", "transaction") if code in target.says]
             about = {"description": "urn:uuid:fake", "url": target.url} if target.additions else {}
-            return self.answer(200, {"resourceType": "CapabilityStatement", "implementation": about, "rest": [rest]})
+            software = {"software": {"name": target.software}} if target.software else {}
+            statement = {"resourceType": "CapabilityStatement", "implementation": about, "rest": [rest]}
+            return self.answer(200, statement | software)
         if not self.allowed():
             return None
         target.reads += 1
         kind, _, found = path.path.strip("/").partition("/")
         if found:
             body = target.stored.get(found)
-            return self.answer(200, body) if body else self.answer(404, outcome("not-found"))
+            tag = [("etag", target.etag(found))] if target.conflict and body else ()
+            return self.answer(200, body, tag) if body else self.answer(404, outcome("not-found"))
         query = parse_qs(path.query)
         target.searches.append({"type": [kind], **query})
         if target.refused_parameters & set(query):
@@ -213,9 +228,9 @@ class Handler(BaseHTTPRequestHandler):
         if offset + count < len(entries):
             more = {**query, "_offset": [str(offset + count)]}
             links.append({"relation": "next", "url": f"/{kind}?{urlencode(more, doseq=True)}"})
-        shown = {"resourceType", "id", *query["_elements"][0].split(",")} if "_elements" in query else None
+        parts = {"resourceType", "id", *query["_elements"][0].split(",")} if "_elements" in query else None
         page = [
-            {"resource": {name: part for name, part in body.items() if shown is None or name in shown}}
+            {"resource": {name: part for name, part in body.items() if parts is None or name in parts}}
             for body in entries[offset : offset + count]
         ]
         bundle = {"resourceType": "Bundle", "type": "searchset", "total": len(entries), "link": links}
@@ -249,14 +264,15 @@ class Handler(BaseHTTPRequestHandler):
         body = json.loads(content)
         fault = target.put_faults.pop(0) if target.put_faults else ""
         found = urlsplit(self.path).path.rpartition("/")[2]
-        if fault == "conflict":
-            return self.answer(412, outcome("conflict", "Resource updated since If-Unmodified-Since date"))
-        if fault == "refused":
-            return self.answer(422, outcome("business-rule"))
+        faults = {"conflict": (412, "conflict"), "refused": (422, "business-rule")}
+        if fault in faults:
+            return self.answer(faults[fault][0], outcome(faults[fault][1]))
         if fault == "lost_before":
             return self.hang_up()
         if found not in target.stored:
-            return self.answer(404, outcome("not-found"))
+            return self.put_new(found, body)
+        if target.conflict and self.headers.get("if-match") != target.etag(found):
+            return self.answer(target.conflict, outcome("processing"))
         with target.lock:
             before = target.stored[found]
             if body["resourceType"] == "QuestionnaireResponse":
@@ -267,6 +283,12 @@ class Handler(BaseHTTPRequestHandler):
                 after |= {name: before[name] for name in kept if name in before and name not in body}
             target.stored[found] = after
         return self.hang_up() if fault == "lost_after" else self.answer(200, None)
+
+    def put_new(self, name, body):
+        if "puts" not in self.target.says or self.target.refuse(body):
+            return self.answer(404, outcome("not-found", diagnostics="not taken"))
+        self.target.stored[name] = body
+        return self.answer(201, None)
 
     def write(self, body, cut=0, missing=0, silent=False):
         if body["resourceType"] == "Bundle":

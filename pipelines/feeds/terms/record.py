@@ -1,6 +1,6 @@
 """The parts that all kinds of record share: the declaration of a kind, and what its builder takes and returns."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -40,12 +40,16 @@ class Built(NamedTuple):
 
 
 class Around(NamedTuple):
-    """The context of a builder, beside the record. created: the time that a payment notice carries."""
+    """The context of a builder, beside the record. created: the time that a payment notice carries.
+
+    words: members of a body as the interface has them, each with what the target has in their place.
+    """
 
     site: Site
     questionnaires: Any
     created: str
     numbers: Numbers = PLAIN
+    words: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True)

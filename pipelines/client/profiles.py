@@ -1,0 +1,92 @@
+"""Profiles of targets: what no CapabilityStatement says of a server, in small TOML files.
+
+A profile goes with the software that the statement names. Files of the user win over those that come with the program.
+"""
+
+import json
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+BUILTIN = Path(__file__).with_name("targets")
+INTERFACE = "interface"
+
+
+class BadProfile(Exception):
+    """A profile that cannot be used: one line with file and key."""
+
+
+class ProfileFile(BaseModel):
+    """The content of a profile.
+
+    software: the name in the statement that it goes with. balances: compute balances before sending, since the target
+    keeps none. total: what a search asks for as `_total`, so that it counts. offset: the parameter of a link that
+    counts resources. conflict: the HTTP status of an update that another one overtook. per_second: the most requests a
+    second. elements: by type and name, what stands where the interface has `{}`.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    software: str = ""
+    balances: bool = False
+    total: str | None = Field(None, pattern=r"^[a-z]{1,20}$")
+    offset: str = Field("_offset", pattern=r"^[A-Za-z_-]{1,64}$")
+    conflict: int = Field(412, ge=400, le=499)
+    per_second: float | None = Field(None, ge=0.01, le=1e6)
+    elements: dict[str, dict[str, dict[str, Any]]] = {}
+
+
+PLAIN = ProfileFile()
+"""What holds of a target that no file describes."""
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A profile with its name, which is that of its file."""
+
+    name: str = INTERFACE
+    file: ProfileFile = PLAIN
+
+    def words(self, resource_type: str) -> dict[str, str]:
+        """Members of a body as the interface has them, each with what this target takes in their place."""
+        named = self.file.elements.get(resource_type, {})
+        return {member(name, {}): member(name, value) for name, value in named.items()}
+
+
+PLAIN_PROFILE = Profile()
+
+
+def member(name: str, value: Any) -> str:
+    """A member of a JSON object as bodies are written."""
+    return f'"{name}":{json.dumps(value, separators=(",", ":"), ensure_ascii=False)}'
+
+
+def profile_for(software: str | None, folder: Path | None = None) -> Profile:
+    """Return the profile of a target by its software; that of the interface for any other. Raises `BadProfile`."""
+    plain = PLAIN_PROFILE
+    for profile in _all(folder):
+        if software is not None and profile.file.software == software:
+            return profile
+        plain = profile if profile.name == INTERFACE and plain.file == PLAIN else plain
+    return plain
+
+
+def _all(folder: Path | None) -> Iterator[Profile]:
+    for path in (path for each in (folder, BUILTIN) if each and each.is_dir() for path in sorted(each.glob("*.toml"))):
+        yield Profile(path.stem, _read(path))
+
+
+def _read(path: Path) -> ProfileFile:
+    try:
+        return ProfileFile.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+    except tomllib.TOMLDecodeError as error:
+        raise BadProfile(f"{path.name}: not TOML: {error}") from None
+    except (OSError, UnicodeDecodeError):
+        raise BadProfile(f"{path.name}: cannot be read as UTF-8") from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise BadProfile(f"{path.name}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None

@@ -1,0 +1,31 @@
+"""The command `reference load`."""
+
+import os
+from pathlib import Path
+
+import click
+
+from pipelines.commands.common import Options, print_answer, with_target
+
+
+@click.group(short_help="Patients, claims and the like, put to a target.")
+def reference() -> None:
+    """Reference data: the patients, practitioners, claims and questionnaires that records name."""
+
+
+@reference.command("load", short_help="Puts reference data to a target that takes it.")
+@click.argument("paths", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
+@with_target
+@click.pass_obj
+def reference_load(options: Options, paths: tuple[Path, ...], insecure: bool, as_json: bool) -> int:
+    """Puts NDJSON files, or folders of them, to the target: under the given ids, else by their identifiers.
+
+    What the target has already stays as it is. The bundled service loads them as `fhir-service load` does.
+    """
+    from pipelines.importing.reference import put_reference
+    from pipelines.session.connections import connect
+    from pipelines.session.session import prepare_home
+
+    prepare_home(options.home)
+    with connect(options.home, os.environ, insecure) as connection:
+        return print_answer(put_reference(connection, options.home, paths, os.environ), as_json)

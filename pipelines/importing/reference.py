@@ -1,0 +1,219 @@
+"""`reference load`: patients, practitioners, claims, questionnaires and the like, put to any target that takes them.
+
+What a target has under an id or identifier stays as it is: a chart is never overwritten by a file. A load that was cut
+off is simply repeated. The bundled service loads its own reference data.
+"""
+
+import gzip
+import json
+import re
+import zlib
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from errno import EIO
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+import orjson
+
+from pipelines.client.client import PAGE
+from pipelines.client.replies import NotDone, NotSent, Refused, Reply, TargetUnusable, Unknown
+from pipelines.home.exits import ALL_LOADED, SET_ASIDE
+from pipelines.home.files import write_whole
+from pipelines.session.connections import STORE, Connection, load_reference
+from pipelines.session.session import reading
+
+Body = dict[str, Any]
+ORDER = tuple(
+    "Organization Practitioner Group Patient Questionnaire Encounter Claim Observation DiagnosticReport".split()
+)
+"""Types that are put, each after those that it may name."""
+ENDINGS = (".ndjson", ".jsonl", ".ndjson.gz", ".jsonl.gz")
+OUTCOMES = ("created", "there", "unchanged", "updated", "refused", "unresolved", "left")
+REFUSED = "reference.refused.ndjson"
+TRIES = 3
+NEITHER = "the target takes no {} under a given id, and creates none by a condition on its identifier"
+
+
+class Line(NamedTuple):
+    """A resource with the place that it came from. body: None where the line holds none."""
+
+    file: str
+    line: int
+    body: Body | None
+
+
+@dataclass
+class Put:
+    """By type and outcome (`created`, `there`, `refused`), how many; other types are `left`. folder: of the refused."""
+
+    counts: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+    refused: list[dict[str, Any]] = field(default_factory=list)
+    kept_in: Path | None = None
+
+    def refuse(self, line: Line, kind: str, why: str, expression: str | None = None) -> None:
+        self.counts[kind]["refused"] += 1
+        problem = {"expression": expression, "text": why}
+        name = line.body.get("id") if line.body else None
+        self.refused.append({"file": line.file, "line": line.line, "type": kind, "id": name, "problems": [problem]})
+
+    @property
+    def exit_code(self) -> int:
+        return SET_ASIDE if self.refused or any(each["refused"] for each in self.counts.values()) else ALL_LOADED
+
+    def as_json(self) -> dict[str, Any]:
+        counts = [{"type": kind, **each} for kind, each in self.counts.items()]
+        return {"counts": counts, "refused": self.refused, "exit_code": self.exit_code}
+
+    def lines(self) -> Iterator[str]:
+        for kind, each in self.counts.items():
+            yield f"{kind}: {', '.join(f'{each[name]:,} {name}' for name in OUTCOMES if each[name])}"
+        if self.kept_in:
+            yield f"refused: {self.kept_in}"
+
+
+def put_reference(connection: Connection, home: Path, paths: Sequence[Path], environ: Mapping[str, str]) -> Put:
+    """Put the resources of NDJSON files, or of folders of them, to a target. Raises `TargetUnusable`, `OSError`."""
+    files = [file for path in paths for file in _files(path)]
+    put = Put()
+    if connection.bundled:
+        for each in load_reference(home / STORE, files, home / REFUSED, "by hand", environ):
+            put.counts[str(each["type"])].update({name: n for name, n in each.items() if isinstance(n, int)})
+    else:
+        Putting(connection, put).put(files)
+        if put.refused:
+            write_whole(home / REFUSED, b"".join(orjson.dumps(each) + b"\n" for each in put.refused))
+    put.kept_in = home / REFUSED if put.exit_code else None
+    return put
+
+
+def _files(path: Path) -> list[Path]:
+    if not path.is_dir():
+        return [path]
+    return sorted(each for each in path.iterdir() if each.name.endswith(ENDINGS))
+
+
+def _lines(files: Iterable[Path]) -> Iterator[Line]:
+    for path in files:
+        try:
+            with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
+                for number, text in enumerate(file, 1):
+                    if text.strip():
+                        yield Line(path.name, number, _body(text))
+        except (EOFError, zlib.error):
+            raise OSError(EIO, "the compressed file is not whole", str(path)) from None
+
+
+def _body(text: bytes) -> Body | None:
+    try:
+        found = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return None
+    return found if isinstance(found, dict) and isinstance(found.get("resourceType"), str) else None
+
+
+class Putting:
+    """One load. names: by `Type/id` of the files, the reference at the target, where that is another."""
+
+    def __init__(self, connection: Connection, put: Put) -> None:
+        self._client, self._found, self._put = connection.client, connection.capabilities, put
+        self._names: dict[str, str] = {}
+
+    def put(self, files: Sequence[Path]) -> None:
+        """Put all of these files, a type after another."""
+        kinds: dict[str, list[Path]] = defaultdict(list)
+        for path in files:
+            for kind in {str(line.body["resourceType"]) if line.body else "" for line in _lines([path])}:
+                kinds[kind].append(path)
+        for line in (line for line in _lines(kinds.pop("", ())) if line.body is None):
+            self._put.refuse(line, "unknown", "the line is no resource in JSON")
+        for kind in sorted(kinds, key=lambda kind: ORDER.index(kind) if kind in ORDER else len(ORDER)):
+            lines = (line for line in _lines(kinds[kind]) if line.body and line.body["resourceType"] == kind)
+            if kind not in ORDER:
+                self._put.counts[kind]["left"] += sum(1 for _ in lines)
+                continue
+            with ThreadPoolExecutor(8, "reference") as pool:
+                while some := list(islice(lines, PAGE)):
+                    for line, outcome in zip(some, self._some(pool, kind, some), strict=True):
+                        self._note(kind, line, outcome)
+
+    def _some(self, pool: ThreadPoolExecutor, kind: str, lines: Sequence[Line]) -> list[str | Reply | Exception]:
+        if kind in self._found.puts:
+            ids = [str(line.body["id"]) for line in lines if line.body and "id" in line.body]
+            with reading(kind):
+                there = self._client.read_many(kind, ids)
+            return list(pool.map(partial(self._under_its_id, kind, there), lines))
+        if kind in self._found.conditional:
+            return list(pool.map(partial(self._by_identifier, kind), lines))
+        return [NEITHER.format(kind)] * len(lines)
+
+    def _note(self, kind: str, line: Line, outcome: str | Reply | Exception) -> None:
+        if isinstance(outcome, Reply):
+            self._put.counts[kind]["created" if outcome.status == 201 else "there"] += 1
+            name = (line.body or {}).get("id")
+            if name and outcome.resource_id and outcome.resource_id != name:
+                self._names[f"{kind}/{name}"] = f"{kind}/{outcome.resource_id}"
+        elif isinstance(outcome, Refused):
+            said = outcome.reply.outcome or {}
+            why = said.get("diagnostics") or said.get("text") or str(outcome)
+            self._put.refuse(line, kind, why, said.get("expression"))
+        elif isinstance(outcome, Exception):
+            raise TargetUnusable(
+                f"the target could not be used: no clear answer to {kind} ({outcome}); load again, what is there stays"
+            )
+        else:
+            self._put.refuse(line, kind, outcome)
+
+    def _under_its_id(self, kind: str, there: Mapping[str, Body], line: Line) -> str | Reply | Exception:
+        name = (line.body or {}).get("id")
+        if not isinstance(name, str):
+            return "there is no id"
+        if name in there:
+            return Reply(200)
+        return _tried(lambda: self._new(kind, name, line))
+
+    def _new(self, kind: str, name: str, line: Line) -> Reply:
+        """Put what a read does not find either: no search by ids is trusted, since a PUT writes over what is there."""
+        if self._client.read(kind, name) is not None:
+            return Reply(200)
+        self._client.update(kind, name, self._text(line))
+        return Reply(201)
+
+    def _by_identifier(self, kind: str, line: Line) -> str | Reply | Exception:
+        shown = (line.body or {}).get("identifier")
+        first = next((each for each in (shown if isinstance(shown, list) else [shown]) if isinstance(each, dict)), {})
+        if not first.get("value"):
+            return "there is no identifier, by which the target could know it"
+        token = "|".join(_escaped(str(first[name])) for name in ("system", "value") if first.get(name))
+        return _tried(lambda: self._client.create(kind, self._text(line), f"identifier={quote(token, safe=':/|')}"))
+
+    def _text(self, line: Line) -> bytes:
+        """The body with references as the target has them."""
+        text = json.dumps(line.body, ensure_ascii=False, separators=(",", ":"))
+        if self._names:
+            text = REFERENCE.sub(lambda found: f'"reference":"{self._names.get(found[1], found[1])}"', text)
+        return text.encode()
+
+
+REFERENCE = re.compile(r'"reference":"([^"\\]+)"')
+
+
+def _escaped(text: str) -> str:
+    return re.sub(r"([\\,|$])", r"\\\1", text)
+
+
+def _tried(send: Callable[[], Reply]) -> Reply | Exception:
+    """Send once more while the answer is unclear: a PUT under an id, and a conditional create, make no second one."""
+    for _ in range(TRIES):
+        try:
+            return send()
+        except Refused as error:
+            return error
+        except (NotSent, NotDone, Unknown) as error:
+            last = error
+    return last

@@ -1,0 +1,198 @@
+"""Profiles of targets: how one is chosen, what each of its keys does, and what is wrong in a file is one sentence."""
+
+import json
+import shutil
+
+import pytest
+
+from pipelines.client.client import AsOf, Credentials, FhirClient, Patience, Refused
+from pipelines.client.profiles import BadProfile, ProfileFile, member, profile_for
+from pipelines.loading.changes import Changes
+from tests.pipelines.test_decisions import PAYMENTS, payments, put
+from tests.pipelines.test_verify import QUESTIONS
+from tests.support.ledgers import lose_ledger
+
+SAYS = ["transaction", "conditional", "identifier"]
+URL = "http://example.org/fhir/Questionnaire/mood"
+
+
+@pytest.fixture
+def other(target):
+    """A target of another make."""
+    target.additions, target.promised, target.software = False, SAYS, "Other"
+    return target
+
+
+def profile(home, text):
+    (home / "targets").mkdir(exist_ok=True)
+    (home / "targets" / "other.toml").write_text(f'software = "Other"\n{text}')
+
+
+def owe(target, patient, dollars, name, **more):
+    """A Claim of a patient."""
+    total = {"total": {"value": dollars, "currency": "USD"}}
+    claim = {"resourceType": "Claim", "id": name, "status": "active", "patient": {"reference": f"Patient/{patient}"}}
+    target.stored[name] = claim | total | more
+
+
+def test_the_software_of_the_statement_chooses_the_profile_and_a_users_file_wins(tmp_path):
+    """TARGET-04"""
+    assert profile_for("HAPI FHIR Server").name == "hapi"
+    assert profile_for("Chartferry fhir-service").name == "bundled"
+    assert [profile_for(name).name for name in (None, "", "Another")] == ["interface"] * 3
+    (tmp_path / "ours.toml").write_text('software = "HAPI FHIR Server"\nbalances = true\n')
+    assert (
+        profile_for("HAPI FHIR Server", tmp_path).name,
+        profile_for("HAPI FHIR Server", tmp_path).file.balances,
+    ) == (
+        "ours",
+        True,
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("balances = 3.5\n", "other.toml: balances: Input should be a valid boolean"),
+        ("colour = 1\n", "other.toml: colour: Extra inputs are not permitted"),
+        ("= 1\n", "other.toml: not TOML"),
+        ("conflict = 200\n", "other.toml: conflict: Input should be greater than or equal to 400"),
+    ],
+)
+def test_what_is_wrong_in_a_profile_is_one_sentence(home, other, chartferry, text, why):
+    """TARGET-04"""
+    (home / "targets").mkdir()
+    (home / "targets" / "other.toml").write_text(text)
+    with pytest.raises(BadProfile):
+        profile_for("Other", home / "targets")
+    code, out, err = chartferry("target")
+    assert (code, out) == (6, "")
+    assert err.startswith(f"chartferry: {why}")
+
+
+def test_the_profile_is_shown(home, other, chartferry):
+    """TARGET-01, TARGET-04"""
+    profile(home, "balances = true\n")
+    out = chartferry("target")[1]
+    assert "profile: other" in out
+    assert "balances: computed from the target's Claims and PaymentNotices before a payment is sent" in out
+    assert json.loads(chartferry("target", "--json")[1])["balances"] is True
+
+
+def test_payments_above_the_balance_are_rejects_in_the_order_of_the_lane(home, other, asked):
+    """TARGET-04: 100.00 owed, by two Claims; what is taken off in this file counts for the rows behind it."""
+    profile(home, "balances = true\n")
+    owe(other, "p1", 60, "c1")
+    owe(other, "p1", 0, "c2", total=None, item=[{"unitPrice": {"value": 20}, "quantity": {"value": 2}}])
+    del other.stored["c2"]["total"]
+    owe(other, "p1", 500, "c3", status="cancelled")
+    payments(home, ("k1", "p1", "60.00"), ("k2", "p1", "40.01"), ("k3", "p1", "40.00"), ("k4", "p2", "0.01"))
+    found = asked("import")
+    assert (found["totals"]["created"], found["totals"]["rejected"]) == (2, 2)
+    assert sorted(body["amount"]["value"] for body in other.of("PaymentNotice")) == [40.0, 60.0]
+    owe(other, "p1", 1, "c4")
+    payments(home, ("k5", "p1", "1.01"), ("k6", "p1", "1.00"), name="payments-b.csv")
+    assert asked("import")["totals"]["created"] == 1
+    owe(other, "p2", 1, "c5")
+    assert asked("rejects", "retry")["totals"]["created"] == 1
+    assert asked("import")["totals"].get("created", 0) == 0
+    assert len(other.of("PaymentNotice")) == 4
+
+
+def test_what_the_target_has_already_is_adopted_and_not_held_against_the_balance_again(home, other, asked):
+    """TARGET-04, LEDGER-01: of a home that lost its ledger and its batches."""
+    profile(home, "balances = true\n")
+    owe(other, "p1", 10, "c1")
+    payments(home, ("k1", "p1", "8.00"))
+    asked("import")
+    lose_ledger(home)
+    shutil.rmtree(home / "batches")
+    payments(home, ("k1", "p1", "8.00"), ("k2", "p1", "2.00"), ("k3", "p1", "0.01"))
+    found = asked("import")["totals"]
+    assert (found["adopted"], found["created"], found["rejected"]) == (1, 1, 1)
+    assert len(other.of("PaymentNotice")) == 2
+
+
+def test_a_copayment_may_go_above_and_counts(home, other, asked):
+    """TARGET-04"""
+    profile(home, "balances = true\n")
+    owe(other, "p1", 10, "c1")
+    put(home, "payments.csv", PAYMENTS + "k1,p1,15.00,2026-03-01,c1\nk2,p1,0.01,2026-03-02,\n")
+    found = asked("import")
+    assert (found["totals"]["created"], found["totals"]["rejected"]) == (1, 1)
+
+
+def test_a_payment_that_a_search_does_not_show_yet_counts(home, other, asked, monkeypatch):
+    """TARGET-04"""
+    profile(home, "balances = true\n")
+    owe(other, "p1", 10, "c1")
+    payments(home, ("k1", "p1", "8.00"))
+    asked("import")
+    whole = other.found
+    monkeypatch.setattr(other, "found", lambda kind, query: whole(kind, query) if kind == "Claim" else [])
+    payments(home, ("k2", "p1", "8.00"), name="payments-b.csv")
+    assert asked("import")["totals"]["rejected"] == 1
+
+
+def test_without_an_answer_to_what_is_owed_nothing_is_sent(home, other, asked):
+    """TARGET-04"""
+    profile(home, "balances = true\n")
+    payments(home, ("k1", "p1", "8.00"))
+    other.refused_parameters = {"patient"}
+    found = asked("import")
+    assert (found["exit_code"], other.writes) == (6, 0)
+    assert "Claim could not be read for the balances (HTTP 400)" in json.dumps(found)
+    other.refused_parameters = set()
+    owe(other, "p1", 8, "c1")
+    assert asked("import")["totals"]["created"] == 1
+
+
+def test_elements_that_the_interface_leaves_empty_are_what_the_profile_says(home, other, asked):
+    """TARGET-04"""
+    profile(home, '[elements.PaymentNotice]\npayment = { display = "till" }\nrecipient = { display = "practice" }\n')
+    payments(home, ("k1", "p1", "8.00"))
+    asked("import")
+    (made,) = other.of("PaymentNotice")
+    assert (made["payment"], made["recipient"]) == ({"display": "till"}, {"display": "practice"})
+    assert asked("verify")["differences"] == []
+
+
+def test_a_questionnaire_is_named_by_its_canonical_url_where_it_has_one(home, other, asked):
+    """TARGET-05"""
+    other.stored["q1"] = QUESTIONS | {"url": URL}
+    other.stored["q2"] = QUESTIONS | {
+        "id": "q2",
+        "name": "plain",
+        "code": [{"system": "http://loinc.org", "code": "2"}],
+    }
+    rows = f'r1,p1,q1,1,words with ""questionnaire"":\nr2,p1,{URL},1,a\nr3,p1,plain,1,b\n'
+    put(
+        home,
+        "answers.csv",
+        "response_id,patient_id,questionnaire,question,answer_text\n"
+        + rows.replace('words with ""questionnaire"":', '"words with ""questionnaire"":"'),
+    )
+    assert asked("import")["totals"]["created"] == 3
+    made = {body["identifier"]["value"]: body["questionnaire"] for body in other.of("QuestionnaireResponse")}
+    assert made == {"r1": URL, "r2": URL, "r3": f"{other.url}/Questionnaire/q2"}
+    assert asked("verify")["differences"] == []
+    assert asked("import")["totals"].get("created", 0) == 0
+
+
+def test_an_update_names_the_version_that_was_read_and_a_conflict_has_the_status_of_the_profile(other):
+    """TARGET-04"""
+    other.conflict = 409
+    other.stored["t1"] = {"resourceType": "Task", "id": "t1", "status": "requested", "description": "call"}
+    patience, profile = Patience(sleep=lambda _: None), ProfileFile(conflict=409)
+    client = FhirClient(other.url, Credentials(token="fixed"), patience=patience, profile=profile)
+    with pytest.raises(Refused) as refused:
+        client.update("Task", "t1", "{}", AsOf(None, 'W/"old"'))
+    assert refused.value.reply.status == 412
+    done = Changes(client, lambda: None).update("t1", json.dumps({"resourceType": "Task", "description": "call twice"}))
+    assert done.result.state == "updated"
+    assert other.stored["t1"]["description"] == "call twice"
+    client.close()
+
+
+def test_a_member_is_written_as_bodies_are():
+    assert member("payment", {"display": "Kasse ä"}) == '"payment":{"display":"Kasse ä"}'

@@ -1,0 +1,128 @@
+"""`reference load`: reference data at targets of other makes, by given ids or identifiers, written over nothing."""
+
+import json
+
+import pytest
+
+from tests.support.commands import forget_settings
+
+PUTS = ["transaction", "conditional", "identifier", "reference", "puts"]
+MRN = "http://example.org/mrn"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Three patients, a claim of one, a questionnaire, and lines that are none or of another type."""
+    made = tmp_path / "reference"
+    made.mkdir()
+    patients = [
+        {"resourceType": "Patient", "id": f"p{n}", "identifier": [{"system": MRN, "value": f"m|{n}"}]} for n in range(3)
+    ]
+    named = {"identifier": [{"system": MRN, "value": "c1"}]}
+    claim = {"resourceType": "Claim", "id": "c1", "patient": {"reference": "Patient/p1"}, **named}
+    slot = {"resourceType": "Slot", "id": "s1"}
+    lines(made / "a-claims.ndjson", claim, slot)
+    lines(made / "b-patients.ndjson", *patients)
+    with (made / "b-patients.ndjson").open("a") as file:
+        file.write("\n{broken\n")
+    (made / "notes.txt").write_text("no reference data\n")
+    return made
+
+
+def lines(path, *bodies):
+    path.write_text("".join(json.dumps(each) + "\n" for each in bodies))
+
+
+def counts(found):
+    return {each.pop("type"): each for each in found["counts"]}
+
+
+def test_it_goes_under_the_given_ids_and_once(folder, home, target, asked):
+    """TARGET-06"""
+    target.additions, target.promised = False, PUTS
+    found = asked("reference", "load", folder)
+    assert (found["exit_code"], counts(found)) == (
+        3,
+        {"unknown": {"refused": 1}, "Patient": {"created": 3}, "Claim": {"created": 1}, "Slot": {"left": 1}},
+    )
+    assert set(target.stored) == {"p0", "p1", "p2", "c1"}
+    [refused] = map(json.loads, (home / "reference.refused.ndjson").read_text().splitlines())
+    assert (refused["file"], refused["line"]) == ("b-patients.ndjson", 5)
+    target.stored["p1"] |= {"gender": "other"}
+    again = asked("reference", "load", folder)
+    assert counts(again)["Patient"] == {"there": 3}
+    assert target.stored["p1"]["gender"] == "other", "what is in the chart is written over by no file"
+
+
+def test_where_no_search_is_by_ids_nothing_is_written_over(folder, target, asked):
+    """TARGET-06"""
+    target.additions, target.promised, target.known_parameters = False, PUTS, set()
+    target.stored["p1"] = {"resourceType": "Patient", "id": "p1", "gender": "other"}
+    asked("reference", "load", folder)
+    assert target.stored["p1"]["gender"] == "other"
+    assert set(target.stored) == {"p0", "p1", "p2", "c1"}
+
+
+def test_ids_that_the_target_gives_are_followed_in_what_names_them(folder, target, asked):
+    """TARGET-06"""
+    target.additions, target.promised = False, [name for name in PUTS if name != "puts"]
+    found = asked("reference", "load", folder)
+    assert counts(found)["Patient"] == {"created": 3}
+    [claim] = target.of("Claim")
+    patient = target.stored[claim["patient"]["reference"].removeprefix("Patient/")]
+    assert patient["identifier"][0]["value"] == "m|1"
+    assert counts(asked("reference", "load", folder))["Patient"] == {"there": 3}
+    assert len(target.stored) == 4
+
+
+def test_what_the_target_refuses_is_named_and_holds_up_nothing(folder, target, asked, chartferry):
+    """TARGET-06"""
+    target.additions, target.promised = False, PUTS
+    target.refuse = lambda body: body["id"] == "p0"
+    found = asked("reference", "load", folder / "b-patients.ndjson")
+    assert counts(found)["Patient"] == {"created": 2, "refused": 1}
+    assert found["refused"][1]["problems"][0]["text"] == "not taken"
+    out = chartferry("reference", "load", folder)[1]
+    assert "Patient: 2 there, 1 refused" in out
+
+
+def test_a_target_that_takes_none_says_so_of_each(folder, target, asked):
+    """TARGET-06"""
+    target.additions, target.promised = False, []
+    found = asked("reference", "load", folder)
+    assert counts(found)["Patient"] == {"refused": 3}
+    assert "takes no Patient under a given id" in found["refused"][1]["problems"][0]["text"]
+    assert (target.puts, target.writes) == (0, 0)
+
+
+def test_a_lost_answer_is_asked_for_again_and_makes_no_second_one(folder, target, asked):
+    """TARGET-06"""
+    target.additions, target.promised = False, PUTS
+    target.put_faults = ["lost_before", "", ""]
+    assert counts(asked("reference", "load", folder))["Patient"]["created"] == 3
+    target.put_faults = []
+    target.promised = [name for name in PUTS if name != "puts"]
+    target.stored.clear()
+    target.faults = ["lost_after", "", ""]
+    found = counts(asked("reference", "load", folder))
+    assert sum(found["Patient"].values()) == 3
+    assert len(target.of("Patient")) == 3
+
+
+def test_a_compressed_file_that_is_not_whole_is_one_line(folder, target, chartferry):
+    import gzip
+
+    (folder / "c.ndjson.gz").write_bytes(gzip.compress(b'{"resourceType": "Patient", "id": "p9"}\n' * 100)[:-9])
+    code, _, err = chartferry("reference", "load", folder)
+    assert (code, err.count("\n")) == (6, 1)
+    assert "the compressed file is not whole" in err
+
+
+def test_the_bundled_service_loads_its_own(folder, tmp_path, monkeypatch, capsys):
+    """TARGET-06"""
+    from pipelines.cli import run
+
+    forget_settings(monkeypatch)
+    assert run(["--home", str(tmp_path / "new"), "reference", "load", str(folder / "b-patients.ndjson"), "--json"]) == 3
+    found = json.loads(capsys.readouterr().out)
+    assert counts(found)["Patient"]["created"] == 3
