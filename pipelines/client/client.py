@@ -59,8 +59,9 @@ PAGE = 100
 TRY_AGAIN = (408, 429, 500, 502, 503, 504)
 NO_STATEMENT = (401, 403, 404, 405, 406, 410, 501)
 """The capabilities of a target that shows no CapabilityStatement."""
-JSON = {"accept": "application/json"}
-JSON_BODY = {**JSON, "content-type": "application/json"}
+JSON = {"accept": "application/json", "cache-control": "no-cache"}
+"""Nothing from memory: HAPI answers a search for a minute with what it found before, and a row would be absent."""
+JSON_BODY = {"accept": "application/json", "content-type": "application/json"}
 READ = httpx.ByteStream(b"")
 """In the place of an answer's stream, which refers back to the answer: all of a bundle would be held by that circle."""
 
@@ -218,7 +219,8 @@ class FhirClient:
 
     def pages(self, resource_type: str, params: dict[str, str] | None = None) -> Iterator[dict[str, Any]]:
         """The bundles of a search, by following `next` links only; raises `Unknown` when they lead in a circle."""
-        return self.pages_from(f"/{resource_type}?{urlencode({'_count': str(PAGE), **(params or {})})}")
+        count = {"_count": str(PAGE)} | ({"_total": self.profile.total} if self.profile.total else {})
+        return self.pages_from(f"/{resource_type}?{urlencode({**count, **(params or {})})}")
 
     def pages_from(self, first: str) -> Iterator[dict[str, Any]]:
         """The bundles of a search whose address is given, as `pages` gives them."""

@@ -336,3 +336,19 @@ def test_a_target_that_speaks_fhir_or_is_busy_is_gone_on_with(status, kind):
     client = FhirClient("http://127.0.0.1:1", Credentials(token="t"), transport=httpx.MockTransport(lambda _: answer))
     client.check_access()
     client.close()
+
+
+def test_every_read_asks_for_a_fresh_answer_and_no_write_does(target):
+    """LEDGER-01: a search that is answered from memory shows a row as absent that was made meanwhile."""
+    asked = []
+
+    def answer(request):
+        asked.append((request.method, request.headers.get("cache-control")))
+        return httpx.Response(200, json={"resourceType": "Bundle"})
+
+    client = FhirClient("http://127.0.0.1:1", Credentials(token="t"), transport=httpx.MockTransport(answer))
+    list(client.pages("Task"))
+    client.read("Task", "a")
+    client.update("Task", "a", "{}")
+    assert asked == [("GET", "no-cache"), ("GET", "no-cache"), ("PUT", None)]
+    client.close()
