@@ -2,7 +2,7 @@
 # requirements.lock. Works with the make of Linux and of macOS (3.81); nothing here needs root.
 
 .DEFAULT_GOAL := help
-.PHONY: help import test test-all check bench bench-peers bench-faults up lock clean
+.PHONY: help import test test-all test-hapi record-hapi check bench bench-peers bench-faults up lock clean
 .DELETE_ON_ERROR:
 
 HOME_DIR  ?= var
@@ -41,6 +41,12 @@ test: $(VENV)/.installed ## run the tests, without the long ones
 
 test-all: $(VENV)/.installed ## run all tests
 	$(TESTS)
+
+test-hapi: $(VENV)/.installed ## import into a real HAPI FHIR server (needs Java, Maven, PostgreSQL)
+	WITH_HAPI=1 $(BIN)/pytest -q tests/hapi
+
+record-hapi: $(VENV)/.installed ## record anew how HAPI FHIR answers, into tests/hapi/exchanges.ndjson
+	$(BIN)/python -m tests.hapi.record
 
 check: $(VENV)/.installed ## formatting, lint, types, import rules, SQL
 	$(BIN)/ruff format --check .

@@ -40,7 +40,7 @@ def every_page(
     with ThreadPoolExecutor(at_once, "page") as pool:
         last = first
         if at_once > 1:
-            for page in _side_by_side(pool, client.get, _others(first, client.profile.offset), at_once):
+            for page in _side_by_side(pool, client.get, others(first, client.profile.offset), at_once):
                 yield last
                 last = page
         yield from _one_ahead(pool, client.get, last)
@@ -50,7 +50,7 @@ def _path(resource_type: str, params: dict[str, str]) -> str:
     return f"/{resource_type}?{urlencode(params)}"
 
 
-def _others(first: Page, offset: str) -> Iterator[str]:
+def others(first: Page, offset: str) -> Iterator[str]:
     """Yield the addresses of the pages after the first; none where the links or the count do not tell them.
 
     offset: the parameter of a link that counts resources.
