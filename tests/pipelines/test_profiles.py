@@ -8,8 +8,7 @@ import pytest
 from pipelines.client.client import AsOf, Credentials, FhirClient, Patience, Refused
 from pipelines.client.profiles import BadProfile, ProfileFile, member, profile_for
 from pipelines.loading.changes import Changes
-from tests.pipelines.test_decisions import PAYMENTS, payments, put
-from tests.pipelines.test_verify import QUESTIONS
+from tests.support.exports import PAYMENTS, QUESTIONS, payments, put
 from tests.support.ledgers import lose_ledger
 
 SAYS = ["transaction", "conditional", "identifier"]

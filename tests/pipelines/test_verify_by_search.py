@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tests.pipelines.test_decisions import payments, tasks
+from tests.support.exports import payments, tasks
 
 SAYS = ["transaction", "conditional", "identifier", "dated"]
 YEARS = timedelta(days=800)

@@ -27,7 +27,8 @@ from fhir_service.store.frames import Frame, Frames
 from fhir_service.store.rows import Rows
 from fhir_service.store.tables import ACCOUNT, STORE, TOKEN, metadata
 from tests.conftest import Database, counted_ids
-from tests.service.test_writer import payment, statements, task
+from tests.service.test_writer import statements
+from tests.support.bodies import payment, task
 
 NOW = datetime(2026, 3, 4, 5, 6, 7, 890, tzinfo=UTC)
 
