@@ -20,12 +20,14 @@ def test_the_step_and_the_risk_of_each_type_are_shown(chartferry, target):
     assert code == 0
     first, *lines = said.splitlines()
     assert first == f"target: {target.url} (urn:uuid:fake)"
-    assert lines[:3] == [
+    assert lines[:5] == [
         "software: not said",
+        "profile: interface",
+        "balances: left to the target",
         "bundles: batch",
         "conditional create: PaymentNotice, Task, QuestionnaireResponse",
     ]
-    assert lines[5:8] == [
+    assert lines[7:10] == [
         "PaymentNotice: batch: conditional creates in batches of up to 500 rows",
         "  risk: none: a create that is repeated finds the first one",
         "  look-up: found nothing, as it should",
