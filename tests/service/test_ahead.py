@@ -224,6 +224,7 @@ def test_a_create_that_could_not_be_flushed_is_unknown_and_changes_nothing_after
     """Its frame may be on the disk: no later start brings its balance back over those of later payments."""
     with opened(store) as service:
         kept = [created(service, payment(100)).id]
+        service.store.catch_up()
 
         def flushed_and_failed(self: Frames, number: int, content: bytes) -> None:
             put(self, number, content)
