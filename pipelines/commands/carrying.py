@@ -33,6 +33,7 @@ from pipelines.home.exits import ALL_LOADED, UNREADABLE, UNUSABLE
     type=Name(),
     help="Load a batch that waits, since all of its payments have a claim.",
 )
+@click.option("--whole", metavar="FEED", type=Name(), help="Ask the database of a feed for all of its rows.")
 @click.option("--remap", is_flag=True, help="Apply the feed's policy to rows that changed only because the feed did.")
 @with_reason
 @with_target
@@ -44,19 +45,22 @@ def import_(
     strict: bool,
     again: str | None,
     copayments: str | None,
+    whole: str | None,
     remap: bool,
     why: str | None,
     insecure: bool,
     as_json: bool,
 ) -> int:
     """Receives, validates and loads files or folders (default: the inbox), then publishes the tables."""
-    from pipelines.importing.imports import import_again, import_confirmed, import_paths, import_remapped
+    from pipelines.importing.imports import import_again, import_confirmed, import_paths, import_remapped, import_whole
     from pipelines.session.session import open_session
 
     if again and (paths or dry_run or remap):
         raise click.UsageError("--again takes a batch alone")
     if copayments and (paths or dry_run or remap or again):
         raise click.UsageError("--copayments takes a batch alone")
+    if whole and (paths or remap or again or copayments):
+        raise click.UsageError("--whole takes a feed alone")
     if remap and dry_run:
         raise click.UsageError("--remap has no dry run")
     if why and not (again or copayments or remap):
@@ -73,6 +77,8 @@ def import_(
             summary = import_again(session, again)
         elif copayments:
             summary = import_confirmed(session, copayments)
+        elif whole:
+            summary = import_whole(session, whole, dry_run)
         else:
             summary = import_remapped(session, paths) if remap else import_paths(session, paths, dry_run)
     return print_answer(summary, as_json)

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from pipelines.feeds.files.catalog import Feed
 from pipelines.feeds.files.describe import describe, skipped, taken, trailer
+from pipelines.feeds.terms.schema import Query
 from pipelines.validation.scoring import KNOWN
 
 COPAYMENT = "a payment with a claim_id is a copayment, which is not held against the patient's balance"
@@ -19,7 +20,10 @@ def feed_lines(feed: Feed) -> Iterable[str]:
     file = feed.file
     form = file.format or "csv or ndjson, by the file's name"
     yield f"{feed.name}: {file.kind} to {feed.resource}, source {feed.source}{' (built in)' if feed.builtin else ''}"
-    yield f"  files {', '.join(file.files)}; {form}; {file.encoding}; takes {taken(feed)}"
+    if file.query:
+        yield f"  {_query(file.query)}; takes {taken(feed)}"
+    else:
+        yield f"  files {', '.join(file.files)}; {form}; {file.encoding}; takes {taken(feed)}"
     if left_out := skipped(feed):
         yield f"  leaves out rows with {left_out}"
     if end := trailer(feed):
@@ -39,6 +43,14 @@ def feed_lines(feed: Feed) -> Iterable[str]:
     widths = [max((len(row[at]) for row in rows), default=0) for at in range(2)]
     for first, second, third in rows:
         yield f"{first.ljust(widths[0])}  {second.ljust(widths[1])}  {third}"
+
+
+def _query(query: Query) -> str:
+    """Return where rows come from that no file holds."""
+    if not query.watermark:
+        return f"a query on {query.database}, all rows each time"
+    back = "a day" if query.overlap is None else f"{query.overlap} (days, or the numbers of the watermark)"
+    return f"a query on {query.database}, what is new by {query.watermark}, from {back} before the newest known"
 
 
 def _written(feed: Feed) -> str:

@@ -10,6 +10,7 @@ from pipelines.dagster.alerts import alert_sensor
 from pipelines.dagster.command_line import telling_sensor
 from pipelines.dagster.imports import import_assets, import_job
 from pipelines.dagster.inbox import inbox_sensor
+from pipelines.dagster.queries import query_job, query_schedule
 from pipelines.dagster.reference import REFERENCE, is_bundled, reference_asset, reference_job
 from pipelines.dagster.reports import publishing_sensor, report_assets, report_schedule, reports_job
 from pipelines.dagster.retention import retention_job, retention_schedule
@@ -53,6 +54,7 @@ def build_definitions(
     )
     own = [reference_job()] if bundled else []
     retention = retention_job(environ)
+    queries = [query_job(feed) for feed in catalog.feeds if feed.file.query]
     return dg.Definitions(
         assets=[
             *([reference_asset()] if bundled else []),
@@ -60,7 +62,7 @@ def build_definitions(
             *report_assets(catalog.feeds, environ, home),
         ],
         asset_checks=[standing_check(catalog.feeds)],
-        jobs=[*own, *imports, refresh, standing, retention],
+        jobs=[*own, *imports, *queries, refresh, standing, retention],
         sensors=[
             inbox_sensor(home, environ, catalog, [*own, *imports]),
             unfinished_sensor(home, environ, catalog, imports),
@@ -69,7 +71,12 @@ def build_definitions(
             standing_sensor(home, environ, catalog.feeds),
             alert_sensor(home, environ),
         ],
-        schedules=[report_schedule(refresh, environ), standing_schedule(standing), retention_schedule(retention)],
+        schedules=[
+            *map(query_schedule, queries),
+            report_schedule(refresh, environ),
+            standing_schedule(standing),
+            retention_schedule(retention),
+        ],
         resources={RESOURCE_KEY: workplace_resource(home, environ)},
         executor=executor,
     )

@@ -33,12 +33,13 @@ def import_assets(feed: Feed, before: Sequence[dg.AssetKey] = ()) -> list[dg.Ass
 
 def _received(feed: Feed) -> dg.AssetsDefinition:
     patterns = " or ".join(f"`{pattern}`" for pattern in feed.patterns)
+    taken = f"Taken are files that are called {patterns}." if patterns else "They come from its query."
 
     @_stage(
         feed,
         "received",
         f"Exports of the feed `{feed.name}`, each taken from the inbox into its batch, which is named by the file's "
-        f"hash. Taken are files that are called {patterns}.",
+        f"hash. {taken}",
         kinds={"file"},
         code_version=software_version(),
         metadata={"dagster/column_schema": source_schema(feed)},

@@ -77,7 +77,9 @@ def workplace_resource(home: Path, environ: Mapping[str, str]) -> dg.ResourceDef
     return workplace
 
 
-def place_of(context: dg.AssetExecutionContext | dg.AssetCheckExecutionContext) -> Workplace:
+def place_of(
+    context: dg.AssetExecutionContext | dg.AssetCheckExecutionContext | dg.OpExecutionContext,
+) -> Workplace:
     """Return the workplace of the run."""
     place: Any = getattr(context.resources, RESOURCE_KEY)
     assert isinstance(place, Workplace)  # noqa: S101 - the definitions put nothing else there

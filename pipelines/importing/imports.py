@@ -2,12 +2,15 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 
 from pipelines.client.client import TargetUnusable
 from pipelines.corrections.decisions import read_by
 from pipelines.corrections.retention import retain
 from pipelines.corrections.undo import plan_again
+from pipelines.feeds.files.catalog import Feed
+from pipelines.home.batch import Unreadable
 from pipelines.importing.figures import write_figures
 from pipelines.ledger.rejects import settle_resubmitted
 from pipelines.ledger.tables import LedgerError, NotPossible
@@ -18,6 +21,7 @@ from pipelines.runs.run import Result
 from pipelines.runs.summary import Summary
 from pipelines.session.confirmed import COMMAND, is_confirmed, waits
 from pipelines.session.connections import STORE
+from pipelines.session.queries import asked, note_mark, with_queries
 from pipelines.session.session import Left, Session, Waiting, find_files, received_batches, unfinished, without_feed
 
 NO_BATCH = "{}: no such batch at this target (chartferry status lists them)"
@@ -33,13 +37,28 @@ def import_paths(session: Session, paths: Sequence[Path], dry_run: bool = False,
     summary, inbox = summary_of(session), session.home / "inbox"
     files, summary.unmatched = find_files(paths or [inbox], session.catalog, session.ledger, session.inbox)
     left = [] if dry_run else unfinished(session)
+    queries: Sequence[Feed] = ()
     if any(path.resolve() == inbox.resolve() for path in paths or [inbox]):
+        queries = with_queries(session)
         batches = session.home / "batches"
         no_feed = {} if dry_run else without_feed(session)
         summary.unmatched = [*summary.unmatched, *(Left(batches / b, why) for b, why in no_feed.items())]
     else:
         summary.without_end, left = {_name(each): each.name for each in left}, []
-    return _import_all(session, summary, [*left, *files], dry_run, remap)
+    return _import_all(session, summary, [*left, *files], dry_run, remap, queries)
+
+
+def import_query(session: Session, feed: Feed) -> Summary:
+    """Import what is new in the database of a feed."""
+    return _import_all(session, summary_of(session), [], queries=[feed])
+
+
+def import_whole(session: Session, feed: str, dry_run: bool = False) -> Summary:
+    """Ask the database of a feed for all of its rows, whatever was read before. Raises `NotPossible`."""
+    found = session.catalog.named(feed)
+    if found is None or not found.file.query:
+        raise NotPossible(f"{feed}: there is no feed of this name that has a query")
+    return _import_all(session, summary_of(session), [], dry_run, queries=[found], whole=True)
 
 
 def import_again(session: Session, batch_id: str) -> Summary:
@@ -83,12 +102,24 @@ def _name(waiting: Waiting) -> str:
 
 
 def _import_all(
-    session: Session, summary: Summary, files: Sequence[Waiting], dry_run: bool = False, remap: bool = False
+    session: Session,
+    summary: Summary,
+    files: Sequence[Waiting],
+    dry_run: bool = False,
+    remap: bool = False,
+    queries: Sequence[Feed] = (),
+    whole: bool = False,
 ) -> Summary:
-    for waiting in files:
-        result = try_file(session, waiting) if dry_run else _import(session, waiting, summary, remap)
-        if result is None:
+    """Import files, then the rows of queries, and publish. whole: all rows, not those since the last time."""
+    results = chain(
+        (try_file(session, waiting) if dry_run else _import(session, waiting, summary, remap) for waiting in files),
+        (_import_query(session, feed, summary, dry_run, whole) for feed in queries),
+    )
+    for result in results:
+        if result is None and summary.error:
             return summary
+        if result is None:
+            continue
         summary.results.append(result)
         if result.unusable:
             summary.error = result.message
@@ -99,6 +130,23 @@ def _import_all(
         retain(session)
         write_figures(session.home, session.ledger)
     return summary
+
+
+def _import_query(session: Session, feed: Feed, summary: Summary, dry_run: bool, whole: bool) -> Result | None:
+    """Import what the database of a feed has; None where there is nothing new, or the ledger fails."""
+    try:
+        with asked(session, feed, whole) as found:
+            if found.waiting is None:
+                summary.nothing_new.append(feed.name)
+                return None
+            if dry_run:
+                return try_file(session, found.waiting)
+            result = _import(session, found.waiting, summary, remap=False)
+            if result and not result.unusable:
+                note_mark(session, found, result.batch_id, result.state)
+            return result
+    except Unreadable as error:
+        return Result(None, None, feed.name, feed.name, "failed", message=str(error))
 
 
 def publish_only(session: Session) -> Summary:

@@ -53,6 +53,23 @@ class BatchLedger(LedgerAccess):
         return True
 
     @verb
+    def note_mark(self, target: str, feed: str, query_hash: str, batch_id: str, kind: str, value: str) -> None:
+        """Note up to where the database of a feed was read: the rows up to there are in a batch that has its end."""
+        row = {"query_hash": query_hash, "batch_id": batch_id, "kind": kind, "value": value, "noted_at": self.now()}
+        this = (t.query_mark.c.target == target, t.query_mark.c.feed == feed)
+        with self.transaction() as connection:
+            if connection.execute(update(t.query_mark).where(*this).values(row)).rowcount == 0:
+                connection.execute(t.query_mark.insert().values(target=target, feed=feed, **row))
+
+    def mark(self, target: str, feed: str, query_hash: str) -> tuple[str, str] | None:
+        """Return kind and value of the mark of a query; None where it was not asked yet, or asks for something else."""
+        mark = t.query_mark.c
+        this = (mark.target == target, mark.feed == feed, mark.query_hash == query_hash)
+        with self.engine.connect() as connection:
+            row = connection.execute(select(mark.kind, mark.value).where(*this)).one_or_none()
+        return (str(row.kind), str(row.value)) if row else None
+
+    @verb
     def reopen_batch(self, target: str, batch_id: str) -> None:
         """A batch that had ended is `running` while rows of it are sent, so that a killed run leaves it so."""
         self._change(t.batch, {"target": target, "batch_id": batch_id}, state="running")

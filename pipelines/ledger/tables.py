@@ -23,7 +23,7 @@ from sqlalchemy import (
 
 from pipelines.ledger.states import OUTCOMES
 
-SCHEMA_VERSION = 9
+SCHEMA_VERSION = 10
 
 LINE_COUNTS = ("header", "lines", "not_taken", "records", "accepted", "rejected")
 AMOUNTS = ("amount_received", "amount_accepted", "amount_created")
@@ -332,6 +332,20 @@ decision = Table(
     _text("why"),
 )
 """Decisions by hand. `subject`: a batch, a reject's id, or a row in doubt as `<batch>:<line>`."""
+
+
+query_mark = Table(
+    "query_mark",
+    metadata,
+    _text("target", primary_key=True),
+    _text("feed", primary_key=True),
+    *_texts("query_hash", "batch_id", "kind", "value", "noted_at", nullable=False),
+)
+"""Up to where the database of a feed was read, by its watermark: a time, a date or a number. The next query begins
+there.
+
+query_hash: of the query that was asked. batch_id: of the rows that it gave.
+"""
 
 
 class LedgerError(Exception):

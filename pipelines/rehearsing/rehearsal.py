@@ -35,10 +35,13 @@ from pipelines.ledger.rows import Outcome, Reject, Repeat, SoFar
 from pipelines.ledger.tables import LedgerError
 from pipelines.rehearsing.rehearsed import Earlier, File, Rehearsed, accounts, write_report
 from pipelines.runs.batch import import_file
+from pipelines.runs.run import Result
 from pipelines.runs.summary import Summary
 from pipelines.session.connections import STORE, connect, copy_named_store, copy_store, load_store
+from pipelines.session.queries import asked, with_queries
 from pipelines.session.session import (
     Session,
+    Waiting,
     feed_folders_of,
     find_files,
     has_ledger,
@@ -156,7 +159,7 @@ def _import(
             _bring_unfinished(wanted.home, folder, ledger, session.target)
             found = [*unfinished(session), *found]
         files: list[File] = []
-        for number, waiting in enumerate(found):
+        for number, waiting in enumerate(_with_queries(session, found, summary, asking=not wanted.paths)):
             events = folder / f"events-{number}.parquet"
             try:
                 with ledger.watching(events):
@@ -172,6 +175,20 @@ def _import(
                 break
         settle_resubmitted(ledger, session.target)
     return summary, files
+
+
+def _with_queries(session: Session, found: Sequence[Waiting], summary: Summary, asking: bool) -> Iterator[Waiting]:
+    """Files, and behind them what databases have, where they are asked."""
+    yield from found
+    for feed in with_queries(session) if asking else ():
+        try:
+            with asked(session, feed) as got:
+                if got.waiting:
+                    yield got.waiting
+                else:
+                    summary.nothing_new.append(feed.name)
+        except Unreadable as error:
+            summary.results.append(Result(None, None, feed.name, feed.name, "failed", message=str(error)))
 
 
 def _bring_unfinished(home: Path, folder: Path, ledger: Ledger, target: str) -> None:

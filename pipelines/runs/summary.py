@@ -30,7 +30,8 @@ class Summary:
     """A run's results, the files that no feed takes, and what was published. store: of the bundled service.
 
     left_there: by target other than this one, how many batches have no end there. without_end: batches of other files
-    that have none here, by name, with the names of their files.
+    that have none here, by name, with the names of their files. nothing_new: feeds whose
+    databases have no rows to import.
     """
 
     target: str
@@ -44,6 +45,7 @@ class Summary:
     store: Path | None = None
     left_there: Mapping[str, int] = field(default_factory=dict)
     without_end: Mapping[str, str] = field(default_factory=dict)
+    nothing_new: list[str] = field(default_factory=list)
 
     @property
     def exit_code(self) -> int:
@@ -63,6 +65,7 @@ class Summary:
             "batches": [asdict(result) for result in self.results],
             "totals": dict(_totals(self.results)),
             "without_end": list(self._still_without_end()),
+            "nothing_new": self.nothing_new,
             "unmatched": [str(left.path) for left in self.unmatched],
             "published": str(self.published) if self.published else None,
             "tables": dict(self.tables),
@@ -80,6 +83,8 @@ class Summary:
         yield from self._table()
         for result in self.results:
             yield from _notes(result)
+        for name in self.nothing_new:
+            yield f"{name}: its database has nothing new"
         for left in self.unmatched:
             yield f"{shown(left.path)}: {left.why}; left where it is"
         if self._took_nothing():

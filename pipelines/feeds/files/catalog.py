@@ -89,6 +89,11 @@ class Feed:
         """The most rejects that a file may have: a number of records, or (below 1) a share of them."""
         return self.file.max_rejects
 
+    @property
+    def query_hash(self) -> str:
+        """A hash of what decides which rows its query gives, and which of them are taken."""
+        return _sha256(self.file.model_dump(mode="json", by_alias=True, include={"query", "take"}))
+
     def read_crosswalks(self) -> dict[Crosswalk, Mapping[str, str]]:
         """All crosswalks, those from databases as they are now. Raises BadCrosswalk."""
         queries = [walk for walk in _crosswalks(self.file) if walk.database]
@@ -236,4 +241,8 @@ def _hash(file: FeedFile, tables: Mapping[Crosswalk, Mapping[str, str]]) -> str:
         "feed": file.model_dump(mode="json", by_alias=True, exclude_defaults=True),
         "crosswalks": [[walk.file, walk.from_, walk.to, sorted(rows.items())] for walk, rows in tables.items()],
     }
+    return _sha256(content)
+
+
+def _sha256(content: Any) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

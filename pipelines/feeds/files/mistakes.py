@@ -7,9 +7,9 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from pipelines.feeds.files.locate import line_of
-from pipelines.feeds.terms.schema import Comment, Crosswalk, FeedFile, Test, Trailer, Value
+from pipelines.feeds.terms.schema import Comment, Crosswalk, FeedFile, Query, Test, Trailer, Value
 
-_PARTS: dict[str, type[BaseModel]] = {"crosswalk": Crosswalk, "trailer": Trailer, "comments": Comment}
+_PARTS: dict[str, type[BaseModel]] = {"crosswalk": Crosswalk, "trailer": Trailer, "comments": Comment, "query": Query}
 _WORDS = {
     "missing": "required, and not there",
     "string_type": "a text is expected",

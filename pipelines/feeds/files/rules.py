@@ -9,7 +9,7 @@ from pipelines.feeds.terms.schema import FeedFile, Test, Value
 
 ASKED = "..."
 """Stands in a draft for what a person has to say."""
-TABLES = ("csv", "xlsx", "parquet")
+TABLES = ("csv", "xlsx", "parquet", "sql")
 LISTS = ("columns.labels", "questions.")
 
 

@@ -105,7 +105,7 @@ class ParquetReader(TableReader):
         if isinstance(value, float):
             value = Decimal(repr(value))
         if isinstance(value, Decimal):
-            return "" if value.is_nan() else self._numbers.written(value) if value.is_finite() else str(value)
+            return "" if value.is_nan() else self._numbers.of(value) if value.is_finite() else str(value)
         if isinstance(value, timedelta):
             return str(value)
         if hasattr(value, "isoformat"):

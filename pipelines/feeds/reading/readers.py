@@ -1,5 +1,6 @@
 """The reader of a received file, by its form and by what is in it."""
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -9,12 +10,18 @@ from pipelines.feeds.reading.marks import marked_form
 from pipelines.feeds.reading.objects import ArrayReader
 from pipelines.feeds.reading.packed import UNTAKEN, Content, contents
 from pipelines.feeds.reading.parquet import ParquetReader
+from pipelines.feeds.reading.queried import QueriedReader
 from pipelines.feeds.reading.rows import Reader
 from pipelines.feeds.reading.several import Several
+from pipelines.feeds.reading.tables import TableReader
 from pipelines.feeds.reading.workbook import WorkbookReader
 from pipelines.feeds.terms.schema import FeedFile
 
-TABLES: dict[str, type[WorkbookReader] | type[ParquetReader]] = {"xlsx": WorkbookReader, "parquet": ParquetReader}
+TABLES: dict[str, Callable[[Path, str, FeedFile], TableReader]] = {
+    "xlsx": WorkbookReader,
+    "parquet": ParquetReader,
+    "sql": QueriedReader,
+}
 """The readers of what is no text, by form."""
 
 

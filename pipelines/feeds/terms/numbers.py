@@ -55,6 +55,10 @@ class Numbers:
         """Return a number as the export would write it, without thousands separators."""
         return f"{value:f}".replace(".", self.decimal)
 
+    def of(self, value: Decimal) -> str:
+        """Write a number that came as one: zeros beyond its second decimal say nothing, and could mean thousands."""
+        return self.written(_short(value))
+
     @property
     def example(self) -> str:
         """An example of an amount as the export writes it."""

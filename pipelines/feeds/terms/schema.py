@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, field_validator, model_validator
 
 Kind = Literal["payments", "answers", "tasks"]
-Form = Literal["csv", "ndjson", "json", "xlsx", "parquet"]
+Form = Literal["csv", "ndjson", "json", "xlsx", "parquet", "sql"]
 Policy = Literal["skip", "reject", "update", "supersede"]
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._\-]{0,63}$")]
 
@@ -178,13 +178,29 @@ class Trailer(Part):
         return {name: value for name, value in (("rows", self.rows), ("amount", self.amount)) if value}
 
 
+class Query(Part):
+    """A query on a database, in place of files.
+
+    database: the environment variable with the SQLAlchemy URL. watermark: the column that shows what is new since the
+    last time. overlap: how far to go back from there, in days, or in the numbers of a watermark that is a number.
+    wait_seconds: the longest wait for the next rows.
+    """
+
+    database: str = Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")
+    sql: str = Field(min_length=1)
+    watermark: str = ""
+    overlap: Decimal | None = Field(None, ge=0)
+    wait_seconds: Annotated[int, Field(ge=1)] = 600
+
+
 class FeedFile(Part):
     """A whole feed file."""
 
     name: Name
     source: Name
     kind: Kind
-    files: tuple[str, ...] = Field(min_length=1)
+    files: tuple[str, ...] = ()
+    query: Query | None = None
     format: Form | None = None
     encoding: str = "utf-8"
     delimiter: str = Field(",", pattern=r"^[^\r\n\x00]$")
@@ -254,6 +270,17 @@ class FeedFile(Part):
         except (ZoneInfoNotFoundError, ValueError, OSError):
             raise ValueError("no time zone of the IANA list (Europe/Berlin, America/New_York, ...)") from None
         return name
+
+    @model_validator(mode="after")
+    def _comes_from_somewhere(self) -> Self:
+        """Raise ValueError unless the rows come from files or from a query."""
+        if (self.query is None) != (self.format != "sql"):
+            raise ValueError('query: goes with format = "sql"')
+        if self.query is None and not self.files:
+            raise ValueError("files: required, and not there")
+        if self.query and self.files:
+            raise ValueError("files: a feed takes files or has a query, not both")
+        return self
 
     @model_validator(mode="after")
     def _policy_fits(self) -> Self:

@@ -1,0 +1,43 @@
+"""A job and an hourly schedule for each feed with a query: what is new in its database is imported.
+
+The work is that of the command line, so that the sensor `command_line` shows its batches.
+"""
+
+import dagster as dg
+
+from pipelines.dagster.workplace import RESOURCE_KEY, place_of, told_without_data
+from pipelines.feeds.files.catalog import Feed, plain
+from pipelines.home.exits import UNREADABLE
+from pipelines.importing.imports import import_query
+
+EVERY_HOUR = "5 * * * *"
+
+
+def query_job(feed: Feed) -> dg.JobDefinition:
+    name = f"query_{plain(feed.name)}"
+
+    @dg.op(name=f"ask_{name}", required_resource_keys={RESOURCE_KEY}, description="Asks, and imports what is new.")
+    def ask(context: dg.OpExecutionContext) -> None:
+        place = place_of(context)
+        with told_without_data(place):
+            summary = import_query(place.session(context.log), feed)
+            sentences = [summary.error, *(result.message for result in summary.results)]
+            context.add_output_metadata({"batches": [str(result.batch_id) for result in summary.results]})
+            if summary.exit_code >= UNREADABLE:
+                raise dg.Failure("; ".join(each for each in sentences if each) or "see chartferry status")
+
+    @dg.job(name=name, description=f"Asks the database of the feed `{feed.name}` for what is new, and imports it.")
+    def query() -> None:
+        ask()
+
+    return query
+
+
+def query_schedule(job: dg.JobDefinition) -> dg.ScheduleDefinition:
+    return dg.ScheduleDefinition(
+        name=job.name,
+        job=job,
+        cron_schedule=EVERY_HOUR,
+        default_status=dg.DefaultScheduleStatus.RUNNING,
+        description="Every hour.",
+    )

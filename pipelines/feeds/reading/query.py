@@ -1,0 +1,216 @@
+"""Queries: the rows of a database as a file, one JSON array a line behind the names of the columns.
+
+A query runs in a thread of its own, so that a database that does not answer holds nobody up for longer than its feed
+says. No message holds a value, a parameter or an address.
+"""
+
+import json
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from itertools import groupby, islice
+from operator import itemgetter
+from pathlib import Path
+from queue import Empty, Full, Queue
+from typing import TYPE_CHECKING, Any
+
+from pipelines.feeds.files.catalog import Feed
+from pipelines.feeds.reading.since import Mark, Newest, NoMark, since
+from pipelines.feeds.terms.names import named_by
+from pipelines.feeds.terms.schema import Query
+from pipelines.home.batch import Unreadable
+
+if TYPE_CHECKING:
+    from sqlalchemy import ColumnElement, Connection, Select
+
+ROWS_AT_ONCE = 2_000
+MOST_ALIKE = 5_000
+"""Rows that no column of the order tells apart are put in order by their texts, so many at a time."""
+STOPS = ("cancel", "interrupt")
+"""Names under which drivers let another thread end a query."""
+Row = Sequence[object]
+
+
+@dataclass(frozen=True)
+class Queried:
+    """The file of a query's rows: how many there are, and the mark up to which the database was read."""
+
+    rows: int
+    mark: Mark | None
+
+
+def run_query(feed: Feed, to: Path, mark: Mark | None, now: datetime) -> Queried:
+    """Write the rows of a feed's query: those since a mark, or all. Raises Unreadable."""
+    query = feed.file.query
+    assert query is not None  # noqa: S101 - asked of a feed with a query
+    newest, rows = Newest(now), 0
+    stops: list[Callable[[], object]] = []
+    answers = _patiently(feed, query, _rows_of(feed, query, mark, stops), stops)
+    names = list(next(answers))
+    place = names.index(query.watermark) if query.watermark else None
+    with to.open("w", encoding="utf-8", newline="\n") as out:
+        out.write(json.dumps(names, ensure_ascii=False) + "\n")
+        for row in answers:
+            try:
+                newest.note(None if place is None else row[place])
+            except NoMark as error:
+                raise Unreadable(f"{feed.name}: {query.watermark}: {error}") from None
+            out.write(_line(row) + "\n")
+            rows += 1
+    if mark and query.watermark and newest.is_before(mark):
+        raise Unreadable(
+            f"{feed.name}: no row of {query.database} is as new as its newest was before, so that rows may be missed:"
+            f" where the database was restored, or rows were removed: chartferry import --whole {feed.name}"
+        )
+    return Queried(rows, newest.mark)
+
+
+# --- The database ---------------------------------------------------------------------------------
+
+
+def _rows_of(feed: Feed, query: Query, mark: Mark | None, stops: list[Callable[[], object]]) -> Iterator[Row]:
+    """The names of the columns, and the rows. stops: gets what ends the query early. Raises Unreadable."""
+    from sqlalchemy import create_engine
+    from sqlalchemy.exc import SQLAlchemyError
+
+    where = f"{feed.name}: the query on {query.database}"
+    url = feed.environ.get(query.database)
+    if not url:
+        raise Unreadable(f"{feed.name}: the environment variable {query.database} holds no database URL")
+    try:
+        engine = create_engine(url, hide_parameters=True)
+        try:
+            with engine.connect() as connection:
+                driver = connection.connection.dbapi_connection
+                stops += [stop for name in STOPS if (stop := getattr(driver, name, None))][:1]
+                yield from _asked(feed, query, mark, connection)
+        finally:
+            engine.dispose()
+    except NoMark as error:
+        raise Unreadable(f"{feed.name}: {query.watermark}: {error}") from None
+    except (SQLAlchemyError, ImportError, OSError, ValueError) as error:
+        raise Unreadable(
+            f"{where} could not be run ({type(error).__name__}): is the database there, and the query right?"
+        ) from None
+
+
+def _asked(feed: Feed, query: Query, mark: Mark | None, connection: "Connection") -> Iterator[Row]:
+    connection = connection.execution_options(stream_results=True, max_row_buffer=ROWS_AT_ONCE)
+    names = list(connection.execute(_statement(query, [], None, nothing=True)).keys())
+    if query.watermark and query.watermark not in names:
+        raise Unreadable(f"{feed.name}: the query gives no column {query.watermark}; it gives {', '.join(names)}")
+    yield names
+    key = feed.file.columns.get(feed.kind.key)
+    order = [name for name in (query.watermark, *(named_by(key) if key else ())) if name in names]
+    bound = since(mark, query.overlap) if mark and query.watermark else None
+    found = connection.execute(_statement(query, order, bound))
+    places = [names.index(name) for name in order]
+    for some in found.partitions(ROWS_AT_ONCE):
+        yield from _in_order([tuple(row) for row in some], places)
+
+
+def _statement(query: Query, order: Sequence[str], bound: object, nothing: bool = False) -> "Select[Any]":
+    """Select from the query. Its text is taken as it is: a colon in it names no parameter."""
+    from sqlalchemy import column, false, literal_column, or_, select, text
+
+    given = query.sql.strip().removesuffix(";").replace(":", r"\:")
+    columns: list[ColumnElement[Any]] = [
+        column(name) for name in dict.fromkeys([*order, *filter(None, [query.watermark])])
+    ]
+    asked = text(given + "\n").columns(*columns).subquery("asked")
+    found: Select[Any] = select(literal_column("*")).select_from(asked)
+    if nothing:
+        return found.where(false())
+    if bound is not None:
+        watermark = asked.c[query.watermark]
+        found = found.where(or_(watermark >= bound, watermark.is_(None)))
+    return found.order_by(*(asked.c[name] for name in order))
+
+
+def _in_order(rows: Sequence[Row], places: Sequence[int]) -> Iterator[Row]:
+    """Rows that the database may give in any order, in one: the same rows make the same file."""
+    told = itemgetter(*places) if places else lambda _: None
+    for _, alike in groupby(rows, told):
+        while some := list(islice(alike, MOST_ALIKE)):
+            yield from sorted(some, key=_line) if len(some) > 1 else some
+
+
+# --- Patience -------------------------------------------------------------------------------------
+
+END = object()
+
+
+def _patiently(feed: Feed, query: Query, rows: Iterator[Row], stops: Sequence[Callable[[], object]]) -> Iterator[Row]:
+    """Rows of a thread that is given up if it has no more for as long as the feed says. Raises Unreadable."""
+    ready: Queue[Any] = Queue(2)
+    given_up = threading.Event()
+
+    def work() -> None:
+        try:
+            while not given_up.is_set():
+                some = list(islice(rows, ROWS_AT_ONCE))
+                _put(ready, some or END, given_up)
+                if not some:
+                    return
+        except BaseException as error:  # noqa: BLE001 - raised again by the reader
+            _put(ready, error, given_up)
+
+    threading.Thread(target=work, name=f"query {feed.name}", daemon=True).start()
+    try:
+        while (found := ready.get(timeout=query.wait_seconds)) is not END:
+            if isinstance(found, BaseException):
+                raise found
+            yield from found
+    except Empty:
+        for stop in stops:
+            stop()
+        raise Unreadable(
+            f"{feed.name}: {query.database} gave no rows for {query.wait_seconds:,} s: try again later, or let the feed"
+            " file wait longer (query.wait_seconds)"
+        ) from None
+    finally:
+        given_up.set()
+
+
+def _put(ready: "Queue[Any]", found: object, given_up: threading.Event) -> None:
+    while not given_up.is_set():
+        try:
+            ready.put(found, timeout=1)
+        except Full:
+            continue
+        return
+
+
+# --- Values ---------------------------------------------------------------------------------------
+
+
+def _line(row: Row) -> str:
+    return f"[{', '.join(map(_value, row))}]"
+
+
+def _value(value: object) -> str:
+    """A value as JSON: numbers digit for digit, times as ISO 8601, and `{}` for bytes that are no text."""
+    if value is None or isinstance(value, bool | str | int):
+        return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, float):
+        value = Decimal(repr(value))
+    if isinstance(value, Decimal):
+        return f"{value:f}" if value.is_finite() else "null" if value.is_nan() else json.dumps(str(value))
+    if isinstance(value, bytes | memoryview):
+        return _text(bytes(value))
+    return json.dumps(_written(value), ensure_ascii=False)
+
+
+def _text(value: bytes) -> str:
+    try:
+        return json.dumps(value.decode(), ensure_ascii=False)
+    except UnicodeDecodeError:
+        return "{}"
+
+
+def _written(value: Any) -> str:
+    if isinstance(value, list | dict):
+        return json.dumps(value, default=str, ensure_ascii=False)
+    return str(value.isoformat() if hasattr(value, "isoformat") else value)

@@ -1,0 +1,107 @@
+"""Marks of queries: up to where a database was read, and from where it is read the next time."""
+
+import math
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import Any, NamedTuple
+
+ONE_DAY = Decimal(1)
+NOT_ISO = "a text that is no date or time as ISO 8601; let the watermark be a date, a time or a number"
+NO_OVERLAP = "a number: say how far to go back from the last one each time, for rows that come late: overlap = 1000"
+
+
+class NoMark(ValueError):
+    """A watermark that cannot be one: one clause why."""
+
+
+class Mark(NamedTuple):
+    """The newest watermark that was read. kind: `time`, `date`, `number`, or `text` (of ISO 8601)."""
+
+    kind: str
+    value: str
+
+
+class Newest:
+    """The newest watermark of the rows so far. One that lies in the future is no mark: what comes before it would be
+    missed for good."""
+
+    def __init__(self, now: datetime) -> None:
+        self._tomorrow = now.astimezone(UTC) + timedelta(days=1)
+        self._value: Any = None
+
+    def note(self, value: Any) -> None:
+        """Look at the watermark of a row. Raises NoMark."""
+        if value is None or self._is_ahead(value):
+            return
+        try:
+            if self._value is None or value > self._value:
+                self._value = value
+        except TypeError:
+            raise NoMark("values of different types; let the query give one type") from None
+
+    def _is_ahead(self, value: Any) -> bool:
+        kind = kind_of(value)
+        if kind == "time":
+            return bool(value > (self._tomorrow if value.tzinfo else self._tomorrow.replace(tzinfo=None)))
+        if kind == "text":
+            return bool(value[:10] > self._tomorrow.date().isoformat())
+        return kind == "date" and bool(value > self._tomorrow.date())
+
+    @property
+    def mark(self) -> Mark | None:
+        if self._value is None:
+            return None
+        kind = kind_of(self._value)
+        return Mark(kind, self._value.isoformat() if kind in ("time", "date") else str(self._value))
+
+    def is_before(self, mark: Mark) -> bool:
+        """True if no row is as new as an earlier mark."""
+        return self._value is None or kind_of(self._value) != mark.kind or bool(self._value < value_of(mark))
+
+
+def kind_of(value: object) -> str:
+    """Return the kind of a watermark. Raises NoMark."""
+    if isinstance(value, datetime):
+        return "time"
+    if isinstance(value, date):
+        return "date"
+    if isinstance(value, int | float | Decimal) and not isinstance(value, bool):
+        return "number"
+    if not isinstance(value, str):
+        raise NoMark("no date, time or number")
+    _day(value)
+    return "text"
+
+
+def value_of(mark: Mark) -> Any:
+    if mark.kind == "time":
+        return datetime.fromisoformat(mark.value)
+    if mark.kind == "date":
+        return date.fromisoformat(mark.value)
+    if mark.kind == "number":
+        value = Decimal(mark.value)
+        return int(value) if value == value.to_integral_value() else value
+    return mark.value
+
+
+def since(mark: Mark, overlap: Decimal | None) -> Any:
+    """From where to read: the mark less the overlap, of a day unless said. A text goes back to the beginning of a day,
+    which is less than any time of that day however it is written. Raises NoMark.
+    """
+    value = value_of(mark)
+    if mark.kind == "number":
+        if overlap is None:
+            raise NoMark(NO_OVERLAP)
+        return value - (int(overlap) if isinstance(value, int) and overlap == int(overlap) else overlap)
+    days = ONE_DAY if overlap is None else overlap
+    if mark.kind == "time":
+        return value - timedelta(days=float(days))
+    whole = timedelta(days=math.ceil(days))
+    return (_day(value) - whole).isoformat() if mark.kind == "text" else value - whole
+
+
+def _day(text: str) -> date:
+    try:
+        return date.fromisoformat(text[:10])
+    except ValueError:
+        raise NoMark(NOT_ISO) from None

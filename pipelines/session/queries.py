@@ -1,0 +1,60 @@
+"""Feeds whose rows come from a database: each is asked for what is new, and its rows are a file like any other."""
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from pipelines.feeds.files.catalog import Feed
+from pipelines.feeds.reading.query import run_query
+from pipelines.feeds.reading.since import Mark
+from pipelines.home.scratch import throwaway_folder
+from pipelines.session.session import Session, Waiting
+
+ENDED = ("finished", "running")
+"""The states of a batch whose rows are loaded, set aside, or waiting in it."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a feed's query gave: a file of rows, None where there is nothing new; and the mark up to which it read."""
+
+    feed: Feed
+    waiting: Waiting | None
+    mark: Mark | None
+
+
+def with_queries(session: Session) -> list[Feed]:
+    """Return the feeds that have a query."""
+    return [feed for feed in session.catalog.feeds if feed.file.query]
+
+
+@contextmanager
+def asked(session: Session, feed: Feed, whole: bool = False) -> Iterator[Asked]:
+    """Run a feed's query, on all rows or on those since its mark. The file is gone at the end. Raises Unreadable."""
+    known = None if whole else session.ledger.mark(session.target, feed.name, feed.query_hash)
+    with throwaway_folder(session.home) as folder:
+        path = folder / f"{feed.name}.rows"
+        found = run_query(feed, path, Mark(*known) if known else None, datetime.now(UTC))
+        is_new = found.rows > 0 and (whole or not _is_known(session, feed, path))
+        yield Asked(feed, Waiting(path, feed) if is_new else None, found.mark)
+
+
+def _is_known(session: Session, feed: Feed, path: Path) -> bool:
+    """True if these rows are a batch that has ended, and was read by the feed as it is."""
+    with path.open("rb") as file:
+        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+    batch_id = f"{feed.name}-{sha256[:12]}"
+    row = session.ledger.batch(session.target, batch_id)
+    runs = session.ledger.runs(session.target, batch_id)
+    return bool(row and row["state"] == "finished" and row["file_sha256"] == sha256) and any(
+        run["feed_hash"] == feed.hash for run in runs[-1:]
+    )
+
+
+def note_mark(session: Session, asked: Asked, batch_id: str | None, state: str) -> None:
+    """Keep up to where the database was read, once the rows up to there are in a batch that was not stopped."""
+    if asked.mark and batch_id and state in ENDED:
+        session.ledger.note_mark(session.target, asked.feed.name, asked.feed.query_hash, batch_id, *asked.mark)
