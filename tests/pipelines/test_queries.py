@@ -210,10 +210,10 @@ def test_a_slow_database_is_given_up(till, tmp_path):
     assert str(error.value) == (
         "till: TILL_URL gave no rows for 1 s: try again later, or let the feed file wait longer (query.wait_seconds)"
     )
-    [thread] = [each for each in threading.enumerate() if each.name == "query till"] or [None]
-    if thread:
-        thread.join(timeout=20)
-        assert not thread.is_alive()
+    for thread in threading.enumerate():
+        if thread.name == "query till":
+            thread.join(timeout=20)
+            assert not thread.is_alive()
 
 
 def test_a_row_of_the_future_is_no_mark():

@@ -9,7 +9,7 @@ from pipelines.feeds.terms.schema import FeedFile, Test, Value
 
 ASKED = "..."
 """Stands in a draft for what a person has to say."""
-TABLES = ("csv", "xlsx", "parquet", "sql")
+TABLES = ("csv", "xlsx", "parquet", "sql", "fixed")
 LISTS = ("columns.labels", "questions.")
 
 
@@ -63,6 +63,9 @@ def _names(file: FeedFile) -> Iterator[BadFeed]:
                 parse_path(name)
             except BadPath as error:
                 yield BadFeed(_path(place), str(error))
+        elif file.fields:
+            if name not in file.fields and position(name) is None:
+                yield BadFeed(_path(place), f"{name} is none of the fields")
         elif not file.header and position(name) is None:
             yield BadFeed(_path(place), 'without a header (header = 0) a column is its position: 3, or "#3"')
 

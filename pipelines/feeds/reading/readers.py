@@ -6,6 +6,7 @@ from pathlib import Path
 
 from pipelines.feeds.files.catalog import Feed, form_by_name
 from pipelines.feeds.reading.chunks import Notice, RowReader
+from pipelines.feeds.reading.fixed import FixedReader
 from pipelines.feeds.reading.marks import marked_form
 from pipelines.feeds.reading.objects import ArrayReader
 from pipelines.feeds.reading.packed import UNTAKEN, Content, contents
@@ -35,6 +36,10 @@ def form_of(path: Path, file_name: str, feed: Feed) -> str:
 
 
 def _text_reader(content: Content, feed: FeedFile, form: str) -> RowReader:
+    if form == "fixed":
+        return FixedReader(content, feed)
+    if feed.fields:  # corrected rejects name the fields in a header
+        feed = feed.model_copy(update={"header": 1})
     return ArrayReader(content, feed) if form == "json" else Reader(content, feed, form)
 
 

@@ -9,8 +9,9 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, field_validator, model_validator
 
 Kind = Literal["payments", "answers", "tasks"]
-Form = Literal["csv", "ndjson", "json", "xlsx", "parquet", "sql"]
+Form = Literal["csv", "ndjson", "json", "xlsx", "parquet", "sql", "fixed"]
 Policy = Literal["skip", "reject", "update", "supersede"]
+Place = Annotated[int, Field(ge=1, le=1_000_000)]
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._\-]{0,63}$")]
 
 POLICIES: dict[str, tuple[Policy, ...]] = {
@@ -208,6 +209,8 @@ class FeedFile(Part):
     escape: str = Field("", pattern=r"^[^\r\n\x00]?$")
     quotes: Literal["checked", "as they are"] = "checked"
     skip_spaces: bool = False
+    fields: dict[str, tuple[Place, Place]] = {}
+    short_lines: bool = False
     header: Annotated[int, Field(ge=0, le=1000)] = 1
     header_has: str = ""
     sheet: Annotated[int, Field(ge=1)] | str | None = None
@@ -281,6 +284,22 @@ class FeedFile(Part):
         if self.query and self.files:
             raise ValueError("files: a feed takes files or has a query, not both")
         return self
+
+    @model_validator(mode="after")
+    def _fields_fit(self) -> Self:
+        """Raise ValueError unless a file of fixed width has declared fields, each from a place to a later one."""
+        if bool(self.fields) != (self.format == "fixed"):
+            raise ValueError('fields: goes with format = "fixed", and that with fields: receipt = [1, 8]')
+        if wrong := [name for name, (first, last) in self.fields.items() if last < first]:
+            raise ValueError(f"fields: {wrong[0]} ends before it begins")
+        return self
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_header(cls, given: Any) -> Any:
+        """Lines of fixed width have no header unless one is named."""
+        fixed = isinstance(given, dict) and given.get("format") == "fixed"
+        return {"header": 0, **given} if fixed else given
 
     @model_validator(mode="after")
     def _policy_fits(self) -> Self:

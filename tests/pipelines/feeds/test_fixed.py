@@ -1,0 +1,138 @@
+"""Files of fixed width: fields at declared places, and lines that cannot be told rejected with their line."""
+
+import subprocess
+import sys
+
+import pytest
+
+from pipelines.feeds.files.catalog import FeedError, load_feed
+from tests.pipelines.feeds.test_packed import zipped
+from tests.pipelines.feeds.test_quotes import accepted, rejected
+from tests.pipelines.test_rejects import Practice, one
+from tests.pipelines.test_validate import rows, validated
+
+FEED = """
+kind = "payments"
+files = ["till*"]
+format = "fixed"
+{more}
+[fields]
+receipt = [1, 6]
+patient = [7, 12]
+amount = [13, 20]
+day = [21, 30]
+[columns]
+payment_id = "receipt"
+patient_id = "patient"
+amount = "amount"
+paid_on = "day"
+"""
+SHORT = (
+    "the line has 27 characters, and its fields end at 30: it may be cut off; where blanks at the end are left out, the"
+    " feed file says short_lines = true"
+)
+
+
+def line(key, patient="p1", amount="12.50", day="2026-03-01"):
+    return f"{key:<6}{patient:<6}{amount:>8}{day}\n"
+
+
+def read(content, folder, more="", name="till.txt"):
+    return validated(content, folder, name, FEED.replace("{more}", more))
+
+
+def test_fields_are_cut_at_their_places_behind_the_header(tmp_path):
+    """FEED-FILE-01"""
+    found = read("PAYMENTS OF MARCH\n\n" + line("é1") + "\n" + line("b", "pä") + "x", tmp_path, "header = 2")
+    assert accepted(found) == [(3, "é1")]
+    assert [(at, lines) for at, lines, _ in rejected(found)] == [(5, 1), (6, 1)]
+    assert (found.header, found.lines, found.not_taken, found.amount_received) == (2, 6, 1, 2500)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            line("a")[:27] + "\n",
+            SHORT,
+        ),
+        (
+            "a\tp1" + line("")[4:],
+            "a tab in a line of fixed width: the fields behind it stand at other places; export it with blanks",
+        ),
+    ],
+)
+def test_a_line_that_cannot_be_told_is_rejected(text, said, tmp_path):
+    """FEED-FILE-02"""
+    assert rejected(read(line("b") + text, tmp_path)) == [(2, 1, said)]
+
+
+def test_short_lines_are_taken_where_the_feed_says_so(tmp_path):
+    found = read("a     p1       12.50\n", tmp_path, "short_lines = true")
+    assert [reason["message"] for reason in rows(found, "rejects")[0]["reasons"]] == [
+        "the column is required and empty here"
+    ]
+
+
+def test_a_trailer_may_have_places_of_its_own(tmp_path):
+    """FEED-FILE-08"""
+    feed = FEED.replace("{more}", "").replace(
+        "[columns]", 'count = [2, 6]\n[trailer]\nwhen = { receipt = { starts = "T" } }\nrows = "count"\n[columns]'
+    )
+    found = validated(line("a") + "T00001" + " " * 24 + "\n", tmp_path, "till.txt", feed)
+    assert (accepted(found), found.stop) == ([(1, "a")], None)
+    (tmp_path / "wrong").mkdir()
+    found = validated(line("a") + "T00002" + " " * 24 + "\n", tmp_path / "wrong", "till.txt", feed)
+    assert found.stop
+    assert "2" in found.stop
+
+
+def test_a_file_in_a_zip_and_another_encoding_are_read(tmp_path):
+    content = zipped({"till.txt": line("ü").encode("cp1252")})
+    assert accepted(read(content, tmp_path, 'encoding = "cp1252"', "till.zip")) == [(1, "ü")]
+
+
+def test_rejects_come_back_as_a_csv_with_the_names_of_the_fields(home, target, chartferry):
+    """CLI-CMD-04, CLI-CMD-05"""
+    practice = Practice(home, target, chartferry)
+    (home / "feeds").mkdir()
+    (home / "feeds" / "till.toml").write_text(FEED.replace("{more}", ""))
+    assert practice.take(line("a") + line("b", amount="x"), "till.txt")[0] == 3
+    exported = one(practice.export())
+    header, row = exported.splitlines()
+    assert header == "\ufeff_reject_id,_reasons,receipt,patient,amount,day"
+    assert row.endswith(",b,p1,x,2026-03-01")
+    assert practice.take(exported.replace(",x,", ",5.00,"), "corrected.csv")[0] == 0
+    assert practice.rejects() == {"b": ("closed", 1)}
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        (("day = [21, 30]", "day = [21, 20]"), "fields: day ends before it begins"),
+        (('format = "fixed"', ""), 'fields: goes with format = "fixed"'),
+        (('amount = "amount"', 'amount = "sum"'), "columns.amount: sum is none of the fields"),
+    ],
+)
+def test_fields_that_cannot_be_are_said(changed, said, tmp_path):
+    (tmp_path / "till.toml").write_text(FEED.replace("{more}", "").replace(*changed))
+    with pytest.raises(FeedError, match=said):
+        load_feed(tmp_path / "till.toml")
+
+
+def test_two_hundred_thousand_lines_need_no_more_memory_than_some(tmp_path):
+    needed = []
+    for number in (20_000, 200_000):
+        script = (
+            "import resource, sys\nfrom pathlib import Path\nfrom pipelines.feeds.files.catalog import load_feed\n"
+            "from pipelines.feeds.reading.readers import reader_of\n"
+            "feed = load_feed(Path(sys.argv[1]))\n"
+            "with reader_of(Path(sys.argv[2]), 'till.txt', feed) as reader:\n"
+            "    assert sum(len(chunk.rows) for chunk in reader.chunks()) == int(sys.argv[3])\n"
+            "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)\n"
+        )
+        (tmp_path / "till.toml").write_text(FEED.replace("{more}", ""))
+        (tmp_path / "till.txt").write_text("".join(line(str(n)) for n in range(number)))
+        asked = [sys.executable, "-c", script, tmp_path / "till.toml", tmp_path / "till.txt", str(number)]
+        needed.append(int(subprocess.run(asked, capture_output=True, text=True, check=True).stdout))
+    assert needed[1] < needed[0] + (20 << 10)
