@@ -26,6 +26,10 @@ def feed_lines(feed: Feed) -> Iterable[str]:
         yield f"  files {', '.join(file.files)}; {form}; {file.encoding}; takes {taken(feed)}"
     if left_out := skipped(feed):
         yield f"  leaves out rows with {left_out}"
+    for name, join in file.join.items():
+        on = " and ".join(f"{one} is {name}.{other}" for one, other in join.on.items())
+        each = f", a row for each of {name}" if join.one_row_per else ""
+        yield f"  joins {', '.join(join.files)} of the same archive as {name}, where {on}{each}"
     if end := trailer(feed):
         yield f"  ends with {end}"
     if written := _written(feed):

@@ -1,10 +1,11 @@
 """Crosswalks: what translates the values of another system, read from a CSV or a database. No message holds a value."""
 
 import csv
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pipelines.feeds.terms.columns import MADE_A_NUMBER
 from pipelines.feeds.terms.schema import Crosswalk
 from pipelines.feeds.terms.texts import composed, folded
 
@@ -25,8 +26,9 @@ def read_csv(folder: Path, crosswalk: Crosswalk) -> dict[str, str]:
     try:
         with (folder / str(crosswalk.file)).open(newline="", encoding=encoding) as file:
             rows = csv.reader(file, strict=True, delimiter=crosswalk.delimiter)
-            at = _places(place, [composed(cell.strip()) for cell in next(rows, [])], crosswalk)
-            return _table(place, ((rows.line_num, *_picked(row, at)) for row in rows))
+            names = [composed(cell.strip()) for cell in next(rows, [])]
+            at, wanted = _places(place, names, crosswalk), _wanted(place, names, crosswalk)
+            return _table(place, ((rows.line_num, *_picked(row, at)) for row in rows if wanted(row)))
     except OSError as error:
         raise BadCrosswalk(f"{place}: cannot be read: {error.strerror}") from None
     except (csv.Error, UnicodeError):
@@ -57,8 +59,10 @@ def _queried(place: str, connection: "Connection", crosswalk: Crosswalk) -> dict
     found = connection.execution_options(stream_results=True).exec_driver_sql(str(crosswalk.query))
     if not found.returns_rows:
         raise BadCrosswalk(f"{place}: a query that gives rows is expected")
-    at = _places(place, list(found.keys()), crosswalk)
-    return _table(place, ((line, *_picked(tuple(row), at)) for line, row in enumerate(found, 1)))
+    names = list(found.keys())
+    at, wanted = _places(place, names, crosswalk), _wanted(place, names, crosswalk)
+    rows = ((line, tuple(row)) for line, row in enumerate(found, 1))
+    return _table(place, ((line, *_picked(row, at)) for line, row in rows if wanted(row)))
 
 
 def _places(place: str, names: Sequence[str], crosswalk: Crosswalk) -> tuple[int, int]:
@@ -71,6 +75,19 @@ def _places(place: str, names: Sequence[str], crosswalk: Crosswalk) -> tuple[int
     return names.index(crosswalk.from_), names.index(crosswalk.to)
 
 
+def _wanted(place: str, names: Sequence[str], crosswalk: Crosswalk) -> Callable[[Sequence[object]], bool]:
+    """True for a row whose cells are as `where` says."""
+    if lacking := [name for name, _ in crosswalk.where if name not in names]:
+        raise BadCrosswalk(f"{place}: where: no column {', '.join(lacking)}")
+    tests = [(names.index(name), test) for name, test in crosswalk.where]
+
+    def wanted(row: Sequence[object]) -> bool:
+        cells = ((row[at] if at < len(row) else None, test) for at, test in tests)
+        return all(test.holds(None if cell in (None, "") else str(cell)) for cell, test in cells)
+
+    return wanted
+
+
 def _picked(row: Sequence[object], at: tuple[int, int]) -> tuple[object, object]:
     return tuple(row[place] if place < len(row) else None for place in at)  # type: ignore[return-value]
 
@@ -80,6 +97,9 @@ def _table(place: str, pairs: Pairs) -> dict[str, str]:
     found: dict[str, str] = {}
     for line, *pair in pairs:
         before, after = ("" if cell is None else composed(str(cell).strip()) for cell in pair)
+        for cell in (before, after):
+            if MADE_A_NUMBER.fullmatch(cell):
+                raise BadCrosswalk(f"{place}: line {line}: a spreadsheet has made a number of an id; enter it as text")
         before = folded(before)
         if found.setdefault(before, after) != after:
             raise BadCrosswalk(f"{place}: line {line}: a value that is translated in two ways")

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from pipelines.feeds.files.catalog import Feed
-from pipelines.feeds.terms.schema import Test, Value
+from pipelines.feeds.terms.schema import STEPS, Test, Value
 
 
 def describe(feed: Feed) -> Iterator[tuple[str, str, str]]:
@@ -41,12 +41,14 @@ def trailer(feed: Feed) -> str | None:
 def origin(value: Value) -> str:
     """Return the origin of a value, in words."""
     text = _source(value)
-    if value.values:
-        text += f", {len(value.values)} values mapped"
-        text += f", all others to {value.otherwise}" if value.otherwise is not None else ""
-    if value.crosswalk:
-        walk = value.crosswalk
-        text += f", by crosswalk {walk.name}" + (f" ({walk.from_} to {walk.to})" if walk.from_ else "")
+    for step in value.steps or STEPS:
+        if step == "values" and value.values:
+            text += f", {len(value.values)} values mapped"
+            text += f", all others to {value.otherwise}" if value.otherwise is not None else ""
+        if step == "crosswalk" and value.crosswalk:
+            walk = value.crosswalk
+            text += f", by crosswalk {walk.name}" + (f" ({walk.from_} to {walk.to})" if walk.from_ else "")
+            text += f" where {_conditions(dict(walk.where))}" if walk.where else ""
     if value.scale is not None:
         text += f", times {value.scale}"
     if value.split:

@@ -7,9 +7,15 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from pipelines.feeds.files.locate import line_of
-from pipelines.feeds.terms.schema import Comment, Crosswalk, FeedFile, Query, Test, Trailer, Value
+from pipelines.feeds.terms.schema import Comment, Crosswalk, FeedFile, Join, Query, Test, Trailer, Value
 
-_PARTS: dict[str, type[BaseModel]] = {"crosswalk": Crosswalk, "trailer": Trailer, "comments": Comment, "query": Query}
+_PARTS: dict[str, type[BaseModel]] = {
+    "crosswalk": Crosswalk,
+    "trailer": Trailer,
+    "comments": Comment,
+    "query": Query,
+    "join": Join,
+}
 _WORDS = {
     "missing": "required, and not there",
     "string_type": "a text is expected",
@@ -51,8 +57,8 @@ def _keys(path: Sequence[object]) -> list[str]:
     model: type[BaseModel] = Value
     if len(path) == 1:
         model = FeedFile
-    elif path[0] in ("take", "skip") or "when" in path[:-1]:
+    elif path[0] in ("take", "skip") or {"when", "where"} & set(path[:-1]):
         model = Test
     else:
         model = next((_PARTS[part] for part in reversed(path[:-1]) if isinstance(part, str) and part in _PARTS), Value)
-    return [field.alias or name for name, field in model.model_fields.items()]
+    return [field.alias or name for name, field in model.model_fields.items() if name != "steps"]

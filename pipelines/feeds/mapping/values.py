@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pipelines.feeds.mapping.chunk import Cells, Rows, absent, array, single
 from pipelines.feeds.terms.columns import UNCLEAR, Fault
 from pipelines.feeds.terms.numbers import Numbers
-from pipelines.feeds.terms.schema import Crosswalk, Test, Value
+from pipelines.feeds.terms.schema import STEPS, Crosswalk, Test, Value
 from pipelines.feeds.terms.texts import composed, folded
 
 
@@ -34,16 +34,29 @@ def evaluate(value: Value, rows: Rows, means: Means) -> Cells:
 
 def _finished(value: Value, cells: Cells, means: Means) -> Cells:
     """Return texts translated, scaled, and put behind the value's `before`, as the feed file says."""
-    if value.values:
-        cells = each_distinct(cells, partial(_translated, value))
-    if value.crosswalk:
-        missing = Fault("FEED-FILE-06", f"no entry in the crosswalk {value.crosswalk.name}")
-        table = means.crosswalks[value.crosswalk]
-        cells = each_distinct(cells, lambda text: table.get(folded(composed(text.strip())), missing))
+    for step in _steps(value, is_part=False):
+        cells = _step(step, value, cells, means)
     if value.scale is not None:
         cells = each_distinct(cells, partial(_scaled, value.scale, means.numbers))
     if value.before:
         cells = each_distinct(cells, lambda text: value.before + text)
+    return cells
+
+
+def _steps(value: Value, is_part: bool) -> Sequence[str]:
+    """The steps for a value; is_part: those for the parts of a join, which are written before it."""
+    steps = value.steps or STEPS
+    place = steps.index("join") if "join" in steps else -1
+    return steps[:place] if is_part and place >= 0 else () if is_part else steps[place + 1 :]
+
+
+def _step(step: str, value: Value, cells: Cells, means: Means) -> Cells:
+    if step == "values" and value.values:
+        return each_distinct(cells, partial(_translated, value))
+    if step == "crosswalk" and value.crosswalk:
+        missing = Fault("FEED-FILE-06", f"no entry in the crosswalk {value.crosswalk.name}")
+        table = means.crosswalks[value.crosswalk]
+        return each_distinct(cells, lambda text: table.get(folded(composed(text.strip())), missing))
     return cells
 
 
@@ -70,12 +83,15 @@ def _source(value: Value, rows: Rows, means: Means) -> Cells:
         return np.full(len(rows), value.constant, dtype=object)
     if value.first is not None:
         return _first([evaluate(part, rows, means) for part in value.first])
-    return _join(value.join or (), value.with_, rows, means)
+    return _join(value, rows, means)
 
 
-def _join(parts: Sequence[Value], between: str, rows: Rows, means: Means) -> Cells:
+def _join(value: Value, rows: Rows, means: Means) -> Cells:
     """The texts of several values. Constants alone are nothing: where all the rest is absent, so is the whole."""
+    parts, between = value.join or (), value.with_
     cells = [evaluate(part, rows, means) for part in parts]
+    for step in _steps(value, is_part=True):
+        cells = [_step(step, value, part, means) for part in cells]
     varying = [found for part, found in zip(parts, cells, strict=True) if part.constant is None]
     joined = array(_joined(found, between) for found in zip(*cells, strict=True))
     return _only(joined, ~np.all([absent(found) for found in varying], axis=0)) if varying else joined
@@ -151,22 +167,9 @@ def _listed(parts: Sequence[Any]) -> object:
 def all_true(rows: Rows, tests: Mapping[str, Test]) -> NDArray[np.bool_]:
     found = np.ones(len(rows), dtype=bool)
     for name, test in tests.items():
-        holds = each_distinct(rows.cells(name), partial(_holds, test), _holds(test, None))
+        holds = each_distinct(rows.cells(name), test.holds, test.holds(None))
         found &= holds.astype(bool)
     return found
-
-
-def _holds(test: Test, text: str | None) -> bool:
-    text = composed(text.strip()) if isinstance(text, str) else None
-    if test.present is not None and test.present != (text is not None):
-        return False
-    if test.is_ and text not in test.is_:
-        return False
-    if test.not_ and text in test.not_:
-        return False
-    if text is not None and test.not_starts and text.startswith(test.not_starts):
-        return False
-    return not test.starts or (text is not None and text.startswith(test.starts))
 
 
 def each_distinct(cells: Cells, convert: Callable[[Any], object], of_none: object = None) -> Cells:

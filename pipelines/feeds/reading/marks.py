@@ -99,7 +99,7 @@ def csv_lead(cells: Sequence[str], feed: FeedFile) -> str:
 def marked_line(text: str, reject_ids: str, reasons: Sequence[Any]) -> str:
     """A line with the marks in it. What is no JSON object stands whole in `_text`, so that the line is one."""
     text = text.strip()
-    lead = f'{{"_reject_id":{json.dumps(reject_ids)},"_reasons":{_compact(reasons)}'
+    lead = f'{{"_reject_id":{json.dumps(reject_ids)},"_reasons":{compact(reasons)}'
     own = _object(text)
     if own is None or TEXT in own or own.keys() & set(MARKS):
         return f'{lead},"_text":{json.dumps(text)}}}'
@@ -118,7 +118,7 @@ def unmarked_line(text: str) -> tuple[str | None, str]:
     own.pop(REASONS, None)
     if isinstance(own.get(TEXT), str):
         return answered, own[TEXT] + "\n"
-    return answered, (_cut(text.strip()) or _compact(own)) + "\n"
+    return answered, (_cut(text.strip()) or compact(own)) + "\n"
 
 
 def _object(text: str) -> dict[str, Any] | None:
@@ -139,14 +139,12 @@ def _cut(text: str) -> str | None:
     return "{" + rest.removeprefix(",").lstrip() if rest[:1] in (",", "}") else None
 
 
-def _compact(found: Any) -> str:
+def compact(found: Any) -> str:
     """JSON on one line, a decimal digit for digit."""
     if isinstance(found, dict):
-        return (
-            "{" + ",".join(f"{json.dumps(name, ensure_ascii=False)}:{_compact(v)}" for name, v in found.items()) + "}"
-        )
+        return "{" + ",".join(f"{json.dumps(name, ensure_ascii=False)}:{compact(v)}" for name, v in found.items()) + "}"
     if isinstance(found, list | tuple):
-        return "[" + ",".join(map(_compact, found)) + "]"
+        return "[" + ",".join(map(compact, found)) + "]"
     if found is None or isinstance(found, bool | str):
         return json.dumps(found, ensure_ascii=False)
     return str(found)

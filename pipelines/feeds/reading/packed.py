@@ -108,8 +108,8 @@ def _of_zip(path: Path, name: str, patterns: Sequence[str], most: int) -> Conten
         ) from None
     if not members:
         raise Unreadable(f"{name}: no file is in the archive; export it again")
-    taken = [each for each in members if _is_taken(each.filename, patterns)] or members
-    if len(members) > MOST_FILES or (len(taken) > 1 and patterns and not _is_taken(taken[0].filename, patterns)):
+    taken = [each for each in members if is_taken(each.filename, patterns)] or members
+    if len(members) > MOST_FILES or (len(taken) > 1 and patterns and not is_taken(taken[0].filename, patterns)):
         raise Unreadable(
             f"{name}: {len(members):,} files are in the archive, and which of them are wanted cannot be told; "
             f"pack up to {MOST_FILES:,} exports whose names the feed takes"
@@ -127,7 +127,8 @@ def _is_file(inner: str) -> bool:
     return not inner.endswith("/") and not any(part.startswith(".") or part == "__MACOSX" for part in parts)
 
 
-def _is_taken(inner: str, patterns: Sequence[str]) -> bool:
+def is_taken(inner: str, patterns: Sequence[str]) -> bool:
+    """True if the name of a file in an archive fits one of these patterns."""
     return any(fnmatchcase(PurePosixPath(inner).name, pattern) for pattern in patterns)
 
 

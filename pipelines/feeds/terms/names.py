@@ -56,6 +56,10 @@ def named_places(file: FeedFile) -> Iterator[tuple[str, str, bool]]:
     for section, tests in (("take", file.take), ("skip", file.skip), ("trailer.when", ends)):
         for name in tests:
             yield f"{section}.{name}", name, True
+    for joined, join in file.join.items():
+        for first, second in join.on.items():
+            yield f"join.{joined}", first, True
+            yield f"join.{joined}", f"{joined}.{second}", True
     for place, value in values_of(file):
         for part in walk(value):
             if part.column:

@@ -1,17 +1,20 @@
 """The schema of a feed file (TOML), as pydantic models. `mapping` applies it; `docs/feeds.md` explains it."""
 
 import re
-from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Annotated, Any, Literal, Self
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, field_validator, model_validator
 
+from pipelines.feeds.terms.settings import is_date_format, is_position, known_encoding
+from pipelines.feeds.terms.texts import composed
+
 Kind = Literal["payments", "answers", "tasks"]
 Form = Literal["csv", "ndjson", "json", "xlsx", "parquet", "sql", "fixed"]
 Policy = Literal["skip", "reject", "update", "supersede"]
 Place = Annotated[int, Field(ge=1, le=1_000_000)]
+Label = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_\-]{1,40}$")]
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._\-]{0,63}$")]
 
 POLICIES: dict[str, tuple[Policy, ...]] = {
@@ -19,32 +22,6 @@ POLICIES: dict[str, tuple[Policy, ...]] = {
     "answers": ("skip", "reject", "supersede"),
     "tasks": ("skip", "reject", "update"),
 }
-
-
-def is_position(given: object) -> bool:
-    """True if a value can name a column by its number: an integer from 1."""
-    return isinstance(given, int) and not isinstance(given, bool) and given > 0
-
-
-def known_encoding(name: str) -> str:
-    """Return the name of an encoding if a feed may use it for its text. Raises ValueError for any other."""
-    try:
-        "".encode(name)
-        odd = name.lower().replace("-", "_") in ("idna", "punycode", "undefined", "unicode_escape", "utf_7")
-    except (LookupError, ValueError):
-        odd = True
-    if odd or "escape" in name:
-        raise ValueError("no encoding that Python knows (utf-8, utf-16, windows-1252, ...)")
-    return name
-
-
-def is_date_format(form: str) -> bool:
-    """True if `strptime` can read a whole date by this format: year, month and day."""
-    try:
-        datetime.strptime(datetime(2001, 2, 3, 4, 5, 6, tzinfo=UTC).strftime(form), form)  # noqa: DTZ007 - only tried
-    except (ValueError, re.error):
-        return False
-    return all(re.search(f"%[{letters}]", form) for letters in ("Yyxc", "mbBjxc", "djxc"))
 
 
 class Part(BaseModel):
@@ -78,13 +55,31 @@ class Test(Part):
             raise ValueError("one of is, not, starts, not_starts, present is expected")
         return self
 
+    def holds(self, text: str | None) -> bool:
+        """True if the condition holds for a cell; None is an empty one."""
+        text = composed(text.strip()) if isinstance(text, str) else None
+        if self.present is not None and self.present != (text is not None):
+            return False
+        if self.is_ and text not in self.is_:
+            return False
+        if self.not_ and text in self.not_:
+            return False
+        if text is not None and self.not_starts and text.startswith(self.not_starts):
+            return False
+        return not self.starts or (text is not None and text.startswith(self.starts))
+
+
+def _pairs(given: Any) -> Any:
+    """Return a table as pairs, which can be compared and counted."""
+    return tuple(given.items()) if isinstance(given, dict) else given
+
 
 class Crosswalk(Part):
     """A translation of values, from column `from` to column `to` of a CSV beside the feed file, or of a query on a
     database.
 
     database: the environment variable with its SQLAlchemy URL. Of a query, the first two columns are taken when none
-    are named.
+    are named. where: conditions on further columns of it, for the rows that count.
     """
 
     file: str | None = None
@@ -94,6 +89,7 @@ class Crosswalk(Part):
     query: str | None = None
     from_: str | None = Field(None, alias="from")
     to: str | None = None
+    where: Annotated[tuple[tuple[str, Test], ...], BeforeValidator(_pairs)] = ()
 
     @field_validator("encoding")
     @classmethod
@@ -114,8 +110,15 @@ class Crosswalk(Part):
         return self.file or self.database or ""
 
 
+STEPS = ("join", "values", "crosswalk")
+"""The steps whose order a feed file says, in the order that they have where it is no other."""
+
+
 class Value(Part):
-    """The source of a value (one of `column`, `first`, `join`, `list`, `constant`), and the steps applied to it."""
+    """The source of a value (one of `column`, `first`, `join`, `list`, `constant`), and the steps applied to it.
+
+    steps: where it is another than usual, the order of `join`, `values` and `crosswalk` as they are written.
+    """
 
     column: Annotated[str, BeforeValidator(lambda given: f"#{given}" if is_position(given) else given)] | None = None
     first: tuple["Value", ...] | None = None
@@ -133,6 +136,7 @@ class Value(Part):
     split: str = ""
     by: Literal["code", "display"] = "code"
     each: dict[str, "Value"] | None = None
+    steps: tuple[str, ...] = Field((), alias="(steps)")
 
     @model_validator(mode="before")
     @classmethod
@@ -142,7 +146,8 @@ class Value(Part):
             return {"column": given}
         if not isinstance(given, dict):
             raise ValueError("a column's name, its position (1 is the first) or a table is expected")  # noqa: TRY004 - pydantic wants it
-        return given
+        steps = tuple(name for name in given if name in STEPS)
+        return given if steps == tuple(name for name in STEPS if name in given) else {**given, "(steps)": steps}
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
@@ -194,6 +199,30 @@ class Query(Part):
     wait_seconds: Annotated[int, Field(ge=1)] = 600
 
 
+class Join(Part):
+    """A second file of the same delivery, beside the first. on: columns of the first by which it finds those of the
+    second. one_row_per: the join's own name where each row of the second file is to be a row; else each of the first.
+    """
+
+    files: tuple[str, ...] = Field(min_length=1)
+    on: dict[str, str] = Field(min_length=1)
+    one_row_per: str = ""
+    encoding: str | None = None
+    delimiter: str | None = Field(None, pattern=r"^[^\r\n\x00]$")
+    header: Annotated[int, Field(ge=1, le=1000)] | None = None
+
+    @field_validator("files", mode="before")
+    @classmethod
+    def _short_list(cls, given: Any) -> Any:
+        return [given] if isinstance(given, str) else given
+
+    @property
+    def written(self) -> dict[str, Any]:
+        """The keys of a feed file that are others for this file."""
+        found = {"encoding": self.encoding, "delimiter": self.delimiter, "header": self.header}
+        return {name: value for name, value in found.items() if value is not None}
+
+
 class FeedFile(Part):
     """A whole feed file."""
 
@@ -202,6 +231,7 @@ class FeedFile(Part):
     kind: Kind
     files: tuple[str, ...] = ()
     query: Query | None = None
+    join: Annotated[dict[Label, Join], Field(max_length=1)] = {}
     format: Form | None = None
     encoding: str = "utf-8"
     delimiter: str = Field(",", pattern=r"^[^\r\n\x00]$")
@@ -283,6 +313,18 @@ class FeedFile(Part):
             raise ValueError("files: required, and not there")
         if self.query and self.files:
             raise ValueError("files: a feed takes files or has a query, not both")
+        return self
+
+    @model_validator(mode="after")
+    def _join_fits(self) -> Self:
+        """Raise ValueError for a join that could not be: of a table without text, or with a trailer of one file."""
+        for name, join in self.join.items():
+            if self.format in ("xlsx", "parquet", "sql", "fixed") or self.resources or self.trailer:
+                raise ValueError("join: goes with CSV, NDJSON or JSON, without resources or [trailer]")
+            if join.one_row_per not in ("", name):
+                raise ValueError(
+                    f"join.{name}.one_row_per: {name} is expected, where each row of that file is to be one"
+                )
         return self
 
     @model_validator(mode="after")

@@ -1,0 +1,250 @@
+"""Two files of one delivery: joined by a key, what has no partner said, and nothing guessed where keys are doubled."""
+
+import json
+
+import pytest
+
+from pipelines.feeds.files.catalog import FeedError, load_feed
+from pipelines.feeds.reading import joined
+from pipelines.home.batch import Unreadable
+from tests.pipelines.feeds.test_packed import zipped
+from tests.pipelines.feeds.test_quotes import rejected
+from tests.pipelines.test_rejects import Practice, one
+from tests.pipelines.test_validate import rows, validated
+
+TRACKER = """
+kind = "tasks"
+files = ["items*", "tracker*.zip"]
+one_row_per = "comment"
+{more}
+[join.comments]
+files = "comments*"
+on = { "id" = "item" }
+one_row_per = "comments"
+[columns]
+task_id = "id"
+description = "title"
+status = { constant = "requested" }
+requester_id = { constant = "d1" }
+comment = "comments.body"
+comment_author_id = { column = "comments.author", before = "dr-" }
+"""
+ITEMS = "id,title\n1,call back\n2,write\n3,wait\n"
+COMMENTS = 'item,body,author\n1,"rang, twice",a\n3,so be it,b\n1,done,a\n'
+TILL = """
+kind = "payments"
+files = ["till*"]
+[join.people]
+files = ["people*"]
+on = { "who" = "number" }
+[columns]
+payment_id = "receipt"
+patient_id = "people.id"
+amount = "amount"
+paid_on = "day"
+"""
+PAYMENTS = "receipt,who,amount,day\na,7,1.00,2026-03-01\nb,7,2.00,2026-03-01\nc,9,3.00,2026-03-01\n"
+TWICE_THERE = (
+    "t.zip: people.csv has one number on the lines 2 and 4; if each of its rows is to be one, say"
+    ' one_row_per = "people" in the join'
+)
+TWICE_HERE = (
+    "t.zip: items.csv has one id on the lines 2 and 5; each of its rows has one of its own where the join says"
+    " one_row_per"
+)
+PEOPLE = "number,id\n7,p1\n8,p2\n"
+
+
+def read(files, folder, feed=TRACKER, more="", name="tracker.zip"):
+    return validated(zipped(files), folder, name, feed.replace("{more}", more))
+
+
+def notes(found):
+    return {
+        row["key"]: [note["text"] for note in json.loads(row["body"]).get("note", [])]
+        for row in rows(found, "accepted")
+    }
+
+
+def test_comments_beside_items_are_the_comments_of_their_tasks(tmp_path):
+    """FEED-FILE-01: every line of both files is counted once."""
+    found = read({"items.csv": ITEMS, "comments.csv": COMMENTS}, tmp_path)
+    assert notes(found) == {"1": ["rang, twice", "done"], "2": [], "3": ["so be it"]}
+    assert (found.lines, found.header, found.records, found.accepted) == (8, 2, 3, 3)
+    assert found.unnamed_columns == []
+    assert [each.message for each in found.noticed] == ["1 rows of items.csv have no partner in comments.csv"]
+
+
+def test_objects_are_joined_as_tables_are(tmp_path):
+    """FEED-FILE-04"""
+    items = "".join(json.dumps({"id": n, "title": "x"}) + "\n" for n in (1, 2))
+    comments = json.dumps([{"item": 2, "body": "é", "author": "a"}, {"item": "2", "body": "b", "author": "a"}])
+    found = read({"items.ndjson": items, "comments.json": comments}, tmp_path)
+    assert notes(found) == {"1": [], "2": ["é", "b"]}
+
+
+def test_a_row_that_is_lost_without_its_partner_is_rejected_and_can_be_put_in_again(home, target, chartferry):
+    """CLI-CMD-04, CLI-CMD-05, JOIN-PARTNERS"""
+    practice = Practice(home, target, chartferry)
+    (home / "feeds").mkdir()
+    (home / "feeds" / "tracker.toml").write_text(TRACKER.replace("{more}", ""))
+    files = {"items.csv": ITEMS, "comments.csv": COMMENTS + "4,lost,a\n"}
+    code, found = practice.take(zipped(files), "tracker.zip")
+    assert (code, found["batches"][0]["counts"]["rejected"]) == (3, 1)
+    assert found["batches"][0]["warnings"] == {"JOIN-PARTNERS": 2}
+    exported = one(practice.export())
+    header, row = exported.splitlines()
+    assert header == "_reject_id,_reasons,id,title,comments.item,comments.body,comments.author"
+    assert "comments.csv, line 5: no row of items.csv has this id" in row
+    assert practice.take(exported.replace(",,,4,lost", ",4,new,4,lost"), "corrected.csv")[0] == 0
+    assert sorted(body["description"] for body in target.of("Task")) == ["call back", "new", "wait", "write"]
+
+
+def test_a_table_of_people_beside_payments_gives_each_its_patient(tmp_path):
+    """A person without a payment is nobody's loss; a payment without its person is."""
+    found = read({"till.csv": PAYMENTS, "people.csv": PEOPLE}, tmp_path, TILL, name="till.zip")
+    assert [row["key"] for row in rows(found, "accepted")] == ["a", "b"]
+    assert [said for *_, said in rejected(found)] == ["till.csv, line 4: the column is required and empty here"]
+    assert (found.lines, found.header, found.not_taken) == (7, 2, 1)
+    assert sorted(each.message for each in found.noticed) == [
+        "1 rows of people.csv have no partner in till.csv",
+        "1 rows of till.csv have no partner in people.csv",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("files", "feed", "said"),
+    [
+        (
+            {"till.csv": PAYMENTS, "people.csv": PEOPLE + "7,p3\n"},
+            TILL,
+            TWICE_THERE,
+        ),
+        (
+            {"items.csv": ITEMS + "1,again\n", "comments.csv": COMMENTS},
+            TRACKER,
+            TWICE_HERE,
+        ),
+        (
+            {"items.csv": ITEMS, "notes.csv": COMMENTS},
+            TRACKER,
+            "t.zip: no comments* is here, which the feed joins; put both files into one zip archive",
+        ),
+        (
+            {"items.csv": ITEMS, "comments.csv": "it,body,author\n"},
+            TRACKER,
+            "t.zip: comments.csv has no column item, by which the feed joins it; it has it, body, author",
+        ),
+        (
+            {"items.csv": ITEMS, "comments.ndjson": '{"item": 1}\n'},
+            TRACKER,
+            "t.zip: of two files that are joined both are tables, or both hold objects",
+        ),
+    ],
+)
+def test_what_cannot_be_joined_is_one_sentence(files, feed, said, tmp_path):
+    with pytest.raises(Unreadable) as error:
+        read(files, tmp_path, feed, name="t.zip")
+    assert str(error.value) == said
+
+
+def test_a_file_without_its_partner_says_so(tmp_path):
+    with pytest.raises(Unreadable, match=r"^items\.csv: no comments\* is here, which the feed joins; put both files"):
+        validated(ITEMS, tmp_path, "items.csv", TRACKER.replace("{more}", ""))
+
+
+def test_a_second_file_beyond_the_bound_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(joined, "MOST_HELD", 10)
+    with pytest.raises(Unreadable, match=r"comments\.csv is too large to be joined"):
+        read({"items.csv": ITEMS, "comments.csv": COMMENTS}, tmp_path)
+
+
+def test_the_second_file_may_be_written_otherwise(tmp_path):
+    feed = TRACKER.replace("[columns]", 'delimiter = ";"\nencoding = "cp1252"\n[columns]').replace("{more}", "")
+    content = zipped({"items.csv": ITEMS, "comments.csv": "item;body;author\n2;für;a\n".encode("cp1252")})
+    assert notes(validated(content, tmp_path, "tracker.zip", feed))["2"] == ["für"]
+
+
+def test_a_row_that_cannot_be_read_takes_its_task_with_it(tmp_path):
+    """A task without one of its comments would not be whole."""
+    found = read({"items.csv": ITEMS, "comments.csv": COMMENTS + "2,too,many,fields\n"}, tmp_path)
+    assert sorted(notes(found)) == ["1", "3"]
+    assert len(rejected(found)) == 1
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        (('one_row_per = "comments"', 'one_row_per = "items"'), "join.comments.one_row_per: comments is expected"),
+        (("{more}", 'format = "xlsx"'), "join: goes with CSV, NDJSON or JSON"),
+    ],
+)
+def test_a_join_that_cannot_be_is_said(changed, said, tmp_path):
+    (tmp_path / "t.toml").write_text(TRACKER.replace(*changed).replace("{more}", ""))
+    with pytest.raises(FeedError, match=said):
+        load_feed(tmp_path / "t.toml")
+
+
+# --- Steps and crosswalks ---------------------------------------------------------------------------
+
+STEPS = """
+kind = "payments"
+files = ["t*.csv"]
+[columns]
+payment_id = "id"
+patient_id = {value}
+amount = "amount"
+paid_on = "day"
+"""
+WALK = 'crosswalk = { file = "w.csv", from = "a", to = "b" }'
+VALUES = 'values = { "x" = "y", "p2" = "p9" }'
+
+
+@pytest.mark.parametrize(
+    ("value", "patient"),
+    [
+        (f'{{ column = "who", {VALUES}, {WALK} }}', "p1"),
+        (f'{{ column = "who", {WALK}, {VALUES} }}', "p9"),
+        (f'{{ {WALK}, {VALUES}, column = "who" }}', "p9"),
+        (f'{{ join = ["who", "more"], with = "", {VALUES}, before = "-" }}', "-xz"),
+        (f'{{ {VALUES}, join = ["who", "more"], with = "", before = "-" }}', "-yz"),
+    ],
+)
+def test_steps_run_in_the_order_in_which_they_are_written(value, patient, tmp_path):
+    """FEED-FILE-06"""
+    (tmp_path / "w.csv").write_text("a,b\nx,p2\ny,p1\n")
+    found = validated(
+        "id,who,more,amount,day\nk,x,z,1.00,2026-03-01\n", tmp_path, "t.csv", STEPS.replace("{value}", value)
+    )
+    assert [row["patient_id"] for row in rows(found, "accepted")] == [patient]
+
+
+def test_another_order_of_the_steps_is_another_feed(tmp_path):
+    """LEDGER-15: what it would read otherwise is noticed."""
+    (tmp_path / "w.csv").write_text("a,b\nx,p2\n")
+    hashes = []
+    for value in (f'{{ column = "who", {VALUES}, {WALK} }}', f'{{ column = "who", {WALK}, {VALUES} }}'):
+        (tmp_path / "t.toml").write_text(STEPS.replace("{value}", value))
+        hashes.append(load_feed(tmp_path / "t.toml").hash)
+    assert hashes[0] != hashes[1]
+
+
+def test_a_crosswalk_may_choose_its_rows(tmp_path):
+    walk = (
+        'crosswalk = { file = "w.csv", from = "a", to = "b", where = { field = "Patient", old = { present = false } } }'
+    )
+    (tmp_path / "w.csv").write_text("field,a,b,old\nStatus,x,open,\nPatient,x,p1,\nPatient,x,p3,yes\n")
+    feed = STEPS.replace("{value}", f'{{ column = "who", {walk} }}')
+    found = validated("id,who,amount,day\nk,x,1.00,2026-03-01\n", tmp_path, "t.csv", feed)
+    assert [row["patient_id"] for row in rows(found, "accepted")] == ["p1"]
+    (tmp_path / "t.toml").write_text(feed.replace("field =", "kind ="))
+    with pytest.raises(FeedError, match=r"crosswalk w\.csv: where: no column kind"):
+        load_feed(tmp_path / "t.toml")
+
+
+@pytest.mark.parametrize("cells", ["1.2E+14,p1", "7,8.0"])
+def test_a_crosswalk_whose_ids_became_numbers_is_refused(cells, tmp_path):
+    (tmp_path / "w.csv").write_text(f"a,b\nx,p1\n{cells}\n")
+    (tmp_path / "t.toml").write_text(STEPS.replace("{value}", f'{{ column = "who", {WALK} }}'))
+    with pytest.raises(FeedError, match="line 3: a spreadsheet has made a number of an id; enter it as text"):
+        load_feed(tmp_path / "t.toml")
