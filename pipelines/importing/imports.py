@@ -12,11 +12,12 @@ from pipelines.corrections.undo import plan_again
 from pipelines.feeds.files.catalog import Feed
 from pipelines.home.batch import Unreadable
 from pipelines.importing.figures import write_figures
+from pipelines.importing.mended import Mended, mended
 from pipelines.ledger.rejects import settle_resubmitted
 from pipelines.ledger.tables import LedgerError, NotPossible
 from pipelines.rehearsing.dry_run import try_file
 from pipelines.reports.publish import PublicationError
-from pipelines.runs.batch import import_file, publish_reports
+from pipelines.runs.batch import begin, import_file, publish_reports, run_through
 from pipelines.runs.run import Result
 from pipelines.runs.summary import Summary
 from pipelines.session.confirmed import COMMAND, is_confirmed, waits
@@ -37,15 +38,15 @@ def import_paths(session: Session, paths: Sequence[Path], dry_run: bool = False,
     summary, inbox = summary_of(session), session.home / "inbox"
     files, summary.unmatched = find_files(paths or [inbox], session.catalog, session.ledger, session.inbox)
     left = [] if dry_run else unfinished(session)
-    queries: Sequence[Feed] = ()
+    queries, again = list[Feed](), list[Mended]()
     if any(path.resolve() == inbox.resolve() for path in paths or [inbox]):
-        queries = with_queries(session)
+        queries, again = with_queries(session), [] if dry_run else list(mended(session))
         batches = session.home / "batches"
         no_feed = {} if dry_run else without_feed(session)
         summary.unmatched = [*summary.unmatched, *(Left(batches / b, why) for b, why in no_feed.items())]
     else:
         summary.without_end, left = {_name(each): each.name for each in left}, []
-    return _import_all(session, summary, [*left, *files], dry_run, remap, queries)
+    return _import_all(session, summary, [*left, *files], dry_run, remap, queries, again)
 
 
 def import_query(session: Session, feed: Feed) -> Summary:
@@ -108,10 +109,15 @@ def _import_all(
     dry_run: bool = False,
     remap: bool = False,
     queries: Sequence[Feed] = (),
+    again: Sequence[Mended] = (),
     whole: bool = False,
 ) -> Summary:
-    """Import files, then the rows of queries, and publish. whole: all rows, not those since the last time."""
+    """Try rejects again that wait for a feed file, import files, then the rows of queries, and publish.
+
+    whole: all rows of a query, not those since the last time.
+    """
     results = chain(
+        (_try_again(session, each, summary) for each in again),
         (try_file(session, waiting) if dry_run else _import(session, waiting, summary, remap) for waiting in files),
         (_import_query(session, feed, summary, dry_run, whole) for feed in queries),
     )
@@ -130,6 +136,14 @@ def _import_all(
         retain(session)
         write_figures(session.home, session.ledger)
     return summary
+
+
+def _try_again(session: Session, rejects: Mended, summary: Summary) -> Result | None:
+    try:
+        return run_through(session, begin(session, rejects.received, rejects.feed, only=rejects.lines))
+    except LedgerError as error:
+        summary.error = str(error)
+        return None
 
 
 def _import_query(session: Session, feed: Feed, summary: Summary, dry_run: bool, whole: bool) -> Result | None:

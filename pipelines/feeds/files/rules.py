@@ -30,6 +30,8 @@ def check_feed(file: FeedFile) -> None:
 
 
 def _problems(file: FeedFile) -> Iterator[BadFeed]:
+    if not file.files and not file.query:
+        yield BadFeed(("files",), "required, and not there")
     for pattern in sorted({pattern for pattern in file.files if file.files.count(pattern) > 1}):
         yield BadFeed(("files",), f"{pattern} stands there more than once")
     yield from _columns(file)

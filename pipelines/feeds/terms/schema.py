@@ -309,8 +309,6 @@ class FeedFile(Part):
         """Raise ValueError unless the rows come from files or from a query."""
         if (self.query is None) != (self.format != "sql"):
             raise ValueError('query: goes with format = "sql"')
-        if self.query is None and not self.files:
-            raise ValueError("files: required, and not there")
         if self.query and self.files:
             raise ValueError("files: a feed takes files or has a query, not both")
         return self

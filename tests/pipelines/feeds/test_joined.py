@@ -43,7 +43,7 @@ patient_id = "people.id"
 amount = "amount"
 paid_on = "day"
 """
-PAYMENTS = "receipt,who,amount,day\na,7,1.00,2026-03-01\nb,7,2.00,2026-03-01\nc,9,3.00,2026-03-01\n"
+PAYMENTS = "receipt,who,amount,day\na,7,1.00,2026-03-01\nb,7,2.00,2026-03-01\nc,9,5.00,2026-03-01\n"
 TWICE_THERE = (
     "t.zip: people.csv has one number on the lines 2 and 4; if each of its rows is to be one, say"
     ' one_row_per = "people" in the join'

@@ -1,0 +1,148 @@
+"""The work list of a feed: values of open rejects that its crosswalks have no entry for, each with near candidates.
+
+It holds values of the export and names of the reference data: for a person's terminal, or a file of theirs.
+"""
+
+import csv
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipelines.corrections.rejects import OutOfReach, lines_by_batch, source_of
+from pipelines.feeds.drafting.candidates import Candidate, Candidates, records_in
+from pipelines.feeds.files.catalog import Catalog, Feed, load_feeds
+from pipelines.feeds.files.crosswalks import BadCrosswalk
+from pipelines.feeds.files.entries import add_entries
+from pipelines.feeds.mapping.missing import missing_values, types_of
+from pipelines.feeds.reading.readers import reader_of
+from pipelines.feeds.terms.schema import Crosswalk
+from pipelines.home.batch import Unreadable
+from pipelines.ledger.ledger import Ledger
+from pipelines.ledger.rejects import OPEN, reasons_of, reject_places, targets_with_rejects
+from pipelines.ledger.tables import NotPossible
+from pipelines.session.session import feed_folders_of, has_ledger, open_ledger
+
+NO_ENTRY = "FEED-FILE-06"
+HEADER = ("crosswalk", "value", "rows", "entry", "candidates")
+
+
+@dataclass(frozen=True)
+class Work:
+    """A value without an entry: its crosswalk, in how many rows it came, and the nearest candidates."""
+
+    walk: Crosswalk
+    value: str
+    rows: int
+    candidates: Sequence[Candidate]
+
+
+@dataclass
+class WorkList:
+    """The work of a feed, most frequent first. left: batches that could not be looked at. known: ids by crosswalk, of
+    those whose reference data is here."""
+
+    feed: Feed
+    work: list[Work]
+    left: list[str]
+    known: Mapping[Crosswalk, Mapping[str, Candidate]]
+
+    def write_entries(self, entries: Mapping[tuple[str, str], str]) -> int:
+        """Write entries, by name of the crosswalk and value, into the crosswalks. Raises BadCrosswalk."""
+        walks = {walk.name: walk for walk in self.feed.tables}
+        by_walk: dict[Crosswalk, dict[str, str]] = {}
+        for (name, value), entry in entries.items():
+            if name not in walks:
+                raise BadCrosswalk(f"crosswalk {name}: the feed {self.feed.name} has no such file")
+            known = self.known.get(walks[name])
+            if known and entry.rpartition("/")[2] not in known:
+                raise BadCrosswalk(f"crosswalk {name}: {entry} is no id of the reference data")
+            by_walk.setdefault(walks[name], {})[value] = entry
+        return sum(add_entries(self.feed.path.parent, walk, some) for walk, some in by_walk.items())
+
+
+def work_list(
+    home: Path, environ: Mapping[str, str], feed_folders: Sequence[Path], name: str, reference: Path | None = None
+) -> WorkList:
+    """The values of a feed's open rejects without an entry. Raises NotPossible, LedgerError, FeedError."""
+    catalog = load_feeds(feed_folders_of(home, environ, feed_folders))
+    feed = catalog.named(name)
+    if feed is None:
+        raise NotPossible(f"{name}: there is no feed of this name")
+    found: dict[Crosswalk, Counter[str]] = {}
+    left: list[str] = []
+    if has_ledger(home, environ):
+        with closing(open_ledger(home, environ)) as ledger:
+            for target in targets_with_rejects(ledger):
+                _look(home, ledger, catalog, feed, target, found, left)
+    folder = reference or home / "reference"
+    near = {walk: Candidates(records_in(folder, types_of(feed, walk))) for walk in found}
+    work = [
+        Work(walk, value, rows, near[walk].near(value))
+        for walk, values in found.items()
+        for value, rows in values.items()
+    ]
+    work.sort(key=lambda each: (-each.rows, each.walk.name, each.value))
+    return WorkList(feed, work, left, {walk: near[walk].known for walk in near})
+
+
+def _look(
+    home: Path,
+    ledger: Ledger,
+    catalog: Catalog,
+    feed: Feed,
+    target: str,
+    found: dict[Crosswalk, Counter[str]],
+    left: list[str],
+) -> None:
+    places = [each for each in reject_places(ledger, target, None, OPEN) if each.source == feed.source]
+    reasons = reasons_of(ledger, [each.reject_id for each in places])
+    wanted = [p for p in places if any(each.rule_id == NO_ENTRY for each in reasons.get(p.reject_id, ()))]
+    for batch_id, lines in lines_by_batch(wanted).items():
+        try:
+            received, own = source_of(home, ledger, catalog, target, batch_id)
+            if own.name != feed.name:
+                continue
+            rows = {each.line for p in wanted for each in reasons[p.reject_id] if each.line} | set(lines)
+            with reader_of(received.path_in_batch, received.file_name, feed) as reader:
+                for walk, values in missing_values(feed, reader, rows).items():
+                    found.setdefault(walk, Counter()).update(values)
+        except (OutOfReach, Unreadable, BadCrosswalk) as error:
+            left.append(f"{batch_id}: {error}")
+
+
+# -- a file for a colleague
+
+
+def write_csv(found: WorkList, path: Path) -> None:
+    """Write the work list for somebody to fill in, for its owner only: the column `entry` is for them."""
+    opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(opened, "w", newline="", encoding="utf-8-sig") as out:
+        rows = csv.writer(out)
+        rows.writerow(HEADER)
+        for work in found.work:
+            near = "; ".join(f"{each.id} ({each.words})" for each in work.candidates)
+            rows.writerow([work.walk.name, work.value, work.rows, "", near])
+
+
+def read_csv_entries(path: Path) -> dict[tuple[str, str], str]:
+    """The entries that somebody has filled in. Raises Unreadable."""
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+        sign = ";" if text.partition("\n")[0].count(";") > text.partition("\n")[0].count(",") else ","
+        rows = csv.DictReader(text.splitlines(), delimiter=sign, strict=True)
+        return dict(_entries(rows))
+    except OSError as error:
+        raise Unreadable(f"{path.name}: cannot be read: {error.strerror}") from None
+    except (UnicodeError, csv.Error, KeyError):
+        raise Unreadable(
+            f"{path.name}: no work list with the columns {', '.join(HEADER[:4])}; save it as CSV UTF-8"
+        ) from None
+
+
+def _entries(rows: "csv.DictReader[str]") -> Iterator[tuple[tuple[str, str], str]]:
+    for row in rows:
+        if entry := (row["entry"] or "").strip():
+            yield (row["crosswalk"].strip(), row["value"]), entry

@@ -1,0 +1,96 @@
+"""Nearest candidates for a value without an entry: reference data, compared by record number, name and birth date."""
+
+import gzip
+import json
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ENDINGS = (".ndjson", ".ndjson.gz")
+SHOWN = 3
+MOST = 500_000
+"""Records that are looked at."""
+_WORDS = re.compile(r"[^\W_]+")
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A record of the reference data: its id, and what a person knows it by."""
+
+    id: str
+    words: str
+
+
+class Candidates:
+    """Records of some types, found by what their texts have in common with a value."""
+
+    def __init__(self, records: Iterable[Candidate]) -> None:
+        self.known: dict[str, Candidate] = {}
+        self._by_part: dict[str, list[str]] = defaultdict(list)
+        self._parts: dict[str, int] = {}
+        for record in records:
+            self.known[record.id] = record
+            parts = _parts(f"{record.id} {record.words}")
+            self._parts[record.id] = len(parts)
+            for part in parts:
+                self._by_part[part].append(record.id)
+
+    def near(self, value: str) -> list[Candidate]:
+        """The nearest records, those with most in common first. Parts that few records have count more."""
+        wanted = _parts(value)
+        scores: Counter[str] = Counter()
+        for part in wanted:
+            ids = self._by_part.get(part, ())
+            for each in ids:
+                scores[each] += 1_000_000 // len(ids)
+        told = sorted(scores, key=lambda each: (-scores[each], self._parts[each], each))
+        common = 1_000_000 * len(wanted) // max(1, 20 * len(self.known))
+        return [self.known[each] for each in told[:SHOWN] if scores[each] > common]
+
+
+def _parts(text: str) -> set[str]:
+    """Words, and the runs of three signs in them: those of `MRN1001` are in `MRN10011` too."""
+    words = _WORDS.findall(text.casefold())
+    return {*words, *(word[at : at + 3] for word in words for at in range(len(word) - 2))}
+
+
+def records_in(folder: Path, types: Sequence[str]) -> Iterator[Candidate]:
+    """The records of some types in a folder of NDJSON, up to a bound. Lines that are no records are passed over."""
+    left = MOST
+    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+        if not path.name.endswith(ENDINGS):
+            continue
+        opener: Any = gzip.open if path.name.endswith(".gz") else open
+        with opener(path, "rt", encoding="utf-8", errors="replace") as lines:
+            for line in lines:
+                found = _record(line)
+                if found and found.get("resourceType") in types and isinstance(found.get("id"), str) and left:
+                    left -= 1
+                    yield Candidate(found["id"], words_of(found))
+
+
+def _record(line: str) -> dict[str, Any] | None:
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def words_of(record: dict[str, Any]) -> str:
+    """Record numbers, name and birth date of a record, as far as it has them."""
+    identifiers = [each.get("value") for each in _objects(record.get("identifier"))]
+    names: list[object] = []
+    for name in _objects(record.get("name")):
+        given = name.get("given")
+        names += [*(given if isinstance(given, list) else []), name.get("family"), name.get("text")]
+    named = record.get("name") if isinstance(record.get("name"), str) else None
+    words = [*identifiers, *names, named, record.get("birthDate")]
+    return " ".join(str(word) for word in words if isinstance(word, str) and word)
+
+
+def _objects(found: object) -> list[dict[str, Any]]:
+    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
