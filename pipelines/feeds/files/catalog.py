@@ -92,7 +92,7 @@ class Feed:
     @property
     def query_hash(self) -> str:
         """A hash of what decides which rows its query gives, and which of them are taken."""
-        return _sha256(self.file.model_dump(mode="json", by_alias=True, include={"query", "take"}))
+        return _sha256(self.file.model_dump(mode="json", by_alias=True, include={"query", "take", "skip"}))
 
     def read_crosswalks(self) -> dict[Crosswalk, Mapping[str, str]]:
         """All crosswalks, those from databases as they are now. Raises BadCrosswalk."""
