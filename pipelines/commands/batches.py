@@ -113,7 +113,7 @@ def undo(options: Options, batch: str, dry_run: bool, why: str | None, insecure:
     return at_target(options, insecure, as_json, lambda session: undo_batch(session, batch, dry_run), why)
 
 
-@click.command()
+@click.command(short_help="Removes a finished batch's source rows: patient data.")
 @click.argument("batch", type=Name())
 @with_reason
 @click.pass_obj

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pipelines.corrections.worklist import WorkList
 
 
-@click.group()
+@click.group(short_help="Which exports are taken, and what each column becomes.")
 def feeds() -> None:
     """Feed files: which exports are taken, and what each column becomes."""
 

@@ -17,7 +17,8 @@ from pipelines.ledger.rejects import settle_resubmitted
 from pipelines.ledger.tables import LedgerError, NotPossible
 from pipelines.rehearsing.dry_run import try_file
 from pipelines.reports.publish import PublicationError
-from pipelines.runs.batch import begin, import_file, publish_reports, run_through
+from pipelines.runs.batch import import_file, publish_reports, run_through
+from pipelines.runs.beginning import begin
 from pipelines.runs.run import Result
 from pipelines.runs.summary import Summary
 from pipelines.session.confirmed import COMMAND, is_confirmed, waits

@@ -4,7 +4,7 @@ Columns of the second file have the name of the join before theirs: `comments.bo
 up to a bound.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -78,6 +78,9 @@ class JoinedReader:
     @property
     def has_mark(self) -> bool:
         return self._first.has_mark
+
+    def first_lines(self) -> Sequence[str]:
+        return ()
 
     @property
     def places(self) -> Places:
