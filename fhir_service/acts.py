@@ -188,7 +188,8 @@ def query_of(service: Service, resource: Resource, pairs: search.Pairs, lenient:
     """Return the query that parameters make. Raises their bad request."""
     settings = service.settings
     size, most, additions = settings.page_size, settings.max_page_size, not settings.interface_only
-    return search.parse(resource, pairs, service.site, min(size, most), most, additions, lenient)
+    stable = service.store.dialect.shared and additions
+    return search.parse(resource, pairs, service.site, min(size, most), most, additions, lenient, stable)
 
 
 def page_at_hand(service: Service, resource: Resource, pairs: search.Pairs, lenient: bool) -> search.Page | None:

@@ -20,11 +20,12 @@ class Charge:
 
 @dataclass(slots=True)
 class Account:
-    """A patient's charged and paid cents; `fresh` if the store has no row of it yet."""
+    """A patient's charged and paid cents; `fresh` if the store has no row of it yet. read: what was paid when read."""
 
     charged: int = 0
     paid: int = 0
     fresh: bool = False
+    read: int = 0
 
     @property
     def balance(self) -> int:

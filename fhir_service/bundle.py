@@ -6,10 +6,11 @@ from urllib.parse import quote, urlencode
 import orjson
 
 from fhir_service.interactions import history
-from fhir_service.interactions.search import Page
+from fhir_service.interactions.search import SNAPSHOT, Page
 from fhir_service.interactions.update import etag
 from fhir_service.interface.datatypes import instant_text
 from fhir_service.store.bodies import Found
+from fhir_service.store.snapshots import Snapshot
 
 Pairs = list[tuple[str, str]]
 
@@ -17,7 +18,7 @@ Pairs = list[tuple[str, str]]
 def searchset(page: Page) -> bytes:
     """The searchset Bundle of a page, with markers."""
     query = page.query
-    links = paging_links(f"/{query.resource.name}", query.sent, query.count, query.offset, page.total)
+    links = paging_links(f"/{query.resource.name}", query.sent, query.count, query.offset, page.total, page.snapshot)
     return _bundle("searchset", page.total, links, [b'{"resource":%b}' % one.body for one in page.found])
 
 
@@ -54,7 +55,9 @@ def _bundle(kind: str, total: int, links: list[dict[str, str]], entries: list[by
     return text[:-1] + b',"entry":[' + b",".join(entries) + b"]}" if entries else text
 
 
-def paging_links(path: str, sent: Pairs, count: int, offset: int, total: int) -> list[dict[str, str]]:
+def paging_links(
+    path: str, sent: Pairs, count: int, offset: int, total: int, snapshot: Snapshot | None = None
+) -> list[dict[str, str]]:
     """`self`, `first` and `last` always, `next` while there is more; relative to the base URL. None when count is 0."""
     if not count:
         return []
@@ -62,9 +65,12 @@ def paging_links(path: str, sent: Pairs, count: int, offset: int, total: int) ->
     if offset + count < total:
         offsets["next"] = offset + count
     offsets["last"] = (total - 1) // count * count if total else 0
-    return [{"relation": relation, "url": _url(path, sent, count, start)} for relation, start in offsets.items()]
+    further = [(SNAPSHOT, snapshot.text())] if snapshot else []
+    return [
+        {"relation": relation, "url": _url(path, sent, count, start, further)} for relation, start in offsets.items()
+    ]
 
 
-def _url(path: str, sent: Pairs, count: int, offset: int) -> str:
-    pairs = [*sent, ("_count", str(count)), ("_offset", str(offset))]
+def _url(path: str, sent: Pairs, count: int, offset: int, further: Pairs) -> str:
+    pairs = [*sent, ("_count", str(count)), ("_offset", str(offset)), *further]
     return f"{path}?{urlencode(pairs, quote_via=quote, safe='')}"

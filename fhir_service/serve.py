@@ -247,6 +247,8 @@ def quiet_logging() -> None:
     """Warnings, errors and requests go to standard error, one line each. What is no HTTP is no news."""
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
+    # What fails in an exchange of several statements is raised, and told again at its end.
+    logging.getLogger("psycopg").setLevel(logging.ERROR)
     _log_requests()
 
 

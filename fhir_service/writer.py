@@ -14,15 +14,17 @@ from concurrent.futures import Future
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from sqlalchemy import Connection
 
+from fhir_service.contending import Contender, InDoubt, Outcome, contender_of
 from fhir_service.interface.outcomes import EXCEPTION, UNAVAILABLE, FhirError
 from fhir_service.interface.site import Site
 from fhir_service.store.bodies import Bodies
 from fhir_service.store.store import Store
-from fhir_service.store.view import Changes, Kept, Needs, Questionnaires, View
+from fhir_service.store.view import Changes, Kept, Needs, Questionnaires, View, one_by_one
 
 MOST_ENTRIES = 2000
 MOST_BYTES = 64 * 1024 * 1024
@@ -121,9 +123,17 @@ class Writer:
         new_id: Callable[[], str],
         bodies: Bodies,
         committed: Callable[[int], None] = lambda _: None,
+        collided: Callable[[], None] = lambda: None,
     ) -> None:
-        """Start the thread. bodies: the cache of reads. committed: called with the number of entries of each commit."""
+        """Start the thread.
+
+        Args:
+            bodies: the cache of reads.
+            committed: called with the number of entries of each commit.
+            collided: called for each batch that is run again, as another process was first.
+        """
         self._store, self._site, self._clock, self._new_id, self._committed = store, site, clock, new_id, committed
+        self._contender = contender_of(store, collided)
         self._questionnaires, self._bodies = Questionnaires(site), bodies
         self._kept: Kept | None = None
         self._seq = store.last_seq()
@@ -192,6 +202,8 @@ class Writer:
         self._closed.set()
         self._queue.put(None)
         self._thread.join()
+        if self._contender:
+            self._contender.close()
 
     def _put(self, work: _Waiting | _Transaction) -> None:
         if self._closed.is_set():
@@ -281,7 +293,7 @@ class Writer:
         seq = self._seq
         try:
             # Only the beginning is tried again: the function may keep what it met.
-            with self._patiently(self._begun) as connection:
+            with self._patiently(lambda: self._begun(work.resources)) as connection:
                 value = work.function(connection)
                 with self._bodies.changing_all() if work.resources else nullcontext():
                     _commit(connection.commit)
@@ -343,14 +355,14 @@ class Writer:
             time.sleep(pause)
         return work()
 
-    def _begun(self) -> Connection:
+    def _begun(self, resources: bool = True) -> Connection:
         """A connection in a transaction that alone may write; numbers follow those given by any process."""
         self._catch_up()
         connection = self._store.engine.connect()
         try:
             # Statements below SQLAlchemy begin none by themselves, and each would be stored alone.
             connection.begin()
-            last = self._store.dialect.lock(connection)
+            last = self._store.dialect.lock(connection, resources)
         except BaseException:
             connection.close()
             raise
@@ -361,15 +373,14 @@ class Writer:
         needs = Needs()
         for entry in entries:
             entry.ask(needs)
+        if self._contender:
+            return self._commit_beside_others(self._contender, needs, entries, whole)
         # Only what was committed may be kept.
         kept, self._kept = self._kept, None
-        shared = self._store.dialect.shared
         with closing(_Turn(self._begun)) as turn:
-            if shared:
-                turn.connection()
             if kept is None or kept.full:
-                kept = Kept() if shared else Kept.read(turn.connection())
-            view = View(turn.connection, self._store.dialect, needs, self._questionnaires, kept)
+                kept = Kept.read(turn.connection())
+            view = View(partial(one_by_one, self._store.dialect, turn.connection), needs, self._questionnaires, kept)
             changes = Changes(self.next_seq)
             desk = Desk(view, changes, self._site, self._clock(), self._new_id)
             results = _outcomes(entries, desk, whole)
@@ -379,7 +390,21 @@ class Writer:
                 self._keep(turn, changes, entries)
                 self._stored_at = time.monotonic()
                 self._committed(len(entries))
-        self._kept = None if shared else kept
+        self._kept = kept
+        return results
+
+    def _commit_beside_others(self, contender: Contender, needs: Needs, entries: list[Entry], whole: bool) -> list[Any]:
+        def carry_out(view: View, changes: Changes) -> Outcome:
+            results = _outcomes(entries, Desk(view, changes, self._site, self._clock(), self._new_id), whole)
+            return Outcome(results, not (whole and any(isinstance(result, FhirError) for result in results[-1:])))
+
+        try:
+            results, stored = contender.commit(needs, self._questionnaires, carry_out)
+        except InDoubt:
+            raise CommitFailed("InDoubt") from None
+        if stored:
+            self._stored_at = time.monotonic()
+            self._committed(len(entries))
         return results
 
     def _keep(self, turn: _Turn, changes: Changes, entries: list[Entry]) -> None:

@@ -51,7 +51,7 @@ def searchset(page: search.Page, included: Iterable[Shown], asked: Asked, site: 
     """Return the searchset Bundle of a page."""
     query = page.query
     path = f"{at_face(site).base_url}/{query.resource.name}"
-    links = paging_links(path, [*query.sent, *asked.sent], query.count, query.offset, page.total)
+    links = paging_links(path, [*query.sent, *asked.sent], query.count, query.offset, page.total, page.snapshot)
     entries = [(resource_of(found, asked), "match") for found in page.found]
     entries += [(shown, "include") for shown in included]
     total = page.total if asked.total else None

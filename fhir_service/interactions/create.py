@@ -126,6 +126,8 @@ class Create:
         moment = Moment(self.id or desk.new_id(), desk.now, view, self.site, desk.new_id)
         stored = resource.prepare(self.model, moment)
         desk.changes.add_resource(resource, stored, dump_json(stored).decode(), self.client, desk.now)
+        if self.condition:
+            desk.changes.claim(resource.name, self.condition)
         if effect := EFFECTS.get(resource.name):
             effect(stored, view, desk.changes)
         view.identify(resource.name, stored)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Select, Table, and_, func, not_, null, or_, select, true
 
-from fhir_service.interactions.read import Reader
+from fhir_service.interactions.read import Reader, State
 from fhir_service.interface.datatypes import CONTROLS, ID_PATTERN, search_period
 from fhir_service.interface.outcomes import INVALID, FhirError
 from fhir_service.interface.resources.response_model import questionnaire_id
@@ -21,10 +21,13 @@ from fhir_service.interface.site import Site
 from fhir_service.interface.vocabulary import Param, Resource
 from fhir_service.store.bodies import Found, Question
 from fhir_service.store.expressions import contains, equal, starts
+from fhir_service.store.snapshots import Snapshot, counted, name_of, taken
 from fhir_service.store.tables import BODIES, SIDES, digest
 
 MOST_VALUES = 500
 """So many different values may one query name."""
+SNAPSHOT = "_snapshot"
+"""A parameter that links carry: the state of the store that their pages show."""
 OF_CHANGES = ("modified", "_lastUpdated")
 """Parameters on the time of the last change."""
 
@@ -56,6 +59,14 @@ class Query:
     sort: str | None
     count: int
     offset: int
+    stable: bool = False
+    """True if all pages show the store as of the first one, by a snapshot in their links."""
+    snapshot: Snapshot | None = None
+
+    @property
+    def name(self) -> str:
+        """A short name of the search itself, whichever page is asked for."""
+        return name_of(self.resource.name, self.sent)
 
     @property
     def question(self) -> Question:
@@ -65,23 +76,42 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """The resources of one page, with markers, how many match in all, and the ids of the patients on the page."""
+    """The resources of one page, with markers, how many match in all, and the ids of the patients on the page.
+
+    snapshot: what its links carry, so that other pages show the same state of the store.
+    """
 
     query: Query
     total: int
     found: list[Found]
     patients: tuple[str, ...]
+    snapshot: Snapshot | None = None
 
 
-def parse(resource: Resource, pairs: Pairs, site: Site, count: int, most: int, additions: bool, lenient: bool) -> Query:
-    """The query of a search. `count` is the page size when none is asked for, `most` the largest."""
+def parse(
+    resource: Resource,
+    pairs: Pairs,
+    site: Site,
+    count: int,
+    most: int,
+    additions: bool,
+    lenient: bool,
+    stable: bool = False,
+) -> Query:
+    """The query of a search.
+
+    Args:
+        count: the page size when none is asked for.
+        most: the largest page size.
+        stable: True if links carry a snapshot, so that all pages show one state of the store.
+    """
     sent: list[tuple[str, str]] = []
     conditions: list[Condition] = []
     control: dict[str, str] = {}
     values: set[tuple[str, str]] = set()
     for name, value in pairs:
         param = resource.param(name)
-        if name in ("_count", "_offset") or (name == "_sort" and resource.sorts):
+        if name in ("_count", "_offset") or (name == "_sort" and resource.sorts) or (stable and name == SNAPSHOT):
             _once(control, name, value)
             sent += [(name, value)] if name == "_sort" else []
         elif param is None or (name == "identifier" and not additions):
@@ -93,7 +123,15 @@ def parse(resource: Resource, pairs: Pairs, site: Site, count: int, most: int, a
             sent.append((name, value))
     sort = _sort(resource, control.get("_sort"))
     size = min(_whole(control, "_count", count), most)
-    return Query(resource, sent, conditions, sort, size, _whole(control, "_offset", 0))
+    snapshot = _snapshot(control[SNAPSHOT]) if SNAPSHOT in control else None
+    return Query(resource, sent, conditions, sort, size, _whole(control, "_offset", 0), stable, snapshot)
+
+
+def _snapshot(text: str) -> Snapshot:
+    found = Snapshot.parse(text)
+    if found is None:
+        raise bad(SNAPSHOT, "the value of a link of a page is expected, as it is there")
+    return found
 
 
 def paging(resource: Resource, pairs: Pairs, count: int, most: int) -> tuple[int, int]:
@@ -118,19 +156,34 @@ def run(reader: Reader, query: Query) -> Page:
     The ids are found first, in narrow columns. Bodies are fetched for the rows of the page alone, and by id: a span of
     rows would unpack every body in it.
     """
-    count, page = _count(query), _page(query)
+    page = _page(query)
     with reader.state() as state:
-        total = state.connection.execute(count).scalar_one()
+        total, snapshot = _counted(state, query)
         wanted = query.count and query.offset < total
         ids = list(state.connection.execute(page).scalars()) if wanted else []
         found = state.bodies(query.resource, ids)
         state.keep_page(query.question, total, ids)
-    return _filled(query, total, found)
+    return _filled(query, total, found, snapshot)
 
 
-def _filled(query: Query, total: int, found: list[Found]) -> Page:
+def _counted(state: State, query: Query) -> tuple[int, Snapshot | None]:
+    """Return how many resources match, and the snapshot for the links of the page. Raises a bad request."""
+    if not query.stable:
+        return state.connection.execute(_count(query)).scalar_one(), None
+    if query.snapshot is None:
+        number, seen = state.connection.execute(counted(_count(query))).one()
+        return number, taken(state.epoch, query.name, number, seen)
+    if query.snapshot.epoch != state.epoch:
+        raise bad(SNAPSHOT, "the database has been restored or taken over since this search began: search again")
+    if query.snapshot.search == query.name:
+        return query.snapshot.total, query.snapshot
+    total = state.connection.execute(_count(query)).scalar_one()
+    return total, query.snapshot._replace(total=total, search=query.name)
+
+
+def _filled(query: Query, total: int, found: list[Found], snapshot: Snapshot | None = None) -> Page:
     patients = dict.fromkeys(patient for one in found for patient in one.patients)
-    return Page(query, total, found, tuple(patients))
+    return Page(query, total, found, tuple(patients), snapshot)
 
 
 def _count(query: Query) -> Select[Any]:
@@ -138,7 +191,7 @@ def _count(query: Query) -> Select[Any]:
     if side := _only_side(query):
         return select(func.count(func.distinct(side.table.c.seq))).where(side.clause)
     table = BODIES[query.resource.name]
-    return select(func.count()).select_from(table).where(*(one.on(table) for one in query.conditions))
+    return select(func.count()).select_from(table).where(*_clauses(query, table))
 
 
 def _page(query: Query) -> Select[Any]:
@@ -148,8 +201,14 @@ def _page(query: Query) -> Select[Any]:
         seq = side.table.c.seq
         seqs = select(seq).where(side.clause).distinct().order_by(seq).limit(query.count).offset(query.offset)
         return select(table.c.id).where(table.c.seq.in_(seqs)).order_by(table.c.seq)
-    rows = select(table.c.id).where(*(one.on(table) for one in query.conditions)).order_by(*_order(query, table))
+    rows = select(table.c.id).where(*_clauses(query, table)).order_by(*_order(query, table))
     return rows.limit(query.count).offset(query.offset)
+
+
+def _clauses(query: Query, table: Table) -> list[Clause]:
+    """Return the conditions on the resource's table: those of the search, and that its first page saw the row."""
+    found = [one.on(table) for one in query.conditions]
+    return [*found, query.snapshot.has_seen(table)] if query.snapshot else found
 
 
 class _Side(NamedTuple):
@@ -161,7 +220,7 @@ class _Side(NamedTuple):
 
 def _only_side(query: Query) -> _Side | None:
     """Return the side table that answers a query alone, where nothing else is asked."""
-    if len(query.conditions) == 1 and not query.sort:
+    if len(query.conditions) == 1 and not query.sort and not query.snapshot:
         (only,) = query.conditions
         return _Side(only.side, only.clause) if only.side is not None else None
     return None

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 
-from sqlalchemy import Connection, delete, func, insert, literal, select, update
+from sqlalchemy import Connection, delete, func, insert, literal, select, union_all, update
 
 from fhir_service.billing import Charge, allocate, in_order
 from fhir_service.store.tables import ACCOUNT, ALLOCATION, BODIES, CHARGE
@@ -13,8 +13,11 @@ PAYMENT = BODIES["PaymentNotice"]
 def reallocate(connection: Connection, patients: Collection[str]) -> None:
     """Make the accounts of these patients anew, and apply their payments to their charges in the order stored."""
     connection.execute(delete(ACCOUNT).where(ACCOUNT.c.patient.in_(patients)))
-    charged = select(CHARGE.c.patient, func.sum(CHARGE.c.cents), literal(0)).where(CHARGE.c.patient.in_(patients))
-    connection.execute(insert(ACCOUNT).from_select(["patient", "charged", "paid"], charged.group_by(CHARGE.c.patient)))
+    charged = select(CHARGE.c.patient.label("patient"), CHARGE.c.cents.label("charged"), literal(0).label("paid"))
+    paid = select(PAYMENT.c.request, literal(0), PAYMENT.c.cents).where(PAYMENT.c.request.in_(patients))
+    sums = union_all(charged.where(CHARGE.c.patient.in_(patients)), paid).subquery()
+    accounts = select(sums.c.patient, func.sum(sums.c.charged), func.sum(sums.c.paid)).group_by(sums.c.patient)
+    connection.execute(insert(ACCOUNT).from_select(["patient", "charged", "paid"], accounts))
     paying = connection.execute(select(PAYMENT.c.request).where(PAYMENT.c.request.in_(patients)).distinct())
     for patient in sorted(paying.scalars()):
         _reallocate(connection, patient)
@@ -40,7 +43,3 @@ def _reallocate(connection: Connection, patient: str) -> None:
         connection.execute(insert(ALLOCATION), rows)
     for charge in charges:
         connection.execute(update(CHARGE).where(CHARGE.c.claim == charge.claim).values(paid=charge.paid))
-    paid = sum(payment.cents for payment in payments)
-    if not charges:
-        connection.execute(insert(ACCOUNT), [{"patient": patient, "charged": 0, "paid": paid}])
-    connection.execute(update(ACCOUNT).where(ACCOUNT.c.patient == patient).values(paid=paid))

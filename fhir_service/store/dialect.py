@@ -3,13 +3,28 @@
 Everything else is SQLAlchemy over the same tables. `dialects.py` has DuckDB, `postgresql.py` PostgreSQL.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from sqlalchemy import Connection, Engine, Table
 
 Row = tuple[Any, ...]
+
+
+class Ask(NamedTuple):
+    """Columns of the rows of a table whose `key` is one of `keys`. changing: the asker may change these rows."""
+
+    table: Table
+    key: str
+    keys: Collection[Any]
+    columns: Sequence[str]
+    where: str = "true"
+    changing: bool = False
+
+
+Fetch = Callable[[Sequence[Ask]], list[list[Row]]]
+"""Answers asks, together where the database can."""
 
 
 class Dialect(Protocol):
@@ -17,6 +32,8 @@ class Dialect(Protocol):
 
     shared: bool
     """True if other processes may write to the same store."""
+    epoch: str
+    """Names the run of numbers in which transactions are counted: another one once the database was restored."""
 
     def open(self, create: bool) -> Engine:
         """An engine on the database, made when missing. Raises StoreBusy, FileNotFoundError or OSError."""
@@ -36,10 +53,17 @@ class Dialect(Protocol):
     def complete_resource(self, connection: Connection, name: str) -> None:
         """After the tables of one resource were made in an older store."""
 
-    def lock(self, connection: Connection) -> int | None:
-        """Make the transaction the only one that writes, to its end; the highest number given to a resource so far.
+    def let_processes_contend(self, connection: Connection) -> None:
+        """Make what an older store lacks for several processes to write at once."""
 
-        None where this process alone writes and need not ask.
+    def recognise(self, connection: Connection) -> None:
+        """Note that the store was restored from elsewhere, where it was."""
+
+    def lock(self, connection: Connection, resources: bool) -> int | None:
+        """Make the transaction the only one that writes, to its end; the number before those that it may give.
+
+        None where this process alone writes and need not ask. resources: False for one that changes clients and tokens
+        alone, which only waits for others that do.
         """
 
     def passing(self, error: BaseException) -> bool:
@@ -70,3 +94,50 @@ class Dialect(Protocol):
         where: str = "true",
     ) -> list[Row]:
         """The rows whose `key` is one of `keys`, in one statement."""
+
+
+class Way(NamedTuple):
+    """How an attempt of a batch goes about it. holds: rows that it may change are locked as they are read.
+
+    alone: nobody else writes meanwhile.
+    """
+
+    holds: bool = False
+    alone: bool = False
+
+
+class Turn(Protocol):
+    """A batch within its transaction: what it reads, and the numbers that it gives."""
+
+    def fetch(self, asks: Sequence[Ask]) -> list[list[Row]]:
+        """Answer asks, together. The first call begins the transaction."""
+
+    def next_seq(self) -> int:
+        """A fresh number for a resource."""
+
+
+class Shared(Dialect, Protocol):
+    """A database that several processes write to."""
+
+    def exchanging(self, engine: Engine) -> Engine:
+        """Return the engine for batches, whose transactions begin and end in exchanges that do more."""
+
+    def enter(self, connection: Connection, way: Way) -> Turn:
+        """Begin a batch beside other processes, on a connection without a transaction."""
+
+    def store(self, connection: Connection, write: Callable[[], None]) -> None:
+        """Write, and commit, in one exchange."""
+
+    def collided(self, error: BaseException) -> bool:
+        """True if a batch failed for another one's sake, and nothing of it is stored."""
+
+    def lost(self, error: BaseException) -> bool:
+        """True if the server did not answer: if it was asked to commit, whether it has done so is not known."""
+
+    def change_as_read(
+        self, connection: Connection, table: Table, rows: Sequence[Row], columns: Sequence[str], read: Sequence[Any]
+    ) -> None:
+        """Change rows by their key, in its order. Fails unless the second column of each row is still what was read."""
+
+    def remove(self, connection: Connection, table: Table, seqs: Sequence[int]) -> None:
+        """Remove the rows of resources from a side table."""

@@ -72,7 +72,7 @@ registry.register("duckdb.compiled", __name__, _Compiled.__name__)
 class DuckDb:
     """DuckDB in a file that this process owns. Rows go in through the appender."""
 
-    shared = False
+    shared, epoch = False, ""
 
     def __init__(self, path: Path, memory_limit: str) -> None:
         self.path = path
@@ -160,7 +160,13 @@ class DuckDb:
     def complete_resource(self, _connection: Connection, _name: str) -> None:
         """Nothing."""
 
-    def lock(self, _connection: Connection) -> None:
+    def let_processes_contend(self, _connection: Connection) -> None:
+        """Nothing: one process owns the file."""
+
+    def recognise(self, _connection: Connection) -> None:
+        """Nothing."""
+
+    def lock(self, _connection: Connection, resources: bool) -> None:
         """This process owns the file, and one thread of it writes."""
 
     def passing(self, _error: BaseException) -> bool:

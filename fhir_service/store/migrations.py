@@ -53,7 +53,11 @@ def _keys_of_clients(connection: Connection, _: Dialect) -> None:
 
 
 # From the version named to the next.
-STEPS: Mapping[int, Step] = {1: _show_observations, 2: _keys_of_clients}
+STEPS: Mapping[int, Step] = {
+    1: _show_observations,
+    2: _keys_of_clients,
+    3: lambda connection, dialect: dialect.let_processes_contend(connection),
+}
 
 
 class StoreVersion(Exception):

@@ -1,7 +1,11 @@
-"""PostgreSQL as a store that several processes share. Rows go in by COPY; one lock orders those who write."""
+"""PostgreSQL as a store that several processes share, and write to at once.
 
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+A batch reads without a lock of rows, and writes in set-based statements that fail where a row is no longer what was
+read. All batches share one advisory lock, which loads of reference data take alone, as they change what rules rest on.
+"""
+
+from collections.abc import Callable, Collection, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import psycopg
@@ -11,17 +15,26 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.schema import CreateColumn
 
-from fhir_service.interface.registry import RESOURCES
-from fhir_service.store.dialect import Row
-from fhir_service.store.expressions import ANY_CASE, HEAD
-from fhir_service.store.tables import BODIES, SIDES, metadata, single
+from fhir_service.store.arrays import Array, array, register
+from fhir_service.store.dialect import Ask, Row, Way
+from fhir_service.store.expressions import HEAD
+from fhir_service.store.postgresql_ddl import (
+    NUMBERS,
+    RECOGNISE,
+    WHERE,
+    let_processes_contend,
+    make_collation,
+    make_indexes,
+    make_indexes_of,
+)
+from fhir_service.store.tables import GUARD, metadata
 
 POOL = 20
 """Connections that a process opens at most."""
-_FEW = 50
-"""The most rows that are inserted one by one, and with those of other tables in one exchange."""
-# First numbers of advisory locks: while a store is made, and for the one transaction that writes.
-_MAKING, _WRITING = 1_128_353_602, 1_128_353_603
+_FEW = 3
+"""The most rows that are inserted as values of their own: arrays take longer for so few."""
+# First numbers of advisory locks: while a store is made, while resources are written, and while clients are.
+_MAKING, _WRITING, _CLIENTS = 1_128_353_602, 1_128_353_603, 1_128_353_604
 
 # A process that is stopped in the middle loses its lock; a store whose log is not flushed loses what it acknowledged.
 _SESSION = """\
@@ -39,6 +52,7 @@ class PostgreSql:
 
     def __init__(self, url: str) -> None:
         self._url = _parsed(url)
+        self._cluster = self.epoch = ""
 
     # --- opening ---
 
@@ -51,7 +65,7 @@ class PostgreSql:
             pool_pre_ping=True,
             hide_parameters=True,
         )
-        event.listen(engine, "connect", _begin_session)
+        event.listen(engine, "connect", self._begin_session)
         try:
             with engine.connect() as connection:
                 encoding = connection.exec_driver_sql("SHOW server_encoding").scalar()
@@ -62,6 +76,17 @@ class PostgreSql:
             engine.dispose()
             raise OSError(f"{self._place} is encoded in {encoding}: a store needs UTF8")
         return engine
+
+    def _begin_session(self, raw: psycopg.Connection[Any], _record: object) -> None:
+        register(raw.adapters)
+        raw.autocommit = True
+        raw.execute(_SESSION.encode())
+        cluster, self.epoch = _fetched(raw.execute(WHERE.encode()))[0]
+        if self._cluster not in ("", cluster):
+            # A database that was restored elsewhere has taken the place of the one that this process knew.
+            raw.execute(RECOGNISE.encode())
+        self._cluster = cluster
+        raw.autocommit = False
 
     @property
     def _place(self) -> str:
@@ -83,74 +108,93 @@ class PostgreSql:
         return connection.exec_driver_sql("SELECT to_regclass('store') IS NOT NULL").scalar() is True
 
     def prepare(self, connection: Connection) -> None:
-        """The collation for text in any case, of whatever this server offers; letter by letter where it can."""
-        version = connection.exec_driver_sql("SHOW server_version_num").scalar_one()
-        kinds = [
-            *(["(provider = builtin, locale = 'C.UTF-8')"] if int(version) >= 170000 else []),
-            "(provider = libc, locale = 'C.UTF-8')",
-            "(provider = icu, locale = 'und')",
-            'FROM "default"',
-        ]
-        for kind in kinds:
-            try:
-                with connection.begin_nested():
-                    connection.exec_driver_sql(f"CREATE COLLATION {ANY_CASE} {kind}")
-            except DBAPIError:
-                continue
-            return
+        make_collation(connection)
 
     def complete(self, connection: Connection) -> None:
-        """Indexes that a row store needs, and constraints behind what the writer checks."""
-        for statement in _further_ddl():
-            connection.exec_driver_sql(statement)
+        make_indexes(connection)
+        let_processes_contend(connection)
+
+    def let_processes_contend(self, connection: Connection) -> None:
+        let_processes_contend(connection)
+
+    def recognise(self, connection: Connection) -> None:
+        connection.exec_driver_sql(RECOGNISE)
 
     def complete_resource(self, connection: Connection, name: str) -> None:
         """Make the indexes of one resource's tables."""
-        for statement in _indexes_of(name):
-            connection.exec_driver_sql(statement)
+        make_indexes_of(connection, name)
 
     # --- writing ---
 
-    def lock(self, connection: Connection) -> int:
+    def lock(self, connection: Connection, resources: bool) -> int:
         raw = _raw(connection)
         with raw.pipeline():
-            raw.execute(f"SELECT pg_advisory_xact_lock({_WRITING}, 'store'::regclass::oid::int4)".encode())
-            # A statement of its own: it must see what was committed while the lock was waited for.
-            last = raw.execute(_LAST_SEQ.encode())
-        row = last.fetchone()
-        return int(row[0]) if row else 0
+            raw.execute(_lock("pg_advisory_xact_lock", _WRITING if resources else _CLIENTS))
+            # Behind the lock: what is numbered is stored in this order.
+            number = raw.execute(_NUMBER)
+        (last,) = _fetched(number)[0]
+        return int(last) - 1
+
+    def exchanging(self, engine: Engine) -> Engine:
+        return engine.execution_options(isolation_level="AUTOCOMMIT")
+
+    def enter(self, connection: Connection, way: Way) -> "Turn":
+        return Turn(_raw(connection), way)
 
     def passing(self, error: BaseException) -> bool:
-        cause = error.orig if isinstance(error, DBAPIError) else error
-        return isinstance(cause, psycopg.OperationalError | psycopg.InterfaceError | PoolTimeout)
+        return isinstance(_cause(error), psycopg.OperationalError | psycopg.InterfaceError | PoolTimeout)
 
-    @contextmanager
-    def at_once(self, connection: Connection, rows: int) -> Iterator[None]:
-        """Few rows of several tables take one exchange. Many take one each, as COPY shares none."""
-        with _raw(connection).pipeline() if rows <= _FEW else nullcontext():
-            yield
+    def collided(self, error: BaseException) -> bool:
+        return isinstance(_cause(error), _COLLISIONS)
+
+    def lost(self, error: BaseException) -> bool:
+        state = getattr(_cause(error), "sqlstate", None) or ""
+        return self.passing(error) and (not state or state[:2] in _LOST)
+
+    def at_once(self, connection: Connection, rows: int) -> AbstractContextManager[Any]:  # noqa: ARG002 - however many
+        return _raw(connection).pipeline()
 
     def append(self, connection: Connection, table: Table, rows: Sequence[Row], columns: Sequence[str]) -> None:
+        raw, names = _raw(connection), ", ".join(columns)
         if len(rows) <= _FEW:
-            statement = f"INSERT INTO {table.name} ({', '.join(columns)}) VALUES ({', '.join(['%b'] * len(columns))})"
-            _raw(connection).cursor().executemany(statement.encode(), rows)
+            marks = ", ".join([f"({', '.join(['%b'] * len(columns))})"] * len(rows))
+            statement = f"INSERT INTO {table.name} ({names}) VALUES {marks}"
+            raw.execute(statement.encode(), [value for row in rows for value in row], prepare=True)
             return
-        statement = f"COPY {table.name} ({', '.join(columns)}) FROM STDIN (FORMAT BINARY)"
-        with _raw(connection).cursor().copy(statement.encode()) as copy:
-            copy.set_types([_TYPES[type(table.c[name].type).__name__] for name in columns])
-            for row in rows:
-                copy.write_row(row)
+        arrays, values = _arrays(table, rows, columns)
+        raw.execute(f"INSERT INTO {table.name} ({names}) SELECT {arrays}".encode(), values, prepare=True)
 
     def settle(self, _engine: Engine) -> None:
         """The server does it by itself."""
 
     def change(self, connection: Connection, table: Table, rows: Sequence[Row], columns: Sequence[str]) -> None:
-        types = [_TYPES[type(table.c[name].type).__name__] for name in columns]
-        arrays = ", ".join(f"unnest(%b::{kind}[]) AS {name}" for name, kind in zip(columns, types, strict=True))
-        key, *others = columns
-        sets = ", ".join(f"{name} = new.{name}" for name in others)
-        statement = f"UPDATE {table.name} SET {sets} FROM (SELECT {arrays}) AS new WHERE {table.name}.{key} = new.{key}"
-        _raw(connection).execute(statement.encode(), [list(values) for values in zip(*rows, strict=True)])
+        arrays, values = _arrays(table, rows, columns)
+        _raw(connection).execute(_update(table, columns, arrays), values, prepare=True)
+
+    def change_as_read(
+        self, connection: Connection, table: Table, rows: Sequence[Row], columns: Sequence[str], read: Sequence[Any]
+    ) -> None:
+        raw, (key, compared, *_) = _raw(connection), columns
+        if len(rows) > 1:
+            # An update takes its rows in whatever order the plan gives them.
+            keys = [array("text", [row[0] for row in rows])]
+            held = f"SELECT FROM {table.name} WHERE {key} = ANY(%b) ORDER BY {key} FOR NO KEY UPDATE"
+            raw.execute(held.encode(), keys, prepare=True)
+        arrays, values = _arrays(table, rows, columns)
+        changed = _update(table, columns, f"{arrays}, unnest(%b) AS read")
+        changed += f" AND {table.name}.{compared} = new.read RETURNING 1".encode()
+        statement = b"WITH changed AS (%b) SELECT all_are_as_read((SELECT count(*) FROM changed), %%b)" % changed
+        raw.execute(statement, [*values, array("int8", read), len(rows)], prepare=True)
+
+    def remove(self, connection: Connection, table: Table, seqs: Sequence[int]) -> None:
+        statement = f"DELETE FROM {table.name} WHERE seq = ANY(%b)"
+        _raw(connection).execute(statement.encode(), [array("int8", seqs)], prepare=True)
+
+    def store(self, connection: Connection, write: Callable[[], None]) -> None:
+        raw = _raw(connection)
+        with raw.pipeline():
+            write()
+            raw.execute(b"COMMIT")
 
     def perhaps(self, _table: Table, codes: Collection[str]) -> Collection[str]:
         return codes
@@ -166,13 +210,88 @@ class PostgreSql:
     ) -> list[Row]:
         if not keys:
             return []
-        wanted = list(keys)
-        among, values = f"{key} = ANY(%b::{_TYPES[type(table.c[key].type).__name__]}[])", [wanted]
-        if key == "code":
-            among = f"left(code, {HEAD}) = ANY(%b::text[]) AND {among}"
-            values = [[code[:HEAD] for code in wanted], wanted]
-        statement = f"SELECT {', '.join(columns)} FROM {table.name} WHERE {among} AND {where}"
-        return _raw(connection).execute(statement.encode(), values).fetchall()
+        return _fetched(_asked(_raw(connection), Ask(table, key, keys, columns, where)))
+
+
+class Turn:
+    """A batch's view of the store, in its transaction: it reads what it asks for, and takes numbers."""
+
+    def __init__(self, raw: psycopg.Connection[Any], way: Way) -> None:
+        self._raw, self._way = raw, way
+        self._next: int | None = None
+        self._end = 0
+
+    def fetch(self, asks: Sequence[Ask]) -> list[list[Row]]:
+        """Answer asks, in one exchange; the first one also begins the transaction."""
+        number = None
+        with self._raw.pipeline():
+            if self._next is None:
+                # psycopg's own BEGIN would wait for its answer.
+                self._raw.execute(b"BEGIN")
+                kind = "pg_advisory_xact_lock" if self._way.alone else "pg_advisory_xact_lock_shared"
+                self._raw.execute(_lock(kind, _WRITING))
+            found = [_asked(self._raw, ask, self._way.holds) if ask.keys else None for ask in asks]
+            if self._next is None:
+                # Behind what was read: of two batches that change the same row, the later one has the later numbers.
+                number = self._raw.execute(_NUMBER)
+        if number:
+            self._next = _fetched(number)[0][0]
+            self._end = self._next + NUMBERS
+        return [_fetched(one) if one else [] for one in found]
+
+    def next_seq(self) -> int:
+        """A fresh number."""
+        if self._next is None or self._next == self._end:
+            raise RuntimeError("a batch has more entries than it takes numbers, or has not begun")
+        self._next += 1
+        return self._next - 1
+
+
+_COLLISIONS = (
+    psycopg.errors.SerializationFailure,
+    psycopg.errors.UniqueViolation,
+    psycopg.errors.DeadlockDetected,
+)
+_LOST = ("08", "57")
+"""Classes of SQLSTATE: no connection, or one that the server ended."""
+
+
+def _cause(error: BaseException) -> BaseException | None:
+    """The driver's error behind SQLAlchemy's."""
+    return error.orig if isinstance(error, DBAPIError) else error
+
+
+def _lock(kind: str, number: int) -> bytes:
+    return f"SELECT {kind}({number}, 'store'::regclass::oid::int4)".encode()
+
+
+def _asked(raw: psycopg.Connection[Any], ask: Ask, holds: bool = False) -> psycopg.Cursor[Row]:
+    key, wanted = ask.key, list(ask.keys)
+    kind = _TYPES[type(ask.table.c[key].type).__name__]
+    among, values = f"{key} = ANY(%b)", [array(kind, wanted)]
+    if key == "code":
+        among = f"left(code, {HEAD}) = ANY(%b) AND {among}"
+        values = [array(kind, [code[:HEAD] for code in wanted]), *values]
+    held = f" ORDER BY {key} FOR NO KEY UPDATE" if holds and ask.changing else ""
+    statement = f"SELECT {', '.join(ask.columns)} FROM {ask.table.name} WHERE {among} AND {ask.where}{held}"
+    return raw.execute(statement.encode(), values, prepare=True)
+
+
+def _fetched(cursor: psycopg.Cursor[Row]) -> list[Row]:
+    return cursor.fetchall()
+
+
+def _arrays(table: Table, rows: Sequence[Row], columns: Sequence[str]) -> tuple[str, list[Array]]:
+    """Return rows as the columns of a SELECT, and its parameters."""
+    types = [_TYPES[type(table.c[name].type).__name__] if name != GUARD else "int8" for name in columns]
+    values = [array(kind, column) for kind, column in zip(types, zip(*rows, strict=True), strict=True)]
+    return ", ".join(f"unnest(%b) AS {name}" for name in columns), values
+
+
+def _update(table: Table, columns: Sequence[str], arrays: str) -> bytes:
+    key, *others = columns
+    sets = ", ".join(f"{name} = new.{name}" for name in others)
+    return f"UPDATE {table.name} SET {sets} FROM (SELECT {arrays}) AS new WHERE {table.name}.{key} = new.{key}".encode()
 
 
 @compiles(CreateColumn, "postgresql")
@@ -184,8 +303,8 @@ def _column(element: CreateColumn, compiler: Any, **options: Any) -> str:
     return made.replace(" TEXT", ' TEXT COLLATE "C"', 1) if ours else made
 
 
-_TYPES = {"Text": "text", "BigInteger": "int8", "Integer": "int4", "DateTime": "timestamptz"}
-_LAST_SEQ = "SELECT greatest(0, {})".format(", ".join(f"(SELECT max(seq) FROM {t.name})" for t in BODIES.values()))
+_TYPES = {"Text": "text", "BigInteger": "int8", "Integer": "int8", "DateTime": "timestamptz"}
+_NUMBER = b"SELECT nextval('resource_seq')"
 
 
 def _parsed(text: str) -> URL:
@@ -196,47 +315,7 @@ def _parsed(text: str) -> URL:
         raise ValueError("the database URL cannot be read: is everything in the password percent-encoded?") from None
 
 
-def _begin_session(raw: psycopg.Connection[Any], _record: object) -> None:
-    raw.autocommit = True
-    raw.execute(_SESSION.encode())
-    raw.autocommit = False
-
-
 def _raw(connection: Connection) -> psycopg.Connection[Any]:
     """The psycopg connection below a SQLAlchemy one."""
     raw: psycopg.Connection[Any] = connection.connection.driver_connection  # type: ignore[assignment]
     return raw
-
-
-def _further_ddl() -> Iterator[str]:
-    for name in RESOURCES:
-        yield from _indexes_of(name)
-    yield f"CREATE INDEX task_updated_at ON {BODIES['Task'].name} (updated_at)"
-    yield from _CONSTRAINTS
-
-
-def _indexes_of(name: str) -> Iterator[str]:
-    table = BODIES[name]
-    yield f"CREATE UNIQUE INDEX {table.name}_seq ON {table.name} (seq)"
-    for param in single(RESOURCES[name]):
-        if param.kind not in ("contains", "starts"):
-            column = f"{param.column}_start" if param.kind == "date" else param.column
-            yield f"CREATE INDEX {table.name}_{param.column} ON {table.name} ({column}, seq)"
-    for (of, _), side in SIDES.items():
-        if of == name:
-            yield f"CREATE INDEX {side.name}_head ON {side.name} (left(code, {HEAD}), seq)"
-            yield f"CREATE INDEX {side.name}_seq ON {side.name} (seq)"
-
-
-_CONSTRAINTS = (
-    "CREATE UNIQUE INDEX note_encounter ON note (encounter)",
-    "CREATE UNIQUE INDEX history_version ON history (reference, version)",
-    "CREATE INDEX history_updated_at ON history (updated_at)",
-    "CREATE INDEX charge_patient ON charge (patient)",
-    "ALTER TABLE charge ADD CONSTRAINT charge_paid CHECK (paid BETWEEN 0 AND cents)",
-    "CREATE INDEX allocation_payment ON allocation (payment)",
-    "CREATE INDEX allocation_claim ON allocation (claim)",
-    "ALTER TABLE allocation ADD CONSTRAINT allocation_cents CHECK (cents > 0)",
-    "CREATE UNIQUE INDEX document_position ON document (report, position)",
-    "CREATE INDEX token_client ON token (client)",
-)

@@ -100,6 +100,7 @@ def _prepared(dialect: Dialect, engine: Engine, create: bool) -> dict[str, str]:
             _say(connection, {"id": str(uuid.uuid4()), "schema_version": str(SCHEMA_VERSION)})
         found: dict[str, str] = {row.name: row.value for row in connection.execute(select(STORE))}
         migrate(connection, dialect, int(found["schema_version"]))
+        dialect.recognise(connection)
         made = {"signing_key": secrets.token_hex(32), PROBE: "", LABEL: "", AHEAD: "0"}
         if missing := {name: value for name, value in made.items() if name not in found}:
             found |= _say(connection, missing)

@@ -19,7 +19,7 @@ from fhir_service.interface.datatypes import period_of
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.vocabulary import Param, Resource
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 metadata = MetaData()
 
@@ -103,6 +103,15 @@ def _side_table(resource: Resource, param: Param) -> Table:
 def digest(code: str) -> int:
     """64 bits of a text. A set of them is looked up by one scan of numbers, which beats an index on texts."""
     return int.from_bytes(blake2b(code.encode(), digest_size=8).digest(), signed=True)
+
+
+GUARD = "guard"
+"""A column of identifiers in PostgreSQL: set for one that a conditional create asked for. No two rows have the same."""
+
+
+def guard_of(code: tuple[str | None, ...]) -> int:
+    """Return the guard of an identifier: system and code."""
+    return digest("|".join(part or "" for part in code))
 
 
 BODIES: dict[str, Table] = {name: _resource_table(resource) for name, resource in RESOURCES.items()}

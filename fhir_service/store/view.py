@@ -4,10 +4,10 @@ Each entry sees the effects of those before it. `Changes` holds the rows that th
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, Table, func, select
 
@@ -18,19 +18,21 @@ from fhir_service.interface.resources.common import identifiers
 from fhir_service.interface.resources.questionnaire import Questionnaire
 from fhir_service.interface.site import Site
 from fhir_service.interface.vocabulary import Resource
-from fhir_service.store.dialect import Dialect, Row
+from fhir_service.store.dialect import Ask, Dialect, Fetch, Row, Shared
 from fhir_service.store.rows import Rows
 from fhir_service.store.tables import (
     ACCOUNT,
     ALLOCATION,
     BODIES,
     CHARGE,
+    GUARD,
     HISTORY,
     NOTE,
     RECORD,
     SIDES,
     STORE,
     columns_of,
+    guard_of,
     index_row,
     index_values,
     side_rows,
@@ -117,6 +119,8 @@ MOST_READ = 20_000
 _OF_RECORD = ("reference", "patient", "display", "note")
 _OF_ACCOUNT = ("patient", "charged", "paid")
 _OF_CHARGE = ("patient", "claim", "created", "cents", "paid")
+_OF_CURRENT = ("id", "seq", "version", "updated_at", "client", "body")
+_OF_CODE = ("system", "code", "seq")
 
 
 @dataclass(slots=True)
@@ -153,7 +157,7 @@ class Kept:
         self.records.update((reference, StoredRecord(*of_it)) for reference, *of_it in rows)
 
     def add_accounts(self, rows: Iterable[Row]) -> None:
-        self.accounts.update((patient, Account(charged, paid)) for patient, charged, paid in rows)
+        self.accounts.update((patient, Account(charged, paid, read=paid)) for patient, charged, paid in rows)
 
     def add_charges(self, rows: Iterable[Row]) -> None:
         """Add the open charges of patients: all of a patient's at once."""
@@ -175,61 +179,75 @@ def _all(connection: Connection, table: Table, columns: Sequence[str], *where: C
     return [tuple(row) for row in rows]
 
 
+def one_by_one(dialect: Dialect, connect: Callable[[], Connection], asks: Sequence[Ask]) -> list[list[Row]]:
+    """Answer asks by a statement each. connect: gives the connection; not called where nothing is to be fetched."""
+    found = []
+    for ask in asks:
+        keys = dialect.perhaps(ask.table, ask.keys) if ask.key == "code" else ask.keys
+        found.append(dialect.among(connect(), ask.table, ask.key, keys, ask.columns, ask.where) if keys else [])
+    return found
+
+
+def _by_name(keys: dict[str, set[str]]) -> list[tuple[str, set[str]]]:
+    """Return keys by type, in one order for every batch."""
+    return sorted(keys.items())
+
+
+def _identified(rows: list[Row], ids: dict[Any, Any]) -> dict[Code, set[str]]:
+    """The ids of the resources with these identifiers, by (system, value). ids: of resources, by number."""
+    found: dict[Code, set[str]] = defaultdict(set)
+    for system, code, seq in rows:
+        found[system, code].add(ids[seq])
+    return found
+
+
 class View:
-    """Implements `interface.vocabulary.State` for one batch. What is in `kept` already is not fetched again."""
+    """Implements `interface.vocabulary.State` for one batch. What is in `kept` already is not fetched again.
 
-    def __init__(
-        self, connect: Callable[[], Connection], dialect: Dialect, needs: Needs, parsed: Questionnaires, kept: Kept
-    ) -> None:
-        """Fetch what is needed. connect: gives the connection, and is not called where nothing is to be fetched."""
-        self._connect, self._dialect = connect, dialect
-        self.records = self._records(needs, kept)
-        self.notes = self._notes(needs, kept)
-        self.questionnaires = self._questionnaires(needs.questionnaires - kept.questionnaires.keys(), parsed, kept)
-        self._money(needs.patients - kept.accounts.keys(), kept)
-        self.accounts, self.charges = kept.accounts, kept.charges
-        self.identified = {name: self._identified(name, values) for name, values in needs.identifiers.items()}
-        self.current = {name: self._current(name, ids) for name, ids in needs.current.items()}
+    It is fetched in two rounds: what the entries name, then what that names.
+    """
 
-    # --- fetching: one statement each ---
-
-    def _fetch(
-        self, table: Table, key: str, keys: Collection[Any], columns: Sequence[str], where: str = "true"
-    ) -> list[Row]:
-        return self._dialect.among(self._connect(), table, key, keys, columns, where) if keys else []
-
-    def _records(self, needs: Needs, kept: Kept) -> dict[str, StoredRecord]:
-        kept.add_records(self._fetch(RECORD, "reference", needs.records - kept.records.keys(), _OF_RECORD))
-        return kept.records
-
-    def _notes(self, needs: Needs, kept: Kept) -> dict[str, StoredNote]:
-        """The notes that are needed. Those that responses make are not kept: hardly any is named again."""
-        named = (self.records.get(reference) for reference in needs.records)
-        ids = needs.notes | {record.note for record in named if record and record.note}
-        rows = self._fetch(NOTE, "id", ids - kept.notes.keys(), ("id", "patient", "encounter", "state"))
-        kept.notes |= {row[0]: StoredNote(*row) for row in rows}
-        return {each: kept.notes[each] for each in ids if each in kept.notes}
-
-    def _questionnaires(self, ids: set[str], parsed: Questionnaires, kept: Kept) -> dict[str, Questionnaire]:
-        rows = self._fetch(BODIES["Questionnaire"], "id", ids, ("id", "version", "body"))
-        kept.questionnaires |= {row[0]: parsed.parse(*row) for row in rows}
-        return kept.questionnaires
-
-    def _money(self, patients: set[str], kept: Kept) -> None:
-        """Fetch accounts and open charges of patients. Those who have none are remembered, too."""
-        kept.add_charges(self._fetch(CHARGE, "patient", patients, _OF_CHARGE, "paid < cents"))
+    def __init__(self, fetch: Fetch, needs: Needs, parsed: Questionnaires, kept: Kept) -> None:
+        patients, unparsed = needs.patients - kept.accounts.keys(), needs.questionnaires - kept.questionnaires.keys()
+        # Accounts before charges: of an account that stays as it was read, the charges do too.
+        records, questionnaires, accounts, charges, *others = fetch(
+            [
+                Ask(RECORD, "reference", needs.records - kept.records.keys(), _OF_RECORD),
+                Ask(BODIES["Questionnaire"], "id", unparsed, ("id", "version", "body")),
+                Ask(ACCOUNT, "patient", patients, _OF_ACCOUNT, changing=True),
+                Ask(CHARGE, "patient", patients, _OF_CHARGE, "paid < cents"),
+                *(Ask(BODIES[name], "id", ids, _OF_CURRENT, changing=True) for name, ids in _by_name(needs.current)),
+                *(Ask(SIDES[name, "identifier"], "code", c, _OF_CODE) for name, c in _by_name(needs.identifiers)),
+            ]
+        )
+        kept.add_records(records)
+        kept.add_charges(charges)
+        # Those who have none are remembered, too.
         kept.accounts.update((patient, Account(fresh=True)) for patient in patients)
-        kept.add_accounts(self._fetch(ACCOUNT, "patient", patients, _OF_ACCOUNT))
+        kept.add_accounts(accounts)
+        self.records, self.accounts, self.charges = kept.records, kept.accounts, kept.charges
+        kept.questionnaires |= {row[0]: parsed.parse(*row) for row in questionnaires}
+        self.questionnaires = kept.questionnaires
+        current = dict(zip(sorted(needs.current), others, strict=False))
+        coded = dict(zip(sorted(needs.identifiers), others[len(current) :], strict=True))
+        self.current = {name: {row[0]: Current(*row[1:]) for row in rows} for name, rows in current.items()}
+        self._follow(fetch, needs, coded, kept)
 
-    def _identified(self, name: str, values: set[str]) -> dict[Code, set[str]]:
-        """The ids of the resources with these identifiers, by (system, value)."""
-        side, body = SIDES[name, "identifier"], BODIES[name]
-        rows = self._fetch(side, "code", self._dialect.perhaps(side, values), ("system", "code", "seq"))
-        ids: dict[int, str] = dict(self._fetch(body, "seq", {row[2] for row in rows}, ("seq", "id")))
-        found: dict[Code, set[str]] = defaultdict(set)
-        for system, code, seq in rows:
-            found[system, code].add(ids[seq])
-        return found
+    def _follow(self, fetch: Fetch, needs: Needs, coded: dict[str, list[Row]], kept: Kept) -> None:
+        """Fetch the notes of encounters, and the ids of the resources whose identifiers were found.
+
+        Notes that responses make are not kept: hardly any is named again.
+        """
+        named = (self.records.get(reference) for reference in needs.records)
+        notes = needs.notes | {record.note for record in named if record and record.note}
+        asks = [Ask(NOTE, "id", notes - kept.notes.keys(), ("id", "patient", "encounter", "state"))]
+        asks += [Ask(BODIES[name], "seq", {row[2] for row in rows}, ("seq", "id")) for name, rows in coded.items()]
+        found, *numbered = fetch(asks) if any(ask.keys for ask in asks) else [[] for _ in asks]
+        kept.notes |= {row[0]: StoredNote(*row) for row in found}
+        self.notes = {each: kept.notes[each] for each in notes if each in kept.notes}
+        self.identified = {
+            name: _identified(rows, dict(ids)) for (name, rows), ids in zip(coded.items(), numbered, strict=True)
+        }
 
     def identify(self, name: str, stored: dict[str, Any], before: dict[str, Any] | None = None) -> None:
         """Let later entries find a resource by the identifiers that it has now, and no longer by those it had."""
@@ -240,10 +258,6 @@ class View:
             found[code].discard(stored["id"])
         for code in identifiers(stored):
             found[code].add(stored["id"])
-
-    def _current(self, name: str, ids: set[str]) -> dict[str, Current]:
-        columns = ("id", "seq", "version", "updated_at", "client", "body")
-        return {row[0]: Current(*row[1:]) for row in self._fetch(BODIES[name], "id", ids, columns)}
 
     # --- what rules ask ---
 
@@ -278,6 +292,15 @@ class View:
         return self.account(patient_id).balance
 
 
+class Witness(NamedTuple):
+    """A version of a resource that one batch alone can have stored: where it is, all of the batch is."""
+
+    type: str
+    id: str
+    version: int
+    updated_at: datetime
+
+
 class Changes:
     """The rows that a batch adds and changes. `flush` writes each table once."""
 
@@ -288,6 +311,9 @@ class Changes:
         self._charges: dict[str, Charge] = {}
         self._replaced: dict[str, dict[str, tuple[int, dict[str, Any]]]] = defaultdict(dict)
         self._said: dict[str, str] = {}
+        self._claimed: dict[Table, set[Code]] = defaultdict(set)
+        self._versions: dict[tuple[str, str], int] = {}
+        self.witness: Witness | None = None
 
     def __bool__(self) -> bool:
         return bool(self._added or self._accounts or self._replaced or self._said)
@@ -306,6 +332,11 @@ class Changes:
         row = (seq, stored["id"], 1, now, client, *index_row(resource, stored), body)
         self._added[BODIES[resource.name]].append(row)
         self._add_sides(resource, seq, stored)
+        self.witness = Witness(resource.name, stored["id"], 1, now)
+
+    def claim(self, name: str, identifier: Code) -> None:
+        """Note that a create was conditional on an identifier which none had."""
+        self._claimed[SIDES[name, "identifier"]].add(identifier)
 
     def _add_sides(self, resource: Resource, seq: int, stored: dict[str, Any]) -> None:
         for table, rows in side_rows(resource, seq, stored):
@@ -319,6 +350,8 @@ class Changes:
         head = {"id": stored["id"], "version": new.version, "updated_at": new.updated_at, "client": new.client}
         values = head | index_values(RESOURCES[name], stored) | {"body": new.body}
         self._replaced[name][stored["id"]] = (new.seq, values | {"__stored": stored})
+        self._versions.setdefault((name, stored["id"]), old.version)
+        self.witness = Witness(name, stored["id"], new.version, new.updated_at)
 
     def replaced(self) -> list[tuple[str, str]]:
         """Return type and id of the resources that have a new version."""
@@ -380,3 +413,57 @@ class Changes:
             self._add_sides(RESOURCES[name], seq, values.pop("__stored"))
             rows.append(tuple(values.values()))
         dialect.change(connection, BODIES[name], rows, tuple(next(iter(replaced.values()))[1]))
+
+    def flush_beside_others(self, connection: Connection, dialect: Shared) -> None:
+        """Write where other processes write too: what was read must be as it was.
+
+        Every batch takes tables, and rows within them, in one order, so that batches do not wait for each other in a
+        ring.
+        """
+        self._pay_beside_others(connection, dialect)
+        for name, replaced in sorted(self._replaced.items()):
+            self._replace_beside_others(connection, dialect, name, dict(sorted(replaced.items())))
+        for table, rows in sorted(self._added.items(), key=lambda item: item[0].name):
+            # A payment that reaches no charge has no parts.
+            if rows:
+                dialect.append(connection, table, *_guarded(table, rows, self._claimed[table]))
+        if self._charges:
+            dialect.change(connection, CHARGE, [(c.claim, c.paid) for c in self._charges.values()], ("claim", "paid"))
+        if self._said:
+            dialect.change(connection, STORE, list(self._said.items()), ("name", "value"))
+
+    def _pay_beside_others(self, connection: Connection, dialect: Shared) -> None:
+        accounts = sorted(self._accounts.items())
+        known = [(patient, account) for patient, account in accounts if not account.fresh]
+        if known:
+            paid = [(patient, account.paid) for patient, account in known]
+            dialect.change_as_read(connection, ACCOUNT, paid, ("patient", "paid"), [one.read for _, one in known])
+        if fresh := [(patient, 0, account.paid) for patient, account in accounts if account.fresh]:
+            dialect.append(connection, ACCOUNT, fresh, columns_of(ACCOUNT))
+
+    def _replace_beside_others(
+        self, connection: Connection, dialect: Shared, name: str, replaced: dict[str, tuple[int, dict[str, Any]]]
+    ) -> None:
+        stored = [(seq, values.pop("__stored")) for seq, values in replaced.values()]
+        rows = [tuple(values.values()) for _, values in replaced.values()]
+        columns = tuple(next(iter(replaced.values()))[1])
+        versions = [self._versions[name, resource_id] for resource_id in replaced]
+        dialect.change_as_read(connection, BODIES[name], rows, columns, versions)
+        for (kind, _), table in SIDES.items():
+            if kind == name:
+                dialect.remove(connection, table, [seq for seq, _ in stored])
+        for seq, body in stored:
+            self._add_sides(RESOURCES[name], seq, body)
+
+
+def _guarded(table: Table, rows: list[Row], claimed: set[Code]) -> tuple[list[Row], tuple[str, ...]]:
+    """Return rows to add and their columns: the first row with an identifier that a create claimed has a guard."""
+    if not claimed:
+        return rows, columns_of(table)
+    left, guarded = set(claimed), []
+    for row in rows:
+        code = row[1:3]
+        guarded.append((*row, guard_of(code) if code in left else None))
+        left.discard(code)
+    # In one order, so that batches that claim each other's identifiers do not wait for each other in a ring.
+    return sorted(guarded, key=lambda row: (row[-1] is None, row[-1], row[0])), (*columns_of(table), GUARD)

@@ -1,4 +1,4 @@
--- The service's store, schema version 3, as created on DuckDB.
+-- The service's store, schema version 4, as created on DuckDB.
 -- Written by `python -m fhir_service.store.ddl`; the tables are declared in fhir_service/store/tables.py.
 -- The linter does not know how a column says that it is compressed:
 -- noqa: disable=PRS

@@ -10,6 +10,7 @@ from sqlalchemy import select
 
 from fhir_service import health
 from fhir_service import writer as writing
+from fhir_service.contending import Contender, InDoubt
 from fhir_service.health import Probe
 from fhir_service.store.tables import STORE
 from fhir_service.writer import Entry
@@ -34,11 +35,17 @@ def fail(*_: Any) -> None:
     raise writing.CommitFailed("planted")
 
 
+def doubt(*_: object) -> None:
+    """A commit beside other processes that was not answered."""
+    raise InDoubt
+
+
 def test_health_is_ok_only_while_a_write_can_be_stored(fresh_service: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     """EXTRA-OPS-01: it finds out by itself, without a client's write, and when it is over."""
     assert asked(fresh_service) == OK
     with monkeypatch.context() as patch:
         patch.setattr(writing, "_commit", fail)
+        patch.setattr(Contender, "commit", doubt)
         assert asked(fresh_service) == STORES_NOTHING
         assert fresh_service.client.post("/Task", json=task(1)).status_code == 500
     assert asked(fresh_service) == OK
@@ -56,6 +63,7 @@ def test_what_was_stored_just_now_needs_no_proof(fresh_service: Running, monkeyp
     assert held == [1]
     with monkeypatch.context() as patch:
         patch.setattr(writing, "_commit", fail)
+        patch.setattr(Contender, "commit", doubt)
         fresh_service.client.post("/Task", json=task(1))
         assert asked(fresh_service) == STORES_NOTHING
 

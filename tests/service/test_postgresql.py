@@ -142,18 +142,6 @@ def test_50_responses_to_one_encounter_leave_one_note(cluster: Cluster) -> None:
     assert len({response["extension"][0]["valueId"] for response in found}) == 1
 
 
-def test_pages_of_one_process_do_not_miss_what_another_writes(cluster: Cluster) -> None:
-    """SEARCH-16, SEARCH-17: the order of creation is that of the commits, whichever process made them."""
-    with ThreadPoolExecutor(1) as thread:
-        writers = thread.submit(cluster.at_once, 40, lambda _: task(1, description="paged"))
-        seen: list[str] = []
-        while len(seen) < 40:
-            assert not (writers.done() and writers.exception())
-            page = cluster.get(f"/Task?description=paged&_count=3&_offset={len(seen)}").json()
-            seen += [entry["resource"]["id"] for entry in page.get("entry", ())]
-    assert len(set(seen)) == 40
-
-
 def test_a_revoked_client_is_refused_by_every_process_at_once(cluster: Cluster) -> None:
     """AUTH-11: though each of them has just let it in."""
     client = json.loads(command_output("client", "add", "--store", cluster.store, "--name", "short"))
@@ -256,22 +244,6 @@ def test_a_connection_lost_before_the_commit_is_tried_again(
     assert total(shared.client, "/Task?_count=0") == 1
 
 
-def test_a_commit_without_an_answer_is_never_called_done_or_not_done(
-    shared: Running, postgres: Postgres, url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """500: the client has to look."""
-    commit = writing._commit
-
-    def lose(connection: Any) -> None:
-        end_sessions(postgres, url)
-        commit(connection)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(writing, "_commit", lose)
-        assert create(shared, 1) == 500
-    assert create(shared, 2) == 201
-
-
 def test_who_waits_too_long_for_another_process_is_refused(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -280,7 +252,7 @@ def test_who_waits_too_long_for_another_process_is_refused(
     with running(tmp_path, store=url) as found:
         other = Store.open(url)
         with other.engine.begin() as connection:
-            other.dialect.lock(connection)
+            other.dialect.lock(connection, resources=True)
             assert create(found, 1) == 503
         other.close()
         assert create(found, 2) == 201

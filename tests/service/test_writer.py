@@ -29,12 +29,12 @@ class _Counting:
     def __init__(self, connection: Any, seen: list[str]) -> None:
         self._connection, self._seen = connection, seen
 
-    def execute(self, sql: Any, *args: Any) -> Any:
-        """A statement as text, or kept parsed."""
-        text = str(getattr(sql, "query", sql))
+    def execute(self, sql: Any, *args: Any, **options: Any) -> Any:
+        """A statement as text or bytes, or kept parsed."""
+        text = sql.decode() if isinstance(sql, bytes) else str(getattr(sql, "query", sql))
         into = re.match(r"INSERT INTO (\w+)", text)
         self._seen.append(f"append {into[1]}" if into else text)
-        return self._connection.execute(sql, *args)
+        return self._connection.execute(sql, *args, **options)
 
     def extract_statements(self, sql: str) -> Any:
         return self._connection.extract_statements(sql)
@@ -42,19 +42,8 @@ class _Counting:
     def appender(self, table: str, **options: Any) -> Any:
         return self._connection.appender(table, **options)
 
-    def cursor(self) -> "_Counting":
-        return _Counting(self._connection.cursor(), self._seen)
-
     def pipeline(self) -> Any:
         return self._connection.pipeline()
-
-    def executemany(self, sql: bytes, rows: Any) -> None:
-        self._seen.append(f"append {sql.decode().split()[2]}")
-        self._connection.executemany(sql, rows)
-
-    def copy(self, sql: bytes) -> Any:
-        self._seen.append(f"append {sql.decode().split()[1]}")
-        return self._connection.copy(sql)
 
 
 def _counted(appender: Any, seen: list[str]) -> Any:

@@ -47,6 +47,24 @@ class Postgres:
         finally:
             self.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
+    def restart(self) -> None:
+        """End the server at once, as a crash does, and start it again."""
+        options = " ".join(f"-c {option}" for option in OPTIONS)
+        started = f"-k {self._folder} {options}"
+        data = Path(self._folder) / "data"
+        log = Path(self._folder) / "log"
+        binaries = _reachable(_binaries(), Path(self._folder))
+        _run(binaries / "pg_ctl", "restart", "-w", "-m", "immediate", "-D", data, "-l", log, "-o", started)
+
+    def copy_to(self, other: "Postgres", url: str, target: str) -> None:
+        """Dump the database at a URL of this server, and restore it into an empty one of another server."""
+        binaries = _binaries()
+        dump = [str(binaries / "pg_dump"), "-h", self._folder, "-U", "tests", str(make_url(url).database)]
+        restore = [str(binaries / "psql"), "-h", other._folder, "-U", "tests", "-d", str(make_url(target).database)]
+        restore += ["-q", "-v", "ON_ERROR_STOP=1"]
+        dumped = subprocess.run(dump, check=True, stdout=subprocess.PIPE).stdout
+        subprocess.run(restore, check=True, input=dumped, stdout=subprocess.DEVNULL)
+
     def execute(self, sql: str, database: str = "postgres") -> None:
         with psycopg.connect(host=self._folder, user="tests", dbname=database, autocommit=True) as connection:
             connection.execute(sql.encode())
@@ -87,6 +105,8 @@ def _reachable(binaries: Path, folder: Path) -> Path:
     """The binaries where the server's user can read them: root's own folders are closed to it."""
     if not USER:
         return binaries
+    if (copied := folder / "install" / "bin").exists():
+        return copied
     try:
         _run(binaries / "postgres", "--version")
     except PermissionError:
@@ -117,7 +137,8 @@ def _keep(folder: Path) -> None:
         _wait(server, folder)
         print(folder, flush=True)
         sys.stdin.read()
-        server.send_signal(3)  # an immediate end: nothing is to be kept
+        # An immediate end: nothing is to be kept. It may have been restarted since, as another process.
+        _run(binaries / "pg_ctl", "stop", "-m", "immediate", "-D", data)
 
 
 def _wait(server: "subprocess.Popen[bytes]", folder: Path) -> None:
