@@ -98,19 +98,24 @@ def main() -> None:
 @click.option("--host", help="Where to listen. [default: 127.0.0.1]")
 @click.option("--port", type=int, help="The port; 0 picks a free one. [default: 8400]")
 @click.option("--base-url", metavar="U", help="The address under which clients reach it. [default: http://HOST:PORT]")
+@click.option("--workers", type=int, metavar="N", help="Processes over one PostgreSQL store. [default: 1]")
 @click.option("--interface-only/--with-additions", default=None, help="Nothing that the interface does not name.")
 @click.option(
     "--requests-per-second", type=float, metavar="R", help="The most that one client may ask. [default: no limit]"
 )
 @click.option("--until-stdin-closes", is_flag=True, hidden=True)
-def serve(until_stdin_closes: bool, **flags: Any) -> None:
+@click.option("--shared-socket", type=int, hidden=True)
+def serve(until_stdin_closes: bool, shared_socket: int | None, **flags: Any) -> None:
     """Serve the interface until SIGTERM; finishes what is under way."""
     settings = _settings(**flags)
     with _plainly():
         from fhir_service import serve as serving
+        from fhir_service.workers import supervise
 
         serving.quiet_logging()
-        serving.serve(settings, until_stdin_closes)
+        if settings.workers > 1:
+            raise SystemExit(supervise(settings, until_stdin_closes))
+        serving.serve(settings, until_stdin_closes, shared_socket)
 
 
 @main.command()

@@ -1,13 +1,17 @@
-"""The counters of the service, in the Prometheus text format."""
+"""The counters of the service, in the Prometheus text format. Processes behind one address share theirs in a folder."""
 
+import os
 from collections.abc import Iterator
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
 from fhir_service.store.bodies import Bodies
 
+FOLDER = "PROMETHEUS_MULTIPROC_DIR"
+"""The variable that names this folder. prometheus_client reads it when it is imported."""
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 _SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
 
@@ -33,6 +37,7 @@ class Metrics:
     def __init__(self, bodies: Bodies) -> None:
         self._registry = CollectorRegistry()
         self._registry.register(_OfBodies(bodies))
+        self._shared = os.environ.get(FOLDER)
         labels = ("method", "path", "status")
         self._requests = Counter("fhir_requests", "Requests answered", labels, registry=self._registry)
         self._seconds = Histogram(
@@ -40,6 +45,9 @@ class Metrics:
         )
         self._groups = Histogram(
             "fhir_commit_entries", "Entries written by one commit", buckets=_SIZES, registry=self._registry
+        )
+        self._again = Counter(
+            "fhir_commits_again", "Batches run again, as another process was first", registry=self._registry
         )
 
     def answered(self, method: str, path: str, status: int, seconds: float) -> None:
@@ -49,5 +57,13 @@ class Metrics:
     def committed(self, entries: int) -> None:
         self._groups.observe(entries)
 
+    def collided(self) -> None:
+        self._again.inc()
+
     def text(self) -> bytes:
-        return generate_latest(self._registry)
+        """The counters: of all processes behind this address."""
+        if not self._shared:
+            return generate_latest(self._registry)
+        registry = CollectorRegistry()
+        MultiProcessCollector(registry, self._shared)  # type: ignore[no-untyped-call]
+        return generate_latest(registry)

@@ -41,26 +41,30 @@ class PortTaken(OSError):
     """The address cannot be listened on; the message names it."""
 
 
-def serve(settings: Settings, until_stdin_closes: bool = False) -> None:
+def serve(settings: Settings, until_stdin_closes: bool = False, shared_socket: int | None = None) -> None:
     """Serve until SIGTERM or SIGINT, or until standard input ends. Raises what `Service.open` raises, and PortTaken.
 
     Prints one line with its address once it answers.
+
+    Args:
+        shared_socket: the descriptor of a socket on which other processes take connections too.
     """
     with contextlib.ExitStack() as stack:
         # A port that is to be found must be known before the base URL; a given one is taken after the store,
         # so that a second service over a store hears of the store and not of the port.
-        listening = stack.enter_context(_listen(settings)) if settings.port == 0 else None
-        if listening:
+        listening = stack.enter_context(socket.socket(fileno=shared_socket)) if shared_socket is not None else None
+        if settings.port == 0:
+            listening = stack.enter_context(listen(settings))
             settings = settings.bound_to(listening.getsockname()[1])
         service = Service.open(settings)
         stack.callback(service.close)
-        listening = listening or stack.enter_context(_listen(settings))
+        listening = listening or stack.enter_context(listen(settings))
         secret = secrets.token_urlsafe(32)
         app = create_app(service, routes(service, secret))
         stack.enter_context(_collecting_rarely())
         server = _Server(app, lambda: stack.enter_context(_ready(settings, secret)))
         if until_stdin_closes:
-            threading.Thread(target=_watch_stdin, args=[server.stop], name="stdin", daemon=True).start()
+            threading.Thread(target=watch_stdin, args=[server.stop], name="stdin", daemon=True).start()
         server.run([listening])
 
 
@@ -91,7 +95,8 @@ def _ready(settings: Settings, secret: str) -> Iterator[None]:
             door.shut(path)
 
 
-def _listen(settings: Settings) -> socket.socket:
+def listen(settings: Settings) -> socket.socket:
+    """Return a socket that is bound to the address of the settings. Raises PortTaken."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     bound = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -103,7 +108,7 @@ def _listen(settings: Settings) -> socket.socket:
     return bound
 
 
-def _watch_stdin(stop: Callable[[], None]) -> None:
+def watch_stdin(stop: Callable[[], None]) -> None:
     """End the service with the pipe that its parent holds, however the parent ends."""
     with contextlib.suppress(OSError):
         while os.read(sys.stdin.fileno(), 4096):

@@ -63,7 +63,8 @@ class Service:
         # Another process that writes to the store would change what is kept here.
         bodies = Bodies(0 if store.dialect.shared else settings.cache)
         metrics = Metrics(bodies)
-        writer, reader = Writer(store, site, clock, new_id, bodies, metrics.committed), Reader(store, bodies)
+        writer = Writer(store, site, clock, new_id, bodies, metrics.committed, metrics.collided)
+        reader = Reader(store, bodies)
         # Only the process that writes alone hears of every revocation: others look each token up.
         auth = Auth(
             store,

@@ -23,6 +23,7 @@ class Settings:
     """Everything that can be set. `max_body`, `max_batch` and `cache` are bytes, `memory_limit` is the database's.
 
     cache: for bodies of resources that were read; 0 for none. A store that other processes may write to has none.
+    workers: processes that serve one PostgreSQL store behind one address.
     """
 
     store: str = field(repr=False)  # a URL may hold a password
@@ -40,11 +41,17 @@ class Settings:
     memory_limit: str = "1GB"
     cache: int = 64 << 20
     audit: str | None = None
+    workers: int = 1
 
     def __post_init__(self) -> None:
         for name, (holds, says) in _LIMITS.items():
             if not holds(getattr(self, name)):
                 raise SettingError(f"{name.replace('_', '-')}: {says}")
+        if self.workers > 1 and self.store_path:
+            raise SettingError(
+                "workers: one process at a time can write to a DuckDB file; leave --workers out, or use a PostgreSQL "
+                "store (docs/scaling.md)"
+            )
 
     @cached_property
     def url(self) -> str:
@@ -76,6 +83,11 @@ class Settings:
         """These settings with the port that was really bound."""
         return replace(self, port=port)
 
+    def environ(self) -> dict[str, str]:
+        """Return the variables from which another process reads these settings."""
+        values = {one.name: getattr(self, one.name) for one in fields(self)}
+        return {PREFIX + name.upper(): str(value) for name, value in values.items() if value is not None}
+
     @classmethod
     def read(cls, environ: Mapping[str, str], **flags: Any) -> "Settings":
         """Settings from flags (None: not given) and an environment. Raises SettingError."""
@@ -102,6 +114,7 @@ _PARSERS: dict[str, tuple[Callable[[str], Any], str]] = {
     "max_body": (int, "a whole number of bytes"),
     "max_batch": (int, "a whole number of bytes"),
     "cache": (int, "a whole number of bytes"),
+    "workers": (int, "a whole number"),
     "page_size": (int, "a whole number"),
     "max_page_size": (int, "a whole number"),
 }
@@ -127,6 +140,7 @@ def _address(text: str | None) -> bool:
 _LIMITS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "store": (bool, "a file or a database URL is expected"),
     "port": (lambda n: 0 <= n <= 65535, "a port is between 0 and 65535"),
+    "workers": (lambda n: 1 <= n <= 64, "between 1 and 64 are expected"),
     "base_url": (_address, "an address such as https://host/path is expected"),
     "vendor": (_placeholder, "letters, digits, dots and dashes are expected"),
     "customer": (_placeholder, "letters, digits, dots and dashes are expected"),
