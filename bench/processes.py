@@ -18,8 +18,10 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import psutil
@@ -96,11 +98,15 @@ def rate(urls: list[str], headers: dict[str, str], work: str, seconds: float) ->
     content, done, stop = json.dumps(body).encode(), itertools.count(), time.monotonic() + seconds
 
     def send(url: str) -> None:
-        with httpx.Client(base_url=url, headers=headers, timeout=120) as client:
-            while time.monotonic() < stop:
-                answer = client.post(path, content=content)
-                assert answer.status_code == status, answer.text[:200]
-                next(done)
+        address = urlsplit(url)
+        client = HTTPConnection(str(address.hostname), address.port, timeout=120)
+        while time.monotonic() < stop:
+            client.request("POST", path, content, headers)
+            answer = client.getresponse()
+            text = answer.read()
+            assert answer.status == status, text[:200]
+            next(done)
+        client.close()
 
     psutil.cpu_percent()
     began = time.monotonic()
@@ -147,15 +153,19 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=5432)
     parser.add_argument("--user", default="postgres")
     parser.add_argument("--beside", type=Path, help="the folder of another version of the code")
+    parser.add_argument("--processes", type=int, nargs="+", default=[1, 2, 4])
+    parser.add_argument(
+        "--latency", type=float, nargs="+", default=[0, 2], help="milliseconds to the database and back"
+    )
     parser.add_argument("--seconds", type=float, default=5)
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     versions = {"this": ROOT} | ({"beside": options.beside.absolute()} if options.beside else {})
     found: dict[str, list[tuple[float, float]]] = {}
-    for _, latency, number in itertools.product(range(options.rounds), (0.0, 0.002), (1, 2, 4)):
+    for _, latency, number in itertools.product(range(options.rounds), options.latency, options.processes):
         for version, code in versions.items():
-            for work, figures in measured(options, code, number, latency).items():
-                key = f"{work}, {number} processes, {latency * 1000:.0f} ms, {version}"
+            for work, figures in measured(options, code, number, latency / 1000).items():
+                key = f"{work}, {number} processes, {latency:g} ms, {version}"
                 found.setdefault(key, []).append(figures)
                 print(f"{key}: {figures[0]:,.0f} a second, {figures[1]:.0f} % of the cores", flush=True)
     table = {

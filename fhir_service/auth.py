@@ -231,8 +231,8 @@ class Auth:
             .join(CLIENT, CLIENT.c.id == TOKEN.c.client)
             .where(TOKEN.c.hash.in_(digests), CLIENT.c.revoked_at.is_(None))
         )
-        with self._store.read(several=False, creates=False) as connection:
-            rows = {row.hash: row for row in connection.execute(query)}
+        looked_up = self._store.look_up(lambda connection: connection.execute(query).all(), creates=False)
+        rows = {row.hash: row for row in looked_up}
         found: dict[str, Known] = {}
         for digest in digests:
             if (row := rows.get(digest)) is not None and compare_digest(row.hash, digest):

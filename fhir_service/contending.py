@@ -97,8 +97,9 @@ class Contender:
                 connection.invalidate()
             raise
         else:
-            # A transaction that stored nothing is still there, below SQLAlchemy.
-            connection.connection.rollback()
+            # A transaction that stored nothing is still there, below SQLAlchemy. To roll it back would cost psycopg the
+            # statements that it has prepared.
+            connection.connection.commit()
             self._kept = connection
         finally:
             if self._kept is None:

@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 from sqlalchemy import Connection
 
@@ -35,20 +36,22 @@ class Reader:
             by_type[name].append(resource_id)
         found: dict[Reference, Found] = {}
         for name, ids in by_type.items():
-            with self.state(several=False) as state:
-                fetched = state.fetch(RESOURCES[name], ids)
+            fetched = self._store.look_up(partial(self._fetch, self._bodies.epoch(), RESOURCES[name], ids))
             found.update(((name, each), body) for each, body in fetched.items())
         return found
+
+    def _fetch(self, epoch: Epoch, resource: Resource, ids: Sequence[str], connection: Connection) -> dict[str, Found]:
+        return State(connection, self._store.dialect, self._bodies, epoch).fetch(resource, ids)
 
     def page_at_hand(self, question: Question) -> tuple[int, list[Found]] | None:
         """Return total and page of a search whose answer is in memory. Does not wait."""
         return self._bodies.page(question)
 
     @contextmanager
-    def state(self, several: bool = True) -> Iterator["State"]:
-        """A state of the store, for one statement or for several, from any thread."""
+    def state(self) -> Iterator["State"]:
+        """A state of the store, from any thread."""
         epoch = self._bodies.epoch()
-        with self._store.read(several) as connection:
+        with self._store.read() as connection:
             yield State(connection, self._store.dialect, self._bodies, epoch)
 
     def read_all(self, references: Collection[Reference]) -> dict[Reference, Found]:

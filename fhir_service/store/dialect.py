@@ -41,6 +41,12 @@ class Dialect(Protocol):
     def reader(self, engine: Engine, several: bool) -> Engine:
         """Return the engine for reading: for one statement, or for several that see one state of the store."""
 
+    def looker(self) -> Engine | None:
+        """Return the engine for look-ups of one statement, whose connections are used as they are found.
+
+        None where the engine for reading is as quick.
+        """
+
     def has_store(self, connection: Connection) -> bool:
         """True if the database holds a store. What follows in the transaction, no other process does at once."""
 

@@ -146,6 +146,9 @@ class DuckDb:
     def reader(self, engine: Engine, several: bool) -> Engine:  # noqa: ARG002 - one transaction costs nothing here
         return engine
 
+    def looker(self) -> None:
+        """None."""
+
     def has_store(self, connection: Connection) -> bool:
         # Reflection does not work on this pair of libraries.
         sql = "SELECT count(*) FROM information_schema.tables WHERE table_name = 'store'"

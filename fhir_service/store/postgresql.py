@@ -31,6 +31,8 @@ from fhir_service.store.tables import GUARD, metadata
 
 POOL = 20
 """Connections that a process opens at most."""
+_LOOKERS = 4
+"""So many of them are for look-ups."""
 _FEW = 3
 """The most rows that are inserted as values of their own: arrays take longer for so few."""
 # First numbers of advisory locks: while a store is made, while resources are written, and while clients are.
@@ -57,15 +59,7 @@ class PostgreSql:
     # --- opening ---
 
     def open(self, create: bool) -> Engine:  # noqa: ARG002 - the database is there; whether the store is, comes later
-        engine = create_engine(
-            self._url,
-            connect_args={} if "connect_timeout" in self._url.query else {"connect_timeout": 10},
-            pool_size=POOL,
-            max_overflow=0,
-            pool_pre_ping=True,
-            hide_parameters=True,
-        )
-        event.listen(engine, "connect", self._begin_session)
+        engine = self._engine(POOL - _LOOKERS, pool_pre_ping=True)
         try:
             with engine.connect() as connection:
                 encoding = connection.exec_driver_sql("SHOW server_encoding").scalar()
@@ -77,16 +71,27 @@ class PostgreSql:
             raise OSError(f"{self._place} is encoded in {encoding}: a store needs UTF8")
         return engine
 
+    def looker(self) -> Engine:
+        return self._engine(_LOOKERS, isolation_level="AUTOCOMMIT")
+
+    def _engine(self, most: int, **options: Any) -> Engine:
+        waits = {} if "connect_timeout" in self._url.query else {"connect_timeout": 10}
+        engine = create_engine(
+            self._url, connect_args=waits, pool_size=most, max_overflow=0, hide_parameters=True, **options
+        )
+        event.listen(engine, "connect", self._begin_session)
+        return engine
+
     def _begin_session(self, raw: psycopg.Connection[Any], _record: object) -> None:
         register(raw.adapters)
-        raw.autocommit = True
+        autocommit, raw.autocommit = raw.autocommit, True
         raw.execute(_SESSION.encode())
         cluster, self.epoch = _fetched(raw.execute(WHERE.encode()))[0]
         if self._cluster not in ("", cluster):
             # A database that was restored elsewhere has taken the place of the one that this process knew.
             raw.execute(RECOGNISE.encode())
         self._cluster = cluster
-        raw.autocommit = False
+        raw.autocommit = autocommit
 
     @property
     def _place(self) -> str:
@@ -210,7 +215,7 @@ class PostgreSql:
     ) -> list[Row]:
         if not keys:
             return []
-        return _fetched(_asked(_raw(connection), Ask(table, key, keys, columns, where)))
+        return _fetched(_asked(_raw(connection), Ask(table, key, keys, columns, where), prepare=None))
 
 
 class Turn:
@@ -265,7 +270,10 @@ def _lock(kind: str, number: int) -> bytes:
     return f"SELECT {kind}({number}, 'store'::regclass::oid::int4)".encode()
 
 
-def _asked(raw: psycopg.Connection[Any], ask: Ask, holds: bool = False) -> psycopg.Cursor[Row]:
+def _asked(
+    raw: psycopg.Connection[Any], ask: Ask, holds: bool = False, prepare: bool | None = True
+) -> psycopg.Cursor[Row]:
+    """Ask. prepare: where nothing else shares the exchange, to prepare takes one more; None for what is asked often."""
     key, wanted = ask.key, list(ask.keys)
     kind = _TYPES[type(ask.table.c[key].type).__name__]
     among, values = f"{key} = ANY(%b)", [array(kind, wanted)]
@@ -274,7 +282,7 @@ def _asked(raw: psycopg.Connection[Any], ask: Ask, holds: bool = False) -> psyco
         values = [array(kind, [code[:HEAD] for code in wanted]), *values]
     held = f" ORDER BY {key} FOR NO KEY UPDATE" if holds and ask.changing else ""
     statement = f"SELECT {', '.join(ask.columns)} FROM {ask.table.name} WHERE {among} AND {ask.where}{held}"
-    return raw.execute(statement.encode(), values, prepare=True)
+    return raw.execute(statement.encode(), values, prepare=prepare)
 
 
 def _fetched(cursor: psycopg.Cursor[Row]) -> list[Row]:

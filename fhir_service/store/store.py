@@ -4,6 +4,7 @@ import secrets
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
 import duckdb
 from sqlalchemy import Connection, Engine, func, insert, select
@@ -18,6 +19,8 @@ from fhir_service.store.load_label import NAME as LABEL
 from fhir_service.store.migrations import migrate
 from fhir_service.store.tables import BODIES, PROBE, SCHEMA_VERSION, STORE, metadata
 
+T = TypeVar("T")
+
 
 class Store:
     """An open store. Its `id` is a UUID made with it, and moves with it; so does the key that signs addresses."""
@@ -26,6 +29,7 @@ class Store:
         self.dialect = dialect
         self.engine = engine
         self._readers = {several: dialect.reader(engine, several) for several in (True, False)}
+        self._looker = dialect.looker()
         facts = _prepared(dialect, engine, create)
         self.id = facts["id"]
         self.signing_key = bytes.fromhex(facts["signing_key"])
@@ -73,10 +77,36 @@ class Store:
         try:
             with self._readers[several].connect() as connection:
                 yield connection
+                if self.dialect.shared:
+                    # To roll back would cost psycopg the statements that it has prepared.
+                    connection.commit()
         except Exception as error:
             if self.dialect.passing(error):
                 raise FhirError(UNAVAILABLE) from None
             raise
+
+    def look_up(self, work: Callable[[Connection], T], creates: bool = True) -> T:
+        """The result of a function that makes one statement on a connection. It may be called twice.
+
+        Raises the outcome of a service that is not available when the database is not.
+
+        Args:
+            work: the function.
+            creates: as of `read`.
+        """
+        if self._looker is None:
+            with self.read(several=False, creates=creates) as connection:
+                return work(connection)
+        for _ in range(2):
+            try:
+                with self._looker.connect() as connection:
+                    return work(connection)
+            except Exception as error:
+                if not self.dialect.passing(error):
+                    raise
+                # It is not tried before it is used: a lost one shows only here, and the others are likely lost too.
+                self._looker.dispose()
+        raise FhirError(UNAVAILABLE)
 
     def last_seq(self) -> int:
         """The highest number given to a stored resource so far."""
@@ -85,6 +115,8 @@ class Store:
         return max((seq for seq in found if seq is not None), default=0)
 
     def close(self) -> None:
+        if self._looker:
+            self._looker.dispose()
         self.engine.dispose()
 
 
