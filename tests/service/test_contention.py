@@ -253,6 +253,8 @@ def test_a_commit_that_the_database_does_not_tell_of_is_called_neither_done_nor_
 ) -> None:
     """500: the client has to look."""
     monkeypatch.setattr(contending, "LOOKS", (0.01,))
+    # The first connections ask for more, and commit too.
+    assert one.client.post("/Task", json=task(0)).status_code == 201
     name = make_url(url).database
 
     def lose(data: bytes) -> None:
