@@ -25,13 +25,13 @@ from fhir_service.interface.registry import RESOURCES
 from fhir_service.service import Service
 from fhir_service.settings import Settings
 from fhir_service.store.dialect import Way
-from fhir_service.store.tables import BODIES, SIDES
 from tests.conftest import WORLD, Running, running
 from tests.service.test_kills import Load
 from tests.service.test_postgresql import BALANCE, command_output, end_sessions
 from tests.support.bodies import entry, payment, send, task, total
 from tests.support.commands import command, environment
 from tests.support.postgres import Postgres, running_server
+from tests.support.taking_turns import take_turns
 
 
 @pytest.fixture
@@ -315,29 +315,13 @@ def test_a_snapshot_belongs_to_its_search_and_is_sent_as_it_was(one: Running) ->
 
 # --- Stores of before, and from elsewhere ---------------------------------------------------------
 
-BEFORE = """
-DROP SEQUENCE resource_seq;
-DROP TRIGGER account_covered ON account;
-DROP FUNCTION account_is_covered();
-DROP FUNCTION all_are_as_read(bigint, bigint);
-DROP INDEX allocation_part;
-CREATE INDEX allocation_payment ON allocation (payment);
-DELETE FROM store WHERE name IN ('floor', 'cluster');
-UPDATE store SET value = '3' WHERE name = 'schema_version';
-"""
-
 
 def test_a_store_of_before_is_brought_to_this_version(url: str, tmp_path: Path) -> None:
     """CLI-SVC-01: what was in it is on every page, and new numbers follow the old ones."""
     with running(tmp_path, store=url) as found:
         for n in range(3):
             assert found.client.post("/Task", json=task(n)).status_code == 201
-    with psycopg.connect(url.replace("+psycopg", "")) as connection:
-        for table in BODIES.values():
-            connection.execute(f"ALTER TABLE {table.name} DROP COLUMN xid".encode())
-        for table in SIDES.values():
-            connection.execute(f"ALTER TABLE {table.name} DROP COLUMN IF EXISTS guard".encode())
-        connection.execute(BEFORE.encode())
+    take_turns(url)
     with running(made(tmp_path / "again"), store=url) as found:
         first = found.client.get("/Task?_count=2").json()
         assert found.client.post("/Task", json=task(3)).status_code == 201

@@ -11,9 +11,10 @@ from sqlalchemy import update
 from fhir_service.checks import check_store
 from fhir_service.reference.loading import load
 from fhir_service.store import migrations
-from fhir_service.store.store import Store
+from fhir_service.store.dialects import dialect_of
 from fhir_service.store.tables import BODIES, SIDES, STORE
 from tests.conftest import BOTH, Database, Running, running
+from tests.support.taking_turns import take_turns
 
 STORES = BOTH
 PATIENT = {"reference": "Patient/p1", "type": "Patient"}
@@ -83,12 +84,15 @@ def test_a_store_of_the_version_before_shows_what_was_loaded(
         with running(tmp_path, store=url) as service:
             loaded(service, tmp_path, {name: value for name, value in RICH.items() if name != "text"})
             before = service.client.get("/Observation?patient=p1").json()
-        store = Store.open(url)
-        with store.engine.begin() as connection:
+        if url.startswith("postgresql"):
+            take_turns(url)
+        dialect = dialect_of(url, "1GB")
+        engine = dialect.open(create=False)
+        with engine.begin() as connection:
             for table in (BODIES["Observation"], SIDES["Observation", "code"]):
                 table.drop(connection)
             connection.execute(update(STORE).where(STORE.c.name == "schema_version").values(value="1"))
-        store.close()
+        engine.dispose()
         with running(tmp_path, world=None, store=url) as service:
             after = service.client.get("/Observation?patient=p1").json()
             assert check_store(service.service.store, service.service.site) == []

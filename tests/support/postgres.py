@@ -52,7 +52,7 @@ class Postgres:
         options = " ".join(f"-c {option}" for option in OPTIONS)
         started = f"-k {self._folder} {options}"
         data = Path(self._folder) / "data"
-        log = Path(self._folder) / "log"
+        log = Path(self._folder) / "data" / "restarted.log"
         binaries = _reachable(_binaries(), Path(self._folder))
         _run(binaries / "pg_ctl", "restart", "-w", "-m", "immediate", "-D", data, "-l", log, "-o", started)
 
