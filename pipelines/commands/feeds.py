@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -159,3 +160,22 @@ def asked_for(found: "WorkList", asking: bool) -> dict[tuple[str, str], str]:
             if said:
                 given[work.walk.name, work.value] = said
     return given
+
+
+@feeds.command("expect", short_help="Drafts what to expect of a feed's files, by those that came.")
+@click.argument("feed", type=Name())
+@click.pass_obj
+def feeds_expect(options: Options, feed: str) -> int:
+    """Drafts what to expect of a feed's files, from those that have come."""
+    from pipelines.feeds.files.catalog import load_feeds
+    from pipelines.importing.expected import draft_expectations
+    from pipelines.session.session import feed_folders_of, has_ledger, open_ledger
+
+    found = load_feeds(feed_folders_of(options.home, os.environ, options.feeds)).named(feed)
+    if found is None or not has_ledger(options.home, os.environ):
+        what = "there is no feed of this name" if found is None else "nothing was imported yet"
+        click.echo(f"chartferry: {feed}: {what}", err=True)
+        return UNREADABLE
+    with closing(open_ledger(options.home, os.environ)) as ledger:
+        click.echo(as_text(draft_expectations(ledger, found)))
+    return ALL_LOADED

@@ -22,8 +22,9 @@ from dagster._core.storage.tags import AUTO_RETRY_RUN_ID_TAG, WILL_RETRY_TAG
 from pipelines.dagster.cursors import understood
 from pipelines.dagster.inbox import lain_too_long
 from pipelines.dagster.reference import NAMED, is_bundled, looks_new
-from pipelines.dagster.standing_check import broken_in
+from pipelines.dagster.standing_check import broken_in, unexpected_in
 from pipelines.dagster.tables import PUBLISHED
+from pipelines.feeds.files.catalog import Feed
 from pipelines.home.batch import shown
 from pipelines.home.dagster_folder import BATCH_TAG, TOLD_TAG
 from pipelines.home.ticks import note_tick
@@ -112,7 +113,7 @@ class Told:
             self.last.pop(key.removeprefix(WELL), None)
 
 
-def alert_sensor(home: Path, environ: Mapping[str, str]) -> dg.SensorDefinition:
+def alert_sensor(home: Path, environ: Mapping[str, str], feeds: Sequence[Feed] = ()) -> dg.SensorDefinition:
     @dg.sensor(
         name="alerts",
         minimum_interval_seconds=SECONDS_BETWEEN_LOOKS,
@@ -130,6 +131,7 @@ def alert_sensor(home: Path, environ: Mapping[str, str]) -> dg.SensorDefinition:
             lambda: of_runs(context.instance, told.since, now),
             lambda: of_batches(home, environ),
             lambda: of_inbox(home, now, looks_new(home) if is_bundled(environ) else ()),
+            lambda: of_expectations(home, environ, feeds),
             lambda: of_freshness(context.instance),
         )
         before, events = set(told.keys), without_echoes(events)
@@ -277,6 +279,16 @@ def of_inbox(home: Path, now: datetime, waiting: Sequence[Path] = ()) -> Iterato
         file, since = shown(name), at.isoformat(timespec="seconds")
         text = f"{file} has lain in the inbox since {since}{why}."
         yield Event(f"lies {file} {since}", "file_not_received", text, {"file": file, "since": since})
+
+
+def of_expectations(home: Path, environ: Mapping[str, str], feeds: Sequence[Feed]) -> Iterator[Event]:
+    """Yield files that are late, and files that are unlike those before, of feeds that expect something."""
+    for feed, found in unexpected_in(home, environ, feeds).items():
+        if found.late:
+            yield Event(f"late {feed} {found.late}", "file_late", f"{feed}: {found.late}.", {"feed": feed})
+        for batch_id, said in found.unusual.items():
+            about = {"feed": feed, "batches": [batch_id]}
+            yield Event(f"unusual {batch_id}", "file_unusual", f"{batch_id} is unusual: {said}.", about)
 
 
 def of_freshness(instance: dg.DagsterInstance) -> Iterator[Event]:

@@ -69,7 +69,7 @@ def build_definitions(
             telling_sensor(home, environ, catalog, imports),
             publishing_sensor(),
             standing_sensor(home, environ, catalog.feeds),
-            alert_sensor(home, environ),
+            alert_sensor(home, environ, catalog.feeds),
         ],
         schedules=[
             *map(query_schedule, queries),

@@ -25,6 +25,7 @@ from pipelines.feeds.files.catalog import Feed, plain
 from pipelines.home.batch import shown
 from pipelines.home.ticks import note_tick
 from pipelines.importing.broken import NAMED, Broken, broken_now
+from pipelines.importing.expected import Unexpected, unexpected_now
 from pipelines.importing.figures import write_figures
 from pipelines.session.session import has_ledger, open_ledger
 
@@ -46,6 +47,15 @@ def rejects_check_of(feed: Feed) -> str:
     return f"no_reject_of_{plain(feed.name)}_is_open"
 
 
+def expectation_of(feed: Feed) -> str:
+    """Return the name of the check of a feed's expectations."""
+    return f"files_of_{plain(feed.name)}_are_as_expected"
+
+
+def _expecting(feeds: Sequence[Feed]) -> list[Feed]:
+    return [feed for feed in feeds if feed.file.expect]
+
+
 def standing_check(feeds: Sequence[Feed]) -> dg.AssetChecksDefinition:
     specs = [
         dg.AssetCheckSpec(
@@ -63,6 +73,14 @@ def standing_check(feeds: Sequence[Feed]) -> dg.AssetChecksDefinition:
             description=f"No reject of `{feed.name}` waits for a person: a warning. `rejects export` has them.",
         )
         for feed in feeds
+    ]
+    specs += [
+        dg.AssetCheckSpec(
+            expectation_of(feed),
+            asset=PUBLISHED,
+            description=f"The newest file of `{feed.name}` came in time, and is as large as [expect] in its feed says.",
+        )
+        for feed in _expecting(feeds)
     ]
     specs.append(
         dg.AssetCheckSpec(
@@ -85,7 +103,8 @@ def standing_check(feeds: Sequence[Feed]) -> dg.AssetChecksDefinition:
 
 
 def standing_job(feeds: Sequence[Feed]) -> "UnresolvedAssetJobDefinition":
-    names = [*map(check_of, feeds), *map(rejects_check_of, feeds), INBOX_CHECK]
+    of_feeds = [*map(check_of, feeds), *map(rejects_check_of, feeds), *map(expectation_of, _expecting(feeds))]
+    names = [*of_feeds, INBOX_CHECK]
     return dg.define_asset_job(
         "standing_check",
         selection=dg.AssetSelection.checks(*(dg.AssetCheckKey(PUBLISHED, name) for name in names)),
@@ -163,6 +182,14 @@ def _write_figures(home: Path, environ: Mapping[str, str]) -> None:
             write_figures(home, ledger)
 
 
+def unexpected_in(home: Path, environ: Mapping[str, str], feeds: Sequence[Feed]) -> dict[str, Unexpected]:
+    """Return what is not as expected, by feed; empty if no feed expects something, or there is no ledger yet."""
+    if not _expecting(feeds) or not has_ledger(home, environ):
+        return {}
+    with closing(open_ledger(home, environ)) as ledger:
+        return unexpected_now(ledger, feeds, datetime.now(UTC))
+
+
 def _verdicts(home: Path, environ: Mapping[str, str], feeds: Sequence[Feed]) -> dict[str, dict[str, Any]]:
     """Return the arguments of each check's result by the name of the check."""
     broken = broken_in(home, environ)
@@ -170,6 +197,8 @@ def _verdicts(home: Path, environ: Mapping[str, str], feeds: Sequence[Feed]) -> 
     by_feed |= {rejects_check_of(feed): _rejects_verdict(feed, broken) for feed in feeds}
     waiting = looks_new(home) if is_bundled(environ) else []
     lain = lain_too_long(home / "inbox", datetime.now(UTC))
+    unexpected = unexpected_in(home, environ, feeds)
+    by_feed |= {expectation_of(feed): _as_expected(feed, unexpected) for feed in _expecting(feeds)}
     return {**by_feed, INBOX_CHECK: _inbox_verdict(lain, [path.name for path in waiting])}
 
 
@@ -197,6 +226,18 @@ def _verdict(feed: Feed, broken: Mapping[str, Broken]) -> dict[str, Any]:
         "severity": dg.AssetCheckSeverity.ERROR,
         "description": "; ".join(found.sentences()) or None,
         "metadata": _numbers(found),
+    }
+
+
+def _as_expected(feed: Feed, unexpected: Mapping[str, Unexpected]) -> dict[str, Any]:
+    found = unexpected.get(feed.name, Unexpected())
+    return {
+        "asset_key": PUBLISHED,
+        "check_name": expectation_of(feed),
+        "passed": not found.sentences(),
+        "severity": dg.AssetCheckSeverity.WARN,
+        "description": "; ".join(found.sentences()) or None,
+        "metadata": {"is_late": bool(found.late), "files_unusual": len(found.unusual)},
     }
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from pipelines.feeds.files.locate import line_of
+from pipelines.feeds.terms.expecting import Expect
 from pipelines.feeds.terms.schema import Comment, Crosswalk, FeedFile, Join, Query, Test, Trailer, Value
 
 _PARTS: dict[str, type[BaseModel]] = {
@@ -15,6 +16,7 @@ _PARTS: dict[str, type[BaseModel]] = {
     "comments": Comment,
     "query": Query,
     "join": Join,
+    "expect": Expect,
 }
 _WORDS = {
     "missing": "required, and not there",

@@ -7,6 +7,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, field_validator, model_validator
 
+from pipelines.feeds.terms.expecting import Expect
 from pipelines.feeds.terms.settings import is_date_format, is_position, known_encoding
 from pipelines.feeds.terms.texts import composed
 
@@ -264,6 +265,7 @@ class FeedFile(Part):
     take: dict[str, Test] = {}
     skip: dict[str, Test] = {}
     trailer: Trailer | None = None
+    expect: Expect | None = None
     maps: dict[str, dict[str, str]] = {}
     columns: dict[str, Value] = {}
     questions: dict[str, Value] = {}
@@ -374,6 +376,8 @@ class FeedFile(Part):
             raise ValueError("comments: either [[comments]] or columns.comments")
         if self.comments and self.one_row_per:
             raise ValueError("one_row_per: a comment of each row is made of columns.comment, not of [[comments]]")
+        if self.expect and self.expect.amount and self.kind != "payments":
+            raise ValueError("expect.amount: goes with kind = 'payments'")
         if self.trailer and self.trailer.amount and self.kind != "payments":
             raise ValueError("trailer.amount: goes with kind = 'payments'")
         return self
