@@ -51,7 +51,7 @@ def verify(
     return at_target(options, insecure, as_json, work, why, anew=adopt)
 
 
-@click.group()
+@click.group(short_help="Rows of which it is not known if the target has them.")
 def doubts() -> None:
     """Rows in doubt: it is not known yet whether the target has them."""
 

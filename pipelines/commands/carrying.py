@@ -118,7 +118,7 @@ def rehearse(
     return done.exit_code
 
 
-@click.command()
+@click.command(short_help="Sweeps the reports, builds and publishes the tables.")
 @with_target
 @click.pass_obj
 def reports(options: Options, insecure: bool, as_json: bool) -> int:

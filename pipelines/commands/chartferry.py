@@ -11,7 +11,19 @@ from sqlalchemy.exc import SQLAlchemyError
 from pipelines.client.client import TargetUnusable
 from pipelines.client.pace import BadPace
 from pipelines.client.profiles import BadProfile
-from pipelines.commands import batches, carrying, evidence, feeds, metrics, reference, rejects, rules, target, views
+from pipelines.commands import (
+    batches,
+    carrying,
+    evidence,
+    feeds,
+    metrics,
+    questionnaires,
+    reference,
+    rejects,
+    rules,
+    target,
+    views,
+)
 from pipelines.commands.common import Options
 from pipelines.feeds.files.catalog import FeedError
 from pipelines.home import disk
@@ -39,6 +51,7 @@ COMMANDS: tuple[click.Command, ...] = (
     metrics.metrics,
     carrying.up,
     feeds.feeds,
+    questionnaires.questionnaire,
     views.views,
 )
 

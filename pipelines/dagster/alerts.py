@@ -59,7 +59,7 @@ class Event:
 
 ENDS = (
     *("batch_failed", "batch_unfinished", "nothing_taken", "rows_in_doubt", "file_not_received"),
-    *("state_unknown", "publication_late"),
+    *("file_late", "file_unusual", "state_unknown", "publication_late"),
 )
 """The kinds of events that end, which is told, too. That a run failed stays true."""
 OF_BATCHES = ("batch_failed", "batch_unfinished", "nothing_taken", "rows_in_doubt")

@@ -288,9 +288,7 @@ def test_a_step_of_the_schema_begins_a_segment_with_all_that_the_tables_have(pat
         before = rows_of(ledger)
         journal = journal_of(ledger).path
     text = journal.read_text()
-    journal.write_text(
-        text.replace(f'"schema":{SCHEMA_VERSION}', f'"schema":{SCHEMA_VERSION - 1:>{len(str(SCHEMA_VERSION))}}')
-    )
+    journal.write_text(text.replace(f'"schema":{SCHEMA_VERSION}', f'"schema":{SCHEMA_VERSION - 1:>2}'))
     with closing(Ledger.open(path)) as ledger:
         assert rows_of(ledger) == before
         head = json.loads(journal.read_text().splitlines()[0])

@@ -1,0 +1,62 @@
+"""The commands `questionnaire`: draft a Questionnaire from a file, and say what the service will refuse of one."""
+
+import json
+import os
+from pathlib import Path
+
+import click
+
+from pipelines.commands.common import Options, as_text
+from pipelines.home.exits import ALL_LOADED, UNREADABLE
+
+
+@click.group()
+def questionnaire() -> None:
+    """Drafts a Questionnaire from a file, and checks one."""
+
+
+@questionnaire.command("new", short_help="Drafts a Questionnaire from an export or a codebook.")
+@click.argument("file", type=click.Path(path_type=Path))
+def questionnaire_new(file: Path) -> int:
+    """Drafts a Questionnaire from an export's columns or a codebook, on standard output.
+
+    What a person has to decide is said on standard error. Answers that are few and repeated become options.
+    """
+    from fhir_service.interface.site import Site
+    from pipelines.feeds.drafting.questionnaire import draft_questionnaire
+    from pipelines.home.batch import Unreadable
+
+    given = {name: os.environ.get(f"FHIR_SERVICE_{name.upper()}") for name in ("vendor", "customer")}
+    site = Site(**{name: value for name, value in given.items() if value})
+    [internal] = [address for address, name in site.systems.items() if name == "INTERNAL"]
+    try:
+        drafted = draft_questionnaire(file, internal)
+    except Unreadable as error:
+        click.echo(f"chartferry: {error}", err=True)
+        return UNREADABLE
+    click.echo(json.dumps(drafted.body, indent=2, ensure_ascii=False))
+    click.echo(as_text(f"DECIDE: {note}" for note in drafted.notes), err=True)
+    return ALL_LOADED
+
+
+@questionnaire.command("check", short_help="Says what the service will refuse of questionnaires.")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write what is right as reference data.")
+@click.pass_obj
+def questionnaire_check(options: Options, file: Path, out: Path | None) -> int:
+    """Says what the service will refuse of a file of questionnaires (JSON or NDJSON): it loads them into a store of its
+    own, which is thrown away.
+    """
+    from pipelines.home.batch import Unreadable
+    from pipelines.importing.questionnaires import check_questionnaires
+
+    try:
+        checked = check_questionnaires(file, options.home, os.environ)
+    except Unreadable as error:
+        click.echo(f"chartferry: {error}", err=True)
+        return UNREADABLE
+    click.echo(as_text(checked.lines()))
+    if out and not checked.problems:
+        out.write_text(checked.text, encoding="utf-8")
+        click.echo(f"{out}: load it with: fhir-service load, or put it into the reference folder")
+    return UNREADABLE if checked.problems else ALL_LOADED

@@ -1,0 +1,211 @@
+"""Draft a Questionnaire from the columns of an export, or from a codebook; what is a guess is told beside it.
+
+Questions of a PHQ-9 or GAD-7 are known by their names. Other answers become options where they are few and repeated.
+"""
+
+import re
+import tomllib
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from pipelines.feeds.drafting.cells import is_iso, most, number_formats
+from pipelines.feeds.drafting.looking import look_at
+from pipelines.feeds.drafting.sniffing import Export
+from pipelines.home.batch import Unreadable
+
+LOINC = "http://loinc.org"
+MOST_OPTIONS = 12
+_ITEM = re.compile(r"(phq|gad)[\W_]?(?:[279](?=[\W_]|q|i))?[\W_]?(?:q|item|i)?[\W_]?0?([1-9])\Z", re.IGNORECASE)
+_CODE = re.compile(r"(?<![\d-])(\d{3,5}-\d)(?![\d-])")
+_ABOUT = re.compile(
+    r"(?:^|[\W_])(id|key|uuid|mrn|patient|subject|record|name|date|time|timestamp|start|end|submitted|email|author|"
+    r"encounter|language|ip|total|score|sum)(?:$|[\W_])",
+    re.IGNORECASE,
+)
+_BOOK = {
+    "name": ("variable / field name", "variable", "field name", "field_name", "item", "linkid", "name"),
+    "text": ("field label", "field_label", "label", "question", "text", "description"),
+    "type": ("field type", "field_type", "type"),
+    "choices": ("choices, calculations, or slider labels", "choices", "options", "values", "answers"),
+}
+_WORDS = {"text": "text", "notes": "text", "number": "decimal", "integer": "decimal", "decimal": "decimal"}
+_ONE, _SEVERAL = {"radio", "dropdown", "choice", "yesno", "truefalse", "select_one"}, {"checkbox", "select_multiple"}
+
+
+@dataclass
+class Drafted:
+    """A Questionnaire, and what a person has to decide of it."""
+
+    body: dict[str, Any]
+    notes: list[str] = field(default_factory=list)
+
+
+def draft_questionnaire(path: Path, internal: str) -> Drafted:
+    """Draft from an export or a codebook. internal: the coding system for what has no other. Raises Unreadable."""
+    export = look_at(path)
+    _take_names(export)
+    if export.is_objects or not export.names:
+        raise Unreadable(f"{path.name}: a table with a header is expected, of answers or of a codebook")
+    name = re.sub(r"\W+", "", path.name.partition(".")[0].title()) or "Questionnaire"
+    drafted = Drafted({"resourceType": "Questionnaire", "id": _id(path.name.partition(".")[0]), "name": name})
+    book = _places(export)
+    items = list(_of_book(export, book, internal, drafted) if book else _of_columns(export, internal, drafted))
+    if not items:
+        raise Unreadable(f"{path.name}: no column of it looks like a question")
+    panel = _panel(items)
+    own = {"system": LOINC, "code": panel} if panel else {"system": internal, "code": drafted.body["id"]}
+    if not panel:
+        drafted.notes.append(f"code: {own['code']} is made up; has the questionnaire a LOINC code?")
+    drafted.notes.append(f"name: {name}, by the file; exports name the questionnaire by it")
+    drafted.body |= {"status": "active", "code": [own], "item": items}
+    return drafted
+
+
+def _take_names(export: Export) -> None:
+    """Take the first row as the header where columns are named by position, and it has words that are all different."""
+    first = [cell.strip() for cell in export.rows[0]] if export.rows and not export.is_objects else []
+    by_position = all(re.fullmatch(r"#?\d*", name) for name in export.names)
+    if by_position and first and len({*first}) == len(first) and all(re.search("[^\\W\\d_]", cell) for cell in first):
+        export.names, export.rows = first, export.rows[1:]
+
+
+# --- Columns of answers ---------------------------------------------------------------------------
+
+
+def _of_columns(export: Export, internal: str, drafted: Drafted) -> Iterator[dict[str, Any]]:
+    known = _known_items(export.names)
+    for place, name in enumerate(export.names):
+        cells = [cell for cell in export.column(place) if cell.strip()]
+        if name in known:
+            yield _known_item(*known[name], name, cells, drafted)
+        elif not name.strip() or _ABOUT.search(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name)) or most(cells, is_iso):
+            drafted.notes.append(f"{name or f'column {place + 1}'}: no question, by its name or its dates; is it one?")
+        else:
+            yield _item(name, name, _kind_of(cells), _options_of(cells, internal), internal, drafted)
+
+
+def _known_items(names: Sequence[str]) -> dict[str, tuple[str, int]]:
+    """Columns that are questions of an instrument, by name: the instrument and the number of the question.
+
+    One alone is none: `PHQ9` may be the ninth question, or the sum of nine.
+    """
+    found = {name: (match[1].lower(), int(match[2])) for name in names if (match := _ITEM.search(name.strip()))}
+    counted = Counter(instrument for instrument, _ in found.values())
+    known = {name: at for name, at in found.items() if at[1] <= len(_instruments()[at[0]]["questions"])}
+    twice = Counter(known.values())
+    return {name: at for name, at in known.items() if counted[at[0]] > 1 and twice[at] == 1}
+
+
+def _known_item(instrument: str, number: int, name: str, cells: Sequence[str], drafted: Drafted) -> dict[str, Any]:
+    question = _instruments()[instrument]["questions"][number - 1]
+    frequency = _instruments()["frequency"]
+    values = {option["value"] for option in frequency["options"]}
+    if cells and set(cells) <= values:
+        pairs = ", ".join(f'"{option["value"]}" = "{option["code"]}"' for option in frequency["options"])
+        drafted.notes.append(f"{name}: its numbers are options: values = {{ {pairs} }} in the feed")
+    options = [_option(frequency["system"], option["code"], option["display"]) for option in frequency["options"]]
+    coding = {"system": LOINC, "code": question["code"]}
+    return _choice(name, question["text"], coding, options, repeats=False)
+
+
+def _panel(items: Sequence[dict[str, Any]]) -> str | None:
+    """The LOINC code of an instrument of which all questions are there, and no others."""
+    codes = [item["code"][0]["code"] for item in items]
+    for name in ("phq", "gad"):
+        instrument = _instruments()[name]
+        if sorted(codes) == sorted(question["code"] for question in instrument["questions"]):
+            return str(instrument["code"])
+    return None
+
+
+@cache
+def _instruments() -> dict[str, Any]:
+    return tomllib.loads(Path(__file__).with_name("instruments.toml").read_text(encoding="utf-8"))
+
+
+def _kind_of(cells: Sequence[str]) -> str:
+    few = 1 < len(set(cells)) <= MOST_OPTIONS and len(cells) >= 3 * len(set(cells))
+    if few:
+        return "choice"
+    return "decimal" if cells and number_formats(cells) else "text"
+
+
+def _options_of(cells: Sequence[str], internal: str) -> list[dict[str, Any]]:
+    return [_option(internal, text.strip(), text.strip()) for text in sorted(set(cells))]
+
+
+# --- A codebook -----------------------------------------------------------------------------------
+
+
+def _places(export: Export) -> dict[str, int]:
+    """The places of a codebook's columns; none where the file is no codebook: it has names, texts and choices."""
+    lower = [name.strip().lower() for name in export.names]
+    found = {part: next((lower.index(word) for word in words if word in lower), -1) for part, words in _BOOK.items()}
+    is_book = min(found["name"], found["text"], found["choices"]) >= 0
+    return found if is_book else {}
+
+
+def _of_book(export: Export, book: dict[str, int], internal: str, drafted: Drafted) -> Iterator[dict[str, Any]]:
+    known = _known_items([row[book["name"]] for row in export.rows])
+    for row in export.rows:
+        name, text, choices = (row[book[part]].strip() for part in ("name", "text", "choices"))
+        said = row[book["type"]].strip().lower() if book["type"] >= 0 else ""
+        if name in known:
+            yield _known_item(*known[name], name, [], drafted)
+        elif name and said not in ("descriptive", "calc", "file", "note"):
+            options = [_option(internal, code, display) for code, display in _choices(choices)]
+            if said in ("yesno", "truefalse") and not options:
+                options = [_option(internal, "1", "Yes"), _option(internal, "0", "No")]
+            kind = "choice" if options else _WORDS.get(said, "text")
+            if said in _ONE | _SEVERAL and not options:
+                drafted.notes.append(f"{name}: a choice without choices; a text?")
+            yield _item(name, text or name, kind, options, internal, drafted, repeats=said in _SEVERAL)
+
+
+# --- Items ----------------------------------------------------------------------------------------
+
+
+def _choices(text: str) -> Iterator[tuple[str, str]]:
+    """Yield code and words of each choice of `1, Never | 2, Always`."""
+    for choice in text.split("|"):
+        code, _, words = choice.partition(",")
+        if code.strip() and words.strip():
+            yield code.strip(), words.strip()
+
+
+def _item(
+    name: str,
+    text: str,
+    kind: str,
+    options: list[dict[str, Any]],
+    internal: str,
+    drafted: Drafted,
+    repeats: bool = False,
+) -> dict[str, Any]:
+    loinc = _CODE.search(name)
+    coding = {"system": LOINC, "code": loinc[1]} if loinc else {"system": internal, "code": _id(name)}
+    if kind == "choice":
+        listed = ", ".join(option["valueCoding"]["code"] for option in options)
+        drafted.notes.append(f"{name}: a choice of {listed}; are these all, and is it no text?")
+        return _choice(name, text, coding, options, repeats)
+    drafted.notes.append(f"{name}: {'a number' if kind == 'decimal' else 'a free text'}; or a choice?")
+    return {"linkId": name, "code": [coding], "text": text, "type": kind}
+
+
+def _choice(
+    name: str, text: str, coding: dict[str, str], options: list[dict[str, Any]], repeats: bool
+) -> dict[str, Any]:
+    item = {"linkId": name, "code": [coding], "text": text, "type": "choice", "repeats": repeats}
+    return {**item, "answerOption": options}
+
+
+def _option(system: str, code: str, display: str) -> dict[str, Any]:
+    return {"valueCoding": {"system": system, "code": code, "display": display}}
+
+
+def _id(name: str) -> str:
+    return re.sub(r"[^a-z0-9.-]+", "-", name.lower()).strip("-.")[:64] or "q"

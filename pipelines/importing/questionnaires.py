@@ -1,0 +1,87 @@
+"""Questionnaires of a file, checked by the service itself, in a store that is thrown away."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fhir_service.interface.datatypes import Malformed, parse_json
+from fhir_service.interface.registry import RESOURCES
+from fhir_service.interface.site import Site
+from fhir_service.interface.vocabulary import check
+from pipelines.home.batch import Unreadable
+from pipelines.home.folder import make_private
+from pipelines.home.scratch import throwaway_folder
+from pipelines.session.connections import STORE, load_store
+from pipelines.validation.inspection import ambiguities
+
+MOST = 16 << 20
+KIND = "Questionnaire"
+
+
+@dataclass
+class Checked:
+    """What the service says of questionnaires. text: all of them as NDJSON. warnings: what it takes, and is unclear."""
+
+    text: str
+    number: int
+    problems: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+    def lines(self) -> Iterator[str]:
+        yield from self.problems
+        yield from (f"warning: {said}" for said in self.warnings)
+        if not self.problems:
+            yield f"the service takes {'it' if self.number == 1 else f'all {self.number:,}'}"
+
+
+def check_questionnaires(path: Path, home: Path, environ: Mapping[str, str]) -> Checked:
+    """Load questionnaires into a store of their own; say what is refused. Raises Unreadable, TargetUnusable."""
+    found = _read(path)
+    checked = Checked("".join(json.dumps(each, ensure_ascii=False, default=str) + "\n" for each in found), len(found))
+    make_private(home)
+    with throwaway_folder(home) as folder:
+        (folder / "given").mkdir()
+        (folder / "given" / "questionnaires.ndjson").write_text(checked.text, encoding="utf-8")
+        refused = folder / "refused.ndjson"
+        ours = {name: value for name, value in environ.items() if name != "FHIR_SERVICE_STORE"}
+        load_store(folder / STORE, folder / "given", refused, ours)
+        for line in refused.read_text(encoding="utf-8").splitlines() if refused.exists() else ():
+            told = json.loads(line)
+            name = told.get("id") or f"number {told.get('line')}"
+            checked.problems += [f"{name}: {each['expression']}: {each['text']}" for each in told["problems"]]
+    if not checked.problems:
+        models = (check(RESOURCES[KIND], each, Site(), needs=()).model for each in found)
+        checked.warnings = [each.message for model in models if model is not None for each in ambiguities(model)]
+    return checked
+
+
+def _read(path: Path) -> list[dict[str, Any]]:
+    """One questionnaire as JSON, an array or a bundle of them, or one on each line. Raises Unreadable."""
+    try:
+        if path.stat().st_size > MOST:
+            raise Unreadable(f"{path.name}: larger than {MOST >> 20} MB; check the questionnaires in parts")
+        text = path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise Unreadable(f"{path.name}: cannot be read: {error.strerror}") from None
+    except UnicodeError:
+        raise Unreadable(f"{path.name}: no text in UTF-8") from None
+    try:
+        found = parse_json(text)
+    except (Malformed, ArithmeticError):
+        found = [_line(path, number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
+    if isinstance(found, dict) and found.get("resourceType") == "Bundle":
+        entries = found.get("entry")
+        found = [each.get("resource") if isinstance(each, dict) else None for each in entries or []]
+    every = found if isinstance(found, list) else [found]
+    if not every or not all(isinstance(each, dict) and each.get("resourceType") == KIND for each in every):
+        raise Unreadable(f"{path.name}: no Questionnaire, or something else beside it")
+    return every
+
+
+def _line(path: Path, number: int, line: str) -> Any:
+    try:
+        return parse_json(line)
+    except (Malformed, ArithmeticError):
+        raise Unreadable(f"{path.name}: line {number} is no JSON") from None
