@@ -25,7 +25,8 @@ from pipelines.runs.beginning import begin
 from pipelines.runs.ending import end
 from pipelines.runs.loading import load_run
 from pipelines.runs.validating import validate_run
-from pipelines.session.session import Session, open_session
+from pipelines.session.opening import open_session
+from pipelines.session.session import Session
 
 
 class Memory(threading.Thread):

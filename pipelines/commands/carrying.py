@@ -53,7 +53,7 @@ def import_(
 ) -> int:
     """Receives, validates and loads files or folders (default: the inbox), then publishes the tables."""
     from pipelines.importing.imports import import_again, import_confirmed, import_paths, import_remapped, import_whole
-    from pipelines.session.session import open_session
+    from pipelines.session.opening import open_session
 
     if again and (paths or dry_run or remap):
         raise click.UsageError("--again takes a batch alone")
@@ -124,7 +124,7 @@ def rehearse(
 def reports(options: Options, insecure: bool, as_json: bool) -> int:
     """Sweeps the diagnostic reports, builds and publishes the tables."""
     from pipelines.importing.imports import publish_only
-    from pipelines.session.session import open_session
+    from pipelines.session.opening import open_session
 
     with (
         showing_progress() as progress,

@@ -92,7 +92,7 @@ def at_target(
 
     why: the reason for a decision. anew: if the journal is lost, begin a new one with the rows of the ledger.
     """
-    from pipelines.session.session import open_session
+    from pipelines.session.opening import open_session
 
     with (
         showing_progress() as progress,

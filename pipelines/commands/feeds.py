@@ -30,12 +30,11 @@ def feeds() -> None:
 def feeds_check(options: Options, files: tuple[Path, ...], sample: Path | None, rows: int) -> int:
     """Checks feed files (default: all that an import would use) and says what each column becomes."""
     from pipelines.commands.explain import feed_lines
-    from pipelines.feeds.files.catalog import load_feed, load_feeds
-    from pipelines.session.session import feed_folders_of
+    from pipelines.feeds.files.catalog import home_catalog, load_feed
 
     code, found = ALL_LOADED, []
     if not files:
-        catalog = load_feeds(feed_folders_of(options.home, os.environ, options.feeds))
+        catalog = home_catalog(options.home, os.environ, options.feeds)
         match = catalog.match(sample.name) if sample else None
         found = list(catalog.feeds) if sample is None else [match] if match else []
     for file in files:
@@ -167,11 +166,11 @@ def asked_for(found: "WorkList", asking: bool) -> dict[tuple[str, str], str]:
 @click.pass_obj
 def feeds_expect(options: Options, feed: str) -> int:
     """Drafts what to expect of a feed's files, from those that have come."""
-    from pipelines.feeds.files.catalog import load_feeds
+    from pipelines.feeds.files.catalog import home_catalog
     from pipelines.importing.expected import draft_expectations
-    from pipelines.session.session import feed_folders_of, has_ledger, open_ledger
+    from pipelines.session.opening import has_ledger, open_ledger
 
-    found = load_feeds(feed_folders_of(options.home, os.environ, options.feeds)).named(feed)
+    found = home_catalog(options.home, os.environ, options.feeds).named(feed)
     if found is None or not has_ledger(options.home, os.environ):
         what = "there is no feed of this name" if found is None else "nothing was imported yet"
         click.echo(f"chartferry: {feed}: {what}", err=True)

@@ -22,9 +22,9 @@ def reference_load(options: Options, paths: tuple[Path, ...], insecure: bool, as
 
     What the target has already stays as it is. The bundled service loads them as `fhir-service load` does.
     """
+    from pipelines.home.preparing import prepare_home
     from pipelines.importing.reference import put_reference
     from pipelines.session.connections import connect
-    from pipelines.session.session import prepare_home
 
     prepare_home(options.home)
     with connect(options.home, os.environ, insecure) as connection:

@@ -58,7 +58,7 @@ def rejects_retry(
 ) -> int:
     """Tries open rejects again as they are: today's feeds, rules, questionnaires and target, refused rows included."""
     from pipelines.importing.retry import retry
-    from pipelines.session.session import open_session
+    from pipelines.session.opening import open_session
 
     if no_such_batch(options, batch):
         return UNREADABLE

@@ -13,9 +13,9 @@ from pipelines.commands.common import Options, as_text, with_target
 @click.pass_obj
 def target(options: Options, insecure: bool, as_json: bool) -> int:
     """What the target says of itself, what an import will therefore do, and at what risk. Writes nothing there."""
+    from pipelines.home.preparing import prepare_home
     from pipelines.session.connections import connect
     from pipelines.session.offered import offered
-    from pipelines.session.session import prepare_home
 
     prepare_home(options.home)
     with connect(options.home, os.environ, insecure) as connection:

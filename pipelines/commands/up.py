@@ -19,8 +19,8 @@ from pathlib import Path
 import httpx
 
 from pipelines.home.dagster_folder import INSECURE, dagster_environment, is_set, lacking, prepare_dagster_home
+from pipelines.home.preparing import prepare_home
 from pipelines.session.connections import NAMES, SERVICE, STORE, named_target
-from pipelines.session.session import prepare_home
 
 LOOPBACK = "127.0.0.1"
 SERVICE_PORT, WEB_PORT = 8400, 3000

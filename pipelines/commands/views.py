@@ -54,7 +54,8 @@ def views_run(options: Options, file: Path, resources: tuple[Path, ...], out: Pa
     from pipelines.home.scratch import throwaway_folder
     from pipelines.reports.views.definition import read_view
     from pipelines.reports.views.run import SUFFIXES, as_bytes, resources_of, run_view
-    from pipelines.session.session import open_session, reading
+    from pipelines.session.opening import open_session
+    from pipelines.session.reading import reading
 
     view = read_view(file)
     if out is not None and out.suffix not in SUFFIXES:

@@ -25,7 +25,8 @@ from pipelines.loading.sending import Identity
 from pipelines.loading.settling import as_doubts
 from pipelines.runs.ending import recount
 from pipelines.runs.loading import lease_of
-from pipelines.session.session import Session, reading
+from pipelines.session.reading import reading
+from pipelines.session.session import Session
 
 NO_NEED = "{}: no need: the next import can send it again without making two"
 

@@ -11,13 +11,14 @@ from typing import Any, TextIO
 import pyarrow as pa
 
 from pipelines.corrections.balances import with_balances
-from pipelines.feeds.files.catalog import Catalog, Feed, load_feeds
+from pipelines.feeds.files.catalog import Catalog, Feed, home_catalog
 from pipelines.feeds.reading.chunks import Chunk, RowReader
 from pipelines.feeds.reading.marks import MARKS, csv_lead, marked_line
 from pipelines.feeds.reading.readers import reader_of
 from pipelines.home import spill
-from pipelines.home.batch import Received, Unreadable
+from pipelines.home.batch import Received, Unreadable, received_before
 from pipelines.home.files import replace_whole
+from pipelines.home.preparing import prepare_home
 from pipelines.home.scratch import throwaway_folder
 from pipelines.home.user import user_name
 from pipelines.ledger.addresses import known_as
@@ -25,7 +26,7 @@ from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rejects import RejectPlace, discard, reasons_of, reject_places, targets_with_rejects
 from pipelines.ledger.rows import Reason
 from pipelines.session.connections import connect
-from pipelines.session.session import feed_folders_of, has_ledger, open_ledger, prepare_home, received_before
+from pipelines.session.opening import has_ledger, open_ledger
 from pipelines.validation.mapping import map_file
 from pipelines.validation.outcome import Validated
 from pipelines.validation.side_by_side import SideBySide
@@ -87,7 +88,7 @@ def export_home(
     if not has_ledger(home, environ):
         return Exported()
     prepare_home(home)
-    catalog = load_feeds(feed_folders_of(home, environ, feed_folders))
+    catalog = home_catalog(home, environ, feed_folders)
     with closing(open_ledger(home, environ)) as ledger:
         targets = targets_with_rejects(ledger)
         if len(targets) > 1:

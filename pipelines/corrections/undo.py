@@ -34,7 +34,8 @@ from pipelines.ledger.states import MADE
 from pipelines.ledger.tables import NotPossible
 from pipelines.loading.changes import Changes
 from pipelines.runs.loading import lease_of
-from pipelines.session.session import Session, reading
+from pipelines.session.reading import reading
+from pipelines.session.session import Session
 from pipelines.verifying.staging import Filling, workbench
 from pipelines.verifying.target import stage_target
 

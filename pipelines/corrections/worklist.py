@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pipelines.corrections.rejects import OutOfReach, lines_by_batch, source_of
 from pipelines.feeds.drafting.candidates import Candidate, Candidates, records_in
-from pipelines.feeds.files.catalog import Catalog, Feed, load_feeds
+from pipelines.feeds.files.catalog import Catalog, Feed, home_catalog
 from pipelines.feeds.files.crosswalks import BadCrosswalk
 from pipelines.feeds.files.entries import add_entries
 from pipelines.feeds.mapping.missing import missing_values, types_of
@@ -23,7 +23,7 @@ from pipelines.home.batch import Unreadable
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rejects import OPEN, reasons_of, reject_places, targets_with_rejects
 from pipelines.ledger.tables import NotPossible
-from pipelines.session.session import feed_folders_of, has_ledger, open_ledger
+from pipelines.session.opening import has_ledger, open_ledger
 
 NO_ENTRY = "FEED-FILE-06"
 HEADER = ("crosswalk", "value", "rows", "entry", "candidates")
@@ -67,7 +67,7 @@ def work_list(
     home: Path, environ: Mapping[str, str], feed_folders: Sequence[Path], name: str, reference: Path | None = None
 ) -> WorkList:
     """The values of a feed's open rejects without an entry. Raises NotPossible, LedgerError, FeedError."""
-    catalog = load_feeds(feed_folders_of(home, environ, feed_folders))
+    catalog = home_catalog(home, environ, feed_folders)
     feed = catalog.named(name)
     if feed is None:
         raise NotPossible(f"{name}: there is no feed of this name")

@@ -17,8 +17,7 @@ from pipelines.dagster.retention import retention_job, retention_schedule
 from pipelines.dagster.standing_check import standing_check, standing_job, standing_schedule, standing_sensor
 from pipelines.dagster.unfinished import unfinished_sensor
 from pipelines.dagster.workplace import RESOURCE_KEY, workplace_resource
-from pipelines.feeds.files.catalog import load_feeds
-from pipelines.session.session import feed_folders_of
+from pipelines.feeds.files.catalog import home_catalog
 
 
 def build(
@@ -45,7 +44,7 @@ def build_definitions(
 ) -> dg.Definitions:
     """Return the definitions for the feeds and the home (`CHARTFERRY_HOME`, else `var`). Raises FeedError."""
     home = Path(environ.get("CHARTFERRY_HOME") or "var").resolve()
-    catalog = load_feeds(feed_folders_of(home, environ))
+    catalog = home_catalog(home, environ)
     bundled = is_bundled(environ)
     imports, refresh, standing = (
         [import_job(feed) for feed in catalog.feeds],

@@ -23,7 +23,7 @@ from pipelines.home.dagster_folder import TOLD_TAG
 from pipelines.home.ticks import note_tick
 from pipelines.ledger import tables as t
 from pipelines.ledger.ledger import Ledger, utc_text
-from pipelines.session.session import has_ledger, open_ledger
+from pipelines.session.opening import has_ledger, open_ledger
 
 if TYPE_CHECKING:
     from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition

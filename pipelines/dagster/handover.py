@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.feeds.files.catalog import Feed
+from pipelines.home.batch import received_before
 from pipelines.home.files import write_whole
 from pipelines.runs.run import Result, Run
-from pipelines.session.session import Session, received_before
+from pipelines.session.session import Session
 from pipelines.validation.stage import Validated
 
 NEVER = datetime.min.replace(tzinfo=UTC)

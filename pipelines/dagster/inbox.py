@@ -28,14 +28,14 @@ from pipelines.dagster.names import job_of
 from pipelines.dagster.requests import Additions, ask_for, batches_under_way
 from pipelines.dagster.stages import batch_id_of
 from pipelines.dagster.unfinished import pause
-from pipelines.feeds.files.catalog import Catalog, Feed, FeedError, is_control
-from pipelines.home.batch import shown
+from pipelines.feeds.files.catalog import Catalog, Feed, FeedError
+from pipelines.home.batch import is_control, shown
 from pipelines.home.inbox import LEADS_OUT, Inbox
 from pipelines.home.ticks import note_tick
 from pipelines.ledger.ledger import Ledger
 from pipelines.receiving.written import is_written
 from pipelines.session.answers import feed_of
-from pipelines.session.session import has_ledger, open_ledger
+from pipelines.session.opening import has_ledger, open_ledger
 
 if TYPE_CHECKING:
     from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition

@@ -17,7 +17,7 @@ from pipelines.dagster.checks import LoadedBatch
 from pipelines.dagster.handover import hand_over, newest, sign
 from pipelines.feeds.files.catalog import Feed
 from pipelines.feeds.reading.marks import marked_form
-from pipelines.home.batch import Received, Unreadable
+from pipelines.home.batch import Received, Unreadable, received_before
 from pipelines.home.inbox import Inbox
 from pipelines.ledger.tables import LedgerError, NotPossible
 from pipelines.receiving.stage import receive
@@ -27,7 +27,7 @@ from pipelines.runs.ending import end, end_without_load
 from pipelines.runs.loading import load_run
 from pipelines.runs.run import Result, Run
 from pipelines.runs.validating import validate_run
-from pipelines.session.session import Session, received_before
+from pipelines.session.session import Session
 from pipelines.validation.stage import Validated
 
 UNDER_WAY, FINISHED = "running", "finished"

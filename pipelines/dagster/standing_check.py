@@ -27,7 +27,7 @@ from pipelines.home.ticks import note_tick
 from pipelines.importing.broken import NAMED, Broken, broken_now
 from pipelines.importing.expected import Unexpected, unexpected_now
 from pipelines.importing.figures import write_figures
-from pipelines.session.session import has_ledger, open_ledger
+from pipelines.session.opening import has_ledger, open_ledger
 
 if TYPE_CHECKING:
     from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition

@@ -15,10 +15,11 @@ from pipelines.dagster.checks import LoadedBatch, counted_in
 from pipelines.dagster.handover import MANIFEST
 from pipelines.dagster.stages import FINISHED, NOTHING_SENT, Outcome
 from pipelines.feeds.files.catalog import Feed
+from pipelines.home.batch import received_before
 from pipelines.ledger import tables as t
 from pipelines.ledger.ledger import Ledger
 from pipelines.runs.run import Result
-from pipelines.session.session import open_ledger, received_before
+from pipelines.session.opening import open_ledger
 from pipelines.validation.stage import Validated
 
 

@@ -20,6 +20,7 @@ from pipelines.dagster.cursors import understood
 from pipelines.dagster.names import job_of
 from pipelines.dagster.requests import ask_for, batches_under_way
 from pipelines.feeds.files.catalog import Catalog
+from pipelines.home.batch import received_before
 from pipelines.home.ticks import note_tick
 from pipelines.ledger import tables as t
 from pipelines.ledger.addresses import known_as
@@ -27,7 +28,7 @@ from pipelines.ledger.lease import SILENCE
 from pipelines.ledger.ledger import Ledger, utc_text
 from pipelines.session.confirmed import confirmed_since
 from pipelines.session.connections import target_now
-from pipelines.session.session import has_ledger, open_ledger, received_before
+from pipelines.session.opening import has_ledger, open_ledger
 
 if TYPE_CHECKING:
     from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition

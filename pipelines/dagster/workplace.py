@@ -18,11 +18,13 @@ from pipelines.client.client import TargetUnusable
 from pipelines.feeds.files.catalog import FeedError
 from pipelines.home.batch import Unreadable
 from pipelines.home.dagster_folder import INSECURE, STRICT, is_set
+from pipelines.home.preparing import prepare_home
 from pipelines.home.progress import PlainProgress
 from pipelines.ledger.tables import LedgerError
 from pipelines.reports.publish import PublicationError
 from pipelines.session.connections import BadTarget
-from pipelines.session.session import Session, open_session, prepare_home
+from pipelines.session.opening import open_session
+from pipelines.session.session import Session
 
 RESOURCE_KEY = "workplace"
 OURS = (BadTarget, FeedError, LedgerError, PublicationError, TargetUnusable, Unreadable)

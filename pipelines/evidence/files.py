@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.evidence.exported import Batch, runs_in
-from pipelines.feeds.files.catalog import is_control
+from pipelines.home.batch import source_in
 from pipelines.ledger.manifests import manifest_in
 from pipelines.session.session import Session
 
@@ -32,7 +32,7 @@ def files(session: Session, batches: list[Batch]) -> list[dict[str, Any]]:
 
 def _hash_now(folder: Path, batch: Mapping[str, Any]) -> str:
     try:
-        path = next(each for each in sorted((folder / "source").iterdir()) if not is_control(each.name))
+        path = source_in(folder)
     except (OSError, StopIteration):
         return PURGED
     with path.open("rb") as file:

@@ -8,7 +8,8 @@ import duckdb
 import orjson
 
 from pipelines.evidence.exported import runs_in
-from pipelines.session.session import Session, reading
+from pipelines.session.reading import reading
+from pipelines.session.session import Session
 
 PERMALINK = "-permalink"
 _PAGES = {"PaymentNotice": "patients/{patient}", "Task": "tasks/{id}", "QuestionnaireResponse": "responses/{id}"}

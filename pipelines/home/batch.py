@@ -1,8 +1,10 @@
-"""A received file: one batch, named by its feed and the hash of its bytes. Shared by the stages."""
+"""A received file: one batch, named by its feed and the hash of its bytes, and the folder that holds it."""
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
+
+CONTROL = ".control.json"
 
 
 class Unreadable(Exception):
@@ -29,3 +31,32 @@ def shown(name: str | Path) -> str:
     """A file's name, or its path, as text on one line: what is no text in it (other bytes, line breaks) as escapes."""
     text = str(name).encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
     return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text)
+
+
+def is_control(file_name: str) -> bool:
+    """True if a file, by its name, holds the control totals of another file."""
+    return file_name.endswith(CONTROL)
+
+
+def received_before(folder: Path) -> Received | None:
+    """The file of a batch folder; None when the folder holds none (purged, or not a batch).
+
+    It came when its hash was written down: the copy is a new one each time that the same file comes again.
+    """
+    try:
+        sha256, time = (folder / "sha256").read_text(errors="replace").strip(), came(folder)
+        path = source_in(folder)
+    except (OSError, StopIteration):
+        return None
+    about = path.stat()
+    return Received(folder.name, sha256, path, shown(path.name), about.st_size, time)
+
+
+def source_in(folder: Path) -> Path:
+    """Return the copy of the file in a batch folder. Raises `OSError` or `StopIteration` if there is none."""
+    return next(path for path in sorted((folder / "source").iterdir()) if not is_control(path.name))
+
+
+def came(folder: Path) -> datetime:
+    """Return the time at which the file of a batch came. Raises `OSError` where that is not known."""
+    return datetime.fromtimestamp((folder / "sha256").stat().st_mtime, UTC)

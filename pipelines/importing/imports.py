@@ -24,7 +24,8 @@ from pipelines.runs.summary import Summary
 from pipelines.session.confirmed import COMMAND, is_confirmed, waits
 from pipelines.session.connections import STORE
 from pipelines.session.queries import asked, note_mark, with_queries
-from pipelines.session.session import Left, Session, Waiting, find_files, received_batches, unfinished, without_feed
+from pipelines.session.session import Session
+from pipelines.session.waiting import Left, Waiting, find_files, received_batches, unfinished, without_feed
 
 NO_BATCH = "{}: no such batch at this target (chartferry status lists them)"
 NO_SOURCE = "{}: its source rows are not here: import its file once more, then try again"

@@ -26,7 +26,7 @@ from pipelines.client.replies import NotDone, NotSent, Refused, Reply, TargetUnu
 from pipelines.home.exits import ALL_LOADED, SET_ASIDE
 from pipelines.home.files import write_whole
 from pipelines.session.connections import STORE, Connection, load_reference
-from pipelines.session.session import reading
+from pipelines.session.reading import reading
 
 Body = dict[str, Any]
 ORDER = tuple(

@@ -11,7 +11,7 @@ from pipelines.ledger.rejects import open_by_batch, open_in_batch
 from pipelines.ledger.so_far import counts_so_far
 from pipelines.ledger.states import OUTCOMES, ROW_STATES
 from pipelines.runs.summary import aligned, dollars
-from pipelines.session.session import has_ledger, open_ledger
+from pipelines.session.opening import has_ledger, open_ledger
 
 COUNTED = ("records", "accepted", "rejected", *OUTCOMES)
 SHOWN = (*COUNTED, "open_rejects")

@@ -11,9 +11,9 @@ from stat import S_ISREG
 from typing import IO
 from uuid import uuid4
 
-from pipelines.feeds.files.catalog import CONTROL, Feed, is_control
+from pipelines.feeds.files.catalog import Feed
 from pipelines.home import disk
-from pipelines.home.batch import Received, Unreadable, shown
+from pipelines.home.batch import CONTROL, Received, Unreadable, is_control, shown
 from pipelines.home.files import replace_whole, to_disk
 from pipelines.home.inbox import Inbox
 from pipelines.home.scratch import throwaway_folder

@@ -15,8 +15,9 @@ from pipelines.receiving.stage import receive
 from pipelines.runs.run import Result
 from pipelines.runs.validating import rejects_left
 from pipelines.session.answers import Answers
-from pipelines.session.session import Session, Waiting
+from pipelines.session.session import Session
 from pipelines.session.spellings import known_spellings
+from pipelines.session.waiting import Waiting
 from pipelines.validation.renamed import known_elsewhere
 from pipelines.validation.stage import Validated, validate
 from pipelines.validation.unconfirmed import unconfirmed
@@ -39,7 +40,7 @@ def _try_in(session: Session, waiting: Waiting, folder: Path) -> Result:
         validated = validate(
             received,
             feed,
-            session.snapshot_for(feed),
+            session.snapshot_for(feed.resource),
             session.connection.site,
             folder / "run",
             strict=session.strict,

@@ -18,10 +18,11 @@ from sqlalchemy import Engine, create_engine, inspect, select
 from sqlalchemy.engine import make_url
 
 from pipelines.client.client import TargetUnusable
-from pipelines.feeds.files.catalog import load_feeds
-from pipelines.home.batch import Unreadable
+from pipelines.feeds.files.catalog import home_catalog
+from pipelines.home.batch import Unreadable, received_before
 from pipelines.home.folder import make_private
 from pipelines.home.inbox import Inbox
+from pipelines.home.preparing import prepare_home
 from pipelines.home.progress import Progress
 from pipelines.home.scratch import throwaway_folder
 from pipelines.home.spill import Writer
@@ -38,18 +39,10 @@ from pipelines.runs.batch import import_file
 from pipelines.runs.run import Result
 from pipelines.runs.summary import Summary
 from pipelines.session.connections import STORE, connect, copy_named_store, copy_store, load_store
+from pipelines.session.opening import has_ledger, open_ledger
 from pipelines.session.queries import asked, with_queries
-from pipelines.session.session import (
-    Session,
-    Waiting,
-    feed_folders_of,
-    find_files,
-    has_ledger,
-    open_ledger,
-    prepare_home,
-    received_before,
-    unfinished,
-)
+from pipelines.session.session import Session
+from pipelines.session.waiting import Waiting, find_files, unfinished
 
 KEPT = ("FHIR_SERVICE_VENDOR", "FHIR_SERVICE_CUSTOMER", "FHIR_SERVICE_MAX_BODY", "FHIR_SERVICE_MAX_BATCH")
 ROWS_A_COPY = 5_000
@@ -148,7 +141,7 @@ def _import(
     label: str,
     progress: Progress,
 ) -> tuple[Summary, list[File]]:
-    catalog = load_feeds(feed_folders_of(wanted.home, environ, wanted.feeds))
+    catalog = home_catalog(wanted.home, environ, wanted.feeds)
     watched = Watched.open(folder / "ledger.db", journal=False)
     with closing(watched) as ledger, connect(folder, ours, say=progress.say) as connection:
         inbox = Inbox.of(wanted.home, environ)
@@ -168,7 +161,7 @@ def _import(
                 summary.error = str(error)
                 break
             summary.results.append(result)
-            snapshot = session.snapshot_for(waiting.feed) if result.count("refused") else None
+            snapshot = session.snapshot_for(waiting.feed.resource) if result.count("refused") else None
             files.append(File(result, waiting.feed, events, connection.site, snapshot))
             if result.unusable:
                 summary.error = result.message

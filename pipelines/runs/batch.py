@@ -14,8 +14,9 @@ from pipelines.runs.ending import end, end_without_load
 from pipelines.runs.loading import load_run
 from pipelines.runs.run import Result, Run
 from pipelines.runs.validating import validate_run
-from pipelines.session.session import Session, Waiting
+from pipelines.session.session import Session
 from pipelines.session.sweeping import sweep_target
+from pipelines.session.waiting import Waiting
 from pipelines.validation.outcome import Validated
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from pipelines.home.batch import shown
 from pipelines.home.exits import ALL_LOADED, IN_DOUBT, SET_ASIDE, UNREADABLE, UNUSABLE
 from pipelines.runs.run import Result
-from pipelines.session.session import Left
+from pipelines.session.waiting import Left
 from pipelines.validation.reasons import WARNINGS
 
 COUNTED = (

@@ -39,7 +39,7 @@ def validate_run(session: Session, run: Run) -> Validated:
         progress.advance(records - done)
         done = records
 
-    snapshot = session.snapshot_for(run.feed)
+    snapshot = session.snapshot_for(run.feed.resource)
     if snapshot.questionnaires:
         write_whole(run.folder / QUESTIONNAIRES, json.dumps(snapshot.versions()).encode())
     validated = validate(

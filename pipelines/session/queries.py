@@ -11,7 +11,8 @@ from pipelines.feeds.files.catalog import Feed
 from pipelines.feeds.reading.query import run_query
 from pipelines.feeds.reading.since import Mark
 from pipelines.home.scratch import throwaway_folder
-from pipelines.session.session import Session, Waiting
+from pipelines.session.session import Session
+from pipelines.session.waiting import Waiting
 
 ENDED = ("finished", "running")
 """The states of a batch whose rows are loaded, set aside, or waiting in it."""

@@ -6,6 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
+from fhir_service.interface.site import Site
+from pipelines.client.profiles import member
+
 
 class Ambiguous(LookupError):
     """Several active questionnaires answer to one name or code."""
@@ -32,6 +35,15 @@ class Snapshot:
     def questionnaire(self, questionnaire_id: str) -> Any | None:
         """The questionnaire with this id, whatever its status."""
         return self.questionnaires.get(questionnaire_id)
+
+    def words(self, site: Site) -> dict[str, str]:
+        """Return how a response names each questionnaire that has a canonical URL: as the interface has it, and as
+        the target does."""
+        addresses = {name: site.url("Questionnaire", name) for name in self.canonicals}
+        return {
+            member("questionnaire", addresses[name]): member("questionnaire", url)
+            for name, url in self.canonicals.items()
+        }
 
     def versions(self) -> dict[str, str]:
         """A short name for the content of each, by id."""

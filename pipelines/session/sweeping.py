@@ -5,7 +5,8 @@ from pipelines.reports.pages import RESOURCE, SweepIncomplete
 from pipelines.reports.results import RESULT, sweep_results
 from pipelines.reports.sweep import Sweep, sweep
 from pipelines.reports.words import QUESTIONNAIRE, keep_names
-from pipelines.session.session import Session, reading
+from pipelines.session.reading import reading
+from pipelines.session.session import Session
 
 
 def sweep_target(session: Session) -> Sweep:

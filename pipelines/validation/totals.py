@@ -6,8 +6,8 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from fhir_service.interface.datatypes import Malformed, parse_json
-from pipelines.feeds.files.catalog import CONTROL, Feed
-from pipelines.home.batch import Received
+from pipelines.feeds.files.catalog import Feed
+from pipelines.home.batch import CONTROL, Received
 from pipelines.validation.outcome import Validated
 from pipelines.validation.sums import total_said
 

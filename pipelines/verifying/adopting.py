@@ -15,7 +15,7 @@ import duckdb
 import orjson
 
 from pipelines.client.comparison import TAKEN_BACK, fingerprints
-from pipelines.home.batch import Received, Unreadable
+from pipelines.home.batch import Received, Unreadable, received_before
 from pipelines.home.exits import ALL_LOADED, IN_DOUBT, SET_ASIDE
 from pipelines.ledger.former import intend_change
 from pipelines.ledger.lease import Lease, utc_text
@@ -36,7 +36,8 @@ from pipelines.runs.loading import lease_of
 from pipelines.runs.lost import LOOK, NOTED, LostBatch, lost_batches
 from pipelines.runs.resolving import resolve
 from pipelines.runs.validating import validate_run
-from pipelines.session.session import Session, Waiting, received_batches, received_before, without_feed
+from pipelines.session.session import Session
+from pipelines.session.waiting import Waiting, received_batches, without_feed
 from pipelines.validation.outcome import Validated
 from pipelines.verifying.staging import workbench
 from pipelines.verifying.target import stage_target

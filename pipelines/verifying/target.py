@@ -19,7 +19,8 @@ from pipelines.client.paging import AT_ONCE, every_page
 from pipelines.client.replies import Refused, resources_of, total_of
 from pipelines.feeds.terms.texts import folded, seen
 from pipelines.loading.lookup import DAY
-from pipelines.session.session import Session, reading
+from pipelines.session.reading import reading
+from pipelines.session.session import Session
 from pipelines.verifying.staging import Filling, number
 
 TRIES = 3

@@ -20,14 +20,16 @@ from pipelines.client.replies import TargetUnusable
 from pipelines.client.tokens import Credentials
 from pipelines.corrections.decisions import accept, resend
 from pipelines.corrections.undo import undo
-from pipelines.feeds.files.catalog import load_feeds
+from pipelines.feeds.files.catalog import home_catalog
+from pipelines.home.preparing import prepare_home
 from pipelines.ledger.doubts import Doubtful, doubtful
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.states import OUTCOMES
 from pipelines.runs.batch import import_file
 from pipelines.runs.resolving import resolve
 from pipelines.session.connections import Connection
-from pipelines.session.session import Session, feed_folders_of, find_files, prepare_home, unfinished
+from pipelines.session.session import Session
+from pipelines.session.waiting import find_files, unfinished
 from pipelines.verifying.verify import verify_target
 from tests.faults.proxy import MOMENTS, OPERATIONS, Fault, Proxy
 from tests.faults.service import Target, serving
@@ -123,7 +125,7 @@ class Importer(NamedTuple):
             capabilities = client.capabilities()
             client.check_access()
             connection = Connection(client, capabilities, self.url, Site(self.target_url), bundled=False)
-            catalog = load_feeds(feed_folders_of(self.home, {}))
+            catalog = home_catalog(self.home, {})
             yield Session.at(connection, self.home, catalog, ledger, pace=Pace(settling_seconds=self.settling))
         finally:
             ledger.close()

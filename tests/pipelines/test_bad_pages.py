@@ -16,7 +16,7 @@ import pytest
 
 from pipelines.client.client import Credentials, FhirClient, Patience, TargetUnusable
 from pipelines.reports.sweep import Sweep, kept, sweep
-from pipelines.session.session import reading
+from pipelines.session.reading import reading
 
 TARGET = "urn:uuid:5f0c7c5e-0000-4000-8000-000000000002"
 PATIENT_DATA = "Ada Marker"

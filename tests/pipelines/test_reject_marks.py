@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from pipelines.corrections.rejects import export_home
 from pipelines.feeds.reading.marks import Columns, csv_lead, csv_text, marked_line, unmarked_line
 from pipelines.runs.batch import import_file
-from pipelines.session.session import find_files, open_session
+from pipelines.session.opening import open_session
+from pipelines.session.waiting import find_files
 from tests.pipelines.test_rejects import HEADER, built_in
 from tests.support.fake_target import FakeTarget, serving
 

@@ -8,7 +8,7 @@ import pytest
 from pipelines.dagster.checks import AFTER_LOAD
 from pipelines.dagster.stages import Outcome, load_all, validate_all
 from pipelines.receiving.stage import receive
-from pipelines.session.session import open_session
+from pipelines.session.opening import open_session
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from pipelines.home.preparing import prepare_home
 from pipelines.home.scratch import throwaway_folder
-from pipelines.session.session import prepare_home
 
 DIES = """
 import os, signal, sys

@@ -13,7 +13,7 @@ import pytest
 from pipelines.client.replies import TargetUnusable
 from pipelines.home.progress import progress_on
 from pipelines.reports.words import rows_of
-from pipelines.session.session import open_session
+from pipelines.session.opening import open_session
 from pipelines.session.sweeping import sweep_target
 from tests.support.commands import load
 from tests.support.publishing import World, carry_over

@@ -14,7 +14,7 @@ from dagster._core.events import DagsterEventType
 from pipelines.dagster.stages import batch_id_of
 from pipelines.definitions import build_definitions
 from pipelines.feeds.files.catalog import load_feeds
-from pipelines.session.session import open_ledger
+from pipelines.session.opening import open_ledger
 from tests.support.commands import environment, listening
 
 SAMPLES = Path(__file__).parents[2] / "data" / "samples"

@@ -22,9 +22,9 @@ from pipelines.feeds.terms.names import values_of, walk_all
 from pipelines.feeds.terms.record import Kind
 from pipelines.feeds.terms.schema import Crosswalk, FeedFile
 from pipelines.feeds.terms.texts import composed
+from pipelines.home.batch import is_control
 
 BUILTIN = Path(__file__).parents[1] / "builtin"
-CONTROL = ".control.json"
 FORMS = {".ndjson": "ndjson", ".jsonl": "ndjson", ".json": "json", ".xlsx": "xlsx", ".parquet": "parquet"}
 PACKED = (".gz", ".zst", ".zip")
 
@@ -137,9 +137,16 @@ def plain_name(file_name: str) -> str:
     return next((file_name.removesuffix(end) for end in PACKED if file_name.endswith(end)), file_name)
 
 
-def is_control(file_name: str) -> bool:
-    """True if a file, by its name, holds the control totals of another file."""
-    return file_name.endswith(CONTROL)
+def home_catalog(home: Path, environ: Mapping[str, str], folders: Sequence[Path] = ()) -> Catalog:
+    """The feeds of these folders, of those that `CHARTFERRY_FEEDS` names, of the home, and the built-in ones.
+
+    Raises FeedError.
+    """
+    named = [Path(name) for name in environ.get("CHARTFERRY_FEEDS", "").split(os.pathsep) if name]
+    for folder in named:
+        if not folder.is_dir():
+            raise FeedError(f"CHARTFERRY_FEEDS: {folder}: there is no such folder")
+    return load_feeds([*folders, *named, home / "feeds"])
 
 
 def load_feeds(folders: Sequence[Path] = ()) -> Catalog:

@@ -1,0 +1,66 @@
+"""Open the ledger of a home, and a session at the target that the environment names."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+from pipelines.client.pace import pace_of, retention_of
+from pipelines.feeds.files.catalog import home_catalog
+from pipelines.home.inbox import Inbox
+from pipelines.home.preparing import prepare_home
+from pipelines.home.progress import Progress
+from pipelines.ledger.access import JOURNAL
+from pipelines.ledger.ledger import Ledger
+from pipelines.ledger.tables import LedgerError
+from pipelines.session.connections import connect
+from pipelines.session.session import Session
+from pipelines.session.upgrading import take_outcomes
+
+
+@contextmanager
+def open_session(
+    home: Path,
+    environ: Mapping[str, str],
+    feed_folders: Sequence[Path] = (),
+    insecure: bool = False,
+    strict: bool = False,
+    progress: Progress | None = None,
+    anew: bool = False,
+    why: str | None = None,
+) -> Iterator[Session]:
+    """A session at the target of the environment. Raises FeedError, BadTarget, BadPace, TargetUnusable, LedgerError.
+
+    anew: whether a journal that is gone is begun with what the ledger has. why: the reason of decisions by hand.
+    """
+    progress = progress or Progress()
+    pace, keep_days = pace_of(environ), retention_of(environ)
+    prepare_home(home)
+    catalog = home_catalog(home, environ, feed_folders)
+    with connect(home, environ, insecure, progress.say) as connection:
+        ledger = open_ledger(home, environ, anew)
+        try:
+            inbox = Inbox.of(home, environ)
+            settings = {"progress": progress, "strict": strict, "pace": pace, "keep_days": keep_days, "why": why}
+            yield Session.at(connection, home, catalog, ledger, inbox, **settings)
+        finally:
+            ledger.close()
+
+
+def open_ledger(home: Path, environ: Mapping[str, str], anew: bool = False) -> Ledger:
+    """The home's ledger, or the one that the environment names. Raises `LedgerError`.
+
+    anew: whether a journal that is gone is begun with what the ledger has.
+    """
+    url = environ.get("CHARTFERRY_LEDGER")
+    if url and "://" not in url:
+        raise LedgerError("CHARTFERRY_LEDGER is not the URL of a database (postgresql+psycopg://...)")
+    batches = home / "batches"
+    return Ledger.open(
+        url or home / "ledger.db", anew=anew, copies=batches / "journal", first=partial(take_outcomes, batches)
+    )
+
+
+def has_ledger(home: Path, environ: Mapping[str, str]) -> bool:
+    """True if there is a ledger to look into, without making one."""
+    return bool(environ.get("CHARTFERRY_LEDGER")) or any((home / name).exists() for name in ("ledger.db", JOURNAL))

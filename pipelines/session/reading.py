@@ -1,0 +1,29 @@
+"""Reads of the target without which a command cannot go on."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from fhir_service.interface.registry import RESOURCES
+from fhir_service.interface.vocabulary import check
+from pipelines.client.replies import NotDone, NotSent, Refused, TargetUnusable, Unknown
+from pipelines.reports.pages import SweepIncomplete
+from pipelines.session.connections import Connection
+from pipelines.session.questionnaires import Snapshot
+
+
+@contextmanager
+def reading(what: str) -> Iterator[None]:
+    """Turn the failure of a read into `TargetUnusable`."""
+    try:
+        yield
+    except (NotSent, NotDone, Refused, Unknown, SweepIncomplete) as error:
+        raise TargetUnusable(f"{what} could not be read from the target ({error})") from None
+
+
+def read_snapshot(connection: Connection) -> Snapshot:
+    """Read the target's questionnaires. Raises `TargetUnusable`."""
+    with reading("Questionnaire"):
+        bodies = list(connection.client.search_all("Questionnaire"))
+    checked = (check(RESOURCES["Questionnaire"], body, connection.site, needs=()).model for body in bodies)
+    known = (model for model in checked if model is not None)
+    return Snapshot.of(known, () if connection.ours else bodies)

@@ -1,0 +1,125 @@
+"""Files to be imported: those of folders, those that a run left without an end, and those of batches by name."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipelines.feeds.files.catalog import Catalog, Feed, FeedError
+from pipelines.home.batch import CONTROL, Received, is_control, received_before, shown
+from pipelines.home.inbox import LEADS_OUT, Inbox
+from pipelines.ledger.ledger import Ledger
+from pipelines.session.answers import feed_of
+from pipelines.session.confirmed import confirmed_since
+from pipelines.session.session import Session
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """A file to be imported; `received` when it is in its batch already, from a run that did not end."""
+
+    path: Path
+    feed: Feed
+    received: Received | None = None
+
+    @property
+    def name(self) -> str:
+        """The file's name, as a person reads it."""
+        return shown(self.path.name)
+
+
+@dataclass(frozen=True)
+class Left:
+    """A file or folder among those to import that is left where it is, and why."""
+
+    path: Path
+    why: str
+    is_file: bool = True
+
+
+def find_files(
+    paths: Sequence[Path], catalog: Catalog, ledger: Ledger | None = None, inbox: Inbox | None = None
+) -> tuple[list[Waiting], list[Left]]:
+    """The files to import, feed by feed in the order of their names, and what is left where it is.
+
+    With a ledger, files that answer its rejects go to their feed whatever their name. With an inbox, links in it that
+    it refuses are left.
+    """
+    found = [file for path in paths for file in (sorted(path.iterdir()) if path.is_dir() else [path])]
+    matched: dict[Path, Waiting] = {}
+    left: list[Left] = []
+    for file in found:
+        if file.name.startswith("."):
+            continue
+        if kept := _no_export(file, inbox):
+            left.append(kept)
+        elif not is_control(file.name):
+            try:
+                feed = feed_of(file, catalog, ledger)
+            except FeedError as error:
+                left.append(Left(file, str(error).removeprefix(f"{file.name}: ")))
+                continue
+            if feed:
+                matched[file] = Waiting(file, feed)
+            else:
+                left.append(Left(file, "no feed takes a file of this name (see: chartferry feeds check)"))
+    order = {feed.name: place for place, feed in enumerate(catalog.feeds)}
+    return sorted(matched.values(), key=lambda w: (order[w.feed.name], w.path.name, str(w.path))), left
+
+
+def _no_export(path: Path, inbox: Inbox | None) -> Left | None:
+    """Return why an entry is left: it is no file, a link that is not taken, or a file that says nothing by itself."""
+    if path.is_dir():
+        return Left(path, "a folder, whose files are not looked at; to import them name it", is_file=False)
+    if path.is_symlink() and not path.exists():
+        return Left(path, "a link that leads to no file")
+    if inbox and inbox.refuses(path):
+        return Left(path, LEADS_OUT)
+    if path.exists() and not path.is_file():
+        return Left(path, "not a regular file")  # a pipe, a socket, a device: nothing that can be read to its end
+    if is_control(path.name) and not path.with_name(path.name.removesuffix(CONTROL)).exists():
+        return Left(path, "control totals, and the file that they are of is not here")
+    return None
+
+
+def unfinished(session: Session) -> list[Waiting]:
+    """Batches that a killed or stopped run left without an end at this target, oldest first."""
+    named = ((received, session.catalog.named(name)) for received, name in _without_end(session))
+    return [Waiting(received.path_in_batch, feed, received) for received, feed in named if feed]
+
+
+def without_feed(session: Session) -> dict[str, str]:
+    """Such batches that no feed file describes any more, each with what to do."""
+    return {
+        received.batch_id: f"no feed file describes {name} any more: put it back among the feed files"
+        for received, name in _without_end(session)
+        if session.catalog.named(name) is None
+    }
+
+
+def _without_end(session: Session) -> list[tuple[Received, str]]:
+    """Files of batches without an end at this target, oldest first, and the names of their feeds.
+
+    One that waited for a confirmation has none either, once its feed file gives that.
+    """
+    known = {row["batch_id"] for row in session.ledger.batches()}
+    here = {row["batch_id"]: row for row in session.ledger.batches(session.target)}
+    going_on = confirmed_since(session.ledger, session.catalog, session.target)
+    going_on |= {name for name, row in here.items() if row["state"] == "running"}
+    found = []
+    for folder in sorted((session.home / "batches").iterdir()):
+        row = here.get(folder.name)
+        left = folder.name in going_on if row else folder.name not in known
+        if left and (received := received_before(folder)):
+            found.append((received, row["feed"] if row else folder.name.rpartition("-")[0]))
+    return sorted(found, key=lambda each: each[0].received_at)
+
+
+def received_batches(session: Session, names: Sequence[str]) -> list[Waiting]:
+    """Batches of this target whose source is here, in the order named."""
+    found = []
+    for name in names:
+        row, received = session.ledger.batch(session.target, name), received_before(session.home / "batches" / name)
+        feed = session.catalog.named(row["feed"]) if row else None
+        if feed and received:
+            found.append(Waiting(received.path_in_batch, feed, received))
+    return found
