@@ -7,9 +7,10 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 
 import dagster as dg
+import duckdb
 
 from pipelines.dagster import metadata
-from pipelines.reports.lineage import column_lineage
+from pipelines.reports.lineage import Column, column_lineage
 from pipelines.reports.publish import Publication, PublicationError
 from pipelines.reports.tables import ReportTable
 
@@ -34,7 +35,7 @@ def table_specs(
 ) -> list[dg.AssetSpec]:
     """Return an asset for each table. loaded: the assets that fill the ledger."""
     names = {table.name for table in tables}
-    published = {table.name: [column.name for column in table.columns] for table in tables}
+    lineage = _lineage(tables)
     return [
         dg.AssetSpec(
             key_of(table),
@@ -44,7 +45,7 @@ def table_specs(
                 "dagster/column_schema": metadata.schema(list(table.columns)),
                 "dagster/table_name": f"reports.main.{table.name}",
                 "key": ", ".join(table.key) or "none",
-                **_lineage(table, published),
+                **lineage[table.name],
             },
             skippable=True,
             group_name=GROUP,
@@ -57,14 +58,21 @@ def table_specs(
     ]
 
 
-def _lineage(table: ReportTable, published: Mapping[str, Sequence[str]]) -> dict[str, dg.TableColumnLineage]:
-    """Return the metadata that shows where a table's columns come from, as far as its SQL tells it."""
-    found = {} if table.view else column_lineage(table.select, published)
-    if not found:
+def _lineage(tables: Sequence[ReportTable]) -> dict[str, dict[str, dg.TableColumnLineage]]:
+    """Return, by table, the metadata that shows where its columns come from, as far as its SQL tells it."""
+    published = {table.name: [column.name for column in table.columns] for table in tables}
+    with duckdb.connect() as db:
+        found = {table.name: {} if table.view else column_lineage(db, table.select, published) for table in tables}
+    return {table: _shown(columns) for table, columns in found.items()}
+
+
+def _shown(columns: Mapping[str, Sequence[Column]]) -> dict[str, dg.TableColumnLineage]:
+    """Return the lineage of a table's columns as metadata; none if nothing is known of it."""
+    if not columns:
         return {}
     of_columns = {
-        name: [dg.TableColumnDep(dg.AssetKey([GROUP, other]), column) for other, column in drawn]
-        for name, drawn in found.items()
+        name: [dg.TableColumnDep(dg.AssetKey([GROUP, table]), column) for table, column in drawn]
+        for name, drawn in columns.items()
     }
     return {"dagster/column_lineage": dg.TableColumnLineage(of_columns)}
 

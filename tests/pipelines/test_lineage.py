@@ -1,8 +1,10 @@
 """The lineage of published columns, as the SQL tells it."""
 
+from collections.abc import Iterator
 from datetime import timedelta
 
 import dagster as dg
+import duckdb
 import pytest
 
 from pipelines.dagster.tables import key_of, table_specs
@@ -11,6 +13,12 @@ from pipelines.reports.tables import report_tables
 
 FRESH = dg.FreshnessPolicy.time_window(fail_window=timedelta(hours=3))
 TABLES = {"a": ["id", "x", "y"], "b": ["id", "z"]}
+
+
+@pytest.fixture(scope="module")
+def db() -> Iterator[duckdb.DuckDBPyConnection]:
+    with duckdb.connect() as opened:
+        yield opened
 
 
 @pytest.mark.parametrize(
@@ -34,19 +42,21 @@ TABLES = {"a": ["id", "x", "y"], "b": ["id", "z"]}
         ("this is no SQL", {}),
     ],
 )
-def test_columns_are_followed_to_where_they_come_from(select: str, expected: dict[str, list[str]]) -> None:
-    found = column_lineage(select, TABLES)
+def test_columns_are_followed_to_where_they_come_from(
+    db: duckdb.DuckDBPyConnection, select: str, expected: dict[str, list[str]]
+) -> None:
+    found = column_lineage(db, select, TABLES)
     assert {name: [f"{table}.{column}" for table, column in drawn] for name, drawn in found.items()} == expected
 
 
-def test_lineage_names_columns_of_the_inputs_that_a_table_declares() -> None:
+def test_lineage_names_columns_of_the_inputs_that_a_table_declares(db: duckdb.DuckDBPyConnection) -> None:
     tables = report_tables()
     published = {table.name: [column.name for column in table.columns] for table in tables}
     told = 0
     for table in tables:
         if table.view:
             continue
-        for column, drawn in column_lineage(table.select, published).items():
+        for column, drawn in column_lineage(db, table.select, published).items():
             assert column in published[table.name], table.name
             for other, source in drawn:
                 assert other in table.inputs, (table.name, column)
@@ -54,7 +64,7 @@ def test_lineage_names_columns_of_the_inputs_that_a_table_declares() -> None:
                 told += 1
     assert told > 100
     [reconciled] = [table for table in tables if table.name == "payment_reconciliation"]
-    assert column_lineage(reconciled.select, published)["created"] == [("payment", "amount"), ("payment", "fate")]
+    assert column_lineage(db, reconciled.select, published)["created"] == [("payment", "amount"), ("payment", "fate")]
 
 
 def test_assets_of_tables_show_their_lineage() -> None:
