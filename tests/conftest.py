@@ -23,9 +23,11 @@ from fhir_service.serve import _Protocol
 from fhir_service.service import Service, utc_now
 from fhir_service.settings import Settings
 from pipelines.ledger.access import JOURNAL
+from pipelines.session import connections
 from tests.support import loopback
 from tests.support.postgres import NoPostgres, Postgres, running_server
 from tests.support.replaying import assert_replay_is_equal
+from tests.support.starting import OwnService
 
 WORLD = Path(__file__).parent / "spec" / "world"
 
@@ -109,6 +111,14 @@ def journals_replay(request: pytest.FixtureRequest) -> Iterator[None]:
     for path in folder.rglob("ledger.db") if folder else ():
         if path.with_name(JOURNAL).exists():
             assert_replay_is_equal(path)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_services_start_warm() -> Iterator[None]:
+    """The services that commands in this process start come from the warm process, and cost no imports."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(connections, "SERVICE", OwnService())
+        yield
 
 
 @pytest.fixture(scope="session")

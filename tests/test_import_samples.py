@@ -23,6 +23,7 @@ from pipelines.rehearsing.rehearsed import accounts
 from tests.support.commands import OUTCOMES, command, environment, home_with, load, resources, run, serving, totals
 from tests.support.ledgers import read_ledger
 from tests.support.questions import ANSWERS, Tables, asked, same
+from tests.support.starting import start
 
 SAMPLES = Path(__file__).parents[1] / "data" / "samples"
 EXPECTED: dict[str, dict[str, Any]] = json.loads((SAMPLES / "expected.json").read_text(encoding="utf-8"))
@@ -309,7 +310,7 @@ def test_the_same_files_again_create_nothing_and_disturb_no_reader(home, first, 
     """LEDGER-02, REPORT-04, REPORT-05: while the import runs, one reader keeps the file open and others come and go."""
     database = home / "published" / "reports.duckdb"
     before = batches_in(database)
-    importer = subprocess.Popen(
+    importer = start(
         command("chartferry", "--home", home, "import", "--json", SAMPLES / "inbox"),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -30,7 +30,7 @@ from pipelines.client.signing import BadKey, SigningKey
 from pipelines.client.tokens import Credentials
 from pipelines.home.files import write_whole
 
-SERVICE = (sys.executable, "-m", "fhir_service")
+SERVICE: tuple[str, ...] = (sys.executable, "-m", "fhir_service")
 STORE = "service.duckdb"
 LOCK = ".service.lock"
 TARGETS = "targets"

@@ -18,6 +18,7 @@ from pipelines.client.tokens import Credentials
 from tests.conftest import running
 from tests.support import loopback
 from tests.support.commands import command, environment
+from tests.support.starting import start
 
 ROOT = Path(__file__).parents[2]
 BRIEFLY = httpx.Limits(keepalive_expiry=1)
@@ -48,7 +49,7 @@ def serving(folder: Path, world: Path, bare: bool) -> Iterator[Target]:
     """A service over a new store in the folder, with the world loaded."""
     command = [sys.executable, "-m", "tests.faults.service", str(folder), str(world)]
     command += ["--interface-only"] if bare else []
-    with subprocess.Popen(
+    with start(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment(), cwd=ROOT
     ) as process:
         assert process.stdin is not None
@@ -77,7 +78,7 @@ class Mortal:
 
     def start(self) -> None:
         """Returns once it listens."""
-        self._process = subprocess.Popen(self._command, stdout=subprocess.PIPE, text=True, env=environment())
+        self._process = start(self._command, stdout=subprocess.PIPE, text=True, env=environment())
         assert self._process.stdout is not None
         assert self._process.stdout.readline().startswith("listening on")
 

@@ -1,6 +1,7 @@
 """The command `chartferry` from options to exit codes, against a real server on loopback named by the environment."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from tests.support.commands import totals_close
 from tests.support.exports import QUESTIONS
+from tests.support.starting import start
 
 HEADER = "payment_id,patient_id,amount,paid_on,claim_id\n"
 
@@ -340,7 +342,7 @@ def test_two_importers_at_once_create_each_record_once(home, target):
     put(home, "payments-2.csv", rows=400, first=200)
     command = [sys.executable, "-m", "pipelines.cli", "--home", str(home), "import"]
     root = Path(__file__).parents[2]
-    both = [subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.PIPE) for _ in range(2)]
+    both = [start(command, cwd=root, env=os.environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE) for _ in range(2)]
     said = [process.communicate(timeout=120) for process in both]
     assert {process.returncode for process in both} <= {0, 4}, said
     values = [body["identifier"][0]["value"] for body in target.of("PaymentNotice")]

@@ -17,6 +17,7 @@ from pipelines.dagster.standing_check import standing_sensor
 from pipelines.feeds.files.catalog import load_feeds
 from tests.support.commands import command, environment
 from tests.support.exports import payments
+from tests.support.starting import start
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 
@@ -90,7 +91,7 @@ def test_a_home_without_a_ledger_has_figures_of_itself_alone(home, chartferry):
 def test_the_figures_are_served_anew_at_each_scrape(imported, home):
     """OPS-01"""
     arguments = command("chartferry", "--home", home, "metrics", "--serve", "--port", 0)
-    with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True, env=environment()) as served:
+    with start(arguments, stdout=subprocess.PIPE, text=True, env=environment()) as served:
         try:
             assert served.stdout
             url = served.stdout.readline().removeprefix("listening on ").strip()

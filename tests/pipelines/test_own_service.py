@@ -13,6 +13,7 @@ import pytest
 from pipelines.session.connections import bundled_service
 from tests.pipelines.test_cli import put, summary
 from tests.support.commands import totals_close
+from tests.support.starting import start
 
 
 @pytest.fixture
@@ -80,9 +81,7 @@ def test_a_killed_importer_loses_and_doubles_nothing(home, target, chartferry, a
     target.hold = 0.0 if additions else 0.02
     put(home, rows=2000 if additions else 40)
     command = [sys.executable, "-m", "pipelines.cli", "--home", str(home), "import"]
-    with subprocess.Popen(
-        command, cwd=Path(__file__).parents[2], stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as importer:
+    with start(command, env=os.environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as importer:
         ends = time.monotonic() + 30
         while target.writes < writes and time.monotonic() < ends:
             time.sleep(0.001)

@@ -21,6 +21,7 @@ from pipelines.rehearsing.refusals import basis, rests_on_decisions, rule_behind
 from pipelines.session.connections import bundled_service
 from pipelines.session.questionnaires import Snapshot
 from tests.support import commands
+from tests.support.starting import start
 
 ROOT = Path(__file__).parents[2]
 WORLD = ROOT / "tests" / "spec" / "world"
@@ -230,7 +231,7 @@ def test_what_a_killed_rehearsal_left_goes_at_the_next_start(home, chartferry):
     """CLI-CMD-02"""
     put(home, "".join(f"k{n},p3,0.01,2026-03-01,\n" for n in range(20_000)))
     command = [sys.executable, "-m", "pipelines.cli", "--home", str(home), "rehearse"]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as rehearsal:
+    with start(command, env=os.environ, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as rehearsal:
         while not list(home.glob("scratch/*/batches/*/run-1")) and rehearsal.poll() is None:
             time.sleep(0.01)
         rehearsal.kill()

@@ -31,6 +31,7 @@ from tests.service.test_postgresql import BALANCE, command_output, end_sessions
 from tests.support.bodies import entry, payment, send, task, total
 from tests.support.commands import command, environment
 from tests.support.postgres import Postgres, running_server
+from tests.support.starting import start
 from tests.support.taking_turns import take_turns
 
 
@@ -399,7 +400,7 @@ def authorized(store: str) -> dict[str, str]:
 def killable(store: str, folder: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """A service in a process of its own, and its address."""
     arguments = command("fhir-service", "serve", "--store", store, "--port", 0)
-    with subprocess.Popen(
+    with start(
         arguments, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment(), cwd=folder
     ) as process:
         try:

@@ -1,5 +1,6 @@
 """SIGKILL in each phase of a write, under load: what was acknowledged is there after a restart, and all is clean."""
 
+import os
 import random
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from fhir_service.settings import Settings
 from tests.conftest import WORLD
 from tests.support import loopback
 from tests.support.bodies import entry, payment, task
+from tests.support.starting import start
 
 PHASES = ("waiting", "rules", "append", "commit", "committed", "answering", "catching up", "caught up")
 CLIENTS = 6
@@ -63,7 +65,7 @@ class Load:
 
 def killed_under_load(store: Path, headers: dict[str, str], phase: str, number: int) -> Load:
     command = [sys.executable, "-m", "tests.support.dying", phase, str(number), str(store)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as service:
+    with start(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ) as service:
         assert service.stdout is not None
         url = service.stdout.readline().split()[-1]
         load = Load(url, headers)
@@ -84,7 +86,7 @@ def test_a_batch_is_there_whole_or_not_at_all(tmp_path: Path, phase: str, stored
     headers = prepared(store)
     number = "20" if phase == "rules" else "1"
     command = [sys.executable, "-m", "tests.support.dying", phase, number, str(store)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as service:
+    with start(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=os.environ) as service:
         assert service.stdout is not None
         url = service.stdout.readline().split()[-1]
         bundle = {"resourceType": "Bundle", "type": "batch", "entry": [entry(task(n)) for n in range(40)]}

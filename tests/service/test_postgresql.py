@@ -27,6 +27,7 @@ from tests.support import loopback
 from tests.support.bodies import payment, task, total
 from tests.support.commands import command, environment
 from tests.support.postgres import Postgres
+from tests.support.starting import start
 
 STORES = BOTH
 BALANCE = 15025
@@ -40,7 +41,7 @@ BALANCE = 15025
 def serving(store: str, folder: Path) -> Iterator[str]:
     """A service in a process of its own; its address."""
     arguments = command("fhir-service", "serve", "--store", store, "--port", 0)
-    with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True, env=environment(), cwd=folder) as process:
+    with start(arguments, stdout=subprocess.PIPE, text=True, env=environment(), cwd=folder) as process:
         try:
             assert process.stdout
             yield process.stdout.readline().removeprefix("listening on ").strip()

@@ -8,6 +8,7 @@ import sys
 from click.testing import CliRunner
 
 from fhir_service.__main__ import main
+from tests.support.starting import finish, start
 
 COMMAND = [sys.executable, "-m", "fhir_service"]
 CLEAN = {name: value for name, value in os.environ.items() if not name.startswith("FHIR_SERVICE_")}
@@ -15,16 +16,7 @@ CLEAN = {name: value for name, value in os.environ.items() if not name.startswit
 
 def run(*arguments, env=None, cwd=None):
     """A command in a process of its own."""
-    return subprocess.run(
-        [*COMMAND, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
-        stdin=subprocess.DEVNULL,
-        env=CLEAN | (env or {}),
-        cwd=cwd,
-        timeout=60,
-    )
+    return finish([*COMMAND, *map(str, arguments)], env=CLEAN | (env or {}), cwd=cwd, timeout=60)
 
 
 def called(*arguments):
@@ -41,7 +33,7 @@ def serving(*arguments, **options):
     """A service in a process of its own, and the line that it printed."""
     command = [*COMMAND, "serve", *map(str, arguments)]
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options
-    process = subprocess.Popen(command, text=True, env=CLEAN, **pipes)
+    process = start(command, text=True, env=CLEAN, **pipes)
     try:
         assert process.stdout
         yield process, process.stdout.readline()

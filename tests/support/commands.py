@@ -14,6 +14,7 @@ import httpx
 import pytest
 
 from tests.support import loopback
+from tests.support.starting import finish, start
 
 BIN = Path(sys.executable).parent
 MINUTES = 5
@@ -39,15 +40,7 @@ def forget_settings(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def run(name: str, *arguments: object) -> subprocess.CompletedProcess[str]:
     """Runs a command to its end; what it prints, as text. No command may ever show a traceback."""
-    done = subprocess.run(
-        command(name, *arguments),
-        capture_output=True,
-        text=True,
-        env=environment(),
-        stdin=subprocess.DEVNULL,
-        timeout=60 * MINUTES,
-        check=False,
-    )
+    done = finish(command(name, *arguments), env=environment(), timeout=60 * MINUTES)
     assert "Traceback" not in done.stdout + done.stderr
     return done
 
@@ -69,7 +62,7 @@ def home_with(store: Path, folder: Path) -> Path:
 def listening(home: Path) -> Iterator[str]:
     """The address of a service over a home's store, which every command of that home then uses."""
     arguments = command("fhir-service", "serve", "--store", home / "service.duckdb", "--port", 0)
-    with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True, env=environment()) as service:
+    with start(arguments, stdout=subprocess.PIPE, text=True, env=environment()) as service:
         try:
             assert service.stdout is not None
             yield service.stdout.readline().removeprefix("listening on ").strip()

@@ -16,6 +16,7 @@ from pipelines.definitions import build_definitions
 from pipelines.feeds.files.catalog import load_feeds
 from pipelines.session.opening import open_ledger
 from tests.support.commands import environment, listening
+from tests.support.starting import finish
 
 SAMPLES = Path(__file__).parents[2] / "data" / "samples"
 RANGE = ("dagster/asset_partition_range_start", "dagster/asset_partition_range_end")
@@ -104,9 +105,7 @@ class Practice:
 
 
 def command(module: str, *arguments: str, environ: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", module, *arguments], env=environ, check=False, capture_output=True, text=True
-    )
+    return finish([sys.executable, "-m", module, *arguments], env=environ)
 
 
 @contextmanager

@@ -1,0 +1,190 @@
+"""Start a command of ours in a process of its own, as `subprocess` does: forked from a warm process if possible."""
+
+import atexit
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from functools import cache
+from pathlib import Path
+from typing import IO, Any, Self
+
+from tests.support.launcher import order
+from tests.support.warm import is_warm, service_command
+
+ROOT = Path(__file__).parents[2]
+File = int | IO[Any] | None
+BY_PYTHON = ("PYTHON", "LC_", "LANG", "LD_", "TZ", "OMP_", "MALLOC")
+"""Variables that a process reads at its beginning, before any code of ours."""
+
+
+def start(command: Sequence[str], *, env: Mapping[str, str], cwd: Path | None = None, **options: Any) -> Any:
+    """What `subprocess.Popen` gives, or a `Forked`, which is used as that is.
+
+    A command that is none of ours is started truly, and so is one with other settings of Python than these tests have.
+    """
+    warm = sys.platform == "linux" and is_warm(list(command)) and _by_python(env) == _by_python(os.environ)
+    if warm:
+        return Forked(command, env=env, cwd=cwd, **options)
+    return subprocess.Popen(command, env=env, cwd=cwd, **options)
+
+
+def _by_python(environ: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in environ.items() if name.startswith(BY_PYTHON)}
+
+
+def finish(
+    command: Sequence[str], *, env: Mapping[str, str], cwd: Path | None = None, timeout: float | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end; what it prints, as text."""
+    pipe = subprocess.PIPE
+    with start(command, env=env, cwd=cwd, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True) as process:
+        try:
+            out, err = process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise
+    return subprocess.CompletedProcess(command, process.returncode, out, err)
+
+
+class OwnService:
+    """How commands in this process start a service over a home: from the warm process, which is begun when one does."""
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(service_command(warm_process()))
+
+
+class Forked:
+    """A process that the warm one forked, with what tests use of `subprocess.Popen`."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        cwd: Path | None = None,
+        stdin: File = None,
+        stdout: File = None,
+        stderr: File = None,
+        text: bool = False,
+        start_new_session: bool = False,
+    ) -> None:
+        self.args = command
+        self.returncode: int | None = None
+        self.stdin: Any
+        self.stdout: Any
+        self.stderr: Any
+        with ExitStack() as theirs:
+            read, write = ("r", "w") if text else ("rb", "wb")
+            given, self.stdin = _ends(theirs, stdin, 0, write)
+            out, self.stdout = _ends(theirs, stdout, 1, read)
+            err, self.stderr = (out, None) if stderr == subprocess.STDOUT else _ends(theirs, stderr, 2, read)
+            files = (given, out, err)
+            self._told, self.pid = order(warm_process(), command, files, env, str(cwd or Path.cwd()), start_new_session)
+
+    def poll(self) -> int | None:
+        """The exit code, if the process has ended."""
+        with suppress(subprocess.TimeoutExpired):
+            self.wait(0)
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """The exit code, once the process has ended."""
+        if self.returncode is None:
+            self._told.settimeout(timeout)
+            try:
+                answer = self._told.recv(4)
+            except (TimeoutError, BlockingIOError):
+                raise subprocess.TimeoutExpired(self.args, timeout or 0) from None
+            assert answer, "the warm process has ended"
+            self.returncode = int.from_bytes(answer, "big", signed=True)
+            self._told.close()
+        return self.returncode
+
+    def communicate(self, input: Any = None, timeout: float | None = None) -> tuple[Any, Any]:
+        """Write the input, read what is printed to the end, and wait."""
+        ends = time.monotonic() + timeout if timeout is not None else None
+        readers = ThreadPoolExecutor(2)
+        try:
+            read = [readers.submit(end.read) if end else None for end in (self.stdout, self.stderr)]
+            if self.stdin:
+                if input:
+                    self.stdin.write(input)
+                self.stdin.close()
+            out, err = (one.result(_left(ends)) if one else None for one in read)
+            for end in (self.stdout, self.stderr):
+                if end:
+                    end.close()
+        except TimeoutError:
+            raise subprocess.TimeoutExpired(self.args, timeout or 0) from None
+        finally:
+            readers.shutdown(wait=False)
+        self.wait(_left(ends))
+        return out, err
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for end in (self.stdin, self.stdout, self.stderr):
+            if end:
+                end.close()
+        self.wait()
+
+
+def _left(ends: float | None) -> float | None:
+    return None if ends is None else max(0.0, ends - time.monotonic())
+
+
+def _ends(theirs: ExitStack, wanted: File, place: int, mode: str) -> tuple[int, Any]:
+    """The file of a process, and our end of it if it is a pipe."""
+    if wanted is None:
+        return place, None
+    if wanted == subprocess.DEVNULL:
+        return theirs.enter_context(Path(os.devnull).open("r+b")).fileno(), None
+    if not isinstance(wanted, int):
+        return wanted.fileno(), None
+    assert wanted == subprocess.PIPE
+    reads, writes = os.pipe()
+    ours, their = (writes, reads) if mode.startswith("w") else (reads, writes)
+    theirs.callback(os.close, their)
+    return their, open(ours, mode, encoding=None if "b" in mode else "utf-8")  # noqa: PTH123 - a descriptor
+
+
+@cache
+def warm_process() -> str:
+    """The address of the warm process of this one, which ends with it."""
+    folder = tempfile.mkdtemp(prefix="warm-")
+    address = str(Path(folder) / "socket")
+    pipe = subprocess.PIPE
+    command = [sys.executable, "-m", "tests.support.warm", address]
+    environ = os.environ | {"OPENBLAS_NUM_THREADS": "1"}  # numpy would start threads
+    process = subprocess.Popen(command, stdin=pipe, stdout=pipe, env=environ, cwd=ROOT, start_new_session=True)
+    until, says = process.stdin, process.stdout
+    assert until
+    assert says
+
+    def end() -> None:
+        until.close()
+        process.wait()
+        shutil.rmtree(folder, ignore_errors=True)
+
+    atexit.register(end)
+    assert says.readline() == b"ready\n"
+    return address
