@@ -8,7 +8,18 @@ from xml.sax.saxutils import escape
 MAIN = 'xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main"'
 OFFICE = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
 PACKAGE = "http://schemas.openxmlformats.org/package/2006"
-FORMATS = ("General", "0.00%", "yyyy-mm-dd", "dd.mm.yyyy hh:mm", "00000", "#,##0.00", "hh:mm", "[h]:mm", '"MRN-"0')
+FORMATS = (
+    "General",
+    "0.00%",
+    "yyyy-mm-dd",
+    "dd.mm.yyyy hh:mm",
+    "00000",
+    "#,##0.00",
+    "hh:mm",
+    "[h]:mm",
+    '"MRN-"0',
+    "[$\u20ac-407] 0.00",
+)
 """Formats that a cell may have, by their place."""
 
 Cell = str | int | float | bool | None | tuple[object, int] | bytes
@@ -40,13 +51,16 @@ def cell(at: str, value: Cell) -> str:
     return f'<c r="{at}"{style}><v>{value!r}</v></c>'
 
 
-def sheet(rows: Iterable[Sequence[Cell]], first: int = 1, merged: Sequence[str] = ()) -> str:
-    """The XML of a sheet whose rows begin at a line."""
+def sheet(
+    rows: Iterable[Sequence[Cell]], first: int = 1, merged: Sequence[str] = (), hidden: Sequence[int] = ()
+) -> str:
+    """The XML of a sheet whose rows begin at a line. hidden: lines that it hides."""
     out = [f'<?xml version="1.0"?><worksheet {MAIN}><sheetData>']
     for number, row in enumerate(rows, first):
         cells = "".join(cell(f"{column(place)}{number}", value) for place, value in enumerate(row))
         if cells:
-            out.append(f'<row r="{number}">{cells}</row>')
+            hides = ' hidden="1"' if number in hidden else ""
+            out.append(f'<row r="{number}"{hides}>{cells}</row>')
     out.append("</sheetData>")
     if merged:
         out.append("<mergeCells>" + "".join(f'<mergeCell ref="{each}"/>' for each in merged) + "</mergeCells>")

@@ -116,7 +116,12 @@ def _choice(column: Column, left: Sequence[Seen], kind: str, *, grouped: bool) -
         return _key(column, left, kind, grouped=grouped)
     known = candidates(column, left, kind)
     if known:
-        others = [seen for seen in known[1:] if seen.label != known[0].label and _is_near(column.name, seen, kind)]
+        alike = column.shape == "labels" or column.name.startswith("comment")  # trackers repeat these
+        others = [
+            seen
+            for seen in known[1:]
+            if not (alike and seen.label == known[0].label) and _is_near(column.name, seen, kind)
+        ]
         more = _other_amounts(known[0], left) if column.shape == "amount" else []
         is_known = plain(known[0].words) not in WEAK.get(column.name, ()) or (kind, column.name) == (
             "answers",

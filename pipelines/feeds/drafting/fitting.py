@@ -47,7 +47,8 @@ def _time(seen: Seen) -> bool:
 
 
 def _amount(seen: Seen) -> bool:
-    return seen.look == "number"
+    """Numbers, unless they are days by name and value."""
+    return seen.look == "number" and not (seen.days and set(seen.words) & TIME_WORDS)
 
 
 def _text(seen: Seen) -> bool:

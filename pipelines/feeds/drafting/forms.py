@@ -7,6 +7,7 @@ from pipelines.feeds.drafting.choosing import Choice
 from pipelines.feeds.drafting.entries import Entry, as_toml
 from pipelines.feeds.drafting.seen import Seen
 from pipelines.feeds.kinds.registry import KINDS
+from pipelines.feeds.reading.formats import DOLLARS
 from pipelines.feeds.terms.columns import EXCEL
 
 SWAPPED = (("%m/%d", "%d/%m"), ("%m-%d", "%d-%m"), ("%m.%d", "%d.%m"))
@@ -72,4 +73,6 @@ def _numbers(amount: Seen) -> Iterator[Entry]:
     if numbers.thousands or (doubt and numbers.decimal == "."):
         yield Entry("thousands", as_toml(numbers.thousands), doubt, columns=(amount,))
     if numbers.currency:
-        yield Entry("currency", as_toml(list(numbers.currency)))
+        foreign = [sign for sign in numbers.currency if sign not in DOLLARS]
+        doubt = f"the chart takes US dollars: what has {', '.join(foreign)} is taken for them" if foreign else ""
+        yield Entry("currency", as_toml(list(numbers.currency)), doubt, columns=(amount,))

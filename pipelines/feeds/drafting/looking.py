@@ -2,7 +2,8 @@
 
 import codecs
 import json
-from itertools import chain, islice
+from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,21 @@ def look_at(path: Path) -> Export:
     is_array = form_by_name(content.file_name) == "json" and _begins_an_array(content)
     export = _look_at_array(content) if is_array else look_at_text(path)
     export.file_name = content.file_name
+    export.keys += _records_inside(export)
     return export
+
+
+def _records_inside(export: Export) -> Iterator[str]:
+    """What a person has to decide of a file that is one object: the records may be a list in it."""
+    only = export.objects[0] if len(export.objects) == 1 else {}
+    if only.get("resourceType", "Bundle") != "Bundle":
+        return
+    for name, found in only.items():
+        if isinstance(found, list) and len(found) > 1 and all(isinstance(each, dict) for each in found):
+            yield (
+                f"# DECIDE: the file is one object, and {_text(name)} in it a list of {len(found):,}. If those are the"
+                " records, write each on a line of its own and draft again"
+            )
 
 
 def _feed(**keys: Any) -> FeedFile:
@@ -48,9 +63,11 @@ def _look_at_workbook(path: Path) -> Export:
         said.append("dates_since = 1904  # DECIDE: the dates count from 1904; are they right in the workbook?")
     with WorkbookReader(path, path.name, _feed(header=0, **keys)) as reader:
         found = [(line, _without_title(cells)) for line, cells, _ in islice(reader.rows(), ROWS)]
-    if not found:
-        raise Unreadable(f"{path.name}: the sheet is empty")
-    export = of_rows(found, "xlsx", is_whole=True)
+        if not found:
+            raise Unreadable(f"{path.name}: the sheet is empty")
+        export = of_rows(found, "xlsx", is_whole=True)
+        reader.check_merged(export.header)
+        said += [f"# {each}" for each in reader.said()]
     export.keys = said
     return export
 
@@ -63,7 +80,8 @@ def _without_title(cells: list[str]) -> list[str]:
 def _look_at_parquet(path: Path) -> Export:
     with ParquetReader(path, path.name, _feed()) as reader:
         rows = [row.cells for row in islice(reader.rows(), ROWS)]
-        return Export("parquet", names=list(reader.header or ()), rows=rows)
+        said = [f"# {name}: lists or objects, which no feed can name" for name in reader.nested]
+        return Export("parquet", names=list(reader.header or ()), rows=rows, keys=said)
 
 
 def _begins_an_array(content: Content) -> bool:
@@ -73,8 +91,10 @@ def _begins_an_array(content: Content) -> bool:
 
 def _look_at_array(content: Content) -> Export:
     with ArrayReader(content, _feed()) as reader:
-        rows = islice(chain.from_iterable(chunk.rows for chunk in reader.chunks()), ROWS)
-        return Export("json", objects=list(rows))
+        chunk = next(reader.chunks())
+        if not chunk.rows and chunk.bad:
+            raise Unreadable(f"{content.file_name}: object {chunk.bad[0].line}: {chunk.bad[0].fault.message}")
+        return Export("json", objects=chunk.rows[:ROWS])
 
 
 def _text(text: str) -> str:

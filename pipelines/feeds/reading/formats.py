@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from decimal import Decimal
+from unicodedata import category
 
 Shown = Callable[[str], str | None]
 """The text that a number is shown as, where its value does not say it."""
@@ -11,6 +12,8 @@ Shown = Callable[[str], str | None]
 PERCENT_IDS, MOMENT_IDS = (9, 10), (22,)
 _PARTS = re.compile(r'"([^"]*)"|\\(.)|\[([^\]]*)\]|_.|\*.|(.)', re.DOTALL)
 _DIGITS = 15
+DOLLARS = ("$", "USD", "US$")
+_CURRENCY = re.compile(r"[A-Z]{3}|[A-Z]{0,3}\$")
 _LONGEST = 40
 
 
@@ -23,7 +26,10 @@ def shown_by(format_id: int, code: str | None) -> Shown | None:
     """The function that shows numbers of a format; None where the value is what counts."""
     if code is None:
         return _percent if format_id in PERCENT_IDS else _moment if format_id in MOMENT_IDS else None
-    parts = list(_parts(code.partition(";")[0]))
+    code = code.partition(";")[0]
+    if (currency := _currency(code)) and currency not in DOLLARS:
+        return lambda text: f"{currency}{plain_number(text):f}"
+    parts = list(_parts(code))
     signs = "".join(sign for sign, is_literal in parts if not is_literal).lower()
     if "%" in signs:
         return _percent
@@ -41,6 +47,16 @@ def _parts(code: str) -> Iterator[tuple[str, bool]]:
             yield each, True
         if sign:
             yield sign, False
+
+
+def _currency(code: str) -> str:
+    """The currency that a format puts beside a number: a sign, or a code such as `CHF`; empty for none."""
+    for quoted, escaped, bracketed, sign in _PARTS.findall(code):
+        named = bracketed[1:].partition("-")[0] if bracketed.startswith("$") else quoted or escaped or sign
+        named = named.strip()
+        if _CURRENCY.fullmatch(named) or (len(named) == 1 and category(named) == "Sc"):
+            return str(named)
+    return ""
 
 
 def _percent(text: str) -> str | None:

@@ -25,7 +25,7 @@ NO_TEXT = Fault("FEED-FILE-09", "bytes that are no text in UTF-8")
 
 
 class ParquetReader(TableReader):
-    """Reads a Parquet file. The line of a row is its number."""
+    """Reads a Parquet file. The line of a row is its number. nested: columns of lists or objects."""
 
     def __init__(self, path: Path, name: str, feed: FeedFile) -> None:
         super().__init__(name, feed)
@@ -45,8 +45,8 @@ class ParquetReader(TableReader):
         except (pa.ArrowException, OSError):
             raise Unreadable(f"{self.name}: no Parquet file, or a damaged one; export it again") from None
         self._check_size()
-        nested = [each.name for each in schema if pa.types.is_nested(each.type)]
-        if lost := [name for name in nested if name in named_columns(self._own)]:
+        self.nested = [each.name for each in schema if pa.types.is_nested(each.type)]
+        if lost := [name for name in self.nested if name in named_columns(self._own)]:
             raise Unreadable(
                 f"{self.name}: {', '.join(lost)} holds lists or objects and no single values; "
                 "export its parts as columns of their own, or as NDJSON"
@@ -59,13 +59,20 @@ class ParquetReader(TableReader):
         if sum(group.total_byte_size for group in groups) > max(
             ALWAYS_TAKEN, MOST_TIMES * size
         ) or about.num_rows > max(ALWAYS_ROWS, size):
-            raise Unreadable(
-                f"{self.name}: unpacks to far more than an export of its size; if it is one, export it as CSV"
-            )
+            raise self._too_large()
+
+    def _too_large(self) -> Unreadable:
+        return Unreadable(
+            f"{self.name}: unpacks to far more than an export of its size; if it is one, export it as CSV"
+        )
 
     def rows(self) -> Iterator[TableRow]:
+        left = max(ALWAYS_TAKEN, MOST_TIMES * self._path.stat().st_size)
         for batch in self._batches():
             columns = [self._texts(column) for column in batch.columns]
+            left -= sum(len(text) for column in columns for text in column if text)
+            if left < 0:  # a long text that stands in the file once may stand in every row
+                raise self._too_large()
             for cells in zip(*columns, strict=True):
                 self.counted.lines += 1
                 if any(cells):

@@ -3,7 +3,7 @@
 pandas reads the values. Dates become ISO 8601, percents and filled zeros stay, and a number keeps all its decimals.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from itertools import islice
@@ -21,7 +21,7 @@ from pipelines.feeds.terms.schema import FeedFile
 from pipelines.home.batch import Unreadable
 
 RULE = "FEED-FILE-09"
-ZEROS = "WORKBOOK-ZEROS"
+ZEROS, HIDDEN = "WORKBOOK-ZEROS", "WORKBOOK-HIDDEN"
 MOST_DIGITS = Decimal(10) ** 15
 HEADER_WITHIN = 1_000
 
@@ -46,7 +46,7 @@ class WorkbookReader(TableReader):
         self._looked = book.look_at(sheet)
         self._values = enumerate(self._loaded(sheet.name), 1)
         self._find_header()
-        self._check_merged()
+        self.check_merged(self.counted.header)
         self._check_formulas()
         self._check_side_by_side()
 
@@ -96,9 +96,11 @@ class WorkbookReader(TableReader):
 
     # --- What cannot be read as it is -------------------------------------------------------------
 
-    def _check_merged(self) -> None:
-        """Merged cells have one value, and the others beside or below it would be empty."""
-        header = self.counted.header
+    def check_merged(self, header: int) -> None:
+        """Merged cells have one value, and the others beside or below it would be empty.
+
+        header: the line of the header. Raises Unreadable.
+        """
         for (first, left), (last, right) in self._looked.merged:
             if last >= max(header, 1) and (first <= header or last > first):
                 where = "the header" if first <= header else "the rows"
@@ -110,10 +112,14 @@ class WorkbookReader(TableReader):
     def _check_formulas(self) -> None:
         lacking = [place for place in self._looked.unvalued if place[0] > self.counted.header and self._is_named(place)]
         if lacking:
-            raise Unreadable(
-                f"{self.name}: {len(lacking):,} formulas have no value, the first in {_at(min(lacking))}; "
-                "open the workbook in a spreadsheet program, save it, and put that in"
-            )
+            raise Unreadable(f"{self.name}: {_without_values(lacking)}")
+
+    def said(self) -> Iterator[str]:
+        """What a draft says of the sheet."""
+        if self._looked.unvalued:
+            yield _without_values(self._looked.unvalued)
+        if self._looked.hidden:
+            yield _of_hidden(self._looked.hidden)
 
     def _is_named(self, place: Place) -> bool:
         """True if a cell is in a column that the feed names."""
@@ -152,6 +158,8 @@ class WorkbookReader(TableReader):
                 columns.note(line, values)
                 yield TableRow(line, cells, self._fault(line, values))
         self._note_lost_zeros(columns)
+        if hidden := [line for line in self._looked.hidden if line > self.counted.header]:
+            self.noticed.append(Notice(hidden[0], HIDDEN, _of_hidden(hidden)))
 
     def _note_lost_zeros(self, columns: "_Columns") -> None:
         for place, line in columns.lost_zeros():
@@ -225,6 +233,17 @@ class _Columns:
         """Columns, from 1, with texts that begin with 0 and with numbers, each with the line of the first number."""
         seen = enumerate(zip(self._numbers, self._zeros, strict=True), 1)
         return [(place, line) for place, (line, has_zeros) in seen if line and has_zeros]
+
+
+def _without_values(places: Collection[Place]) -> str:
+    return (
+        f"{len(places):,} formulas have no value, the first in {_at(min(places))}; "
+        "open the workbook in a spreadsheet program, save it, and put that in"
+    )
+
+
+def _of_hidden(lines: Sequence[int]) -> str:
+    return f"the sheet hides {len(lines):,} rows, the first on line {lines[0]:,}: they are read like the others"
 
 
 def _at(place: Place) -> str:

@@ -47,13 +47,15 @@ class Looked:
     """What was seen of a sheet. lines, width: how large it is.
 
     shown: by column and line, texts of cells that show something other than their value; errors: of cells with
-    an error. unvalued: formulas without a value. merged: first and last cell of each.
+    an error. unvalued: formulas without a value. merged: first and last cell of each. hidden: lines with something in
+    them that the sheet hides, as a filter does.
     """
 
     shown: dict[int, dict[int, str]] = field(default_factory=dict)
     errors: dict[int, dict[int, str]] = field(default_factory=dict)
     unvalued: set[Place] = field(default_factory=set)
     merged: list[tuple[Place, Place]] = field(default_factory=list)
+    hidden: "array[int]" = field(default_factory=lambda: array("L"))
     lines: int = 0
     width: int = 0
 
@@ -214,8 +216,7 @@ class _Cells:
         self._shown, self._lengths = shown, lengths
         self._line = self._column = 0
         self._kind, self._style, self._value = "n", 0, ""
-        self._is_formula = self._is_value = False
-        self._first: Place | None = None
+        self._is_formula = self._is_value = self._is_hidden = False
         self._text = self._cells = 0
         self._columns: dict[str, int] = {}
 
@@ -232,6 +233,7 @@ class _Cells:
             self._is_formula = True
         elif tag == "row":
             self._line, self._column = int(given.get("r", self._line + 1)), 0
+            self._is_hidden = given.get("hidden") in ("1", "true")
         elif tag == "mergeCell":
             first, _, last = given["ref"].partition(":")
             self.found.merged.append((self._place(first), self._place(last or first)))
@@ -273,6 +275,9 @@ class _Cells:
         found, place, kind = self.found, (self._line, self._column), self._kind
         if self._value or self._is_formula:
             found.lines, found.width = max(found.lines, place[0]), max(found.width, place[1])
+            if self._is_hidden:
+                found.hidden.append(self._line)
+                self._is_hidden = False
         if self.is_too_large:
             return
         if self._is_formula and not self._value and kind != "str":

@@ -178,7 +178,7 @@ def test_bytes_that_are_no_text_reject_their_row(tmp_path: Path) -> None:
 
 def of_long_texts() -> pa.Table:
     """Rows that share a text, which the file holds once."""
-    shared = pa.DictionaryArray.from_arrays(pa.array([0] * 2_000), pa.array(["x" * (3 << 20)]))
+    shared = pa.DictionaryArray.from_arrays(pa.array([0] * 20), pa.array(["x" * (3 << 20)]))
     return pa.table(dict.fromkeys(payment("a"), shared))
 
 
@@ -222,6 +222,15 @@ def test_a_file_of_far_more_rows_than_its_size_is_refused(tmp_path, monkeypatch)
     table = pa.table({name: pa.nulls(1_000_000, pa.string()) for name in payment("a")})
     with pytest.raises(Unreadable, match="unpacks to far more than an export of its size"):
         read(packed(table), tmp_path, "till.parquet")
+
+
+def test_a_long_text_that_all_rows_share_is_refused(tmp_path, monkeypatch):
+    """FEED-FILE-02: it stands in the file once."""
+    monkeypatch.setattr(parquet, "ALWAYS_TAKEN", 1_000_000)
+    shared = pa.DictionaryArray.from_arrays(pa.array([0] * 2_000), pa.array(["x" * 100_000]))
+    table = pa.table(dict.fromkeys(payment("a"), shared))
+    with pytest.raises(Unreadable, match="unpacks to far more than an export of its size"):
+        read(packed(table, store_schema=False), tmp_path, "till.parquet")
 
 
 # --- Drafts ---------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from pipelines.cli import run
 from pipelines.feeds.drafting.draft import draft
 from pipelines.feeds.files.catalog import FeedError, load_feed
 from pipelines.home.batch import Unreadable
+from tests.support.workbooks import Cell, sheet, workbook
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 GERMAN = """Kassenbuch der Praxis
@@ -401,3 +402,59 @@ def test_the_way_rows_are_written_is_seen(content: str, lines: list[str], tmp_pa
     """FEED-FILE-08."""
     text = draft(written(tmp_path, "till.csv", content)).splitlines()
     assert [line for line in text if line.startswith(("skip", "quote", "delim", "escape"))] == lines
+
+
+def test_what_makes_a_workbook_unfit_is_said_in_its_draft(tmp_path: Path) -> None:
+    """FEED-FILE-08."""
+    header: list[Cell] = ["Receipt", "Patient", "Amount", "Paid on"]
+    formula = b'<c r="{at}"><f>1+1</f></c>'
+    rows: list[list[Cell]] = [[f"R{place}", "p1", formula, "2026-03-01"] for place in range(5)]
+    text = draft(written(tmp_path, "till.xlsx", workbook({"P": sheet([header, *rows], hidden=(3,))})))
+    assert "# 5 formulas have no value, the first in C2; open the workbook in a spreadsheet program" in text
+    assert "# the sheet hides 1 rows, the first on line 3" in text
+    with pytest.raises(Unreadable, match=r"cells of the header are merged \(A3 to B3\)"):
+        draft(written(tmp_path, "b.xlsx", workbook({"P": sheet([["Till"], [], header, *rows], merged=("A3:B3",))})))
+
+
+def test_euros_in_the_format_of_a_workbook_are_decided(tmp_path: Path) -> None:
+    """FEED-FILE-08: so are those that a text file shows."""
+    header: list[Cell] = ["Receipt", "Patient", "Amount", "Paid on"]
+    rows: list[list[Cell]] = [[f"R{place}", "p1", (place + 0.5, 9), "2026-03-01"] for place in range(5)]
+    text = draft(written(tmp_path, "till.xlsx", workbook({"P": sheet([header, *rows])})))
+    said = 'currency = ["€"]  # DECIDE: the chart takes US dollars: what has € is taken for them'
+    assert said in text
+    assert said in draft(written(tmp_path, "kasse_05.csv", GERMAN.encode("cp1252")))
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ('{"data": [{"payment_id": "A"}, {"payment_id": "B"}]}', 'and "data" in it a list of 2.'),
+        ('{"resourceType": "Bundle", "entry": [{"a": 1}, {"a": 2}, {"a": 3}]}', 'and "entry" in it a list of 3.'),
+    ],
+)
+def test_records_inside_one_object_are_asked_about(content: str, said: str, tmp_path: Path) -> None:
+    """FEED-FILE-08."""
+    assert said in draft(written(tmp_path, "a.json", content), "payments")
+    assert "list of" not in draft(written(tmp_path, "b.json", '{"resourceType": "Task", "note": [{}, {}]}'), "tasks")
+
+
+def test_an_array_without_an_object_that_can_be_read_has_no_draft(tmp_path: Path) -> None:
+    """FEED-FILE-08."""
+    with pytest.raises(Unreadable, match=r"^a\.json: object 1: "):
+        draft(written(tmp_path, "a.json", "[1, 2]"))
+
+
+def test_days_as_a_spreadsheet_counts_them_are_no_amount(tmp_path: Path) -> None:
+    """FEED-FILE-08."""
+    lines = [f"R{place},p1,{place}.50,{46082 + place}" for place in range(9)]
+    text = draft(written(tmp_path, "till.csv", "\n".join(["payment_id,patient_id,amount,paid_on", *lines]) + "\n"))
+    assert tomllib.loads(text)["columns"]["amount"] == "amount"
+    assert tomllib.loads(text)["dates"] == ["excel"]
+
+
+def test_two_columns_of_one_name_are_decided(tmp_path: Path) -> None:
+    """FEED-FILE-08."""
+    lines = [f"R{place},p1,{place}.50,2026-03-01,{place}.25" for place in range(9)]
+    text = draft(written(tmp_path, "till.csv", "\n".join(["receipt,patient,amount,paid_on,amount", *lines]) + "\n"))
+    assert 'amount = 3  # DECIDE: what was paid? "#5" has amounts too' in text

@@ -34,7 +34,7 @@ status = { constant = "requested" }
 requester_id = { constant = "d1" }
 """
 HEADER: list[Cell] = ["Receipt", "Patient", "Amount", "Date"]
-PERCENT, DAY, MOMENT, ZEROS, MONEY, CLOCK, HOURS, MRN = range(1, 9)
+PERCENT, DAY, MOMENT, ZEROS, MONEY, CLOCK, HOURS, MRN, EURO = range(1, 10)
 
 
 def row(key: Cell, amount: Cell = 12.5, patient: Cell = "p1") -> list[Cell]:
@@ -105,6 +105,10 @@ def test_cells_are_texts_as_the_sheet_shows_them(tmp_path: Path) -> None:
         ("0.0%;-0.0%", "0.125", "12.5%"),
         ('[$-409]d/m/yyyy\\ "at" h:mm', "46082", "2026-03-01T00:00:00"),
         ("yyyy/mm/dd hh:mm", "46082.5", None),
+        ("[$\u20ac-407] #,##0.00", "12.5", "\u20ac12.5"),
+        ("#,##0.00 \u20ac", "-3", "\u20ac-3"),
+        ('_-* #,##0.00 "CHF"_-', "7.25", "CHF7.25"),
+        ("[$CA$-1009]#,##0.00", "8", "CA$8"),
     ],
 )
 def test_a_format_shows_what_the_value_does_not_say(code: str, number: str, shown: str | None) -> None:
@@ -113,7 +117,21 @@ def test_a_format_shows_what_the_value_does_not_say(code: str, number: str, show
     assert show(number) == shown
 
 
-@pytest.mark.parametrize("code", ["General", "0", "0.00", "#,##0.00", "@", "yyyy-mm-dd", '_("$"* #,##0.00_)', "h:mm"])
+@pytest.mark.parametrize(
+    "code",
+    [
+        "General",
+        "0",
+        "0.00",
+        "#,##0.00",
+        "@",
+        "yyyy-mm-dd",
+        '_("$"* #,##0.00_)',
+        "[$$-409]#,##0.00",
+        "[$USD] 0.00",
+        "h:mm",
+    ],
+)
 def test_most_formats_leave_the_value(code: str) -> None:
     assert shown_by(170, code) is None
 
@@ -130,6 +148,22 @@ def test_numbers_among_texts_with_zeros_are_said(tmp_path: Path) -> None:
     ((line, rule, message),) = [(each["line"], each["rule_id"], each["message"]) for each in rows(found, "warnings")]
     assert (line, rule) == (3, "WORKBOOK-ZEROS")
     assert message.startswith("a number in Receipt, where other cells are texts that begin with 0")
+
+
+def test_another_currency_than_dollars_rejects_its_row(tmp_path: Path) -> None:
+    """FEED-FILE-09: the sign is in the format of the cell alone."""
+    found = read(one_sheet(HEADER, row("a", (12.5, EURO)), row("b", (12.5, MONEY))), tmp_path)
+    assert accepted(found) == [(3, "b")]
+    assert [line for line, _, _ in rejected(found)] == [2]
+
+
+def test_rows_that_the_sheet_hides_are_said(tmp_path: Path) -> None:
+    """WORKBOOK-HIDDEN: they are read like the others."""
+    content = workbook({"P": sheet([HEADER, row("a"), row("b"), row("c")], hidden=(1, 3, 4))})
+    found = read(content, tmp_path)
+    assert [key for _, key in accepted(found)] == ["a", "b", "c"]
+    said = "the sheet hides 2 rows, the first on line 3: they are read like the others"
+    assert [(each["line"], each["message"]) for each in rows(found, "warnings")] == [(3, said)]
 
 
 def test_cells_without_a_value_reject_their_row(tmp_path: Path) -> None:
