@@ -45,7 +45,7 @@ def _explained(error: Exception) -> Exception:
     from fhir_service.interface.outcomes import UNAVAILABLE, FhirError
     from fhir_service.store.dialects import StoreBusy
     from fhir_service.store.migrations import StoreVersion
-    from fhir_service.writer import CommitFailed
+    from fhir_service.writing.commits import CommitFailed
 
     if isinstance(error, StoreBusy):
         return _Failed(str(error), BUSY)

@@ -22,7 +22,7 @@ from fhir_service.interface.outcomes import UNAVAILABLE, FhirError
 from fhir_service.interface.vocabulary import Problem, Resource
 from fhir_service.service import Service
 from fhir_service.store.bodies import Found
-from fhir_service.writer import Entry
+from fhir_service.writing.entry import Entry
 
 LARGE_BODY = 32 << 10
 """Bytes from which on a body is parsed and checked in a thread: some milliseconds."""

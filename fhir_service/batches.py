@@ -19,7 +19,7 @@ from fhir_service.interface.datatypes import dump_json, is_id
 from fhir_service.interface.outcomes import TOO_LARGE, FhirError
 from fhir_service.service import Service
 from fhir_service.store.bodies import Found, Reference
-from fhir_service.writer import Entry
+from fhir_service.writing.entry import Entry
 
 READ_AT_ONCE = 100
 """Reads of a batch that share a statement."""

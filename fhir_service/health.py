@@ -10,7 +10,7 @@ from fhir_service.interface.outcomes import FhirError
 from fhir_service.service import Service
 from fhir_service.store.tables import PROBE
 from fhir_service.store.view import Needs
-from fhir_service.writer import Desk
+from fhir_service.writing.entry import Desk
 
 FRESH_SECONDS = 10.0
 """For how long a write that was stored proves that another one can be."""

@@ -2,8 +2,9 @@
 
 from typing import Any
 
+from fhir_service.store.changes import Changes
 from fhir_service.store.tables import NOTE
-from fhir_service.store.view import Changes, StoredNote, View
+from fhir_service.store.view import StoredNote, View
 
 
 def place(stored: dict[str, Any], view: View, changes: Changes) -> None:

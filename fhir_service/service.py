@@ -18,7 +18,7 @@ from fhir_service.store.bodies import Bodies, Found, Reference
 from fhir_service.store.load_label import say_label
 from fhir_service.store.store import Store
 from fhir_service.together import Together
-from fhir_service.writer import Writer
+from fhir_service.writing.writer import Writer
 
 VERSION = version("chartferry")
 

@@ -24,7 +24,7 @@ from fhir_service.interface.outcomes import (
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.site import Site
 from fhir_service.interface.vocabulary import Resource
-from fhir_service.writer import Entry
+from fhir_service.writing.entry import Entry
 
 MOST_ENTRIES = 5_000
 MOST_PARTS = 1_000_000

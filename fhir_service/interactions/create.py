@@ -18,7 +18,7 @@ from fhir_service.interface.site import Site
 from fhir_service.interface.vocabulary import Moment, Problem, Resource, rule_problems, shape
 from fhir_service.store.view import Needs
 from fhir_service.strangers import Stranger
-from fhir_service.writer import Desk
+from fhir_service.writing.entry import Desk
 
 Identifier = tuple[str, str]
 

@@ -6,7 +6,8 @@ from typing import Any
 from fhir_service import billing, notes
 from fhir_service.interface.datatypes import id_of
 from fhir_service.interface.resources.payment_notice import cents_of, claim_of
-from fhir_service.store.view import Changes, View
+from fhir_service.store.changes import Changes
+from fhir_service.store.view import View
 
 
 def _pay(stored: dict[str, Any], view: View, changes: Changes) -> None:

@@ -12,7 +12,7 @@ from fhir_service.interface.outcomes import BUSINESS_RULE, CONFLICT, INVALID, Fh
 from fhir_service.interface.site import Site
 from fhir_service.interface.vocabulary import Moment, Problem, Resource, rule_problems
 from fhir_service.store.view import Current, Needs
-from fhir_service.writer import Desk
+from fhir_service.writing.entry import Desk
 
 
 @dataclass(frozen=True, slots=True)

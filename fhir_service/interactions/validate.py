@@ -13,7 +13,7 @@ from fhir_service.interface.resources.response_model import questionnaire_id
 from fhir_service.interface.site import Site
 from fhir_service.interface.vocabulary import EVERYTHING, Problem, Resource, check, shape
 from fhir_service.store.view import Needs
-from fhir_service.writer import Desk
+from fhir_service.writing.entry import Desk
 
 _REFERENCE = re.compile(rf"[A-Za-z]{{1,64}}/{ID_PATTERN}\Z")
 

@@ -19,9 +19,10 @@ from fhir_service.reference.examining import Ready, examine, named, ready
 from fhir_service.reference.reading import Flaw, Record, files, first_of_foreign, records
 from fhir_service.reference.references import AUTOMATION, TYPES
 from fhir_service.store.store import Store
-from fhir_service.writer import Writer
+from fhir_service.writing.writer import Writer
 
-MOST_RECORDS = 1000
+MOST_RECORDS = 500
+"""Records of a transaction. Other writes take their turn between two."""
 MOST_BYTES = 16 * 1024 * 1024
 
 
@@ -112,7 +113,8 @@ class _Load:
     def _load(self, found: Iterable[Record]) -> None:
         for chunk in self._chunks(found):
             self._skip_known(chunk)
-            verdicts = self._writer.transact(partial(self._store_chunk, chunk))
+            records = {record.reference for record in chunk} if storing.is_plain(chunk[0].record.type) else None
+            verdicts = self._writer.transact(partial(self._store_chunk, chunk), records=records)
             for record, verdict in zip(chunk, verdicts, strict=True):
                 kind = record.record.type or ""
                 if verdict == "refused":
@@ -140,7 +142,7 @@ class _Load:
 
     def _skip_known(self, chunk: list[Ready]) -> None:
         """Examines the records that are not stored as they are."""
-        with self._store.read() as connection:
+        with self._store.read(creates=False) as connection:
             known = storing.known(connection, self._store.dialect, {record.reference for record in chunk})
         for record in chunk:
             if not ((stored := known.get(record.reference)) and stored.digest == record.digest):

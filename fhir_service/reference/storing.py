@@ -14,9 +14,10 @@ from fhir_service.reference import questionnaires
 from fhir_service.reference.examining import Ready
 from fhir_service.reference.reading import Flaw
 from fhir_service.store.accounts import reallocate
+from fhir_service.store.changes import Changes
 from fhir_service.store.dialect import Dialect
 from fhir_service.store.tables import BODIES, CHARGE, DOCUMENT, NOTE, RECORD
-from fhir_service.store.view import Changes, Current
+from fhir_service.store.view import Current
 
 Verdict = Literal["created", "unchanged", "updated", "refused"]
 CLIENT = "reference"
@@ -264,6 +265,11 @@ _STORE: dict[str, Callable[[Chunk, list[Ready]], None]] = {
     "Observation": Chunk._observations,
     "DiagnosticReport": Chunk._reports,
 }
+
+
+def is_plain(kind: str | None) -> bool:
+    """True if a load of records of this type changes nothing beside them."""
+    return kind not in _STORE
 
 
 def unresolved(connection: Connection, dialect: Dialect, wanted: Collection[str]) -> set[str]:

@@ -10,9 +10,9 @@ from sqlalchemy import Connection, Row, func, select, update
 
 from fhir_service.interface.datatypes import dump_json, parse_json, reference
 from fhir_service.interface.resources.observation import OBSERVATION, content_of
+from fhir_service.store.changes import Changes
 from fhir_service.store.dialect import Dialect
 from fhir_service.store.tables import ASSERTION, BODIES, CLIENT_KEYS, RECORD, SCHEMA_VERSION, SIDES, STORE, metadata
-from fhir_service.store.view import Changes
 
 Step = Callable[[Connection, Dialect], None]
 PAGE = 2_000

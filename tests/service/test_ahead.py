@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from fhir_service import writer as writer_module
 from fhir_service.checks import check_store
 from fhir_service.ids import new_id
 from fhir_service.interactions import create
@@ -26,6 +25,7 @@ from fhir_service.store.ahead import file_of
 from fhir_service.store.frames import Frame, Frames
 from fhir_service.store.rows import Rows
 from fhir_service.store.tables import ACCOUNT, STORE, TOKEN, metadata
+from fhir_service.writing import commits, writer
 from tests.conftest import Database, counted_ids
 from tests.service.test_writer import statements
 from tests.support.bodies import payment, task
@@ -66,7 +66,7 @@ def store(ready: Database, tmp_path: Path) -> Iterator[Path]:
 @pytest.fixture
 def restless(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing comes into the tables by itself."""
-    monkeypatch.setattr(writer_module, "REST", 3600)
+    monkeypatch.setattr(writer, "REST", 3600)
 
 
 def entry(service: Service, body: dict[str, Any], condition: str | None = None) -> create.Create:
@@ -283,10 +283,10 @@ def test_tables_are_equal_whichever_way_creates_came(
     ready: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     """A law: some stored ahead and some not, with reads and crashes in between, as when all go into the tables."""
-    monkeypatch.setattr(writer_module, "CALM", 0)
+    monkeypatch.setattr(commits, "CALM", 0)
     histories = {}
     for way in ("straight", "ahead"):
-        monkeypatch.setattr(writer_module, "MOST_AHEAD", -1 if way == "straight" else 5)
+        monkeypatch.setattr(commits, "MOST_AHEAD", -1 if way == "straight" else 5)
         folder = tmp_path / way
         folder.mkdir()
         with ready(folder) as store:

@@ -17,7 +17,7 @@ from fhir_service.interface.site import Site
 from fhir_service.store.bodies import Bodies
 from fhir_service.store.store import Store
 from fhir_service.store.tables import CLIENT, TOKEN
-from fhir_service.writer import Writer
+from fhir_service.writing.writer import Writer
 
 
 class Clock:

@@ -16,7 +16,6 @@ import pytest
 from sqlalchemy import make_url, text
 
 from bench.proxy import Proxy, proxied
-from fhir_service import contending
 from fhir_service.checks import check_store
 from fhir_service.health import Probe
 from fhir_service.interactions.create import Create, Created, parse
@@ -25,6 +24,7 @@ from fhir_service.interface.registry import RESOURCES
 from fhir_service.service import Service
 from fhir_service.settings import Settings
 from fhir_service.store.dialect import Way
+from fhir_service.writing import contending
 from tests.conftest import WORLD, Running, running
 from tests.service.test_kills import Load
 from tests.service.test_postgresql import BALANCE, command_output, end_sessions

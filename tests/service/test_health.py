@@ -9,11 +9,11 @@ import pytest
 from sqlalchemy import select
 
 from fhir_service import health
-from fhir_service import writer as writing
-from fhir_service.contending import Contender, InDoubt
 from fhir_service.health import Probe
 from fhir_service.store.tables import STORE
-from fhir_service.writer import Entry
+from fhir_service.writing import commits
+from fhir_service.writing.contending import Contender, InDoubt
+from fhir_service.writing.entry import Entry
 from tests.conftest import BOTH, Running
 from tests.support.bodies import task
 
@@ -32,7 +32,7 @@ def asked(running: Running) -> tuple[int, str | None]:
 
 
 def fail(*_: Any) -> None:
-    raise writing.CommitFailed("planted")
+    raise commits.CommitFailed("planted")
 
 
 def doubt(*_: object) -> None:
@@ -44,7 +44,7 @@ def test_health_is_ok_only_while_a_write_can_be_stored(fresh_service: Running, m
     """EXTRA-OPS-01: it finds out by itself, without a client's write, and when it is over."""
     assert asked(fresh_service) == OK
     with monkeypatch.context() as patch:
-        patch.setattr(writing, "_commit", fail)
+        patch.setattr(commits, "_commit", fail)
         patch.setattr(Contender, "commit", doubt)
         assert asked(fresh_service) == STORES_NOTHING
         assert fresh_service.client.post("/Task", json=task(1)).status_code == 500
@@ -57,12 +57,12 @@ def test_what_was_stored_just_now_needs_no_proof(fresh_service: Running, monkeyp
     """Who asks often costs no commits; after a failure it is proved anew."""
     monkeypatch.setattr(health, "FRESH_SECONDS", 600.0)
     held: list[int] = []
-    monkeypatch.setattr(fresh_service.service.writer, "_committed", held.append)
+    monkeypatch.setattr(fresh_service.service.writer._commits, "_committed", held.append)
     assert fresh_service.client.post("/Task", json=task(1)).status_code == 201
     assert [asked(fresh_service) for _ in range(5)] == [OK] * 5
     assert held == [1]
     with monkeypatch.context() as patch:
-        patch.setattr(writing, "_commit", fail)
+        patch.setattr(commits, "_commit", fail)
         patch.setattr(Contender, "commit", doubt)
         fresh_service.client.post("/Task", json=task(1))
         assert asked(fresh_service) == STORES_NOTHING

@@ -18,10 +18,10 @@ import pytest
 from click.testing import CliRunner, Result
 from sqlalchemy import create_engine, make_url, text
 
-from fhir_service import writer as writing
 from fhir_service.__main__ import main
 from fhir_service.store import postgresql
 from fhir_service.store.store import Store
+from fhir_service.writing import commits
 from tests.conftest import BOTH, WORLD, Database, Running, running
 from tests.support import loopback
 from tests.support.bodies import payment, task, total
@@ -249,7 +249,7 @@ def test_who_waits_too_long_for_another_process_is_refused(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(postgresql, "_SESSION", postgresql._SESSION.replace("10s", "200ms"))
-    monkeypatch.setattr(writing, "PAUSES", (0.01,))
+    monkeypatch.setattr(commits, "PAUSES", (0.01,))
     with running(tmp_path, store=url) as found:
         other = Store.open(url)
         with other.engine.begin() as connection:

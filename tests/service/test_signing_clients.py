@@ -19,7 +19,7 @@ from fhir_service.client_keys import BadKeys, FetchedKeys, key_set, keys_in
 from fhir_service.interface.site import Site
 from fhir_service.store.bodies import Bodies
 from fhir_service.store.store import Store
-from fhir_service.writer import Writer
+from fhir_service.writing.writer import Writer
 from tests.conftest import BOTH, Database
 from tests.support.commands import run
 

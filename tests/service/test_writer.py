@@ -12,10 +12,10 @@ import httpx
 import pytest
 from sqlalchemy import select
 
-from fhir_service import writer as writer_module
 from fhir_service.reference.loading import load
 from fhir_service.store import dialects, postgresql
 from fhir_service.store.tables import ACCOUNT
+from fhir_service.writing import commits, line
 from tests.conftest import BOTH, WORLD, Running
 from tests.support import loopback
 from tests.support.bodies import entry, payment, send, task, total
@@ -58,7 +58,7 @@ def _counted(appender: Any, seen: list[str]) -> Any:
 def straight_to_the_tables(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """While nothing is stored ahead of the tables: as entries that change something, or are many."""
     with monkeypatch.context() as patch:
-        patch.setattr(writer_module, "MOST_AHEAD", -1)
+        patch.setattr(commits, "MOST_AHEAD", -1)
         yield
 
 
@@ -98,7 +98,7 @@ def test_concurrent_creates_are_committed_together(fresh_service: Running, monke
         threads = [threading.Thread(target=lambda n=n: _create(fresh_service, task(n))) for n in range(12)]
         for thread in threads:
             thread.start()
-        while writer._queue.qsize() < 12:
+        while len(writer._line) < 12:
             threading.Event().wait(0.01)
         held.set()
         for thread in [*threads, blocker]:
@@ -111,9 +111,9 @@ def test_clients_that_write_again_and_again_share_their_commits(
     fresh_service: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They do not take turns, each waiting for the commit of the other."""
-    monkeypatch.setattr(writer_module, "COMPANY", 2.0)
+    monkeypatch.setattr(line, "COMPANY", 2.0)
     held: list[int] = []
-    monkeypatch.setattr(fresh_service.service.writer, "_committed", held.append)
+    monkeypatch.setattr(fresh_service.service.writer._commits, "_committed", held.append)
 
     def work(first: int) -> None:
         for n in range(first, first + 15):

@@ -12,11 +12,12 @@ from collections.abc import Callable
 from typing import Any
 
 from fhir_service import middleware as surroundings
-from fhir_service import serve, writer
+from fhir_service import serve
 from fhir_service.settings import Settings
 from fhir_service.store.ahead import Ahead
+from fhir_service.store.changes import Changes
 from fhir_service.store.frames import Frames
-from fhir_service.store.view import Changes
+from fhir_service.writing import commits
 
 
 def die() -> None:
@@ -46,15 +47,15 @@ def plant(phase: str, number: int) -> None:
 
     match phase:
         case "waiting":
-            patch(writer.Writer, "_commit")
+            patch(commits.Commits, "carry_out")
         case "rules":
-            patch(writer, "_outcome")
+            patch(commits, "_outcome")
         case "append":
             patch(Changes, "rows", after=True)
         case "commit":
-            patch(writer, "_commit")
+            patch(commits, "_commit")
         case "committed":
-            patch(writer, "_commit", after=True)
+            patch(commits, "_commit", after=True)
         case "catching up":
             patch(Ahead, "catch_up")
         case "caught up":

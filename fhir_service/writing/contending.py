@@ -13,10 +13,11 @@ from typing import Any, NamedTuple, cast
 
 from sqlalchemy import Connection, Engine, text
 
+from fhir_service.store.changes import Changes, Witness
 from fhir_service.store.dialect import Shared, Way
 from fhir_service.store.store import Store
 from fhir_service.store.tables import BODIES, HISTORY
-from fhir_service.store.view import Changes, Kept, Needs, Questionnaires, View, Witness
+from fhir_service.store.view import Kept, Needs, Questionnaires, View
 
 WAYS = (Way(), Way(holds=True), Way(holds=True), Way(alone=True))
 """The attempts of a batch."""

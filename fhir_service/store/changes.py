@@ -1,0 +1,212 @@
+"""What a batch changes: the rows that it adds and those that it alters, until they go into the tables together."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, Table
+
+from fhir_service.billing import Account, Charge
+from fhir_service.interface.registry import RESOURCES
+from fhir_service.interface.vocabulary import Resource
+from fhir_service.store.dialect import Dialect, Row, Shared
+from fhir_service.store.rows import Rows
+from fhir_service.store.tables import (
+    ACCOUNT,
+    ALLOCATION,
+    BODIES,
+    CHARGE,
+    GUARD,
+    HISTORY,
+    SIDES,
+    STORE,
+    columns_of,
+    guard_of,
+    index_row,
+    index_values,
+    side_rows,
+)
+from fhir_service.store.view import Code, Current
+
+
+class Witness(NamedTuple):
+    """A version of a resource that one batch alone can have stored: where it is, all of the batch is."""
+
+    type: str
+    id: str
+    version: int
+    updated_at: datetime
+
+
+class Changes:
+    """The rows that a batch adds and changes. `flush` writes each table once."""
+
+    def __init__(self, next_seq: Callable[[], int]) -> None:
+        self.next_seq = next_seq
+        self._added: dict[Table, list[tuple[Any, ...]]] = defaultdict(list)
+        self._accounts: dict[str, Account] = {}
+        self._charges: dict[str, Charge] = {}
+        self._replaced: dict[str, dict[str, tuple[int, dict[str, Any]]]] = defaultdict(dict)
+        self._said: dict[str, str] = {}
+        self._claimed: dict[Table, set[Code]] = defaultdict(set)
+        self._versions: dict[tuple[str, str], int] = {}
+        self._last: tuple[str, str, int, datetime] | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self._added or self._accounts or self._replaced or self._said)
+
+    @property
+    def witness(self) -> Witness | None:
+        """The version that was stored last."""
+        return Witness(*self._last) if self._last else None
+
+    def say(self, name: str, value: str) -> None:
+        """Replace what the store says of itself under a name that it has."""
+        self._said[name] = value
+
+    def add(self, table: Table, row: dict[str, Any]) -> None:
+        """Add a row, which names all columns of its table."""
+        self._added[table].append(tuple(map(row.__getitem__, columns_of(table))))
+
+    def add_resource(self, resource: Resource, stored: dict[str, Any], body: str, client: str, now: datetime) -> None:
+        """A new resource: its row and those of its side tables."""
+        seq = self.next_seq()
+        row = (seq, stored["id"], 1, now, client, *index_row(resource, stored), body)
+        self._added[BODIES[resource.name]].append(row)
+        self._add_sides(resource, seq, stored)
+        self._last = (resource.name, stored["id"], 1, now)
+
+    def claim(self, name: str, identifier: Code) -> None:
+        """Note that a create was conditional on an identifier which none had."""
+        self._claimed[SIDES[name, "identifier"]].add(identifier)
+
+    def _add_sides(self, resource: Resource, seq: int, stored: dict[str, Any]) -> None:
+        for table, rows in side_rows(resource, seq, stored):
+            self._added[table] += rows
+
+    def replace_resource(self, name: str, old: Current, stored: dict[str, Any], new: Current) -> None:
+        """A new version of a resource; the old one goes to the history."""
+        reference = f"{name}/{stored['id']}"
+        kept = {"reference": reference, "version": old.version, "updated_at": old.updated_at, "client": old.client}
+        self.add(HISTORY, kept | {"body": old.body})
+        head = {"id": stored["id"], "version": new.version, "updated_at": new.updated_at, "client": new.client}
+        values = head | index_values(RESOURCES[name], stored) | {"body": new.body}
+        self._replaced[name][stored["id"]] = (new.seq, values | {"__stored": stored})
+        self._versions.setdefault((name, stored["id"]), old.version)
+        self._last = (name, stored["id"], new.version, new.updated_at)
+
+    def replaced(self) -> list[tuple[str, str]]:
+        """Return type and id of the resources that have a new version."""
+        return [(name, resource_id) for name, found in self._replaced.items() for resource_id in found]
+
+    def types(self) -> set[str]:
+        """Return the types whose searches may have other answers now."""
+        found = {name for name, table in BODIES.items() if table in self._added} | self._replaced.keys()
+        return found | {name for name in RESOURCES if "Questionnaire" in found and RESOURCES[name].looks_through}
+
+    def pay(self, payment: str, patient: str, account: Account, parts: Iterable[tuple[Charge, int]]) -> None:
+        """A payment: the account that it changed, and the charges that it reached, each with so many cents."""
+        self._accounts[patient] = account
+        for charge, cents in parts:
+            self._charges[charge.claim] = charge
+            self._added[ALLOCATION].append((payment, charge.claim, cents))
+
+    def flush(self, connection: Connection, dialect: Dialect) -> None:
+        changed = len(self._accounts) + len(self._charges) + sum(map(len, self._replaced.values()))
+        with dialect.at_once(connection, changed + sum(map(len, self._added.values()))):
+            self._flush(connection, dialect)
+
+    def _flush(self, connection: Connection, dialect: Dialect) -> None:
+        for name, replaced in self._replaced.items():
+            self._flush_replaced(connection, dialect, name, replaced)
+        if self._said:
+            dialect.change(connection, STORE, list(self._said.items()), ("name", "value"))
+        self.rows().write(connection, dialect)
+
+    @property
+    def plain(self) -> bool:
+        """True if `rows` is all that there is."""
+        return not self._replaced and not self._said
+
+    def rows(self) -> Rows:
+        """Return the rows that are added, and what payments changed. To be called once."""
+        rows = Rows()
+        for table, added in self._added.items():
+            rows.added[table.name] = added
+        for patient, account in self._accounts.items():
+            if account.fresh:
+                rows.added[ACCOUNT.name].append((patient, 0, account.paid))
+                account.fresh = False
+            else:
+                rows.changed[ACCOUNT.name][patient] = account.paid
+        for charge in self._charges.values():
+            rows.changed[CHARGE.name][charge.claim] = charge.paid
+        return rows
+
+    def _flush_replaced(
+        self, connection: Connection, dialect: Dialect, name: str, replaced: dict[str, tuple[int, dict[str, Any]]]
+    ) -> None:
+        rows = []
+        seqs = [seq for seq, _ in replaced.values()]
+        for key, table in SIDES.items():
+            if key[0] == name:
+                connection.execute(table.delete().where(table.c.seq.in_(seqs)))
+        for seq, values in replaced.values():
+            self._add_sides(RESOURCES[name], seq, values.pop("__stored"))
+            rows.append(tuple(values.values()))
+        dialect.change(connection, BODIES[name], rows, tuple(next(iter(replaced.values()))[1]))
+
+    def flush_beside_others(self, connection: Connection, dialect: Shared) -> None:
+        """Write where other processes write too: what was read must be as it was.
+
+        Every batch takes tables, and rows within them, in one order, so that batches do not wait for each other in a
+        ring.
+        """
+        self._pay_beside_others(connection, dialect)
+        for name, replaced in sorted(self._replaced.items()):
+            self._replace_beside_others(connection, dialect, name, dict(sorted(replaced.items())))
+        for table, rows in sorted(self._added.items(), key=lambda item: item[0].name):
+            # A payment that reaches no charge has no parts.
+            if rows:
+                dialect.append(connection, table, *_guarded(table, rows, self._claimed[table]))
+        if self._charges:
+            dialect.change(connection, CHARGE, [(c.claim, c.paid) for c in self._charges.values()], ("claim", "paid"))
+        if self._said:
+            dialect.change(connection, STORE, list(self._said.items()), ("name", "value"))
+
+    def _pay_beside_others(self, connection: Connection, dialect: Shared) -> None:
+        accounts = sorted(self._accounts.items())
+        known = [(patient, account) for patient, account in accounts if not account.fresh]
+        if known:
+            paid = [(patient, account.paid) for patient, account in known]
+            dialect.change_as_read(connection, ACCOUNT, paid, ("patient", "paid"), [one.read for _, one in known])
+        if fresh := [(patient, 0, account.paid) for patient, account in accounts if account.fresh]:
+            dialect.append(connection, ACCOUNT, fresh, columns_of(ACCOUNT))
+
+    def _replace_beside_others(
+        self, connection: Connection, dialect: Shared, name: str, replaced: dict[str, tuple[int, dict[str, Any]]]
+    ) -> None:
+        stored = [(seq, values.pop("__stored")) for seq, values in replaced.values()]
+        rows = [tuple(values.values()) for _, values in replaced.values()]
+        columns = tuple(next(iter(replaced.values()))[1])
+        versions = [self._versions[name, resource_id] for resource_id in replaced]
+        dialect.change_as_read(connection, BODIES[name], rows, columns, versions)
+        for (kind, _), table in SIDES.items():
+            if kind == name:
+                dialect.remove(connection, table, [seq for seq, _ in stored])
+        for seq, body in stored:
+            self._add_sides(RESOURCES[name], seq, body)
+
+
+def _guarded(table: Table, rows: list[Row], claimed: set[Code]) -> tuple[list[Row], tuple[str, ...]]:
+    """Return rows to add and their columns: the first row with an identifier that a create claimed has a guard."""
+    if not claimed:
+        return rows, columns_of(table)
+    left, guarded = set(claimed), []
+    for row in rows:
+        code = row[1:3]
+        guarded.append((*row, guard_of(code) if code in left else None))
+        left.discard(code)
+    # In one order, so that batches that claim each other's identifiers do not wait for each other in a ring.
+    return sorted(guarded, key=lambda row: (row[-1] is None, row[-1], row[0])), (*columns_of(table), GUARD)

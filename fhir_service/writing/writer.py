@@ -1,0 +1,182 @@
+"""The one way to write: a thread that turns what is waiting into one batch with one durable commit (group commit).
+
+A single create is a batch of one. `line.py` says whose turn it is, `commits.py` carries out and stores.
+"""
+
+import logging
+import math
+import queue
+import threading
+import time
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import Future
+from datetime import datetime
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection
+
+from fhir_service.interface.outcomes import EXCEPTION, UNAVAILABLE, FhirError
+from fhir_service.interface.site import Site
+from fhir_service.store.bodies import Bodies
+from fhir_service.store.store import Store
+from fhir_service.writing.commits import CommitFailed, Commits
+from fhir_service.writing.entry import Entry
+from fhir_service.writing.line import Function, Line, Waiting, Work
+
+REST = 0.005
+"""Seconds without work after which what is stored ahead of the tables is brought into them."""
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+
+class Writer:
+    """Owns writing to a store."""
+
+    def __init__(
+        self,
+        store: Store,
+        site: Site,
+        clock: Callable[[], datetime],
+        new_id: Callable[[], str],
+        bodies: Bodies,
+        committed: Callable[[int], None] = lambda _: None,
+        collided: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Start the thread.
+
+        Args:
+            bodies: the cache of reads.
+            committed: called with the number of entries of each commit.
+            collided: called for each batch that is run again, as another process was first.
+        """
+        self._dialect = store.dialect
+        self._commits = Commits(store, site, clock, new_id, bodies, committed, collided)
+        self._line = Line()
+        self._busy_since = -math.inf
+        self._closed = threading.Event()
+        store.catch_up = self.catch_up
+        self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
+        self._thread.start()
+
+    # --- for callers ---
+
+    def submit(self, entries: Sequence[Entry], whole: bool = False) -> "Future[list[Any]]":
+        """Write entries in one commit. The future gives a result or FhirError for each; cancelling withdraws them.
+
+        whole: store all or none. Where one is refused, its FhirError is the last result.
+        """
+        waiting = Waiting(entries, whole)
+        self._put(waiting)
+        return waiting.future
+
+    def transact(
+        self, function: Callable[[Connection], T], resources: bool = True, records: Collection[str] | None = None
+    ) -> T:
+        """Run a function in the writer's thread, in a transaction of its own; wait for its value.
+
+        Args:
+            function: the function.
+            resources: False if it changes neither resources nor records, so that what is kept of them stays good.
+            records: the references of the records that it changes, if it changes nothing else.
+        """
+        work = Function(function, resources, records)
+        self._put(work)
+        value: T = work.future.result()
+        return value
+
+    def catch_up(self) -> None:
+        """Wait until the tables have all that was stored before, from any thread. Raises the outcome of a failure."""
+        if not self._commits.ahead or threading.current_thread() is self._thread:
+            return
+        reader = self._commits.readers.join()
+        # The next commit to the tables may bring it there before this has its turn.
+        self._put(Function(lambda _: None, resources=False))
+        try:
+            reader.result()
+        except Exception:  # noqa: BLE001 - the log has its class
+            raise FhirError(UNAVAILABLE) from None
+
+    def next_seq(self, count: int = 1) -> int:
+        """The first of `count` fresh numbers. Only for what runs in the writer's thread."""
+        return self._commits.next_seq(count)
+
+    def idle(self) -> float:
+        """Return the seconds since something was stored; infinite if nothing was, or the last attempt failed."""
+        return self._commits.idle()
+
+    def stuck(self, seconds: float) -> bool:
+        """True if the thread has ended, or has been at one thing for more than these seconds."""
+        busy = self._busy_since > -math.inf and time.monotonic() - self._busy_since > seconds
+        return busy or not self._thread.is_alive()
+
+    def close(self) -> None:
+        """Finishes what is waiting and ends the thread."""
+        self._closed.set()
+        self._line.close()
+        self._thread.join()
+        self._commits.close()
+
+    def _put(self, work: Work) -> None:
+        if self._closed.is_set():
+            raise FhirError(UNAVAILABLE)
+        self._line.put(work)
+
+    # --- the thread ---
+
+    def _run(self) -> None:
+        while works := self._turn():
+            self._busy_since = began = time.monotonic()
+            if isinstance(works[0], Function):
+                self._transaction(works[0])
+            else:
+                self._write([work for work in works if isinstance(work, Waiting)])
+            self._line.took(works, time.monotonic() - began)
+            self._commits.settle()
+            self._busy_since = -math.inf
+        self._commits.bring_up()
+
+    def _turn(self) -> list[Work]:
+        """Return the works whose turn it is. What is ahead of the tables goes into them while there is none."""
+        if self._commits.ahead:
+            try:
+                return self._line.turn(REST)
+            except queue.Empty:
+                self._commits.bring_up()
+        return self._line.turn()
+
+    def _transaction(self, work: Function) -> None:
+        if not work.future.set_running_or_notify_cancel():
+            return
+        try:
+            value = self._commits.run(work.function, work.resources, work.records)
+        except BaseException as error:  # noqa: BLE001 - it is the caller's
+            work.future.set_exception(FhirError(UNAVAILABLE) if self._dialect.passing(error) else error)
+            return
+        work.future.set_result(value)
+
+    def _write(self, group: list[Waiting]) -> None:
+        self._write_group([waiting for waiting in group if waiting.future.set_running_or_notify_cancel()])
+
+    def _write_group(self, group: list[Waiting]) -> None:
+        entries = [entry for waiting in group for entry in waiting.entries]
+        try:
+            results = self._commits.carry_out(entries, any(waiting.whole for waiting in group))
+        except Exception as error:  # noqa: BLE001 - the thread goes on, the requests are answered
+            if len(group) > 1 and not isinstance(error, CommitFailed) and not self._dialect.passing(error):
+                # What fails for one request's sake is not the others' matter.
+                for waiting in group:
+                    self._write_group([waiting])
+                return
+            self._commits.failed()
+            # The class only: exception texts may hold values.
+            log.error("a batch was not stored: %s", type(error).__name__)  # noqa: TRY400
+            # Only what failed before the commit is surely not stored; a failing commit leaves it unknown.
+            unknown = isinstance(error, CommitFailed)
+            for waiting in group:
+                waiting.future.set_exception(FhirError(EXCEPTION if unknown else UNAVAILABLE))
+            return
+        for waiting in group:
+            count = len(waiting.entries)
+            waiting.future.set_result(results[:count])
+            results = results[count:]

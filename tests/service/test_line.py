@@ -1,0 +1,152 @@
+"""The line before the writer: nothing is lost or done twice, single writes wait for one large turn at most."""
+
+import queue
+import random
+from typing import Any
+
+import pytest
+
+from fhir_service.writing import line
+from fhir_service.writing.line import LARGE, TURN, Function, Line, Waiting, Work
+
+
+class _Entry:
+    """An entry of a size."""
+
+    def __init__(self, size: int = 1) -> None:
+        self.size = size
+
+    def ask(self, needs: Any) -> None: ...
+
+    def act(self, desk: Any) -> Any: ...
+
+
+def request(entries: int = 1, whole: bool = False) -> Waiting:
+    return Waiting([_Entry()] * entries, whole)
+
+
+def change(resources: bool = False) -> Function:
+    return Function(lambda _: None, resources)
+
+
+def waiting(*works: Work) -> Line:
+    made = Line()
+    for work in works:
+        made.put(work)
+    return made
+
+
+def turns(found: Line) -> list[list[Work]]:
+    """All turns until nothing waits."""
+    done = []
+    while len(found):
+        done.append(found.turn())
+        found.took(done[-1], 0.001)
+    return done
+
+
+def test_single_writes_that_wait_are_written_together_and_before_the_next_large_one() -> None:
+    large, more, singles = request(500), request(500), [request() for _ in range(5)]
+    found = waiting(large)
+    assert found.turn() == [large]
+    for work in (more, *singles):
+        found.put(work)
+    found.took([large], TURN)
+    assert found.turn() == singles
+    found.took(singles, 0.001)
+    assert found.turn() == [more]
+
+
+def test_single_writes_that_go_on_coming_let_each_large_one_have_its_turn() -> None:
+    larges = [request(500) for _ in range(3)]
+    found = waiting(*larges)
+    order = []
+    for _ in range(6):
+        found.put(request())
+        works = found.turn()
+        order.append(len(works[0].entries) if isinstance(works[0], Waiting) else 0)
+        found.took(works, TURN)
+    assert order == [500, 1, 500, 1, 500, 1]
+
+
+@pytest.mark.parametrize(("milliseconds", "together"), [(0.05, 4), (0.1, 2), (0.15, 1), (5, 1)])
+def test_a_large_turn_ends_by_the_time_that_entries_take(milliseconds: float, together: int) -> None:
+    found = waiting(*(request(500) for _ in range(9)))
+    first = found.turn()
+    found.took(first, milliseconds / 1000 * 500 * len(first))
+    assert len(found.turn()) == together
+
+
+def test_a_transaction_and_a_function_have_a_turn_of_their_own() -> None:
+    works = [request(), change(), request(), request(), request(2, whole=True), request()]
+    assert turns(waiting(*works)) == [[works[0]], [works[1]], works[2:4], [works[4]], [works[5]]]
+
+
+def test_all_functions_that_wait_have_their_turn_before_the_next_large_one() -> None:
+    larges, changes = [request(500), request(500)], [change() for _ in range(4)]
+    found = waiting(larges[0])
+    found.turn()
+    for work in (larges[1], *changes):
+        found.put(work)
+    assert turns(found) == [*([one] for one in changes), [larges[1]]]
+
+
+def test_who_writes_again_and_again_is_waited_for_while_nothing_else_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(line, "COMPANY", 0.001)
+    two = [request(), request()]
+    found = waiting(*two)
+    found.took(found.turn(), 0.001)
+    found.put(again := request())
+    assert found.turn() == [again]
+    with pytest.raises(queue.Empty):
+        found.turn(patience=0.001)
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_each_work_has_one_turn_each_row_keeps_its_order_and_none_waits_for_two_large_turns(seed: int) -> None:
+    dice, found = random.Random(seed), Line()
+    put: list[Work] = []
+    done: list[Work] = []
+    passed: dict[int, int] = {}
+
+    def arrive(number: int) -> None:
+        for _ in range(number):
+            work: Work = dice.choice(
+                [
+                    request(),
+                    request(dice.randint(2, 700)),
+                    request(dice.randint(1, 700), whole=True),
+                    change(),
+                    change(True),
+                ]
+            )
+            put.append(work)
+            passed[id(work)] = 0
+            found.put(work)
+
+    arrive(5)
+    while len(found):
+        works = found.turn()
+        assert works
+        assert len({work.large for work in works}) == 1
+        assert len(works) == 1 or not any(work.alone for work in works)
+        done += works
+        finished = set(map(id, done))
+        for work in put:
+            if id(work) not in finished and not work.large:
+                passed[id(work)] += works[0].large
+        # A small one that came while the first of them was under way may see that one end, and one more.
+        assert all(passed[id(work)] <= 1 for work in put if not work.large)
+        arrive(dice.choice([0, 0, 1, 4]) if len(put) < 200 else 0)
+        found.took(works, dice.random() / 10)
+    assert sorted(map(id, done)) == sorted(map(id, put))
+    for large in (False, True):
+        assert [id(w) for w in done if w.large is large] == [id(w) for w in put if w.large is large]
+    found.close()
+    assert found.turn() == []
+
+
+def test_a_request_of_few_large_bodies_is_large() -> None:
+    assert not request(LARGE - 1).large
+    assert request(LARGE).large
+    assert Waiting([_Entry(600 << 10)]).large
