@@ -36,7 +36,8 @@ class Reader:
             by_type[name].append(resource_id)
         found: dict[Reference, Found] = {}
         for name, ids in by_type.items():
-            fetched = self._store.look_up(partial(self._fetch, self._bodies.epoch(), RESOURCES[name], ids))
+            fetch = partial(self._fetch, self._bodies.epoch(), RESOURCES[name], ids)
+            fetched = self._store.look_up(fetch, creates=self._store.lacks(ids))
             found.update(((name, each), body) for each, body in fetched.items())
         return found
 

@@ -13,13 +13,15 @@ from sqlalchemy import Engine, select
 from fhir_service.store.dialects import DuckDb
 from fhir_service.store.frames import ROOM, Frames
 from fhir_service.store.rows import Rows
-from fhir_service.store.tables import STORE
+from fhir_service.store.tables import BODIES, STORE, columns_of
 
 NAME = "ahead"
 """The name under which the store says the number of the last frame that its tables have."""
 MOST_ENTRIES = 500
 """Entries that may be ahead of the tables, give or take a commit."""
 _MOST_BYTES = ROOM
+_RESOURCES = {table.name for table in BODIES.values()}
+(_ID,) = {columns_of(table).index("id") for table in BODIES.values()}
 
 log = logging.getLogger(__name__)
 
@@ -30,13 +32,15 @@ def file_of(store: Path) -> Path:
 
 
 class Ahead:
-    """What is stored and not in the tables yet. For the writer's thread alone, but for `waits`."""
+    """What is stored and not in the tables yet. For the writer's thread alone, but for `waits` and `ids`."""
 
     def __init__(self, path: Path, key: bytes, dialect: DuckDb) -> None:
         self._frames, self._dialect = Frames(path, key), dialect
         self._number = self._entries = self._size = 0
         self._rows = Rows()
         self._broken = self._void = False
+        self.ids: set[str] = set()
+        """The ids of resources that the tables may lack: from before they are acknowledged until they are there."""
 
     @property
     def path(self) -> Path:
@@ -96,6 +100,7 @@ class Ahead:
             self._broken = self._void = True
             raise
         self._rows.follow(rows)
+        self.ids.update(row[_ID] for name in _RESOURCES & rows.added.keys() for row in rows.added[name])
         self._dialect.put_off(rows.added)
         self._size += len(content)
         self._entries += entries
@@ -107,7 +112,7 @@ class Ahead:
             self._rows.write(connection, self._dialect)
             self._dialect.change(connection, STORE, [(NAME, str(self._number))], ("name", "value"))
             connection.commit()
-        self._rows, self._void = Rows(), False
+        self._rows, self._void, self.ids = Rows(), False, set()
         self._entries = self._size = 0
         self._frames.clear()
 

@@ -2,7 +2,7 @@
 
 import secrets
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
@@ -70,7 +70,7 @@ class Store:
         service that is not available when the database is not.
 
         Args:
-            creates: False for who reads no table that creates change, and need not wait for those just stored.
+            creates: False for who reads nothing that was created just now, and need not wait until the tables have it.
         """
         if creates:
             self.catch_up()
@@ -84,6 +84,10 @@ class Store:
             if self.dialect.passing(error):
                 raise FhirError(UNAVAILABLE) from None
             raise
+
+    def lacks(self, ids: Iterable[str]) -> bool:
+        """True if one of these resources may be stored and not in the tables yet."""
+        return self.ahead is not None and not self.ahead.ids.isdisjoint(ids)
 
     def look_up(self, work: Callable[[Connection], T], creates: bool = True) -> T:
         """The result of a function that makes one statement on a connection. It may be called twice.

@@ -161,6 +161,18 @@ def test_every_reader_sees_what_was_acknowledged(store: Path, restless: None) ->
         assert counted == 1
 
 
+def test_a_read_waits_for_the_tables_only_where_they_lack_its_resource(store: Path, restless: None) -> None:
+    with opened(store) as service:
+        reader, old = Reader(service.store, service.reader._bodies), created(service, task(1)).id
+        service.store.catch_up()
+        new = created(service, task(2)).id
+        assert list(reader.look_up([("Task", old), ("Task", "nobody")])) == [("Task", old)]
+        assert service.store.ahead is not None
+        assert service.store.ahead.waits
+        assert list(reader.look_up([("Task", old), ("Task", new)])) == [("Task", old), ("Task", new)]
+        assert not service.store.ahead.waits
+
+
 def test_a_crash_loses_nothing_that_was_acknowledged(store: Path, tmp_path: Path, restless: None) -> None:
     """Where it comes before the tables have it, after some have, and twice."""
     with opened(store) as service:
