@@ -15,7 +15,7 @@ from fhir_service.interface.outcomes import INVALID, MULTIPLE_MATCHES, FhirError
 from fhir_service.interface.resources.questionnaire_response import note_id_of
 from fhir_service.interface.resources.response_model import questionnaire_id
 from fhir_service.interface.site import Site
-from fhir_service.interface.vocabulary import Moment, Problem, Resource, rule_problems, shape
+from fhir_service.interface.vocabulary import Moment, Problem, Resource, is_sound, rule_problems, shape
 from fhir_service.store.view import Needs
 from fhir_service.strangers import Stranger
 from fhir_service.writing.entry import Desk
@@ -97,7 +97,7 @@ class Create:
         if self.condition and self.condition not in _identifiers(self.model):
             why = "the body lacks the identifier that If-None-Exist asks for, so that each repeat would create"
             raise Problem("EXTRA-COND-12", INVALID, f"{self.resource.name}.identifier", why, given=False).error()
-        self.named = self.resource.named(self.model, self.site)
+        self.named = self.resource.named(self.model)
         for name in self.named:
             if name.startswith("Patient/"):
                 self.patients = (Stranger(id_of(name)),)
@@ -121,8 +121,9 @@ class Create:
         found = self._existing(desk)
         if found:
             return found
-        for problem in rule_problems(resource, self.model, self.site, view):
-            raise problem.error()
+        if not is_sound(resource, self.model, self.site, view, self.named):
+            for problem in rule_problems(resource, self.model, self.site, view):
+                raise problem.error()
         moment = Moment(self.id or desk.new_id(), desk.now, view, self.site, desk.new_id)
         stored = resource.prepare(self.model, moment)
         desk.changes.add_resource(resource, stored, dump_json(stored).decode(), self.client, desk.now)

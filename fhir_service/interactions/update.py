@@ -105,7 +105,7 @@ class Update:
         # An update of what can be no id finds nothing to change.
         needs.current[self.resource.name].update(filter(is_id, [self.id]))
         if not isinstance(self.model, Status):
-            needs.records.update(self.resource.named(self.model, self.site))
+            needs.records.update(self.resource.named(self.model))
 
     def act(self, desk: Desk) -> tuple[str, ...]:
         """Change the resource; return the id of the patient whose it is."""

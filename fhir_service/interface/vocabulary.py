@@ -6,7 +6,7 @@ paths, `message` is the interface's own wording where it has one.
 """
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
@@ -83,13 +83,18 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A rule of the interface: what must be true, as a function that yields what is not."""
+    """A rule of the interface: what must be true, as a function that yields what is not.
+
+    named: gives the records that the rule asks for, each as `(expression, Type/id)`, if it is about their existence
+    alone.
+    """
 
     id: str
     outcome: Outcome
     needs: Needs
     given: bool
     function: Callable[[Any, Any], Found]
+    named: Callable[[Any], Iterable[tuple[str, str]]] | None = None
 
     @property
     def sentence(self) -> str:
@@ -172,7 +177,6 @@ class Resource:
     merge: the stored resource after an update.
     order: where a problem of a rule stands, for resources whose items are checked one after another.
     kept: what the store keeps beside the parameters' columns: name -> type and how it is drawn.
-    named: the references that the rules will ask about, as `Type/id`, so that they can be fetched together.
     settled: whether the rules that need `reference` surely find nothing in a body, so that none of them need be asked.
     addition: True if the interface does not have the resource, so that `interface_only` leaves it out.
     """
@@ -186,7 +190,6 @@ class Resource:
     update_model: type[BaseModel] | None = None
     prepare: Callable[[Any, Moment], dict[str, Any]] = _not_offered
     merge: Callable[[dict[str, Any], Any, Moment], dict[str, Any]] = _not_offered
-    named: Callable[[Any, Site], Sequence[str]] = lambda _model, _site: ()
     order: Callable[[Problem], tuple[int, ...]] | None = None
     settled: Callable[[Any, World], bool] = _not_known
     kept: Mapping[str, tuple[type, Callable[[dict[str, Any]], Any]]] = field(default_factory=dict)
@@ -209,6 +212,22 @@ class Resource:
         """The id of the patient whose a stored resource is."""
         found: str | None = self.of_patient.values(stored) if self.of_patient else None
         return found
+
+    def named(self, body: Any) -> list[str]:
+        """Return the references that the rules will ask about, as `Type/id`, so that they can be fetched together."""
+        return [target for named in self._naming for _, target in named(body)]
+
+    @cached_property
+    def _naming(self) -> tuple[Callable[[Any], Iterable[tuple[str, str]]], ...]:
+        return tuple(rule.named for rule in self.rules if rule.named)
+
+    @cached_property
+    def meaning(self) -> list[tuple[Needs, tuple[Callable[[Any, Any], Found], ...]]]:
+        """The functions of the rules about what a body means, by what they need; not of those about existence alone."""
+        return [
+            (needs, tuple(rule.function for rule in rules if not rule.named))
+            for needs, rules in self.ordered_rules[BUSINESS_RULE.code]
+        ]
 
     @cached_property
     def ordered_rules(self) -> dict[str, list[tuple[Needs, tuple[Rule, ...]]]]:
@@ -272,6 +291,24 @@ def rule_problems(
         seen = site if needed == "payload" else world
         found = [rule.problem(*found) for rule in rules for found in rule.function(parsed, seen)]
         yield from sorted(found, key=resource.order) if resource.order and len(found) > 1 else found
+
+
+def is_sound(resource: Resource, parsed: Any, site: Site, known: State, named: Collection[str]) -> bool:
+    """True if `rule_problems` finds nothing: no rule is asked further than that.
+
+    named: the references that the resource names.
+    """
+    if not all(map(known.exists, named)):
+        return False
+    world = World(site, known, {})
+    for needed, functions in resource.meaning:
+        if needed == "reference" and resource.settled(parsed, world):
+            continue
+        seen = site if needed == "payload" else world
+        for function in functions:
+            for _ in function(parsed, seen):
+                return False
+    return True
 
 
 def shape(model: type[BaseModel], body: Any, name: str) -> tuple[BaseModel | None, list[Problem]]:

@@ -229,13 +229,11 @@ def index_values(resource: Resource, stored: dict[str, Any]) -> dict[str, Any]:
 
 def index_row(resource: Resource, stored: dict[str, Any]) -> list[Any]:
     """The values of `index_values` alone, in the order of the table's columns."""
-    values: list[Any] = []
-    for draw, is_date in _draws(resource.name):
-        drawn = draw(stored)
-        if is_date:
-            values += period_of(drawn) if drawn else _NO_PERIOD
-        else:
-            values.append(drawn)
+    draws, dates = _draws(resource.name)
+    values = [draw(stored) for draw in draws]
+    for place in dates:
+        drawn = values[place]
+        values[place : place + 1] = period_of(drawn) if drawn else _NO_PERIOD
     return values
 
 
@@ -250,11 +248,12 @@ def _indexed(name: str) -> list[str]:
 
 
 @cache
-def _draws(name: str) -> list[tuple[Draw, bool]]:
-    """Return how the values of these columns are drawn from a body, and whether it is a date that is drawn."""
+def _draws(name: str) -> tuple[list[Draw], list[int]]:
+    """Return how the values of these columns are drawn from a body, and which of them are dates, the last first."""
     resource = RESOURCES[name]
-    of_params = [(param.values, param.kind == "date") for param in single(resource)]
-    return [*of_params, *((draw, False) for _, draw in resource.kept.values())]
+    params = single(resource)
+    dates = [place for place, param in enumerate(params) if param.kind == "date"]
+    return [*(param.values for param in params), *(draw for _, draw in resource.kept.values())], dates[::-1]
 
 
 @cache

@@ -1,9 +1,9 @@
 """Rules and parameters that several resources share."""
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
-from fhir_service.interface.datatypes import id_of
 from fhir_service.interface.outcomes import BUSINESS_RULE, INVALID
 from fhir_service.interface.site import Site
 from fhir_service.interface.vocabulary import Found, Param, Rule, World, rule
@@ -22,7 +22,7 @@ def records_exist(rule_id: str, named: Callable[[Any], Iterable[tuple[str, str]]
             if not exists(target):
                 yield expression, f"{target} is not known"
 
-    return names_stored_records
+    return replace(names_stored_records, named=named)
 
 
 def extensions_are_listed(resource: str, listed: Callable[[Site], dict[str, str]]) -> Rule:
@@ -69,7 +69,7 @@ def reference_id(element: str) -> Callable[[dict[str, Any]], str | None]:
 
     def draw(stored: dict[str, Any]) -> str | None:
         found = stored.get(element)
-        return id_of(found["reference"]) if found else None
+        return found["reference"].partition("/")[2] if found else None
 
     return draw
 
@@ -92,8 +92,10 @@ def identifiers(stored: dict[str, Any]) -> list[tuple[str | None, str | None]]:
 
 
 def optional(shown: dict[str, Any]) -> dict[str, Any]:
-    """A body without the elements that are absent."""
-    return {name: value for name, value in shown.items() if value or (value is not None and value != [])}
+    """Remove the elements that are absent from a body, and return it."""
+    for name in [name for name, value in shown.items() if not value and (value is None or value == [])]:
+        del shown[name]
+    return shown
 
 
 ID = Param("_id", "id", lambda stored: stored["id"])

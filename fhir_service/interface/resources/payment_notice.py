@@ -218,5 +218,4 @@ PAYMENT_NOTICE = Resource(
     ),
     prepare=prepare,
     kept={"cents": (int, cents_of), "claim": (str, claim_of)},
-    named=lambda notice, _: [notice.request.reference, *notice.claims[:1]],
 )

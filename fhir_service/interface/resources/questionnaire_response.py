@@ -277,7 +277,6 @@ QUESTIONNAIRE_RESPONSE = Resource(
     prepare=prepare,
     merge=merge,
     kept={"note": (str, lambda stored: stored["extension"][0]["valueId"])},
-    named=lambda response, _: [target for _, target in _records(response)],
     order=_order,
     settled=is_settled,
 )

@@ -224,5 +224,4 @@ TASK = Resource(
     ),
     prepare=prepare,
     merge=merge,
-    named=lambda task, _: [target for _, target in _records(task)],
 )
