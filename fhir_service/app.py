@@ -136,7 +136,7 @@ def _search(service: Service, resource: Resource) -> Handler:
     async def handle(request: Request) -> Response:
         at_hand = partial(acts.page_at_hand, service, resource)
         page = await acts.searched(service, resource, request, partial(acts.page_of, service, resource), at_hand)
-        return json_response(request, acts.rendered(service, searchset(page)))
+        return json_response(request, await acts.joined(service, page.found, searchset, page))
 
     return handle
 
@@ -152,7 +152,8 @@ def _validate(service: Service, resource: Resource) -> Handler:
 def _history(service: Service, resource: Resource, letter: str) -> Handler:
     async def handle(request: Request) -> Response:
         found = await acts.versions(service, resource, request, letter, lambda pairs: pairs)
-        return json_response(request, acts.rendered(service, history_bundle(resource.name, found)))
+        shown = await acts.joined(service, found.versions, history_bundle, resource.name, found)
+        return json_response(request, shown)
 
     return handle
 

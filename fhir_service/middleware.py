@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -21,6 +22,8 @@ from fhir_service.service import Service
 TOKEN_PATHS = ("/auth/token", "/auth/token/")
 PUBLIC = (*TOKEN_PATHS, "/.well-known/smart-configuration", "/metadata", "/health", "/chart")
 DOOR = "/_door/"
+FEW_TOUCHES = 50
+"""Acts of a request that are put on record without a thread: they take less than a millisecond."""
 _SIGNED = re.compile(r"/DiagnosticReport/[^/]+/files/presentedForm/[^/]+\Z")
 _CORRELATION = re.compile(r"[A-Za-z0-9._\-]{1,128}\Z", re.ASCII)
 _METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
@@ -56,7 +59,10 @@ class Surroundings:
         async def sending(message: Message) -> None:
             if message["type"] == "http.response.start":
                 answer.status = message["status"]
-                self._audit(scope, answer)
+                if len(scope.get("touched", ())) > FEW_TOUCHES:
+                    await run_in_threadpool(self._audit, scope, answer)
+                else:
+                    self._audit(scope, answer)
                 message["headers"].append((b"x-correlation-id", answer.correlation.encode()))
             await send(message)
 

@@ -26,6 +26,8 @@ from fhir_service.service import Service
 from fhir_service.settings import Settings
 
 # Seconds for what is under way when the end is asked for. A client that sends no more does not hold the service.
+TURN_SECONDS = 0.001
+"""Seconds that a thread goes on while another one waits to."""
 GRACE = 60
 # Seconds for a request's head to arrive, from the connection or its first byte on.
 HEAD_SECONDS = 30.0
@@ -62,6 +64,7 @@ def serve(settings: Settings, until_stdin_closes: bool = False, shared_socket: i
         secret = secrets.token_urlsafe(32)
         app = create_app(service, routes(service, secret))
         stack.enter_context(_collecting_rarely())
+        stack.enter_context(_taking_short_turns())
         server = _Server(app, lambda: stack.enter_context(_ready(settings, secret)))
         if until_stdin_closes:
             threading.Thread(target=watch_stdin, args=[server.stop], name="stdin", daemon=True).start()
@@ -80,6 +83,17 @@ def _collecting_rarely() -> Iterator[None]:
     finally:
         gc.set_threshold(*before)
         gc.unfreeze()
+
+
+@contextlib.contextmanager
+def _taking_short_turns() -> Iterator[None]:
+    """Let threads take turns after shorter times: a read waits for such a turn several times."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(TURN_SECONDS)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
 
 
 @contextlib.contextmanager

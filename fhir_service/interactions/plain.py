@@ -60,7 +60,17 @@ class _Batch(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     entry: list[_Entry]
 
 
-_READER = Reader(_Batch)
+class _BatchInParts(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    resourceType: Literal["Bundle"]
+    type: BundleType
+    entry: list[msgspec.Raw]
+
+
+LONG = 1 << 20
+"""Bytes of a Bundle from which on it is read in parts. No other thread runs while one is read: some milliseconds."""
+PART = 500
+"""Entries of a part."""
+_READER, _READER_IN_PARTS, _PART_READER = Reader(_Batch), Reader(_BatchInParts), Reader(list[_Entry])
 _READERS = {name: Reader(body) for name, body in _BODIES.items()}
 
 
@@ -72,7 +82,7 @@ def create(resource: Resource, raw: bytes, site: Site) -> Any | None:
 
 def bundle(raw: bytes, site: Site) -> PlainBundle | None:
     """Return such a Bundle; None for any other."""
-    batch = _READER.read(raw)
+    batch = _batch(raw)
     if batch is None or (batch.type == "transaction" and _names_one_twice(batch.entry)):
         return None
     found = []
@@ -86,6 +96,23 @@ def bundle(raw: bytes, site: Site) -> PlainBundle | None:
             return None
         found.append(PlainCreate(RESOURCES[name], model, entry.request.ifNoneExist))
     return PlainBundle(batch.type, found)
+
+
+def _batch(raw: bytes) -> _Batch | None:
+    """Return the batch of a text; None where something in it is not plain."""
+    if len(raw) < LONG:
+        whole: _Batch | None = _READER.read(raw)
+        return whole
+    batch: _BatchInParts | None = _READER_IN_PARTS.read(raw)
+    if batch is None:
+        return None
+    found: list[_Entry] = []
+    for start in range(0, len(batch.entry), PART):
+        part = _PART_READER.read(b"[" + b",".join(batch.entry[start : start + PART]) + b"]")
+        if part is None:
+            return None
+        found += part
+    return _Batch("Bundle", batch.type, found)
 
 
 def _names_one_twice(entries: list[_Entry]) -> bool:

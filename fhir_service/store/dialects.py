@@ -56,6 +56,8 @@ _FEW = 4
 Parsing takes half the time of a look-up. A flush of the appender parses and plans a statement with its rows, which pays
 from some five rows on.
 """
+_STEP = 250
+"""Rows that the appender takes over at once."""
 _FEW_CHANGES = 2
 """The most rows that are changed by a statement each."""
 
@@ -190,7 +192,9 @@ class DuckDb:
             _execute(connection, sql, [value for row in rows for value in row])
             return
         with _appender(connection, table.name, tuple(columns)) as appender:
-            appender.append_rows(rows)
+            # No other thread runs while rows are taken over: in steps of some milliseconds.
+            for start in range(0, len(rows), _STEP):
+                appender.append_rows(rows[start : start + _STEP])
             appender.flush()
 
     def put_off(self, rows: Mapping[str, Sequence[Row]]) -> None:

@@ -78,7 +78,7 @@ def test_a_large_turn_ends_by_the_time_that_entries_take(milliseconds: float, to
 
 
 def test_a_transaction_and_a_function_have_a_turn_of_their_own() -> None:
-    works = [request(), change(), request(), request(), request(2, whole=True), request()]
+    works: list[Work] = [request(), change(), request(), request(), request(2, whole=True), request()]
     assert turns(waiting(*works)) == [[works[0]], [works[1]], works[2:4], [works[4]], [works[5]]]
 
 
@@ -86,7 +86,8 @@ def test_all_functions_that_wait_have_their_turn_before_the_next_large_one() -> 
     larges, changes = [request(500), request(500)], [change() for _ in range(4)]
     found = waiting(larges[0])
     found.turn()
-    for work in (larges[1], *changes):
+    more: list[Work] = [larges[1], *changes]
+    for work in more:
         found.put(work)
     assert turns(found) == [*([one] for one in changes), [larges[1]]]
 
@@ -111,16 +112,14 @@ def test_each_work_has_one_turn_each_row_keeps_its_order_and_none_waits_for_two_
 
     def arrive(number: int) -> None:
         for _ in range(number):
-            work: Work = dice.choice(
-                [
-                    request(),
-                    request(dice.randint(2, 700)),
-                    request(dice.randint(1, 700), whole=True),
-                    change(),
-                    change(True),
-                ]
-            )
-            put.append(work)
+            kinds: list[Work] = [
+                request(),
+                request(dice.randint(2, 700)),
+                request(dice.randint(1, 700), whole=True),
+                change(),
+                change(True),
+            ]
+            put.append(work := dice.choice(kinds))
             passed[id(work)] = 0
             found.put(work)
 

@@ -203,7 +203,15 @@ def of_batch(name: str, text: str) -> bytes | None:
     return None if found is None else prepared(name, found.creates[1].model)
 
 
-@pytest.mark.parametrize("reader", [of_single, of_batch])
+def of_long_batch(name: str, text: str) -> bytes | None:
+    """What the reader of batches takes that are so long that they are read in parts."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plain, "LONG", 0)
+        patch.setattr(plain, "PART", 1)
+        return of_batch(name, text)
+
+
+@pytest.mark.parametrize("reader", [of_single, of_batch, of_long_batch])
 @pytest.mark.parametrize("name", BODIES)
 def test_a_quick_reader_stores_what_the_models_store_or_leaves_it_to_them(
     name: str, reader: Callable[[str, str], bytes | None]
