@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fhir_service.http import FHIR_JSON, JSON
-from fhir_service.interactions.search import Pairs, bad, pieces
+from fhir_service.interactions.conditions import bad, pieces
+from fhir_service.interactions.search import Pairs
 from fhir_service.interface.outcomes import FhirError, Outcome
 
 NOT_ACCEPTABLE = Outcome(406, "not-supported", "Not acceptable")

@@ -8,8 +8,8 @@ from urllib.parse import parse_qsl
 
 from pydantic import BaseModel
 
+from fhir_service.interactions.conditions import literal, pieces
 from fhir_service.interactions.effects import EFFECTS
-from fhir_service.interactions.search import literal, pieces
 from fhir_service.interface.datatypes import CONTROLS, dump_json, id_of
 from fhir_service.interface.outcomes import INVALID, MULTIPLE_MATCHES, FhirError
 from fhir_service.interface.resources.questionnaire_response import note_id_of

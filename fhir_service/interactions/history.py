@@ -7,6 +7,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Select, Subquery, func, literal, select, union_all
 
 from fhir_service.interactions import search
+from fhir_service.interactions.conditions import bad
 from fhir_service.interface.datatypes import is_id, parse_instant, parse_json
 from fhir_service.interface.outcomes import unknown_resource
 from fhir_service.interface.vocabulary import Resource
@@ -52,11 +53,11 @@ def parse(resource: Resource, pairs: search.Pairs, count: int, most: int) -> tup
     for name, value in pairs:
         if name == "_since":
             if since is not None:
-                raise search.bad(name, "the parameter is given twice")
+                raise bad(name, "the parameter is given twice")
             try:
                 since = parse_instant(value.replace(" ", "+"))
             except ValueError:
-                raise search.bad(name, "an instant with an offset is expected") from None
+                raise bad(name, "an instant with an offset is expected") from None
             sent.append((name, value))
         else:
             control.append((name, value))

@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fhir_service.interactions.search import literal, pieces
+from fhir_service.interactions.conditions import literal, pieces
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.resources.task import Task
 from fhir_service.interface.site import STORED, Site

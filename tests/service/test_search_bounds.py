@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import pytest
 
-from fhir_service.interactions.search import MOST_VALUES, pieces
+from fhir_service.interactions.conditions import MOST_VALUES, pieces
 from tests.conftest import BOTH, Running
 from tests.support.bodies import task
 
