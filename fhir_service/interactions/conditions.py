@@ -28,10 +28,14 @@ Clause = ColumnElement[bool]
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A condition on rows: a clause on their own columns, or on those of a side table."""
+    """A condition on rows: a clause on their own columns, or on those of a side table.
+
+    once: True if it holds for one row of the side table at most for each resource.
+    """
 
     clause: Clause
     side: Table | None = None
+    once: bool = False
 
     def on(self, table: Table) -> Clause:
         """The clause for the rows of the resource's table."""
@@ -128,7 +132,8 @@ def _starts(resource: Resource, param: Param, values: list[str], _: Site) -> Cla
 
 def _exact(resource: Resource, param: Param, values: list[str], _: Site) -> Condition:
     side = SIDES[resource.name, param.name]
-    return Condition(equal(side.c.code, literal(values[0])), side)
+    # A resource has a row for each different text.
+    return Condition(equal(side.c.code, literal(values[0])), side, once=True)
 
 
 def _codes(resource: Resource, param: Param, values: list[str], site: Site) -> Condition:

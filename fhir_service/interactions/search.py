@@ -162,7 +162,8 @@ def _filled(query: Query, total: int, found: list[Found], snapshot: Snapshot | N
 def _count(query: Query) -> Select[Any]:
     """Count the rows that match."""
     if side := _only_side(query):
-        return select(func.count(func.distinct(side.table.c.seq))).where(side.clause)
+        rows = func.count() if side.once else func.count(func.distinct(side.table.c.seq))
+        return select(rows).select_from(side.table).where(side.clause)
     table = BODIES[query.resource.name]
     return select(func.count()).select_from(table).where(*_clauses(query, table))
 
@@ -172,7 +173,8 @@ def _page(query: Query) -> Select[Any]:
     table = BODIES[query.resource.name]
     if side := _only_side(query):
         seq = side.table.c.seq
-        seqs = select(seq).where(side.clause).distinct().order_by(seq).limit(query.count).offset(query.offset)
+        found = select(seq).where(side.clause)
+        seqs = (found if side.once else found.distinct()).order_by(seq).limit(query.count).offset(query.offset)
         return select(table.c.id).where(table.c.seq.in_(seqs)).order_by(table.c.seq)
     rows = select(table.c.id).where(*_clauses(query, table)).order_by(*_order(query, table))
     return rows.limit(query.count).offset(query.offset)
@@ -185,17 +187,18 @@ def _clauses(query: Query, table: Table) -> list[Clause]:
 
 
 class _Side(NamedTuple):
-    """A side table, and a condition on it."""
+    """A side table, and a condition on it. once: as of `Condition`."""
 
     table: Table
     clause: Clause
+    once: bool
 
 
 def _only_side(query: Query) -> _Side | None:
     """Return the side table that answers a query alone, where nothing else is asked."""
     if len(query.conditions) == 1 and not query.sort and not query.snapshot:
         (only,) = query.conditions
-        return _Side(only.side, only.clause) if only.side is not None else None
+        return _Side(only.side, only.clause, only.once) if only.side is not None else None
     return None
 
 

@@ -277,7 +277,7 @@ def side_rows(resource: Resource, seq: int, stored: dict[str, Any]) -> Iterator[
         if not (drawn := draw(stored)):
             continue
         if exact:
-            yield table, [(seq, None, value) for value in drawn]
+            yield table, [(seq, None, value) for value in dict.fromkeys(drawn)]
         elif digested:
             yield table, [(seq, system, code, digest(code or "")) for system, code in drawn]
         else:
