@@ -43,7 +43,8 @@ class Sheet:
         settled = known.settled if known else {}
         self.unknown: list[str] = []
         self.answered: list[Answered] = []
-        for at, item in response.placed:
+        nothing_new = response.of_choices and all(id(item) in settled for item in response.item or ())
+        for at, item in () if nothing_new else response.placed:
             if id(item) in settled:
                 continue
             question = find(item.linkId)

@@ -45,7 +45,7 @@ def questionnaire_is_an_address_of_ours(response: QuestionnaireResponse, site: S
 @rule("QR-ITEM-12", INVALID, given=True)
 def items_hold_something(response: QuestionnaireResponse, _: Site) -> Found:
     """An item has answers or nested items."""
-    for at, item in response.placed:
+    for at, item in () if response.of_choices else response.placed:
         if not item.answer and not item.item:
             yield f"{at}.answer", "a required element is missing"
 
@@ -53,7 +53,7 @@ def items_hold_something(response: QuestionnaireResponse, _: Site) -> Found:
 @rule("QR-ITEM-23", INVALID, given=False)
 def answers_hold_one_value(response: QuestionnaireResponse, _: Site) -> Found:
     """An answer carries one value element, or none and nested items."""
-    for at, item in response.placed:
+    for at, item in () if response.of_choices else response.placed:
         for index, answer in enumerate(item.answer or ()):
             if answer.valueCoding and answer.valueString is None and answer.valueDecimal is None:
                 continue
@@ -77,7 +77,7 @@ def status_is_completed(response: QuestionnaireResponse, _: Site) -> Found:
 @rule("QR-ITEM-03", BUSINESS_RULE, given=True)
 def link_ids_occur_once(response: QuestionnaireResponse, _: Site) -> Found:
     """A `linkId` occurs once in the whole payload."""
-    if len({item.linkId for _, item in response.placed}) == len(response.placed):
+    if response.of_choices and len({item.linkId for item in response.item or ()}) == len(response.item or ()):
         return
     seen = set()
     for at, item in response.placed:

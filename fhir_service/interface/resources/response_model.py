@@ -69,6 +69,20 @@ class QuestionnaireResponse(Element):
         _place(self.item, ROOT, found)
         return found
 
+    @cached_property
+    def of_choices(self) -> bool:
+        """True if each item holds one answer that is one coding, and nothing else: so are most."""
+        return all(map(is_choice, self.item or ()))
+
+
+def is_choice(item: Item) -> bool:
+    """True if an item holds one answer that is one coding, and nothing else."""
+    if item.item or item.answer is None or len(item.answer) != 1:
+        return False
+    answer = item.answer[0]
+    values = answer.valueString, answer.valueDecimal, answer.item
+    return answer.valueCoding is not None and values == (None, None, None)
+
 
 Placed = tuple[str, Item]
 """An item of the payload, after its FHIRPath."""

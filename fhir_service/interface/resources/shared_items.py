@@ -12,7 +12,7 @@ import orjson
 
 from fhir_service.interface.fast.structs import Reader, struct_of
 from fhir_service.interface.resources.questionnaire import Questionnaire
-from fhir_service.interface.resources.response_model import Item, QuestionnaireResponse
+from fhir_service.interface.resources.response_model import Item, QuestionnaireResponse, is_choice
 
 MOST = 5_000
 """Items that are remembered, here and by a questionnaire; beyond that it begins anew."""
@@ -33,23 +33,36 @@ ResponseInParts = msgspec.defstruct(
 )
 
 _READER = Reader(SharedItem)
-_read: dict[bytes, Any] = {}
+_read: dict[bytes, tuple[Any, bool]] = {}
+"""Items by their text, each with whether it is a choice."""
 
 
 def read_items(response: Any) -> bool:
     """Read the items of a response in parts; False where one is not plain, and the models are to look at the whole."""
-    items = [_read.get(text) or _item(text) for text in map(bytes, response.item or ())]
+    items: list[Any] = []
+    of_choices = True
+    for text in map(bytes, response.item or ()):
+        item, is_one = _read.get(text) or _item(text)
+        if item is None:
+            return False
+        items.append(item)
+        of_choices = of_choices and is_one
     response.item = items or None
-    return None not in items
+    # As the property would find.
+    response.__dict__["of_choices"] = of_choices
+    return True
 
 
-def _item(text: bytes) -> Any | None:
+def _item(text: bytes) -> tuple[Any | None, bool]:
     item = _READER.read(text)
-    if item is not None and len(text) <= LONGEST and not _has_own_words(item):
+    if item is None:
+        return None, False
+    found = item, is_choice(item)
+    if len(text) <= LONGEST and not _has_own_words(item):
         if len(_read) >= MOST:
             _read.clear()
-        _read[text] = item
-    return item
+        _read[text] = found
+    return found
 
 
 def _has_own_words(item: Any) -> bool:
