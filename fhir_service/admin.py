@@ -16,11 +16,12 @@ from starlette.routing import Route
 
 from fhir_service import checks
 from fhir_service.admin_socket import HEADER, Arguments, CommandError, Result
-from fhir_service.auth import EVERYTHING, ScopeError, UnknownClient
+from fhir_service.auth import UnknownClient
 from fhir_service.client_keys import BadKeys
 from fhir_service.interface.outcomes import AUTHENTICATION, NOT_SUPPORTED, FhirError
 from fhir_service.reference import loading as reference
 from fhir_service.reference.reading import ForeignFile, files, first_of_foreign, refuse_foreign
+from fhir_service.scopes import EVERYTHING, ScopeError
 from fhir_service.service import Service
 from fhir_service.settings import Settings
 from fhir_service.store.copying import copy_out

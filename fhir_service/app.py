@@ -18,7 +18,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fhir_service import acts, batches
 from fhir_service.audit import touch
-from fhir_service.auth import token_response
 from fhir_service.bundle import history_bundle, searchset
 from fhir_service.capability import capability_statement, offered, smart_configuration
 from fhir_service.chart import routes as chart
@@ -32,6 +31,7 @@ from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.vocabulary import Resource
 from fhir_service.middleware import DOOR, TOKEN_PATHS, Surroundings
 from fhir_service.service import VERSION, Service
+from fhir_service.token_address import token_response
 
 
 class Handlers(NamedTuple):

@@ -1,9 +1,8 @@
-"""Authentication and rights: clients, tokens (OAuth 2.0 client credentials) and SMART scopes.
+"""Authentication: clients and tokens (OAuth 2.0 client credentials).
 
-Secrets and tokens are random, stored only as hashes, compared in constant time. Scopes are text; `grants` reads them.
+Secrets and tokens are random, stored only as hashes, compared in constant time.
 """
 
-import asyncio
 import base64
 import binascii
 import hashlib
@@ -15,21 +14,18 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
 from hmac import compare_digest
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
-from urllib.parse import parse_qsl, unquote_plus
+from urllib.parse import unquote_plus
 
 from sqlalchemy import Connection, delete, insert, select, update
-from starlette.concurrency import run_in_threadpool
-from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, Response
 
 from fhir_service.assertions import BadAssertion, Proved
 from fhir_service.client_keys import BadKeys, FetchedKeys
 from fhir_service.interface.datatypes import CONTROLS
-from fhir_service.interface.outcomes import AUTHENTICATION, FORBIDDEN, FhirError
+from fhir_service.interface.outcomes import AUTHENTICATION, FhirError
 from fhir_service.interface.registry import RESOURCES
+from fhir_service.scopes import CHART_TYPES, EVERYTHING, Caller, ScopeError, grants, within
 from fhir_service.signing_clients import ASSERTION_FIELDS, SigningClients, keys_row, take_once
 from fhir_service.store.tables import CLIENT, CLIENT_KEYS, TOKEN
 
@@ -37,12 +33,8 @@ if TYPE_CHECKING:
     from fhir_service.store.store import Store
 
 LIFETIME = timedelta(seconds=36_000)
-EVERYTHING = "system/*.cruds"
-CHART_TYPES = ("Patient", "Practitioner", "Group", "Claim")
-"""Types that the chart shows and the interface does not: scopes may name them too."""
 TOKENS = 10_000
 """Callers that a process remembers by their tokens."""
-_LARGEST_FORM = 64 << 10
 T = TypeVar("T")
 
 
@@ -50,69 +42,6 @@ class Writes(Protocol):
     """The part of the writer that this module needs: a transaction in the writer's thread."""
 
     def transact(self, function: Callable[[Connection], T], resources: bool) -> T: ...
-
-
-# --- Scopes ---------------------------------------------------------------------------------------
-
-_SCOPE = re.compile(r"system/(\*|[A-Z][A-Za-z]{0,63})\.(read|write|\*|[cruds]{1,5})", re.ASCII)
-_WORDS = {"read": "rs", "write": "cu", "*": "cruds"}
-
-
-class ScopeError(ValueError):
-    """Text that is no list of scopes; the message says what a scope looks like."""
-
-
-@lru_cache(maxsize=1024)
-def grants(scope: str) -> Mapping[str, frozenset[str]]:
-    """Letters out of `cruds` by resource type (or `*`) of a list of scopes. Raises ScopeError."""
-    found: dict[str, frozenset[str]] = {}
-    for one in scope.split(" ") if scope else ():
-        match = _SCOPE.fullmatch(one)
-        if not match:
-            raise ScopeError("a scope has the form system/<Type or *>.<read, write, * or letters of cruds>")
-        kind, permission = match.groups()
-        found[kind] = found.get(kind, frozenset()) | frozenset(_WORDS.get(permission, permission))
-    return found
-
-
-@lru_cache(maxsize=1024)
-def reach(scope: str, resource_type: str) -> frozenset[str]:
-    """The letters that a list of scopes grants on a type; `*` as a type asks for what holds on every type."""
-    granted = grants(scope)
-    return granted.get("*", frozenset()) | granted.get(resource_type, frozenset())
-
-
-def within(asked: str, held: str) -> bool:
-    """True if all that `asked` grants is granted by `held`. Raises ScopeError."""
-    return all(letters <= reach(held, kind) for kind, letters in grants(asked).items())
-
-
-_LETTERS = {"POST": "c", "PUT": "u", "PATCH": "u", "DELETE": "d"}
-
-
-def letter_of(method: str, reading: str) -> str | None:
-    """Return the letter of `cruds` that a method needs, `reading` for GET; None for a method that does nothing."""
-    return reading if method == "GET" else _LETTERS.get(method)
-
-
-@dataclass(frozen=True, slots=True)
-class Caller:
-    """An authenticated caller: the client's id and the scopes of the token."""
-
-    client: str
-    scope: str
-
-    def may(self, resource_type: str, letter: str) -> bool:
-        """True if the caller may create, read, update, delete or search (`c r u d s`) resources of a type."""
-        return letter in reach(self.scope, resource_type)
-
-    def require(self, resource_type: str, letter: str) -> None:
-        """Raises FhirError(FORBIDDEN) unless `may`."""
-        if not self.may(resource_type, letter):
-            raise FhirError(FORBIDDEN)
-
-
-# --- Clients and tokens ---------------------------------------------------------------------------
 
 
 class UnknownClient(LookupError):
@@ -417,52 +346,3 @@ def _basic(authorization: str) -> tuple[str, str]:
     if not colon:
         raise TokenError("invalid_client", "the Authorization header holds no client id and secret", 401)
     return unquote_plus(client_id), unquote_plus(secret)
-
-
-FORM_SECONDS = 30.0
-"""Seconds that a form may take to arrive."""
-
-
-# --- The token address ----------------------------------------------------------------------------
-
-
-async def read_form(request: Request, limit: int = _LARGEST_FORM) -> dict[str, str]:
-    """The fields of a posted form. Raises TokenError when it is none, too large or malformed."""
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "application/x-www-form-urlencoded":
-        raise TokenError("invalid_request", "the request is application/x-www-form-urlencoded")
-    body = b""
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > limit:
-            raise TokenError("invalid_request", "the request is too large")
-    try:
-        pairs = parse_qsl(body.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=20)
-    except ValueError:
-        raise TokenError("invalid_request", "the form cannot be read") from None
-    if len(dict(pairs)) != len(pairs):
-        raise TokenError("invalid_request", "a field is repeated")
-    if any(CONTROLS.search(value) for _, value in pairs):
-        raise TokenError("invalid_request", "a field holds a control character")
-    return dict(pairs)
-
-
-async def token_response(request: Request, auth: Auth) -> Response:
-    """Answer `POST /auth/token`."""
-    authorization = request.headers.get("authorization")
-    headers = {"cache-control": "no-store", "pragma": "no-cache"}
-    try:
-        async with asyncio.timeout(FORM_SECONDS):
-            form = await read_form(request)
-    except TokenError as error:
-        status, body = error.status, error.body
-    except TimeoutError:
-        status, body = 400, TokenError("invalid_request", "the form did not arrive in time").body
-        headers["connection"] = "close"
-    except ClientDisconnect:
-        return Response(status_code=400)
-    else:
-        status, body = await run_in_threadpool(auth.token, form, authorization)
-    if status == 401:
-        headers["www-authenticate"] = "Bearer" if authorization is None else 'Bearer, Basic realm="fhir-service"'
-    return JSONResponse(body, status, headers)

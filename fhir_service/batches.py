@@ -9,7 +9,6 @@ from starlette.requests import Request
 
 from fhir_service import acts
 from fhir_service.audit import Touch, require_audit
-from fhir_service.auth import Caller
 from fhir_service.bundle import how, searchset
 from fhir_service.http import caller_of, parse_body, parse_query, read_body
 from fhir_service.interactions import batch, create, transaction, update
@@ -17,6 +16,7 @@ from fhir_service.interactions.create import Created
 from fhir_service.interactions.read import referred, there
 from fhir_service.interface.datatypes import dump_json, is_id
 from fhir_service.interface.outcomes import TOO_LARGE, FhirError
+from fhir_service.scopes import Caller
 from fhir_service.service import Service
 from fhir_service.store.bodies import Found, Reference
 from fhir_service.writing.entry import Entry

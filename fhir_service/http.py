@@ -11,9 +11,9 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from fhir_service.auth import Caller, letter_of
 from fhir_service.interface.datatypes import Malformed, parse_json
 from fhir_service.interface.outcomes import INVALID, NOT_SUPPORTED, TOO_LARGE, FhirError
+from fhir_service.scopes import Caller, letter_of
 
 JSON, FHIR_JSON = "application/json", "application/fhir+json"
 FACE = "/fhir"

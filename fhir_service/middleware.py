@@ -12,11 +12,12 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fhir_service.audit import unwritten
-from fhir_service.auth import Caller, hash_of
+from fhir_service.auth import hash_of
 from fhir_service.http import json_response
 from fhir_service.interface.datatypes import dump_json
 from fhir_service.interface.outcomes import EXCEPTION, THROTTLED, FhirError, outcome_of
 from fhir_service.limits import Rates
+from fhir_service.scopes import Caller
 from fhir_service.service import Service
 
 TOKEN_PATHS = ("/auth/token", "/auth/token/")

@@ -16,7 +16,7 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
 from fhir_service.audit import touch
-from fhir_service.auth import TokenError, read_form
+from fhir_service.auth import TokenError
 from fhir_service.chart import money, records, tasks, timeline
 from fhir_service.chart.pages import Pages
 from fhir_service.chart.paging import Page
@@ -25,6 +25,7 @@ from fhir_service.interface.datatypes import CONTROLS
 from fhir_service.interface.outcomes import AUTHENTICATION, INVALID, NOT_FOUND, NOT_SUPPORTED, FhirError
 from fhir_service.service import Service
 from fhir_service.strangers import Stranger
+from fhir_service.token_address import read_form
 
 CHART = "/chart"
 """The chart's path: it and what is below it are admitted without a bearer token, the session decides."""

@@ -15,9 +15,10 @@ from sqlalchemy import Connection, delete, insert, select, update
 from starlette.requests import Request
 from starlette.responses import Response
 
-from fhir_service.auth import CHART_TYPES, LIFETIME, Caller, hashed, reach
+from fhir_service.auth import LIFETIME, hashed
 from fhir_service.interface.datatypes import ID_PATTERN
 from fhir_service.interface.outcomes import AUTHENTICATION, FORBIDDEN, FhirError
+from fhir_service.scopes import CHART_TYPES, Caller, reach
 from fhir_service.service import Service
 from fhir_service.store.tables import CLIENT, TOKEN
 

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import orjson
 
 from fhir_service import acts
-from fhir_service.auth import Caller
 from fhir_service.batches import Known, Rendering, read_of
 from fhir_service.bundle import how
 from fhir_service.face.asked import OF_READS, Asked, alone
@@ -20,6 +19,7 @@ from fhir_service.interactions.update import etag
 from fhir_service.interface.datatypes import dump_json
 from fhir_service.interface.outcomes import FhirError, outcome_of
 from fhir_service.interface.registry import RESOURCES
+from fhir_service.scopes import Caller
 from fhir_service.service import Service
 from fhir_service.store.bodies import Found
 

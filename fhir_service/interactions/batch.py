@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
-from fhir_service.auth import Caller, letter_of
 from fhir_service.interactions import create, plain, update
 from fhir_service.interactions.create import Created
 from fhir_service.interactions.plain import BundleType
@@ -24,6 +23,7 @@ from fhir_service.interface.outcomes import (
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.site import Site
 from fhir_service.interface.vocabulary import Resource
+from fhir_service.scopes import Caller, letter_of
 from fhir_service.writing.entry import Entry
 
 MOST_ENTRIES = 5_000

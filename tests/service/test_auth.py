@@ -11,12 +11,14 @@ from sqlalchemy import insert, select
 from starlette.applications import Starlette
 from starlette.routing import Route
 
-from fhir_service.auth import Auth, Caller, ScopeError, UnknownClient, hashed, token_response, within
+from fhir_service.auth import Auth, UnknownClient, hashed
 from fhir_service.interface.outcomes import FhirError
 from fhir_service.interface.site import Site
+from fhir_service.scopes import Caller, ScopeError, within
 from fhir_service.store.bodies import Bodies
 from fhir_service.store.store import Store
 from fhir_service.store.tables import CLIENT, TOKEN
+from fhir_service.token_address import token_response
 from fhir_service.writing.writer import Writer
 
 

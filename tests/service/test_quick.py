@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from fhir_service.auth import Caller
 from fhir_service.interactions import batch, plain
 from fhir_service.interface.datatypes import Malformed, parse_json
 from fhir_service.interface.fast.structs import Reader, struct_of
@@ -16,6 +15,7 @@ from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.resources.response_model import QuestionnaireResponse
 from fhir_service.interface.site import Site
 from fhir_service.interface.vocabulary import shape
+from fhir_service.scopes import Caller
 
 SITE = Site()
 

@@ -16,8 +16,8 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from fhir_service import auth, serve
 from fhir_service import http as exchange
+from fhir_service import serve, token_address
 from fhir_service.admin_socket import run_file
 from fhir_service.checks import check_store
 from fhir_service.interactions import create
@@ -81,7 +81,7 @@ def test_a_body_that_does_not_come_is_not_waited_for(service, monkeypatch):
 
 
 def test_a_form_that_does_not_come_is_not_waited_for(service, monkeypatch):
-    monkeypatch.setattr(auth, "FORM_SECONDS", 0.5)
+    monkeypatch.setattr(token_address, "FORM_SECONDS", 0.5)
     lines = "content-type: application/x-www-form-urlencoded", "content-length: 500"
     received = exchanged(service.url, request_of(service, *lines, start="POST /auth/token HTTP/1.1"))
     assert statuses(received) == [400]

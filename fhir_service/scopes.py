@@ -1,0 +1,69 @@
+"""Rights: SMART scopes, which are text, and the caller who holds them."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+from fhir_service.interface.outcomes import FORBIDDEN, FhirError
+
+EVERYTHING = "system/*.cruds"
+CHART_TYPES = ("Patient", "Practitioner", "Group", "Claim")
+"""Types that the chart shows and the interface does not: scopes may name them too."""
+
+_SCOPE = re.compile(r"system/(\*|[A-Z][A-Za-z]{0,63})\.(read|write|\*|[cruds]{1,5})", re.ASCII)
+_WORDS = {"read": "rs", "write": "cu", "*": "cruds"}
+
+
+class ScopeError(ValueError):
+    """Text that is no list of scopes; the message says what a scope looks like."""
+
+
+@lru_cache(maxsize=1024)
+def grants(scope: str) -> Mapping[str, frozenset[str]]:
+    """Letters out of `cruds` by resource type (or `*`) of a list of scopes. Raises ScopeError."""
+    found: dict[str, frozenset[str]] = {}
+    for one in scope.split(" ") if scope else ():
+        match = _SCOPE.fullmatch(one)
+        if not match:
+            raise ScopeError("a scope has the form system/<Type or *>.<read, write, * or letters of cruds>")
+        kind, permission = match.groups()
+        found[kind] = found.get(kind, frozenset()) | frozenset(_WORDS.get(permission, permission))
+    return found
+
+
+@lru_cache(maxsize=1024)
+def reach(scope: str, resource_type: str) -> frozenset[str]:
+    """The letters that a list of scopes grants on a type; `*` as a type asks for what holds on every type."""
+    granted = grants(scope)
+    return granted.get("*", frozenset()) | granted.get(resource_type, frozenset())
+
+
+def within(asked: str, held: str) -> bool:
+    """True if all that `asked` grants is granted by `held`. Raises ScopeError."""
+    return all(letters <= reach(held, kind) for kind, letters in grants(asked).items())
+
+
+_LETTERS = {"POST": "c", "PUT": "u", "PATCH": "u", "DELETE": "d"}
+
+
+def letter_of(method: str, reading: str) -> str | None:
+    """Return the letter of `cruds` that a method needs, `reading` for GET; None for a method that does nothing."""
+    return reading if method == "GET" else _LETTERS.get(method)
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """An authenticated caller: the client's id and the scopes of the token."""
+
+    client: str
+    scope: str
+
+    def may(self, resource_type: str, letter: str) -> bool:
+        """True if the caller may create, read, update, delete or search (`c r u d s`) resources of a type."""
+        return letter in reach(self.scope, resource_type)
+
+    def require(self, resource_type: str, letter: str) -> None:
+        """Raises FhirError(FORBIDDEN) unless `may`."""
+        if not self.may(resource_type, letter):
+            raise FhirError(FORBIDDEN)
