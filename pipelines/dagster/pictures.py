@@ -8,7 +8,8 @@ import duckdb
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from pipelines.reports.charts import Chart, shortened
-from pipelines.reports.page import TEMPLATES, figures_of
+from pipelines.reports.document import TEMPLATES
+from pipelines.reports.page import charts_of_tables
 
 LETTERS_OF_LEGEND = 16
 
@@ -16,7 +17,7 @@ LETTERS_OF_LEGEND = 16
 def charts_of(published: Path) -> dict[str, dg.MarkdownMetadataValue]:
     """Return an image for each chart of the published file that is not empty, by `chart_<name>`."""
     with duckdb.connect(str(published), read_only=True) as db:
-        figures = figures_of(db)
+        figures = charts_of_tables(db)
     return {
         f"chart_{figure.name}": dg.MetadataValue.md(f"**{figure.title}**\n\n{_image(figure.chart, figure.says)}")
         for figure in figures

@@ -1,17 +1,11 @@
 """The page of an evidence: one file that loads nothing from elsewhere, and prints well."""
 
-import base64
 import hashlib
 from collections import defaultdict
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
-
-from pipelines.home.batch import shown
-from pipelines.reports.page import TEMPLATES as SHARED
+from pipelines.reports.document import document
 
 TEMPLATES = Path(__file__).parent / "templates"
 MOST_DAYS = 120
@@ -20,21 +14,17 @@ SIGNERS = ("For the practice", "For whoever ran the import", "Checked by hand")
 _SIDES = ("export", "expected", "ledger", "target")
 
 
-def page_of(content: dict[str, Any], document: bytes) -> str:
-    """Return the HTML page of an evidence. document: its JSON as it is written, whose hash the page names."""
-    style = "\n".join(path.read_text(encoding="utf-8") for path in (SHARED / "report.css", TEMPLATES / "evidence.css"))
-    return (
-        _templates()
-        .get_template("evidence.html")
-        .render(
-            style=Markup(style),  # noqa: S704 - our own files
-            style_hash=base64.b64encode(hashlib.sha256(style.encode()).digest()).decode(),
-            document_hash=hashlib.sha256(document).hexdigest(),
-            signers=SIGNERS,
-            periods={feed["feed"]: _periods(content, feed["feed"]) for feed in content["feeds"]},
-            has_money={feed["feed"]: any(feed[side]["cents"] for side in _SIDES) for feed in content["feeds"]},
-            **content,
-        )
+def page_of(content: dict[str, Any], written: bytes) -> str:
+    """Return the HTML page of an evidence. written: its JSON as it is written, whose hash the page names."""
+    return document(
+        "evidence.html",
+        TEMPLATES,
+        ["evidence.css"],
+        document_hash=hashlib.sha256(written).hexdigest(),
+        signers=SIGNERS,
+        periods={feed["feed"]: _periods(content, feed["feed"]) for feed in content["feeds"]},
+        has_money={feed["feed"]: any(feed[side]["cents"] for side in _SIDES) for feed in content["feeds"]},
+        **content,
     )
 
 
@@ -56,22 +46,3 @@ def _month(month: str | None, days: list[dict[str, Any]]) -> dict[str, Any]:
         for side in _SIDES
     }
     return {"day": month, **sides, "agrees": all(day["agrees"] for day in days)}
-
-
-@cache
-def _templates() -> Environment:
-    made = Environment(
-        loader=FileSystemLoader(TEMPLATES),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    made.filters |= {"money": _money, "number": lambda n: "" if n is None else f"{n:,}", "shown": shown}
-    return made
-
-
-def _money(cents: int | None) -> str:
-    if cents is None:
-        return ""
-    return f"{'-' if cents < 0 else ''}${abs(cents) // 100:,}.{abs(cents) % 100:02}"

@@ -46,6 +46,18 @@ def locked(path: Path) -> Iterator[None]:
 
 
 @contextmanager
+def lock_now(path: Path) -> Iterator[bool]:
+    """Yield True with the lock of `locked`, or False without waiting if another process has it."""
+    with path.open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+            return
+        yield True
+
+
+@contextmanager
 def session(spill: Path, database: Path | None = None) -> Iterator[duckdb.DuckDBPyConnection]:
     """A DuckDB session in UTC, in memory or over `database`; what memory cannot hold goes to `spill`, removed after."""
     shutil.rmtree(spill, ignore_errors=True)

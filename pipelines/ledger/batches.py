@@ -169,6 +169,16 @@ class BatchLedger(LedgerAccess):
                 found.setdefault(batch, []).append(number)
         return found
 
+    def runs_ended(self, target: str) -> tuple[int, str | None]:
+        """Return the number of runs at a target that have ended, and when the last one did."""
+        run = t.run.c
+        query = select(func.count(), func.max(run.finished_at)).where(
+            run.target == target, run.finished_at.is_not(None)
+        )
+        with self.engine.connect() as connection:
+            number, last = connection.execute(query).one()
+            return int(number), last
+
     def row_counts(self, target: str, batch_id: str) -> dict[str, tuple[int, int]]:
         """Return the rows of the batch and their cents, by the first outcome of each line.
 

@@ -8,14 +8,39 @@ from dataclasses import dataclass
 from itertools import takewhile
 from math import ceil, floor, log10
 
-WIDTH = 760.0
 TOP, BOTTOM = 12.0, 34.0
-LEFT_OF_COLUMNS, LEFT_OF_ROWS, RIGHT = 64.0, 236.0, 72.0
-COLUMNS_HEIGHT, ROW_HEIGHT = 260.0, 26.0
-LABEL_LETTERS = 34
-LABELS_THAT_FIT = 13
+COLUMNS_HEIGHT, BAR_HEIGHT = 260.0, 18.0
+LEAST_LEFT = 14.0
+"""Left of lying bars whose labels stand over them: room for half of the first word of the scale."""
 
 Told = Callable[[float], str]
+
+
+@dataclass(frozen=True)
+class Size:
+    """The room of a chart. left, right: beside lying bars; a label stands over its bar where `left` has no room for it.
+
+    axis: the room for the words at the axis of upright bars. letters: of a label. labels: as many as fit side by side.
+    ticks: the most steps of the scale of lying bars.
+    """
+
+    width: float
+    left: float
+    right: float
+    axis: float
+    letters: int
+    labels: int
+    ticks: int
+
+    @property
+    def row(self) -> float:
+        """Return the height of a row of lying bars."""
+        return BAR_HEIGHT + (8 if self.left else 26)
+
+
+WIDE = Size(width=760.0, left=236.0, right=72.0, axis=64.0, letters=34, labels=13, ticks=5)
+NARROW = Size(width=330.0, left=0.0, right=64.0, axis=56.0, letters=46, labels=5, ticks=3)
+"""A telephone: the words are as large as on a wide screen."""
 
 
 @dataclass(frozen=True)
@@ -72,32 +97,34 @@ class Chart:
     mark: str = ""
 
 
-def columns(labels: Sequence[str], series: Sequence[Series], told: Told, stacked: bool = True) -> Chart:
+def columns(
+    labels: Sequence[str], series: Sequence[Series], told: Told, stacked: bool = True, size: Size = WIDE
+) -> Chart:
     """Return a chart of upright bars: one column per label, with its series stacked or side by side."""
     top = _highest(labels, series, stacked)
     ticks = _ticks(top)
-    plot = WIDTH - LEFT_OF_COLUMNS - 8
+    plot = size.width - size.axis - 8
     scale = (COLUMNS_HEIGHT - TOP - BOTTOM) / ticks[-1]
     floor_at = COLUMNS_HEIGHT - BOTTOM
     step = plot / max(len(labels), 1)
     bar = min(step * 0.72, 56.0) / (1 if stacked else len(series))
     bars = []
     for place, label in enumerate(labels):
-        x, y = LEFT_OF_COLUMNS + step * (place + 0.5) - (bar if stacked else bar * len(series)) / 2, floor_at
+        x, y = size.axis + step * (place + 0.5) - (bar if stacked else bar * len(series)) / 2, floor_at
         for number, each in enumerate(series):
             height = each.values[place] * scale
             if height:
                 bars.append(Bar(x, y - height, bar, height, number, _said(label, each.name, told(each.values[place]))))
             x, y = (x, y - height) if stacked else (x + bar, y)
-    every = ceil(len(labels) / LABELS_THAT_FIT) or 1
+    every = ceil(len(labels) / size.labels) or 1
     words = [
-        Word(LEFT_OF_COLUMNS + step * (place + 0.5), floor_at + 18, label)
+        Word(size.axis + step * (place + 0.5), floor_at + 18, label)
         for place, label in enumerate(labels)
         if (len(labels) - 1 - place) % every == 0
     ]
-    words += [Word(LEFT_OF_COLUMNS - 8, floor_at - tick * scale + 4, told(tick), "end") for tick in ticks]
-    grid = [Line(LEFT_OF_COLUMNS, floor_at - tick * scale, WIDTH - 8, floor_at - tick * scale) for tick in ticks]
-    return Chart(WIDTH, COLUMNS_HEIGHT, bars, words, grid, [each.name for each in series])
+    words += [Word(size.axis - 8, floor_at - tick * scale + 4, told(tick), "end") for tick in ticks]
+    grid = [Line(size.axis, floor_at - tick * scale, size.width - 8, floor_at - tick * scale) for tick in ticks]
+    return Chart(size.width, COLUMNS_HEIGHT, bars, words, grid, [each.name for each in series])
 
 
 def rows(
@@ -106,6 +133,7 @@ def rows(
     told: Told,
     shares: bool = False,
     mark: Series | None = None,
+    size: Size = WIDE,
 ) -> Chart:
     """Return a chart of lying bars: one row per label, with its series end to end.
 
@@ -114,38 +142,41 @@ def rows(
     totals = [sum(each.values[place] for each in series) for place in range(len(labels))]
     top = 1.0 if shares else max([_highest(labels, series, stacked=True), *(mark.values if mark else ())])
     ticks = [0.0, 0.25, 0.5, 0.75, 1.0] if shares else _ticks(top)
-    height = TOP + ROW_HEIGHT * len(labels) + BOTTOM
-    scale = (WIDTH - LEFT_OF_ROWS - RIGHT) / ticks[-1]
+    height = TOP + size.row * len(labels) + BOTTOM
+    left = size.left or LEAST_LEFT
+    scale = (size.width - left - size.right) / ticks[-1]
     bars, marks, words = [], [], []
     for place, label in enumerate(labels):
-        x, y = LEFT_OF_ROWS, TOP + ROW_HEIGHT * place + 4
+        x, y = left, TOP + size.row * place + (4 if size.left else 20)
         for number, each in enumerate(series):
             width = each.values[place] / ((totals[place] or 1) if shares else 1) * scale
             if width:
-                bars.append(Bar(x, y, width, ROW_HEIGHT - 8, number, _said(label, each.name, told(each.values[place]))))
+                bars.append(Bar(x, y, width, BAR_HEIGHT, number, _said(label, each.name, told(each.values[place]))))
             x += width
-        at = LEFT_OF_ROWS + mark.values[place] * scale if mark else x
+        at = left + mark.values[place] * scale if mark else x
         if mark:
-            marks.append(Line(at, y - 2, at, y + ROW_HEIGHT - 6))
-        words.append(Word(LEFT_OF_ROWS - 10, y + 13, _ends_of(label), "end"))
+            marks.append(Line(at, y - 2, at, y + BAR_HEIGHT + 2))
+        said = _ends_of(label, size.letters)
+        words.append(Word(left - 10, y + 13, said, "end") if size.left else Word(left, y - 5, said, "start"))
         end = told(totals[place]) if shares else told(mark.values[place] if mark else totals[place])
         words.append(Word(max(x, at) + 8, y + 13, end, "start"))
     floor_at = height - BOTTOM
     name = (lambda tick: f"{tick:.0%}") if shares else told
-    words += [Word(LEFT_OF_ROWS + tick * scale, floor_at + 20, name(tick)) for tick in ticks]
-    grid = [Line(LEFT_OF_ROWS + tick * scale, TOP, LEFT_OF_ROWS + tick * scale, floor_at) for tick in ticks]
+    every = ceil((len(ticks) - 1) / (size.ticks - 1))
+    words += [Word(left + tick * scale, floor_at + 20, name(tick)) for tick in ticks[::every]]
+    grid = [Line(left + tick * scale, TOP, left + tick * scale, floor_at) for tick in ticks]
     legend = [each.name for each in series]
-    return Chart(WIDTH, height, bars, words, grid, legend, marks, mark.name if mark else "")
+    return Chart(size.width, height, bars, words, grid, legend, marks, mark.name if mark else "")
 
 
-def shortened(label: str, letters: int = LABEL_LETTERS) -> str:
+def shortened(label: str, letters: int = WIDE.letters) -> str:
     return label if len(label) <= letters else f"{label[: letters - 1]}…"
 
 
-def _ends_of(label: str) -> str:
-    """Return a label; if it is too long, its beginning and end, which tell the batches of a feed apart."""
-    end = LABEL_LETTERS // 3
-    return label if len(label) <= LABEL_LETTERS else f"{label[: LABEL_LETTERS - end - 1]}…{label[-end:]}"
+def _ends_of(label: str, letters: int) -> str:
+    """Return a label; if it is too long, its beginning and end, which tell the files of a feed apart."""
+    end = letters // 3
+    return label if len(label) <= letters else f"{label[: letters - end - 1]}…{label[-end:]}"
 
 
 def _said(label: str, name: str, value: str) -> str:

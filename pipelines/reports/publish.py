@@ -27,6 +27,7 @@ from pipelines.ledger.so_far import keep_so_far
 from pipelines.ledger.states import OUTCOMES
 from pipelines.reports.building import FAULTS_OF_THE_TEXT, comment, make, write_parquet
 from pipelines.reports.dictionary import data_package, dbt_sources
+from pipelines.reports.newer import LOCK, PAGE, tell_newer
 from pipelines.reports.page import page_of
 from pipelines.reports.settings import settings_of
 from pipelines.reports.staging import FREE_TEXT, MACROS, stage_files, stage_ledger, stage_publication
@@ -35,7 +36,7 @@ from pipelines.reports.tables import BrokenTable, ReportTable, report_tables
 from pipelines.reports.wide import response_tables
 
 READ_ONLY = 0o444
-BESIDE = {".html": "report.html", ".json": "datapackage.json", ".yml": "sources.yml"}
+BESIDE = {".html": PAGE, ".json": "datapackage.json", ".yml": "sources.yml"}
 """The files beside `reports.duckdb`, by their suffix while they are made."""
 
 
@@ -69,7 +70,7 @@ def publish(home: Path, ledger: Ledger, sweep: Sweep) -> Publication:
     """
     folder = home / "published"
     (folder / "parquet").mkdir(parents=True, exist_ok=True, mode=0o700)
-    with locked(folder / ".lock"), held(home, sweep.target) as last:
+    with locked(folder / LOCK), held(home, sweep.target) as last:
         _remove_leftovers(folder)
         build = folder / f".reports.{getpid()}.duckdb"
         final, page = folder / "reports.duckdb", folder / BESIDE[".html"]
@@ -97,6 +98,7 @@ def publish(home: Path, ledger: Ledger, sweep: Sweep) -> Publication:
             batches=rows["import_batch"],
             software_version=version("chartferry"),
         )
+    tell_newer(home, ledger, last.target)  # of loads that ended while the tables were built
     return Publication(final, page, datetime.fromisoformat(published_at), last.target, rows)
 
 

@@ -11,6 +11,7 @@ from pipelines.ledger.so_far import with_outcomes
 from pipelines.ledger.states import OUTCOMES
 from pipelines.ledger.tables import COPAYMENTS, LINE_COUNTS
 from pipelines.loading.loaded import Loaded
+from pipelines.reports.newer import tell_newer
 from pipelines.runs.cut_off import close_cut_off
 from pipelines.runs.manifest import write_manifest
 from pipelines.runs.run import Result, Run
@@ -81,6 +82,7 @@ def _close(session: Session, run: Run, result: Result) -> None:
     close_cut_off(session, run)
     ledger.copy_journal()
     write_manifest(session, run, result, utc_text(datetime.now(UTC)))
+    tell_newer(session.home, ledger, target)
 
 
 def _first_outcomes(ledger: Ledger, target: str, batch_id: str, counts: Mapping[str, int]) -> dict[str, int]:

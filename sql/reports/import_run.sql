@@ -29,6 +29,7 @@
 -- column copayments BIGINT: Accepted payments with a claim, which are not held against the balance; empty where an
 --   older version did not count them.
 -- column amount_copayments DECIMAL(18,2): Sum of their amounts, US dollars.
+-- column message VARCHAR: Why nothing was sent, or what else is to be known of the run; empty for most.
 SELECT
     ledger_run.batch_id,
     ledger_batch.feed,
@@ -55,7 +56,8 @@ SELECT
     ledger_run.amount_accepted,
     ledger_run.amount_created,
     ledger_run.copayments,
-    ledger_run.amount_copayments
+    ledger_run.amount_copayments,
+    ledger_run.message
 FROM ledger_run
 LEFT JOIN ledger_batch ON ledger_run.target = ledger_batch.target AND ledger_run.batch_id = ledger_batch.batch_id
 INNER JOIN this_publication ON ledger_run.target = this_publication.target

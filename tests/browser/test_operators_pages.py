@@ -119,6 +119,20 @@ def test_the_report_page_opens_from_the_disk_and_asks_nobody_for_anything(page: 
     page.goto(address)
     expect(page.get_by_role("heading", level=1)).to_be_visible()
     expect(page.get_by_role("img")).to_have_count(5)
-    expect(page.get_by_role("table")).to_have_count(5)
-    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    expect(page.get_by_role("table")).to_have_count(6)
     assert (asked, told) == ([address], [])
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_the_report_page_fits_its_screen_and_prints(width: int, browser: Browser, up: Standing) -> None:
+    """STATE-HOME-04: no column is out of sight, and each picture is drawn for its screen."""
+    page = browser.new_context(viewport={"width": width, "height": 900}).new_page()
+    page.goto((up.home / "published" / "report.html").as_uri())
+    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    for region in page.locator(".wide").all():
+        assert region.evaluate("it => it.scrollWidth <= it.clientWidth"), region.inner_text()
+    expect(page.get_by_role("img")).to_have_count(5)
+    for picture in page.get_by_role("img").all():
+        assert 0.9 < picture.evaluate("it => it.clientWidth / it.viewBox.baseVal.width") < 1.3
+    assert page.pdf(format="A4").startswith(b"%PDF")
+    page.context.close()

@@ -9,9 +9,13 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from pipelines.feeds.terms.rulebook import rules
 from pipelines.home.folder import REFERENCE_NOTE
-from pipelines.reports.charts import Series, columns, rows
+from pipelines.ledger.ledger import Reason, Reject
+from pipelines.reports.charts import NARROW, Series, columns, rows
+from pipelines.reports.newer import PAGE, tell_newer
 from pipelines.reports.publish import PublicationError
+from pipelines.reports.reasons import without_quotes
 from tests.support.publishing import CBC, LAB, OF, START, TARGET, World, import_payments, report
 
 ADDRESS_ATTRIBUTES = {"href", "src", "srcset", "action", "data", "poster", "xlink:href"}
@@ -79,15 +83,15 @@ def test_the_page_shows_the_figures_of_the_tables(world: World) -> None:
         ["Total", "4", "1", "5"],
     ]
     assert shown.table("Turnaround")[1:] == [["CBC panel", "LAB", "4", "6.0", "9.2", "10.0", "1"]]
-    assert [[row[0], *row[3:]] for row in shown.table("Imports")[1:]] == [
-        ["payments-ffffffffffff", "3", "2", "1", "0", "0", "0"],
-        ["payments-0123456789ab", "7", "3", "0", "1", "2", "1"],
-        ["Total", "10", "5", "1", "1", "2", "1"],
+    assert [[*row[:3], *row[4:]] for row in shown.table("Files")[1:]] == [
+        ["payments.csv", "payments", "loaded", "3", "2", "1", "0", "0", "0", "0"],
+        ["payments.csv", "payments", "in doubt", "7", "3", "0", "1", "2", "1", "1"],
+        ["Total", "", "", "10", "5", "1", "1", "2", "1", "1"],
     ]
-    assert shown.table("Rejects")[1:] == [
-        ["PAY-9", "load", "1", "1", "2"],
-        ["FEED-1", "rule", "0", "1", "1"],
-        ["PAY-2", "rule", "0", "1", "1"],
+    assert [row[:3] for row in shown.table("Records set aside")[1:]] == [
+        ["PAY-9", "1", "1"],
+        ["FEED-1", "0", "1"],
+        ["PAY-2", "0", "1"],
     ]
     assert shown.table("Money")[1:] == [
         ["2026-02", "$64.17", "$44.05", "$10.07", "$10.05"],
@@ -96,19 +100,140 @@ def test_the_page_shows_the_figures_of_the_tables(world: World) -> None:
 
 
 def test_a_failed_file_needs_a_look_until_a_mended_one_of_its_name_went_well(world: World) -> None:
-    """STATE-HOME-04"""
+    """STATE-HOME-04: what is failed now, with its reason, and not what ever failed."""
     for name in ("payments-000000000001", "tasks-000000000002"):
         failed(world, name)
-    alarm = '<div class="alarms">\n    <dt>Batches failed or stopped</dt>\n    <dd><b>{}</b>'
-    assert alarm.format(2) in page(world)[0]
+    payments, tasks = ([f"{name}.csv", "Nothing of it was loaded: the pages ran out"] for name in ("payments", "tasks"))
+    assert problems(world) == [tasks, payments]
     world.run("payments-000000000003", {})
-    assert alarm.format(1) in page(world)[0]
+    assert problems(world) == [tasks]
     world.run("tasks-000000000004", {})
-    html, _ = page(world)
-    assert "<dt>Batches failed or stopped</dt>\n    <dd><b>0</b>" in html
-    assert "needs a look" not in html
+    html, shown = page(world)
+    assert "needs a look" not in html.lower()
+    assert [row[2] for row in shown.table("Files")[1:]] == [
+        *("loaded", "loaded", "not loaded, mended since", "not loaded, mended since"),
+        "",
+    ]
     failed(world, "tasks-000000000005")
-    assert alarm.format(1) in page(world)[0]
+    assert problems(world) == [tasks]
+
+
+def problems(world: World) -> list[list[str]]:
+    """The first two columns of what needs a look."""
+    return [row[:2] for row in page(world)[1].table("As of this publication")[1:]]
+
+
+def test_every_problem_of_now_is_told_with_what_to_do(world: World) -> None:
+    """STATE-HOME-04"""
+    import_payments(world)
+    _, shown = page(world)
+    assert shown.table("As of this publication")[1:] == [
+        [
+            "payments.csv",
+            "1 row was sent, and what became of them is not known.",
+            "chartferry doubts shows each row, with what may be it at the target.",
+        ],
+        [
+            "payments.csv",
+            "1 record is set aside.",
+            "chartferry rejects export; the rules below say what to do about each.",
+        ],
+    ]
+
+
+def test_a_rule_has_its_words_an_example_and_what_to_do(world: World) -> None:
+    """STATE-HOME-04"""
+    rejects(world, "PAY-28", ["the amount is above 9999999.99"])
+    _, shown = page(world)
+    assert shown.table("Records set aside")[1:] == [
+        [
+            "PAY-28",
+            "1",
+            "0",
+            "An amount is at most 9,999,999.99.",
+            "PaymentNotice.amount.value: the amount is above 9999999.99 (1)",
+            rules()["PAY-28"].do,
+        ]
+    ]
+
+
+def test_words_of_a_target_are_shown_once_five_records_share_them(world: World) -> None:
+    """STATE-HOME-04: they may name a person."""
+    rejects(world, "business-rule", ["Jane Doe may not be billed"] * 4)
+    assert "Jane" not in page(world)[0]
+    rejects(world, "business-rule", [f"Patient/p-{n} is not known" for n in range(5)], first=20)
+    example = page(world)[1].table("Records set aside")[1][4]
+    assert example == "PaymentNotice.amount.value: Patient/… is not known (5)"
+
+
+@pytest.mark.parametrize(
+    ("message", "shown"),
+    [
+        (
+            "Question received an invalid response option code: Jane Doe",
+            "Question received an invalid response option code: …",
+        ),
+        ("note janedoe is not known", "note … is not known"),
+        ("a note is expected", "a note is expected"),
+        ("Encounter/jane belongs to another note than doe-1", "Encounter/… belongs to another note than …"),
+        ("the value 'Jane Doe' is no code", "the value … is no code"),
+        ("the amount is above 9999999.99", "the amount is above 9999999.99"),
+        ("no entry in the crosswalk patients", "no entry in the crosswalk patients"),
+    ],
+)
+def test_an_example_shows_nothing_that_a_message_quotes(message: str, shown: str) -> None:
+    assert without_quotes(message) == shown
+
+
+def test_one_absurd_amount_is_left_out_of_the_sums_and_told(world: World) -> None:
+    """STATE-HOME-04"""
+    import_payments(world)
+    rejects(world, "PAY-28", ["the amount is above 9999999.99"], cents=10**12)
+    html, shown = page(world)
+    assert shown.table("Money")[-1] == ["Total", "$64.17", "$44.05", "$10.07", "$10.05"]
+    assert "1 amount is above $9,999,999.99, which no payment may have, and left out of every sum" in html
+    assert "of $64.17 received, repeats counted once, absurd amounts apart" in html
+
+
+def rejects(world: World, rule: str, messages: list[str], first: int = 2, cents: int = 100) -> None:
+    """Records that were set aside by one rule, in a file of their own."""
+    batch = f"payments-00000000{first:04}"
+    world.begin(batch)
+    found = [
+        Reject(
+            line,
+            1,
+            f"z{line}",
+            "rule",
+            "p1",
+            None,
+            cents,
+            [Reason(rule, "PaymentNotice.amount.value", None, said, False)],
+        )
+        for line, said in enumerate(messages, first)
+    ]
+    world.ledger.reject(TARGET, *OF, batch, found)
+    counts = {"header": 1, "lines": len(found) + 1, "records": len(found), "rejected": len(found)}
+    world.run(batch, counts)
+
+
+def test_the_page_says_when_a_load_ended_after_it_was_made(world: World) -> None:
+    """STATE-HOME-04: until a publication takes its place."""
+    import_payments(world)
+    says = "These numbers are older than the last load: another one ended on 01 March 2026, "
+    html, _ = page(world)
+    tell_newer(world.home, world.ledger, TARGET)
+    assert (world.home / "published" / PAGE).read_text(encoding="utf-8") == html
+    world.run("payments-000000000003", {})
+    tell_newer(world.home, world.ledger, "urn:uuid:another")
+    assert says not in (world.home / "published" / PAGE).read_text(encoding="utf-8")
+    tell_newer(world.home, world.ledger, TARGET)
+    told = (world.home / "published" / PAGE).read_text(encoding="utf-8")
+    assert told.count(says) == 1
+    world.run("payments-000000000004", {})
+    tell_newer(world.home, world.ledger, TARGET)
+    assert (world.home / "published" / PAGE).read_text(encoding="utf-8") == told
+    assert says not in page(world)[0]
 
 
 def test_the_page_says_when_reference_data_was_loaded_after_its_reports_were_read(world: World) -> None:
@@ -129,7 +254,7 @@ def failed(world: World, batch: str) -> None:
     feed = batch.partition("-")[0]
     world.ledger.start_batch(TARGET, batch, feed=feed, source=OF[0], resource_type=OF[1], file_name=f"{feed}.csv")
     run = world.ledger.start_run(TARGET, batch, feed_hash="f1", rules_version="1")
-    world.ledger.finish_run(TARGET, batch, run, state="failed", counts={})
+    world.ledger.finish_run(TARGET, batch, run, state="failed", counts={}, message=f"{feed}.csv: the pages ran out")
     world.ledger.finish_batch(TARGET, batch, "failed", {})
 
 
@@ -147,13 +272,14 @@ def test_a_chart_is_described_and_a_table_stands_under_it(world: World) -> None:
     import_payments(world)
     html, shown = page(world)
     charts = re.findall(r'<svg role="img".*?</svg>', html, re.DOTALL)
-    assert len(charts) == len(shown.tables) == 5
+    assert len(shown.tables) == 6
+    assert len(charts) == 2 * shown.tags.count("figure") == 10
     for chart in charts:
         drawn = ET.fromstring(chart)  # noqa: S314 - our own
         named = {each.get("id"): each.text for each in drawn if each.get("id")}
         assert all(named[name] for name in drawn.attrib["aria-labelledby"].split())
         assert drawn.findall("rect")
-    assert shown.tags.count("caption") == shown.tags.count("figure") == 5
+    assert shown.tags.count("caption") == 6
     assert '<html lang="en">' in html
 
 
@@ -170,7 +296,6 @@ def test_nothing_of_a_patient_is_on_the_page(world: World) -> None:
     words = set(re.findall(r"[\w-]+", re.sub(r"<style>.*?</style>", "", html, flags=re.DOTALL)))
     assert names
     assert not words & (names | keys | {"PLANTED-TEXT"})
-    assert "payments.csv" not in html
 
 
 def test_what_the_target_calls_things_is_text_and_never_markup(world: World) -> None:
@@ -247,6 +372,20 @@ def test_long_labels_of_rows_keep_what_tells_them_apart() -> None:
     names = [f"a-feed-with-a-name-that-goes-on-and-on-{number:012x}" for number in (1, 2)]
     shown = [word.text for word in rows(names, [Series("x", [1, 1])], str).words if "…" in word.text]
     assert shown == ["a-feed-with-a-name-tha…00000000001", "a-feed-with-a-name-tha…00000000002"]
+
+
+def test_a_chart_for_a_telephone_is_drawn_for_it_and_not_scaled_down() -> None:
+    names = ["a-file-with-a-long-name-2026-03.csv", "b"]
+    for made in (
+        rows(names, [Series("x", [1, 2])], str, size=NARROW),
+        columns(names, [Series("x", [1, 2])], str, size=NARROW),
+    ):
+        assert made.width <= 340
+        assert all(bar.x >= 0 and bar.x + bar.width <= made.width for bar in made.bars)
+    lying = rows(names, [Series("x", [1, 2])], str, size=NARROW)
+    over = {word.text: word for word in lying.words}
+    for name, bar in zip(names, lying.bars, strict=True):
+        assert (over[name].end, over[name].y < bar.y) == ("start", True)
 
 
 @pytest.mark.parametrize("top", [0, 0.003, 1, 7, 99, 100, 101, 123_456_789.12])

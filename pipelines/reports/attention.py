@@ -1,0 +1,163 @@
+"""What needs a person now, of the published tables: files that were not loaded, rows in doubt, open rejects.
+
+A file counts until a later one of its name went well. The standing checks under Dagster say the same from the ledger.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+
+import duckdb
+
+from pipelines.home.batch import shown
+from pipelines.ledger.states import LANDED
+
+BATCHES = f"""
+    WITH here AS (SELECT target, published_at FROM publication ORDER BY published_at DESC LIMIT 1),
+    batch AS (
+        SELECT import_batch.*, {" + ".join(f"import_batch.{state}" for state in LANDED)} AS taken
+        FROM import_batch JOIN here USING (target)
+    ),
+    mended AS (
+        SELECT feed, file_name, max(finished_at) AS at FROM batch
+        WHERE state = 'finished' AND (records = 0 OR taken > 0) GROUP BY ALL
+    ),
+    open AS (SELECT batch_id, count(*) AS number FROM reject WHERE state = 'open' GROUP BY batch_id),
+    doubt AS (
+        SELECT batch_id, count(*) AS number FROM import_row JOIN here USING (target)
+        WHERE state IN ('in_doubt', 'sending') GROUP BY batch_id
+    ),
+    last_run AS (
+        SELECT batch_id, arg_max(message, run) AS message, max(coalesce(finished_at, started_at)) AS at
+        FROM import_run GROUP BY batch_id
+    )
+    SELECT batch.batch_id, batch.feed, batch.file_name, batch.received_at, batch.state, batch.records, batch.taken,
+        batch.created + batch.adopted + batch.updated + batch.superseded, batch.unchanged + batch.skipped,
+        batch.rejected, batch.refused, coalesce(open.number, 0), coalesce(doubt.number, 0),
+        coalesce(mended.at > batch.received_at, false), last_run.message,
+        coalesce(last_run.at < here.published_at - INTERVAL 1 HOUR, false)
+    FROM batch CROSS JOIN here
+    LEFT JOIN mended ON batch.feed = mended.feed AND batch.file_name IS NOT DISTINCT FROM mended.file_name
+    LEFT JOIN open ON batch.batch_id = open.batch_id
+    LEFT JOIN doubt ON batch.batch_id = doubt.batch_id
+    LEFT JOIN last_run ON batch.batch_id = last_run.batch_id
+    ORDER BY batch.received_at DESC, batch.batch_id"""
+
+
+@dataclass(frozen=True)
+class BatchNow:
+    """A batch as it is now. carried, known, rejected, refused: its first outcomes. open: rejects that are still open.
+
+    mended: a later file of its name went well. is_silent: nothing happened to it for an hour.
+    """
+
+    batch_id: str
+    feed: str
+    file_name: str | None
+    received_at: datetime
+    state: str
+    records: int
+    taken: int
+    carried: int
+    known: int
+    rejected: int
+    refused: int
+    open: int
+    doubts: int
+    mended: bool
+    message: str | None
+    is_silent: bool
+
+    @property
+    def file(self) -> str:
+        """Return the name of its file, or of the batch where the file has none."""
+        return shown(self.file_name) if self.file_name else self.batch_id
+
+    @property
+    def is_failed(self) -> bool:
+        """True if it failed or was stopped, and nothing has mended that."""
+        return self.state in ("failed", "stopped") and not self.mended
+
+    @property
+    def is_cut_off(self) -> bool:
+        return self.state == "running" and self.is_silent and not self.doubts
+
+    @property
+    def took_nothing(self) -> bool:
+        is_empty = self.state == "finished" and self.records and not self.taken and not self.doubts
+        return bool(is_empty and self.open and not self.mended)
+
+    @property
+    def now(self) -> str:
+        """Return its state in words."""
+        if self.state in ("failed", "stopped"):
+            return "not loaded, mended since" if self.mended else "not loaded"
+        if self.doubts:
+            return "in doubt"
+        if self.state == "running":
+            return "did not end" if self.is_cut_off else "under way"
+        if self.took_nothing:
+            return "nothing taken"
+        return "loaded, some set aside" if self.open else "loaded"
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something that needs a person: the file or feed, what is the matter, and what to do about it."""
+
+    file: str
+    matter: str
+    remedy: str
+
+
+def batches_now(db: duckdb.DuckDBPyConnection) -> list[BatchNow]:
+    """Return the batches of the publication's target, the newest first."""
+    return [BatchNow(*row) for row in db.execute(BATCHES).fetchall()]
+
+
+def problems_of(batches: list[BatchNow]) -> list[Problem]:
+    """Return what needs a person now, the worst first."""
+    found = [problem for of in (_failed, _cut_off, _in_doubt, _nothing_taken) for problem in of(batches)]
+    return [*found, *_open_rejects(batches)]
+
+
+def _failed(batches: list[BatchNow]) -> Iterator[Problem]:
+    for each in batches:
+        if each.is_failed:
+            why = (each.message or each.state).removeprefix(f"{each.file}: ").removeprefix(f"{each.batch_id}: ")
+            remedy = "Mend the file, or the feed, and put it into the inbox again under its name."
+            yield Problem(each.file, f"Nothing of it was loaded: {why}", remedy)
+
+
+def _cut_off(batches: list[BatchNow]) -> Iterator[Problem]:
+    for each in batches:
+        if each.is_cut_off:
+            yield Problem(each.file, "It did not come to its end.", "chartferry import goes on with it.")
+
+
+def _in_doubt(batches: list[BatchNow]) -> Iterator[Problem]:
+    for each in batches:
+        if each.doubts:
+            matter = f"{_rows(each.doubts)} sent, and what became of them is not known."
+            yield Problem(each.file, matter, "chartferry doubts shows each row, with what may be it at the target.")
+
+
+def _nothing_taken(batches: list[BatchNow]) -> Iterator[Problem]:
+    for each in batches:
+        if each.took_nothing:
+            matter = f"None of its {each.records:,} records was taken."
+            yield Problem(each.file, matter, "Compare the file with its feed: chartferry feeds check --sample.")
+
+
+def _open_rejects(batches: list[BatchNow]) -> Iterator[Problem]:
+    for feed in sorted({each.feed for each in batches}):
+        of_feed = [each for each in batches if each.feed == feed and each.open]
+        number = sum(each.open for each in of_feed)
+        if number:
+            files = of_feed[0].file if len(of_feed) == 1 else f"{len(of_feed):,} files of {feed}"
+            matter = "1 record is set aside." if number == 1 else f"{number:,} records are set aside."
+            yield Problem(files, matter, "chartferry rejects export; the rules below say what to do about each.")
+
+
+def _rows(number: int) -> str:
+    return "1 row was" if number == 1 else f"{number:,} rows were"

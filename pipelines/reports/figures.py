@@ -1,0 +1,298 @@
+"""The charts of the page, each with its table: reports by month, turnaround, imports, rejects, money.
+
+They show counts, sums, file names and rules, and never a patient or a record's key.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC
+from decimal import Decimal
+from typing import Any
+
+import duckdb
+
+from fhir_service.interface.resources.payment_notice import MOST
+from pipelines.reports.attention import BatchNow
+from pipelines.reports.charts import NARROW, WIDE, Chart, Series, Size, columns, rows, shortened
+from pipelines.reports.document import Cell, dollars
+from pipelines.reports.reasons import most_said
+
+MONTHS = 24
+CATEGORIES = 5
+LONGEST_LIST = 15
+BATCHES = 20
+EARLIER, LATER, UNDATED = "Earlier", "Later", "Without a date"
+
+Rows = list[tuple[Any, ...]]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of the page; the first cell of a row is its name. `total`: the last row is the sum of the others."""
+
+    heads: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+    total: bool = False
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A chart with its table. `notes`: sentences that explain the counts.
+
+    chart, narrow: drawn for a wide screen and for a telephone; None if there is no data yet.
+    """
+
+    name: str
+    title: str
+    says: str
+    chart: Chart | None
+    narrow: Chart | None
+    table: Table
+    notes: Sequence[str] = ()
+
+
+def figures_of(db: duckdb.DuckDBPyConnection, batches: Sequence[BatchNow], month: str) -> list[Figure]:
+    """Return the charts of the published tables in `db`, each with its table. month: that of the publication."""
+    return [_imports(batches), _rejects(db), _money(db, month), _volumes(db, month), _turnaround(db)]
+
+
+def whole_dollars(amount: float) -> str:
+    return f"${amount:,.0f}" if amount == int(amount) else dollars(amount)
+
+
+def count(number: float) -> str:
+    return f"{number:,.0f}" if number == int(number) else ""
+
+
+def hours(number: float) -> str:
+    return f"{number:,.0f} h" if number >= 100 or number == int(number) else f"{number:.1f} h"
+
+
+def _figure(
+    name: str, title: str, says: str, table: Table, notes: Sequence[str], draw: Callable[[Size], Chart] | None
+) -> Figure:
+    """Return a figure, its chart drawn in both sizes."""
+    return Figure(name, title, says, draw and draw(WIDE), draw and draw(NARROW), table, notes)
+
+
+def _rows(db: duckdb.DuckDBPyConnection, query: str, *values: object) -> Rows:
+    return db.execute(query, list(values)).fetchall()
+
+
+def _total(heads: Sequence[str], body: Rows, first: int = 1) -> Table:
+    """Return the table with a last row that sums every column from `first` on; without it if there are no rows."""
+    sums = [sum(row[at] for row in body) for at in range(first, len(heads))]
+    return Table(heads, [*body, ("Total", *[""] * (first - 1), *sums)] if body else [], total=bool(body))
+
+
+def _bucket(month: str) -> str:
+    """Return SQL for the month as text, or for the word for months outside the chart."""
+    return f"""CASE WHEN {month} IS NULL THEN '{UNDATED}' WHEN {month} > last_month THEN '{LATER}'
+        WHEN {month} <= last_month - INTERVAL {MONTHS} MONTH THEN '{EARLIER}'
+        ELSE strftime({month}, '%Y-%m') END"""
+
+
+def _reach(db: duckdb.DuckDBPyConnection, months: str, published: str) -> str:
+    """Return the latest month of a query that is not after that of the publication, else that of the publication."""
+    [(last,)] = _rows(
+        db, f"SELECT strftime(max(month), '%Y-%m') FROM ({months}) WHERE month <= (? || '-01')::DATE", published
+    )
+    return last or published
+
+
+def _months(found: set[str], last: str) -> tuple[list[str], list[str]]:
+    """Return all months from the first found to the last, and these together with the other buckets found."""
+    dated = sorted(found - {EARLIER, LATER, UNDATED})
+    shown = [month for month in _months_until(last) if dated and month >= dated[0]]
+    before = [EARLIER] if EARLIER in found else []
+    return shown, [*before, *shown, *(each for each in (LATER, UNDATED) if each in found)]
+
+
+def _months_until(last: str) -> list[str]:
+    year, month = map(int, last.split("-"))
+    numbers = range(year * 12 + month - MONTHS, year * 12 + month)
+    return [f"{number // 12:04}-{number % 12 + 1:02}" for number in numbers]
+
+
+VOLUMES = f"""
+    WITH ranked AS (
+        SELECT category_code, coalesce(max(category_display), category_code, 'No category') AS name,
+            row_number() OVER (ORDER BY count(*) DESC, category_code) AS place
+        FROM diagnostic_report WHERE status <> 'entered-in-error' GROUP BY category_code
+    )
+    SELECT {_bucket("volume.month")} AS bucket, least(place, {CATEGORIES + 1}) AS rank,
+        min(CASE WHEN place > {CATEGORIES} THEN 'Other categories' ELSE name END), sum(reports)::BIGINT
+    FROM report_volume_by_month AS volume
+    JOIN ranked ON volume.category_code IS NOT DISTINCT FROM ranked.category_code,
+    (SELECT (? || '-01')::DATE AS last_month)
+    WHERE status <> 'entered-in-error'
+    GROUP BY ALL ORDER BY rank"""
+VOLUME_MONTHS = "SELECT month FROM report_volume_by_month WHERE status <> 'entered-in-error'"
+LEFT_OUT = "SELECT count(*) FROM diagnostic_report WHERE status = 'entered-in-error'"
+
+
+def _volumes(db: duckdb.DuckDBPyConnection, published: str) -> Figure:
+    month = _reach(db, VOLUME_MONTHS, published)
+    found = _rows(db, VOLUMES, month)
+    names = {rank: name for _, rank, name, _ in found}
+    cells = {(bucket, rank): number for bucket, rank, _, number in found}
+    shown, buckets = _months({bucket for bucket, *_ in found}, month)
+    series = [Series(name, [cells.get((each, rank), 0) for each in shown]) for rank, name in names.items()]
+    body = [(each, *(row := [cells.get((each, rank), 0) for rank in names]), sum(row)) for each in buckets]
+    [(wrong,)] = _rows(db, LEFT_OUT)
+    return _figure(
+        "volumes",
+        "Reports by month and category",
+        "Stacked columns: diagnostic reports per month of their effective date, by first category.",
+        _total(["Month", *names.values(), "All"], body),
+        [f"Months are UTC; the chart shows the last {MONTHS}. {count(wrong)} reports entered in error are left out."],
+        (lambda size: columns(shown, series, count, size=size)) if shown else None,
+    )
+
+
+TURNAROUND = f"""
+    SELECT coalesce(code_display, code, 'No code') AS name, coalesce(category_code, '') AS category, reports,
+        p50_hours, p90_hours, max_hours, issued_before_effective
+    FROM report_turnaround WHERE p50_hours IS NOT NULL
+    ORDER BY reports DESC, name, category LIMIT {LONGEST_LIST}"""
+
+
+def _turnaround(db: duckdb.DuckDBPyConnection) -> Figure:
+    found = _rows(db, TURNAROUND)
+    names = [f"{shortened(name, 22)} · {shortened(category, 9)}" if category else name for name, category, *_ in found]
+    median, slowest = (Series(name, [row[at] for row in found]) for name, at in (("Median", 3), ("90th percentile", 4)))
+    return _figure(
+        "turnaround",
+        "Turnaround by report code",
+        "Bars: median hours from the effective time of a report to its issue; a stroke marks the 90th percentile.",
+        Table(["Code", "Category", "Reports", "Median h", "90th percentile h", "Longest h", "Issued before"], found),
+        [
+            f"The {LONGEST_LIST} codes with most reports. Reports dated without a time have no turnaround;",
+            "those issued before their effective time are counted in the last column only.",
+        ],
+        (lambda size: rows(names, [median], hours, mark=slowest, size=size)) if found else None,
+    )
+
+
+OUTCOMES = ("Carried over", "Known already", "Rejected", "Refused", "In doubt")
+
+
+def _imports(batches: Sequence[BatchNow]) -> Figure:
+    found = batches[:BATCHES]
+    outcomes = [(each, (each.carried, each.known, each.rejected, each.refused, each.doubts)) for each in found]
+    drawn = [(each, numbers) for each, numbers in outcomes if sum(numbers)]
+    series = [Series(name, [numbers[at] for _, numbers in drawn]) for at, name in enumerate(OUTCOMES)]
+    heads = ["File", "Feed", "Now", "Received (UTC)", "Records", *OUTCOMES, "Still set aside"]
+    body = [
+        (
+            each.file,
+            each.feed,
+            each.now,
+            f"{each.received_at.astimezone(UTC):%Y-%m-%d %H:%M}",
+            each.records,
+            *numbers,
+            each.open,
+        )
+        for each, numbers in outcomes
+    ]
+    return _figure(
+        "imports",
+        "Files and what became of their records",
+        "Lying bars of equal length, one per file, newest first: the share of its records by outcome.",
+        _total(heads, body, 4),
+        [
+            f"The last {BATCHES} files; at the right the number of records.",
+            "Carried over: created, adopted, updated or superseded. Known already: unchanged or skipped.",
+            "Rejected and refused are first outcomes; still set aside are those that nothing has settled since.",
+        ],
+        (lambda size: rows([each.file for each, _ in drawn], series, count, shares=True, size=size)) if drawn else None,
+    )
+
+
+REJECTS = f"""
+    SELECT rule_id, sum(still_open)::BIGINT AS still_open, sum(rejects - still_open)::BIGINT AS settled,
+        any_value(rule.sentence), any_value(rule.advice), coalesce(any_value(rule.basis), 'target') = 'target'
+    FROM reject_by_rule LEFT JOIN rule USING (rule_id)
+    GROUP BY rule_id ORDER BY still_open DESC, sum(rejects) DESC, rule_id LIMIT {LONGEST_LIST}"""
+REASONS = """
+    SELECT expression, message, count(DISTINCT reject_id) FROM reject_reason WHERE rule_id = ? GROUP BY ALL
+    ORDER BY ALL"""
+OLD = "SELECT coalesce(sum(rejects), 0)::BIGINT FROM reject_by_age WHERE age_from_days >= 7"
+
+
+def _rejects(db: duckdb.DuckDBPyConnection) -> Figure:
+    found = _rows(db, REJECTS)
+    [(old,)] = _rows(db, OLD)
+    series = [Series("Open", [row[1] for row in found]), Series("Settled", [row[2] for row in found])]
+    heads = ["Rule", "Open", "Settled", "True when all is well", "Most often said", "To do"]
+    body = [
+        (rule, still_open, settled, sentence, _example(db, rule, of_target), advice)
+        for rule, still_open, settled, sentence, advice, of_target in found
+    ]
+    return _figure(
+        "rejects",
+        "Records set aside, by rule",
+        "Lying bars: records set aside, by the rule that they break, those still open first.",
+        Table(heads, body),
+        [
+            f"A record that breaks several rules counts for each; at most {LONGEST_LIST} rules are shown.",
+            f"{count(old)} open rejects are older than a week.",
+            "An example leaves out what it quotes; chartferry rejects export has every record and reason.",
+        ],
+        (lambda size: rows([_label(row[0], row[3], size) for row in found], series, count, size=size))
+        if found
+        else None,
+    )
+
+
+def _label(rule: str, sentence: str | None, size: Size) -> str:
+    return shortened(f"{rule} · {sentence}" if sentence else rule, size.letters)
+
+
+def _example(db: duckdb.DuckDBPyConnection, rule: str, of_target: bool) -> str:
+    said = most_said(_rows(db, REASONS, rule), of_target)
+    return f"{said} ({said.records:,})" if said else ""
+
+
+MONEY_MONTHS = f"SELECT date_trunc('month', paid_on) AS month FROM payment WHERE abs(amount) <= {MOST}"
+MONEY = f"""
+    SELECT {_bucket("date_trunc('month', paid_on)")} AS bucket,
+        coalesce(sum(amount), 0),
+        coalesce(sum(amount) FILTER (WHERE fate = 'created'), 0),
+        coalesce(sum(amount) FILTER (WHERE fate = 'refused'), 0),
+        coalesce(sum(amount) FILTER (WHERE fate = 'open'), 0)
+    FROM payment, (SELECT (? || '-01')::DATE AS last_month) WHERE abs(amount) <= {MOST} GROUP BY bucket"""
+ABSURD = f"SELECT count(*) FROM payment WHERE abs(amount) > {MOST}"
+
+
+def _money(db: duckdb.DuckDBPyConnection, published: str) -> Figure:
+    month = _reach(db, MONEY_MONTHS, published)
+    found = {bucket: sums for bucket, *sums in _rows(db, MONEY, month)}
+    shown, buckets = _months(set(found), month)
+    nothing = [Decimal("0.00")] * 4
+    body: Rows = [(each, *found.get(each, nothing)) for each in buckets]
+    series = [
+        Series(name, [float(found.get(each, nothing)[at]) for each in shown])
+        for at, name in enumerate(("Received", "Created"))
+    ]
+    return _figure(
+        "money",
+        "Money received and created",
+        "Pairs of columns: payments read from files and payments now at the target, per month of payment.",
+        _total(["Month", "Received", "Created", "Refused or rejected", "Open or in doubt"], body),
+        [
+            "US dollars, by the day of payment in the source.",
+            "Received = created + refused or rejected + open or in doubt.",
+            *absurd_said(db),
+        ],
+        (lambda size: columns(shown, series, whole_dollars, stacked=False, size=size)) if shown else None,
+    )
+
+
+def absurd_said(db: duckdb.DuckDBPyConnection) -> list[str]:
+    """Return the sentence about amounts that no payment has, which would drown every sum; empty if there are none."""
+    [(number,)] = _rows(db, ABSURD)
+    if not number:
+        return []
+    amounts = "1 amount is" if number == 1 else f"{number:,} amounts are"
+    return [f"{amounts} above {dollars(MOST)}, which no payment may have, and left out of every sum: see the rejects."]
