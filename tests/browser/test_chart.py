@@ -184,6 +184,8 @@ def test_text_stands_out_from_its_ground_and_fits_a_narrow_screen(context: Brows
         page.goto(address)
         assert page.evaluate(CONTRAST) == []
         assert page.evaluate("document.documentElement.scrollWidth") <= 360
+        for table in page.locator(".wide").all():
+            assert table.evaluate("it => it.scrollWidth <= it.clientWidth"), f"{address}: a column is out of sight"
 
 
 def test_the_first_tab_leads_past_the_bar(context: BrowserContext, world: World) -> None:
