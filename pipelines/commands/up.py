@@ -19,6 +19,7 @@ from pathlib import Path
 import httpx
 
 from pipelines.home.dagster_folder import INSECURE, dagster_environment, is_set, lacking, prepare_dagster_home
+from pipelines.home.logs import rotate
 from pipelines.home.preparing import prepare_home
 from pipelines.session.connections import NAMES, SERVICE, STORE, named_target
 
@@ -79,7 +80,7 @@ class Child:
     def last_words(self) -> str:
         """Return the last line that the process logged since its start."""
         with self.log.open("rb") as file:
-            file.seek(self.began)
+            file.seek(min(self.began, file.seek(0, os.SEEK_END)))
             lines = file.read().decode("utf-8", "replace").strip().splitlines()
         return lines[-1].strip() if lines else f"it said nothing, see {self.log}"
 
@@ -224,6 +225,8 @@ def _watch(children: Sequence[Child], environ: Mapping[str, str], wakes: int, sa
     """Restart processes that end by themselves, until a signal arrives. Raises CannotStart if one ends too often."""
     while not _asked_to_end(wakes, 1.0):
         for child in children:
+            if rotate(child.log):
+                child.began = 0
             if child.ended():
                 words = child.last_words()
                 child.stop()
@@ -236,13 +239,21 @@ def _watch(children: Sequence[Child], environ: Mapping[str, str], wakes: int, sa
 def _tell(children: Sequence[Child], home: Path, say: Say) -> None:
     for child in children:
         if child.url:
-            say(f"{child.name:8}  {child.url.rpartition('/')[0]}")
+            say(f"{child.name:9} {child.url.rpartition('/')[0]}")
             if child.name == "service":
-                say(f"{'chart':8}  {child.url.rpartition('/')[0]}/chart")
-    say(f"{'inbox':8}  {home / 'inbox'}  (what is put there is imported)")
-    if any(child.name == "service" for child in children):
-        say(f"{'reference':9} {home / REFERENCE}  (patients and the rest, as NDJSON: loaded before any import)")
-    say(f"{'feeds':8}  {home / 'feeds'}  (how other exports are read; Reload in Dagster)")
-    say(f"{'report':8}  {home / 'published' / 'report.html'}  (and the tables beside it)")
-    say(f"{'logs':8}  {home / 'service.log'}, {home / 'dagster'}/*.log")
+                say(f"{'chart':9} {child.url.rpartition('/')[0]}/chart")
+    is_bundled = any(child.name == "service" for child in children)
+    told = {
+        "inbox": f"{home / 'inbox'}  (what is put there is imported)",
+        "reference": f"{home / REFERENCE}  (patients and the rest, as NDJSON: loaded before any import)",
+        "feeds": f"{home / 'feeds'}  (how other exports are read; Reload in Dagster)",
+        "batches": f"{home / 'batches'}  (each file, and what became of it)",
+        "report": f"{home / 'published' / 'report.html'}  (what needs a look, and the tables beside it)",
+        "evidence": f"{home / 'evidence'}  (pages to sign, by chartferry evidence)",
+        "metrics": f"{home / 'metrics.prom'}  (figures for Prometheus)",
+        "logs": f"{home / 'service.log'}, {home / 'dagster'}/*.log",
+    }
+    for name, said in told.items():
+        if is_bundled or name != "reference":
+            say(f"{name:9} {said}")
     say("Ctrl-C ends all of it")

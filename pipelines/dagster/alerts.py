@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,9 @@ from dagster._core.storage.tags import AUTO_RETRY_RUN_ID_TAG, WILL_RETRY_TAG
 
 from pipelines.dagster.cursors import understood
 from pipelines.dagster.inbox import lain_too_long
-from pipelines.dagster.reference import NAMED, is_bundled, looks_new
 from pipelines.dagster.standing_check import broken_in, unexpected_in
 from pipelines.dagster.tables import PUBLISHED
+from pipelines.dagster.waiting import Waiting, waiting_now
 from pipelines.feeds.files.catalog import Feed
 from pipelines.home.batch import shown
 from pipelines.home.dagster_folder import BATCH_TAG, TOLD_TAG
@@ -59,7 +60,7 @@ class Event:
 
 ENDS = (
     *("batch_failed", "batch_unfinished", "nothing_taken", "rows_in_doubt", "file_not_received"),
-    *("file_late", "file_unusual", "state_unknown", "publication_late"),
+    *("file_late", "file_unusual", "state_unknown", "publication_late", "imports_wait"),
 )
 """The kinds of events that end, which is told, too. That a run failed stays true."""
 OF_BATCHES = ("batch_failed", "batch_unfinished", "nothing_taken", "rows_in_doubt")
@@ -127,10 +128,12 @@ def alert_sensor(home: Path, environ: Mapping[str, str], feeds: Sequence[Feed] =
             return dg.SkipReason(f"No one is to be told: neither {COMMAND} nor {WEBHOOK} is set.")
         now = datetime.now(UTC)
         told = Told.of(context.cursor, now)
+        held = cache(lambda: waiting_now(home, environ, now))
         events, unseen = gathered(
             lambda: of_runs(context.instance, told.since, now),
             lambda: of_batches(home, environ),
-            lambda: of_inbox(home, now, looks_new(home) if is_bundled(environ) else ()),
+            lambda: of_waiting(held()),
+            lambda: of_inbox(home, now, held()),
             lambda: of_expectations(home, environ, feeds),
             lambda: of_freshness(context.instance),
         )
@@ -268,16 +271,22 @@ def _about(feed: str, broken: Broken, batch_id: str) -> dict[str, Any]:
     return {"feed": feed, "batches": [batch_id], "files": [broken.files.get(batch_id, "")]}
 
 
-def of_inbox(home: Path, now: datetime, waiting: Sequence[Path] = ()) -> Iterator[Event]:
+def of_waiting(held: Waiting | None) -> Iterator[Event]:
+    """Yield one event if something holds up all imports."""
+    if held:
+        yield Event(f"waits {held.cause}", "imports_wait", held.sentence, {"files": list(held.files)})
+
+
+def of_inbox(home: Path, now: datetime, held: Waiting | None = None) -> Iterator[Event]:
     """Yield files that stay in the inbox. The key holds the time, so that a file that comes again is a new event.
 
-    waiting: files of reference data for which imports wait.
+    held: what holds up all imports, of which one event tells for all files.
     """
-    names = ", ".join(shown(path.name) for path in waiting[:NAMED])
-    why = f", because imports wait for reference data: {names}" if waiting else ""
+    if held:
+        return
     for name, at in lain_too_long(home / "inbox", now).items():
         file, since = shown(name), at.isoformat(timespec="seconds")
-        text = f"{file} has lain in the inbox since {since}{why}."
+        text = f"{file} has lain in the inbox since {since}."
         yield Event(f"lies {file} {since}", "file_not_received", text, {"file": file, "since": since})
 
 

@@ -222,10 +222,15 @@ def _ask(feed: Feed, mark: str, batch_id: str, known: Asked, by: Surroundings, f
 
 def lain_too_long(inbox: Path, now: datetime) -> dict[str, datetime]:
     """Return since when files are in the inbox, for those of an hour or more, whether or not a feed takes them."""
+    return lain_for(inbox, now, LAIN_TOO_LONG)
+
+
+def lain_for(inbox: Path, now: datetime, least: timedelta) -> dict[str, datetime]:
+    """Return since when files are in the inbox, for those that are there for `least` or longer."""
     if not inbox.is_dir():
         return {}
     came = {path.name: datetime.fromtimestamp(about.st_ctime, UTC) for path, about in _files(inbox)}
-    return {name: at for name, at in came.items() if at <= now - LAIN_TOO_LONG}
+    return {name: at for name, at in came.items() if at <= now - least}
 
 
 def mark_of(path: Path, about: os.stat_result) -> str:
@@ -348,8 +353,9 @@ def _reference_first(waiting: Sequence[Path], before: Seen, turn: int) -> dg.Sen
     turn: number of the current quarter of an hour. It is part of the run key, so that a failed load runs again in the
     next one. A load that succeeded since finds nothing to do.
     """
-    marks = frozenset(mark_of(path, path.stat()) for path in waiting)
-    still = marks <= before.still
+    looked, now = [(path, path.stat()) for path in waiting], datetime.now(UTC)
+    marks = frozenset(mark_of(path, about) for path, about in looked)
+    still = all(_is_quiet(about, now) or mark_of(path, about) in before.still for path, about in looked)
     request = dg.RunRequest(f"{_mark(sorted(marks))} {turn}", job_name=reference.JOB)
     names = ", ".join(path.name for path in waiting[:NAMES_SAID])
     return dg.SensorResult(

@@ -18,8 +18,8 @@ from dagster._core.definitions.asset_checks.asset_check_evaluation import (
 from pipelines.dagster import metadata
 from pipelines.dagster.cursors import understood
 from pipelines.dagster.inbox import lain_too_long
-from pipelines.dagster.reference import is_bundled, looks_new
 from pipelines.dagster.tables import PUBLISHED
+from pipelines.dagster.waiting import Waiting, waiting_now
 from pipelines.dagster.workplace import RESOURCE_KEY, place_of, told_without_data
 from pipelines.feeds.files.catalog import Feed, plain
 from pipelines.home.batch import shown
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 SECONDS_BETWEEN_LOOKS = 60
 EVERY_HOUR = "30 * * * *"
 INBOX_CHECK = "no_file_has_lain_in_the_inbox_for_an_hour"
+WAITING_CHECK = "imports_do_not_wait"
 
 
 def check_of(feed: Feed) -> str:
@@ -90,6 +91,13 @@ def standing_check(feeds: Sequence[Feed]) -> dg.AssetChecksDefinition:
             "or that still waits for its run.",
         )
     )
+    specs.append(
+        dg.AssetCheckSpec(
+            WAITING_CHECK,
+            asset=PUBLISHED,
+            description="Neither reference data that is not loaded nor a target that does not answer holds up imports.",
+        )
+    )
 
     @dg.multi_asset_check(name="what_is_broken", specs=specs, can_subset=True, required_resource_keys={RESOURCE_KEY})
     def check(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
@@ -104,7 +112,7 @@ def standing_check(feeds: Sequence[Feed]) -> dg.AssetChecksDefinition:
 
 def standing_job(feeds: Sequence[Feed]) -> "UnresolvedAssetJobDefinition":
     of_feeds = [*map(check_of, feeds), *map(rejects_check_of, feeds), *map(expectation_of, _expecting(feeds))]
-    names = [*of_feeds, INBOX_CHECK]
+    names = [*of_feeds, INBOX_CHECK, WAITING_CHECK]
     return dg.define_asset_job(
         "standing_check",
         selection=dg.AssetSelection.checks(*(dg.AssetCheckKey(PUBLISHED, name) for name in names)),
@@ -195,18 +203,27 @@ def _verdicts(home: Path, environ: Mapping[str, str], feeds: Sequence[Feed]) -> 
     broken = broken_in(home, environ)
     by_feed = {check_of(feed): _verdict(feed, broken) for feed in feeds}
     by_feed |= {rejects_check_of(feed): _rejects_verdict(feed, broken) for feed in feeds}
-    waiting = looks_new(home) if is_bundled(environ) else []
-    lain = lain_too_long(home / "inbox", datetime.now(UTC))
+    now = datetime.now(UTC)
+    lain, held = lain_too_long(home / "inbox", now), waiting_now(home, environ, now)
     unexpected = unexpected_in(home, environ, feeds)
     by_feed |= {expectation_of(feed): _as_expected(feed, unexpected) for feed in _expecting(feeds)}
-    return {**by_feed, INBOX_CHECK: _inbox_verdict(lain, [path.name for path in waiting])}
+    return {**by_feed, INBOX_CHECK: _inbox_verdict(lain), WAITING_CHECK: _waiting_verdict(held)}
 
 
-def _inbox_verdict(lain: Mapping[str, datetime], waiting: Sequence[str]) -> dict[str, Any]:
+def _waiting_verdict(held: Waiting | None) -> dict[str, Any]:
+    return {
+        "asset_key": PUBLISHED,
+        "check_name": WAITING_CHECK,
+        "passed": held is None,
+        "severity": dg.AssetCheckSeverity.ERROR,
+        "description": held.sentence if held else None,
+        "metadata": {"files": len(held.files) if held else 0},
+    }
+
+
+def _inbox_verdict(lain: Mapping[str, datetime]) -> dict[str, Any]:
     named = sorted(lain.items(), key=lambda each: each[1])[:NAMED]
     said = [f"{shown(name)} has lain in the inbox since {at:%Y-%m-%d %H:%M} UTC" for name, at in named]
-    if said and waiting:
-        said.insert(0, f"imports wait for reference data: {', '.join(map(shown, waiting[:NAMED]))}")
     return {
         "asset_key": PUBLISHED,
         "check_name": INBOX_CHECK,

@@ -146,7 +146,7 @@ def unfinished_sensor(
         with closing(open_ledger(home, environ)) as ledger:
             if not _anything_left(ledger, home, catalog):
                 return dg.SensorResult(cursor="{}", skip_reason="Every batch has an end.")
-            if _somebody_loads(ledger, now):
+            if somebody_loads(ledger, now):
                 return dg.SkipReason("A loader is at work.")
             target = target_now(home, environ)
             if target is None:
@@ -185,7 +185,8 @@ def _anything_left(ledger: Ledger, home: Path, catalog: Catalog) -> bool:
     return any(row["state"] == "running" or row["in_doubt"] for row in rows) or any(map(received_before, forgotten))
 
 
-def _somebody_loads(ledger: Ledger, now: datetime) -> bool:
+def somebody_loads(ledger: Ledger, now: datetime) -> bool:
+    """True if a loader has given a sign of life."""
     with ledger.engine.connect() as connection:
         beats = connection.execute(select(t.lease.c.heartbeat_at)).scalars()
         return any(beat > utc_text(now - SILENCE) for beat in beats)

@@ -19,7 +19,7 @@ from pipelines.dagster import checks, imports
 from pipelines.dagster.inbox import Asked, from_cursor, to_cursor
 from pipelines.dagster.reference import REFERENCE
 from pipelines.dagster.stages import batch_id_of
-from pipelines.dagster.standing_check import INBOX_CHECK
+from pipelines.dagster.standing_check import INBOX_CHECK, WAITING_CHECK
 from pipelines.dagster.tables import PUBLISHED
 from pipelines.definitions import build_definitions
 from pipelines.feeds.files.catalog import load_feed
@@ -324,6 +324,7 @@ def test_the_tables_are_published_and_checked(
     }
     assert found_true == {
         INBOX_CHECK: (True, "ERROR"),
+        WAITING_CHECK: (True, "ERROR"),
         "the_pages_hold_what_the_total_says": (True, "ERROR"),
         "keys_and_references_hold": (True, "ERROR"),
         "the_tables_agree_with_the_ledger": (True, "ERROR"),

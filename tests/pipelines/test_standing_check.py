@@ -15,9 +15,9 @@ from dagster._core.definitions.freshness import FreshnessState
 
 from pipelines.dagster import alerts
 from pipelines.dagster.alerts import COMMAND, WEBHOOK, Event, Told, give, tell_new
-from pipelines.dagster.reference import looks_new
-from pipelines.dagster.standing_check import INBOX_CHECK
+from pipelines.dagster.standing_check import INBOX_CHECK, WAITING_CHECK
 from pipelines.dagster.tables import PUBLISHED
+from pipelines.dagster.waiting import PATIENCE, waiting_now
 from pipelines.definitions import build_definitions
 from pipelines.home.dagster_folder import TOLD_TAG
 from pipelines.importing.broken import broken_now
@@ -120,6 +120,7 @@ def test_the_check_is_made_by_its_job_and_noted_when_it_has_changed_and_beside_a
             "no_reject_of_payments_is_open": (False, "WARN"),
             "no_reject_of_tasks_is_open": (True, "WARN"),
             INBOX_CHECK: (True, "ERROR"),
+            WAITING_CHECK: (True, "ERROR"),
         }
         sensor, noted, cursor = repository.get_sensor_def("standing_check_after_imports"), [], None
         for published in (False, False, True, False):
@@ -129,7 +130,7 @@ def test_the_check_is_made_by_its_job_and_noted_when_it_has_changed_and_beside_a
             assert isinstance(looked, dg.SensorResult)
             noted.append([event.check_name for event in looked.asset_events])  # type: ignore[union-attr]
             cursor = looked.cursor
-    assert [len(each) for each in noted] == [7, 0, 7, 0]
+    assert [len(each) for each in noted] == [8, 0, 8, 0]
 
 
 def test_a_file_that_stays_in_the_inbox_is_named_and_told_once(
@@ -151,14 +152,40 @@ def test_a_file_that_stays_in_the_inbox_is_named_and_told_once(
     assert event["file"] == "payments-stuck.csv"
 
 
-def test_a_file_that_waits_for_reference_data_says_so(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_imports_that_wait_for_reference_data_are_one_alert_and_a_check(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("pipelines.dagster.inbox.LAIN_TOO_LONG", timedelta(0))
-    for folder, name in (("inbox", "payments-1.csv"), ("reference", "patient.ndjson")):
+    for folder, name in (("inbox", "payments-1.csv"), ("inbox", "payments-2.csv"), ("reference", "patient.ndjson")):
         (home.path / folder).mkdir(exist_ok=True)
         (home.path / folder / name).write_text("")
-    [event] = alerts.of_inbox(home.path, datetime.now(UTC), looks_new(home.path))
-    assert event.text.endswith(", because imports wait for reference data: patient.ndjson.")
-    assert not next(iter(alerts.of_inbox(home.path, datetime.now(UTC)))).text.endswith("patient.ndjson.")
+    now, says = (
+        datetime.now(UTC),
+        "Imports wait, because reference data is not loaded (patient.ndjson): payments-1.csv, ",
+    )
+    assert waiting_now(home.path, {}, now) is None
+    held = waiting_now(home.path, {}, now + PATIENCE + timedelta(seconds=1))
+    assert held
+    [event] = [*alerts.of_waiting(held), *alerts.of_inbox(home.path, now, held)]
+    assert (event.kind, event.text, event.about["files"]) == (
+        "imports_wait",
+        f"{says}payments-2.csv.",
+        ["payments-1.csv", "payments-2.csv"],
+    )
+    assert len(list(alerts.of_inbox(home.path, now))) == 2
+
+
+def test_imports_that_wait_for_the_target_say_so_once_something_waits(tmp_path: Path) -> None:
+    home = tmp_path / "other"
+    (home / "inbox").mkdir(parents=True)
+    later = datetime.now(UTC) + PATIENCE + timedelta(seconds=1)
+    away = {"FHIR_BASE_URL": "http://127.0.0.1:9"}
+    assert waiting_now(home, away, later) is None
+    (home / "inbox" / "payments-1.csv").write_text("")
+    held = waiting_now(home, away, later)
+    assert held
+    assert held.sentence == "Imports wait, because the target does not answer: payments-1.csv."
+    assert waiting_now(home, away, datetime.now(UTC)) is None
 
 
 def test_one_feeds_check_can_be_made_alone(home: Home) -> None:

@@ -21,6 +21,7 @@ from pipelines.commands import up
 from pipelines.commands.up import CannotStart, Child
 from pipelines.dagster.attended import give_up_lost_runs
 from pipelines.home.dagster_folder import LOAD_POOL, dagster_environment, lacking, prepare_dagster_home
+from pipelines.home.logs import rotate
 from pipelines.session.connections import BadTarget
 from tests.support import loopback
 from tests.support.commands import forget_settings
@@ -117,6 +118,31 @@ def test_settings_of_an_earlier_version_are_named_where_they_lack_what_runs_need
     wanted = "run_monitoring.free_slots_after_run_end_seconds, freshness.enabled"
     assert said == [f"{settings} has no {wanted}: move it aside and start again to have them"]
     assert settings.read_text() == earlier
+
+
+def test_a_log_that_has_grown_large_becomes_the_older_one_and_goes_on(tmp_path: Path) -> None:
+    log = tmp_path / "daemon.log"
+    with log.open("ab", buffering=0) as writer:
+        for number in range(6):
+            writer.write(f"run {number}\n".encode() * 10)
+            assert not rotate(log, 100)
+            assert rotate(log, 10)
+            assert log.read_bytes() == b""
+        writer.write(b"goes on\n")
+    assert log.read_bytes() == b"goes on\n"
+    kept = {path.name: path.read_text().split("\n")[0] for path in tmp_path.glob("daemon.log.*")}
+    assert kept == {"daemon.log.1": "run 5", "daemon.log.2": "run 4", "daemon.log.3": "run 3"}
+    assert not rotate(tmp_path / "none.log")
+
+
+def test_it_names_every_folder_and_page(tmp_path: Path) -> None:
+    said: list[str] = []
+    up._tell([Child("service", (), tmp_path / "service.log", "http://127.0.0.1:8400/health")], tmp_path, said.append)
+    names = [line.split()[0] for line in said]
+    assert names == "service chart inbox reference feeds batches report evidence metrics logs Ctrl-C".split()
+    said.clear()
+    up._tell([], tmp_path, said.append)
+    assert "reference" not in [line.split()[0] for line in said]
 
 
 def child(tmp_path: Path, code: str) -> Child:

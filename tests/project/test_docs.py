@@ -77,5 +77,5 @@ def test_operators_read_of_every_sensor_schedule_and_alert(tmp_path: Path) -> No
     told = set(
         re.findall(r"^\| `([a-z_]+)` \| [a-z]", OPERATORS.partition("## Alerts")[2].partition("\n## ")[0], re.MULTILINE)
     )
-    assert len(told) == 12
+    assert len(told) == 13
     assert told <= kinds

@@ -1,0 +1,65 @@
+"""Why imports wait: reference data that is not loaded yet, or a target that does not answer.
+
+It is asked only once something has waited for some minutes, so that it costs nothing while all is well.
+"""
+
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from pipelines.dagster.inbox import lain_for
+from pipelines.dagster.reference import is_bundled, looks_new
+from pipelines.dagster.unfinished import left_batches, somebody_loads
+from pipelines.home.batch import shown
+from pipelines.importing.broken import NAMED, loaded_last
+from pipelines.session.connections import target_now
+from pipelines.session.opening import has_ledger, open_ledger
+
+PATIENCE = timedelta(minutes=5)
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """What holds up all imports. cause: reference or target. files: those that wait, by name."""
+
+    cause: str
+    why: str
+    files: tuple[str, ...]
+
+    @property
+    def sentence(self) -> str:
+        named = ", ".join(self.files[:NAMED])
+        more = f", and {len(self.files) - NAMED:,} more" if len(self.files) > NAMED else ""
+        return f"Imports wait, because {self.why}: {named}{more}."
+
+
+def waiting_now(home: Path, environ: Mapping[str, str], now: datetime) -> Waiting | None:
+    """Return what holds up imports that have waited for `PATIENCE`; None if nothing does."""
+    in_inbox = tuple(sorted(shown(name) for name in lain_for(home / "inbox", now, PATIENCE)))
+    new = looks_new(home) if is_bundled(environ) else []
+    if in_inbox and new and all(_came(path) <= now - PATIENCE for path in new):
+        names = ", ".join(shown(path.name) for path in new[:NAMED])
+        return Waiting("reference", f"reference data is not loaded ({names})", in_inbox)
+    files = in_inbox + _left(home, environ, now)
+    if files and target_now(home, environ) is None:
+        which = "the bundled service does not run" if is_bundled(environ) else "the target does not answer"
+        return Waiting("target", which, files)
+    return None
+
+
+def _came(path: Path) -> datetime:
+    return datetime.fromtimestamp(path.stat().st_ctime, UTC)
+
+
+def _left(home: Path, environ: Mapping[str, str], now: datetime) -> tuple[str, ...]:
+    """Return the files of batches without an end for which nobody has done anything for `PATIENCE`."""
+    if not has_ledger(home, environ):
+        return ()
+    with closing(open_ledger(home, environ)) as ledger:
+        target = loaded_last(ledger)
+        if target is None or somebody_loads(ledger, now):
+            return ()
+        left = left_batches(ledger, home, target)
+    return tuple(shown(each.file_name or each.batch_id) for each in left if each.since <= now - PATIENCE)
