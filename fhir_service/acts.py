@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeVar
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
+from fhir_service import traces
 from fhir_service.audit import touch
 from fhir_service.http import caller_of, parse_body, query_pairs, read_body
 from fhir_service.interactions import create, history, plain, search, update, validate
@@ -118,13 +119,14 @@ async def write(service: Service, entries: Sequence[Entry], whole: bool = False)
 
     whole: all or none are stored; the results end with the first refusal.
     """
-    future = service.writer.submit(entries, whole)
-    waiting = asyncio.ensure_future(asyncio.wrap_future(future))
-    done, _ = await asyncio.wait([waiting], timeout=WRITE_SECONDS)
-    if not done and future.cancel():
-        raise FhirError(UNAVAILABLE, headers={"retry-after": "5"})
-    results: list[Any] = await waiting
-    return results
+    with traces.commit(len(entries)):
+        future = service.writer.submit(entries, whole)
+        waiting = asyncio.ensure_future(asyncio.wrap_future(future))
+        done, _ = await asyncio.wait([waiting], timeout=WRITE_SECONDS)
+        if not done and future.cancel():
+            raise FhirError(UNAVAILABLE, headers={"retry-after": "5"})
+        results: list[Any] = await waiting
+        return results
 
 
 async def read(service: Service, resource: Resource, request: Request) -> Found:

@@ -11,6 +11,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from fhir_service import traces
 from fhir_service.audit import unwritten
 from fhir_service.auth import hash_of
 from fhir_service.http import json_response
@@ -39,6 +40,7 @@ class _Answer:
 
     correlation: str
     began: float
+    span: Any = None
     status: int = 0
 
 
@@ -55,7 +57,8 @@ class Surroundings:
             return
         scope["audit"] = self._service.audit
         request = Request(scope)
-        answer = _Answer(self._correlation(request), time.perf_counter())
+        span = traces.began(request.headers.get("traceparent"))
+        answer = _Answer(self._correlation(request), time.perf_counter(), span)
 
         async def sending(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -126,6 +129,7 @@ class Surroundings:
         template = scope.get("template", "unknown")
         seconds = time.perf_counter() - answer.began
         self._service.metrics.answered(method, template, answer.status, seconds)
+        traces.ended(answer.span, method, template, answer.status)
         if access.isEnabledFor(logging.INFO):
             record: dict[str, Any] = {
                 "time": self._service.clock().isoformat(timespec="milliseconds"),

@@ -16,6 +16,7 @@ from typing import Any
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from fhir_service import traces
 from fhir_service.admin import routes
 from fhir_service.admin_socket import Door
 from fhir_service.app import create_app
@@ -51,6 +52,8 @@ def serve(settings: Settings, until_stdin_closes: bool = False, shared_socket: i
     Args:
         shared_socket: the descriptor of a socket on which other processes take connections too.
     """
+    if lacking := traces.start(os.environ):
+        print(f"fhir-service: {lacking}", file=sys.stderr, flush=True)
     with contextlib.ExitStack() as stack:
         # A port that is to be found must be known before the base URL; a given one is taken after the store,
         # so that a second service over a store hears of the store and not of the port.

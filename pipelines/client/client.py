@@ -38,6 +38,7 @@ from pipelines.client.replies import (
     settled,
 )
 from pipelines.client.tokens import Credentials, Tokens
+from pipelines.home import traces
 
 __all__ = [
     "Capabilities",
@@ -319,7 +320,8 @@ class FhirClient:
     def _once(self, method: str, url: str, headers: dict[str, str], body: str | bytes | None) -> httpx.Response:
         self._before_each()
         try:
-            answer = self._http.request(method, url, headers=headers, content=body)
+            with traces.request(method) as trace:
+                answer = self._http.request(method, url, headers={**headers, **trace}, content=body)
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
             raise NotSent(f"no connection: {type(error).__name__}") from None
         except httpx.HTTPError as error:

@@ -4,6 +4,7 @@ import errno
 import hashlib
 import os
 import re
+import time
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import IO
 from uuid import uuid4
 
 from pipelines.feeds.files.catalog import Feed
-from pipelines.home import disk
+from pipelines.home import disk, traces
 from pipelines.home.batch import CONTROL, Received, Unreadable, is_control, shown
 from pipelines.home.files import replace_whole, to_disk
 from pipelines.home.inbox import Inbox
@@ -33,7 +34,7 @@ def receive(path: Path, feed: Feed, home: Path, now: datetime | None = None, inb
     cannot be read to its end, changed meanwhile, is a link that is not taken, or is still being written: a program may
     still write to it.
     """
-    now, name = now or datetime.now(UTC), shown(path.name)
+    now, name, began = now or datetime.now(UTC), shown(path.name), time.time_ns()
     inbox, moving = inbox or Inbox(home / "inbox"), Inbox(home / "inbox").holds(path)
     if moving and not os.access(path.parent, os.W_OK):
         raise Unreadable(
@@ -56,6 +57,7 @@ def receive(path: Path, feed: Feed, home: Path, now: datetime | None = None, inb
     if moving:
         _remove_unless_replaced(path, read)
         _remove_unless_replaced(_control_of(path), control)
+    traces.past("receive", batch_id, began)
     return Received(batch_id, sha256, target, name, read.st_size, now)
 
 

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from pipelines.home import traces
 from pipelines.home.progress import Progress
 from pipelines.ledger.lease import Holder, Lease
 from pipelines.ledger.rows import SoFar
@@ -16,6 +17,11 @@ from pipelines.validation.outcome import Validated
 
 def load_run(session: Session, run: Run, validated: Validated) -> Loaded:
     """The load stage, under the target's lease."""
+    with traces.stage("load", run.received.batch_id, feed=run.feed.name, run=run.number):
+        return _loaded(session, run, validated)
+
+
+def _loaded(session: Session, run: Run, validated: Validated) -> Loaded:
     batch_id, progress = run.received.batch_id, session.progress
     resuming = run.before not in ENDED
     counts = run_counts(validated, Loaded())

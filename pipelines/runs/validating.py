@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pipelines.feeds.files.catalog import Feed
-from pipelines.home import spill
+from pipelines.home import spill, traces
 from pipelines.home.files import write_whole
 from pipelines.ledger.rejects import open_by_line
 from pipelines.ledger.rows import Reason, Reject
@@ -29,6 +29,11 @@ OF_REASON = "rule_id expression column message retryable line".split()
 
 def validate_run(session: Session, run: Run) -> Validated:
     """The validate stage, and its rejects in the ledger. Raises `Unreadable`, `TargetUnusable`."""
+    with traces.stage("validate", run.received.batch_id, feed=run.feed.name, run=run.number):
+        return _validated(session, run)
+
+
+def _validated(session: Session, run: Run) -> Validated:
     progress = session.progress
     progress.stage("validate", run.received.batch_id)
     check_copy(run.received)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pipelines.client.pace import pace_of, retention_of
 from pipelines.feeds.files.catalog import home_catalog
+from pipelines.home import traces
 from pipelines.home.inbox import Inbox
 from pipelines.home.preparing import prepare_home
 from pipelines.home.progress import Progress
@@ -36,6 +37,8 @@ def open_session(
     progress = progress or Progress()
     pace, keep_days = pace_of(environ), retention_of(environ)
     prepare_home(home)
+    if lacking := traces.start(environ):
+        progress.say(lacking)
     catalog = home_catalog(home, environ, feed_folders)
     with connect(home, environ, insecure, progress.say) as connection:
         ledger = open_ledger(home, environ, anew)
