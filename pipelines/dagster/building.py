@@ -10,6 +10,7 @@ from pipelines.dagster.alerts import alert_sensor
 from pipelines.dagster.command_line import telling_sensor
 from pipelines.dagster.imports import import_assets, import_job
 from pipelines.dagster.inbox import inbox_sensor
+from pipelines.dagster.openlineage import lineage_sensors
 from pipelines.dagster.queries import query_job, query_schedule
 from pipelines.dagster.reference import REFERENCE, is_bundled, reference_asset, reference_job
 from pipelines.dagster.reports import publishing_sensor, report_assets, report_schedule, reports_job
@@ -69,6 +70,7 @@ def build_definitions(
             publishing_sensor(),
             standing_sensor(home, environ, catalog.feeds),
             alert_sensor(home, environ, catalog.feeds),
+            *lineage_sensors(environ),
         ],
         schedules=[
             *map(query_schedule, queries),

@@ -14,6 +14,7 @@ from dagster._utils.schedules import cron_string_iterator
 from pipelines.corrections.retention import retain
 from pipelines.dagster import metadata
 from pipelines.dagster.names import AGAIN, keys_of
+from pipelines.dagster.openlineage import is_told
 from pipelines.dagster.pictures import charts_of
 from pipelines.dagster.reference import REFERENCE, is_bundled
 from pipelines.dagster.standing_check import note_verdicts
@@ -141,7 +142,7 @@ def _published(tables: Sequence[ReportTable], feeds: Sequence[Feed], fresh: dg.F
                 yield from untrue_of(tables, error)
                 raise
             retain(session)
-            yield from told_of(tables, done)
+            yield from told_of(tables, done, with_columns=is_told(place.environ))
             seconds = (datetime.now(UTC) - began).total_seconds()
             yield dg.MaterializeResult(
                 asset_key=PUBLISHED,

@@ -115,8 +115,14 @@ def _statements(table: ReportTable) -> str:
     return " ".join([*said, "Made sure of before anything is published."])
 
 
-def told_of(tables: Sequence[ReportTable], done: Publication) -> Iterator[dg.MaterializeResult[None]]:
-    """Yield the materialization of each published table, with its check."""
+def told_of(
+    tables: Sequence[ReportTable], done: Publication, with_columns: bool = False
+) -> Iterator[dg.MaterializeResult[None]]:
+    """Yield the materialization of each published table, with its check.
+
+    with_columns: the columns are in each materialization too, where OpenLineage reads them.
+    """
+    lineage = _lineage(tables) if with_columns else {}
     for table in tables:
         if table.name in done.rows:
             file = done.path.parent / "parquet" / f"{table.name}.parquet"
@@ -124,6 +130,8 @@ def told_of(tables: Sequence[ReportTable], done: Publication) -> Iterator[dg.Mat
                 metadata.ROWS: done.rows[table.name],
                 "parquet": dg.MetadataValue.path(str(file)),
             }
+            if with_columns:
+                about |= {"dagster/column_schema": metadata.schema(list(table.columns)), **lineage[table.name]}
             holds = [dg.AssetCheckResult(passed=True, asset_key=key_of(table), check_name=HOLDS)]
             checked = bool(table.key or table.references)
             yield dg.MaterializeResult(asset_key=key_of(table), metadata=about, check_results=holds if checked else [])

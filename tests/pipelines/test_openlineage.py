@@ -1,0 +1,102 @@
+"""What an OpenLineage server hears of an import: a listener takes it down."""
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from pipelines.dagster.openlineage import URL, lineage_sensors
+from pipelines.dagster.stages import batch_id_of
+from pipelines.dagster.tables import told_of
+from pipelines.definitions import build_definitions
+from pipelines.feeds.files.catalog import load_feeds
+from pipelines.home.dagster_folder import BATCH_TAG
+from pipelines.reports.publish import Publication
+from pipelines.reports.tables import report_tables
+
+pytest.importorskip("openlineage.client", reason="the extra `lineage` is not installed")
+ROWS = "payment_id,patient_id,amount,paid_on\nQzkeyZq,QzpatientZq,1234.56,2026-01-02\n"
+
+
+@pytest.fixture
+def heard() -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """A server that takes down every event, and what it has heard."""
+    events: list[dict[str, Any]] = []
+
+    class Listener(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            assert self.path == "/api/v1/lineage"
+            events.append(json.loads(self.rfile.read(int(self.headers["content-length"]))))
+            self.send_response(201)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Listener) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}", events
+        server.shutdown()
+
+
+@pytest.mark.filterwarnings("ignore")  # of the client
+def test_a_server_hears_of_runs_assets_checks_and_columns_and_of_no_value(
+    tmp_path: Path, heard: tuple[str, list[dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, events = heard
+    monkeypatch.setenv(URL, url)
+    home = tmp_path / "home"
+    (home / "inbox").mkdir(parents=True)
+    (home / "inbox" / "payments-1.csv").write_text(ROWS)
+    environ = {"CHARTFERRY_HOME": str(home), URL: url}
+    repository = build_definitions(environ).get_repository_def()
+    table = next(table for table in report_tables() if table.name == "reject_by_rule")
+    done = Publication(tmp_path / "reports.duckdb", tmp_path / "page", datetime.now(UTC), "urn:t", {table.name: 3})
+
+    @dg.asset(
+        key=["reports", table.name],
+        check_specs=[dg.AssetCheckSpec("keys_and_references_hold", asset=["reports", table.name])],
+    )
+    def published() -> Iterator[dg.MaterializeResult[None]]:
+        yield from told_of(report_tables(), done, with_columns=True)
+
+    with dg.DagsterInstance.ephemeral() as instance:
+        batch = waiting_batch(home)
+        instance.add_dynamic_partitions("payments batches", [batch])
+        job, received = repository.get_job("import_payments"), dg.AssetKey(["payments", "received"])
+        done_in_process = job.execute_in_process(
+            instance=instance, partition_key=batch, asset_selection=[received], tags={BATCH_TAG: batch}
+        )
+        assert done_in_process.success
+        assert dg.materialize([published], instance=instance).success
+        sensor = repository.get_sensor_def("openlineage")
+        with dg.build_sensor_context(instance, repository_def=repository) as context:
+            sensor.evaluate_tick(context)
+    outputs = {each["name"]: each for event in events for each in event.get("outputs", [])}
+    assert {event["eventType"] for event in events if "eventType" in event} >= {"START", "COMPLETE"}
+    assert "import_payments" in {event["job"]["name"] for event in events if "job" in event}
+    assert {"payments/received", f"reports/{table.name}"} <= set(outputs)
+    facets = outputs[f"reports/{table.name}"]["facets"]
+    assert [field["name"] for field in facets["schema"]["fields"]] == [column.name for column in table.columns]
+    assert "rule_id" in facets["columnLineage"]["fields"]
+    text = json.dumps(events)
+    assert "keys_and_references_hold" in text
+    assert [value for value in ("Qz", "1234.56") if value in text] == []
+
+
+def waiting_batch(home: Path) -> str:
+    """The batch of the one file in the inbox."""
+    [path] = (home / "inbox").iterdir()
+    feed = load_feeds().match(path.name)
+    assert feed
+    return batch_id_of(feed, path)
+
+
+def test_without_a_server_there_is_no_sensor() -> None:
+    assert lineage_sensors({}) == []
