@@ -6,6 +6,7 @@ A fact is the verb's name with its arguments: ids, hashes, line numbers, cents; 
 import inspect
 from collections.abc import Callable, Iterator, KeysView, ValuesView
 from functools import cache, wraps
+from importlib import import_module
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, TypeVar, cast, get_type_hints
 
@@ -35,6 +36,8 @@ class ReplayedLease(NamedTuple):
 
 VERBS: dict[str, Callable[..., Any]] = {}
 """The functions behind the verbs, by name."""
+MODULES = ("batches", "doubts", "former", "image", "ledger", "notes", "rejects")
+"""The modules of this package with verbs. A command may need only some of them, and replays the facts of all."""
 
 
 def verb(function: F) -> F:
@@ -71,6 +74,9 @@ def _as_told(name: str, value: Any) -> Any:
 def replay(ledger: Any, fact: list[Any]) -> None:
     """Call the verb of a fact again. Raises `LedgerError` when this version does not know it."""
     name, *arguments = fact
+    if name not in VERBS:
+        for module in MODULES:
+            import_module(f"pipelines.ledger.{module}")
     if name not in VERBS:
         raise LedgerError(f"the journal is from a newer version: it has a fact '{name}', which this one does not know")
     signature, types = _parameters(name)

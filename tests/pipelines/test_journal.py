@@ -4,6 +4,7 @@ import errno
 import gzip
 import json
 import os
+import re
 import shutil
 from contextlib import closing, suppress
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import event
 
+from pipelines.ledger import verbs
 from pipelines.ledger.ledger import Ledger, LedgerError, Outcome, Reason, Reject, Repeat
 from pipelines.ledger.rejects import discard
 from pipelines.ledger.tables import SCHEMA_VERSION
@@ -439,3 +441,10 @@ def test_a_last_line_that_is_whole_and_wrong_is_not_cut(path: Path, how: str) ->
     with pytest.raises(LedgerError, match=r"the line behind number \d is damaged"):
         Ledger.open(path)
     journal.write_bytes(whole)
+
+
+def test_a_fact_of_any_verb_can_be_replayed_by_a_command_that_needs_few_of_them() -> None:
+    """LEDGER-20: the modules of verbs that no command has read yet are read then."""
+    ledger = Path(verbs.__file__).parent
+    have = {path.stem for path in ledger.glob("*.py") if re.search(r"^ *@verb$", path.read_text(), re.MULTILINE)}
+    assert have == set(verbs.MODULES)
