@@ -129,8 +129,8 @@ def main() -> None:
     if len(sys.argv) > 1:
         write(sys.argv[1])
         return
-    with scratch() as folder, serving(folder) as base:
-        write(base)
+    with scratch() as folder, serving(folder) as hapi:
+        write(hapi.url)
 
 
 def write(base: str) -> None:

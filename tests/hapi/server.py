@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from bench.peers import servers
@@ -28,23 +28,50 @@ def missing() -> str | None:
     return f"not installed: {', '.join(absent)}" if absent else None
 
 
-@contextmanager
-def serving(folder: Path) -> Iterator[str]:
-    """The address of a server, new and empty but for the reference data."""
-    servers.build()
-    with servers.cluster() as made:
-        settings = {
+class Hapi:
+    """A server that can be killed and started again, at one address."""
+
+    def __init__(self, made: servers.Cluster, folder: Path) -> None:
+        self._log, port = folder / "hapi.log", servers.free_port()
+        self.url = f"http://127.0.0.1:{port}"
+        self._settings = {
             "HAPI_URL": f"jdbc:postgresql://127.0.0.1:{made.port}/hapi?reWriteBatchedInserts=true",
             "HAPI_USER": servers.USER,
             "HAPI_PASSWORD": made.password,
+            "HAPI_PORT": str(port),
         }
+
+    def start(self) -> None:
+        """Start it, and return once it answers."""
         target = servers.HAPI / "target"
         classes = f"{target / 'hapi-peer-1.jar'}{os.pathsep}{target / 'lib'}/*"
         program = ("java", "-Xmx1500m", "-cp", classes, "HapiPeer")
-        with servers.started("HAPI", program, folder / "hapi.log", settings) as process:
-            url = servers.first_line("HAPI", process, folder / "hapi.log").strip()
-            chartferry(new_home(folder / "reference-home"), url, "reference", "load", SAMPLES / "reference")
-            yield url
+        self._running = ExitStack()
+        self._process = self._running.enter_context(servers.started("HAPI", program, self._log, self._settings))
+        servers.first_line("HAPI", self._process, self._log)
+
+    def kill(self) -> None:
+        """End it in the middle of whatever it does."""
+        self._process.kill()
+        self.stop()
+
+    def stop(self) -> None:
+        self._running.close()
+
+
+@contextmanager
+def serving(folder: Path, reference: Path | None = SAMPLES / "reference") -> Iterator[Hapi]:
+    """A server, new and empty but for the reference data."""
+    servers.build()
+    with servers.cluster() as made:
+        hapi = Hapi(made, folder)
+        hapi.start()
+        try:
+            if reference:
+                chartferry(new_home(folder / "reference-home"), hapi.url, "reference", "load", reference)
+            yield hapi
+        finally:
+            hapi.stop()
 
 
 def new_home(folder: Path) -> Path:

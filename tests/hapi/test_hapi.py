@@ -10,18 +10,19 @@ from typing import Any
 
 import pytest
 
-from tests.hapi.server import SAMPLES, chartferry, missing, new_home, of_home, scratch, serving
+from tests.hapi.server import SAMPLES, Hapi, chartferry, missing, new_home, of_home, scratch, serving
 
 INBOX = SAMPLES / "inbox"
 KILLS = 8
+SERVERS_KILLED = 2
 WHY = "a real HAPI server is started by make test-hapi alone" if not os.environ.get("WITH_HAPI") else missing()
 pytestmark = [pytest.mark.long, pytest.mark.skipif(WHY is not None, reason=WHY or "")]
 
 
 @pytest.fixture(scope="module")
-def url() -> Iterator[str]:
-    with scratch() as folder, serving(folder) as address:
-        yield address
+def hapi() -> Iterator[Hapi]:
+    with scratch() as folder, serving(folder) as started:
+        yield started
 
 
 def said(home: Path, url: str, *arguments: object) -> dict[str, Any]:
@@ -32,17 +33,26 @@ def said(home: Path, url: str, *arguments: object) -> dict[str, Any]:
     return found
 
 
-def test_the_samples_go_in_once_and_verify_agrees(url: str, tmp_path: Path) -> None:
+def killed(home: Path, hapi: Hapi, seconds: float, server_too: bool) -> None:
+    """An import that is killed after some seconds; before that its server too, which comes back."""
+    words, settings = of_home(home, hapi.url, "import", INBOX)
+    with subprocess.Popen(words, env=settings, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        try:
+            process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            if server_too:
+                hapi.kill()
+            process.kill()
+            if server_too:
+                hapi.start()
+
+
+def test_the_samples_go_in_once_and_verify_agrees(hapi: Hapi, tmp_path: Path) -> None:
     """TARGET-02, TARGET-04: killed again and again; at the end nothing is missing, double or in doubt."""
-    home = new_home(tmp_path / "home")
+    home, url = new_home(tmp_path / "home"), hapi.url
     chance = random.Random(8)
-    for _ in range(KILLS):
-        words, settings = of_home(home, url, "import", INBOX)
-        with subprocess.Popen(words, env=settings, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-            try:
-                process.wait(chance.uniform(3, 15))
-            except subprocess.TimeoutExpired:
-                process.kill()
+    for number in range(KILLS):
+        killed(home, hapi, chance.uniform(2, 9), number < SERVERS_KILLED)
     said(home, url, "import", INBOX)
     last = said(home, url, "import", INBOX)
     assert (last["totals"].get("created", 0), last["totals"].get("in_doubt", 0)) == (0, 0)
@@ -52,12 +62,12 @@ def test_the_samples_go_in_once_and_verify_agrees(url: str, tmp_path: Path) -> N
         assert found["ledger_cents"] == found["target_cents"] > 0
 
 
-def test_another_home_finds_what_is_there_and_undo_takes_it_back(url: str, tmp_path: Path) -> None:
-    """LEDGER-15: its rows carry the identifiers that are there, so that they are adopted."""
-    home = new_home(tmp_path / "home")
+def test_another_home_finds_what_is_there_and_undo_takes_it_back(hapi: Hapi, tmp_path: Path) -> None:
+    """LEDGER-15: its rows carry the identifiers that are there. The others are of the first home, and unknown here."""
+    home, url = new_home(tmp_path / "home"), hapi.url
     found = said(home, url, "import", INBOX / "tasks-phone.ndjson")
     assert found["totals"].get("created", 0) == 0
     assert found["totals"]["adopted"] > 0
     [batch] = [each["batch_id"] for each in found["batches"]]
     assert said(home, url, "undo", batch)["exit_code"] in (0, 3)
-    assert said(home, url, "verify")["differences"] == []
+    assert {each["kind"] for each in said(home, url, "verify")["differences"]} <= {"unknown"}

@@ -31,8 +31,8 @@ import org.springframework.orm.jpa.JpaTransactionManager;
 import org.springframework.orm.jpa.LocalContainerEntityManagerFactoryBean;
 
 /**
- * HAPI FHIR JPA on loopback over the PostgreSQL database that HAPI_URL, HAPI_USER and HAPI_PASSWORD name.
- * Prints its address when it answers, and serves until it is ended.
+ * HAPI FHIR JPA on loopback over the PostgreSQL database that HAPI_URL, HAPI_USER and HAPI_PASSWORD name,
+ * at HAPI_PORT or a free port. Prints its address when it answers, and serves until it is ended.
  */
 public class HapiPeer {
 
@@ -41,6 +41,7 @@ public class HapiPeer {
         var server = new Server();
         var connector = new ServerConnector(server);
         connector.setHost("127.0.0.1");
+        connector.setPort(Integer.parseInt(System.getenv().getOrDefault("HAPI_PORT", "0")));
         server.addConnector(connector);
         var handler = new ServletContextHandler("/");
         handler.addServlet(new ServletHolder(restful(spring)), "/*");
