@@ -20,7 +20,7 @@ SWEEP, PUBLISHED = dg.AssetKey([GROUP, "diagnostic_report_sweep"]), dg.AssetKey(
 HOLDS = "keys_and_references_hold"
 OF_THE_SWEEP = {
     *("sweep", "swept_report", "gone_report"),
-    *("known_questionnaire", "known_question", "known_option", "known_name"),
+    *("known_questionnaire", "known_question", "known_option", "known_address", "known_name"),
     *("known_score", "known_score_item", "known_score_value", "known_score_band"),
 }
 OF_THE_PUBLICATION = {"this_publication", "ledger_publication", "known_rule"}

@@ -15,7 +15,7 @@ from pipelines.reports.results import RESULT
 from pipelines.reports.scores import ScoreFile, score_files, scores_of
 from pipelines.reports.sweep import FILES, Sweep
 from pipelines.reports.tables import staging_selects
-from pipelines.reports.words import QUESTIONNAIRE, named_in, rows_of
+from pipelines.reports.words import QUESTIONNAIRE, addresses_of, named_in, rows_of
 
 LEDGER_INPUTS: dict[str, tuple[str, ...]] = {
     "batch": (),
@@ -132,12 +132,12 @@ def stage_files(db: duckdb.DuckDBPyConnection, sweep: Sweep, home: Path) -> None
     db.register("warned", db.sql(WARNED, params=[warned]) if warned else db.sql(NOTHING_WARNED))
     results = sweep.path.with_name(FILES[RESULT][0])
     db.register("results", db.read_parquet(str(results)) if results.exists() else db.sql(NO_SWEEP))
+    _stage_words(db, sweep.path.parent, score_files(home))
     for name, select in staging_selects().items():
         db.execute(f"CREATE TEMP TABLE {name} AS {select}")
     db.unregister("sent")
     db.unregister("ready")
     db.unregister("results")
-    _stage_words(db, sweep.path.parent, score_files(home))
 
 
 def _stage_words(db: duckdb.DuckDBPyConnection, folder: Path, scores: Sequence[ScoreFile]) -> None:
@@ -153,6 +153,7 @@ def _stage_words(db: duckdb.DuckDBPyConnection, folder: Path, scores: Sequence[S
     db.unregister("rows")
     db.unregister("swept")
     staged = {"question": questions, "option": options, "name": named_in(folder), "rule": _rules()}
+    staged["address"] = addresses_of(bodies)
     met = scores_of(scores, questionnaires, questions, options)
     staged |= {"score": met.score, "score_item": met.item, "score_value": met.value, "score_band": met.band}
     for name, table in staged.items():

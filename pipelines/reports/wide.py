@@ -1,8 +1,13 @@
-"""The wide tables, `response_<name>`: one for each questionnaire with responses, a row each, a column per question."""
+"""The wide tables, `response_<name>`: one for each questionnaire with responses, a row each, a column per question.
+
+Versions and copies of a questionnaire share a table: those of one name with one canonical url, or with one code and the
+same questions. Of others whose names give one table, the one that was seen first has it.
+"""
 
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import duckdb
@@ -22,10 +27,16 @@ OWN = (
     ColumnOf("authored_at", "TIMESTAMPTZ", "When it was given in its source, UTC; else when it was sent."),
 )
 
+OF_VERSION = ColumnOf("questionnaire_id", "VARCHAR", "Id of the questionnaire: this table has several of one form.")
+
 ANSWERED = """
-    SELECT response.questionnaire_id, any_value(questionnaire.name)
-    FROM questionnaire_response AS response LEFT JOIN questionnaire USING (questionnaire_id)
-    WHERE response.questionnaire_id IS NOT NULL GROUP BY ALL ORDER BY ALL"""
+    SELECT response.questionnaire_id, any_value(known.name), any_value(known.url),
+        any_value(known.code_system), any_value(known.code)
+    FROM questionnaire_response AS response
+    LEFT JOIN known_questionnaire AS known ON response.questionnaire_id = known.questionnaire_id
+    WHERE response.questionnaire_id IS NOT NULL
+    GROUP BY response.questionnaire_id
+    ORDER BY any_value(known.first_seen_at) NULLS LAST, response.questionnaire_id"""
 # Questions that the questionnaire no longer has follow those of the form.
 ASKED = """
     SELECT questionnaire_id, link_id, text, type, coalesce(repeats, true), code
@@ -46,52 +57,97 @@ class Asked(NamedTuple):
     code: str | None
 
 
+class Form(NamedTuple):
+    """A questionnaire with responses, its questions, and what each can be answered with, by linkId."""
+
+    id: str
+    name: str | None
+    url: str | None
+    code: tuple[str | None, str | None]
+    asked: Sequence[Asked]
+    options: Mapping[str, list[str]]
+
+    def is_version_of(self, other: "Form") -> bool:
+        """True for another version or a copy: the same canonical url, or the same code and questions."""
+        same_url = self.url is not None and self.url == other.url
+        return same_url or (self.code == other.code and self._questions() == other._questions())
+
+    def _questions(self) -> list[tuple[str, str, str | None]]:
+        """The questions that the form has now."""
+        return [(each.link_id, each.type, each.code) for each in self.asked if each.type is not None]
+
+
+@dataclass
+class Sharing:
+    """The questionnaires of one wide table. stem: what their names give, where another table may be named so."""
+
+    table: str
+    stem: str
+    forms: list[Form] = field(default_factory=list)
+
+
 def response_tables(
     db: duckdb.DuckDBPyConnection, settings: ReportSettings, taken: Iterable[str]
 ) -> Iterator[ReportTable]:
     """Yield the declarations of the wide tables. taken: names of other tables. Raises `BrokenTable`."""
+    for sharing in _shared(_forms(db), settings.response_tables, set(taken)):
+        yield _table(sharing, settings.publish_free_text)
+
+
+def _forms(db: duckdb.DuckDBPyConnection) -> Iterator[Form]:
+    """Yield the questionnaires with responses, in the order in which they were first seen."""
     asked: dict[str, list[Asked]] = {}
     for questionnaire_id, *question in db.execute(ASKED).fetchall():
         asked.setdefault(questionnaire_id, []).append(Asked(*question))
-    options: dict[tuple[str, str], list[str]] = {}
+    options: dict[str, dict[str, list[str]]] = {}
     for questionnaire_id, link_id, code, display in db.execute(CHOICES).fetchall():
-        options.setdefault((questionnaire_id, link_id), []).append(f"{code} {display or ''}".strip())
-    names = {name: f"the table {name}" for name in taken}
-    for questionnaire_id, name in db.execute(ANSWERED).fetchall():
-        table = PREFIX + (
-            settings.response_tables.get(questionnaire_id) or _snake(name or "") or _snake(questionnaire_id)
-        )
-        if table in names:
-            raise BrokenTable(
-                f"the questionnaire {questionnaire_id} would have the table {table}, as {names[table]} has: "
-                f"give it another name in {FILE} of the home, under [response_tables]"
-            )
-        names[table] = f"the questionnaire {questionnaire_id}"
-        here = {link_id: said for (of, link_id), said in options.items() if of == questionnaire_id}
-        yield _table(table, questionnaire_id, name, asked.get(questionnaire_id, []), here, settings.publish_free_text)
+        of_question = options.setdefault(questionnaire_id, {}).setdefault(link_id, [])
+        of_question.append(f"{code} {display or ''}".strip())
+    for name, title, url, system, code in db.execute(ANSWERED).fetchall():
+        yield Form(name, title, url, (system, code), asked.get(name, []), options.get(name, {}))
 
 
-def _table(
-    table: str,
-    questionnaire_id: str,
-    name: str | None,
-    asked: list[Asked],
-    options: Mapping[str, list[str]],
-    with_texts: bool,
-) -> ReportTable:
-    columns, selected, used = list(OWN), [], {column.name for column in OWN}
-    for place, question in enumerate(asked, 1):
+def _shared(forms: Iterable[Form], named: Mapping[str, str], taken: set[str]) -> list[Sharing]:
+    """Return the wide tables. named: the names that the home gives, by id, which come first.
+
+    Raises `BrokenTable` where a name that the home gives is another table's.
+    """
+    found: list[Sharing] = []
+    for form in sorted(forms, key=lambda form: form.id not in named):
+        stem = PREFIX + (named.get(form.id) or _snake(form.name or "") or _snake(form.id))
+        alike = [each for each in found if each.stem == stem and any(map(form.is_version_of, each.forms))]
+        if not alike:
+            if form.id in named and stem in taken:
+                raise BrokenTable(
+                    f"the questionnaire {form.id} would have the table {stem}, as another has: "
+                    f"give it another name in {FILE} of the home, under [response_tables]"
+                )
+            alike = [Sharing(stem if stem not in taken else _free(f"{stem}_{_snake(form.id)}", taken), stem)]
+            found += alike
+            taken.add(alike[0].table)
+        alike[0].forms.append(form)
+    return found
+
+
+def _table(sharing: Sharing, with_texts: bool) -> ReportTable:
+    own = [*OWN, OF_VERSION] if len(sharing.forms) > 1 else list(OWN)
+    ids = sorted(form.id for form in sharing.forms)
+    columns, selected, used = own, [], {column.name for column in own}
+    for place, (question, of, said) in enumerate(_questions(sharing.forms), 1):
         if question.type in TEXTS and not with_texts:
             continue
         kind, value = _value(question)
         column = _free(_snake(question.link_id) or _snake(question.code or "") or f"question_{place}", used)
-        columns.append(ColumnOf(column, kind, _comment(question, options.get(question.link_id, []))))
-        selected.append(f"{value} FILTER (WHERE answer.link_id = {quoted(question.link_id)}) AS {column}")
+        columns.append(ColumnOf(column, kind, _comment(question, said)))
+        chosen = f"answer.link_id = {quoted(question.link_id)}"
+        if len(of) < len(ids):
+            chosen += f" AND answer.questionnaire_id IN ({', '.join(map(quoted, of))})"
+        selected.append(f"{value} FILTER (WHERE {chosen}) AS {column}")
     values = "".join(f",\n    {each}" for each in selected)
-    named = f"{name} ({questionnaire_id})" if name else questionnaire_id
+    version = ",\n    any_value(response.questionnaire_id) AS questionnaire_id" if len(ids) > 1 else ""
     return ReportTable(
-        name=table,
-        comment=f"One row per response to the questionnaire {named}, a column per question, counted as in "
+        name=sharing.table,
+        comment=f"One row per response to {_named(sharing)}, a column per question, counted as in "
         "questionnaire_response. A column is empty where the question has no answer.",
         inputs=("questionnaire_response", "answer"),
         key=("response_id",),
@@ -99,14 +155,37 @@ def _table(
         columns=tuple(columns),
         select=f"""SELECT response.resource_id AS response_id,
     any_value(response.patient_id) AS patient_id,
-    any_value(response.authored_at) AS authored_at{values}
+    any_value(response.authored_at) AS authored_at{version}{values}
 FROM questionnaire_response AS response
 LEFT JOIN answer ON response.resource_id = answer.response_id
-WHERE response.questionnaire_id = {quoted(questionnaire_id)}
+WHERE response.questionnaire_id IN ({", ".join(map(quoted, ids))})
 GROUP BY response.resource_id
 ORDER BY response.resource_id""",
-        file=f"the table {table}",
+        file=f"the table {sharing.table}",
     )
+
+
+def _named(sharing: Sharing) -> str:
+    """The questionnaires of a table in words, and why it has another name than theirs."""
+    shown = [f"{form.name} ({form.id})" if form.name else form.id for form in sharing.forms]
+    several = "questionnaires" if len(shown) > 1 else "questionnaire"
+    why = f", whose name gives {sharing.stem}, which another has," if sharing.table != sharing.stem else ""
+    return f"the {several} {' and '.join(shown)}{why}"
+
+
+def _questions(forms: Sequence[Form]) -> list[tuple[Asked, list[str], list[str]]]:
+    """Return the questions of all versions, each with the ids of those that have it so, and its options in words.
+
+    One that a later version answers in another kind of column is another question.
+    """
+    found: dict[tuple[str, str], tuple[Asked, list[str], list[str]]] = {}
+    for form in forms:
+        for question in form.asked:
+            key = (question.link_id, _value(question)[1])
+            _, of, said = found.setdefault(key, (question, [], []))
+            of.append(form.id)
+            said += [each for each in form.options.get(question.link_id, []) if each not in said]
+    return list(found.values())
 
 
 def _value(question: Asked) -> tuple[str, str]:

@@ -23,7 +23,7 @@ _FHIR = "http://hl7.org/fhir/StructureDefinition"
 WEIGHTS = (f"{_FHIR}/ordinalValue", f"{_FHIR}/itemWeight")
 """The extensions by which an option declares what it counts for in a score."""
 
-_TEXTS = ("questionnaire_id", "name", "status", "description", "code_system", "code")
+_TEXTS = ("questionnaire_id", "name", "status", "description", "url", "code_system", "code")
 QUESTIONNAIRES = pa.schema([(name, pa.string()) for name in _TEXTS])
 QUESTIONS = pa.schema(
     [
@@ -42,6 +42,7 @@ OPTIONS = pa.schema(
         ("declared_value", pa.float64()),
     ]
 )
+ADDRESSES = pa.schema([(name, pa.string()) for name in ("address", "questionnaire_id")])
 NAMED = pa.schema([(name, pa.string()) for name in ("resource_type", "id", "name")])
 
 
@@ -65,7 +66,7 @@ def rows_of(bodies: Iterable[tuple[str, str]]) -> tuple[pa.Table, pa.Table, pa.T
     questionnaires, questions, options = [], [], []
     for questionnaire_id, body in bodies:
         read = orjson.loads(body)
-        texts = (_text(read.get(name)) for name in ("name", "status", "description"))
+        texts = (_text(read.get(name)) for name in ("name", "status", "description", "url"))
         questionnaires.append((questionnaire_id, *texts, *_coding(_first(read.get("code")))))
         seen = set[str]()
         for parent, item in _items(read):
@@ -80,6 +81,24 @@ def rows_of(bodies: Iterable[tuple[str, str]]) -> tuple[pa.Table, pa.Table, pa.T
         arrow.table_of_rows(questions, QUESTIONS),
         arrow.table_of_rows(options, OPTIONS),
     )
+
+
+def addresses_of(bodies: Iterable[tuple[str, str]]) -> pa.Table:
+    """Return what names questionnaires in responses where that is no place: canonical urls, alone or with a version.
+
+    bodies: id and JSON. Of several with one url, one without a version has the url alone, else the first.
+    """
+    found: dict[str, str] = {}
+    versioned: dict[str, str] = {}
+    for questionnaire_id, body in bodies:
+        read = orjson.loads(body)
+        url, version = _text(read.get("url")), _text(read.get("version"))
+        if url and version:
+            found.setdefault(f"{url}|{version}", questionnaire_id)
+            versioned.setdefault(url, questionnaire_id)
+        elif url:
+            found.setdefault(url, questionnaire_id)
+    return arrow.table_of_rows(list((versioned | found).items()), ADDRESSES)
 
 
 def _items(questionnaire: Mapping[str, Any]) -> Iterator[tuple[str | None, dict[str, Any]]]:

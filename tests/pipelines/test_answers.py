@@ -121,21 +121,76 @@ def test_answers_to_a_question_that_the_questionnaire_no_longer_has_keep_their_c
     assert comment == "A question without words (linkId signs). The questionnaire no longer has this question."
 
 
-def test_two_questionnaires_whose_names_give_one_table_are_named_and_can_be_told_apart(world: World) -> None:
-    world.questionnaires.append(questionnaire("check-up 2", question("x"), of="q2"))
-    records = {"r1": response(coded("mood", "low")), "r2": response(coded("x", "a"), of="q2")}
+def columns(world: World, table: str) -> list[str]:
+    """The columns of a wide table behind those that each has."""
+    shown = f"SELECT column_name FROM duckdb_columns() WHERE table_name = '{table}' ORDER BY column_index"
+    return [name for (name,) in world.rows(shown)][3:]
+
+
+def test_another_questionnaire_whose_name_gives_a_table_that_is_there_has_its_id_behind_the_name(world: World) -> None:
+    """The one that was seen first keeps the table, and a name that the home gives comes before all."""
     world.publish()
+    world.questionnaires.append(questionnaire("check-up 2", question("x"), of="a-2"))
+    records = {"r1": response(coded("mood", "low")), "r2": response(coded("x", "a"), of="a-2")}
     carry_over(world, "QuestionnaireResponse", records)
+    world.publish()
+    assert world.rows("SELECT response_id, mood FROM response_check_up_2") == [("id-r1", "low")]
+    assert world.rows("SELECT response_id, x FROM response_check_up_2_a_2") == [("id-r2", "a")]
+    [(comment,)] = world.rows("SELECT comment FROM duckdb_tables() WHERE table_name = 'response_check_up_2_a_2'")
+    assert "whose name gives response_check_up_2, which another has," in comment
+    (world.home / "reports.toml").write_text('[response_tables]\na-2 = "older_check_up"\n')
+    world.publish()
+    assert world.rows("SELECT response_id, x FROM response_older_check_up") == [("id-r2", "a")]
+    (world.home / "reports.toml").write_text('[response_tables]\na-2 = "own"\nq1 = "own"\n')
     with pytest.raises(PublicationError) as caught:
         world.publish()
     assert str(caught.value) == (
-        "not published: the questionnaire q2 would have the table response_check_up_2, as the questionnaire q1 has: "
+        "not published: the questionnaire a-2 would have the table response_own, as another has: "
         "give it another name in reports.toml of the home, under [response_tables]"
     )
-    assert world.rows("SELECT count(*) FROM questionnaire_response") == [(0,)], "the last publication stays"
-    (world.home / "reports.toml").write_text('[response_tables]\nq2 = "older_check_up"\n')
+    assert world.rows("SELECT response_id, x FROM response_older_check_up") == [("id-r2", "a")], "it stays"
+
+
+def test_a_copy_of_a_questionnaire_shares_its_table(world: World) -> None:
+    world.questionnaires.append(CHECK_UP | {"id": "q2"})
+    records = {"r1": response(coded("mood", "low")), "r2": response(coded("mood", "high"), of="q2")}
+    carry_over(world, "QuestionnaireResponse", records)
     world.publish()
-    assert world.rows("SELECT response_id, x FROM response_older_check_up") == [("id-r2", "a")]
+    shown = "SELECT response_id, questionnaire_id, mood FROM response_check_up_2"
+    assert world.rows(shown) == [("id-r1", "q1", "low"), ("id-r2", "q2", "high")]
+    assert columns(world, "response_check_up_2")[:3] == ["questionnaire_id", "mood", "signs"]
+
+
+def test_versions_of_one_canonical_url_share_a_table_with_the_questions_of_all(world: World) -> None:
+    """A question that is answered in another way has a column for each."""
+    url = "http://example.org/mood"
+    now = [question("mood", "decimal"), question("sleep", "choice", "bad")]
+    first = questionnaire("Mood", question("mood", "choice", "low")) | {"url": url, "version": "1"}
+    world.questionnaires = [first, questionnaire("Mood", *now, of="q2") | {"url": url, "version": "2"}]
+    old = response(coded("mood", "low"))[1] | {"questionnaire": f"{url}|1"}
+    new = response(number("mood", 3), coded("sleep", "bad"))[1] | {"questionnaire": f"{url}|2"}
+    carry_over(world, "QuestionnaireResponse", {"r1": (START, old), "r2": (START, new)})
+    world.publish()
+    assert columns(world, "response_mood") == ["questionnaire_id", "mood", "mood_2", "sleep"]
+    assert world.rows("SELECT * EXCLUDE (patient_id, authored_at) FROM response_mood") == [
+        ("id-r1", "q1", "low", None, None),
+        ("id-r2", "q2", None, 3.0, "bad"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("named", "of"), [("http://x.org/one", "q1"), ("http://x.org/two", "q2"), ("http://x.org/two|3", "q3")]
+)
+def test_a_response_that_names_a_canonical_url_is_of_that_questionnaire(world: World, named: str, of: str) -> None:
+    """Of several with one url, that without a version is meant by the url alone."""
+    urls = ({"url": "http://x.org/one"}, {"url": "http://x.org/two"}, {"url": "http://x.org/two", "version": "3"})
+    asked = [question("mood", "choice", "low")]
+    world.questionnaires = [questionnaire(f"Form {n}", *asked, of=f"q{n}") | more for n, more in enumerate(urls, 1)]
+    carry_over(
+        world, "QuestionnaireResponse", {"r1": (START, {"questionnaire": named, "item": [coded("mood", "low")]})}
+    )
+    world.publish()
+    assert world.rows("SELECT questionnaire_id, option_display FROM answer") == [(of, "In words low")]
 
 
 def test_a_questionnaire_without_name_or_letters_still_has_a_table(world: World) -> None:

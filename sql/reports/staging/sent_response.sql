@@ -1,14 +1,16 @@
 -- Makes sent_response from the bodies that the import made ready to send (relation sent: batch_id, line, run,
--- resource_type, body): a row for each response, as the last run of its file made it. The macro free_text gives NULL
--- unless the home publishes free text.
+-- resource_type, body): a row for each response, as the last run of its file made it. It names its questionnaire by a
+-- canonical url (known_address) or by its place. The macro free_text gives NULL unless the home publishes free text.
 WITH shaped AS (
     SELECT
-        batch_id,
-        line,
-        run,
-        reference_id(body ->> '$.questionnaire', 'Questionnaire') AS questionnaire_id,
+        sent.batch_id,
+        sent.line,
+        sent.run,
+        coalesce(
+            known_address.questionnaire_id, reference_id(sent.body ->> '$.questionnaire', 'Questionnaire')
+        ) AS questionnaire_id,
         list_transform(
-            json_extract(body, '$..item[*]'),
+            json_extract(sent.body, '$..item[*]'),
             LAMBDA each: json_transform(
                 each,
                 '{"linkId": "VARCHAR", "answer": [{
@@ -19,7 +21,8 @@ WITH shaped AS (
             )
         ) AS items
     FROM sent
-    WHERE resource_type = 'QuestionnaireResponse'
+    LEFT JOIN known_address ON sent.body ->> '$.questionnaire' = known_address.address
+    WHERE sent.resource_type = 'QuestionnaireResponse'
 )
 
 SELECT
