@@ -1,7 +1,8 @@
 """Balances of patients at a target that keeps none: what its Claims charge less what its PaymentNotices paid.
 
 They are read before the first payment of a patient is sent, and followed row by row in the order of the lane. What the
-ledger knows as made and a search does not show yet counts as paid.
+ledger knows as made and a search does not show yet counts as paid. Nothing of them is kept: every run reads them anew.
+A payment above the balance waits till the others of the load have their answers, as the target may refuse one of them.
 """
 
 from collections import defaultdict
@@ -25,6 +26,8 @@ from pipelines.loading.sending import Row
 Body = dict[str, Any]
 UNCHARGED = ("cancelled", "draft", "entered-in-error")
 PATIENTS_A_SEARCH = 20
+MOST_WAITING = 5_000
+"""Payments above their balances that wait for the answers of others. Further ones are set aside at once."""
 READERS = 4
 ABOVE = Reason(
     "PAY-CREATE-04",
@@ -43,9 +46,12 @@ class Balances:
         self._client, self._ledger, self._target, self._system = client, ledger, target, system
         self._owed: dict[str, int] = {}
         self._there = set[str]()
+        self._refused_to = set[str]()
+        self.waiting: dict[str, Row] = {}
+        """By key, payments above the balance that are judged again if the target refuses others."""
 
     def above(self, rows: Sequence[Row]) -> dict[str, Reason]:
-        """By key, why a payment is not sent. The others are taken off the balance, copayments too."""
+        """By key, why a payment is not sent now. The others are taken off the balance, copayments too."""
         self._read(sorted({row.patient_id for row in rows if row.patient_id} - self._owed.keys()))
         found: dict[str, Reason] = {}
         for row in rows:
@@ -58,6 +64,29 @@ class Balances:
             else:
                 self._owed[patient] -= cents
         return found
+
+    def wait(self, row: Row) -> bool:
+        """Have a payment above the balance wait; False if too many do."""
+        if len(self.waiting) < MOST_WAITING:
+            self.waiting[row.key] = row
+        return row.key in self.waiting
+
+    def give_back(self, row: Row) -> None:
+        """Put a payment that the target refused back on the balance, if it was taken off."""
+        patient = row.patient_id or ""
+        if patient in self._owed and identifier_value(row.key, row.generation) not in self._there:
+            self._owed[patient] += row.amount_cents or 0
+            self._refused_to.add(patient)
+
+    def within_again(self) -> list[Row]:
+        """Take the waiting payments that are within the balance, since the target refused others of their patients."""
+        again = [row for row in self.waiting.values() if row.patient_id in self._refused_to]
+        self._refused_to.clear()
+        above = self.above(again)
+        within = [row for row in again if row.key not in above]
+        for row in within:
+            del self.waiting[row.key]
+        return within
 
     def _read(self, patients: Sequence[str]) -> None:
         parts = [patients[at : at + PATIENTS_A_SEARCH] for at in range(0, len(patients), PATIENTS_A_SEARCH)]

@@ -3,7 +3,7 @@
 Which rows are sent is judged by `intake.py`; how they travel is in `bundles.py` and `lanes.py`.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import cached_property
@@ -34,7 +34,8 @@ class Book:
 
     step: how rows reach the target; lowered where the target does not do what it says. stopped: lanes with a row in
     doubt. noted: patients whose resources at the target are noted. refused: keys of rows that were set aside. landed,
-    there: keys, and contents by key, whose rejects are not closed yet.
+    there: keys, and contents by key, whose rejects are not closed yet. when_refused: called with each row that the
+    target refused, once that is written.
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class Book:
         self.stopped: set[str] = set()
         self.noted: set[str] = set()
         self.refused: set[str] = set()
+        self.when_refused: Callable[[Row], None] = lambda _: None
         self._landed: list[str] = []
         self._there: dict[str, str] = {}
         self._held_in: str | None = None
@@ -136,6 +138,9 @@ class Book:
             with self._counting(), self.ledger.transaction():
                 self._settle(self._still_asked(results))
             raise
+        for row, result in results:
+            if result.state == "refused":
+                self.when_refused(row)
 
     @contextmanager
     def _counting(self) -> Iterator[None]:

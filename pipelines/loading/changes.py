@@ -100,7 +100,7 @@ class Changes:
             try:
                 with self._turn(found[0]):
                     self._confirm()
-                    status = client.update(resource_type, resource_id, json.dumps(body).encode(), found[1])
+                    status = client.update(resource_type, resource_id, json.dumps(body).encode(), found[1]).status
                 return Posted(Result(state, resource_id, status))
             except LeaseLost as error:
                 self._unusable = str(error)

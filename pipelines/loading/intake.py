@@ -10,7 +10,7 @@ from pipelines.home.spill import batches
 from pipelines.ledger.rows import KnownRecord, Repeat
 from pipelines.ledger.states import UNDECIDED
 from pipelines.loading.accepted import ROWS_A_LOOK, accepted_files, accepted_rows, plain_columns
-from pipelines.loading.balances import Balances, BalancesUnknown
+from pipelines.loading.balances import ABOVE, Balances, BalancesUnknown
 from pipelines.loading.book import Book, as_repeat
 from pipelines.loading.held import Held
 from pipelines.loading.judging import Judge, Judged
@@ -26,7 +26,8 @@ SKIPPED = "line key patient_id source_at amount_cents".split()
 class Intake:
     """The rows of one load, on their way from the file to a verdict.
 
-    second_look: lanes whose rows are judged once more, since a doubt that held them up is settled.
+    second_look: lanes whose rows are judged once more, since a doubt that held them up is settled. within: payments
+    that are within the balance after all.
     """
 
     def __init__(self, book: Book) -> None:
@@ -36,10 +37,17 @@ class Intake:
         system = Identity(book.source, book.resource).system
         of_payments = book.batch.balances and book.resource == "PaymentNotice"
         self._balances = Balances(book.client, book.ledger, book.batch.target, system) if of_payments else None
+        if self._balances:
+            book.when_refused = self._balances.give_back
         self._second_look: set[str] | None = None
+        self._within: list[Row] = []
 
     def rows_to_send(self) -> Iterator[Row]:
         """Yield the accepted rows that are to be sent, in order; write down what the ledger knows of the others."""
+        if self._within:
+            within, self._within = self._within, []
+            yield from within
+            return
         for rows in accepted_rows(self._batch.folder / "accepted.parquet", self._ledger.now()):
             yield from self._to_send(rows)
             if self._book.loaded.unusable:
@@ -54,7 +62,7 @@ class Intake:
         sending = [each.row for each in judged if each.verdict == "sent"]
         if len(sending) == len(rows) or self._book.loaded.unusable:
             return sending
-        aside = [(each.row, each.reason) for each in judged if each.reason]
+        aside = [(each.row, each.reason) for each in judged if each.reason and not self._waits(each)]
         updates = [(each.row, each.record) for each in judged if each.verdict == "update" and each.record]
         repeats = [repeat for each in judged if each.verdict not in NOT_KEPT for repeat in self._kept(each)]
         self._book.write_known(repeats, aside)
@@ -75,6 +83,21 @@ class Intake:
             for each in judged
         ]
 
+    def _waits(self, judged: Judged) -> bool:
+        """True if a payment above the balance waits for the answers to others."""
+        return self._balances is not None and judged.reason is ABOVE and self._balances.wait(judged.row)
+
+    def has_payments_again(self) -> bool:
+        """True if payments can go that were above the balance, since the target refused others."""
+        self._within = self._balances.within_again() if self._balances else []
+        return bool(self._within)
+
+    def set_waiting_aside(self) -> None:
+        """Write down the payments that are above the balance when all others have their answers."""
+        if self._balances:
+            self._book.write_known([], [(row, ABOVE) for row in self._balances.waiting.values()])
+            self._balances.waiting.clear()
+
     def _not_held(self, rows: list[Row], known: dict[str, KnownRecord]) -> list[Row]:
         """Return the rows that wait for no other batch. The others are not judged: they stay without an outcome."""
         if self._held is None:
@@ -91,7 +114,9 @@ class Intake:
 
     def _of_second_look(self, rows: list[Row], known: dict[str, KnownRecord], lanes: set[str]) -> list[Row]:
         """Return the rows that a doubt, settled since, held up. All others have been counted."""
-        held_up = [row for row in rows if row.lane in lanes and row.key not in self._book.refused]
+        waiting = self._balances.waiting if self._balances else {}
+        aside = self._book.refused | waiting.keys()
+        held_up = [row for row in rows if row.lane in lanes and row.key not in aside]
         return [each.row for each in self._judge.judge(held_up, known) if each.verdict == "sent"]
 
     def _kept(self, judged: Judged) -> Iterator[Repeat]:

@@ -64,13 +64,19 @@ def _send(book: Book, intake: Intake, client: FhirClient, why: Why) -> None:
         if not _has_more(book, intake, client):
             break
         rows = intake.rows_to_send()
+    if not book.loaded.unusable:
+        intake.set_waiting_aside()
     if not (book.step.bundle and book.step.repeats):
         forget_sightings(book.ledger, book.batch.target, book.resource)
 
 
 def _has_more(book: Book, intake: Intake, client: FhirClient) -> bool:
-    """True if rows can go on that new doubts held up, since these are settled."""
-    if book.loaded.unusable or book.step.repeats or not book.loaded.counts["in_doubt"]:
+    """True if rows can go on that new doubts held up, since these are settled, or that refused payments kept back."""
+    if book.loaded.unusable:
+        return False
+    if intake.has_payments_again():
+        return True
+    if book.step.repeats or not book.loaded.counts["in_doubt"]:
         return False
     if intake.settle_doubts_again():
         return True

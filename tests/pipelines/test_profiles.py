@@ -9,6 +9,7 @@ from pipelines.client.client import AsOf, Credentials, FhirClient, Patience, Ref
 from pipelines.client.profiles import BadProfile, ProfileFile, member, profile_for
 from pipelines.loading.changes import Changes
 from tests.support.exports import PAYMENTS, QUESTIONS, payments, put
+from tests.support.fake_target import Said
 from tests.support.ledgers import lose_ledger
 
 SAYS = ["transaction", "conditional", "identifier"]
@@ -131,6 +132,37 @@ def test_a_payment_that_a_search_does_not_show_yet_counts(home, other, asked, mo
     monkeypatch.setattr(other, "found", lambda kind, query: whole(kind, query) if kind == "Claim" else [])
     payments(home, ("k2", "p1", "8.00"), name="payments-b.csv")
     assert asked("import")["totals"]["rejected"] == 1
+
+
+def test_a_payment_that_the_target_refuses_is_no_part_of_the_balance(home, other, asked):
+    """TARGET-04: what was above only because of it goes in the same run, in its order; the rest is set aside."""
+    profile(home, "balances = true\n")
+    owe(other, "p1", 100, "c1")
+    owe(other, "p2", 5, "c2")
+    other.refuse = lambda body: body.get("amount", {}).get("value") == 90
+    rows = [("k1", "p1", "90.00"), ("k2", "p1", "60.00"), ("k3", "p1", "40.00"), ("k4", "p1", "10.01")]
+    payments(home, *rows, ("k5", "p2", "5.01"))
+    found = asked("import")["totals"]
+    assert (found["created"], found["refused"], found["rejected"]) == (2, 1, 2)
+    assert sorted(body["amount"]["value"] for body in other.of("PaymentNotice")) == [40.0, 60.0]
+    assert asked("import")["totals"].get("created", 0) == 0
+
+
+def test_a_run_that_goes_on_and_the_next_file_find_the_balances_of_a_run_that_was_not_stopped(home, other, asked):
+    """TARGET-04: they are read anew, with what the ledger knows as made; what has no outcome yet holds its lane."""
+    profile(home, "balances = true\n")
+    owe(other, "p1", 10, "c1")
+    payments(home, ("k1", "p1", "4.00"), ("k2", "p1", "3.00"), ("k3", "p1", "4.00"), ("k4", "p1", "3.00"))
+    other.faults = ["", *[Said(403, None)] * 50]
+    stopped = asked("import")
+    other.faults = []
+    assert (stopped["exit_code"], stopped["totals"]["created"]) == (6, 1)
+    assert stopped["totals"].get("rejected", 0) == 0, "nothing is above a balance that is not known to its end"
+    payments(home, ("k5", "p1", "3.01"), ("k6", "p1", "3.00"), name="payments-b.csv")
+    asked("import")
+    made = sorted(body["identifier"][0]["value"] for body in other.of("PaymentNotice"))
+    assert made == ["k1", "k2", "k4"]
+    assert sum(body["amount"]["value"] for body in other.of("PaymentNotice")) == 10
 
 
 def test_without_an_answer_to_what_is_owed_nothing_is_sent(home, other, asked):
