@@ -46,6 +46,7 @@ def _try_in(session: Session, waiting: Waiting, folder: Path) -> Result:
             strict=session.strict,
             known_as=known_spellings(session.ledger, session.target, feed),
             words=session.words_for(feed.resource),
+            people=session.people.tables(received, feed),
         )
         validated.known_elsewhere = known_elsewhere(session, feed, received.batch_id, validated)
         validated.unconfirmed = unconfirmed(session, feed, received.batch_id, validated)

@@ -59,6 +59,7 @@ def _validated(session: Session, run: Run) -> Validated:
         before=open_by_line(session.ledger, session.target, run.received.batch_id) if run.before else {},
         known_as=known_spellings(session.ledger, session.target, run.feed),
         words=session.words_for(run.feed.resource),
+        people=session.people.tables(run.received, run.feed),
     )
     validated.known_elsewhere = known_elsewhere(session, run.feed, run.received.batch_id, validated)
     validated.unconfirmed = unconfirmed(session, run.feed, run.received.batch_id, validated)

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from pipelines.client.pace import USUAL, Pace
 from pipelines.client.steps import BARE, Step, step_for
@@ -17,6 +17,9 @@ from pipelines.session.connections import Connection
 from pipelines.session.known_target import known_target
 from pipelines.session.questionnaires import Snapshot
 from pipelines.session.reading import read_snapshot
+
+if TYPE_CHECKING:
+    from pipelines.session.people import People
 
 
 @dataclass
@@ -79,6 +82,13 @@ class Session:
     def snapshot(self) -> Snapshot:
         """The target's questionnaires as they are now. Raises `TargetUnusable`."""
         return read_snapshot(self.connection)
+
+    @cached_property
+    def people(self) -> "People":
+        """Patients and practitioners of the target by identifier, for feeds that name them so."""
+        from pipelines.session.people import People  # the readers of files, which few commands need
+
+        return People(self.connection.client, self.connection.capabilities.identified)
 
     def words_for(self, resource_type: str) -> dict[str, str]:
         """Members of a body as the interface has them, each with what the target has in their place."""

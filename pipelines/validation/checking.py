@@ -143,7 +143,8 @@ _PART = re.compile(r"\w+\.(?:item|note)\[(\d+)\](?:\.answer\[(\d+)\])?")
 def _faults(faults: str, line: int, of_several: bool) -> Iterator[Reason]:
     """Yield the faults of a single row, with its line if the record has several rows."""
     for fault in orjson.loads(faults):
-        yield Reason(*fault)._replace(line=line if of_several else None)
+        reason = Reason(*fault)
+        yield reason._replace(line=line if of_several else None, retryable=reason.rule.startswith(RETRYABLE))
 
 
 def _line_of(expression: str, rows: Sequence[Sequence[int]], lines: Sequence[int]) -> int | None:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from pipelines.feeds.files.catalog import Feed
 from pipelines.feeds.mapping.chunk import Cells
-from pipelines.feeds.mapping.mapping import Crosswalks, Mapper, numbers_of, path_heads, unnamed_columns
+from pipelines.feeds.mapping.mapping import NOBODY, Crosswalks, Mapper, numbers_of, path_heads, unnamed_columns
 from pipelines.feeds.reading.broken import BadRow, printable
 from pipelines.feeds.reading.chunks import Chunk, Notice
 from pipelines.feeds.reading.readers import reader_of
@@ -38,7 +38,13 @@ TEXTS = ("record", "raw")
 
 
 def map_file(
-    received: Received, feed: Feed, to: Path, found: Validated, work: SideBySide, known_as: Mapping[str, str] = {}
+    received: Received,
+    feed: Feed,
+    to: Path,
+    found: Validated,
+    work: SideBySide,
+    known_as: Mapping[str, str] = {},
+    people: Crosswalks = NOBODY,
 ) -> tuple[Mapping[int, str], Trailers]:
     """The file's rows as `MAPPED`: what each says, under its key, or what is wrong with it. What is long goes aside.
 
@@ -49,7 +55,9 @@ def map_file(
         Aside(aside_of(to)) as aside,
         spill.Writer(to, MAPPED) as writer,
     ):
-        mapper = Mapper(feed, reader.header, received.file_name, known_as=known_as, first_lines=reader.first_lines)
+        mapper = Mapper(
+            feed, reader.header, received.file_name, known_as=known_as, first_lines=reader.first_lines, people=people
+        )
         trailers, heads = Trailers(mapper, reader.header), Heads(feed, reader.header)
         is_proved = feed.file.trailer is not None or has_amount_total(received)
         is_own = reader.header is not None and not reader.is_answer

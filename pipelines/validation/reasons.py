@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-RETRYABLE = ("QR-12", "QR-13", "QR-ITEM-", "QR-CREATE-", "FEED-ANS-03")
+RETRYABLE = ("QR-12", "QR-13", "QR-ITEM-", "QR-CREATE-", "FEED-ANS-03", "TARGET-07")
 
 WARNINGS = {
     "QR-RULE-02": "answers that a score needs are missing",

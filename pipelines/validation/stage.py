@@ -9,7 +9,7 @@ from pathlib import Path
 from fhir_service.interface.datatypes import instant_text
 from fhir_service.interface.site import Site
 from pipelines.feeds.files.catalog import Feed
-from pipelines.feeds.mapping.mapping import numbers_of
+from pipelines.feeds.mapping.mapping import NOBODY, Crosswalks, numbers_of
 from pipelines.feeds.terms.record import Around
 from pipelines.home.batch import Received
 from pipelines.home.collecting import seldom
@@ -38,6 +38,7 @@ def validate(
     before: Mapping[int, str] = {},
     known_as: Mapping[str, str] = {},
     words: Mapping[str, str] = {},
+    people: Crosswalks = NOBODY,
     processes: int | None = None,
 ) -> Validated:
     """Write `accepted.parquet`, `rejects.parquet` and `skipped.parquet` into `folder` and count.
@@ -47,6 +48,7 @@ def validate(
     before: by line, the rejects that an earlier run made of this file: its records answer them.
     known_as: by their spellings, keys that the ledger has in another form than they would be read in today.
     words: members of a body as the interface has them, each with what the target has in their place.
+    people: crosswalks that the target was asked for.
     processes: how many work on the file, this one included; None for as many as its size and the machine ask for.
     A file that answers rejects has `answers.parquet` too, and no limit of rejects: its rows were set aside before.
     Raises Unreadable when the rows of the file cannot be told apart.
@@ -57,7 +59,7 @@ def validate(
     helpers = processes_for(received.size) if processes is None else processes
     with seldom(), workspace(folder) as inner, SideBySide(helpers) as work:
         mapped = inner / "mapped.parquet"
-        answers, trailers = map_file(received, feed, mapped, found, work, known_as)
+        answers, trailers = map_file(received, feed, mapped, found, work, known_as, people)
         check_records(mapped, feed.file, around, strict, found, progress, work, Wanted(_both(answers, before), only))
     found.records = found.accepted + found.rejected
     if only is None:

@@ -94,8 +94,13 @@ class Feed:
         """A hash of what decides which rows its query gives, and which of them are taken."""
         return _sha256(self.file.model_dump(mode="json", by_alias=True, include={"query", "take", "skip"}))
 
+    @property
+    def by_identifier(self) -> list[Crosswalk]:
+        """The crosswalks that are asked of the target."""
+        return [walk for walk in _crosswalks(self.file) if walk.reference]
+
     def read_crosswalks(self) -> dict[Crosswalk, Mapping[str, str]]:
-        """All crosswalks, those from databases as they are now. Raises BadCrosswalk."""
+        """All crosswalks of files and databases, these as they are now. Raises BadCrosswalk."""
         queries = [walk for walk in _crosswalks(self.file) if walk.database]
         return {**self.tables, **{walk: read_database(walk, self.environ) for walk in queries}}
 

@@ -47,7 +47,8 @@ def origin(value: Value) -> str:
             text += f", all others to {value.otherwise}" if value.otherwise is not None else ""
         if step == "crosswalk" and value.crosswalk:
             walk = value.crosswalk
-            text += f", by crosswalk {walk.name}" + (f" ({walk.from_} to {walk.to})" if walk.from_ else "")
+            by = f"identifier of {walk.system} at the target" if walk.reference else f"crosswalk {walk.name}"
+            text += f", by {by}" + (f" ({walk.from_} to {walk.to})" if walk.from_ else "")
             text += f" where {_conditions(dict(walk.where))}" if walk.where else ""
     if value.scale is not None:
         text += f", times {value.scale}"

@@ -39,7 +39,9 @@ from pipelines.feeds.terms.record import Found
 from pipelines.feeds.terms.schema import Crosswalk, FeedFile, Test, Value
 from pipelines.home.batch import Unreadable
 
-Crosswalks = Mapping[Crosswalk, Mapping[str, str]]
+Crosswalks = Mapping[Crosswalk, Mapping[str, str | Fault]]
+NOBODY: Crosswalks = {}
+"""The people of a target that is not asked for any."""
 
 
 FirstLines = Callable[[], Sequence[str]]
@@ -62,6 +64,7 @@ class Mapper:
 
     known_as: by their spellings, keys that the ledger has in another form than they would be read in today.
     first_lines: gives the beginning of a file of text, where a header that lacks columns can be looked for.
+    people: crosswalks that the target was asked for.
     """
 
     def __init__(
@@ -72,6 +75,7 @@ class Mapper:
         tables: Crosswalks | None = None,
         known_as: Mapping[str, str] = {},
         first_lines: FirstLines = tuple,
+        people: Crosswalks = NOBODY,
     ) -> None:
         self.feed = feed
         self.key = partial(key, known_as=known_as)
@@ -83,7 +87,7 @@ class Mapper:
         if header is not None:
             _check_header(feed, header, file_name, first_lines)
         try:
-            self.tables = feed.read_crosswalks() if tables is None else tables
+            self.tables: Crosswalks = {**feed.read_crosswalks(), **people} if tables is None else tables
         except BadCrosswalk as error:
             raise Unreadable(f"{file_name}: {feed.path.name}: {error}") from None
         self._means = Means(self.tables, self._numbers)

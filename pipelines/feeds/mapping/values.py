@@ -16,11 +16,14 @@ from pipelines.feeds.terms.numbers import Numbers
 from pipelines.feeds.terms.schema import STEPS, Crosswalk, Test, Value
 from pipelines.feeds.terms.texts import composed, folded
 
+UNASKED = "by-identifier"
+"""The id of people whom the target would be asked for, where a feed is tried without one."""
+
 
 class Means(NamedTuple):
     """The means to make values: the feed's crosswalks, and its way of writing numbers."""
 
-    crosswalks: Mapping[Crosswalk, Mapping[str, str]]
+    crosswalks: Mapping[Crosswalk, Mapping[str, str | Fault]]
     numbers: Numbers
 
 
@@ -54,10 +57,16 @@ def _step(step: str, value: Value, cells: Cells, means: Means) -> Cells:
     if step == "values" and value.values:
         return each_distinct(cells, partial(_translated, value))
     if step == "crosswalk" and value.crosswalk:
-        missing = Fault("FEED-FILE-06", f"no entry in the crosswalk {value.crosswalk.name}")
-        table = means.crosswalks[value.crosswalk]
-        return each_distinct(cells, lambda text: table.get(folded(composed(text.strip())), missing))
+        return each_distinct(cells, _entry_of(value.crosswalk, means))
     return cells
+
+
+def _entry_of(walk: Crosswalk, means: Means) -> Callable[[str], object]:
+    """What translates texts by a crosswalk; where no target is asked, by a stand-in for everybody who has one there."""
+    if walk.reference and walk not in means.crosswalks:
+        return lambda _: f"{walk.type}/{UNASKED}"
+    table, missing = means.crosswalks[walk], Fault("TARGET-07" if walk.reference else "FEED-FILE-06", walk.not_found)
+    return lambda text: table.get(folded(composed(text.strip())), missing)
 
 
 def _translated(value: Value, text: str) -> str | None:

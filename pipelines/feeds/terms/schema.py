@@ -77,10 +77,11 @@ def _pairs(given: Any) -> Any:
 
 class Crosswalk(Part):
     """A translation of values, from column `from` to column `to` of a CSV beside the feed file, or of a query on a
-    database.
+    database; or by asking the target for who has such an identifier.
 
     database: the environment variable with its SQLAlchemy URL. Of a query, the first two columns are taken when none
-    are named. where: conditions on further columns of it, for the rows that count.
+    are named. where: conditions on further columns of it, for the rows that count. type, system: of the resources at
+    the target, and of their identifiers.
     """
 
     file: str | None = None
@@ -91,6 +92,9 @@ class Crosswalk(Part):
     from_: str | None = Field(None, alias="from")
     to: str | None = None
     where: Annotated[tuple[tuple[str, Test], ...], BeforeValidator(_pairs)] = ()
+    reference: Literal["identifier"] | None = None
+    type: Literal["Patient", "Practitioner"] | None = None
+    system: str = ""
 
     @field_validator("encoding")
     @classmethod
@@ -99,6 +103,12 @@ class Crosswalk(Part):
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
+        if self.reference:
+            if not (self.type and self.system) or self.model_fields_set - {"reference", "type", "system"}:
+                raise ValueError('type and system alone go with reference = "identifier"')
+            return self
+        if self.type or self.system:
+            raise ValueError('type and system go with reference = "identifier"')
         if (self.file is None) == (self.database is None) or (self.database is None) != (self.query is None):
             raise ValueError("file, or database and query, are expected")
         if (self.from_ is None) != (self.to is None) or (self.file and self.from_ is None):
@@ -107,8 +117,20 @@ class Crosswalk(Part):
 
     @property
     def name(self) -> str:
-        """The name of the crosswalk in messages: its file or its database."""
-        return self.file or self.database or ""
+        """The name of the crosswalk in messages: its file, its database, or the system of its identifiers."""
+        return self.file or self.database or self.system
+
+    @property
+    def found_twice(self) -> str:
+        """The sentence on a value that several resources of the target have."""
+        return f"the target has several resources {self.type} with this identifier of {self.system}"
+
+    @property
+    def not_found(self) -> str:
+        """The sentence on a value without an entry."""
+        if self.reference:
+            return f"the target has no {self.type} with this identifier of {self.system}"
+        return f"no entry in the crosswalk {self.name}"
 
 
 STEPS = ("join", "values", "crosswalk")
