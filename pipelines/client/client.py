@@ -250,8 +250,8 @@ class FhirClient:
         headers = {**JSON_BODY, **({"if-none-exist": condition} if condition else {})}
         return settled(reply_of(self._send("POST", f"{self.base_url}/{resource_type}", headers, body)))
 
-    def update(self, resource_type: str, resource_id: str, body: str | bytes, as_of: AsOf = NO_TIME) -> int:
-        """One PUT of what was read as of a moment, or of what is new; gives the status of one that was done.
+    def update(self, resource_type: str, resource_id: str, body: str | bytes, as_of: AsOf = NO_TIME) -> Reply:
+        """One PUT of what was read as of a moment, or of what is new; gives the reply to one that was done.
 
         Raises as `create` does. 412: it was changed meanwhile, whichever status the target has for that.
         """
@@ -263,7 +263,7 @@ class FhirClient:
             raise Refused(replace(reply, status=CONFLICT))
         if answer.status_code not in (200, 201, 204):
             settled(reply)
-        return answer.status_code
+        return reply
 
     def send_bundle(self, bundle: bytes, entries: int, kind: str = "batch") -> list[Reply]:
         """One batch or transaction of that many entries, in order. An answer that misses entries is `Unknown`."""

@@ -150,9 +150,10 @@ def _same(without: dict[str, Any]) -> bool:
 
 def _verified(verified: Verified) -> dict[str, Any]:
     counts = verified.differences.counts
-    listed = [each.line() for each, _ in zip(verified.differences, range(LISTED), strict=False)]
+    listed = [each.line() for each in verified.dropped]
+    listed += [each.line() for each, _ in zip(verified.differences, range(LISTED), strict=False)]
     kinds = {kind: {"number": number, "meaning": MEANING[kind]} for kind, number in counts.items()}
-    agrees = not set(counts) - {"changed"} and not verified.lost
+    agrees = not set(counts) - {"changed"} and not verified.lost and not verified.dropped
     return {
         "sentence": "ledger and target agree" if agrees else "ledger and target do not agree",
         "agrees": agrees,

@@ -181,8 +181,7 @@ class Putting:
         """Put what a read does not find either: no search by ids is trusted, since a PUT writes over what is there."""
         if self._client.read(kind, name) is not None:
             return Reply(200)
-        self._client.update(kind, name, self._text(line))
-        return Reply(201)
+        return Reply(201, self._client.update(kind, name, self._text(line)).location)
 
     def _by_identifier(self, kind: str, line: Line) -> str | Reply | Exception:
         shown = (line.body or {}).get("identifier")

@@ -19,7 +19,9 @@ from pipelines.home.files import session as tables
 from pipelines.home.scratch import throwaway_folder
 from pipelines.loading.accepted import accepted_files
 from pipelines.session.session import Session
+from pipelines.verifying.dropped import Sample
 
+Bodies = dict[str, dict[str, Any]]
 ROWS = 10_000
 NUMBERS = "generation record_generation line amount_cents cents n".split()
 OURS = "source key generation batch_id line state resource_id patient_id amount_cents content_hash"
@@ -122,16 +124,21 @@ def stage_found(db: duckdb.DuckDBPyConnection, kind: str) -> None:
 # -- what rows say
 
 
-def stage_contents(db: duckdb.DuckDBPyConnection, session: Session, kind: str) -> None:
+def stage_contents(db: duckdb.DuckDBPyConnection, session: Session, kind: str, sample: Sample) -> Bodies:
     """Fill table `content`: by key and content hash, the content of records, now or earlier, whose row a batch still
-    holds.
+    holds. Return the bodies of a sample, by id at the target.
     """
+    bodies = Bodies()
     batches = [row["batch_id"] for row in session.ledger.batches(session.target) if row["resource_type"] == kind]
     Filling(db, "content", CONTENT)
     for path in (path for name in batches for path in accepted_files(session.home / "batches" / name)):
         with Filling(db, "content", CONTENT, keep=True) as content, db.cursor() as cursor:
             for key, content_hash, body in _rows(cursor, path):
-                content.add((key, content_hash, *fingerprints(kind, orjson.loads(body))))
+                read = orjson.loads(body)
+                content.add((key, content_hash, *fingerprints(kind, read)))
+                if name := sample.get((key, content_hash)):
+                    bodies[name] = read
+    return bodies
 
 
 def _rows(cursor: duckdb.DuckDBPyConnection, path: Path) -> Iterable[tuple[str, str, str]]:

@@ -18,7 +18,9 @@ from pipelines.ledger.tables import NotPossible
 from pipelines.runs.loading import lease_of
 from pipelines.runs.lost import lost_batches
 from pipelines.runs.summary import dollars
+from pipelines.session.reading import reading
 from pipelines.session.session import Session
+from pipelines.verifying.dropped import Dropped, dropped_of, sample_of
 from pipelines.verifying.staging import (
     FOUND,
     SETTLED,
@@ -86,7 +88,8 @@ class Verified:
 
     whole: whether all of a type was read, or only what the ledger knows and what may be ours besides.
     without_source: of how many rows the content cannot be compared, since their source rows are purged, or damaged.
-    lost: batches in the home's folders that the ledger does not know, or knows less of.
+    lost: batches in the home's folders that the ledger does not know, or knows less of. dropped: elements that the
+    target took and does not keep, by the records looked at.
     """
 
     rows: dict[str, int] = field(default_factory=dict)
@@ -96,12 +99,15 @@ class Verified:
     whole: dict[str, bool] = field(default_factory=dict)
     without_source: dict[str, int] = field(default_factory=dict)
     lost: list[str] = field(default_factory=list)
+    dropped: list[Dropped] = field(default_factory=list)
     differences: Differences = field(default_factory=Differences)
 
     @property
     def exit_code(self) -> int:
         kinds = set(self.differences.counts)
-        return IN_DOUBT if "in doubt" in kinds else SET_ASIDE if self.lost or kinds - {"changed"} else ALL_LOADED
+        if "in doubt" in kinds:
+            return IN_DOUBT
+        return SET_ASIDE if self.lost or self.dropped or kinds - {"changed"} else ALL_LOADED
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -112,6 +118,7 @@ class Verified:
             "whole": self.whole,
             "without_source": self.without_source,
             "lost": self.lost,
+            "dropped": [each._asdict() for each in self.dropped],
             "counts": dict(self.differences.counts),
             "differences": [asdict(each) for each in self.differences],
             "exit_code": self.exit_code,
@@ -130,7 +137,9 @@ class Verified:
             yield f"{count:,} {kind}: {MEANING[kind]}"
         for name in self.lost:
             yield f"{name}: the ledger does not know it, or not all of it: chartferry verify --adopt"
-        if not self.differences.counts and not self.lost:
+        for each in self.dropped:
+            yield each.line()
+        if not (self.differences.counts or self.lost or self.dropped):
             yield "ledger and target agree"
 
 
@@ -168,9 +177,11 @@ def verify_target(
                 if not part:
                     stage_target(db, session, kind)
                 verified.whole[kind] = not part
-                stage_contents(db, session, kind)
+                bodies = stage_contents(db, session, kind, sample_of(db))
                 stage_found(db, kind)
                 _compare(db, kind, batch_id or "", named, verified)
+                with reading(kind):
+                    verified.dropped += dropped_of(db, session.connection.client, kind, bodies)
         then(db)
     return verified
 

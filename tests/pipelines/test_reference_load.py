@@ -75,6 +75,14 @@ def test_ids_that_the_target_gives_are_followed_in_what_names_them(folder, targe
     assert len(target.stored) == 4
 
 
+def test_ids_that_the_target_changes_are_followed_too(folder, target, asked):
+    """TARGET-06: one that takes a PUT under a given id, and has the resource under another."""
+    target.additions, target.promised, target.renames = False, PUTS, True
+    asked("reference", "load", folder)
+    [claim] = target.of("Claim")
+    assert claim["patient"]["reference"] == "Patient/ours-p1"
+
+
 def test_what_the_target_refuses_is_named_and_holds_up_nothing(folder, target, asked, chartferry):
     """TARGET-06"""
     target.additions, target.promised = False, PUTS

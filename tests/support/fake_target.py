@@ -63,6 +63,10 @@ class FakeTarget:
     nothing is found. fails: bodies on which it answers 500. found_after: how often a search does not find yet what was
     stored.
 
+    drops: elements of resources that it takes and does not keep. renames: whether a PUT creates under another id.
+    counts: whether searches have a total. links: what stands before the path in a `next` link. most_a_page: resources
+    on a page, whatever is asked for. heaviest_alone: characters of a single create that are too many.
+
     software: its name in the statement. conflict: where it shows entity tags, the status of an update with an old one.
     """
 
@@ -87,6 +91,8 @@ class FakeTarget:
         self.refused_parameters = set[str]()
         self.software: str | None = None
         self.conflict: int | None = None
+        self.drops, self.counts, self.links, self.renames = set[str](), True, "", False
+        self.most_a_page, self.heaviest_alone = 10_000, 10**9
         self.made: dict[str, datetime] = {}
         self.searches: list[dict[str, list[str]]] = []
         self.now: Callable[[], datetime] = lambda: datetime.now(UTC)
@@ -155,7 +161,7 @@ class FakeTarget:
             if self.refuse(body):
                 return 422, None, outcome("business-rule", diagnostics="the balance would be negative")
             made = str(uuid.uuid4())
-            self.stored[made] = {**body, "id": made}
+            self.stored[made] = {**{name: part for name, part in body.items() if name not in self.drops}, "id": made}
             self.made[made] = datetime.now(UTC)
             if body["resourceType"] == "PaymentNotice":
                 self.stored[made]["created"] = self.keeps(self.now())
@@ -223,17 +229,19 @@ class Handler(BaseHTTPRequestHandler):
         if target.refused_parameters & set(query):
             return self.answer(400, outcome("invalid"))
         entries = target.found(kind, query)
-        count, offset = int(query["_count"][0]), int(query.get("_offset", ["0"])[0])
+        count, offset = min(int(query["_count"][0]), target.most_a_page), int(query.get("_offset", ["0"])[0])
         links = [{"relation": "self", "url": self.path}]
         if offset + count < len(entries):
             more = {**query, "_offset": [str(offset + count)]}
-            links.append({"relation": "next", "url": f"/{kind}?{urlencode(more, doseq=True)}"})
+            links.append({"relation": "next", "url": f"{target.links}/{kind}?{urlencode(more, doseq=True)}"})
         parts = {"resourceType", "id", *query["_elements"][0].split(",")} if "_elements" in query else None
         page = [
             {"resource": {name: part for name, part in body.items() if parts is None or name in parts}}
             for body in entries[offset : offset + count]
         ]
         bundle = {"resourceType": "Bundle", "type": "searchset", "total": len(entries), "link": links}
+        if not target.counts:
+            del bundle["total"]
         return self.answer(200, bundle | ({"entry": page} if page else {}))
 
     def do_POST(self):
@@ -287,12 +295,15 @@ class Handler(BaseHTTPRequestHandler):
     def put_new(self, name, body):
         if "puts" not in self.target.says or self.target.refuse(body):
             return self.answer(404, outcome("not-found", diagnostics="not taken"))
-        self.target.stored[name] = body
-        return self.answer(201, None)
+        name = f"ours-{name}" if self.target.renames else name
+        self.target.stored[name] = body | {"id": name}
+        return self.answer(201, None, [("location", f"{self.target.url}/{body['resourceType']}/{name}/_history/1")])
 
     def write(self, body, cut=0, missing=0, silent=False):
         if body["resourceType"] == "Bundle":
             return self.batch(body, cut, missing, silent)
+        if len(json.dumps(body)) > self.target.heaviest_alone:
+            return self.answer(413, b"<html>Request Entity Too Large</html>")
         target, lane = self.target, str(body.get("request") or body.get("for") or body.get("subject"))
         with target.lock:
             target.at_work += 1
@@ -317,7 +328,7 @@ class Handler(BaseHTTPRequestHandler):
         target.sizes.append(len(entries))
         heavy = target.heaviest and len(json.dumps(bundle)) > target.heaviest
         if heavy or (target.limit and len(entries) > target.limit):
-            return self.answer(413, outcome("too-long", "Request body too large"))
+            return self.answer(413, b"<html>Request Entity Too Large</html>")
         if bundle["type"] == "transaction":
             return self.transaction(entries, cut, missing, silent)
         answers = []

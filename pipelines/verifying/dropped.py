@@ -1,0 +1,74 @@
+"""Elements that a target takes and does not keep: some records of each type, element by element.
+
+A target that drops an element does so in every resource, so that a sample shows it.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import duckdb
+
+from pipelines.client.client import FhirClient
+
+ROWS = 100
+"""Records of a type that are looked at: as many as one search by ids gives."""
+ALONE = 20
+"""Those that are read where no search is by ids."""
+Sample = dict[tuple[str, str], str]
+"""By key and content hash, the id at the target."""
+SAMPLE = """
+    SELECT key, content_hash, resource_id FROM ours
+    WHERE state IN ('created', 'adopted', 'superseded') AND resource_id IS NOT NULL ORDER BY hash(key) LIMIT $1"""
+APART = "SELECT resource_id FROM difference WHERE resource_id IS NOT NULL"
+
+
+class Dropped(NamedTuple):
+    """An element that was sent, and is in none of the records looked at: `sent` is how many had it."""
+
+    element: str
+    sent: int
+
+    def line(self) -> str:
+        return (
+            f"{self.element}: sent, and not there in any of {self.sent:,} records looked at: does the target keep it?"
+        )
+
+
+def sample_of(db: duckdb.DuckDBPyConnection) -> Sample:
+    """Return some records of the type in `ours`, always the same ones."""
+    found = db.execute(SAMPLE, [ROWS]).fetchall()
+    return {(key, content): name for key, content, name in found}
+
+
+def dropped_of(
+    db: duckdb.DuckDBPyConnection, client: FhirClient, kind: str, bodies: Mapping[str, dict[str, Any]]
+) -> Iterator[Dropped]:
+    """Yield the elements that none of the records has at the target. Raises as reads do.
+
+    bodies: what was sent, by id at the target. Those with a difference are left out: they were changed there.
+    """
+    apart = {name for (name,) in db.execute(APART).fetchall()}
+    left = {name: body for name, body in bodies.items() if name not in apart}
+    there = client.read_many(kind, [*left])
+    for name in [name for name in left if name not in there][:ALONE]:
+        if (body := client.read(kind, name)) is not None:
+            there[name] = body
+    sent, lost = Counter[str](), Counter[str]()
+    for name, body in there.items():
+        ours, theirs = set(_elements(kind, left[name])), set(_elements(kind, body))
+        sent.update(ours)
+        lost.update(each for each in ours - theirs if each.rpartition(".")[0] not in ours - theirs)
+    yield from (Dropped(name, sent[name]) for name in sorted(lost) if lost[name] == sent[name])
+
+
+def _elements(path: str, value: Any) -> Iterator[str]:
+    """Yield the paths of all elements that hold something, without places in lists."""
+    if isinstance(value, dict):
+        for name, part in value.items():
+            if part not in ({}, [], None, "") and name != "resourceType":
+                yield f"{path}.{name}"
+                yield from _elements(f"{path}.{name}", part)
+    elif isinstance(value, list):
+        for part in value:
+            yield from _elements(path, part)

@@ -1,0 +1,262 @@
+"""Targets of other makes that promise too much, fail on the way, or change what they are given: nothing is doubled,
+nothing is lost without a word.
+"""
+
+import json
+
+import pytest
+
+from pipelines.client.steps import LOOK_UP, SINGLE
+from pipelines.home.progress import Progress
+from pipelines.loading.stage import load
+from tests.support.exports import payments, tasks
+from tests.support.fake_target import FakeTarget, Said, outcome, serving
+from tests.support.work import TARGET, Work, payment
+
+HTML = b"<html>Bad Gateway</html>"
+TRANSACTION = ["transaction", "conditional", "identifier"]
+WAYS = {"transaction": TRANSACTION, "conditional": ["conditional", "identifier"]}
+CONDITIONAL = pytest.mark.parametrize("at", [{"says": says} for says in WAYS.values()], ids=list(WAYS), indirect=True)
+IN_TRANSACTIONS = pytest.mark.parametrize("at", [{"says": TRANSACTION}], ids=["transaction"], indirect=True)
+
+
+@pytest.fixture
+def at(tmp_path, request):
+    """Work at a target that is not the bundled service, and offers what the test asks for."""
+    with serving(FakeTarget(**request.param)) as target:
+        work = Work(tmp_path, target)
+        yield work
+        work.close()
+
+
+@pytest.fixture
+def other(target):
+    """The target of commands, as one of another make."""
+    target.additions, target.promised = False, TRANSACTION
+    return target
+
+
+class Saying(Progress):
+    """Keeps what is said."""
+
+    def __init__(self):
+        self.said = []
+
+    def say(self, text):
+        self.said.append(text)
+
+
+def keys(work):
+    return sorted(body["identifier"][0]["value"] for body in work.target.of("PaymentNotice"))
+
+
+def loaded_once(work, rows, loaded):
+    """Every row is at the target once, and the ledger says the same."""
+    assert loaded.counts["created"] + loaded.counts["adopted"] == len(rows)
+    assert keys(work) == sorted(row[2] for row in rows)
+    work.agree()
+
+
+# -- promises
+
+
+@pytest.mark.parametrize(
+    ("at", "words"),
+    [
+        (
+            {"says": TRANSACTION, "does_not": ["transaction"]},
+            "the target says transaction and takes none: rows go one by one",
+        ),
+        (
+            {"says": TRANSACTION, "does_not": ["conditional"]},
+            "the target says conditional create and ignores the condition: rows are looked up before they are repeated",
+        ),
+    ],
+    ids=["transaction", "condition"],
+    indirect=["at"],
+)
+def test_a_promise_that_is_not_kept_is_found_by_the_first_rows_and_said_once(at, words):
+    """TARGET-02"""
+    rows = [payment(number, patient=f"p{number % 5}") for number in range(30)]
+    progress = Saying()
+    with at.ledger.lease(TARGET) as lease:
+        loaded = load(at.batch(rows), at.client, at.client.capabilities(), at.ledger, lease, progress)
+    loaded_once(at, rows, loaded)
+    assert progress.said == [words]
+
+
+def test_the_step_below_is_one_that_needs_less():
+    """TARGET-02"""
+    assert (SINGLE.below.name, LOOK_UP.below.name) == ("look-up", "look-up")
+
+
+# -- failures
+
+
+@IN_TRANSACTIONS
+@pytest.mark.parametrize(
+    "fault", [Said(500, outcome("exception")), Said(409, outcome("conflict"))], ids=["failed", "in conflict"]
+)
+def test_a_transaction_that_fails_once_in_the_middle_goes_again_in_halves(at, fault):
+    """TARGET-02, TARGET-03: at once, since the target says that it is over."""
+    at.target.faults = ["", "", "", "", fault]
+    rows = [payment(number, patient=f"p{number}") for number in range(1200)]
+    loaded_once(at, rows, at.run(rows))
+
+
+@CONDITIONAL
+@pytest.mark.parametrize("status", [500, 502])
+@pytest.mark.parametrize("done", [True, False], ids=["done", "not done"])
+def test_a_gateways_page_in_place_of_an_answer_leaves_rows_to_be_looked_up(at, status, done):
+    """TARGET-03: what it hides is found in the same run, or goes again after the settling time; no person is asked."""
+    at.target.faults = ["", "", "", Said(status, HTML, done=done)]
+    rows = [payment(number, patient=f"p{number % 5}") for number in range(40)]
+    loaded = at.run(rows)
+    if not done:
+        assert loaded.counts["in_doubt"] > 0
+        assert set(at.states().values()) <= {"created", "adopted", "in_doubt", "planned"}
+        at.run(rows, settling=0)
+    assert keys(at) == sorted(row[2] for row in rows)
+    at.agree()
+
+
+@CONDITIONAL
+def test_a_row_that_is_too_large_alone_is_a_reject_and_the_rest_is_in(at):
+    """TARGET-02: by a proxy's page, which says nothing of the row."""
+    rows = [payment(number, patient=f"p{number}") for number in range(60)]
+    *about, body = rows[41]
+    rows[41] = (*about, json.dumps(json.loads(body) | {"extension": [{"url": "x" * 9000}]}))
+    at.target.heaviest = at.target.heaviest_alone = 8000
+    loaded = at.run(rows)
+    assert loaded.counts == {"created": 59, "refused": 1}
+    [reason] = at.table("reject_reason")
+    assert (reason["rule_id"], reason["message"]) == ("HTTP-413", "the target refused it (HTTP 413)")
+
+
+@pytest.mark.parametrize("at", [{"says": says} for says in ([], ["identifier"], *WAYS.values())], indirect=True)
+@pytest.mark.parametrize("resource", ["tasks", "payments"])
+def test_what_surely_failed_and_is_absent_goes_again_but_payments_without_a_condition(at, resource):
+    """TARGET-03, LEDGER-05: a 500 of the target itself, and the look-up after settling finds nothing."""
+    at.target.fails = lambda body: True
+    make = task if resource == "tasks" else payment
+    at.follow(resource)
+    rows = [make(1)]
+    assert at.run(rows).counts == {"in_doubt": 1}
+    at.target.fails = lambda body: False
+    assert at.run(rows).counts == {"in_doubt": 1}, "not before the settling time has passed"
+    waits = resource == "payments" and "conditional" not in at.target.says
+    assert at.run(rows, settling=0).counts == ({"in_doubt": 1} if waits else {"created": 1})
+    assert len(at.target.stored) == (0 if waits else 1)
+
+
+def task(number):
+    about = {"resourceType": "Task", "status": "requested", "intent": "unknown", "description": f"Call {number}"}
+    body = {**about, "for": {"reference": "Patient/p1"}, "requester": {"reference": "Practitioner/a"}}
+    return (number + 1, 1, f"k{number}", "p1", number, f"hash {number}", "p1", None, None, json.dumps(body))
+
+
+# -- searches
+
+
+@pytest.mark.parametrize("at", [{"says": says} for says in (["identifier"], *WAYS.values())], indirect=True)
+@pytest.mark.parametrize("resource", ["tasks", "payments"])
+def test_what_a_search_shows_late_is_waited_for_and_never_doubled(at, resource):
+    """LEDGER-01, TARGET-03"""
+    at.follow(resource)
+    make = task if resource == "tasks" else payment
+    at.target.faults, at.target.found_after = ["", "", "", "lost_after"], 3
+    rows = [make(number) for number in range(9)]
+    assert at.run(rows).counts["in_doubt"] >= 1
+    assert not at.run(rows).counts["in_doubt"]
+    assert sorted(body["identifier"][0]["value"] for body in at.target.stored.values()) == [f"k{n}" for n in range(9)]
+
+
+@pytest.mark.parametrize("at", [{"says": []}], ids=["bare"], indirect=True)
+def test_without_a_total_a_lost_payment_is_found_all_the_same(at):
+    """LEDGER-06"""
+    at.target.counts, at.target.most_a_page, at.target.faults = False, 2, ["", "", "", "lost_after"]
+    rows = [payment(number, cents=100 + number) for number in range(7)]
+    assert at.run(rows).counts == {"created": 6, "adopted": 1}
+    at.agree()
+
+
+def test_without_a_total_verify_reads_page_by_page(home, other, asked):
+    """CLI-CMD-17"""
+    payments(home, *((f"k{n}", "p1", f"{n + 1}.00") for n in range(7)))
+    asked("import")
+    other.counts, other.most_a_page = False, 2
+    found = asked("verify")
+    assert (found["exit_code"], found["rows"], found["target_cents"]) == (0, {"PaymentNotice": 7}, 2800)
+    gone = next(iter(other.of("PaymentNotice")))["id"]
+    del other.stored[gone]
+    assert [each["resource_id"] for each in asked("verify")["differences"]] == [gone]
+
+
+@pytest.mark.parametrize(
+    ("links", "why"),
+    [
+        ("http://127.0.0.1:1", "a link leads to another host"),
+        ("{url}@127.0.0.1:1", "a link leads to another host"),
+        ("{url}/behind/the/proxy", "HTTP 404"),
+    ],
+)
+def test_next_links_to_elsewhere_are_one_sentence_and_no_half_answer(home, other, asked, chartferry, links, why):
+    """CLI-CMD-17: no token goes there, and a page alone is not taken for all."""
+    payments(home, *((f"k{n}", "p1", f"{n + 1}.00") for n in range(5)))
+    asked("import")
+    other.most_a_page, other.links, other.counts = 2, links.format(url=other.url), False
+    code, out, err = chartferry("verify")
+    assert (code, out) == (6, "")
+    assert err.splitlines()[-1] == f"chartferry: PaymentNotice could not be read from the target ({why})"
+
+
+def test_absolute_links_to_the_target_are_followed(home, other, asked):
+    """CLI-CMD-17"""
+    payments(home, *((f"k{n}", "p1", f"{n + 1}.00") for n in range(5)))
+    asked("import")
+    other.most_a_page, other.links = 2, other.url
+    assert asked("verify")["rows"] == {"PaymentNotice": 5}
+
+
+# -- resources that come out otherwise
+
+
+def test_elements_that_the_target_takes_and_drops_are_named_one_by_one(home, other, asked, chartferry):
+    """CLI-CMD-17"""
+    tasks(home, "t1", "t2")
+    payments(home, ("k1", "p1", "1.00"))
+    other.drops = {"requester", "payment", "intent"}
+    asked("import")
+    found = asked("verify")
+    assert (found["exit_code"], found["differences"]) == (3, [])
+    assert found["dropped"] == [{"element": "Task.intent", "sent": 2}, {"element": "Task.requester", "sent": 2}]
+    out = chartferry("verify")[1]
+    assert "Task.intent: sent, and not there in any of 2 records looked at: does the target keep it?" in out
+    assert "ledger and target agree" not in out
+
+
+def test_what_was_changed_in_the_chart_is_not_called_dropped(home, other, asked):
+    """CLI-CMD-17"""
+    tasks(home, "t1", "t2")
+    asked("import")
+    first, second = other.of("Task")
+    del first["requester"]
+    assert asked("verify")["dropped"] == [], "the other one has it"
+    first["description"] = second["description"] = "changed"
+    del second["requester"]
+    assert asked("verify")["dropped"] == [], "both were changed by somebody"
+
+
+def test_resources_that_the_target_has_under_other_ids_are_named_and_found_again_without_a_double(home, other, asked):
+    """CLI-CMD-17, LEDGER-01: as after a move of the server."""
+    payments(home, ("k1", "p1", "1.00"), ("k2", "p1", "2.00"))
+    [batch] = [each["batch_id"] for each in asked("import")["batches"]]
+    for name in list(other.stored):
+        other.stored[f"new-{name}"] = other.stored.pop(name) | {"id": f"new-{name}"}
+    other.identified = {key: (kind, f"new-{name}") for key, (kind, name) in other.identified.items()}
+    assert asked("import")["totals"].get("created", 0) == 0
+    kinds = sorted(each["kind"] for each in asked("verify")["differences"])
+    assert kinds == ["double", "double", "gone", "gone"]
+    asked("import", "--again", batch)
+    assert asked("verify")["differences"] == []
+    assert len(other.of("PaymentNotice")) == 2
