@@ -3,8 +3,10 @@
 import re
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import quote
 
 NUMBERED = re.compile(r"(?s)(.+)~([1-9][0-9]{0,8})")
+SPECIAL = re.compile(r"([\\,|$])")
 LOOKS_NUMBERED = re.compile(r"~[0-9]+\Z")
 
 
@@ -23,6 +25,11 @@ def record_of(value: str) -> tuple[str, int]:
         if identifier_value(key, generation) == value:
             return key, generation
     return value, 1
+
+
+def search_token(system: str, value: str) -> str:
+    """The value of a search by identifier, as it stands in an address."""
+    return quote("|".join(SPECIAL.sub(r"\\\1", part) for part in (system, value)), safe=":/|")
 
 
 def values_of(system: str, body: Mapping[str, Any]) -> list[Any]:

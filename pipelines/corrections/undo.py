@@ -16,6 +16,7 @@ from sqlalchemy import ColumnElement, Text, func, select
 from pipelines.client.client import NotDone, NotSent, Refused, TargetUnusable, Unknown
 from pipelines.client.comparison import TAKEN_BACK
 from pipelines.client.steps import step_for
+from pipelines.corrections.moved import follow
 from pipelines.home.exits import ALL_LOADED, SET_ASIDE, UNUSABLE
 from pipelines.home.scratch import throwaway_folder
 from pipelines.home.spill import Writer, batches
@@ -46,6 +47,7 @@ READS_WITHOUT_A_SWEEP = 500
 LISTED = 10_000
 """Rows of each kind that an answer names; it counts the others."""
 SHOWN = 50
+MOVED = "the ledger has that id now, and they are not loaded anew"
 LEFT = (*MADE, "in_doubt", "planned")
 
 
@@ -263,15 +265,18 @@ def plan_again(session: Session, batch_id: str) -> int:
     restored, is taken back once the new ones are there.
     """
     _known_batch(session, batch_id)
-    number, progress = 0, session.progress
+    number, progress, found = 0, session.progress, False
     with lease_of(session) as lease:
         for fate, piece in _to_load_again(session, batch_id, progress.advance):
+            found = True
+            if not piece:
+                continue
             if not number:
                 session.decide("import --again", [batch_id])
                 session.ledger.finish_batch(session.target, batch_id, "running")
             number += raise_generation(session.ledger, lease, [record[:4] for record in piece], fate)
         progress.end(f"{number:,} to be loaded anew")
-    if not number:
+    if not found:
         raise NotPossible(f"{batch_id}: nothing of it was taken back or is gone from the target")
     return number
 
@@ -287,8 +292,11 @@ def _to_load_again(
             standing_again(session.ledger, session.target, _there_again(session, piece))
         for looked_at, gone in _gone(session, batch_id):
             advance(looked_at)
+            followed = follow(session, gone)
+            if followed.moved:
+                session.progress.say(f"{followed.moved:,} are there under another id: {MOVED}")
             if gone:
-                yield "gone", gone
+                yield "gone", [gone[at] for at in followed.gone]
     except (NotSent, NotDone, Refused, Unknown) as error:
         raise TargetUnusable(f"the batch could not be read from the target ({error})") from None
     for piece in _pieces(session, batch_id, ("undone",)):

@@ -4,16 +4,14 @@ The values are read from the file first, so that one search asks for many. Who i
 command. Who is not found, or found twice, is a fault of the row.
 """
 
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
-from urllib.parse import quote
 
 from pipelines.client.client import FhirClient
-from pipelines.client.identifiers import values_of
+from pipelines.client.identifiers import search_token, values_of
 from pipelines.client.replies import NotDone, NotSent, Refused, TargetUnusable, Unknown, resources_of
 from pipelines.feeds.files.catalog import Feed
 from pipelines.feeds.mapping.mapping import Mapper
@@ -64,7 +62,7 @@ class People:
 
     def _search(self, walk: Crosswalk, values: Sequence[str]) -> dict[str, list[str]]:
         """By value, the ids of those who have it; one by one where the target refuses to look for many."""
-        path = f"/{walk.type}?_count=100&identifier={','.join(_token(walk, value) for value in values)}"
+        path = f"/{walk.type}?_count=100&identifier={','.join(search_token(walk.system, value) for value in values)}"
         try:
             bodies = [body for page in self._client.pages_from(path) for body in resources_of(page, str(walk.type))]
         except UNREADABLE as error:
@@ -85,11 +83,6 @@ def _by_value(walk: Crosswalk, values: Sequence[str], bodies: Iterable[Mapping[s
         for value in shown.intersection(values):
             found[value][str(body["id"])] = None
     return {value: [*ids] for value, ids in found.items()}
-
-
-def _token(walk: Crosswalk, value: str) -> str:
-    escaped = (re.sub(r"([\\,|$])", r"\\\1", part) for part in (walk.system, value))
-    return quote("|".join(escaped), safe=":/|")
 
 
 def _named(received: Received, feed: Feed) -> dict[Crosswalk, set[str]]:

@@ -38,7 +38,7 @@ SLACK = "INTERVAL 5 MINUTE"
 """By how much the target's clock may be behind ours where only times tell an old equal payment from a late double."""
 
 MEANING = {
-    "gone": "the target has them no more; chartferry import --again BATCH loads them anew",
+    "gone": "the target has them no more; chartferry import --again BATCH loads them anew, or notes another id",
     "differs": "the target has other content than the row",
     "changed": "changed in the chart since; nothing is wrong",
     "taken back": "taken back in the chart",
