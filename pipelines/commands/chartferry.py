@@ -6,11 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import click
-from sqlalchemy.exc import SQLAlchemyError
 
-from pipelines.client.client import TargetUnusable
-from pipelines.client.pace import BadPace
-from pipelines.client.profiles import BadProfile
 from pipelines.commands import (
     batches,
     carrying,
@@ -25,14 +21,7 @@ from pipelines.commands import (
     views,
 )
 from pipelines.commands.common import Options
-from pipelines.feeds.files.catalog import FeedError
-from pipelines.home import disk
 from pipelines.home.exits import INTERNAL, UNREADABLE, UNUSABLE
-from pipelines.home.folder import BadHome
-from pipelines.ledger.database import why
-from pipelines.ledger.tables import LedgerError, NotPossible
-from pipelines.reports.views.definition import BadView
-from pipelines.session.connections import BadTarget
 
 COMMANDS: tuple[click.Command, ...] = (
     carrying.import_,
@@ -54,22 +43,6 @@ COMMANDS: tuple[click.Command, ...] = (
     questionnaires.questionnaire,
     views.views,
 )
-
-FAILURES: dict[type[BaseException], tuple[int, Callable[[Any], str]]] = {
-    FeedError: (UNREADABLE, str),
-    BadView: (UNREADABLE, str),
-    BadTarget: (UNUSABLE, str),
-    BadPace: (UNUSABLE, str),
-    BadProfile: (UNUSABLE, str),
-    BadHome: (UNUSABLE, str),
-    TargetUnusable: (UNUSABLE, str),
-    NotPossible: (UNREADABLE, str),
-    LedgerError: (UNUSABLE, str),
-    SQLAlchemyError: (UNUSABLE, lambda error: f"the ledger could not be read or written: {why(error)}"),
-    OSError: (UNUSABLE, lambda error: f"{error.strerror or type(error).__name__}: {error.filename or 'a file'}"),
-    Exception: (INTERNAL, lambda error: f"a fault of this program: {type(error).__name__} at {_place(error)}"),
-}
-"""Exit code and message of each kind of failure, without the text of exceptions that may hold a record's data."""
 
 
 @click.group(commands=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
@@ -99,11 +72,46 @@ def run_command(arguments: Sequence[str]) -> int:
         return error.exit_code
     except click.Abort:
         raise KeyboardInterrupt from None
-    except tuple(FAILURES) as error:
-        code, line = next(failure for kind, failure in FAILURES.items() if isinstance(error, kind))
+    except Exception as error:  # noqa: BLE001 - each has its line
+        from pipelines.home import disk
+
+        code, line = next(failure for kind, failure in _failures().items() if isinstance(error, kind))
         full = disk.is_full(error)
         click.echo(f"chartferry: {disk.FULL if full else line(error)}", err=True)
         return UNUSABLE if full else code
+
+
+def _failures() -> dict[type[BaseException], tuple[int, Callable[[Any], str]]]:
+    """Return exit code and message by kind of failure, without the text of exceptions that may hold a record's data.
+
+    The kinds are imported here: together they take longer than a command that needs none of them, such as `--help`.
+    """
+    from sqlalchemy.exc import SQLAlchemyError
+
+    from pipelines.client.client import TargetUnusable
+    from pipelines.client.pace import BadPace
+    from pipelines.client.profiles import BadProfile
+    from pipelines.feeds.files.catalog import FeedError
+    from pipelines.home.folder import BadHome
+    from pipelines.ledger.database import why
+    from pipelines.ledger.tables import LedgerError, NotPossible
+    from pipelines.reports.views.definition import BadView
+    from pipelines.session.connections import BadTarget
+
+    return {
+        FeedError: (UNREADABLE, str),
+        BadView: (UNREADABLE, str),
+        BadTarget: (UNUSABLE, str),
+        BadPace: (UNUSABLE, str),
+        BadProfile: (UNUSABLE, str),
+        BadHome: (UNUSABLE, str),
+        TargetUnusable: (UNUSABLE, str),
+        NotPossible: (UNREADABLE, str),
+        LedgerError: (UNUSABLE, str),
+        SQLAlchemyError: (UNUSABLE, lambda error: f"the ledger could not be read or written: {why(error)}"),
+        OSError: (UNUSABLE, lambda error: f"{error.strerror or type(error).__name__}: {error.filename or 'a file'}"),
+        Exception: (INTERNAL, lambda error: f"a fault of this program: {type(error).__name__} at {_place(error)}"),
+    }
 
 
 def _place(error: BaseException) -> str:

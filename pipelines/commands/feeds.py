@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 import click
 
 from pipelines.commands.common import Name, Options, as_text
-from pipelines.feeds.files.catalog import Feed, FeedError
 from pipelines.home.exits import ALL_LOADED, UNREADABLE
 
 if TYPE_CHECKING:
     from pipelines.corrections.worklist import WorkList
+    from pipelines.feeds.files.catalog import Feed
 
 
 @click.group(short_help="Which exports are taken, and what each column becomes.")
@@ -30,7 +30,7 @@ def feeds() -> None:
 def feeds_check(options: Options, files: tuple[Path, ...], sample: Path | None, rows: int) -> int:
     """Checks feed files (default: all that an import would use) and says what each column becomes."""
     from pipelines.commands.explain import feed_lines
-    from pipelines.feeds.files.catalog import home_catalog, load_feed
+    from pipelines.feeds.files.catalog import FeedError, home_catalog, load_feed
 
     code, found = ALL_LOADED, []
     if not files:
@@ -54,7 +54,7 @@ def feeds_check(options: Options, files: tuple[Path, ...], sample: Path | None, 
     return max(code, *(_show_sample(feed, sample, rows, options.home) for feed in found)) if sample and found else code
 
 
-def _show_sample(feed: Feed, sample: Path, rows: int, home: Path) -> int:
+def _show_sample(feed: "Feed", sample: Path, rows: int, home: Path) -> int:
     """Print the first rows of an export as the feed maps them; return the exit code."""
     from pipelines.feeds.drafting.sample import sample_lines
     from pipelines.home.batch import Unreadable

@@ -34,6 +34,14 @@ def test_the_entry_point_imports_nothing_before_it_can_be_stopped():
     assert shown.stdout == "[]\n"
 
 
+def test_help_imports_none_of_the_large_libraries():
+    """What a command does not need costs its user no time; each of these takes a tenth of a second or more."""
+    large = {"dagster", "duckdb", "httpx", "pyarrow", "pydantic", "sqlalchemy"}
+    said = f"import sys; from pipelines.cli import run; run(['--help']); print(sorted({large} & set(sys.modules)))"
+    shown = subprocess.run([sys.executable, "-c", said], capture_output=True, text=True, check=True)
+    assert shown.stdout.splitlines()[-1] == "[]"
+
+
 def test_what_a_killed_validation_left_goes_when_the_file_runs_again(chartferry, home):
     """STATE-HOME-03: it holds rows, and may be as large as the file."""
     (home / "inbox" / "payments.csv").write_text(TEXT)
