@@ -49,11 +49,11 @@ def home(request, tmp_path, target, monkeypatch):
 def whatever_came_can_be_published(request):
     """After every test that imports: of any ledger the tables can be made, and their checks hold. REPORT-01
 
-    `make test` does it after one test of thirty, always the same ones.
+    `make test` does it after one test of a hundred, always the same ones.
     """
     home = request.getfixturevalue("home") if "home" in request.fixturenames else None
     yield
-    some = "not long" in request.config.option.markexpr and crc32(request.node.nodeid.encode()) % 30
+    some = "not long" in request.config.option.markexpr and crc32(request.node.nodeid.encode()) % 100
     apart = some or any(request.node.get_closest_marker(name) for name in ("publishes", "by_hand"))
     if not isinstance(home, Path) or apart or not (home / "ledger.db").exists():
         return

@@ -134,7 +134,8 @@ def opened_with_others(paths: list[Path], together: Barrier) -> None:
 
 def test_a_new_ledger_may_be_made_by_several_processes_at_once(tmp_path: Path) -> None:
     """LEDGER-10"""
-    processes = multiprocessing.get_context("spawn")
+    processes = multiprocessing.get_context("forkserver")
+    processes.set_forkserver_preload([__name__])
     together, paths = processes.Barrier(4), [tmp_path / f"ledger-{number}.db" for number in range(60)]
     openers = [processes.Process(target=opened_with_others, args=(paths, together)) for _ in range(4)]
     for opener in openers:

@@ -16,13 +16,14 @@ from pipelines.reports.charts import NARROW, Series, columns, rows
 from pipelines.reports.newer import PAGE, tell_newer
 from pipelines.reports.publish import PublicationError
 from pipelines.reports.reasons import without_quotes
-from tests.support.publishing import CBC, LAB, OF, START, TARGET, World, import_payments, report
+from tests.support.publishing import CBC, LAB, OF, PAGED, START, TARGET, World, import_payments, publish_only, report
 
 ADDRESS_ATTRIBUTES = {"href", "src", "srcset", "action", "data", "poster", "xlink:href"}
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    publish_only(monkeypatch, *PAGED, "report_latest")
     made = World(tmp_path)
     yield made
     made.ledger.close()

@@ -26,6 +26,7 @@ from pipelines.home.dagster_folder import prepare_dagster_home
 from tests.support import loopback
 from tests.support.commands import forget_settings, load, run, serving
 from tests.support.fake_target import FakeTarget
+from tests.support.publishing import publish_only
 
 PLACES = re.compile(
     r"inbox/.*|batches/.*|published/(parquet/.*|reports\.[a-z]*\.?duckdb)|service\.duckdb(\.wal|\.ahead)?"
@@ -365,6 +366,8 @@ def test_a_failure_under_dagster_tells_no_value(
 ) -> None:
     """REPORT-25: neither its event log nor what it prints."""
     lay_snares(home, target)
+    if "deeper" in where:  # what strikes is no publication
+        publish_only(monkeypatch, "import_row", "reject", "payment", "task")
     monkeypatch.setenv("DAGSTER_HOME", str(prepare_dagster_home(home)))
     environ = {**os.environ, "CHARTFERRY_HOME": str(home)}
     repository = build_definitions(environ).get_repository_def()

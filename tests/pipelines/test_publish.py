@@ -15,7 +15,18 @@ from pipelines.ledger import tables as ledger_tables
 from pipelines.ledger.ledger import Reason, Reject, Repeat, utc_text
 from pipelines.reports.publish import PublicationError, publish
 from pipelines.reports.tables import report_tables, with_dictionary
-from tests.support.publishing import BATCH, CBC, LAB, OF, TARGET, World, import_payments, report
+from tests.support.publishing import (
+    BATCH,
+    CBC,
+    LAB,
+    OF,
+    PAGED,
+    TARGET,
+    World,
+    import_payments,
+    publish_only,
+    report,
+)
 
 COUNTS = (
     "lines not_taken records accepted rejected created adopted unchanged updated superseded skipped refused in_doubt "
@@ -53,6 +64,16 @@ def world(tmp_path: Path) -> Iterator[World]:
     made.ledger.close()
 
 
+@pytest.fixture(scope="module")
+def paid(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """Reports and payments, published once for tests that only read the tables."""
+    made = World(tmp_path_factory.mktemp("paid"))
+    import_payments(made)
+    made.publish()
+    yield made
+    made.ledger.close()
+
+
 def test_every_promised_table_and_column_exists_and_every_other_is_declared(world: World) -> None:
     """REPORT-01, REPORT-02, REPORT-03"""
     import_payments(world)
@@ -80,10 +101,9 @@ def test_every_promised_table_and_column_exists_and_every_other_is_declared(worl
         assert [of_parquet.shape[:1]] == world.rows(f"SELECT count(*) FROM {name}") == [(published.rows[name],)]
 
 
-def test_reports_become_rows(world: World) -> None:
+def test_reports_become_rows(paid: World) -> None:
     """REPORT-06, REPORT-07, REPORT-08, REPORT-09, REPORT-20"""
-    world.publish()
-    [r1] = world.rows("FROM diagnostic_report WHERE report_id = 'r1'")
+    [r1] = paid.rows("FROM diagnostic_report WHERE report_id = 'r1'")
     assert r1[:9] == (
         *("r1", "final", LAB["system"], "LAB", "Laboratory"),
         *(CBC["system"], "58410-2", "CBC panel", "Complete blood count"),
@@ -91,47 +111,49 @@ def test_reports_become_rows(world: World) -> None:
     effective, issued = datetime(2026, 2, 1, 1, 30, tzinfo=UTC), datetime(2026, 2, 1, 3, 30, tzinfo=UTC)
     assert r1[9:] == ("p1", "e1", effective, issued, 2.0, 2, 2, 1)
     others = "SELECT report_id, effective_at, turnaround_hours, category_code, code FROM diagnostic_report OFFSET 1"
-    assert world.rows(others) == [
+    assert paid.rows(others) == [
         ("r2", datetime(2026, 1, 10, 10, 0, 0, 500000, tzinfo=UTC), 10.0, "LAB", "58410-2"),
         ("r3", datetime(2026, 1, 5, tzinfo=UTC), None, "LAB", "58410-2"),
         ("r4", datetime(2026, 1, 10, 10, tzinfo=UTC), -2.0, "LAB", "58410-2"),
         ("r5", datetime(2026, 1, 1, tzinfo=UTC), 240.0, "LAB", "58410-2"),
         ("r6", None, None, "LP29684-5", None),
     ]
-    assert world.rows("FROM diagnostic_report_category WHERE report_id = 'r1'") == [
+    assert paid.rows("FROM diagnostic_report_category WHERE report_id = 'r1'") == [
         ("r1", 0, LAB["system"], "LAB", "Laboratory"),
         ("r1", 1, None, "X", None),
         ("r1", 2, "http://loinc.org", "LP29684-5", "Radiology"),
     ]
-    assert world.rows("FROM diagnostic_report_code WHERE report_id IN ('r1', 'r6')") == [
+    assert paid.rows("FROM diagnostic_report_code WHERE report_id IN ('r1', 'r6')") == [
         ("r1", 0, "http://loinc.org", "58410-2", "CBC panel"),
         ("r1", 1, "http://example.com", "CBC", None),
     ]
     performers = [("r1", "d1"), ("r1", "d2"), ("r2", "d1"), ("r3", "d1"), ("r5", "d3")]
-    assert world.rows("FROM diagnostic_report_performer") == performers
-    assert world.rows("FROM diagnostic_report_result") == [("r1", "o1", "not read"), ("r1", "o2", "not read")]
+    assert paid.rows("FROM diagnostic_report_performer") == performers
+    assert paid.rows("FROM diagnostic_report_result") == [("r1", "o1", "not read"), ("r1", "o2", "not read")]
 
 
-def test_figures_leave_out_what_is_entered_in_error_and_negative_turnarounds(world: World) -> None:
+def test_figures_leave_out_what_is_entered_in_error_and_negative_turnarounds(paid: World) -> None:
     """REPORT-10, REPORT-11, REPORT-12, REPORT-13, REPORT-20, REPORT-22"""
-    world.publish()
-    assert world.rows("FROM report_volume_by_month") == [
+    assert paid.rows("FROM report_volume_by_month") == [
         (date(2026, 1, 1), "LAB", "entered-in-error", 1, 1),
         (date(2026, 1, 1), "LAB", "final", 3, 1),
         (date(2026, 2, 1), "LAB", "final", 1, 1),
         (None, "LP29684-5", "final", 1, 1),
     ]
-    assert world.rows("FROM report_turnaround") == [
+    assert paid.rows("FROM report_turnaround") == [
         ("LAB", "58410-2", "CBC panel", 4, 6.0, pytest.approx(9.2), 10.0, 1),
         ("LP29684-5", None, None, 1, None, None, None, 0),
     ]
     first, last = datetime(2026, 1, 5, tzinfo=UTC), datetime(2026, 2, 1, 1, 30, tzinfo=UTC)
-    assert world.rows("FROM report_by_patient") == [("p1", 4, first, last, 0), ("p2", 1, None, None, 0)]
-    assert world.rows("FROM report_by_performer") == [("d1", 3, 1, 6.0), ("d2", 1, 1, 2.0)]
+    assert paid.rows("FROM report_by_patient") == [("p1", 4, first, last, 0), ("p2", 1, None, None, 0)]
+    assert paid.rows("FROM report_by_performer") == [("d1", 3, 1, 6.0), ("d2", 1, 1, 2.0)]
 
 
-def test_corrected_counts_reports_that_a_later_sweep_found_changed(world: World) -> None:
+def test_corrected_counts_reports_that_a_later_sweep_found_changed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """REPORT-21, REPORT-22"""
+    publish_only(monkeypatch, "report_by_patient")
     world.publish()
     world.reports[0] = {**world.reports[0], "issued": "2026-02-01T04:30:00+00:00"}
     world.reports[1] = {**world.reports[1], "status": "entered-in-error"}
@@ -142,8 +164,9 @@ def test_corrected_counts_reports_that_a_later_sweep_found_changed(world: World)
     assert world.rows("SELECT count(*) FROM diagnostic_report") == [(5,)]
 
 
-def test_batches_and_runs_show_counts_and_amounts(world: World) -> None:
+def test_batches_and_runs_show_counts_and_amounts(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """REPORT-14, REPORT-23, LEDGER-02: the same file again is a run, and changes neither batch nor rows."""
+    publish_only(monkeypatch, "import_run", "import_row")
     import_payments(world)
     world.publish()
     batch = "SELECT * EXCLUDE (received_at, finished_at) FROM import_batch"
@@ -172,12 +195,10 @@ def test_batches_and_runs_show_counts_and_amounts(world: World) -> None:
     ]
 
 
-def test_rows_show_where_each_record_stands(world: World) -> None:
+def test_rows_show_where_each_record_stands(paid: World) -> None:
     """REPORT-15, LEDGER-04"""
-    import_payments(world)
-    world.publish()
     chosen = "SELECT source_key, line, state, resource_id, amount, attempts, http_status FROM import_row"
-    assert world.rows(f"{chosen} WHERE batch_id = '{BATCH}'") == [
+    assert paid.rows(f"{chosen} WHERE batch_id = '{BATCH}'") == [
         ("k2", 2, "created", "id-2", Decimal("10.02"), 1, 201),
         ("k3", 3, "adopted", "id-3", Decimal("10.03"), 1, 200),
         ("k4", 4, "refused", None, Decimal("10.04"), 1, 422),
@@ -185,25 +206,23 @@ def test_rows_show_where_each_record_stands(world: World) -> None:
         ("k6", 6, "created", "id-6", Decimal("10.06"), 1, 201),
         ("k7", 7, "refused", None, Decimal("10.07"), 1, 422),
     ]
-    assert world.rows(f"{chosen} WHERE batch_id <> '{BATCH}'") == [
+    assert paid.rows(f"{chosen} WHERE batch_id <> '{BATCH}'") == [
         ("k2", 2, "unchanged", "id-2", Decimal("10.02"), 0, None),
         ("k4", 3, "created", "id-4", Decimal("9.04"), 2, 201),
         ("k8", 4, "created", "id-8", Decimal("4.90"), 1, 201),
     ]
 
 
-def test_rejects_show_every_reason_and_what_closed_them(world: World) -> None:
+def test_rejects_show_every_reason_and_what_closed_them(paid: World) -> None:
     """REPORT-16, REPORT-17, LEDGER-07"""
-    import_payments(world)
-    world.publish()
     chosen = "SELECT line, source_key, stage, state, attempts, closed_by_batch FROM reject"
-    assert world.rows(chosen) == [
+    assert paid.rows(chosen) == [
         (4, "k4", "load", "closed", 1, "payments-ffffffffffff"),
         (7, "k7", "load", "open", 1, None),
         (8, "k8", "rule", "closed", 1, "payments-ffffffffffff"),
     ]
     joined = "SELECT line, rule_id, expression, message, retryable FROM reject_reason JOIN reject USING (reject_id)"
-    assert sorted(world.rows(joined)) == [
+    assert sorted(paid.rows(joined)) == [
         (4, "PAY-9", "PaymentNotice.amount", "Unprocessable entity", True),
         (7, "PAY-9", "PaymentNotice.amount", "Unprocessable entity", True),
         (8, "FEED-1", "paid_on", "not a date", False),
@@ -211,8 +230,9 @@ def test_rejects_show_every_reason_and_what_closed_them(world: World) -> None:
     ]
 
 
-def test_payments_are_reconciled_per_patient_and_day_to_the_cent(world: World) -> None:
+def test_payments_are_reconciled_per_patient_and_day_to_the_cent(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """REPORT-18, REPORT-24: adopted counts as created, a rejected one as refused, a corrected one as its correction."""
+    publish_only(monkeypatch, "payment_reconciliation")
     import_payments(world)
     world.run("payments-b", {}, target="elsewhere")
     world.publish()
@@ -225,8 +245,11 @@ def test_payments_are_reconciled_per_patient_and_day_to_the_cent(world: World) -
 
 
 @pytest.mark.parametrize("rejects", [2, 1_500])
-def test_amounts_that_nobody_can_have_meant_are_published(world: World, rejects: int) -> None:
+def test_amounts_that_nobody_can_have_meant_are_published(
+    world: World, rejects: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """REPORT-18, REPORT-24, REPORT-25: one in a reject, their sum, and a sum of more digits than a table holds."""
+    publish_only(monkeypatch, *PAGED, "import_run", "payment_by_day")
     cents, paid = 10**15 - 1, utc_text(datetime(2026, 2, 1, tzinfo=UTC))
     broken = [Reason("PAY-9", "PaymentNotice.amount", "amount", "above the balance", False)]
     aside = [Reject(n, 1, f"k{n}", "rule", "p1", paid, cents, broken) for n in range(2, 2 + rejects)]
@@ -249,8 +272,9 @@ def test_amounts_that_nobody_can_have_meant_are_published(world: World, rejects:
     assert "above $9,999,999.99, which no payment may have, and left out of every sum" in page
 
 
-def test_every_publication_is_on_record(world: World) -> None:
+def test_every_publication_is_on_record(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """REPORT-19"""
+    publish_only(monkeypatch, "publication")
     first = world.publish()
     import_payments(world)
     second = world.publish()
@@ -260,8 +284,11 @@ def test_every_publication_is_on_record(world: World) -> None:
     ]
 
 
-def test_a_reader_keeps_the_old_file_and_a_new_process_sees_the_new_one(world: World) -> None:
+def test_a_reader_keeps_the_old_file_and_a_new_process_sees_the_new_one(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """REPORT-04: and the publication before is kept beside the new one."""
+    publish_only(monkeypatch)
     old = world.publish()
     reader = duckdb.connect(old.path, read_only=True)
     assert reader.sql("SELECT count(*) FROM diagnostic_report").fetchall() == [(6,)]
@@ -296,8 +323,11 @@ print("closed", flush=True)
 """
 
 
-def test_one_who_has_the_file_open_for_writing_neither_blocks_nor_breaks_a_publication(world: World) -> None:
+def test_one_who_has_the_file_open_for_writing_neither_blocks_nor_breaks_a_publication(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """REPORT-05: a foreign .wal is moved aside, before and after the writer ends."""
+    publish_only(monkeypatch)
     path = world.publish().path
     path.chmod(0o644)
     with subprocess.Popen(
@@ -361,7 +391,8 @@ def test_a_folder_that_cannot_be_written_is_named(world: World, monkeypatch: pyt
         world.publish()
 
 
-def test_what_a_killed_publication_left_is_removed(world: World) -> None:
+def test_what_a_killed_publication_left_is_removed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    publish_only(monkeypatch)
     published = world.home / "published"
     (published / "parquet").mkdir(parents=True)
     for name in (".reports.99.duckdb", ".reports.99.duckdb.wal", ".reports.previous", "parquet/reject.parquet.part"):

@@ -1,9 +1,10 @@
 """What `sql/reports` says becomes tables without other change; a broken file leaves the last publication as it is."""
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import date, datetime, timedelta
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import pytest
 
 from pipelines.reports.publish import PublicationError
 from pipelines.reports.tables import report_tables, sql_folder, with_dictionary
-from tests.support.publishing import RAD, START, World, carry_over, import_payments, report
+from tests.support.publishing import RAD, START, World, carry_over, import_payments, publish_only, report
 from tests.support.questions import asked
 
 ANALYSTS = Path(__file__).parents[2] / "docs" / "analysts.md"
@@ -40,6 +41,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return copy
 
 
+@pytest.fixture
+def only(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Lets publications make a few of our tables."""
+    return partial(publish_only, monkeypatch)
+
+
 def test_a_new_file_becomes_a_table_a_parquet_file_and_a_row_of_the_documentation(world: World, folder: Path) -> None:
     """REPORT-01, REPORT-03"""
     (folder / "mine.sql").write_text(HEADER + COLUMN + SELECT)
@@ -55,7 +62,10 @@ def test_a_new_file_becomes_a_table_a_parquet_file_and_a_row_of_the_documentatio
     )
 
 
-def test_a_table_whose_file_is_gone_is_gone_as_parquet_too(world: World, folder: Path) -> None:
+def test_a_table_whose_file_is_gone_is_gone_as_parquet_too(
+    world: World, folder: Path, only: Callable[..., None]
+) -> None:
+    only()
     (folder / "mine.sql").write_text(HEADER + COLUMN + SELECT)
     parquet = world.publish().path.parent / "parquet"
     own = parquet / "of-an-analyst.parquet"
@@ -97,9 +107,10 @@ BROKEN: dict[str, tuple[str | bytes, str]] = {
 
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_broken_file_leaves_the_last_publication_and_says_which_file_and_why(
-    world: World, folder: Path, name: str
+    world: World, folder: Path, only: Callable[..., None], name: str
 ) -> None:
     """REPORT-04, REPORT-25"""
+    only()
     published = world.publish().path.parent
     before = {path: path.read_bytes() for path in published.rglob("*") if path.is_file()}
     text, why = BROKEN[name]
@@ -130,7 +141,10 @@ def test_the_worked_queries_run_as_they_stand_where_there_are_only_payments_and_
     assert answers["Which results of reports could not be read, or are of another patient?"] == [("not read", 2, 1)]
 
 
-def test_the_latest_report_per_patient_and_code_leaves_out_what_is_entered_in_error(world: World) -> None:
+def test_the_latest_report_per_patient_and_code_leaves_out_what_is_entered_in_error(
+    world: World, only: Callable[..., None]
+) -> None:
+    only("report_latest")
     world.reports += [
         report("r7", code={"text": "No coding"}, subject={"reference": "Patient/p2"}, effectiveDateTime="2026-01-01"),
         report("r8", code={"text": "Another"}, category=[{"coding": [RAD]}], subject={"reference": "Patient/p2"}),
@@ -143,8 +157,11 @@ def test_the_latest_report_per_patient_and_code_leaves_out_what_is_entered_in_er
     ]
 
 
-def test_changes_of_reports_show_on_the_day_of_the_sweep_that_found_them(world: World) -> None:
+def test_changes_of_reports_show_on_the_day_of_the_sweep_that_found_them(
+    world: World, only: Callable[..., None]
+) -> None:
     """REPORT-21"""
+    only("report_change_by_day")
     world.publish()
     world.time += timedelta(days=1)
     world.reports[0] = {**world.reports[0], "issued": "2026-02-01T04:30:00+00:00"}
@@ -159,8 +176,9 @@ def test_changes_of_reports_show_on_the_day_of_the_sweep_that_found_them(world: 
     ]
 
 
-def test_payments_count_once_and_by_day(world: World) -> None:
+def test_payments_count_once_and_by_day(world: World, only: Callable[..., None]) -> None:
     """REPORT-18, REPORT-24"""
+    only("payment_by_day", "record_by_month")
     import_payments(world)
     world.publish()
     assert world.rows("SELECT source_key, amount, fate, resource_id FROM payment ORDER BY source_key") == [
@@ -187,8 +205,9 @@ def test_payments_count_once_and_by_day(world: World) -> None:
 @pytest.mark.parametrize(
     ("days", "age"), [(0, "under 1 day"), (1, "1 to 6 days"), (8, "7 to 29 days"), (400, "30 days or more")]
 )
-def test_open_rejects_are_counted_by_age_and_rule(world: World, days: int, age: str) -> None:
+def test_open_rejects_are_counted_by_age_and_rule(world: World, days: int, age: str, only: Callable[..., None]) -> None:
     """REPORT-16"""
+    only("reject_by_age", "reject_by_rule")
     import_payments(world)
     world.time += timedelta(days=days)
     world.publish()
@@ -215,7 +234,8 @@ def ago(days: int) -> datetime:
     return START - timedelta(days=days)
 
 
-def test_open_tasks_are_counted_by_owner_and_age(world: World) -> None:
+def test_open_tasks_are_counted_by_owner_and_age(world: World, only: Callable[..., None]) -> None:
+    only("open_task_by_owner")
     batch = carry_over(
         world,
         "Task",
@@ -249,7 +269,10 @@ def answered(link: str, *codes: str, **more: Any) -> dict[str, Any]:
     return {"linkId": link, "answer": [{"valueCoding": {"system": "s", "code": code}} for code in codes]} | more
 
 
-def test_answers_are_counted_by_question_and_code_however_deep_they_lie(world: World) -> None:
+def test_answers_are_counted_by_question_and_code_however_deep_they_lie(
+    world: World, only: Callable[..., None]
+) -> None:
+    only("answer_by_question", "answer_by_code")
     of = {"questionnaire": "http://chart/Questionnaire/q1"}
     free = {"linkId": "story", "answer": [{"valueString": "SECRET"}]}
     deep = {"linkId": "group", "item": [answered("mood", "low", item=[]), free]}
@@ -282,7 +305,10 @@ def test_answers_are_counted_by_question_and_code_however_deep_they_lie(world: W
     ]
 
 
-def test_the_last_run_of_a_file_is_what_counts_and_a_purged_one_counts_no_more(world: World) -> None:
+def test_the_last_run_of_a_file_is_what_counts_and_a_purged_one_counts_no_more(
+    world: World, only: Callable[..., None]
+) -> None:
+    only("task", "import_row")
     batch = carry_over(world, "Task", {"k1": (ago(1), task(owner="d1"))})
     first, second = (world.home / "batches" / batch / name for name in ("run-1", "run-2"))
     shutil.copytree(first, second)

@@ -10,7 +10,7 @@ import pytest
 from pipelines.reports.publish import PublicationError
 from pipelines.reports.scores import score_files
 from pipelines.validation.scoring import COUNTED, KNOWN
-from tests.support.publishing import START, World, carry_over
+from tests.support.publishing import START, World, carry_over, publish_only
 
 LOINC = "http://loinc.org"
 ORDINAL = "http://hl7.org/fhir/StructureDefinition/ordinalValue"
@@ -55,7 +55,8 @@ def response(answers: dict[str, str | float], of: str = "q1", day: int = 0) -> R
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    publish_only(monkeypatch, "score", "score_by_patient")
     made = World(tmp_path)
     yield made
     made.ledger.close()

@@ -12,26 +12,35 @@ import pytest
 
 from pipelines.ledger.former import intend_change
 from pipelines.ledger.ledger import Intent, Outcome
-from tests.support.publishing import START, TARGET, World, carry_over, import_payments
+from tests.support.publishing import START, TARGET, World, carry_over, import_payments, publish_only
 
 TASKS = ("default", "Task")
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    publish_only(monkeypatch, "task", "payment", "calendar_day", "calendar_month")
     made = World(tmp_path)
     yield made
     made.ledger.close()
 
 
-def test_a_payment_shows_its_file_its_times_and_the_reject_that_it_is_or_was(world: World) -> None:
-    import_payments(world)
-    world.publish()
-    stages = dict(world.rows("SELECT source_key, reject_id FROM reject"))
+@pytest.fixture(scope="module")
+def paid(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """Reports and payments, published once for tests that only read the tables."""
+    made = World(tmp_path_factory.mktemp("paid"))
+    import_payments(made)
+    made.publish()
+    yield made
+    made.ledger.close()
+
+
+def test_a_payment_shows_its_file_its_times_and_the_reject_that_it_is_or_was(paid: World) -> None:
+    stages = dict(paid.rows("SELECT source_key, reject_id FROM reject"))
     assert stages.keys() == {"k4", "k7", "k8"}
     shown = """SELECT source_key, file_name, feed, reject_id, first_sent_at IS NOT NULL, finished_at > received_at
         FROM payment WHERE source_key IN ('k2', 'k4', 'k5', 'k7', 'k8') ORDER BY source_key"""
-    assert world.rows(shown) == [
+    assert paid.rows(shown) == [
         ("k2", "payments.csv", "payments", None, True, True),
         ("k4", "payments.csv", "payments", stages["k4"], True, True),
         ("k5", "payments.csv", "payments", None, True, True),
@@ -41,10 +50,8 @@ def test_a_payment_shows_its_file_its_times_and_the_reject_that_it_is_or_was(wor
 
 
 @pytest.mark.parametrize("table", ["import_row", "import_run", "reject", "payment"])
-def test_every_row_with_a_batch_names_its_file_and_feed(world: World, table: str) -> None:
-    import_payments(world)
-    world.publish()
-    assert world.rows(f"SELECT DISTINCT feed, file_name FROM {table}") == [("payments", "payments.csv")]
+def test_every_row_with_a_batch_names_its_file_and_feed(paid: World, table: str) -> None:
+    assert paid.rows(f"SELECT DISTINCT feed, file_name FROM {table}") == [("payments", "payments.csv")]
 
 
 def task(status: str, **more: Any) -> dict[str, Any]:
@@ -129,11 +136,10 @@ def test_absurd_dates_do_not_stretch_the_calendar(world: World) -> None:
     assert world.rows("SELECT min(year), max(year) FROM calendar_day") == [(2026, 2026)]
 
 
-def test_every_rule_stands_with_its_sentence_and_whence(world: World) -> None:
-    world.publish()
-    assert world.rows("SELECT rule_id, basis FROM rule WHERE rule_id IN ('PAY-25', 'FEED-PAY-01', 'QR-CREATE-03')") == [
+def test_every_rule_stands_with_its_sentence_and_whence(paid: World) -> None:
+    assert paid.rows("SELECT rule_id, basis FROM rule WHERE rule_id IN ('PAY-25', 'FEED-PAY-01', 'QR-CREATE-03')") == [
         ("FEED-PAY-01", "importer"),
         ("PAY-25", "decision"),
         ("QR-CREATE-03", "interface"),
     ]
-    assert world.rows("SELECT count(*) FROM rule WHERE sentence IS NULL OR advice IS NULL") == [(0,)]
+    assert paid.rows("SELECT count(*) FROM rule WHERE sentence IS NULL OR advice IS NULL") == [(0,)]

@@ -13,7 +13,9 @@ import psutil
 import pytest
 
 from tests.support.commands import command, environment
-from tests.support.starting import Forked, OwnService, finish, start
+from tests.support.starting import CAN_FORK, Forked, OwnService, finish, start
+
+pytestmark = pytest.mark.skipif(not CAN_FORK, reason="commands are forked on Linux alone")
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,8 @@ from tests.conftest import Running, counted_ids
 from tests.service.test_quick import BODIES
 
 SITE = Site()
-ROUNDS = 4_000
+ROUNDS = 1_000
+seeded = pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 8))])
 
 _OPTION = {"system": "http://loinc.org", "code": "LA1", "display": "Größe"}
 _CODED = {"code": [{"system": "http://loinc.org", "code": "c"}]}
@@ -211,13 +212,14 @@ def of_long_batch(name: str, text: str) -> bytes | None:
         return of_batch(name, text)
 
 
+@seeded
 @pytest.mark.parametrize("reader", [of_single, of_batch, of_long_batch])
 @pytest.mark.parametrize("name", BODIES)
 def test_a_quick_reader_stores_what_the_models_store_or_leaves_it_to_them(
-    name: str, reader: Callable[[str, str], bytes | None]
+    name: str, reader: Callable[[str, str], bytes | None], seed: int
 ) -> None:
     """COMMON-33, COMMON-35, COMMON-42, COMMON-43: both ways, so that a sound body in plain words is read quickly."""
-    spoiler, taken, sound = Spoiler(Random(name)), 0, 0
+    spoiler, taken, sound = Spoiler(Random(f"{name} {seed}")), 0, 0
     for _ in range(ROUNDS):
         text = spoiler.text(BODIES[name])
         expected, found = by_models(name, text), reader(name, text)
@@ -227,13 +229,14 @@ def test_a_quick_reader_stores_what_the_models_store_or_leaves_it_to_them(
     assert taken > 0.7 * sound
 
 
+@seeded
 @pytest.mark.parametrize("kind", [Soundness, SoundByItem])
 @pytest.mark.parametrize("name", BODIES)
-def test_the_import_finds_sound_what_the_models_find_sound(name: str, kind: type[Soundness]) -> None:
+def test_the_import_finds_sound_what_the_models_find_sound(name: str, kind: type[Soundness], seed: int) -> None:
     """COMMON-35, COMMON-42, COMMON-43: rows may be whole resources, with whatever their file says."""
     if kind is SoundByItem and name != "QuestionnaireResponse":
         pytest.skip("only responses have items")
-    resource, spoiler, taken = RESOURCES[name], Spoiler(Random(name)), 0
+    resource, spoiler, taken = RESOURCES[name], Spoiler(Random(f"{name} {seed}")), 0
     quick = kind(resource, SITE, KNOWN)
     for _ in range(ROUNDS):
         text = spoiler.text(SOUND[name])

@@ -1,5 +1,6 @@
 """A home with reports and payments of every fate, for the tests of what is published."""
 
+import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -9,11 +10,13 @@ import duckdb
 import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from pipelines.ledger.ledger import Intent, Ledger, Outcome, Reason, Reject, Repeat, utc_text
 from pipelines.reports.publish import Publication, publish
 from pipelines.reports.results import sweep_results
 from pipelines.reports.sweep import sweep
+from pipelines.reports.tables import ReportTable, report_tables
 from pipelines.reports.words import keep_names
 
 TARGET = "urn:uuid:5f0c7c5e-0000-4000-8000-000000000001"
@@ -72,6 +75,56 @@ REPORTS = [
     ),
     report("r6", category=[{"coding": [RAD]}], code={"text": "No coding"}, subject={"reference": "Patient/p2"}),
 ]
+
+
+OURS = {table.name: table for table in report_tables()}
+"""The tables of the project."""
+
+
+PAGED = (
+    *(
+        "publication",
+        "import_row",
+        "import_run",
+        "reject",
+        "reject_reason",
+        "rule",
+        "payment",
+        "payment_reconciliation",
+    ),
+    *("report_volume_by_month", "report_turnaround", "reject_by_rule", "reject_by_age"),
+)
+"""The tables that the page and the totals of a publication read."""
+
+
+def publish_only(patch: pytest.MonkeyPatch, *names: str) -> None:
+    """Let publications make these of our tables, with those that they read and name, no tables of answers and no page.
+
+    The page comes with the tables that it reads. For tests that look at a few tables, or at what goes wrong with one:
+    all of them take a second.
+    """
+    wanted = closure({"diagnostic_report", "import_batch", *names})
+
+    def tables(home: Path) -> list[ReportTable]:
+        return [each for each in report_tables(home) if each.name in wanted or each.name not in OURS]
+
+    patch.setattr("pipelines.reports.publish.report_tables", tables)
+    if "pipelines.dagster.reports" in sys.modules:  # it takes seconds to import
+        patch.setattr("pipelines.dagster.reports.readable_tables", tables)
+    patch.setattr("pipelines.reports.publish.response_tables", lambda *_: [])
+    if not wanted.issuperset(PAGED):
+        patch.setattr("pipelines.reports.publish.page_of", lambda *_: "")
+        patch.setattr("pipelines.reports.publish.TOTALS", {})
+
+
+def closure(names: set[str]) -> set[str]:
+    """The tables of these names, and those that they need, and so on."""
+    needed = {
+        other
+        for name in names & set(OURS)
+        for other in (*OURS[name].inputs, *(other for _, other in OURS[name].references))
+    }
+    return names if needed <= names else closure(names | needed)
 
 
 class Target:

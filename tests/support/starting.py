@@ -19,6 +19,7 @@ from tests.support.launcher import order
 from tests.support.warm import is_warm, service_command
 
 ROOT = Path(__file__).parents[2]
+CAN_FORK = sys.platform == "linux"
 File = int | IO[Any] | None
 BY_PYTHON = ("PYTHON", "LC_", "LANG", "LD_", "TZ", "OMP_", "MALLOC")
 """Variables that a process reads at its beginning, before any code of ours."""
@@ -29,7 +30,7 @@ def start(command: Sequence[str], *, env: Mapping[str, str], cwd: Path | None = 
 
     A command that is none of ours is started truly, and so is one with other settings of Python than these tests have.
     """
-    warm = sys.platform == "linux" and is_warm(list(command)) and _by_python(env) == _by_python(os.environ)
+    warm = CAN_FORK and is_warm(list(command)) and _by_python(env) == _by_python(os.environ)
     if warm:
         return Forked(command, env=env, cwd=cwd, **options)
     return subprocess.Popen(command, env=env, cwd=cwd, **options)
@@ -57,7 +58,7 @@ class OwnService:
     """How commands in this process start a service over a home: from the warm process, which is begun when one does."""
 
     def __iter__(self) -> Iterator[str]:
-        return iter(service_command(warm_process()))
+        return iter(service_command(warm_process()) if CAN_FORK else (sys.executable, "-m", "fhir_service"))
 
 
 class Forked:
