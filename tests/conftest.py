@@ -25,11 +25,13 @@ from fhir_service.settings import Settings
 from pipelines.ledger.access import JOURNAL
 from pipelines.session import connections
 from tests.support import loopback
+from tests.support.dialects import share_compiled
 from tests.support.postgres import NoPostgres, Postgres, running_server
 from tests.support.replaying import assert_replay_is_equal
 from tests.support.starting import OwnService
 
 WORLD = Path(__file__).parent / "spec" / "world"
+share_compiled()
 
 
 @dataclass(frozen=True)
