@@ -40,11 +40,12 @@ def service_command(address: str) -> tuple[str, ...]:
 
 
 def import_all() -> None:
-    """Import the two packages, as far as commands need them."""
+    """Import the two packages, as far as commands need them, and without modules whose extra is not installed."""
     for package in ("fhir_service", "pipelines"):
         for module in pkgutil.walk_packages(import_module(package).__path__, f"{package}."):
             if not module.name.startswith(APART):
-                import_module(module.name)
+                with suppress(ModuleNotFoundError):
+                    import_module(module.name)
 
 
 class Asked:
