@@ -80,7 +80,7 @@ class State:
     """The store as of one moment. What is read of it is kept, unless something was changed since it began."""
 
     def __init__(self, connection: Connection, dialect: Dialect, bodies: Bodies, epoch: Epoch) -> None:
-        self.connection, self.epoch = connection, dialect.epoch
+        self.connection, self.epoch, self.shared = connection, dialect.epoch, dialect.shared
         self._dialect, self._bodies, self._epoch = dialect, bodies, epoch
 
     def bodies(self, resource: Resource, ids: Sequence[str]) -> list[Found]:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import ColumnElement, Select, Table, func, select
 
 from fhir_service.interactions.conditions import Clause, Condition, alternatives, bad, condition
+from fhir_service.interactions.far import stretch
 from fhir_service.interactions.read import Reader, State
 from fhir_service.interface.site import Site
 from fhir_service.interface.vocabulary import Resource
@@ -129,11 +130,10 @@ def run(reader: Reader, query: Query) -> Page:
     The ids are found first, in narrow columns. Bodies are fetched for the rows of the page alone, and by id: a span of
     rows would unpack every body in it.
     """
-    page = _page(query)
     with reader.state() as state:
         total, snapshot = _counted(state, query)
         wanted = query.count and query.offset < total
-        ids = list(state.connection.execute(page).scalars()) if wanted else []
+        ids = list(state.connection.execute(_page(query, state)).scalars()) if wanted else []
         found = state.bodies(query.resource, ids)
         state.keep_page(query.question, total, ids)
     return _filled(query, total, found, snapshot)
@@ -168,7 +168,7 @@ def _count(query: Query) -> Select[Any]:
     return select(func.count()).select_from(table).where(*_clauses(query, table))
 
 
-def _page(query: Query) -> Select[Any]:
+def _page(query: Query, state: State) -> Select[Any]:
     """Select the ids of one page, in order."""
     table = BODIES[query.resource.name]
     if side := _only_side(query):
@@ -176,8 +176,11 @@ def _page(query: Query) -> Select[Any]:
         found = select(seq).where(side.clause)
         seqs = (found if side.once else found.distinct()).order_by(seq).limit(query.count).offset(query.offset)
         return select(table.c.id).where(table.c.seq.in_(seqs)).order_by(table.c.seq)
-    rows = select(table.c.id).where(*_clauses(query, table)).order_by(*_order(query, table))
-    return rows.limit(query.count).offset(query.offset)
+    rows, offset = select(table.c.id).where(*_clauses(query, table)), query.offset
+    if (column := _sorted_by(query, table)) is not None and not state.shared:
+        days = stretch(state.connection, rows, column, _descends(query), offset, query.count)
+        rows, offset = (rows.where(days.clause), offset - days.before) if days else (rows, offset)
+    return rows.order_by(*_order(query, table)).limit(query.count).offset(offset)
 
 
 def _clauses(query: Query, table: Table) -> list[Clause]:
@@ -231,9 +234,20 @@ def _sort(resource: Resource, text: str | None) -> str | None:
 
 def _order(query: Query, table: Table) -> list[ColumnElement[Any]]:
     """By the sort key, missing values last, then by creation."""
-    if not query.sort:
+    column = _sorted_by(query, table)
+    if column is None:
         return [table.c.seq]
-    name = query.resource.sorts[query.sort.removeprefix("-")]
-    column = table.c[name] if name in table.c else table.c[f"{name}_start"]
-    ordered = column.desc() if query.sort.startswith("-") else column.asc()
+    ordered = column.desc() if _descends(query) else column.asc()
     return [ordered.nulls_last(), table.c.seq]
+
+
+def _sorted_by(query: Query, table: Table) -> ColumnElement[Any] | None:
+    """Return the sort key; None for the order of creation."""
+    if not query.sort:
+        return None
+    name = query.resource.sorts[query.sort.removeprefix("-")]
+    return table.c[name] if name in table.c else table.c[f"{name}_start"]
+
+
+def _descends(query: Query) -> bool:
+    return bool(query.sort) and str(query.sort).startswith("-")
