@@ -59,6 +59,7 @@ bench: $(VENV)/.installed ## run the benchmarks, write their results to bench/*.
 	$(BIN)/python bench/run.py
 	$(BIN)/python bench/service.py
 	$(BIN)/python bench/fair.py
+	$(BIN)/python bench/pages.py
 	$(BIN)/python bench/million.py $(MILLION)
 	$(BIN)/python bench/reports.py
 	$(BIN)/python bench/views.py

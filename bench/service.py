@@ -42,11 +42,16 @@ Row = dict[str, Any]
 
 
 @contextmanager
-def serving(store: Path) -> Iterator[str]:
-    """A service over a store; gives its address."""
+def serving(store: Path, settings: dict[str, str] | None = None) -> Iterator[str]:
+    """A service over a store, with settings as variables; gives its address."""
     command = [sys.executable, "-m", "fhir_service", "serve", "--store", str(store), "--port", "0"]
     with subprocess.Popen(
-        command, cwd=HERE.parent, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        command,
+        cwd=HERE.parent,
+        env=environment() | (settings or {}),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
     ) as service:
         assert service.stdout is not None
         try:
