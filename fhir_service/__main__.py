@@ -242,6 +242,16 @@ def names(store: str | None) -> None:
     click.echo(json.dumps(_perform(store, "names", {})["names"], ensure_ascii=False))
 
 
+@main.command()
+@_store
+@click.argument("name", type=click.Choice(["charges", "patients"]))
+@click.argument("file", metavar="FILE")
+def tell(store: str | None, name: str, file: str) -> None:
+    """Write what tables are made of as NDJSON: charges and what paid them, or patients by sex and year of birth."""
+    rows = _perform(store, "tell", {"name": name, "to": str(Path(file).absolute())})["rows"]
+    click.echo(f"{rows} {name} written to {file}")
+
+
 @main.group(invoke_without_command=True)
 @_store
 @click.option("--patient", metavar="ID", help="Only what touched this patient's data.")

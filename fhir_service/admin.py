@@ -28,6 +28,7 @@ from fhir_service.store.copying import copy_out
 from fhir_service.store.dialects import DuckDb
 from fhir_service.store.load_label import say_label, set_label
 from fhir_service.store.tables import RECORD
+from fhir_service.telling import tell
 
 NAMED = ("Practitioner", "Group")
 """The types of reference data whose names are told: no patient is among them."""
@@ -144,6 +145,15 @@ def _names(service: Service, _: Arguments) -> Result:
         return {"names": {row.reference: row.display for row in connection.execute(named.order_by(RECORD.c.reference))}}
 
 
+def _tell(service: Service, arguments: Arguments) -> Result:
+    """`rows`: how many were written to the file `to`."""
+    file = Path(arguments["to"])
+    try:
+        return {"rows": tell(service.store, arguments["name"], file)}
+    except OSError as error:
+        raise CommandError(f"{file} cannot be written: {error.strerror}") from None
+
+
 def _shown(value: Any) -> Any:
     return value.isoformat() if hasattr(value, "isoformat") else value
 
@@ -157,6 +167,7 @@ OPERATIONS: dict[str, Callable[[Service, Arguments], Result]] = {
     "check": _check,
     "copy": _copy,
     "names": _names,
+    "tell": _tell,
 }
 
 

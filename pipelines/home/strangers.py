@@ -1,8 +1,8 @@
 """Ids of patients whom the target is not known to have: in the published tables they stand as keyed hashes.
 
 Such an id may be somebody's number in another system, as where a feed reads the wrong column. The target is known to
-have a patient for whom it took a record, whom one of its reports names, or whose balance a payment was above. No other
-refusal proves it: what a target of another make says of an unknown patient is not known.
+have a patient for whom it took a record, whom a report or a response of it names, or whose balance a payment was above.
+No other refusal proves it: what a target of another make says of an unknown patient is not known.
 """
 
 import secrets
@@ -22,6 +22,8 @@ SELECT target, patient_id FROM ledger_record
 WHERE patient_id IS NOT NULL AND state IN ('created', 'adopted', 'updated', 'superseded', 'undone')
 UNION
 SELECT target, patient_id FROM swept_report CROSS JOIN this_publication WHERE patient_id IS NOT NULL
+UNION
+SELECT target, patient_id FROM swept_response CROSS JOIN this_publication WHERE patient_id IS NOT NULL
 UNION
 SELECT ledger_reject.target, ledger_reject.patient_id FROM ledger_reject
 JOIN ledger_reject_reason AS reason USING (reject_id)

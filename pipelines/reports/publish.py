@@ -29,8 +29,8 @@ from pipelines.reports.building import FAULTS_OF_THE_TEXT, comment, make, write_
 from pipelines.reports.dictionary import data_package, dbt_sources
 from pipelines.reports.newer import LOCK, PAGE, tell_newer
 from pipelines.reports.page import page_of
-from pipelines.reports.settings import settings_of
-from pipelines.reports.staging import FREE_TEXT, MACROS, stage_files, stage_ledger, stage_publication
+from pipelines.reports.settings import ReportSettings, settings_of
+from pipelines.reports.staging import FREE_TEXT, MACROS, SENDING_TIMES, stage_files, stage_ledger, stage_publication
 from pipelines.reports.sweep import Sweep, held
 from pipelines.reports.tables import BrokenTable, ReportTable, report_tables
 from pipelines.reports.wide import response_tables
@@ -71,7 +71,7 @@ def publish(home: Path, ledger: Ledger, sweep: Sweep) -> Publication:
     folder = home / "published"
     (folder / "parquet").mkdir(parents=True, exist_ok=True, mode=0o700)
     with locked(folder / LOCK), held(home, sweep.target) as last:
-        _remove_leftovers(folder)
+        remove_leftovers(folder)
         build = folder / f".reports.{getpid()}.duckdb"
         final, page = folder / "reports.duckdb", folder / BESIDE[".html"]
         published_at = ledger.now()
@@ -81,15 +81,15 @@ def publish(home: Path, ledger: Ledger, sweep: Sweep) -> Publication:
             _put_in_place(build, final, published_at)
             for part in sorted(folder.glob("parquet/*.part")):
                 replace_whole(part, part.with_suffix(""), READ_ONLY)
-            _remove_former(folder / "parquet", set(rows))
+            remove_former(folder / "parquet", set(rows))
             for suffix, name in BESIDE.items():
                 replace_whole(build.with_suffix(suffix), folder / name, READ_ONLY)
         except BrokenTable as error:
             raise PublicationError(f"not published: {error}") from None
         except duckdb.Error as error:  # its text may hold values
-            raise PublicationError(_why(error, folder)) from None
+            raise PublicationError(why(error, folder)) from None
         finally:
-            _remove_leftovers(folder)
+            remove_leftovers(folder)
         ledger.note_publication(
             published_at=published_at,
             target=last.target,
@@ -102,7 +102,8 @@ def publish(home: Path, ledger: Ledger, sweep: Sweep) -> Publication:
     return Publication(final, page, datetime.fromisoformat(published_at), last.target, rows)
 
 
-def _why(error: duckdb.Error, folder: Path) -> str:
+def why(error: duckdb.Error, folder: Path) -> str:
+    """Return a sentence about an error whose text may hold values."""
     if disk.is_full(error):
         return disk.FULL
     if "permission denied" in str(error).lower():
@@ -110,13 +111,13 @@ def _why(error: duckdb.Error, folder: Path) -> str:
     return f"the tables could not be built ({type(error).__name__})"
 
 
-def _remove_leftovers(folder: Path) -> None:
+def remove_leftovers(folder: Path) -> None:
     """Remove files of a publication that failed or was killed."""
     for left in [*folder.glob(".reports.*"), *folder.glob("parquet/*.part")]:
         shutil.rmtree(left) if left.is_dir() else left.unlink()
 
 
-def _remove_former(parquet: Path, tables: set[str]) -> None:
+def remove_former(parquet: Path, tables: set[str]) -> None:
     """Remove Parquet files of tables no longer published. Files that others put there are writable, and stay."""
     for path in parquet.glob("*.parquet"):
         if path.stem not in tables and path.stat().st_mode & 0o777 == READ_ONLY:
@@ -128,28 +129,12 @@ def _build(build: Path, ledger: Ledger, sweep: Sweep, published_at: str, home: P
 
     Returns the number of rows of every table.
     """
-    tables, settings = report_tables(home), settings_of(home)
     with session(build.with_suffix(".spill"), build) as db:
         db.begin()
-        for macro in (*MACROS, FREE_TEXT[settings.publish_free_text]):
-            db.execute(macro)
-        with ledger.snapshot() as snapshot:
-            stage_ledger(db, snapshot)
-        stage_publication(db, sweep, published_at)
-        stage_files(db, sweep, home)
-        hide_strangers(db, home)
-        for table in tables:
-            make(db, table)
-        for table in response_tables(db, settings, {table.name for table in tables}):
-            make(db, table)
-            tables.append(table)
-        for table in tables:
-            comment(db, table)
-        db.unregister("sweep")
-        _check(db, tables, sweep)
+        tables = make_tables(db, ledger, sweep, published_at, home, settings_of(home))
         for table in tables:
             write_parquet(db, table, build.parent / "parquet" / f"{table.name}.parquet.part")
-        rows = {table.name: _count(db, f'SELECT count(*) FROM main."{table.name}"') for table in tables}
+        rows = rows_of(db, tables)
         _write_page(db, build.with_suffix(".html"), _older(home, sweep))
         package = data_package(tables, published_at, version("chartferry"))
         build.with_suffix(".json").write_text(package, encoding="utf-8")
@@ -159,6 +144,39 @@ def _build(build: Path, ledger: Ledger, sweep: Sweep, published_at: str, home: P
     if build.with_name(f"{build.name}.wal").exists():
         raise PublicationError("the new file was not closed whole: a .wal is left")
     return rows
+
+
+def make_tables(
+    db: duckdb.DuckDBPyConnection,
+    ledger: Ledger,
+    sweep: Sweep,
+    published_at: str,
+    home: Path,
+    settings: ReportSettings,
+    with_sending_times: bool = True,
+) -> list[ReportTable]:
+    """Make all tables in a database, and check them; return their declarations.
+
+    with_sending_times: False if a time of sending takes the place of no time that is missing.
+    """
+    tables = report_tables(home)
+    for macro in (FREE_TEXT[settings.publish_free_text], SENDING_TIMES[with_sending_times], *MACROS):
+        db.execute(macro)
+    with ledger.snapshot() as snapshot:
+        stage_ledger(db, snapshot)
+    stage_publication(db, sweep, published_at)
+    stage_files(db, sweep, home, settings.publish_patients)
+    hide_strangers(db, home)
+    for table in tables:
+        make(db, table)
+    for table in response_tables(db, settings, {table.name for table in tables}):
+        make(db, table)
+        tables.append(table)
+    for table in tables:
+        comment(db, table)
+    db.unregister("sweep")
+    _check(db, tables, sweep)
+    return tables
 
 
 def _older(home: Path, sweep: Sweep) -> str:
@@ -178,6 +196,11 @@ def _write_page(db: duckdb.DuckDBPyConnection, path: Path, older: str) -> None:
         path.write_text(page_of(db, older), encoding="utf-8")
     except (duckdb.Error, TemplateError) as error:  # its text may hold values
         raise PublicationError(f"not published: report.html could not be made ({type(error).__name__})") from None
+
+
+def rows_of(db: duckdb.DuckDBPyConnection, tables: Sequence[ReportTable]) -> dict[str, int]:
+    """Return the number of rows of every table."""
+    return {table.name: _count(db, f'SELECT count(*) FROM main."{table.name}"') for table in tables}
 
 
 def _count(db: duckdb.DuckDBPyConnection, query: str) -> int:

@@ -15,6 +15,7 @@ from pipelines.reports.results import RESULT
 from pipelines.reports.scores import ScoreFile, score_files, scores_of
 from pipelines.reports.sweep import FILES, Sweep
 from pipelines.reports.tables import staging_selects
+from pipelines.reports.told import CHARGES, stage_told
 from pipelines.reports.words import QUESTIONNAIRE, addresses_of, named_in, rows_of
 
 LEDGER_INPUTS: dict[str, tuple[str, ...]] = {
@@ -51,6 +52,32 @@ MACROS = (
     """CREATE TEMP MACRO reference_ids(refs, kind) AS list_filter(
         list_transform(coalesce(refs, []), lambda each: reference_id(each.reference, kind)),
         lambda id: id IS NOT NULL)""",
+    # A day, a time or an address may tell of a person as a text does: all of them are free text.
+    """CREATE TEMP MACRO answered_items(body) AS list_transform(
+        list_filter(
+            list_transform(json_extract(body, '$..item[*]'), lambda each: json_transform(each, '{
+                "linkId": "VARCHAR", "answer": [{
+                    "valueCoding": {"system": "VARCHAR", "code": "VARCHAR"},
+                    "valueBoolean": "BOOLEAN", "valueDecimal": "DOUBLE", "valueInteger": "DOUBLE",
+                    "valueQuantity": {"value": "DOUBLE"},
+                    "valueString": "VARCHAR", "valueDate": "VARCHAR", "valueDateTime": "VARCHAR",
+                    "valueTime": "VARCHAR", "valueUri": "VARCHAR"}]}')),
+            lambda each: each.linkId IS NOT NULL AND len(each.answer) > 0),
+        lambda each: {
+            'link_id': each.linkId,
+            'answers': list_transform(each.answer, lambda given: {
+                'kind': CASE
+                    WHEN coalesce(given.valueCoding.code, given.valueBoolean::VARCHAR) IS NOT NULL THEN 'choice'
+                    WHEN coalesce(given.valueDecimal, given.valueInteger, given.valueQuantity.value) IS NOT NULL
+                        THEN 'number'
+                    WHEN coalesce(given.valueString, given.valueDate, given.valueDateTime, given.valueTime,
+                        given.valueUri) IS NOT NULL THEN 'text'
+                END,
+                'system': given.valueCoding.system,
+                'code': coalesce(given.valueCoding.code, given.valueBoolean::VARCHAR),
+                'number': coalesce(given.valueDecimal, given.valueInteger, given.valueQuantity.value),
+                'text': free_text(coalesce(given.valueString, given.valueDate, given.valueDateTime,
+                    given.valueTime, given.valueUri))})})""",
 )
 
 FREE_TEXT = {
@@ -58,10 +85,30 @@ FREE_TEXT = {
     False: "CREATE TEMP MACRO free_text(said) AS NULL::VARCHAR",
 }
 """By the setting publish_free_text: the macro that lets an answer's text through."""
+SENDING_TIMES = {
+    True: "CREATE TEMP MACRO sending_time(sent_at) AS sent_at",
+    False: "CREATE TEMP MACRO sending_time(sent_at) AS NULL::TIMESTAMPTZ",
+}
+"""The macro that puts the time of sending in the place of a record's own time, which is missing; or does not."""
 
 
 NO_SWEEP = """SELECT NULL::VARCHAR AS report_id, NULL::JSON AS body, now() AS first_seen_at, now() AS changed_at,
     0::BIGINT AS changes, now() AS gone_at WHERE false"""
+
+
+OTHERS = {
+    "results": RESULT,
+    "responses": "QuestionnaireResponse",
+    "questionnaires": QUESTIONNAIRE,
+    "claims": "Claim",
+    "payments": "PaymentNotice",
+}
+"""By relation that staging reads: the type of the resources that were read from the target."""
+QUESTIONNAIRE_OF = """
+    CREATE TEMP MACRO questionnaire_of(said) AS coalesce(
+        (SELECT any_value(questionnaire_id) FROM known_address WHERE address = said),
+        reference_id(split_part(said, '|', 1), 'Questionnaire'))"""
+"""The questionnaire that a response names: by its address, else by its place at the target."""
 
 
 OF_TARGET = """
@@ -114,7 +161,7 @@ def _as_published(column: str) -> str:
     return "retryable::BOOLEAN AS retryable" if column == "retryable" else column
 
 
-def stage_files(db: duckdb.DuckDBPyConnection, sweep: Sweep, home: Path) -> None:
+def stage_files(db: duckdb.DuckDBPyConnection, sweep: Sweep, home: Path, with_patients: bool = False) -> None:
     """Stage the inputs of the SQL that are files: swept reports, words, records ready to send, and warnings.
 
     The relation `sweep` stays: views read the bodies themselves. Raises `BrokenTable` for a rule of a score.
@@ -130,14 +177,18 @@ def stage_files(db: duckdb.DuckDBPyConnection, sweep: Sweep, home: Path) -> None
     of_target = (path for path in batches.glob("*/run-*/warnings.parquet") if run_of(path.parent, sweep.target))
     warned = [str(path) for path in of_target if is_whole(path)]
     db.register("warned", db.sql(WARNED, params=[warned]) if warned else db.sql(NOTHING_WARNED))
-    results = sweep.path.with_name(FILES[RESULT][0])
-    db.register("results", db.read_parquet(str(results)) if results.exists() else db.sql(NO_SWEEP))
+    for name, resource_type in OTHERS.items():
+        read = sweep.path.with_name(FILES[resource_type][0])
+        db.register(name, db.read_parquet(str(read)) if read.exists() else db.sql(NO_SWEEP))
+    stage_told(db, sweep.path.parent, with_patients)
     _stage_words(db, sweep.path.parent, score_files(home))
+    db.execute(QUESTIONNAIRE_OF)
     for name, select in staging_selects().items():
         db.execute(f"CREATE TEMP TABLE {name} AS {select}")
     db.unregister("sent")
     db.unregister("ready")
-    db.unregister("results")
+    for name in (*OTHERS, CHARGES):
+        db.unregister(name)
 
 
 def _stage_words(db: duckdb.DuckDBPyConnection, folder: Path, scores: Sequence[ScoreFile]) -> None:

@@ -26,8 +26,13 @@ FILES = {
     RESOURCE: ("reports.parquet", "sweep.json"),
     "Questionnaire": ("questionnaires.parquet", "questionnaires.json"),
     "Observation": ("observations.parquet", ""),
+    "QuestionnaireResponse": ("responses.parquet", "responses.json"),
+    "Claim": ("claims.parquet", "claims.json"),
+    "PaymentNotice": ("payments.parquet", "payments.json"),
+    "Task": ("tasks.parquet", "tasks.json"),
+    "Patient": ("patients.parquet", "patients.json"),
 }
-"""By type: the file of the resources, and the file with the figures of the last sweep, where it is swept whole."""
+"""By type: the file of the resources, and the file with the figures of the last sweep, if the type is swept."""
 TRIES = 3
 ROWS_A_GROUP = 4_000
 MEGABYTES_A_GROUP = 16
@@ -36,7 +41,7 @@ MEGABYTES_A_GROUP = 16
 class SearchesPages(Protocol):
     """The part of the client that the sweep uses: yield the bundles of a search, by following `next` links only."""
 
-    def pages(self, resource_type: str) -> Iterable[dict[str, Any]]: ...
+    def pages(self, resource_type: str, params: dict[str, str] | None = None) -> Iterable[dict[str, Any]]: ...
 
 
 @dataclass(frozen=True)
@@ -77,17 +82,11 @@ def sweep(
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     with locked(folder / ".lock"):
         part = folder / "sweep.part"
-        for _ in range(TRIES):
-            started = clock()
-            read = _read_all(client, part, resource_type)
-            if not read.disagreement:
-                break
-        else:
-            raise SweepIncomplete(read.disagreement)
+        started, total = read_whole(client, part, resource_type, clock)
         finished = clock()
         with locked(folder / ".kept.lock"):
             changes = keep(final, part, started)
-            done = Sweep(target, final, read.total, started, finished, *changes)
+            done = Sweep(target, final, total, started, finished, *changes)
             write_whole(figures, orjson.dumps({**asdict(done), "path": done.path.name}))
         part.unlink()
         return done
@@ -127,14 +126,33 @@ def folder_of(home: Path, target: str) -> Path:
     return home / "batches" / "_reports" / hashlib.sha256(target.encode()).hexdigest()[:12]
 
 
-def _read_all(client: SearchesPages, part: Path, resource_type: str) -> PageReader:
+def read_whole(
+    client: SearchesPages,
+    part: Path,
+    resource_type: str,
+    clock: Callable[[], datetime],
+    params: dict[str, str] | None = None,
+) -> tuple[datetime, int]:
+    """Write all resources of a search to `part`; return when it began, and how many there are.
+
+    Raises `SweepIncomplete` if a page cannot be read, or if pages and total still disagree at the third try.
+    """
+    for _ in range(TRIES):
+        started = clock()
+        read = _read_all(client, part, resource_type, params)
+        if not read.disagreement:
+            return started, read.total
+    raise SweepIncomplete(read.disagreement)
+
+
+def _read_all(client: SearchesPages, part: Path, resource_type: str, params: dict[str, str] | None) -> PageReader:
     """Write the resources of all pages to `part`, each id once; return the reader. Raises `SweepIncomplete`."""
     read = PageReader(resource_type)
     with pq.ParquetWriter(part, SWEPT, compression="zstd", compression_level=1) as writer:
         rows: list[Row] = []
         size = 0
         try:
-            for page in client.pages(resource_type):
+            for page in client.pages(resource_type, params) if params else client.pages(resource_type):
                 new = read.new_rows(page)
                 rows += new
                 size += sum(len(body) for _, _, body in new)
@@ -162,9 +180,9 @@ SELECT
     coalesce(known.first_seen_at, $started) AS first_seen_at,
     CASE WHEN is_changed THEN $started ELSE known.changed_at END AS changed_at,
     coalesce(known.changes, 0) + is_changed::BIGINT AS changes,
-    CASE WHEN swept.report_id IS NULL THEN coalesce(known.gone_at, $started) END AS gone_at,
+    CASE WHEN swept.report_id IS NULL THEN coalesce(known.gone_at, CASE WHEN $whole THEN $started END) END AS gone_at,
     known.report_id IS NULL AS is_new,
-    swept.report_id IS NULL AND known.gone_at IS NULL AS is_gone,
+    swept.report_id IS NULL AND known.gone_at IS NULL AND $whole AS is_gone,
     swept.report_id IS NOT NULL AND known.gone_at IS NOT NULL AS is_back
 FROM (SELECT report_id, content_hash FROM swept) AS swept
 FULL JOIN (SELECT * EXCLUDE (body) FROM known) AS known ON swept.report_id = known.report_id"""
@@ -174,8 +192,7 @@ SELECT state.report_id, state.content_hash, body, first_seen_at, changed_at, cha
 FROM swept INNER JOIN merged AS state USING (report_id)
 UNION ALL
 SELECT state.report_id, state.content_hash, body, state.first_seen_at, state.changed_at, state.changes, state.gone_at
-FROM known INNER JOIN merged AS state USING (report_id)
-WHERE state.gone_at IS NOT NULL"""
+FROM known INNER JOIN merged AS state USING (report_id) ANTI JOIN swept USING (report_id)"""
 
 GROUPS: dict[str, Any] = {
     "compression": "zstd",
@@ -184,13 +201,16 @@ GROUPS: dict[str, Any] = {
 }
 
 
-def keep(final: Path, part: Path, started: datetime) -> tuple[int, int, int]:
-    """Merge the swept resources into the kept file, written only if it differs; count new, changed and gone ones."""
+def keep(final: Path, part: Path, started: datetime, whole: bool = True) -> tuple[int, int, int]:
+    """Merge the swept resources into the kept file, written only if it differs; count new, changed and gone ones.
+
+    whole: True if a resource that was not swept is gone.
+    """
     merged = final.with_suffix(".part")
     with session(final.with_name(".spill")) as db:
         db.read_parquet(str(part)).create_view("swept")
         (db.read_parquet(str(final)) if final.exists() else db.sql(NOTHING_KNOWN)).create_view("known")
-        db.execute(MERGE, {"started": started})
+        db.execute(MERGE, {"started": started, "whole": whole})
         [(new, changed, gone, back)] = db.execute(COUNT_CHANGES).fetchall()
         if new or changed or gone or back or not final.exists():
             db.sql(WITH_BODIES).write_parquet(str(merged), **GROUPS)

@@ -28,6 +28,27 @@ VIEWED = "DiagnosticReport"
 """The resource that views are published of: the sweep reads it whole."""
 KEY, REFERENCES = "chartferry/key", "chartferry/references"
 """The tags of a view's columns: part of the key (`true`); the published table in which each value is."""
+KIND = "chartferry/kind"
+"""The tag of a view's column that gives its kind; a column without it is internal."""
+KEPT = ("code", "words", "value")
+INTERNAL = "internal"
+KINDS = {
+    "patient": "id of the patient that the row tells of",
+    "key": "other id of a record or a person",
+    "time": "day or moment in the life of the row's patient",
+    "hours": "length of time in hours",
+    "quasi": "trait of a patient that others may know",
+    "code": "code, state or number from a list",
+    "words": "words that are no patient data",
+    "value": "figure",
+    "text": "text of people, or a name",
+    INTERNAL: "where it came from and when the import worked on it",
+    "cell": "of an aggregate: one of the values that its row is about",
+    "count": "of an aggregate: number of people or records in the row",
+    "part": "of an aggregate: number of those in the last count before it",
+    "rate": "of an aggregate: figure that a part can be computed from",
+}
+"""By kind of column: its meaning. `pseudonymous.py` says what a pseudonymous publication makes of each."""
 _TABLE = re.compile(r"[a-z][a-z0-9_]{0,62}")
 
 
@@ -36,11 +57,15 @@ class BrokenTable(Exception):
 
 
 class ColumnOf(NamedTuple):
-    """A column as the header declares it. `type`: DuckDB's name of the type, without blanks."""
+    """A column as the header declares it.
+
+    type: DuckDB's name of the type, without blanks. kind: one of `KINDS`.
+    """
 
     name: str
     type: str
     comment: str
+    kind: str = INTERNAL
 
 
 @dataclass(frozen=True)
@@ -156,7 +181,10 @@ def _of_column(path: Path, column: Column) -> ColumnOf:
         raise BrokenTable(f"{path.name}: {column.place}: a published column declares its `type`")
     if not _TABLE.fullmatch(column.tags.get(REFERENCES, column.name.lower())):
         raise BrokenTable(f"{path.name}: {column.place}.tag: {REFERENCES} must be the name of a published table")
-    return ColumnOf(column.name, kind, column.description or f"The value of `{column.path.text}`.")
+    of = column.tags.get(KIND, INTERNAL)
+    if of not in KINDS:
+        raise BrokenTable(f"{path.name}: {column.place}.tag: {KIND} must be one of {', '.join(KINDS)}")
+    return ColumnOf(column.name, kind, column.description or f"The value of `{column.path.text}`.", of)
 
 
 def _of_sql(path: Path) -> ReportTable:
@@ -182,7 +210,7 @@ def _of_sql(path: Path) -> ReportTable:
         inputs=_names(found.get("inputs")),
         key=_names(found.get("key")),
         references=tuple(_split(each, " ") for line in found.get("references", ()) for each in line.split(", ")),
-        columns=tuple(_column(line) for line in found["column"]),
+        columns=tuple(_column(path, line) for line in found["column"]),
         select=text,
         file=path.name,
     )
@@ -201,9 +229,14 @@ def _header(text: str) -> list[str]:
     return lines
 
 
-def _column(line: str) -> ColumnOf:
+def _column(path: Path, line: str) -> ColumnOf:
+    """Return the column that a line declares: `name TYPE kind: comment`."""
     declared, comment = _split(line, ": ")
-    return ColumnOf(*_split(declared, " "), comment)
+    name, rest = _split(declared, " ")
+    kind, of = _split(rest, " ")
+    if of and of not in KINDS:
+        raise BrokenTable(f"{path.name}: the column {name} is of no known kind: {', '.join(KINDS)}")
+    return ColumnOf(name, kind, comment, of or INTERNAL)
 
 
 def _split(text: str, at: str) -> tuple[str, str]:
@@ -221,9 +254,11 @@ def dictionary(tables: list[ReportTable]) -> str:
 
 
 def _section(table: ReportTable) -> str:
-    rows = "\n".join(f"| `{c.name}` | {c.type} | {c.comment.replace('|', '&#124;')} |" for c in table.columns)
+    rows = "\n".join(
+        f"| `{c.name}` | {c.type} | {c.kind} | {c.comment.replace('|', '&#124;')} |" for c in table.columns
+    )
     key = f"\nKey: {', '.join(f'`{name}`' for name in table.key)}.\n" if table.key else ""
-    return f"### {table.name}\n\n{table.comment}\n{key}\n| Column | Type | What |\n|---|---|---|\n{rows}\n"
+    return f"### {table.name}\n\n{table.comment}\n{key}\n| Column | Type | Kind | What |\n|---|---|---|---|\n{rows}\n"
 
 
 def with_dictionary(document: str, tables: list[ReportTable]) -> str:

@@ -20,14 +20,14 @@ PREFIX = "response_"
 LETTERS = 50
 OPTIONS_NAMED = 20
 NUMBERS = ("decimal", "integer", "quantity")
-TEXTS = ("text", "string")
+TEXTS = ("text", "string", "date", "dateTime", "time", "url")
 OWN = (
-    ColumnOf("response_id", "VARCHAR", "Id of the QuestionnaireResponse at the target."),
-    ColumnOf("patient_id", "VARCHAR", "Id of the patient."),
-    ColumnOf("authored_at", "TIMESTAMPTZ", "When it was given in its source, UTC; else when it was sent."),
+    ColumnOf("response_id", "VARCHAR", "Id of the QuestionnaireResponse at the target.", "key"),
+    ColumnOf("patient_id", "VARCHAR", "Id of the patient.", "patient"),
+    ColumnOf("authored_at", "TIMESTAMPTZ", "When it was given in its source, UTC; else when it was sent.", "time"),
 )
 
-OF_VERSION = ColumnOf("questionnaire_id", "VARCHAR", "Id of the questionnaire: this table has several of one form.")
+OF_VERSION = ColumnOf("questionnaire_id", "VARCHAR", "Id of the questionnaire: this table has several of one form.", "code")
 
 ANSWERED = """
     SELECT response.questionnaire_id, any_value(known.name), any_value(known.url),
@@ -138,7 +138,7 @@ def _table(sharing: Sharing, with_texts: bool) -> ReportTable:
             continue
         kind, value = _value(question)
         column = _free(_snake(question.link_id) or _snake(question.code or "") or f"question_{place}", used)
-        columns.append(ColumnOf(column, kind, _comment(question, said)))
+        columns.append(ColumnOf(column, kind, _comment(question, said), "text" if question.type in TEXTS else "code"))
         chosen = f"answer.link_id = {quoted(question.link_id)}"
         if len(of) < len(ids):
             chosen += f" AND answer.questionnaire_id IN ({', '.join(map(quoted, of))})"

@@ -55,8 +55,9 @@ class BadTarget(Exception):
 class Connection:
     """A target that answers. id: what the ledger knows it by; ours: it is a service of this project.
 
-    names: read the names of practitioners and groups by reference; the interface does not show them. profile: what the
-    target's statement does not say of it.
+    names: read the names of practitioners and groups by reference; the interface does not show them. tell: write what
+    else it does not show, `charges` or `patients`, to a file; None where that cannot be had. profile: what the target's
+    statement does not say of it.
     """
 
     client: FhirClient
@@ -65,6 +66,7 @@ class Connection:
     site: Site
     bundled: bool
     names: Callable[[], Mapping[str, str]] = dict
+    tell: Callable[[str, Path], None] | None = None
     profile: Profile = PLAIN_PROFILE
 
     @property
@@ -98,7 +100,8 @@ def connect(
             credentials = _own_credentials(home, environ, anew=True)
         with _connected(base_url, credentials, home, environ, bundled=True) as connection:
             connection.client.check_access()
-            yield replace(connection, names=partial(_names, home / STORE, environ))
+            names, tell = partial(_names, home / STORE, environ), partial(_tell, home / STORE, environ)
+            yield replace(connection, names=names, tell=tell)
 
 
 @contextmanager
@@ -382,6 +385,13 @@ def _names(store: Path, environ: Mapping[str, str]) -> dict[str, str]:
         raise TargetUnusable(f"the names could not be read: {_said(done)}")
     names: dict[str, str] = json.loads(done.stdout)
     return names
+
+
+def _tell(store: Path, environ: Mapping[str, str], name: str, file: Path) -> None:
+    """Have the store's charges or patients written to a file. Raises `TargetUnusable`."""
+    done = _command(environ, "tell", "--store", str(store), name, str(file))
+    if done.returncode:
+        raise TargetUnusable(f"the {name} could not be read: {_said(done)}")
 
 
 # -- the importer's client of the bundled service

@@ -1,30 +1,84 @@
-"""Read what the published tables are made of from a session's target: reports, their results, questionnaires, names."""
+"""Read what the published tables are made of from a session's target: reports, results, responses, charges, words."""
+
+from collections.abc import Callable
 
 from pipelines.client.replies import TargetUnusable
+from pipelines.reports.changes import sweep_changes
 from pipelines.reports.pages import RESOURCE, SweepIncomplete
 from pipelines.reports.results import RESULT, sweep_results
-from pipelines.reports.sweep import Sweep, sweep
+from pipelines.reports.settings import wants_patients
+from pipelines.reports.sweep import SearchesPages, Sweep, sweep
+from pipelines.reports.told import CHARGES, PATIENT, PATIENTS, WithoutNames, forget_patients, keep_told
 from pipelines.reports.words import QUESTIONNAIRE, keep_names
 from pipelines.session.reading import reading
 from pipelines.session.session import Session
 
+RESPONSE = "QuestionnaireResponse"
 
-def sweep_target(session: Session) -> Sweep:
-    """Sweep the diagnostic reports and their results, and renew the words that stand beside ids.
 
-    Results and words that cannot be read hold nothing up: the tables have them as last read. Raises `TargetUnusable`.
+def sweep_target(session: Session, is_asked_for: bool = False) -> Sweep:
+    """Sweep the diagnostic reports, and read what else the tables are made of.
+
+    What else cannot be read holds nothing up: the tables have it as last read. Raises `TargetUnusable`.
+
+    is_asked_for: True if what others write is read whole even where that was done within a day.
     """
-    client, home, target = session.connection.client, session.home, session.target
     with reading(RESOURCE):
-        swept = sweep(client, home, target)
-    try:
-        if RESULT in session.connection.capabilities.searched:
-            sweep_results(client, home, target)
-    except (SweepIncomplete, TargetUnusable) as error:
-        session.progress.say(f"results of reports could not be read ({error}): the tables have those last read")
-    try:
-        sweep(client, home, target, resource_type=QUESTIONNAIRE)
-        keep_names(home, target, session.connection.names())
-    except (SweepIncomplete, TargetUnusable) as error:
-        session.progress.say(f"questionnaires or names could not be read ({error}): the tables have those last read")
+        swept = sweep(session.connection.client, session.home, session.target)
+    for what, read in BESIDE.items():
+        try:
+            read(session, is_asked_for)
+        except (SweepIncomplete, TargetUnusable) as error:
+            session.progress.say(f"{what} could not be read ({error}): the tables have those last read")
     return swept
+
+
+def _results(session: Session, _: bool) -> None:
+    if RESULT in session.connection.capabilities.searched:
+        sweep_results(session.connection.client, session.home, session.target)
+
+
+def _responses(session: Session, is_asked_for: bool) -> None:
+    if RESPONSE in session.connection.capabilities.searched:
+        _changes(session, RESPONSE, is_asked_for)
+
+
+def _words(session: Session, _: bool) -> None:
+    client, home, target = session.connection.client, session.home, session.target
+    sweep(client, home, target, resource_type=QUESTIONNAIRE)
+    keep_names(home, target, session.connection.names())
+
+
+def _charges(session: Session, is_asked_for: bool) -> None:
+    """Read what claims charge: as the bundled service tells, or by the Claims and PaymentNotices of the target."""
+    if session.connection.tell:
+        keep_told(session.connection.tell, session.home, session.target, CHARGES)
+    elif session.connection.capabilities.searched >= {"Claim", "PaymentNotice"}:
+        _changes(session, "Claim", is_asked_for)
+        _changes(session, "PaymentNotice", is_asked_for)
+
+
+def _patients(session: Session, is_asked_for: bool) -> None:
+    """Read sex and year of birth of patients, if the home publishes them; else remove what was read before."""
+    if not wants_patients(session.home):
+        forget_patients(session.home, session.target)
+    elif session.connection.tell:
+        keep_told(session.connection.tell, session.home, session.target, PATIENTS)
+    elif PATIENT in session.connection.capabilities.searched:
+        _changes(session, PATIENT, is_asked_for, WithoutNames(session.connection.client))
+
+
+def _changes(session: Session, resource_type: str, is_asked_for: bool, client: SearchesPages | None = None) -> None:
+    dated = resource_type in session.connection.capabilities.dated
+    client = client or session.connection.client
+    sweep_changes(client, session.home, session.target, resource_type, dated, is_asked_for)
+
+
+BESIDE: dict[str, Callable[[Session, bool], None]] = {
+    "results of reports": _results,
+    "responses": _responses,
+    "questionnaires or names": _words,
+    "charges": _charges,
+    "patients": _patients,
+}
+"""What is read beside the reports, in words."""

@@ -1,21 +1,21 @@
 -- table answer: One row per answer of a response, counted as in questionnaire_response.
--- inputs: questionnaire_response, sent_response, questionnaire, question, answer_option
+-- inputs: questionnaire_response, sent_response, swept_response, questionnaire, question, answer_option
 -- key: response_id, link_id, position
--- column response_id VARCHAR: Id of the QuestionnaireResponse at the target; resource_id of questionnaire_response.
--- column patient_id VARCHAR: Id of the patient.
--- column questionnaire_id VARCHAR: Id of the questionnaire.
--- column questionnaire VARCHAR: Name of the questionnaire.
--- column link_id VARCHAR: linkId of the question.
--- column position BIGINT: Place of the answer among those to the question, from 1.
--- column question_code VARCHAR: First code of the question.
--- column kind VARCHAR: choice, number or text.
--- column option_system VARCHAR: System of the chosen option's code.
--- column option_code VARCHAR: Code of the chosen option.
--- column option_display VARCHAR: The chosen option in words.
--- column number DOUBLE: The number answered.
--- column text VARCHAR: The answer in free text; empty unless the setting publish_free_text is set.
--- column authored_at TIMESTAMPTZ: When the response was given in its source, UTC; where that does not say, when it was
---   sent.
+-- column response_id VARCHAR key: Id of the QuestionnaireResponse at the target; resource_id of questionnaire_response.
+-- column patient_id VARCHAR patient: Id of the patient.
+-- column questionnaire_id VARCHAR code: Id of the questionnaire.
+-- column questionnaire VARCHAR words: Name of the questionnaire.
+-- column link_id VARCHAR code: linkId of the question.
+-- column position BIGINT code: Place of the answer among those to the question, from 1.
+-- column question_code VARCHAR code: First code of the question.
+-- column kind VARCHAR code: choice, number or text.
+-- column option_system VARCHAR code: System of the chosen option's code.
+-- column option_code VARCHAR code: Code of the chosen option.
+-- column option_display VARCHAR words: The chosen option in words.
+-- column number DOUBLE value: The number answered.
+-- column text VARCHAR text: The answer in free text; empty unless the setting publish_free_text is set.
+-- column authored_at TIMESTAMPTZ time: When the response was given in its source, UTC; where that does not say, when it
+--   was sent.
 WITH answered AS (
     SELECT
         response.resource_id AS response_id,
@@ -27,9 +27,10 @@ WITH answered AS (
         unnest(items.item.answers) AS given,
         generate_subscripts(items.item.answers, 1) AS answer_place
     FROM questionnaire_response AS response
-    INNER JOIN sent_response
-        ON response.batch_id = sent_response.batch_id AND response.line = sent_response.line,
-        unnest(sent_response.answered) WITH ORDINALITY AS items (item, place)
+    LEFT JOIN sent_response
+        ON response.batch_id = sent_response.batch_id AND response.line = sent_response.line
+    LEFT JOIN swept_response ON response.resource_id = swept_response.response_id,
+        unnest(coalesce(sent_response.answered, swept_response.answered)) WITH ORDINALITY AS items (item, place)
 ),
 
 option_in_words AS (

@@ -2,12 +2,12 @@
 --   questionnaire_response. A question that no response answers has no row.
 -- inputs: questionnaire_response, answer
 -- key: questionnaire_id, link_id
--- column questionnaire_id VARCHAR: Id of the questionnaire.
--- column link_id VARCHAR: linkId of the question in it.
--- column responses BIGINT: Number of responses to the questionnaire.
--- column answered BIGINT: Of these, those that answer the question.
--- column answered_percent DOUBLE: Share of the responses that answer the question, in percent.
--- column answers BIGINT: Number of answers; more than answered where a question may have several.
+-- column questionnaire_id VARCHAR cell: Id of the questionnaire.
+-- column link_id VARCHAR cell: linkId of the question in it.
+-- column responses BIGINT count: Number of responses to the questionnaire.
+-- column answered BIGINT part: Of these, those that answer the question.
+-- column answered_percent DOUBLE rate: Share of the responses that answer the question, in percent.
+-- column answers BIGINT rate: Number of answers; more than answered where a question may have several.
 WITH total AS (
     SELECT
         questionnaire_id,

@@ -2,13 +2,13 @@
 -- inputs: known_option
 -- key: questionnaire_id, link_id, position
 -- references: questionnaire_id questionnaire
--- column questionnaire_id VARCHAR: Id of the questionnaire.
--- column link_id VARCHAR: linkId of the question in it.
--- column position BIGINT: Place of the option in the question, from 1.
--- column system VARCHAR: System of the option's code.
--- column code VARCHAR: The option's code.
--- column display VARCHAR: The option in words.
--- column declared_value DOUBLE: What the option counts for in a score, where the questionnaire declares it by the
+-- column questionnaire_id VARCHAR code: Id of the questionnaire.
+-- column link_id VARCHAR code: linkId of the question in it.
+-- column position BIGINT code: Place of the option in the question, from 1.
+-- column system VARCHAR code: System of the option's code.
+-- column code VARCHAR code: The option's code.
+-- column display VARCHAR words: The option in words.
+-- column declared_value DOUBLE value: What the option counts for in a score, where the questionnaire declares it by the
 --   extension ordinalValue or itemWeight.
 SELECT
     questionnaire_id,

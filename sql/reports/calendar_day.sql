@@ -2,12 +2,12 @@
 --   publication, at most 40 years back. Joined with a count by day, it shows empty days as zero.
 -- inputs: import_row, payment, diagnostic_report, this_publication
 -- key: day
--- column day DATE: The day.
--- column month DATE: First day of its month.
--- column week DATE: The Monday of its week.
--- column year BIGINT: Its year.
--- column quarter BIGINT: Its quarter, 1 to 4.
--- column weekday BIGINT: Its weekday, from 1 (Monday) to 7 (Sunday).
+-- column day DATE internal: The day.
+-- column month DATE internal: First day of its month.
+-- column week DATE internal: The Monday of its week.
+-- column year BIGINT internal: Its year.
+-- column quarter BIGINT internal: Its quarter, 1 to 4.
+-- column weekday BIGINT internal: Its weekday, from 1 (Monday) to 7 (Sunday).
 WITH told AS (
     SELECT source_at::DATE AS day FROM import_row
     UNION

@@ -2,10 +2,10 @@
 --   zero.
 -- inputs: calendar_day
 -- key: month
--- column month DATE: First day of the month.
--- column year BIGINT: Its year.
--- column quarter BIGINT: Its quarter, 1 to 4.
--- column days BIGINT: Number of its days in calendar_day: fewer in the first and the last month.
+-- column month DATE internal: First day of the month.
+-- column year BIGINT internal: Its year.
+-- column quarter BIGINT internal: Its quarter, 1 to 4.
+-- column days BIGINT internal: Number of its days in calendar_day: fewer in the first and the last month.
 SELECT
     month,
     any_value(year) AS year,

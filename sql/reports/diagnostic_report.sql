@@ -1,24 +1,25 @@
 -- table diagnostic_report: One row per DiagnosticReport of the target, as the last sweep found it.
 -- inputs: swept_report
 -- key: report_id
--- column report_id VARCHAR: Id of the report at the target.
--- column status VARCHAR: final or entered-in-error.
--- column category_system VARCHAR: System of the first category's first coding.
--- column category_code VARCHAR: Code of the first category's first coding, such as LAB or LP29684-5 (Radiology).
--- column category_display VARCHAR: Display of the first category's first coding.
--- column code_system VARCHAR: System of the report code's first coding.
--- column code VARCHAR: First code of the report.
--- column code_display VARCHAR: Display of the first code.
--- column code_text VARCHAR: Plain-text name of the report.
--- column patient_id VARCHAR: Id of the patient.
--- column encounter_id VARCHAR: Id of the encounter, where a review of the report was committed in a note.
--- column effective_at TIMESTAMPTZ: Clinically relevant time, UTC. A date without time is the start of that UTC day.
--- column issued_at TIMESTAMPTZ: When this version was made, UTC.
--- column turnaround_hours DOUBLE: Hours from effective_at to issued_at; empty when one is missing or is a date without
---   time; negative when issued before effective.
--- column result_count BIGINT: Number of observations.
--- column performer_count BIGINT: Number of performers.
--- column document_count BIGINT: Number of documents attached.
+-- column report_id VARCHAR key: Id of the report at the target.
+-- column status VARCHAR code: final or entered-in-error.
+-- column category_system VARCHAR code: System of the first category's first coding.
+-- column category_code VARCHAR code: Code of the first category's first coding, such as LAB or LP29684-5 (Radiology).
+-- column category_display VARCHAR text: Display of the first category's first coding.
+-- column code_system VARCHAR code: System of the report code's first coding.
+-- column code VARCHAR code: First code of the report.
+-- column code_display VARCHAR text: Display of the first code.
+-- column code_text VARCHAR text: Plain-text name of the report.
+-- column patient_id VARCHAR patient: Id of the patient.
+-- column encounter_id VARCHAR key: Id of the encounter, where a review of the report was committed in a note.
+-- column effective_at TIMESTAMPTZ time: Clinically relevant time, UTC. A date without time is the start of that UTC
+--   day.
+-- column issued_at TIMESTAMPTZ time: When this version was made, UTC.
+-- column turnaround_hours DOUBLE hours: Hours from effective_at to issued_at; empty when one is missing or is a date
+--   without time; negative when issued before effective.
+-- column result_count BIGINT value: Number of observations.
+-- column performer_count BIGINT value: Number of performers.
+-- column document_count BIGINT value: Number of documents attached.
 SELECT
     report_id,
     status,

@@ -2,11 +2,11 @@
 -- inputs: swept_report
 -- key: report_id, position
 -- references: report_id diagnostic_report
--- column report_id VARCHAR: Id of the report.
--- column position BIGINT: Place of the coding in the report, from 0.
--- column system VARCHAR: System of the code.
--- column code VARCHAR: The code.
--- column display VARCHAR: What the code means, as the target shows it.
+-- column report_id VARCHAR key: Id of the report.
+-- column position BIGINT code: Place of the coding in the report, from 0.
+-- column system VARCHAR code: System of the code.
+-- column code VARCHAR code: The code.
+-- column display VARCHAR text: What the code means, as the target shows it.
 SELECT
     swept_report.report_id,
     codings.place - 1 AS position,

@@ -1,8 +1,8 @@
 -- table diagnostic_report_performer: One row per performer of a report.
 -- inputs: swept_report
 -- references: report_id diagnostic_report
--- column report_id VARCHAR: Id of the report.
--- column practitioner_id VARCHAR: Id of the practitioner the report is assigned to.
+-- column report_id VARCHAR key: Id of the report.
+-- column practitioner_id VARCHAR key: Id of the practitioner the report is assigned to.
 SELECT
     report_id,
     unnest(performer_ids) AS practitioner_id

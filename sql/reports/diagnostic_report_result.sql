@@ -1,10 +1,10 @@
 -- table diagnostic_report_result: One row per result of a report.
 -- inputs: swept_report, observation
 -- references: report_id diagnostic_report
--- column report_id VARCHAR: Id of the report.
--- column observation_id VARCHAR: Id of the observation.
--- column state VARCHAR: read (it is in observation), other patient (it is there, of another patient than the report's)
---   or not read (the target shows no Observations, or not this one).
+-- column report_id VARCHAR key: Id of the report.
+-- column observation_id VARCHAR key: Id of the observation.
+-- column state VARCHAR code: read (it is in observation), other patient (it is there, of another patient than the
+--   report's) or not read (the target shows no Observations, or not this one).
 WITH named AS (
     SELECT
         report_id,

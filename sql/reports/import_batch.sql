@@ -4,36 +4,36 @@
 --   The counts of a running batch are those at this publication.
 -- inputs: ledger_batch
 -- key: target, batch_id
--- column batch_id VARCHAR: Name of the batch: the feed and the first 12 digits of the file's hash.
--- column target VARCHAR: The target it was loaded into: the id of its store, else its address.
--- column feed VARCHAR: Feed that read the file.
--- column source VARCHAR: System that made the keys.
--- column resource_type VARCHAR: FHIR resource that its records become.
--- column state VARCHAR: running, finished, stopped (reject limit, control totals, copayments to confirm) or failed
---   (unreadable).
--- column file_name VARCHAR: Name of the file as received.
--- column file_sha256 VARCHAR: SHA-256 of the file, hexadecimal.
--- column received_at TIMESTAMPTZ: When the file was first received, UTC.
--- column finished_at TIMESTAMPTZ: When the batch ended, UTC.
--- column lines BIGINT: Physical lines of the file.
--- column not_taken BIGINT: Lines that the feed does not take: filtered out, blank, a trailer.
--- column records BIGINT: Records read: accepted and rejected.
--- column accepted BIGINT: Records that every rule accepts; equal repeats within the file count.
--- column rejected BIGINT: Records set aside before anything was sent.
--- column created BIGINT: Created at the target by the import.
--- column adopted BIGINT: Found at the target with the same content, and taken as the record's.
--- column unchanged BIGINT: Known from before with the same content; nothing sent.
--- column updated BIGINT: Changed at the target (tasks).
--- column superseded BIGINT: Replaced at the target by a new one (responses).
--- column skipped BIGINT: Equal repeats within the file, and rows that the feed's policy skips.
--- column refused BIGINT: Refused by the target; also rejects of stage load.
--- column in_doubt BIGINT: Sent; the outcome is not known.
--- column amount_received DECIMAL(18,2): Sum of the amounts of all records, US dollars.
--- column amount_accepted DECIMAL(18,2): Sum of the amounts of accepted records, US dollars.
--- column amount_created DECIMAL(18,2): Sum of the amounts of created records, US dollars.
--- column copayments BIGINT: Accepted payments with a claim, which are not held against the balance; empty where an
---   older version did not count them.
--- column amount_copayments DECIMAL(18,2): Sum of their amounts, US dollars.
+-- column batch_id VARCHAR internal: Name of the batch: the feed and the first 12 digits of the file's hash.
+-- column target VARCHAR internal: The target it was loaded into: the id of its store, else its address.
+-- column feed VARCHAR internal: Feed that read the file.
+-- column source VARCHAR internal: System that made the keys.
+-- column resource_type VARCHAR internal: FHIR resource that its records become.
+-- column state VARCHAR internal: running, finished, stopped (reject limit, control totals, copayments to confirm) or
+--   failed (unreadable).
+-- column file_name VARCHAR internal: Name of the file as received.
+-- column file_sha256 VARCHAR internal: SHA-256 of the file, hexadecimal.
+-- column received_at TIMESTAMPTZ internal: When the file was first received, UTC.
+-- column finished_at TIMESTAMPTZ internal: When the batch ended, UTC.
+-- column lines BIGINT internal: Physical lines of the file.
+-- column not_taken BIGINT internal: Lines that the feed does not take: filtered out, blank, a trailer.
+-- column records BIGINT internal: Records read: accepted and rejected.
+-- column accepted BIGINT internal: Records that every rule accepts; equal repeats within the file count.
+-- column rejected BIGINT internal: Records set aside before anything was sent.
+-- column created BIGINT internal: Created at the target by the import.
+-- column adopted BIGINT internal: Found at the target with the same content, and taken as the record's.
+-- column unchanged BIGINT internal: Known from before with the same content; nothing sent.
+-- column updated BIGINT internal: Changed at the target (tasks).
+-- column superseded BIGINT internal: Replaced at the target by a new one (responses).
+-- column skipped BIGINT internal: Equal repeats within the file, and rows that the feed's policy skips.
+-- column refused BIGINT internal: Refused by the target; also rejects of stage load.
+-- column in_doubt BIGINT internal: Sent; the outcome is not known.
+-- column amount_received DECIMAL(18,2) internal: Sum of the amounts of all records, US dollars.
+-- column amount_accepted DECIMAL(18,2) internal: Sum of the amounts of accepted records, US dollars.
+-- column amount_created DECIMAL(18,2) internal: Sum of the amounts of created records, US dollars.
+-- column copayments BIGINT internal: Accepted payments with a claim, which are not held against the balance; empty
+--   where an older version did not count them.
+-- column amount_copayments DECIMAL(18,2) internal: Sum of their amounts, US dollars.
 SELECT
     batch_id,
     target,

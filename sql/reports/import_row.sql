@@ -1,24 +1,25 @@
 -- table import_row: One row per source record that the rules accepted, in the file where it came.
 -- inputs: ledger_record, ledger_repeat, ledger_batch
 -- references: batch_id import_batch
--- column batch_id VARCHAR: Batch of the file.
--- column target VARCHAR: The target it was loaded into.
--- column feed VARCHAR: Feed that read the file.
--- column file_name VARCHAR: Name of the file as received.
--- column source VARCHAR: System that made the key.
--- column source_key VARCHAR: The record's key in its source.
--- column line BIGINT: First physical line of the record in the file.
--- column state VARCHAR: Its state: planned, sending, created, adopted, unchanged, updated, superseded, skipped,
---   refused, in_doubt or undone.
--- column resource_type VARCHAR: FHIR resource that it becomes.
--- column resource_id VARCHAR: Id of the resource at the target.
--- column patient_id VARCHAR: Id of the patient.
--- column source_at TIMESTAMPTZ: The record's own time (paid on, authored), UTC.
--- column amount DECIMAL(18,2): Amount in US dollars; empty where the record has none.
--- column attempts BIGINT: How often it was sent; 0 for unchanged and skipped.
--- column http_status BIGINT: Status of the last answer; empty where there was none.
--- column first_sent_at TIMESTAMPTZ: When a record of its key was first sent, UTC; empty for a line that repeats one.
--- column finished_at TIMESTAMPTZ: When its outcome was known, UTC.
+-- column batch_id VARCHAR internal: Batch of the file.
+-- column target VARCHAR internal: The target it was loaded into.
+-- column feed VARCHAR internal: Feed that read the file.
+-- column file_name VARCHAR internal: Name of the file as received.
+-- column source VARCHAR internal: System that made the key.
+-- column source_key VARCHAR internal: The record's key in its source.
+-- column line BIGINT internal: First physical line of the record in the file.
+-- column state VARCHAR internal: Its state: planned, sending, created, adopted, unchanged, updated, superseded,
+--   skipped, refused, in_doubt or undone.
+-- column resource_type VARCHAR internal: FHIR resource that it becomes.
+-- column resource_id VARCHAR internal: Id of the resource at the target.
+-- column patient_id VARCHAR internal: Id of the patient.
+-- column source_at TIMESTAMPTZ internal: The record's own time (paid on, authored), UTC.
+-- column amount DECIMAL(18,2) internal: Amount in US dollars; empty where the record has none.
+-- column attempts BIGINT internal: How often it was sent; 0 for unchanged and skipped.
+-- column http_status BIGINT internal: Status of the last answer; empty where there was none.
+-- column first_sent_at TIMESTAMPTZ internal: When a record of its key was first sent, UTC; empty for a line that
+--   repeats one.
+-- column finished_at TIMESTAMPTZ internal: When its outcome was known, UTC.
 WITH later AS (
     SELECT *
     FROM ledger_repeat

@@ -2,34 +2,34 @@
 -- inputs: ledger_run, ledger_batch, this_publication
 -- key: batch_id, run
 -- references: batch_id import_batch
--- column batch_id VARCHAR: Batch that ran.
--- column feed VARCHAR: Feed that read the file.
--- column file_name VARCHAR: Name of the file as received.
--- column run BIGINT: Number of the run, from 1.
--- column started_at TIMESTAMPTZ: Start, UTC.
--- column finished_at TIMESTAMPTZ: End, UTC; empty while it runs and after a crash.
--- column feed_hash VARCHAR: Hash of the feed file's content that the run used.
--- column rules_version VARCHAR: Version of the rules that the run applied.
--- column lines BIGINT: Physical lines of the file.
--- column not_taken BIGINT: Lines that the feed does not take: filtered out, blank, a trailer.
--- column records BIGINT: Records read: accepted and rejected.
--- column accepted BIGINT: Records that every rule accepts; equal repeats within the file count.
--- column rejected BIGINT: Records set aside before anything was sent.
--- column created BIGINT: Created at the target by the import.
--- column adopted BIGINT: Found at the target with the same content, and taken as the record's.
--- column unchanged BIGINT: Known from before with the same content; nothing sent.
--- column updated BIGINT: Changed at the target (tasks).
--- column superseded BIGINT: Replaced at the target by a new one (responses).
--- column skipped BIGINT: Equal repeats within the file, and rows that the feed's policy skips.
--- column refused BIGINT: Refused by the target; also rejects of stage load.
--- column in_doubt BIGINT: Sent; the outcome is not known.
--- column amount_received DECIMAL(18,2): Sum of the amounts of all records, US dollars.
--- column amount_accepted DECIMAL(18,2): Sum of the amounts of accepted records, US dollars.
--- column amount_created DECIMAL(18,2): Sum of the amounts of created records, US dollars.
--- column copayments BIGINT: Accepted payments with a claim, which are not held against the balance; empty where an
---   older version did not count them.
--- column amount_copayments DECIMAL(18,2): Sum of their amounts, US dollars.
--- column message VARCHAR: Why nothing was sent, or what else is to be known of the run; empty for most.
+-- column batch_id VARCHAR internal: Batch that ran.
+-- column feed VARCHAR internal: Feed that read the file.
+-- column file_name VARCHAR internal: Name of the file as received.
+-- column run BIGINT internal: Number of the run, from 1.
+-- column started_at TIMESTAMPTZ internal: Start, UTC.
+-- column finished_at TIMESTAMPTZ internal: End, UTC; empty while it runs and after a crash.
+-- column feed_hash VARCHAR internal: Hash of the feed file's content that the run used.
+-- column rules_version VARCHAR internal: Version of the rules that the run applied.
+-- column lines BIGINT internal: Physical lines of the file.
+-- column not_taken BIGINT internal: Lines that the feed does not take: filtered out, blank, a trailer.
+-- column records BIGINT internal: Records read: accepted and rejected.
+-- column accepted BIGINT internal: Records that every rule accepts; equal repeats within the file count.
+-- column rejected BIGINT internal: Records set aside before anything was sent.
+-- column created BIGINT internal: Created at the target by the import.
+-- column adopted BIGINT internal: Found at the target with the same content, and taken as the record's.
+-- column unchanged BIGINT internal: Known from before with the same content; nothing sent.
+-- column updated BIGINT internal: Changed at the target (tasks).
+-- column superseded BIGINT internal: Replaced at the target by a new one (responses).
+-- column skipped BIGINT internal: Equal repeats within the file, and rows that the feed's policy skips.
+-- column refused BIGINT internal: Refused by the target; also rejects of stage load.
+-- column in_doubt BIGINT internal: Sent; the outcome is not known.
+-- column amount_received DECIMAL(18,2) internal: Sum of the amounts of all records, US dollars.
+-- column amount_accepted DECIMAL(18,2) internal: Sum of the amounts of accepted records, US dollars.
+-- column amount_created DECIMAL(18,2) internal: Sum of the amounts of created records, US dollars.
+-- column copayments BIGINT internal: Accepted payments with a claim, which are not held against the balance; empty
+--   where an older version did not count them.
+-- column amount_copayments DECIMAL(18,2) internal: Sum of their amounts, US dollars.
+-- column message VARCHAR text: Why nothing was sent, or what else is to be known of the run; empty for most.
 SELECT
     ledger_run.batch_id,
     ledger_batch.feed,

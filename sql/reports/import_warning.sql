@@ -3,14 +3,14 @@
 --   score, or ambiguous codes.
 -- inputs: warned, ledger_batch, this_publication
 -- references: batch_id import_batch
--- column batch_id VARCHAR: Batch of the file.
--- column feed VARCHAR: Feed that read the file.
--- column file_name VARCHAR: Name of the file as received.
--- column run BIGINT: The newest run of the batch that gave this warning.
--- column line BIGINT: First physical line of the record in the file; empty where it is about a questionnaire.
--- column rule_id VARCHAR: Rule that is concerned, as in the list of requirements.
--- column expression VARCHAR: FHIRPath of the element concerned, or the column of the file.
--- column message VARCHAR: What was found, in codes, ids and paths.
+-- column batch_id VARCHAR internal: Batch of the file.
+-- column feed VARCHAR internal: Feed that read the file.
+-- column file_name VARCHAR internal: Name of the file as received.
+-- column run BIGINT internal: The newest run of the batch that gave this warning.
+-- column line BIGINT internal: First physical line of the record in the file; empty where it is about a questionnaire.
+-- column rule_id VARCHAR internal: Rule that is concerned, as in the list of requirements.
+-- column expression VARCHAR internal: FHIRPath of the element concerned, or the column of the file.
+-- column message VARCHAR internal: What was found, in codes, ids and paths.
 SELECT
     warned.batch_id,
     any_value(ledger_batch.feed) AS feed,

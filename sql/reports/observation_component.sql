@@ -2,27 +2,27 @@
 -- inputs: swept_result
 -- key: observation_id, position
 -- references: observation_id observation
--- column observation_id VARCHAR: Id of the Observation.
--- column position BIGINT: Place of the component, from 1.
--- column patient_id VARCHAR: Id of the patient.
--- column code_system VARCHAR: System of the first code.
--- column code VARCHAR: First code of what was measured.
--- column code_display VARCHAR: Display of the first code.
--- column value DOUBLE: The value, of a quantity or a whole number.
--- column comparator VARCHAR: <, <=, >= or >, where the value is a bound; empty for an exact one.
--- column unit VARCHAR: Unit of the value.
--- column value_system VARCHAR: System of a coded value.
--- column value_code VARCHAR: Code of a coded value; true or false for a value of yes or no.
--- column value_display VARCHAR: The coded value in words.
--- column value_text VARCHAR: A value in free text; empty unless the setting publish_free_text is set.
--- column absent_reason VARCHAR: Code of the reason why there is no value.
--- column interpretation VARCHAR: First code of the interpretation, such as H (high), L (low) or N (normal).
--- column interpretation_display VARCHAR: The interpretation in words.
--- column range_low DOUBLE: Lower end of the normal range, in the value's unit; empty where the result has none, or
---   several.
--- column range_high DOUBLE: Upper end of the normal range.
--- column is_abnormal BOOLEAN: By the interpretation, where it says so (A, AA, H, HH, HU, L, LL, LU are abnormal, N is
---   not), else by the range; empty where neither tells.
+-- column observation_id VARCHAR key: Id of the Observation.
+-- column position BIGINT code: Place of the component, from 1.
+-- column patient_id VARCHAR patient: Id of the patient.
+-- column code_system VARCHAR code: System of the first code.
+-- column code VARCHAR code: First code of what was measured.
+-- column code_display VARCHAR text: Display of the first code.
+-- column value DOUBLE value: The value, of a quantity or a whole number.
+-- column comparator VARCHAR code: <, <=, >= or >, where the value is a bound; empty for an exact one.
+-- column unit VARCHAR code: Unit of the value.
+-- column value_system VARCHAR code: System of a coded value.
+-- column value_code VARCHAR code: Code of a coded value; true or false for a value of yes or no.
+-- column value_display VARCHAR text: The coded value in words.
+-- column value_text VARCHAR text: A value in free text; empty unless the setting publish_free_text is set.
+-- column absent_reason VARCHAR code: Code of the reason why there is no value.
+-- column interpretation VARCHAR code: First code of the interpretation, such as H (high), L (low) or N (normal).
+-- column interpretation_display VARCHAR text: The interpretation in words.
+-- column range_low DOUBLE value: Lower end of the normal range, in the value's unit; empty where the result has none,
+--   or several.
+-- column range_high DOUBLE value: Upper end of the normal range.
+-- column is_abnormal BOOLEAN code: By the interpretation, where it says so (A, AA, H, HH, HU, L, LL, LU are abnormal, N
+--   is not), else by the range; empty where neither tells.
 SELECT
     observation_id,
     position::BIGINT AS position,

@@ -1,14 +1,14 @@
 -- table open_task_by_owner: Tasks that are requested, per owner, group and age at this publication, counted as in task.
 -- inputs: task, this_publication
 -- key: owner_id, group_id, age_from_days
--- column owner_id VARCHAR: Id of the practitioner who is to do them; empty where none is.
--- column group_id VARCHAR: Id of the group that is to do them; empty where none is.
--- column age_from_days BIGINT: Days since authored_at, rounded down to 0, 7, 30 or 90.
--- column age VARCHAR: age_from_days in words: under 7 days, 7 to 29 days, 30 to 89 days, 90 days or more.
--- column tasks BIGINT: Number of tasks.
--- column overdue BIGINT: Of these, those that were due before this publication.
--- column patients BIGINT: Number of different patients among them.
--- column first_authored_at TIMESTAMPTZ: When the oldest of them was made, UTC.
+-- column owner_id VARCHAR internal: Id of the practitioner who is to do them; empty where none is.
+-- column group_id VARCHAR internal: Id of the group that is to do them; empty where none is.
+-- column age_from_days BIGINT internal: Days since authored_at, rounded down to 0, 7, 30 or 90.
+-- column age VARCHAR internal: age_from_days in words: under 7 days, 7 to 29 days, 30 to 89 days, 90 days or more.
+-- column tasks BIGINT internal: Number of tasks.
+-- column overdue BIGINT internal: Of these, those that were due before this publication.
+-- column patients BIGINT internal: Number of different patients among them.
+-- column first_authored_at TIMESTAMPTZ internal: When the oldest of them was made, UTC.
 WITH requested AS (
     SELECT
         task.*,

@@ -4,25 +4,26 @@
 -- inputs: import_row, reject, ledger_reject, ledger_batch, ledger_resubmission, waiting_payment, sent_payment,
 --   this_publication
 -- references: batch_id import_batch, reject_id reject
--- column batch_id VARCHAR: Batch of the file that holds it.
--- column feed VARCHAR: Feed that read the file.
--- column file_name VARCHAR: Name of the file as received.
--- column line BIGINT: First physical line of the record in the file.
--- column source VARCHAR: System that made the key.
--- column source_key VARCHAR: The payment's key in its source; empty where a rejected record has none.
--- column patient_id VARCHAR: Id of the patient; empty where a rejected record names none.
--- column paid_on DATE: UTC day of the payment in its source; empty where a rejected record has none.
--- column amount DECIMAL(18,2): Amount in US dollars.
--- column kind VARCHAR: copayment (it has a claim, and is not held against the balance) or balance payment; empty where
---   a rule rejected the record, or its source rows were purged.
--- column claim_id VARCHAR: Id of the Claim that a copayment names; empty for others.
--- column fate VARCHAR: created (at the target, adopted ones included), refused (rejected by a rule or refused by the
---   target) or open (under way, in doubt, waiting).
--- column resource_id VARCHAR: Id of the PaymentNotice at the target.
--- column reject_id VARCHAR: The reject that it is, or was before it was corrected; the latest one of its key.
--- column received_at TIMESTAMPTZ: When its file was first received, UTC.
--- column first_sent_at TIMESTAMPTZ: When it was first sent, UTC; empty where it was not.
--- column finished_at TIMESTAMPTZ: When its outcome was known, UTC; for a refused one, when it was last set aside.
+-- column batch_id VARCHAR internal: Batch of the file that holds it.
+-- column feed VARCHAR internal: Feed that read the file.
+-- column file_name VARCHAR text: Name of the file as received.
+-- column line BIGINT internal: First physical line of the record in the file.
+-- column source VARCHAR code: System that made the key.
+-- column source_key VARCHAR text: The payment's key in its source; empty where a rejected record has none.
+-- column patient_id VARCHAR patient: Id of the patient; empty where a rejected record names none.
+-- column paid_on DATE time: UTC day of the payment in its source; empty where a rejected record has none.
+-- column amount DECIMAL(18,2) value: Amount in US dollars.
+-- column kind VARCHAR code: copayment (it has a claim, and is not held against the balance) or balance payment; empty
+--   where a rule rejected the record, or its source rows were purged.
+-- column claim_id VARCHAR key: Id of the Claim that a copayment names; empty for others.
+-- column fate VARCHAR code: created (at the target, adopted ones included), refused (rejected by a rule or refused by
+--   the target) or open (under way, in doubt, waiting).
+-- column resource_id VARCHAR key: Id of the PaymentNotice at the target.
+-- column reject_id VARCHAR internal: The reject that it is, or was before it was corrected; the latest one of its key.
+-- column received_at TIMESTAMPTZ internal: When its file was first received, UTC.
+-- column first_sent_at TIMESTAMPTZ internal: When it was first sent, UTC; empty where it was not.
+-- column finished_at TIMESTAMPTZ internal: When its outcome was known, UTC; for a refused one, when it was last set
+--   aside.
 WITH loaded AS (
     SELECT
         *,

@@ -1,12 +1,12 @@
 -- table payment_by_day: Payments per day, source and fate, counted as in payment.
 -- inputs: payment
 -- key: paid_on, source, fate
--- column paid_on DATE: UTC day of the payments in their source; empty for rejected records without one.
--- column source VARCHAR: System that made the keys.
--- column fate VARCHAR: created, refused or open.
--- column payments BIGINT: Number of payments.
--- column patients BIGINT: Number of different patients among them.
--- column amount DECIMAL(18,2): Sum of the amounts, US dollars.
+-- column paid_on DATE internal: UTC day of the payments in their source; empty for rejected records without one.
+-- column source VARCHAR internal: System that made the keys.
+-- column fate VARCHAR internal: created, refused or open.
+-- column payments BIGINT internal: Number of payments.
+-- column patients BIGINT internal: Number of different patients among them.
+-- column amount DECIMAL(18,2) internal: Sum of the amounts, US dollars.
 SELECT
     paid_on,
     source,

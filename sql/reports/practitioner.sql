@@ -1,9 +1,9 @@
 -- table practitioner: One row per practitioner that the target is known to have, or that tasks or reports name.
 -- inputs: known_name, task, diagnostic_report_performer
 -- key: practitioner_id
--- column practitioner_id VARCHAR: Id of the practitioner.
--- column name VARCHAR: Name of the practitioner; empty where the target does not show it. These come from the bundled
---   service.
+-- column practitioner_id VARCHAR internal: Id of the practitioner.
+-- column name VARCHAR text: Name of the practitioner; empty where the target does not show it. These come from the
+--   bundled service.
 WITH every_id AS (
     SELECT id AS practitioner_id FROM known_name
     WHERE resource_type = 'Practitioner'

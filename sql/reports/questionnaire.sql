@@ -1,17 +1,17 @@
 -- table questionnaire: One row per questionnaire that the target has or had, as the last sweep found it.
 -- inputs: known_questionnaire, known_question
 -- key: questionnaire_id
--- column questionnaire_id VARCHAR: Id of the questionnaire.
--- column name VARCHAR: Name of the questionnaire; that of a retired one may end in its version.
--- column status VARCHAR: active or retired.
--- column description VARCHAR: What it says about itself.
--- column code_system VARCHAR: System of its code.
--- column code VARCHAR: Its code, such as 44249-1 (PHQ-9).
--- column questions BIGINT: Number of items that take an answer; groups and displays are not counted.
--- column first_seen_at TIMESTAMPTZ: When a sweep first found it, UTC.
--- column changed_at TIMESTAMPTZ: When a sweep last found other content under its id, UTC; empty where none did. Answers
---   from before may belong to questions that it no longer has.
--- column gone_at TIMESTAMPTZ: When a sweep first missed it, UTC; empty while it is there.
+-- column questionnaire_id VARCHAR code: Id of the questionnaire.
+-- column name VARCHAR words: Name of the questionnaire; that of a retired one may end in its version.
+-- column status VARCHAR code: active or retired.
+-- column description VARCHAR words: What it says about itself.
+-- column code_system VARCHAR code: System of its code.
+-- column code VARCHAR code: Its code, such as 44249-1 (PHQ-9).
+-- column questions BIGINT value: Number of items that take an answer; groups and displays are not counted.
+-- column first_seen_at TIMESTAMPTZ internal: When a sweep first found it, UTC.
+-- column changed_at TIMESTAMPTZ internal: When a sweep last found other content under its id, UTC; empty where none
+--   did. Answers from before may belong to questions that it no longer has.
+-- column gone_at TIMESTAMPTZ internal: When a sweep first missed it, UTC; empty while it is there.
 WITH asked AS (
     SELECT
         questionnaire_id,

@@ -1,41 +1,92 @@
--- table questionnaire_response: One row per response that the import has made or adopted at the target of this
---   publication, as last sent; without those taken back. Answers are left out, and so are responses whose source rows
---   were purged.
--- inputs: ledger_record, ledger_batch, sent_response, this_publication
+-- table questionnaire_response: One row per response at the target of this publication: those that the import has made
+--   or adopted, as last sent, and those of others, as last read, where the target shows its responses. Without those
+--   taken back, entered in error, or gone. Its answers are in answer.
+-- inputs: ledger_record, ledger_former, ledger_batch, sent_response, swept_response, this_publication
 -- key: resource_id
 -- references: batch_id import_batch
--- column resource_id VARCHAR: Id of the QuestionnaireResponse at the target.
--- column source VARCHAR: System that made the key.
--- column source_key VARCHAR: The response's key in its source.
--- column batch_id VARCHAR: Batch of the file that it was last sent from.
--- column feed VARCHAR: Feed that read the file.
--- column file_name VARCHAR: Name of the file as received.
--- column line BIGINT: First physical line of the record in that file.
--- column patient_id VARCHAR: Id of the patient.
--- column questionnaire_id VARCHAR: Id of the questionnaire that it answers.
--- column authored_at TIMESTAMPTZ: When it was given in its source, UTC; where that does not say, when it was sent.
--- column authored_is_own BOOLEAN: True if authored_at is from the source; else it is the time of sending.
--- column questions_answered BIGINT: Number of questions with an answer.
-SELECT
-    ledger_record.resource_id,
-    ledger_record.source,
-    ledger_record.key AS source_key,
-    ledger_record.batch_id,
-    ledger_batch.feed,
-    ledger_batch.file_name,
-    ledger_record.line,
-    ledger_record.patient_id,
-    sent_response.questionnaire_id,
-    coalesce(ledger_record.source_at, ledger_record.finished_at) AS authored_at,
-    ledger_record.source_at IS NOT NULL AS authored_is_own,
-    len(sent_response.answered) AS questions_answered
-FROM ledger_record
-INNER JOIN this_publication ON ledger_record.target = this_publication.target
-LEFT JOIN ledger_batch
-    ON ledger_record.target = ledger_batch.target AND ledger_record.batch_id = ledger_batch.batch_id
-INNER JOIN sent_response
-    ON ledger_record.batch_id = sent_response.batch_id AND ledger_record.line = sent_response.line
-WHERE
-    ledger_record.resource_type = 'QuestionnaireResponse'
-    AND ledger_record.state IN ('created', 'adopted', 'superseded')
-ORDER BY ledger_record.resource_id
+-- column resource_id VARCHAR key: Id of the QuestionnaireResponse at the target.
+-- column is_imported BOOLEAN code: True if the import made or adopted it; else it is of others.
+-- column source VARCHAR code: System that made the key; empty for those of others, as are the next five columns.
+-- column source_key VARCHAR text: The response's key in its source.
+-- column batch_id VARCHAR internal: Batch of the file that it was last sent from.
+-- column feed VARCHAR internal: Feed that read the file.
+-- column file_name VARCHAR text: Name of the file as received.
+-- column line BIGINT internal: First physical line of the record in that file.
+-- column patient_id VARCHAR patient: Id of the patient.
+-- column questionnaire_id VARCHAR code: Id of the questionnaire that it answers.
+-- column authored_at TIMESTAMPTZ time: When it was given in its source, UTC; where that does not say, when it was sent.
+-- column authored_is_own BOOLEAN code: True if authored_at is from the source; else it is the time of sending.
+-- column questions_answered BIGINT value: Number of questions with an answer.
+WITH own AS (
+    SELECT
+        ledger_record.resource_id,
+        TRUE AS is_imported,
+        ledger_record.source,
+        ledger_record.key AS source_key,
+        ledger_record.batch_id,
+        ledger_batch.feed,
+        ledger_batch.file_name,
+        ledger_record.line,
+        ledger_record.patient_id,
+        coalesce(sent_response.questionnaire_id, swept_response.questionnaire_id) AS questionnaire_id,
+        coalesce(ledger_record.source_at, sending_time(ledger_record.finished_at)) AS authored_at,
+        ledger_record.source_at IS NOT NULL AS authored_is_own,
+        len(coalesce(sent_response.answered, swept_response.answered)) AS questions_answered
+    FROM ledger_record
+    INNER JOIN this_publication ON ledger_record.target = this_publication.target
+    LEFT JOIN ledger_batch
+        ON ledger_record.target = ledger_batch.target AND ledger_record.batch_id = ledger_batch.batch_id
+    LEFT JOIN sent_response
+        ON ledger_record.batch_id = sent_response.batch_id AND ledger_record.line = sent_response.line
+    LEFT JOIN swept_response ON ledger_record.resource_id = swept_response.response_id
+    WHERE
+        ledger_record.resource_type = 'QuestionnaireResponse'
+        AND ledger_record.state IN ('created', 'adopted', 'superseded')
+        AND (sent_response.line IS NOT NULL OR swept_response.response_id IS NOT NULL)
+        AND coalesce(swept_response.counts, TRUE)
+),
+
+known AS (
+    SELECT
+        target,
+        resource_id
+    FROM ledger_record
+    UNION ALL
+    SELECT
+        target,
+        resource_id
+    FROM ledger_former
+),
+
+made AS (
+    SELECT known.resource_id
+    FROM known
+    SEMI JOIN this_publication ON known.target = this_publication.target
+),
+
+of_others AS (
+    SELECT
+        response_id AS resource_id,
+        FALSE AS is_imported,
+        NULL AS source,
+        NULL AS source_key,
+        NULL AS batch_id,
+        NULL AS feed,
+        NULL AS file_name,
+        NULL AS line,
+        patient_id,
+        questionnaire_id,
+        authored_at,
+        authored_at IS NOT NULL AS authored_is_own,
+        len(answered) AS questions_answered
+    FROM swept_response
+    ANTI JOIN made ON swept_response.response_id = made.resource_id
+    WHERE counts
+)
+
+SELECT *
+FROM own
+UNION ALL
+SELECT *
+FROM of_others
+ORDER BY resource_id

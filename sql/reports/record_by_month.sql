@@ -2,12 +2,12 @@
 --   publication. Each record counts once, however often it came; rejected and refused ones are in reject.
 -- inputs: import_row, this_publication
 -- key: month, source, resource_type, state
--- column month DATE: First day of the UTC month of source_at; empty for records without a time of their own.
--- column source VARCHAR: System that made the keys.
--- column resource_type VARCHAR: FHIR resource that the records become.
--- column state VARCHAR: Their state, as in import_row.
--- column records BIGINT: Number of records.
--- column patients BIGINT: Number of different patients among them.
+-- column month DATE internal: First day of the UTC month of source_at; empty for records without a time of their own.
+-- column source VARCHAR internal: System that made the keys.
+-- column resource_type VARCHAR internal: FHIR resource that the records become.
+-- column state VARCHAR internal: Their state, as in import_row.
+-- column records BIGINT internal: Number of records.
+-- column patients BIGINT internal: Number of different patients among them.
 SELECT
     date_trunc('month', source_at)::DATE AS month,
     source,

@@ -2,18 +2,18 @@
 -- inputs: ledger_reject, ledger_batch, this_publication
 -- key: reject_id
 -- references: batch_id import_batch
--- column reject_id VARCHAR: Name of the reject; a corrected record that carries it as _reject_id closes it.
--- column batch_id VARCHAR: Batch of the file.
--- column feed VARCHAR: Feed that read the file.
--- column file_name VARCHAR: Name of the file as received.
--- column line BIGINT: First physical line of the record in the file.
--- column source_key VARCHAR: The record's key in its source, where it could be read.
--- column stage VARCHAR: Where it was set aside: parse, map, rule or load (refused by the target).
--- column state VARCHAR: open, resubmitted, closed or discarded.
--- column attempts BIGINT: How often it was tried.
--- column first_seen_at TIMESTAMPTZ: First time it was set aside, UTC.
--- column last_seen_at TIMESTAMPTZ: Last time it was set aside, UTC.
--- column closed_by_batch VARCHAR: Batch whose record settled it.
+-- column reject_id VARCHAR internal: Name of the reject; a corrected record that carries it as _reject_id closes it.
+-- column batch_id VARCHAR internal: Batch of the file.
+-- column feed VARCHAR internal: Feed that read the file.
+-- column file_name VARCHAR internal: Name of the file as received.
+-- column line BIGINT internal: First physical line of the record in the file.
+-- column source_key VARCHAR internal: The record's key in its source, where it could be read.
+-- column stage VARCHAR internal: Where it was set aside: parse, map, rule or load (refused by the target).
+-- column state VARCHAR internal: open, resubmitted, closed or discarded.
+-- column attempts BIGINT internal: How often it was tried.
+-- column first_seen_at TIMESTAMPTZ internal: First time it was set aside, UTC.
+-- column last_seen_at TIMESTAMPTZ internal: Last time it was set aside, UTC.
+-- column closed_by_batch VARCHAR internal: Batch whose record settled it.
 SELECT
     ledger_reject.reject_id,
     ledger_reject.batch_id,

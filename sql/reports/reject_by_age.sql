@@ -1,12 +1,12 @@
 -- table reject_by_age: Open rejects per feed, stage and age at this publication.
 -- inputs: reject, import_batch, this_publication
 -- key: feed, stage, age_from_days
--- column feed VARCHAR: Feed that read the file.
--- column stage VARCHAR: Where they were set aside: parse, map, rule or load.
--- column age_from_days BIGINT: Days since first_seen_at, rounded down to 0, 1, 7 or 30.
--- column age VARCHAR: age_from_days in words: under 1 day, 1 to 6 days, 7 to 29 days, 30 days or more.
--- column rejects BIGINT: Number of open rejects.
--- column first_seen_at TIMESTAMPTZ: When the oldest of them was first set aside, UTC.
+-- column feed VARCHAR internal: Feed that read the file.
+-- column stage VARCHAR internal: Where they were set aside: parse, map, rule or load.
+-- column age_from_days BIGINT internal: Days since first_seen_at, rounded down to 0, 1, 7 or 30.
+-- column age VARCHAR internal: age_from_days in words: under 1 day, 1 to 6 days, 7 to 29 days, 30 days or more.
+-- column rejects BIGINT internal: Number of open rejects.
+-- column first_seen_at TIMESTAMPTZ internal: When the oldest of them was first set aside, UTC.
 WITH open_reject AS (
     SELECT
         import_batch.feed,

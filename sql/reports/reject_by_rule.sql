@@ -1,13 +1,13 @@
 -- table reject_by_rule: Rejects per stage and rule that they break. A reject that breaks several rules counts for each.
 -- inputs: reject, reject_reason
 -- key: rule_id, stage
--- column rule_id VARCHAR: Rule that the records break, as in the list of requirements.
--- column stage VARCHAR: Where they were set aside: parse, map, rule or load.
--- column rejects BIGINT: Number of rejects, in whatever state.
--- column still_open BIGINT: Of these, the open ones, which nothing has settled yet.
--- column retryable BIGINT: Of the open ones, those that another try may help without a correction.
--- column first_seen_at TIMESTAMPTZ: When the first of them was set aside, UTC.
--- column last_seen_at TIMESTAMPTZ: When the last of them was set aside, UTC.
+-- column rule_id VARCHAR internal: Rule that the records break, as in the list of requirements.
+-- column stage VARCHAR internal: Where they were set aside: parse, map, rule or load.
+-- column rejects BIGINT internal: Number of rejects, in whatever state.
+-- column still_open BIGINT internal: Of these, the open ones, which nothing has settled yet.
+-- column retryable BIGINT internal: Of the open ones, those that another try may help without a correction.
+-- column first_seen_at TIMESTAMPTZ internal: When the first of them was set aside, UTC.
+-- column last_seen_at TIMESTAMPTZ internal: When the last of them was set aside, UTC.
 WITH broken AS (
     SELECT
         rule_id,

@@ -1,11 +1,11 @@
 -- table reject_reason: One row per reason of a reject.
 -- inputs: ledger_reject_reason, reject
 -- references: reject_id reject
--- column reject_id VARCHAR: The reject.
--- column rule_id VARCHAR: Rule that the record breaks, as in the list of requirements.
--- column expression VARCHAR: FHIRPath of the element concerned, or the column of the file.
--- column message VARCHAR: What was wrong, in codes, ids and paths; for a refusal, the target's own words.
--- column retryable BOOLEAN: True if another try may help without a correction.
+-- column reject_id VARCHAR internal: The reject.
+-- column rule_id VARCHAR internal: Rule that the record breaks, as in the list of requirements.
+-- column expression VARCHAR internal: FHIRPath of the element concerned, or the column of the file.
+-- column message VARCHAR internal: What was wrong, in codes, ids and paths; for a refusal, the target's own words.
+-- column retryable BOOLEAN internal: True if another try may help without a correction.
 SELECT
     reject_id,
     rule_id,

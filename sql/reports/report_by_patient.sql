@@ -1,11 +1,11 @@
 -- table report_by_patient: One row per patient with reports, without entered-in-error.
 -- inputs: diagnostic_report, swept_report
 -- key: patient_id
--- column patient_id VARCHAR: Id of the patient.
--- column reports BIGINT: Number of reports.
--- column first_effective_at TIMESTAMPTZ: Earliest effective_at, UTC.
--- column last_effective_at TIMESTAMPTZ: Latest effective_at, UTC.
--- column corrected BIGINT: Reports whose content a later sweep found changed.
+-- column patient_id VARCHAR patient: Id of the patient.
+-- column reports BIGINT value: Number of reports.
+-- column first_effective_at TIMESTAMPTZ time: Earliest effective_at, UTC.
+-- column last_effective_at TIMESTAMPTZ time: Latest effective_at, UTC.
+-- column corrected BIGINT internal: Reports whose content a later sweep found changed.
 SELECT
     report.patient_id,
     count(*) AS reports,

@@ -1,10 +1,10 @@
 -- table report_by_performer: One row per practitioner that reports are assigned to, without entered-in-error.
 -- inputs: diagnostic_report, diagnostic_report_performer
 -- key: practitioner_id
--- column practitioner_id VARCHAR: Id of the practitioner.
--- column reports BIGINT: Number of reports; one with several performers counts for each.
--- column patients BIGINT: Number of different patients.
--- column p50_turnaround_hours DOUBLE: Median of the turnaround hours that are not negative.
+-- column practitioner_id VARCHAR key: Id of the practitioner.
+-- column reports BIGINT count: Number of reports; one with several performers counts for each.
+-- column patients BIGINT count: Number of different patients.
+-- column p50_turnaround_hours DOUBLE hours: Median of the turnaround hours that are not negative.
 SELECT
     performer.practitioner_id,
     count(*) AS reports,

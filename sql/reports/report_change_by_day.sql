@@ -3,12 +3,12 @@
 --   report that changed several times counts on the day of its last change.
 -- inputs: swept_report, gone_report
 -- key: day, category_code
--- column day DATE: UTC day of the sweep that found it.
--- column category_code VARCHAR: First category code of the reports.
--- column appeared BIGINT: Reports seen for the first time, those that are gone again included.
--- column corrected BIGINT: Reports found with other content than before; those that are gone are left out.
--- column entered_in_error BIGINT: Of the corrected ones, those that are entered-in-error now.
--- column gone BIGINT: Reports that the target no longer has.
+-- column day DATE internal: UTC day of the sweep that found it.
+-- column category_code VARCHAR internal: First category code of the reports.
+-- column appeared BIGINT internal: Reports seen for the first time, those that are gone again included.
+-- column corrected BIGINT internal: Reports found with other content than before; those that are gone are left out.
+-- column entered_in_error BIGINT internal: Of the corrected ones, those that are entered-in-error now.
+-- column gone BIGINT internal: Reports that the target no longer has.
 WITH known AS (
     SELECT
         report_id,

@@ -1,17 +1,18 @@
 -- table report_latest: The latest report per patient and first code, without entered-in-error.
 -- inputs: diagnostic_report
 -- key: patient_id, code_system, code, uncoded_name
--- column patient_id VARCHAR: Id of the patient.
--- column code_system VARCHAR: System of the code.
--- column code VARCHAR: First code of the report.
--- column uncoded_name VARCHAR: Plain-text name of a report without a code, which stands in for the code; else empty.
--- column report_id VARCHAR: Id of the report with the latest effective_at; of several, the one issued last.
--- column code_display VARCHAR: Display of the code in that report.
--- column category_code VARCHAR: First category code of that report.
--- column effective_at TIMESTAMPTZ: Clinically relevant time of that report, UTC.
--- column issued_at TIMESTAMPTZ: When it was made, UTC.
--- column result_count BIGINT: Number of its observations.
--- column reports BIGINT: Number of reports of this code that the patient has, this one included.
+-- column patient_id VARCHAR patient: Id of the patient.
+-- column code_system VARCHAR code: System of the code.
+-- column code VARCHAR code: First code of the report.
+-- column uncoded_name VARCHAR text: Plain-text name of a report without a code, which stands in for the code; else
+--   empty.
+-- column report_id VARCHAR key: Id of the report with the latest effective_at; of several, the one issued last.
+-- column code_display VARCHAR text: Display of the code in that report.
+-- column category_code VARCHAR code: First category code of that report.
+-- column effective_at TIMESTAMPTZ time: Clinically relevant time of that report, UTC.
+-- column issued_at TIMESTAMPTZ time: When it was made, UTC.
+-- column result_count BIGINT value: Number of its observations.
+-- column reports BIGINT value: Number of reports of this code that the patient has, this one included.
 WITH named AS (
     SELECT
         *,

@@ -1,14 +1,14 @@
 -- table report_turnaround: Hours from effective to issued per first category and first code, without entered-in-error.
 -- inputs: diagnostic_report
 -- key: category_code, code
--- column category_code VARCHAR: First category code of the reports.
--- column code VARCHAR: First code of the reports.
--- column code_display VARCHAR: Display of the code; of several the last in alphabetical order.
--- column reports BIGINT: Number of reports, those without turnaround included.
--- column p50_hours DOUBLE: Median of the turnaround hours that are not negative.
--- column p90_hours DOUBLE: 90th percentile of the turnaround hours that are not negative, interpolated.
--- column max_hours DOUBLE: The longest turnaround.
--- column issued_before_effective BIGINT: Reports with a negative turnaround; they are in no percentile.
+-- column category_code VARCHAR cell: First category code of the reports.
+-- column code VARCHAR cell: First code of the reports.
+-- column code_display VARCHAR text: Display of the code; of several the last in alphabetical order.
+-- column reports BIGINT count: Number of reports, those without turnaround included.
+-- column p50_hours DOUBLE hours: Median of the turnaround hours that are not negative.
+-- column p90_hours DOUBLE hours: 90th percentile of the turnaround hours that are not negative, interpolated.
+-- column max_hours DOUBLE internal: The longest turnaround.
+-- column issued_before_effective BIGINT part: Reports with a negative turnaround; they are in no percentile.
 SELECT
     category_code,
     code,

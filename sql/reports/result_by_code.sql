@@ -1,17 +1,17 @@
 -- table result_by_code: Results per code and unit, counted as in result_by_patient.
 -- inputs: result_by_patient
 -- key: code_system, code, unit
--- column code_system VARCHAR: System of the code.
--- column code VARCHAR: The code.
--- column code_display VARCHAR: What it means; of several words the first in alphabetical order.
--- column unit VARCHAR: Unit of the values.
--- column results BIGINT: Number of results.
--- column patients BIGINT: Number of different patients among them.
--- column lowest DOUBLE: The lowest value.
--- column p50_value DOUBLE: The median; bounds such as < 5 are left out.
--- column highest DOUBLE: The highest value.
--- column judged BIGINT: Results of which an interpretation or a range says whether they are abnormal.
--- column abnormal BIGINT: Of these, the abnormal ones.
+-- column code_system VARCHAR cell: System of the code.
+-- column code VARCHAR cell: The code.
+-- column code_display VARCHAR text: What it means; of several words the first in alphabetical order.
+-- column unit VARCHAR cell: Unit of the values.
+-- column results BIGINT count: Number of results.
+-- column patients BIGINT count: Number of different patients among them.
+-- column lowest DOUBLE internal: The lowest value.
+-- column p50_value DOUBLE value: The median; bounds such as < 5 are left out.
+-- column highest DOUBLE internal: The highest value.
+-- column judged BIGINT part: Results of which an interpretation or a range says whether they are abnormal.
+-- column abnormal BIGINT part: Of these, the abnormal ones.
 SELECT
     code_system,
     code,

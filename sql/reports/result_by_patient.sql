@@ -3,23 +3,23 @@
 -- inputs: observation, diagnostic_report_result
 -- key: patient_id, code_system, code, unit, number
 -- references: observation_id observation
--- column patient_id VARCHAR: Id of the patient.
--- column code_system VARCHAR: System of the first code.
--- column code VARCHAR: First code of what was measured.
--- column code_display VARCHAR: Display of the first code.
--- column unit VARCHAR: Unit of the values; those in another unit have numbers of their own.
--- column number BIGINT: Place of the result among those of the patient, the code and the unit, from 1, by time.
--- column observation_id VARCHAR: Id of the Observation.
--- column effective_at TIMESTAMPTZ: Clinically relevant time, UTC.
--- column value DOUBLE: The value, where it is a number.
--- column comparator VARCHAR: <, <=, >= or >, where the value is a bound.
--- column value_code VARCHAR: Code of a coded value.
--- column value_display VARCHAR: The coded value in words.
--- column interpretation VARCHAR: First code of the interpretation.
--- column is_abnormal BOOLEAN: As in observation.
--- column previous_value DOUBLE: The value before; empty for the first one, and where either is a bound.
--- column change DOUBLE: The value less the one before.
--- column days_since_previous BIGINT: Whole days since the one before.
+-- column patient_id VARCHAR patient: Id of the patient.
+-- column code_system VARCHAR code: System of the first code.
+-- column code VARCHAR code: First code of what was measured.
+-- column code_display VARCHAR text: Display of the first code.
+-- column unit VARCHAR code: Unit of the values; those in another unit have numbers of their own.
+-- column number BIGINT value: Place of the result among those of the patient, the code and the unit, from 1, by time.
+-- column observation_id VARCHAR key: Id of the Observation.
+-- column effective_at TIMESTAMPTZ time: Clinically relevant time, UTC.
+-- column value DOUBLE value: The value, where it is a number.
+-- column comparator VARCHAR code: <, <=, >= or >, where the value is a bound.
+-- column value_code VARCHAR code: Code of a coded value.
+-- column value_display VARCHAR text: The coded value in words.
+-- column interpretation VARCHAR code: First code of the interpretation.
+-- column is_abnormal BOOLEAN code: As in observation.
+-- column previous_value DOUBLE value: The value before; empty for the first one, and where either is a bound.
+-- column change DOUBLE value: The value less the one before.
+-- column days_since_previous BIGINT value: Whole days since the one before.
 WITH foreign_result AS (
     SELECT observation_id
     FROM diagnostic_report_result

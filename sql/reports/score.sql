@@ -3,20 +3,21 @@
 -- inputs: questionnaire_response, questionnaire, answer, known_score, known_score_item, known_score_value,
 --   known_score_band
 -- key: response_id, score_name
--- column response_id VARCHAR: Id of the QuestionnaireResponse at the target.
--- column patient_id VARCHAR: Id of the patient.
--- column questionnaire_id VARCHAR: Id of the questionnaire.
--- column questionnaire VARCHAR: Name of the questionnaire.
--- column score_name VARCHAR: Name of the score, such as PHQ-9.
--- column value DOUBLE: The score; of an incomplete one that of the answers given. A sum with permitted gaps is their
---   mean times the number of questions.
--- column complete BOOLEAN: True if no more questions are missing than the score permits. Count complete ones alone.
--- column missing BIGINT: Number of questions of the score without an answer that counts. Those that are asked only
---   under a condition are left out.
--- column questions BIGINT: Number of questions of the score.
--- column band VARCHAR: What the value means, such as mild; empty for an incomplete score.
--- column authored_at TIMESTAMPTZ: When the response was given in its source, UTC; where that does not say, when it was
---   sent.
+-- column response_id VARCHAR key: Id of the QuestionnaireResponse at the target.
+-- column patient_id VARCHAR patient: Id of the patient.
+-- column questionnaire_id VARCHAR code: Id of the questionnaire.
+-- column questionnaire VARCHAR words: Name of the questionnaire.
+-- column score_name VARCHAR words: Name of the score, such as PHQ-9.
+-- column value DOUBLE value: The score; of an incomplete one that of the answers given. A sum with permitted gaps is
+--   their mean times the number of questions.
+-- column complete BOOLEAN code: True if no more questions are missing than the score permits. Count complete ones
+--   alone.
+-- column missing BIGINT value: Number of questions of the score without an answer that counts. Those that are asked
+--   only under a condition are left out.
+-- column questions BIGINT value: Number of questions of the score.
+-- column band VARCHAR words: What the value means, such as mild; empty for an incomplete score.
+-- column authored_at TIMESTAMPTZ time: When the response was given in its source, UTC; where that does not say, when it
+--   was sent.
 WITH given AS (
     SELECT
         answer.response_id,

@@ -1,17 +1,17 @@
 -- table score_by_patient: The complete scores of each patient over time, a row each.
 -- inputs: score
 -- key: patient_id, score_name, number
--- column patient_id VARCHAR: Id of the patient.
--- column score_name VARCHAR: Name of the score.
--- column number BIGINT: Place of the score among those of the patient, from 1, by time.
--- column response_id VARCHAR: Id of the QuestionnaireResponse at the target.
--- column questionnaire VARCHAR: Name of the questionnaire.
--- column authored_at TIMESTAMPTZ: When the response was given in its source, UTC; else when it was sent.
--- column value DOUBLE: The score.
--- column band VARCHAR: What the value means.
--- column previous_value DOUBLE: The score before; empty for the first one.
--- column change DOUBLE: The score less the one before.
--- column days_since_previous BIGINT: Whole days since the one before.
+-- column patient_id VARCHAR patient: Id of the patient.
+-- column score_name VARCHAR words: Name of the score.
+-- column number BIGINT value: Place of the score among those of the patient, from 1, by time.
+-- column response_id VARCHAR key: Id of the QuestionnaireResponse at the target.
+-- column questionnaire VARCHAR words: Name of the questionnaire.
+-- column authored_at TIMESTAMPTZ time: When the response was given in its source, UTC; else when it was sent.
+-- column value DOUBLE value: The score.
+-- column band VARCHAR words: What the value means.
+-- column previous_value DOUBLE value: The score before; empty for the first one.
+-- column change DOUBLE value: The score less the one before.
+-- column days_since_previous BIGINT value: Whole days since the one before.
 WITH in_order AS (
     SELECT
         *,

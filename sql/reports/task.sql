@@ -3,25 +3,25 @@
 -- inputs: ledger_record, ledger_former, ledger_batch, sent_task, this_publication
 -- key: resource_id
 -- references: batch_id import_batch
--- column resource_id VARCHAR: Id of the Task at the target.
--- column source VARCHAR: System that made the key.
--- column source_key VARCHAR: The task's key in its source.
--- column batch_id VARCHAR: Batch of the file that it was last sent from.
--- column feed VARCHAR: Feed that read the file.
--- column file_name VARCHAR: Name of the file as received.
--- column line BIGINT: First physical line of the record in that file.
--- column patient_id VARCHAR: Id of the patient; empty for a task without one.
--- column status VARCHAR: requested, completed or cancelled.
--- column requester_id VARCHAR: Id of the practitioner who asked for it.
--- column owner_id VARCHAR: Id of the practitioner who is to do it.
--- column group_id VARCHAR: Id of the group that is to do it.
--- column authored_at TIMESTAMPTZ: When it was made in its source, UTC; where that does not say, when it was sent.
--- column authored_is_own BOOLEAN: True if authored_at is from the source; else it is the time of sending.
--- column due_at TIMESTAMPTZ: When it is due, UTC. A date without time is the start of that UTC day.
--- column completed_at TIMESTAMPTZ: When the import changed it to completed, UTC; empty for one that was completed when
---   first sent, since its source does not say when.
--- column last_changed_at TIMESTAMPTZ: When the import made or last changed it, UTC.
--- column labels VARCHAR[]: Its labels, in alphabetical order; empty without any.
+-- column resource_id VARCHAR key: Id of the Task at the target.
+-- column source VARCHAR code: System that made the key.
+-- column source_key VARCHAR text: The task's key in its source.
+-- column batch_id VARCHAR internal: Batch of the file that it was last sent from.
+-- column feed VARCHAR internal: Feed that read the file.
+-- column file_name VARCHAR text: Name of the file as received.
+-- column line BIGINT internal: First physical line of the record in that file.
+-- column patient_id VARCHAR patient: Id of the patient; empty for a task without one.
+-- column status VARCHAR code: requested, completed or cancelled.
+-- column requester_id VARCHAR key: Id of the practitioner who asked for it.
+-- column owner_id VARCHAR key: Id of the practitioner who is to do it.
+-- column group_id VARCHAR key: Id of the group that is to do it.
+-- column authored_at TIMESTAMPTZ time: When it was made in its source, UTC; where that does not say, when it was sent.
+-- column authored_is_own BOOLEAN code: True if authored_at is from the source; else it is the time of sending.
+-- column due_at TIMESTAMPTZ time: When it is due, UTC. A date without time is the start of that UTC day.
+-- column completed_at TIMESTAMPTZ internal: When the import changed it to completed, UTC; empty for one that was
+--   completed when first sent, since its source does not say when.
+-- column last_changed_at TIMESTAMPTZ internal: When the import made or last changed it, UTC.
+-- column labels VARCHAR[] text: Its labels, in alphabetical order; empty without any.
 WITH earlier AS (
     SELECT
         ledger_former.target,
@@ -72,7 +72,7 @@ SELECT
     sent_task.requester_id,
     sent_task.owner_id,
     sent_task.group_id,
-    coalesce(ledger_record.source_at, ledger_record.finished_at) AS authored_at,
+    coalesce(ledger_record.source_at, sending_time(ledger_record.finished_at)) AS authored_at,
     ledger_record.source_at IS NOT NULL AS authored_is_own,
     sent_task.due_at,
     CASE

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipelines.ledger.ledger import Intent, Ledger, Outcome, Reason, Reject, Repeat, utc_text
+from pipelines.reports.changes import sweep_changes
 from pipelines.reports.publish import Publication, publish
 from pipelines.reports.results import sweep_results
 from pipelines.reports.sweep import sweep
@@ -130,11 +131,15 @@ def closure(names: set[str]) -> set[str]:
 class Target:
     def __init__(self, resources: list[dict[str, Any]]) -> None:
         self.resources = resources
+        self.asked: list[tuple[str, dict[str, str] | None]] = []
 
     def pages(self, resource_type: str, params: dict[str, str] | None = None) -> Iterator[dict[str, Any]]:
-        """Yield the one page of a search, by `_id` where that is asked for."""
-        ids = params["_id"].split(",") if params else None
-        found = (each for each in self.resources if each["resourceType"] == resource_type)
+        """Yield the one page of a search, by `_id` or `_lastUpdated` where that is asked for."""
+        self.asked.append((resource_type, params))
+        ids = params["_id"].split(",") if params and "_id" in params else None
+        since = params.get("_lastUpdated", "ge")[2:] if params else ""
+        of_type = (each for each in self.resources if each["resourceType"] == resource_type)
+        found = (each for each in of_type if each.get("meta", {}).get("lastUpdated", since) >= since)
         entry = [{"resource": each} for each in found if ids is None or each["id"] in ids]
         yield {"resourceType": "Bundle", "type": "searchset", "total": len(entry), "entry": entry}
 
@@ -153,6 +158,8 @@ class World:
         self.home, self.time, self.reports = home, START, list(REPORTS)
         self.questionnaires: list[dict[str, Any]] = []
         self.results: list[dict[str, Any]] = []
+        self.responses: list[dict[str, Any]] = []
+        self.is_dated = False
         self.names: dict[str, str] = {}
         self.ledger = Ledger.open(home / "ledger.db", self.clock)
 
@@ -161,12 +168,15 @@ class World:
         return self.time
 
     def publish(self) -> Publication:
-        target = Target([*self.reports, *self.questionnaires, *self.results])
+        target = Target([*self.reports, *self.questionnaires, *self.results, *self.responses])
         swept = sweep(target, self.home, TARGET, self.clock)
         if self.results:
             sweep_results(target, self.home, TARGET, self.clock)
         if self.questionnaires:
             sweep(target, self.home, TARGET, self.clock, resource_type="Questionnaire")
+        if self.responses:
+            sweep_changes(target, self.home, TARGET, "QuestionnaireResponse", self.is_dated, clock=self.clock)
+        self.asked = target.asked
         if self.names:
             keep_names(self.home, TARGET, self.names)
         return publish(self.home, self.ledger, swept)

@@ -1,0 +1,79 @@
+"""Resources that others write too: read whole once a day, and in between what has changed, if the target tells that.
+
+A search by `_lastUpdated` goes back an hour before the newest change that was seen, by the target's own clock, since a
+change may show later than its time. A resource that was removed is noticed by the next whole sweep.
+"""
+
+import json
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import duckdb
+import orjson
+
+from pipelines.home.files import locked, write_whole
+from pipelines.reports.sweep import FILES, SearchesPages, folder_of, keep, now, read_whole
+
+WHOLE_AFTER = timedelta(days=1)
+OVERLAP = timedelta(hours=1)
+NEWEST = """
+    SELECT CASE WHEN count(changed) = count(*) THEN max(changed) END
+    FROM (SELECT try_cast(body ->> '$.meta.lastUpdated' AS TIMESTAMPTZ) AS changed FROM read_parquet($1))"""
+"""The time of the newest change; none if a resource does not tell."""
+
+
+def sweep_changes(
+    client: SearchesPages,
+    home: Path,
+    target: str,
+    resource_type: str,
+    is_dated: bool = False,
+    is_asked_for: bool = False,
+    clock: Callable[[], datetime] = now,
+) -> None:
+    """Read the resources of a type, or what has changed since they were last read, and keep them.
+
+    Args:
+        client: Searches the target.
+        home: The home that keeps them.
+        target: The target, as the ledger knows it.
+        resource_type: The type.
+        is_dated: True if the target has a search by `_lastUpdated`.
+        is_asked_for: True if they are read whole even if that was done within a day and changes cannot be asked for.
+        clock: Tells the time.
+
+    Raises:
+        SweepIncomplete: They could not be read. Those read before stay.
+    """
+    folder = folder_of(home, target)
+    final, figures = (folder / name for name in FILES[resource_type])
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with locked(folder / ".changes.lock"):
+        last_whole, newest = _last(figures)
+        whole = last_whole is None or not final.exists() or clock() - last_whole >= WHOLE_AFTER
+        since = None if whole or newest is None or not is_dated else newest - OVERLAP
+        if since is None and not whole and not is_asked_for:
+            return
+        part = folder / "changes.part"
+        params = {"_lastUpdated": f"ge{since:%Y-%m-%dT%H:%M:%SZ}"} if since else None
+        started, total = read_whole(client, part, resource_type, clock, params)
+        with duckdb.connect() as db:
+            db.execute("SET TimeZone = 'UTC'")
+            [[seen]] = db.execute(NEWEST, [str(part)]).fetchall()
+        if since and not total:
+            seen = newest
+        with locked(folder / ".kept.lock"):
+            keep(final, part, started, whole=since is None)
+        part.unlink()
+        write_whole(figures, orjson.dumps({"whole_at": last_whole if since else started, "newest": seen}))
+
+
+def _last(figures: Path) -> tuple[datetime | None, datetime | None]:
+    """Return when the type was last read whole, and the time of the newest change seen."""
+    try:
+        said = json.loads(figures.read_text())
+    except FileNotFoundError:
+        return None, None
+    whole_at, newest = (datetime.fromisoformat(each) if each else None for each in (said["whole_at"], said["newest"]))
+    return whole_at, newest
