@@ -119,10 +119,21 @@ def rehearse(
 
 
 @click.command(short_help="Sweeps the reports, builds and publishes the tables.")
+@click.option("--pseudonymous", is_flag=True, help="Only pseudonymous tables, in <home>/pseudonymous.")
+@click.option(
+    "--smallest-cell",
+    type=click.IntRange(2),
+    default=10,
+    show_default=True,
+    help="With --pseudonymous: the least count that an aggregate shows.",
+)
 @with_target
 @click.pass_obj
-def reports(options: Options, insecure: bool, as_json: bool) -> int:
-    """Sweeps the diagnostic reports, builds and publishes the tables."""
+def reports(options: Options, pseudonymous: bool, smallest_cell: int, insecure: bool, as_json: bool) -> int:
+    """Sweeps the diagnostic reports, builds and publishes the tables.
+
+    With --pseudonymous ids are keyed pseudonyms, days are moved by patient, text and small cells are left out.
+    """
     from pipelines.importing.imports import publish_only
     from pipelines.session.opening import open_session
 
@@ -130,7 +141,7 @@ def reports(options: Options, insecure: bool, as_json: bool) -> int:
         showing_progress() as progress,
         open_session(options.home, os.environ, options.feeds, insecure, progress=progress) as session,
     ):
-        summary = publish_only(session)
+        summary = publish_only(session, smallest_cell if pseudonymous else 0)
     if as_json:
         click.echo(json.dumps(summary.as_json(), indent=1))
     else:

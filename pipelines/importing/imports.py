@@ -165,10 +165,13 @@ def _import_query(session: Session, feed: Feed, summary: Summary, dry_run: bool,
         return Result(None, None, feed.name, feed.name, "failed", message=str(error))
 
 
-def publish_only(session: Session) -> Summary:
-    """Sweep and publish. Raises `TargetUnusable`, and `LedgerError` for tables that are not what they must be."""
+def publish_only(session: Session, pseudonymous: int = 0) -> Summary:
+    """Sweep and publish. Raises `TargetUnusable`, and `LedgerError` for tables that are not what they must be.
+
+    pseudonymous: the least count that a pseudonymous publication shows in a cell; 0 for the ordinary publication.
+    """
     summary = summary_of(session)
-    publish_into(session, summary)
+    publish_into(session, summary, is_asked_for=True, pseudonymous=pseudonymous)
     if summary.error:
         raise TargetUnusable(summary.error)
     return summary
@@ -188,9 +191,10 @@ def _import(session: Session, waiting: Waiting, summary: Summary, remap: bool) -
         return None
 
 
-def publish_into(session: Session, summary: Summary) -> None:
+def publish_into(session: Session, summary: Summary, is_asked_for: bool = False, pseudonymous: int = 0) -> None:
+    """Publish the tables, and say so in the summary. is_asked_for: see `sweep_target`; pseudonymous: `publish_only`."""
     try:
-        published = publish_reports(session)
+        published = publish_reports(session, is_asked_for, pseudonymous)
     except (TargetUnusable, PublicationError) as error:
         summary.error = str(error)
     else:

@@ -9,6 +9,7 @@ from pipelines.home.batch import Received, Unreadable
 from pipelines.ledger.tables import NotPossible
 from pipelines.receiving.stage import receive
 from pipelines.reports.publish import Publication, publish
+from pipelines.reports.publish_pseudonymous import publish_pseudonymous
 from pipelines.runs.beginning import begin
 from pipelines.runs.ending import end, end_without_load
 from pipelines.runs.loading import load_run
@@ -56,10 +57,18 @@ def run_through(session: Session, run: Run) -> Result:
     return end(session, run, validated, load_run(session, run, validated))
 
 
-def publish_reports(session: Session) -> Publication:
-    """Sweep the reports and publish all tables in one step. Raises `TargetUnusable`, `PublicationError`."""
+def publish_reports(session: Session, is_asked_for: bool = False, pseudonymous: int = 0) -> Publication:
+    """Sweep the reports and publish all tables in one step. Raises `TargetUnusable`, `PublicationError`.
+
+    is_asked_for: see `sweep_target`. pseudonymous: the least count that a pseudonymous publication shows in a cell; 0
+    for the ordinary one.
+    """
     session.progress.stage("publish", "reports")
-    published = publish(session.home, session.ledger, sweep_target(session))
+    swept = sweep_target(session, is_asked_for)
+    if pseudonymous:
+        published = publish_pseudonymous(session.home, session.ledger, swept, pseudonymous)
+    else:
+        published = publish(session.home, session.ledger, swept)
     session.ledger.copy_journal()
     session.progress.end()
     return published

@@ -1,0 +1,161 @@
+"""What a pseudonymous publication makes of each column, by the kind that its declaration gives it.
+
+Ids become keyed pseudonyms, the same in every table. The days of a patient are moved back by a number of whole weeks
+that is the patient's own, and lose their hour. Text, names, and what tells of files and of the import's work are left
+out. Small cells of aggregates, and traits that few patients share, are left out too.
+"""
+
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import duckdb
+
+from pipelines.home.files import write_whole
+from pipelines.reports.small_cells import left_out, protect
+from pipelines.reports.tables import INTERNAL, BrokenTable, ColumnOf, ReportTable
+
+KEY = "pseudonym.key"
+"""The home's file with the key: with another, the same id has another pseudonym, and its days another shift."""
+SMALLEST = 10
+"""The least number of people or records that a row of an aggregate may count."""
+WEEKS = 104
+"""Days are moved back by one to so many weeks."""
+HIDDEN = ("text", INTERNAL)
+TIMES = ("DATE", "TIMESTAMPTZ")
+FIGURES = ("count", "part", "rate")
+
+# The key is hashed before and after: who knows no key can neither guess an id nor go on from a hash.
+MACROS = (
+    """CREATE TEMP MACRO keyed(what, id) AS sha256((SELECT value FROM pseudonym_key)
+        || sha256((SELECT value FROM pseudonym_key) || what || ' ' || id))""",
+    "CREATE TEMP MACRO pseudonym(id) AS left(keyed('id', id), 32)",
+    f"""CREATE TEMP MACRO shift_of(patient) AS
+        (7 * (1 + ('0x' || left(keyed('shift', patient), 8))::UBIGINT % {WEEKS}))::INTEGER""",
+)
+
+
+def key_of(home: Path) -> str:
+    """Return the key of a home, made at its first pseudonymous publication."""
+    path = home / KEY
+    if not path.exists():
+        write_whole(path, secrets.token_hex(32).encode())
+    return path.read_text(encoding="ascii")
+
+
+def set_key(db: duckdb.DuckDBPyConnection, key: str) -> None:
+    """Make the macros of a session, which no file keeps."""
+    db.execute("CREATE TEMP TABLE pseudonym_key AS SELECT ?::VARCHAR AS value", [key])
+    for macro in MACROS:
+        db.execute(macro)
+
+
+def shown(tables: Sequence[ReportTable]) -> list[ReportTable]:
+    """Return the tables of a pseudonymous publication, with the columns that are left. Raises `BrokenTable`."""
+    left = [found for table in tables if (found := _shown(table)).columns]
+    names = {table.name for table in left}
+    return [replace(table, references=tuple(each for each in table.references if each[1] in names)) for table in left]
+
+
+def _shown(table: ReportTable) -> ReportTable:
+    columns = tuple(column for column in table.columns if column.kind not in HIDDEN)
+    kinds, names = {column.kind for column in columns}, {column.name for column in columns}
+    for column in columns:
+        if column.kind == "time" and (column.type not in TIMES or "patient" not in kinds):
+            raise BrokenTable(
+                f"{table.file}: the column {column.name} is of the kind time: it has to be a {' or '.join(TIMES)}, "
+                "in a table with a column of the kind patient"
+            )
+    return replace(
+        table,
+        columns=columns,
+        key=table.key if names.issuperset(table.key) else (),
+        references=tuple(each for each in table.references if each[0] in names),
+    )
+
+
+def copy(db: duckdb.DuckDBPyConnection, table: ReportTable, source: str, smallest: int) -> None:
+    """Make a table of the publication from the one in the database `source`."""
+    there = f'{source}.main."{table.name}"'
+    if any(column.kind == "count" for column in table.columns):
+        _aggregate(db, table, there, smallest)
+        return
+    patient = next((column.name for column in table.columns if column.kind == "patient"), "")
+    taken = ", ".join(f'{_value(column, patient)} AS "{column.name}"' for column in table.columns)
+    quasi = [column.name for column in table.columns if column.kind == "quasi"]
+    if quasi:
+        _hide_traits(db, there, patient, quasi, smallest)
+        there = f"{there} LEFT JOIN shared USING ({patient})"
+    # In the order of pseudonyms, since that of the rows may be that of a file.
+    db.execute(f'CREATE TABLE main."{table.name}" AS SELECT * FROM (SELECT {taken} FROM {there}) ORDER BY ALL')
+
+
+def _value(column: ColumnOf, patient: str) -> str:
+    name = f'"{column.name}"'
+    if made := MADE.get(column.kind):
+        return made(name, patient, column.type)
+    return name
+
+
+def _moved(name: str, patient: str, kind: str) -> str:
+    return f'({name}::DATE - shift_of("{patient}"))::{kind}'
+
+
+MADE: dict[str, Callable[[str, str, str], str]] = {
+    "patient": lambda name, *_: f"pseudonym({name})",
+    "key": lambda name, *_: f"pseudonym({name})",
+    "time": _moved,
+    "hours": lambda name, *_: f"round({name})",
+    "quasi": lambda name, *_: f"CASE WHEN shared.is_shown THEN {name} END",
+}
+"""By kind: a column's value, from its name, that of the patient's column, and its type. Others stay as they are."""
+
+
+def _hide_traits(db: duckdb.DuckDBPyConnection, there: str, patient: str, quasi: Sequence[str], smallest: int) -> None:
+    """Note in `shared` which patients have traits that enough others share; enough are left without, or none is."""
+    named = ", ".join(f'"{name}"' for name in quasi)
+    found = db.execute(f"SELECT {named}, count(*) FROM {there} GROUP BY ALL ORDER BY ALL").fetchall()
+    out = left_out([(place,) for place in range(len(found))], [row[-1] for row in found], smallest)
+    db.execute(f"CREATE OR REPLACE TEMP TABLE trait AS SELECT {named}, true AS is_shown FROM {there} LIMIT 0")
+    for place, row in enumerate(found):
+        if place not in out:
+            marks = ", ".join("?" for _ in quasi)
+            db.execute(f"INSERT INTO trait VALUES ({marks}, true)", list(row[:-1]))
+    same = " AND ".join(f'one."{name}" IS NOT DISTINCT FROM trait."{name}"' for name in quasi)
+    db.execute(
+        f"""CREATE OR REPLACE TEMP TABLE shared AS SELECT one."{patient}", trait.is_shown
+        FROM {there} AS one LEFT JOIN trait ON {same}"""
+    )
+
+
+def _aggregate(db: duckdb.DuckDBPyConnection, table: ReportTable, there: str, smallest: int) -> None:
+    """Make an aggregate without its small cells, and without the parts that are small or leave little."""
+    names = [column.name for column in table.columns]
+    listed = ", ".join(f'"{name}"' for name in names)
+    rows = [list(row) for row in db.execute(f"SELECT {listed} FROM {there} ORDER BY ALL").fetchall()]
+    places = {kind: [at for at, c in enumerate(table.columns) if c.kind == kind] for kind in (*FIGURES, "cell", "key")}
+    cells = [tuple(row[at] for at in (*places["cell"], *places["key"])) for row in rows]
+    out = left_out(cells, [min(row[at] or 0 for at in places["count"]) for row in rows], smallest)
+    for at, of in _parts(table.columns):
+        sizes = [min(row[at] or 0, row[of] - (row[at] or 0)) for row in rows]
+        small = {row for row, size in enumerate(sizes) if 0 < size < smallest}
+        for row in protect(cells, sizes, small, smallest) if small else ():
+            for hidden in (at, *places["rate"]):
+                rows[row][hidden] = None
+    taken = ", ".join(f'{_value(column, "")} AS "{column.name}"' for column in table.columns)
+    db.execute(f"CREATE OR REPLACE TEMP TABLE aggregate AS SELECT {listed} FROM {there} LIMIT 0")
+    kept = [row for place, row in enumerate(rows) if place not in out]
+    if kept:
+        db.executemany(f"INSERT INTO aggregate VALUES ({', '.join('?' for _ in names)})", kept)
+    db.execute(f'CREATE TABLE main."{table.name}" AS SELECT * FROM (SELECT {taken} FROM aggregate) ORDER BY ALL')
+
+
+def _parts(columns: Sequence[ColumnOf]) -> Iterator[tuple[int, int]]:
+    """Yield the place of each part, with that of the count that it is a part of."""
+    count = 0
+    for at, column in enumerate(columns):
+        if column.kind == "count":
+            count = at
+        elif column.kind == "part":
+            yield at, count

@@ -1,0 +1,275 @@
+"""The pseudonymous publication, looked at as somebody who wants to find people in it."""
+
+import json
+import random
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from datetime import date, datetime, timedelta
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+from pipelines.reports.publish import PublicationError
+from pipelines.reports.publish_pseudonymous import publish_pseudonymous
+from pipelines.reports.small_cells import left_out
+from pipelines.reports.sweep import kept
+from pipelines.reports.tables import KIND, KINDS, report_tables, sql_folder
+from pipelines.reports.told import CHARGES, PATIENTS, keep_told
+from pipelines.reports.views.definition import columns_of
+from tests.pipelines.test_claim_balance import telling
+from tests.pipelines.test_responses_of_others import FORM, STORY, items, response
+from tests.support.publishing import BATCH, START, TARGET, World, carry_over, import_payments, report
+
+SECRETS = (
+    *("p1", "p2", "p7", "r1", "r2", "id-2", "id-t1", "c1", "d1", "o1", "e1", "theirs", "k2", BATCH, "payments.csv"),
+    *("SECRET", "PLANTED-TEXT", "Complete blood count", "call the patient", "Dr. Known"),
+)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    made = World(tmp_path)
+    made.questionnaires = [FORM]
+    made.names = {"Practitioner/d1": "Dr. Known"}
+    yield made
+    made.ledger.close()
+
+
+def publish(world: World, smallest: int = 10) -> dict[str, list[dict[str, Any]]]:
+    """Publish pseudonymously; return the rows of every table."""
+    done = publish_pseudonymous(world.home, world.ledger, kept(world.home, TARGET), smallest)
+    with duckdb.connect(done.path, read_only=True) as db:
+        db.execute("SET TimeZone = 'UTC'")
+        names = [name for (name,) in db.execute("SELECT table_name FROM duckdb_tables()").fetchall()]
+        assert set(names) == set(done.rows) == {path.stem for path in done.path.parent.glob("parquet/*.parquet")}
+        return {name: db.table(name).to_arrow_table().to_pylist() for name in names}
+
+
+def fill(world: World) -> None:
+    """Something in every table, with what must not be seen."""
+    import_payments(world)
+    own = START, {"questionnaire": "http://chart/Questionnaire/q1", "item": [*items(low="yes"), STORY]}
+    carry_over(world, "QuestionnaireResponse", {"r1": own})
+    task = {"status": "requested", "requester": {"reference": "Practitioner/d1"}}
+    task |= {"input": [{"type": {"text": "label"}, "valueString": "call the patient"}]}
+    carry_over(world, "Task", {"t1": (None, task), "t2": (START, task)})
+    world.responses = [response("theirs", *items(low="yes", tired="no"), STORY)]
+    world.results = [
+        {"resourceType": "Observation", "id": "o1", "status": "final", "subject": {"reference": "Patient/p1"}}
+        | {"code": {"text": "SECRET"}, "effectiveDateTime": "2026-01-31", "valueString": "SECRET"}
+    ]
+    charge = {"claim_id": "c1", "patient_id": "p1", "created": "2026-01-05", "cents": 10050}
+    keep_told(telling(charge | {"paid_cents": 0, "copaid_cents": 0}), world.home, TARGET, CHARGES)
+    (world.home / "reports.toml").write_text("publish_free_text = true\n")
+    world.publish()
+
+
+def test_every_published_column_says_of_which_kind_it_is() -> None:
+    """REPORT-30: else a new table could be forgotten; without a kind a column is left out."""
+    kinds = "|".join(KINDS)
+    for path in sql_folder().glob("*.sql"):
+        for line in re.findall(r"^-- column .*", path.read_text(), re.MULTILINE):
+            assert re.match(rf"-- column \w+ [\w(),\[\]]+ ({kinds}): ", line), f"{path.name}: {line}"
+    for table in report_tables():
+        for column in columns_of(table.view.select) if table.view else ():
+            assert column.tags.get(KIND) in KINDS, f"{table.file}: {column.name}"
+        of = {column.kind for column in table.columns}
+        assert "patient" in of or "time" not in of, table.name
+        assert ("count" in of) >= bool(of & {"cell", "part", "rate"}), table.name
+
+
+def test_nothing_that_names_a_person_a_file_or_a_record_is_in_the_folder(world: World) -> None:
+    """REPORT-30"""
+    fill(world)
+    tables = publish(world)
+    values = {str(value) for rows in tables.values() for row in rows for value in row.values()}
+    assert not {secret for secret in SECRETS for value in values if secret == value}
+    for path in (world.home / "pseudonymous").rglob("*"):
+        content = path.read_bytes() if path.is_file() else b""
+        assert not [secret for secret in SECRETS if len(secret) > 4 and secret.encode() in content], path.name
+    assert not {name for name in tables if name.startswith(("import_", "reject", "calendar_", "practitioner"))}
+    assert {path.name for path in (world.home / "pseudonymous").iterdir() if path.name != ".lock"} == {
+        *("reports.duckdb", "parquet", "datapackage.json", "sources.yml")
+    }
+    assert not list(world.home.glob("scratch/*"))
+
+
+def test_an_id_has_one_pseudonym_in_all_tables_and_another_in_another_home(world: World, tmp_path: Path) -> None:
+    """REPORT-30: tables join as before."""
+    fill(world)
+    tables = publish(world)
+    assert {row["response_id"] for row in tables["answer"]} == {
+        row["resource_id"] for row in tables["questionnaire_response"]
+    }
+    patients = {row["patient_id"] for row in tables["payment"]}
+    assert len(patients) == 2
+    assert {row["patient_id"] for row in tables["diagnostic_report"]} == patients
+    assert {row["patient_id"] for row in tables["claim_balance"]} < patients
+    assert all(re.fullmatch("[0-9a-f]{32}", each) for each in patients)
+    again = publish(world)
+    assert {row["patient_id"] for row in again["payment"]} == patients
+    (world.home / "pseudonym.key").unlink()
+    assert not {row["patient_id"] for row in publish(world)["payment"]} & patients
+
+
+def days(rows: list[dict[str, Any]]) -> dict[str, set[date]]:
+    """The days of each patient in the rows of a table."""
+    found = defaultdict[str, set[date]](set)
+    for row in rows:
+        for value in row.values():
+            if isinstance(value, datetime):
+                assert value.time().isoformat() == "00:00:00"
+                found[row["patient_id"]].add(value.date())
+            elif isinstance(value, date):
+                found[row["patient_id"]].add(value)
+    return found
+
+
+def test_the_days_of_a_patient_are_moved_together_by_whole_weeks(world: World) -> None:
+    """REPORT-30: in every table alike, so that no join tells how far; a time of sending is in none."""
+    fill(world)
+    tables = publish(world)
+    [own, *_] = [row for row in tables["task"] if row["authored_is_own"]]
+    [sent] = [row for row in tables["task"] if not row["authored_is_own"]]
+    moved = START.date() - own["authored_at"].date()
+    assert (moved.days % 7, 7 <= moved.days <= 728) == (0, True)
+    assert sent["authored_at"] is None
+    work = {"completed_at", "last_changed_at", "first_sent_at", "finished_at", "received_at"}
+    assert work.isdisjoint(name for rows in tables.values() for row in rows for name in row)
+    patient = own["patient_id"]
+    true = {
+        "payment": {date(2026, 2, 1), date(2026, 2, 2)},
+        "claim_balance": {date(2026, 1, 5)},
+        "observation": {date(2026, 1, 31)},
+        "questionnaire_response": {START.date()},
+    }
+    for table, expected in true.items():
+        assert {day + moved for day in days(tables[table])[patient]} <= expected, table
+        assert days(tables[table])[patient], table
+    with duckdb.connect(world.home / "published" / "reports.duckdb", read_only=True) as db:
+        [(patients,)] = db.execute("SELECT count(DISTINCT patient_id) FROM payment").fetchall()
+    assert len({row["patient_id"] for row in tables["payment"]}) == patients
+
+
+def test_rows_are_in_no_order_that_tells_of_a_file(world: World) -> None:
+    """REPORT-30"""
+    fill(world)
+    rows = [tuple(row.values()) for row in publish(world)["diagnostic_report"]]
+    assert [row[0] for row in rows] == sorted(row[0] for row in rows)
+
+
+def of_many(world: World, **chosen: int) -> None:
+    """Responses of as many patients as are given for each option, of which one answered both questions."""
+    world.reports = [report("r1")]
+    world.responses = [
+        response(f"x{option}{number}", *items(low=option), subject={"reference": f"Patient/{option}{number}"})
+        for option, patients in chosen.items()
+        for number in range(patients)
+    ]
+    world.publish()
+
+
+def test_small_cells_and_those_that_would_tell_of_them_are_left_out(world: World) -> None:
+    """REPORT-30: a code with three answers; the total of the question is in another table, so a second one goes too."""
+    of_many(world, no=40, yes=12, maybe=3)
+    counts = {row["code"]: row["answers"] for row in publish(world)["answer_by_code"]}
+    assert counts == {"no": 40}
+    assert {row["code"]: row["answers"] for row in publish(world, 3)["answer_by_code"]} == {
+        "no": 40,
+        "yes": 12,
+        "maybe": 3,
+    }
+    [asked] = publish(world)["answer_by_question"]
+    assert (asked["responses"], asked["answered"], asked["answered_percent"]) == (55, 55, 100)
+
+
+def test_a_part_that_is_small_or_leaves_few_is_empty(world: World) -> None:
+    """REPORT-30: of 25 responses two leave the question out."""
+    of_many(world, no=23)
+    world.responses += [response(f"none{number}") for number in range(2)]
+    world.time += timedelta(days=1)
+    world.publish()
+    [asked] = publish(world)["answer_by_question"]
+    assert asked == asked | {"responses": 25, "answered": None, "answered_percent": None, "answers": None}
+
+
+def test_traits_that_few_patients_share_are_empty(world: World) -> None:
+    """REPORT-30: and so are the fewest others, where those left out would be too few together."""
+    (world.home / "reports.toml").write_text("publish_patients = true\n")
+    people = [*(["female", 1971] for _ in range(30)), *(["male", 1971] for _ in range(12)), ["male", 2001]]
+    rows = [{"id": f"x{place}", "gender": sex, "birthYear": year} for place, (sex, year) in enumerate(people)]
+    keep_told(telling(*rows), world.home, TARGET, PATIENTS)
+    world.publish()
+    found = [(row["sex"], row["birth_years"]) for row in publish(world)["patient"]]
+    assert sorted(found, key=str) == [("female", "1970-1979")] * 30 + [(None, None)] * 13
+
+
+def test_no_total_less_what_is_seen_gives_a_small_count() -> None:
+    """REPORT-30: somebody who knows every total of a table, over whichever of its columns, learns of no small cell."""
+    chance = random.Random(5)
+    for _ in range(300):
+        width, smallest = chance.randint(1, 3), chance.randint(2, 12)
+        cells = sorted({tuple(chance.randint(0, 3) for _ in range(width)) for _ in range(chance.randint(1, 40))})
+        sizes = [chance.choice((1, 2, 5, 11, 40)) for _ in cells]
+        out = left_out(cells, sizes, smallest)
+        assert all(size >= smallest for row, size in enumerate(sizes) if row not in out)
+        for kept_places in (places for count in range(width) for places in combinations(range(width), count)):
+            totals = defaultdict[tuple[int, ...], list[int]](list)
+            for row, cell in enumerate(cells):
+                totals[tuple(cell[place] for place in kept_places)].append(row)
+            for rows in totals.values():
+                hidden = [row for row in rows if row in out]
+                seen = len(hidden) < len(rows)
+                assert not hidden or not seen or (len(hidden) > 1 and sum(sizes[row] for row in hidden) >= smallest)
+
+
+@pytest.mark.parametrize(
+    ("column", "why"),
+    [
+        (
+            {"name": "on", "path": "effective.ofType(dateTime)", "type": "dateTime", "tag": "time"},
+            (
+                "of_home.view.json: the column on is of the kind time: it has to be a DATE or TIMESTAMPTZ, "
+                "in a table with a column of the kind patient"
+            ),
+        ),
+        (
+            {"name": "on", "path": "status", "type": "code", "tag": "secret"},
+            f"of_home.view.json: select[0].column[0].tag: {KIND} must be one of {', '.join(KINDS)}",
+        ),
+    ],
+)
+def test_a_kind_that_cannot_be_is_said_in_one_sentence(world: World, column: dict[str, Any], why: str) -> None:
+    world.publish()
+    of_view(world, column | {"tag": [{"name": KIND, "value": column["tag"]}]})
+    with pytest.raises(PublicationError) as caught:
+        publish(world)
+    assert str(caught.value) == f"not published: {why}"
+
+
+def of_view(world: World, *columns: dict[str, Any]) -> None:
+    view = {"resourceType": "ViewDefinition", "name": "of_home", "status": "active", "resource": "DiagnosticReport"}
+    (world.home / "views").mkdir()
+    path = world.home / "views" / "of_home.view.json"
+    path.write_text(json.dumps(view | {"select": [{"column": list(columns)}]}))
+
+
+def test_of_a_view_without_kinds_nothing_is_shown(world: World) -> None:
+    """REPORT-30: what nobody has thought about stays here."""
+    of_view(world, {"name": "words", "path": "code.text", "type": "string"})
+    world.publish()
+    assert world.rows("SELECT count(*) > 0 FROM of_home") == [(True,)]
+    assert "of_home" not in publish(world)
+
+
+@pytest.mark.publishes
+def test_the_command_publishes_them_alone(home: Path, chartferry: Any) -> None:
+    code, out, _ = chartferry("reports", "--pseudonymous", "--smallest-cell", "5")
+    assert code == 0, out
+    assert (home / "pseudonymous" / "reports.duckdb").stat().st_mode & 0o777 == 0o444
+    assert (home / "pseudonym.key").stat().st_mode & 0o777 == 0o600
+    assert not (home / "published" / "reports.duckdb").exists()
