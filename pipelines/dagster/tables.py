@@ -12,14 +12,15 @@ import duckdb
 from pipelines.dagster import metadata
 from pipelines.reports.lineage import Column, column_lineage
 from pipelines.reports.publish import Publication, PublicationError
-from pipelines.reports.tables import ReportTable
+from pipelines.reports.tables import VIEWED, ReportTable
 
 GROUP = "reports"
 OWNERS = ["team:analytics"]
 SWEEP, PUBLISHED = dg.AssetKey([GROUP, "diagnostic_report_sweep"]), dg.AssetKey([GROUP, "published"])
 HOLDS = "keys_and_references_hold"
 OF_THE_SWEEP = {
-    *("sweep", "swept_report", "gone_report"),
+    *("swept_report", "gone_report", "swept_result", "swept_response", "charge", "told_patient"),
+    *VIEWED.values(),
     *("known_questionnaire", "known_question", "known_option", "known_address", "known_name"),
     *("known_score", "known_score_item", "known_score_value", "known_score_band"),
 }
@@ -42,7 +43,7 @@ def table_specs(
             deps=_sources(table, names, loaded),
             description=f"{table.comment}\n\n```{_language(table)}\n{_without_header(table.select)}\n```",
             metadata={
-                "dagster/column_schema": metadata.schema(list(table.columns)),
+                "dagster/column_schema": metadata.schema([each[:3] for each in table.columns]),
                 "dagster/table_name": f"reports.main.{table.name}",
                 "key": ", ".join(table.key) or "none",
                 **lineage[table.name],

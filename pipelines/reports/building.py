@@ -6,15 +6,13 @@ from pathlib import Path
 import duckdb
 
 from pipelines.home import disk
-from pipelines.reports.tables import BrokenTable, ReportTable
+from pipelines.reports.tables import VIEWED, BrokenTable, ReportTable
 from pipelines.reports.views.compile import compile_view
 from pipelines.reports.views.definition import BadView
 from pipelines.reports.views.operators import told_by
 
 FAULTS_OF_THE_TEXT = (duckdb.ParserException, duckdb.CatalogException, duckdb.BinderException)
 """Errors whose text is about the SQL, not about the rows, and so holds no data."""
-BODIES = "(SELECT body FROM sweep WHERE gone_at IS NULL)"
-"""The bodies that views read: the reports that the target has."""
 
 
 def make(db: duckdb.DuckDBPyConnection, table: ReportTable) -> None:
@@ -41,7 +39,8 @@ def make(db: duckdb.DuckDBPyConnection, table: ReportTable) -> None:
 def _select(table: ReportTable) -> str:
     if table.view is None:
         return table.select
-    return f"SELECT * FROM (\n{compile_view(table.view, BODIES, is_alone=True).sql}\n) ORDER BY ALL"
+    bodies = f"(SELECT body FROM {VIEWED[table.view.resource]} WHERE gone_at IS NULL)"
+    return f"SELECT * FROM (\n{compile_view(table.view, bodies, is_alone=True).sql}\n) ORDER BY ALL"
 
 
 def _columns(db: duckdb.DuckDBPyConnection, table: str) -> list[tuple[str, str]]:

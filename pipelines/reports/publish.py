@@ -30,7 +30,15 @@ from pipelines.reports.dictionary import data_package, dbt_sources
 from pipelines.reports.newer import LOCK, PAGE, tell_newer
 from pipelines.reports.page import page_of
 from pipelines.reports.settings import ReportSettings, settings_of
-from pipelines.reports.staging import FREE_TEXT, MACROS, SENDING_TIMES, stage_files, stage_ledger, stage_publication
+from pipelines.reports.staging import (
+    FREE_TEXT,
+    MACROS,
+    READ,
+    SENDING_TIMES,
+    stage_files,
+    stage_ledger,
+    stage_publication,
+)
 from pipelines.reports.sweep import Sweep, held
 from pipelines.reports.tables import BrokenTable, ReportTable, report_tables
 from pipelines.reports.wide import response_tables
@@ -174,7 +182,8 @@ def make_tables(
         tables.append(table)
     for table in tables:
         comment(db, table)
-    db.unregister("sweep")
+    for name in READ:
+        db.unregister(name)
     _check(db, tables, sweep)
     return tables
 

@@ -97,13 +97,15 @@ NO_SWEEP = """SELECT NULL::VARCHAR AS report_id, NULL::JSON AS body, now() AS fi
 
 
 OTHERS = {
-    "results": RESULT,
-    "responses": "QuestionnaireResponse",
-    "questionnaires": QUESTIONNAIRE,
-    "claims": "Claim",
-    "payments": "PaymentNotice",
+    "read_results": RESULT,
+    "read_responses": "QuestionnaireResponse",
+    "read_questionnaires": QUESTIONNAIRE,
+    "read_claims": "Claim",
+    "read_payments": "PaymentNotice",
+    "read_tasks": "Task",
 }
 """By relation that staging reads: the type of the resources that were read from the target."""
+READ = ("sweep", *OTHERS)
 QUESTIONNAIRE_OF = """
     CREATE TEMP MACRO questionnaire_of(said) AS coalesce(
         (SELECT any_value(questionnaire_id) FROM known_address WHERE address = said),
@@ -164,7 +166,7 @@ def _as_published(column: str) -> str:
 def stage_files(db: duckdb.DuckDBPyConnection, sweep: Sweep, home: Path, with_patients: bool = False) -> None:
     """Stage the inputs of the SQL that are files: swept reports, words, records ready to send, and warnings.
 
-    The relation `sweep` stays: views read the bodies themselves. Raises `BrokenTable` for a rule of a score.
+    The relations of `READ` stay: views read the bodies themselves. Raises `BrokenTable` for a rule of a score.
     """
     batches = home / "batches"
     db.register("sweep", db.read_parquet(str(sweep.path)) if sweep.path.exists() else db.sql(NO_SWEEP))
@@ -187,8 +189,7 @@ def stage_files(db: duckdb.DuckDBPyConnection, sweep: Sweep, home: Path, with_pa
         db.execute(f"CREATE TEMP TABLE {name} AS {select}")
     db.unregister("sent")
     db.unregister("ready")
-    for name in (*OTHERS, CHARGES):
-        db.unregister(name)
+    db.unregister(CHARGES)
 
 
 def _stage_words(db: duckdb.DuckDBPyConnection, folder: Path, scores: Sequence[ScoreFile]) -> None:

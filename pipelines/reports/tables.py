@@ -24,8 +24,15 @@ DICTIONARY_STARTS = (
 )
 
 
-VIEWED = "DiagnosticReport"
-"""The resource that views are published of: the sweep reads it whole."""
+VIEWED = {
+    "DiagnosticReport": "sweep",
+    "Observation": "read_results",
+    "PaymentNotice": "read_payments",
+    "Questionnaire": "read_questionnaires",
+    "QuestionnaireResponse": "read_responses",
+    "Task": "read_tasks",
+}
+"""By resource that views are published of: the relation of what was read of it at the target."""
 KEY, REFERENCES = "chartferry/key", "chartferry/references"
 """The tags of a view's columns: part of the key (`true`); the published table in which each value is."""
 KIND = "chartferry/kind"
@@ -151,9 +158,9 @@ def _of_view(path: Path) -> ReportTable:
         raise BrokenTable(str(error)) from None
     except OSError as error:
         raise BrokenTable(f"{path.name} cannot be read ({type(error).__name__})") from None
-    if view.resource != VIEWED:
+    if view.resource not in VIEWED:
         raise BrokenTable(
-            f"{path.name}: resource: views are published of {VIEWED}; for others use `chartferry views run`"
+            f"{path.name}: resource: views are published of {', '.join(VIEWED)}; for others use `chartferry views run`"
         )
     name = path.name.removesuffix(SUFFIX)
     if not _TABLE.fullmatch(name) or view.name != name:
@@ -162,7 +169,7 @@ def _of_view(path: Path) -> ReportTable:
     return ReportTable(
         name=name,
         comment=view.description or f"Rows of {view.resource}, as {path.name} declares them.",
-        inputs=("sweep",),
+        inputs=(VIEWED[view.resource],),
         key=tuple(column.name for column in columns if column.tags.get(KEY) == "true"),
         references=tuple((column.name, column.tags[REFERENCES]) for column in columns if REFERENCES in column.tags),
         columns=tuple(_of_column(path, column) for column in columns),

@@ -8,6 +8,7 @@ from pipelines.reports.pages import RESOURCE, SweepIncomplete
 from pipelines.reports.results import RESULT, sweep_results
 from pipelines.reports.settings import wants_patients
 from pipelines.reports.sweep import SearchesPages, Sweep, sweep
+from pipelines.reports.tables import readable_tables
 from pipelines.reports.told import CHARGES, PATIENT, PATIENTS, WithoutNames, forget_patients, keep_told
 from pipelines.reports.words import QUESTIONNAIRE, keep_names
 from pipelines.session.reading import reading
@@ -68,6 +69,13 @@ def _patients(session: Session, is_asked_for: bool) -> None:
         _changes(session, PATIENT, is_asked_for, WithoutNames(session.connection.client))
 
 
+def _viewed(session: Session, is_asked_for: bool) -> None:
+    """Read the tasks and payments of the target, if a view is published of them."""
+    viewed = {table.view.resource for table in readable_tables(session.home) if table.view}
+    for resource_type in sorted(viewed & session.connection.capabilities.searched & {"Task", "PaymentNotice"}):
+        _changes(session, resource_type, is_asked_for)
+
+
 def _changes(session: Session, resource_type: str, is_asked_for: bool, client: SearchesPages | None = None) -> None:
     dated = resource_type in session.connection.capabilities.dated
     client = client or session.connection.client
@@ -80,5 +88,6 @@ BESIDE: dict[str, Callable[[Session, bool], None]] = {
     "questionnaires or names": _words,
     "charges": _charges,
     "patients": _patients,
+    "what views read": _viewed,
 }
 """What is read beside the reports, in words."""

@@ -1,8 +1,8 @@
 -- Makes charge, a row for each Claim that charges something: from what the bundled service tells (relation charges:
 -- claim_id, patient_id, created, cents, paid_cents, copaid_cents), else from the Claims and PaymentNotices of the
--- target (relations claims, payments: report_id, body, gone_at). There payments are applied as the service does: a
--- copayment to its claim, all else to the oldest claims first. What each claim is paid does not depend on the order of
--- the payments.
+-- target (relations read_claims, read_payments: report_id, body, gone_at). There payments are applied as the service
+-- does: a copayment to its claim, all else to the oldest claims first. What each claim is paid does not depend on the
+-- order of the payments.
 WITH claim AS (
     SELECT
         report_id AS claim_id,
@@ -20,7 +20,7 @@ WITH claim AS (
                 )
             ))
         )) AS BIGINT) AS cents
-    FROM claims
+    FROM read_claims
     WHERE gone_at IS NULL AND coalesce(body ->> '$.status', '') NOT IN ('cancelled', 'draft', 'entered-in-error')
 ),
 
@@ -35,7 +35,7 @@ payment AS (
             'Claim'
         ) AS claim_id,
         try_cast(round(100 * try_cast(body ->> '$.amount.value' AS DOUBLE)) AS BIGINT) AS cents
-    FROM payments
+    FROM read_payments
     WHERE gone_at IS NULL AND coalesce(body ->> '$.status', '') NOT IN ('cancelled', 'draft', 'entered-in-error')
 ),
 

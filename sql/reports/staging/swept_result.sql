@@ -1,4 +1,4 @@
--- Makes swept_result from the results that reports name (relation results: report_id, which is the id of the
+-- Makes swept_result from the results that reports name (relation read_results: report_id, which is the id of the
 -- Observation, body, changes, first_seen_at, changed_at, gone_at): a row for each Observation, and for each of its
 -- components. An element of another shape than FHIR's becomes empty. The macro free_text gives NULL unless the home
 -- publishes free text.
@@ -18,7 +18,7 @@ WITH about AS (
             "issued": "VARCHAR",
             "component": ["JSON"]
         }') AS result
-    FROM results
+    FROM read_results
     WHERE gone_at IS NULL
 ),
 
