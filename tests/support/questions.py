@@ -410,8 +410,22 @@ def _kinds(t: Tables) -> Answer:
 
 
 def _claims(t: Tables) -> Answer:
-    found = groups([row for row in created(t) if row["claim_id"]], "claim_id", "patient_id")
-    return [(*key, len(rows), total(rows)) for key, rows in found.items() if len(rows) > 1]
+    """Apply the payments anew: copayments to their claims, then all that is left to the oldest claims."""
+    paid: dict[Any, Decimal] = defaultdict(Decimal)
+    left: dict[Any, Decimal] = defaultdict(Decimal)
+    claims = t.by("claim_balance", "claim_id")
+    for row in created(t):
+        fits = claims[row["claim_id"]]["charged"] - paid[row["claim_id"]] if row["claim_id"] in claims else Decimal(0)
+        paid[row["claim_id"]] += min(fits, row["amount"])
+        left[row["patient_id"]] += row["amount"] - min(fits, row["amount"])
+    lines = []
+    for row in sorted(claims.values(), key=lambda row: (row["charged_on"], row["claim_id"])):
+        part = min(row["charged"] - paid[row["claim_id"]], left[row["patient_id"]])
+        left[row["patient_id"]] -= part
+        covered = paid[row["claim_id"]] + part
+        about = (row["claim_id"], row["patient_id"], row["charged_on"], row["charged"])
+        lines += [(*about, covered, row["charged"] - covered)] if covered < row["charged"] else []
+    return sorted(lines, key=lambda line: (-line[-1], line[0]))[:20]
 
 
 # --- Imports --------------------------------------------------------------------------------------
