@@ -2,7 +2,9 @@
 
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -20,8 +22,17 @@ from pipelines.home.dagster_folder import INSECURE
 from pipelines.home.exits import ALL_LOADED, UNREADABLE, UNUSABLE
 
 
+class PathOrAddress(click.Path):
+    """A path, or the address of a manifest, which stays a text."""
+
+    name = "path"
+
+    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> Any:
+        return value if isinstance(value, str) and "://" in value else super().convert(value, param, context)
+
+
 @click.command("import", short_help="Imports exports (default: the inbox) and publishes the tables.")
-@click.argument("paths", type=click.Path(path_type=Path, readable=False), nargs=-1)
+@click.argument("places", type=PathOrAddress(path_type=Path, readable=False), nargs=-1, metavar="[PATH or URL]...")
 @click.option("--dry-run", is_flag=True, help="Apply every rule, send nothing but reads, keep nothing.")
 @click.option("--strict", is_flag=True, help="Decided rules reject too, at a target that is not a service of ours.")
 @click.option(
@@ -40,7 +51,7 @@ from pipelines.home.exits import ALL_LOADED, UNREADABLE, UNUSABLE
 @click.pass_obj
 def import_(
     options: Options,
-    paths: tuple[Path, ...],
+    places: tuple[Path | str, ...],
     dry_run: bool,
     strict: bool,
     again: str | None,
@@ -51,24 +62,30 @@ def import_(
     insecure: bool,
     as_json: bool,
 ) -> int:
-    """Receives, validates and loads files or folders (default: the inbox), then publishes the tables."""
+    """Receives, validates and loads files or folders (default: the inbox), then publishes the tables.
+
+    Takes the address of a manifest ($bulk-publish) too: its files of payments, responses and tasks are fetched first.
+    """
+    from pipelines.home.batch import Unreadable
+    from pipelines.importing.bulk import remove_fetched
     from pipelines.importing.imports import import_again, import_confirmed, import_paths, import_remapped, import_whole
     from pipelines.session.opening import open_session
 
-    if again and (paths or dry_run or remap):
+    if again and (places or dry_run or remap):
         raise click.UsageError("--again takes a batch alone")
-    if copayments and (paths or dry_run or remap or again):
+    if copayments and (places or dry_run or remap or again):
         raise click.UsageError("--copayments takes a batch alone")
-    if whole and (paths or remap or again or copayments):
+    if whole and (places or remap or again or copayments):
         raise click.UsageError("--whole takes a feed alone")
     if remap and dry_run:
         raise click.UsageError("--remap has no dry run")
     if why and not (again or copayments or remap):
         raise click.UsageError("--why goes with --again, --copayments or --remap")
-    for path in paths:
-        if not path.exists():
-            click.echo(f"chartferry: {path}: there is no such file or folder", err=True)
-            return UNREADABLE
+    try:
+        paths = _files_at(places, options.home, insecure)
+    except Unreadable as error:
+        click.echo(f"chartferry: {error}", err=True)
+        return UNREADABLE
     with (
         showing_progress() as progress,
         open_session(options.home, os.environ, options.feeds, insecure, strict, progress, why=why) as session,
@@ -81,7 +98,21 @@ def import_(
             summary = import_whole(session, whole, dry_run)
         else:
             summary = import_remapped(session, paths) if remap else import_paths(session, paths, dry_run)
+    if summary.exit_code != UNUSABLE:
+        remove_fetched(options.home, [each for each in places if isinstance(each, str)])
     return print_answer(summary, as_json)
+
+
+def _files_at(places: Sequence[Path | str], home: Path, insecure: bool) -> list[Path]:
+    """Return the files and folders, and those that manifests at addresses name. Raises `Unreadable`."""
+    from pipelines.home.batch import Unreadable
+    from pipelines.importing.bulk import fetched_files
+
+    paths = [each for each in places if isinstance(each, Path)]
+    for path in paths:
+        if not path.exists():
+            raise Unreadable(f"{path}: there is no such file or folder")
+    return [*paths, *fetched_files(home, [each for each in places if isinstance(each, str)], os.environ, insecure)]
 
 
 @click.command(short_help="Tells what an import would do, on a copy of the store.")
