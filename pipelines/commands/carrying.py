@@ -158,20 +158,31 @@ def rehearse(
     show_default=True,
     help="With --pseudonymous: the least count that an aggregate shows.",
 )
+@click.option("--bulk", metavar="URL", help="Only NDJSON of whole resources, in <home>/bulk-publish, served at URL.")
 @with_target
 @click.pass_obj
-def reports(options: Options, pseudonymous: bool, smallest_cell: int, insecure: bool, as_json: bool) -> int:
+def reports(
+    options: Options, pseudonymous: bool, smallest_cell: int, bulk: str | None, insecure: bool, as_json: bool
+) -> int:
     """Sweeps the diagnostic reports, builds and publishes the tables.
 
     With --pseudonymous ids are keyed pseudonyms, days are moved by patient, text and small cells are left out.
     """
     from pipelines.importing.imports import publish_only
+    from pipelines.runs.batch import publish_in_bulk
     from pipelines.session.opening import open_session
 
+    if bulk and pseudonymous:
+        raise click.UsageError("--bulk and --pseudonymous are two publications: name one")
+    if bulk and not bulk.startswith(("http://", "https://")):
+        raise click.UsageError("--bulk takes the http:// or https:// address at which the folder will be served")
     with (
         showing_progress() as progress,
         open_session(options.home, os.environ, options.feeds, insecure, progress=progress) as session,
     ):
+        if bulk:
+            click.echo(f"published: {publish_in_bulk(session, bulk)}")
+            return ALL_LOADED
         summary = publish_only(session, smallest_cell if pseudonymous else 0)
     if as_json:
         click.echo(json.dumps(summary.as_json(), indent=1))

@@ -3,11 +3,14 @@
 The command line calls `import_file`. Dagster calls the steps: `beginning`, `validating`, `loading`, `ending`.
 """
 
+from pathlib import Path
+
 from pipelines.client.client import TargetUnusable
 from pipelines.feeds.files.catalog import Feed
 from pipelines.home.batch import Received, Unreadable
 from pipelines.ledger.tables import NotPossible
 from pipelines.receiving.stage import receive
+from pipelines.reports.bulk import publish_bulk
 from pipelines.reports.publish import Publication, publish
 from pipelines.reports.publish_pseudonymous import publish_pseudonymous
 from pipelines.runs.beginning import begin
@@ -16,7 +19,7 @@ from pipelines.runs.loading import load_run
 from pipelines.runs.run import Result, Run
 from pipelines.runs.validating import validate_run
 from pipelines.session.session import Session
-from pipelines.session.sweeping import sweep_target
+from pipelines.session.sweeping import sweep_target, sweep_written
 from pipelines.session.waiting import Waiting
 from pipelines.validation.outcome import Validated
 
@@ -72,3 +75,16 @@ def publish_reports(session: Session, is_asked_for: bool = False, pseudonymous: 
     session.ledger.copy_journal()
     session.progress.end()
     return published
+
+
+def publish_in_bulk(session: Session, address: str) -> Path:
+    """Read what the target shows, and publish it in bulk; return the manifest. Raises `TargetUnusable`.
+
+    address: of the folder, as its readers will see it.
+    """
+    session.progress.stage("publish", "resources")
+    swept = sweep_target(session, is_asked_for=True)
+    sweep_written(session)
+    manifest = publish_bulk(session.home, session.target, address, swept.started_at)
+    session.progress.end()
+    return manifest

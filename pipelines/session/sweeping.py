@@ -15,6 +15,7 @@ from pipelines.session.reading import reading
 from pipelines.session.session import Session
 
 RESPONSE = "QuestionnaireResponse"
+WRITTEN = {"Task", "PaymentNotice"}
 
 
 def sweep_target(session: Session, is_asked_for: bool = False) -> Sweep:
@@ -69,10 +70,17 @@ def _patients(session: Session, is_asked_for: bool) -> None:
         _changes(session, PATIENT, is_asked_for, WithoutNames(session.connection.client))
 
 
+def sweep_written(session: Session) -> None:
+    """Read the tasks and payments that the target shows. Raises `TargetUnusable`."""
+    for resource_type in sorted(session.connection.capabilities.searched & WRITTEN):
+        with reading(resource_type):
+            _changes(session, resource_type, is_asked_for=True)
+
+
 def _viewed(session: Session, is_asked_for: bool) -> None:
     """Read the tasks and payments of the target, if a view is published of them."""
     viewed = {table.view.resource for table in readable_tables(session.home) if table.view}
-    for resource_type in sorted(viewed & session.connection.capabilities.searched & {"Task", "PaymentNotice"}):
+    for resource_type in sorted(viewed & session.connection.capabilities.searched & WRITTEN):
         _changes(session, resource_type, is_asked_for)
 
 

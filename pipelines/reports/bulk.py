@@ -1,0 +1,67 @@
+"""Publish what was read from the target in bulk: `<home>/bulk-publish/`, NDJSON files and a manifest (`$bulk-publish`).
+
+The files are whole resources, free text included, for a web server of the practice's own. Their names change with each
+publication, and those of the one before stay: whoever has read its manifest still finds them.
+"""
+
+from datetime import datetime
+from pathlib import Path
+
+import duckdb
+import orjson
+
+from pipelines.home.files import locked, replace_whole, write_whole
+from pipelines.reports.sweep import FILES, folder_of
+
+FOLDER = "bulk-publish"
+TYPES = ("DiagnosticReport", "Observation", "PaymentNotice", "Questionnaire", "QuestionnaireResponse", "Task")
+AT_ONCE = 1_000
+THERE = "SELECT body FROM read_parquet($1) WHERE gone_at IS NULL ORDER BY report_id"
+
+
+def publish_bulk(home: Path, target: str, address: str, published_at: datetime) -> Path:
+    """Write the resources that the target has, as last read, and the manifest; return its path.
+
+    address: of the folder, as its readers will see it.
+    """
+    folder = home / FOLDER
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    manifest = folder / "manifest.json"
+    with locked(folder / ".lock"):
+        before = {each["url"].rpartition("/")[2] for each in _output(manifest)}
+        stamp = f"{published_at:%Y%m%dT%H%M%S%f}"
+        output = []
+        for name in TYPES:
+            swept = folder_of(home, target) / FILES[name][0]
+            if swept.exists():
+                file = folder / f"{name}-{stamp}.ndjson"
+                count = _write(swept, file)
+                output.append({"type": name, "url": f"{address.rstrip('/')}/{file.name}", "count": count})
+        said = {"transactionTime": published_at.isoformat(), "request": f"{address.rstrip('/')}/$bulk-publish"}
+        said |= {"requiresAccessToken": True, "output": output, "error": []}
+        write_whole(manifest, orjson.dumps(said, option=orjson.OPT_INDENT_2))
+        kept = before | {each["url"].rpartition("/")[2] for each in output}
+        for file in folder.glob("*.ndjson"):
+            if file.name not in kept:
+                file.unlink()
+    return manifest
+
+
+def _output(manifest: Path) -> list[dict[str, str]]:
+    try:
+        found: list[dict[str, str]] = orjson.loads(manifest.read_bytes())["output"]
+    except FileNotFoundError:
+        return []
+    return found
+
+
+def _write(swept: Path, file: Path) -> int:
+    """Write the resources of a sweep, a line each; return their number."""
+    part, count = file.with_suffix(".part"), 0
+    with duckdb.connect() as db, part.open("wb") as out:
+        found = db.execute(THERE, [str(swept)])
+        while rows := found.fetchmany(AT_ONCE):
+            out.writelines(body.encode() + b"\n" for (body,) in rows)
+            count += len(rows)
+    replace_whole(part, file)
+    return count
