@@ -160,7 +160,7 @@ def _fetch(http: httpx.Client, file: Published, folder: Path) -> None:
 
 def _whole(http: httpx.Client, file: Published, part: Path, note: Path) -> bool:
     """Fetch what is missing of a file; True if all of it is there."""
-    etag = json.loads(note.read_text()) if note.exists() and part.exists() else None
+    etag: str = json.loads(note.read_text()) if note.exists() and part.exists() else ""
     at = part.stat().st_size if etag else 0
     wanted = {"range": f"bytes={at}-", "if-range": etag} if at else {}
     with http.stream("GET", file.url, headers={"accept": "application/fhir+ndjson", **wanted}) as answer:
@@ -175,7 +175,10 @@ def _whole(http: httpx.Client, file: Published, part: Path, note: Path) -> bool:
         if not goes_on:
             at = 0
             tag = answer.headers.get("etag", "")
-            write_whole(note, orjson.dumps(tag)) if tag and not tag.startswith("W/") else note.unlink(missing_ok=True)
+            if tag and not tag.startswith("W/"):
+                write_whole(note, orjson.dumps(tag))
+            else:
+                note.unlink(missing_ok=True)
         length = int(said) if (said := answer.headers.get("content-length", "")).isdecimal() else None
         with part.open("ab" if goes_on else "wb") as out:
             start = at

@@ -27,8 +27,8 @@ class PathOrAddress(click.Path):
 
     name = "path"
 
-    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> Any:
-        return value if isinstance(value, str) and "://" in value else super().convert(value, param, context)
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return value if isinstance(value, str) and "://" in value else super().convert(value, param, ctx)
 
 
 @click.command("import", short_help="Imports exports (default: the inbox) and publishes the tables.")

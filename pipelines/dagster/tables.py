@@ -132,7 +132,10 @@ def told_of(
                 "parquet": dg.MetadataValue.path(str(file)),
             }
             if with_columns:
-                about |= {"dagster/column_schema": metadata.schema(list(table.columns)), **lineage[table.name]}
+                about |= {
+                    "dagster/column_schema": metadata.schema([each[:3] for each in table.columns]),
+                    **lineage[table.name],
+                }
             holds = [dg.AssetCheckResult(passed=True, asset_key=key_of(table), check_name=HOLDS)]
             checked = bool(table.key or table.references)
             yield dg.MaterializeResult(asset_key=key_of(table), metadata=about, check_results=holds if checked else [])

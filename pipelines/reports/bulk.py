@@ -6,6 +6,7 @@ publication, and those of the one before stay: whoever has read its manifest sti
 
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import orjson
@@ -30,14 +31,17 @@ def publish_bulk(home: Path, target: str, address: str, published_at: datetime) 
     with locked(folder / ".lock"):
         before = {each["url"].rpartition("/")[2] for each in _output(manifest)}
         stamp = f"{published_at:%Y%m%dT%H%M%S%f}"
-        output = []
+        output: list[dict[str, Any]] = []
         for name in TYPES:
             swept = folder_of(home, target) / FILES[name][0]
             if swept.exists():
                 file = folder / f"{name}-{stamp}.ndjson"
                 count = _write(swept, file)
                 output.append({"type": name, "url": f"{address.rstrip('/')}/{file.name}", "count": count})
-        said = {"transactionTime": published_at.isoformat(), "request": f"{address.rstrip('/')}/$bulk-publish"}
+        said: dict[str, Any] = {
+            "transactionTime": published_at.isoformat(),
+            "request": f"{address.rstrip('/')}/$bulk-publish",
+        }
         said |= {"requiresAccessToken": True, "output": output, "error": []}
         write_whole(manifest, orjson.dumps(said, option=orjson.OPT_INDENT_2))
         kept = before | {each["url"].rpartition("/")[2] for each in output}

@@ -13,7 +13,8 @@ import duckdb
 import orjson
 
 from pipelines.home.files import locked, write_whole
-from pipelines.reports.sweep import FILES, SearchesPages, folder_of, keep, now, read_whole
+from pipelines.reports.results import SearchesById
+from pipelines.reports.sweep import FILES, folder_of, keep, now, read_whole
 
 WHOLE_AFTER = timedelta(days=1)
 OVERLAP = timedelta(hours=1)
@@ -24,7 +25,7 @@ NEWEST = """
 
 
 def sweep_changes(
-    client: SearchesPages,
+    client: SearchesById,
     home: Path,
     target: str,
     resource_type: str,
@@ -57,7 +58,7 @@ def sweep_changes(
             return
         part = folder / "changes.part"
         params = {"_lastUpdated": f"ge{since:%Y-%m-%dT%H:%M:%SZ}"} if since else None
-        started, total = read_whole(client, part, resource_type, clock, params)
+        started, total = read_whole(lambda: client.pages(resource_type, params), part, resource_type, clock)
         with duckdb.connect() as db:
             db.execute("SET TimeZone = 'UTC'")
             [[seen]] = db.execute(NEWEST, [str(part)]).fetchall()

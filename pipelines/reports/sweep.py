@@ -41,7 +41,7 @@ MEGABYTES_A_GROUP = 16
 class SearchesPages(Protocol):
     """The part of the client that the sweep uses: yield the bundles of a search, by following `next` links only."""
 
-    def pages(self, resource_type: str, params: dict[str, str] | None = None) -> Iterable[dict[str, Any]]: ...
+    def pages(self, resource_type: str) -> Iterable[dict[str, Any]]: ...
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def sweep(
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     with locked(folder / ".lock"):
         part = folder / "sweep.part"
-        started, total = read_whole(client, part, resource_type, clock)
+        started, total = read_whole(lambda: client.pages(resource_type), part, resource_type, clock)
         finished = clock()
         with locked(folder / ".kept.lock"):
             changes = keep(final, part, started)
@@ -127,32 +127,30 @@ def folder_of(home: Path, target: str) -> Path:
 
 
 def read_whole(
-    client: SearchesPages,
-    part: Path,
-    resource_type: str,
-    clock: Callable[[], datetime],
-    params: dict[str, str] | None = None,
+    pages: Callable[[], Iterable[dict[str, Any]]], part: Path, resource_type: str, clock: Callable[[], datetime]
 ) -> tuple[datetime, int]:
     """Write all resources of a search to `part`; return when it began, and how many there are.
+
+    pages: begin the search, and give its bundles.
 
     Raises `SweepIncomplete` if a page cannot be read, or if pages and total still disagree at the third try.
     """
     for _ in range(TRIES):
         started = clock()
-        read = _read_all(client, part, resource_type, params)
+        read = _read_all(pages(), part, resource_type)
         if not read.disagreement:
             return started, read.total
     raise SweepIncomplete(read.disagreement)
 
 
-def _read_all(client: SearchesPages, part: Path, resource_type: str, params: dict[str, str] | None) -> PageReader:
+def _read_all(pages: Iterable[dict[str, Any]], part: Path, resource_type: str) -> PageReader:
     """Write the resources of all pages to `part`, each id once; return the reader. Raises `SweepIncomplete`."""
     read = PageReader(resource_type)
     with pq.ParquetWriter(part, SWEPT, compression="zstd", compression_level=1) as writer:
         rows: list[Row] = []
         size = 0
         try:
-            for page in client.pages(resource_type, params) if params else client.pages(resource_type):
+            for page in pages:
                 new = read.new_rows(page)
                 rows += new
                 size += sum(len(body) for _, _, body in new)

@@ -11,7 +11,8 @@ from typing import Any
 import duckdb
 
 from pipelines.home.files import replace_whole
-from pipelines.reports.sweep import FILES, SearchesPages, folder_of
+from pipelines.reports.results import SearchesById
+from pipelines.reports.sweep import FILES, folder_of
 
 CHARGES, PATIENTS = "charges", "patients"
 PATIENT = "Patient"
@@ -47,7 +48,7 @@ def forget_patients(home: Path, target: str) -> None:
 class WithoutNames:
     """A search of patients that keeps id, sex and year of birth of each, and when it was changed."""
 
-    def __init__(self, client: SearchesPages) -> None:
+    def __init__(self, client: SearchesById) -> None:
         self._client = client
 
     def pages(self, resource_type: str, params: dict[str, str] | None = None) -> Iterable[dict[str, Any]]:

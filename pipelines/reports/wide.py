@@ -27,7 +27,9 @@ OWN = (
     ColumnOf("authored_at", "TIMESTAMPTZ", "When it was given in its source, UTC; else when it was sent.", "time"),
 )
 
-OF_VERSION = ColumnOf("questionnaire_id", "VARCHAR", "Id of the questionnaire: this table has several of one form.", "code")
+OF_VERSION = ColumnOf(
+    "questionnaire_id", "VARCHAR", "Id of the questionnaire: this table has several of one form.", "code"
+)
 
 ANSWERED = """
     SELECT response.questionnaire_id, any_value(known.name), any_value(known.url),

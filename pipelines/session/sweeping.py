@@ -5,9 +5,9 @@ from collections.abc import Callable
 from pipelines.client.replies import TargetUnusable
 from pipelines.reports.changes import sweep_changes
 from pipelines.reports.pages import RESOURCE, SweepIncomplete
-from pipelines.reports.results import RESULT, sweep_results
+from pipelines.reports.results import RESULT, SearchesById, sweep_results
 from pipelines.reports.settings import wants_patients
-from pipelines.reports.sweep import SearchesPages, Sweep, sweep
+from pipelines.reports.sweep import Sweep, sweep
 from pipelines.reports.tables import readable_tables
 from pipelines.reports.told import CHARGES, PATIENT, PATIENTS, WithoutNames, forget_patients, keep_told
 from pipelines.reports.words import QUESTIONNAIRE, keep_names
@@ -84,7 +84,7 @@ def _viewed(session: Session, is_asked_for: bool) -> None:
         _changes(session, resource_type, is_asked_for)
 
 
-def _changes(session: Session, resource_type: str, is_asked_for: bool, client: SearchesPages | None = None) -> None:
+def _changes(session: Session, resource_type: str, is_asked_for: bool, client: SearchesById | None = None) -> None:
     dated = resource_type in session.connection.capabilities.dated
     client = client or session.connection.client
     sweep_changes(client, session.home, session.target, resource_type, dated, is_asked_for)

@@ -27,8 +27,8 @@ def manifest(*urls: str, **fields: Any) -> bytes:
 class Host:
     """A host with files, and a record of what was asked for. cut: bytes after which a file's first answer ends."""
 
-    def __init__(self, content: bytes, cut: int = 0, **files: bytes) -> None:
-        self.content, self.files, self.cut = content, files, cut
+    def __init__(self, content: bytes, files: dict[str, bytes] | None = None, cut: int = 0) -> None:
+        self.content, self.files, self.cut = content, files or {}, cut
         self.asked: list[httpx.Request] = []
         self.etag = '"v1"'
 
@@ -60,13 +60,9 @@ def fetched(host: Callable[[httpx.Request], httpx.Response], folder: Path, **env
 
 def test_what_can_be_imported_is_fetched_with_the_token(tmp_path: Path) -> None:
     """CLI-IMPORT-13"""
-    others = [{"type": "Patient", "url": "https://elsewhere.example/p"}]
-    host = Host(
-        manifest("a.ndjson", "https://there.example/b", requiresAccessToken=True), **{"a.ndjson": LINES}, b=LINES
-    )
-    host.content = json.dumps(
-        json.loads(host.content) | {"output": [*others, *json.loads(host.content)["output"]]}
-    ).encode()
+    said = json.loads(manifest("a.ndjson", "https://there.example/b", requiresAccessToken=True))
+    said["output"].insert(0, {"type": "Patient", "url": "https://elsewhere.example/p"})
+    host = Host(json.dumps(said).encode(), {"a.ndjson": LINES, "b": LINES})
     files = fetched(host, tmp_path / "bulk", **{TOKEN: "t-1"})
     assert [file.read_bytes() for file in files] == [LINES, LINES]
     assert [file.name.partition("-")[0] for file in files] == ["tasks", "tasks"]
@@ -81,7 +77,7 @@ def test_what_can_be_imported_is_fetched_with_the_token(tmp_path: Path) -> None:
 
 def test_a_file_that_was_cut_off_is_gone_on_with(tmp_path: Path) -> None:
     """CLI-IMPORT-13"""
-    host = Host(manifest("a"), cut=100, a=LINES)
+    host = Host(manifest("a"), {"a": LINES}, cut=100)
     [file] = fetched(host, tmp_path)
     assert file.read_bytes() == LINES
     assert [each.headers.get("range") for each in host.asked] == [None, None, "bytes=100-"]
@@ -89,7 +85,7 @@ def test_a_file_that_was_cut_off_is_gone_on_with(tmp_path: Path) -> None:
 
 def test_a_file_that_changed_meanwhile_is_fetched_anew(tmp_path: Path) -> None:
     """CLI-IMPORT-13: no file is made of two."""
-    host = Host(manifest("a"), a=LINES)
+    host = Host(manifest("a"), {"a": LINES})
     [file] = fetched(host, tmp_path)
     file.rename(part := file.with_suffix(".part"))
     part.write_bytes(LINES[:100])
@@ -172,7 +168,7 @@ def test_a_file_without_end_and_a_host_that_falls_silent_are_given_up(
         fetched(silent, tmp_path)
     monkeypatch.setattr(bulk, "MOST_BYTES", 100)
     with pytest.raises(Unreadable, match="is larger than"):
-        fetched(Host(manifest("a"), a=LINES), tmp_path)
+        fetched(Host(manifest("a"), {"a": LINES}), tmp_path)
 
 
 class Quiet(SimpleHTTPRequestHandler):
@@ -196,7 +192,13 @@ def test_a_publication_of_others_is_imported_once(home: Path, chartferry: Any, t
     """CLI-IMPORT-13: again it creates nothing, and nothing of it is left outside of its batch."""
     there = tmp_path / "there"
     there.mkdir()
-    task = {"resourceType": "Task", "id": "t1", "status": "requested", "intent": "unknown", "description": "call back"}
+    task: dict[str, Any] = {
+        "resourceType": "Task",
+        "id": "t1",
+        "status": "requested",
+        "intent": "unknown",
+        "description": "call back",
+    }
     task |= {"requester": {"reference": "Practitioner/d1"}, "for": {"reference": "Patient/p1"}}
     (there / "Task.ndjson").write_text("".join(json.dumps(task | {"id": f"t{n}"}) + "\n" for n in range(3)))
     output = [{"type": "Task", "url": "Task.ndjson"}, {"type": "Patient", "url": "Patient.ndjson"}]

@@ -28,7 +28,7 @@ def telling(*rows: dict[str, Any]) -> Any:
 
 
 def claim(name: str, cents: int, patient: str = "p1", created: str = "2026-01-01", **fields: Any) -> dict[str, Any]:
-    body = {"resourceType": "Claim", "id": name, "status": "active", "created": created}
+    body: dict[str, Any] = {"resourceType": "Claim", "id": name, "status": "active", "created": created}
     body |= {"patient": {"reference": f"Patient/{patient}"}, "total": {"value": cents / 100, "currency": "USD"}}
     return body | fields
 
@@ -85,7 +85,8 @@ def test_elsewhere_claims_and_payments_are_read(world: World) -> None:
 def test_what_each_claim_is_paid_is_what_the_service_would_apply_in_any_order(world: World) -> None:
     """REPORT-28, PAY-CREATE-09, PAY-CREATE-10: a copayment to its claim, all else to the oldest claims first."""
     chance = random.Random(7)
-    resources, expected = [], {}
+    resources: list[dict[str, Any]] = []
+    expected: dict[str, Decimal] = {}
     for patient in (f"p{number}" for number in range(200)):
         days = [f"2026-01-0{chance.randint(1, 4)}" for _ in range(chance.randint(1, 5))]
         charges = [Charge(f"{patient}-c{place}", day, chance.randint(1, 60)) for place, day in enumerate(days)]
@@ -125,8 +126,12 @@ def test_patients_are_published_only_where_the_home_says_so(world: World) -> Non
 def test_of_patients_elsewhere_no_name_and_no_birthday_is_kept(world: World) -> None:
     """REPORT-29"""
     (world.home / "reports.toml").write_text("publish_patients = true\n")
-    body = {"resourceType": "Patient", "id": "a", "gender": "male", "birthDate": "1971-07-09", "name": [{"text": "S"}]}
-    others = [{"resourceType": "Patient", "id": "b", "birthDate": "odd"}, {"resourceType": "Patient", "id": "c"}]
+    body: dict[str, Any] = {"resourceType": "Patient", "id": "a", "gender": "male", "birthDate": "1971-07-09"}
+    body["name"] = [{"text": "S"}]
+    others: list[dict[str, Any]] = [
+        {"resourceType": "Patient", "id": "b", "birthDate": "odd"},
+        {"resourceType": "Patient", "id": "c"},
+    ]
     client = WithoutNames(Target([body, *others]))
     sweep_changes(client, world.home, TARGET, PATIENT, clock=world.clock)
     world.publish()

@@ -52,16 +52,15 @@ def publish(world: World, smallest: int = 10) -> dict[str, list[dict[str, Any]]]
 def fill(world: World) -> None:
     """Something in every table, with what must not be seen."""
     import_payments(world)
-    own = START, {"questionnaire": "http://chart/Questionnaire/q1", "item": [*items(low="yes"), STORY]}
-    carry_over(world, "QuestionnaireResponse", {"r1": own})
-    task = {"status": "requested", "requester": {"reference": "Practitioner/d1"}}
+    own: dict[str, Any] = {"questionnaire": "http://chart/Questionnaire/q1", "item": [*items(low="yes"), STORY]}
+    carry_over(world, "QuestionnaireResponse", {"r1": (START, own)})
+    task: dict[str, Any] = {"status": "requested", "requester": {"reference": "Practitioner/d1"}}
     task |= {"input": [{"type": {"text": "label"}, "valueString": "call the patient"}]}
     carry_over(world, "Task", {"t1": (None, task), "t2": (START, task)})
     world.responses = [response("theirs", *items(low="yes", tired="no"), STORY)]
-    world.results = [
-        {"resourceType": "Observation", "id": "o1", "status": "final", "subject": {"reference": "Patient/p1"}}
-        | {"code": {"text": "SECRET"}, "effectiveDateTime": "2026-01-31", "valueString": "SECRET"}
-    ]
+    result: dict[str, Any] = {"resourceType": "Observation", "id": "o1", "status": "final"}
+    result |= {"subject": {"reference": "Patient/p1"}, "code": {"text": "SECRET"}}
+    world.results = [result | {"effectiveDateTime": "2026-01-31", "valueString": "SECRET"}]
     charge = {"claim_id": "c1", "patient_id": "p1", "created": "2026-01-05", "cents": 10050}
     keep_told(telling(charge | {"paid_cents": 0, "copaid_cents": 0}), world.home, TARGET, CHARGES)
     (world.home / "reports.toml").write_text("publish_free_text = true\n")

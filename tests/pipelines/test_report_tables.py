@@ -57,8 +57,8 @@ def test_a_new_file_becomes_a_table_a_parquet_file_and_a_row_of_the_documentatio
     assert duckdb.read_parquet(str(done.path.parent / "parquet" / "mine.parquet")).shape == (6, 1)
     documented = with_dictionary(ANALYSTS.read_text(), report_tables())
     assert "### mine\n\nReports | of mine.\n\nKey: `report_id`.\n" in documented
-    assert documented.count("| `report_id` | VARCHAR | Id of the report. |") > ANALYSTS.read_text().count(
-        "| `report_id` | VARCHAR | Id of the report. |"
+    assert documented.count("| `report_id` | VARCHAR | internal | Id of the report. |") > ANALYSTS.read_text().count(
+        "| `report_id` | VARCHAR | internal | Id of the report. |"
     )
 
 
