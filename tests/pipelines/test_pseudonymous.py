@@ -24,6 +24,8 @@ from tests.pipelines.test_claim_balance import telling
 from tests.pipelines.test_responses_of_others import FORM, STORY, items, response
 from tests.support.publishing import BATCH, START, TARGET, World, carry_over, import_payments, report
 
+Tables = dict[str, list[dict[str, Any]]]
+"""The rows of every table."""
 SECRETS = (
     *("p1", "p2", "p7", "r1", "r2", "id-2", "id-t1", "c1", "d1", "o1", "e1", "theirs", "k2", BATCH, "payments.csv"),
     *("SECRET", "PLANTED-TEXT", "Complete blood count", "call the patient", "Dr. Known"),
@@ -39,7 +41,7 @@ def world(tmp_path: Path) -> Iterator[World]:
     made.ledger.close()
 
 
-def publish(world: World, smallest: int = 10) -> dict[str, list[dict[str, Any]]]:
+def publish(world: World, smallest: int = 10) -> Tables:
     """Publish pseudonymously; return the rows of every table."""
     done = publish_pseudonymous(world.home, world.ledger, kept(world.home, TARGET), smallest)
     with duckdb.connect(done.path, read_only=True) as db:
@@ -67,6 +69,17 @@ def fill(world: World) -> None:
     world.publish()
 
 
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[World, Tables]]:
+    """A home with something in every table, and its pseudonymous tables. Tests leave both as they are."""
+    made = World(tmp_path_factory.mktemp("home"))
+    made.questionnaires = [FORM]
+    made.names = {"Practitioner/d1": "Dr. Known"}
+    fill(made)
+    yield made, publish(made)
+    made.ledger.close()
+
+
 def test_every_published_column_says_of_which_kind_it_is() -> None:
     """REPORT-30: else a new table could be forgotten; without a kind a column is left out."""
     kinds = "|".join(KINDS)
@@ -81,10 +94,9 @@ def test_every_published_column_says_of_which_kind_it_is() -> None:
         assert ("count" in of) >= bool(of & {"cell", "part", "rate"}), table.name
 
 
-def test_nothing_that_names_a_person_a_file_or_a_record_is_in_the_folder(world: World) -> None:
+def test_nothing_that_names_a_person_a_file_or_a_record_is_in_the_folder(filled: tuple[World, Tables]) -> None:
     """REPORT-30"""
-    fill(world)
-    tables = publish(world)
+    world, tables = filled
     values = {str(value) for rows in tables.values() for row in rows for value in row.values()}
     assert not {secret for secret in SECRETS for value in values if secret == value}
     for path in (world.home / "pseudonymous").rglob("*"):
@@ -128,10 +140,9 @@ def days(rows: list[dict[str, Any]]) -> dict[str, set[date]]:
     return found
 
 
-def test_the_days_of_a_patient_are_moved_together_by_whole_weeks(world: World) -> None:
+def test_the_days_of_a_patient_are_moved_together_by_whole_weeks(filled: tuple[World, Tables]) -> None:
     """REPORT-30: in every table alike, so that no join tells how far; a time of sending is in none."""
-    fill(world)
-    tables = publish(world)
+    world, tables = filled
     [own, *_] = [row for row in tables["task"] if row["authored_is_own"]]
     [sent] = [row for row in tables["task"] if not row["authored_is_own"]]
     moved = START.date() - own["authored_at"].date()
@@ -154,10 +165,9 @@ def test_the_days_of_a_patient_are_moved_together_by_whole_weeks(world: World) -
     assert len({row["patient_id"] for row in tables["payment"]}) == patients
 
 
-def test_rows_are_in_no_order_that_tells_of_a_file(world: World) -> None:
+def test_rows_are_in_no_order_that_tells_of_a_file(filled: tuple[World, Tables]) -> None:
     """REPORT-30"""
-    fill(world)
-    rows = [tuple(row.values()) for row in publish(world)["diagnostic_report"]]
+    rows = [tuple(row.values()) for row in filled[1]["diagnostic_report"]]
     assert [row[0] for row in rows] == sorted(row[0] for row in rows)
 
 
