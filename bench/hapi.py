@@ -198,7 +198,7 @@ def through_faults(url: str, payments: int, share: float, single: bool) -> None:
             time.sleep(1)
             found, imports = chartferry(home, proxy, "import", path), imports + 1
         seconds = time.perf_counter() - began
-        verified = chartferry(home, url, "verify")
+        verified = chartferry(home, proxy, "verify")
         said = {"payments": payments, "single": single, "imports": imports, "seconds": round(seconds, 1), **did}
         said |= {"there": there(url, name), "in_doubt": found["totals"].get("in_doubt", 0)}
         print(json.dumps({**said, "verify": verified["counts"], "cents": verified["target_cents"]}), flush=True)

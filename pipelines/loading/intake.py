@@ -62,11 +62,12 @@ class Intake:
         sending = [each.row for each in judged if each.verdict == "sent"]
         if len(sending) == len(rows) or self._book.loaded.unusable:
             return sending
-        aside = [(each.row, each.reason) for each in judged if each.reason and not self._waits(each)]
+        waits = [self._waits(each) for each in judged]
+        aside = [(each.row, each.reason) for each, wait in zip(judged, waits, strict=True) if each.reason and not wait]
         updates = [(each.row, each.record) for each in judged if each.verdict == "update" and each.record]
         repeats = [repeat for each in judged if each.verdict not in NOT_KEPT for repeat in self._kept(each)]
         self._book.write_known(repeats, aside)
-        self._book.progress.advance(len(rows) - len(sending) - len(updates) - len(aside))
+        self._book.progress.advance(len(rows) - len(sending) - len(updates) - len(aside) - sum(waits))
         update_tasks(self._book, updates)
         return sending
 
