@@ -94,15 +94,17 @@ def cpu_of(pid: int) -> float:
 # --- What is measured -------------------------------------------------------------------------------
 
 
-def whole_import(kind: str, rows: Path, store: Path, folder: Path, profile: Path | None) -> Measured:
-    """One import into a fresh home, and what the service took for it."""
+def whole_import(
+    kind: str, rows: Path, store: Path, folder: Path, profile: Path | None = None, **settings: str
+) -> Measured:
+    """One import into a fresh home, with these in its environment, and what the service took for it."""
     home = folder / "home"
     home.mkdir(mode=0o700)
     shutil.copy(store, home / "service.duckdb")
     service: Measured = {}
     with serving(home, service):
         options = ["--profile", profile] if profile else []
-        found = json.loads(python(HERE / "import_one.py", home, rows / "inbox" / f"{kind}.csv", *options))
+        found = json.loads(python(HERE / "import_one.py", home, rows / "inbox" / f"{kind}.csv", *options, **settings))
     shutil.rmtree(home)
     counts = found["counts"]
     if found["state"] != "finished" or counts["created"] != counts["records"]:

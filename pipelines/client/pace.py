@@ -1,6 +1,7 @@
 """The pace of requests to a target: how many at once and per second, the settling time, pauses, and a circuit breaker.
 
-Settings of the environment: `CHARTFERRY_AT_ONCE`, `CHARTFERRY_REQUESTS_PER_SECOND` and `CHARTFERRY_SETTLING_SECONDS`.
+Settings of the environment: `CHARTFERRY_AT_ONCE`, `CHARTFERRY_REQUESTS_PER_SECOND`, `CHARTFERRY_SETTLING_SECONDS` and
+`CHARTFERRY_WORKERS`.
 """
 
 import random
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 
 AT_ONCE = 8
 SETTLING_SECONDS = 900.0
+MOST_WORKERS = 64
 FAILURES_IN_A_ROW = 5
 OPENINGS = 3
 LONGEST_WAIT_SECONDS = 300.0
@@ -23,11 +25,13 @@ class BadPace(ValueError):
 @dataclass(frozen=True)
 class Pace:
     """at_once: requests under way at the bare interface. settling_seconds: after which an outcome that is not known
-    counts as settled: more than the target's longest request. per_second: of all requests; None for no limit."""
+    counts as settled: more than the target's longest request. per_second: of all requests; None for no limit. workers:
+    processes that load a batch, which share all of this."""
 
     at_once: int = AT_ONCE
     settling_seconds: float = SETTLING_SECONDS
     per_second: float | None = None
+    workers: int = 1
 
 
 USUAL = Pace()
@@ -38,8 +42,12 @@ def pace_of(environ: Mapping[str, str]) -> Pace:
     at_once = _number(environ, "CHARTFERRY_AT_ONCE", 1, 64)
     settling = _number(environ, "CHARTFERRY_SETTLING_SECONDS", 0, 86_400)
     per_second = _number(environ, "CHARTFERRY_REQUESTS_PER_SECOND", 0.01, 1e6)
+    workers = _number(environ, "CHARTFERRY_WORKERS", 1, MOST_WORKERS)
     return Pace(
-        AT_ONCE if at_once is None else int(at_once), SETTLING_SECONDS if settling is None else settling, per_second
+        AT_ONCE if at_once is None else int(at_once),
+        SETTLING_SECONDS if settling is None else settling,
+        per_second,
+        int(workers or 1),
     )
 
 

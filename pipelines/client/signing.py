@@ -47,6 +47,10 @@ class SigningKey:
             raise BadKey(EXPECTED)
         return cls(key, str(key.kid or key.thumbprint()))
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle as the key's JWK, for a worker process of ours."""
+        return _restored, (self.key.as_dict(private=True), self.kid)
+
     def form(self, client_id: str, audience: str) -> dict[str, str]:
         """Return the fields of a token request: an assertion that is used once, for this token address."""
         from joserfc import jwt
@@ -56,6 +60,12 @@ class SigningKey:
         claims = {"iss": client_id, "sub": client_id, "aud": audience, "jti": str(uuid.uuid4())}
         signed = jwt.encode(header, claims | {"iat": now, "exp": now + LASTS_SECONDS}, self.key, [algorithm])
         return {"client_assertion_type": ASSERTION_TYPE, "client_assertion": signed}
+
+
+def _restored(said: dict[str, Any], kid: str) -> SigningKey:
+    from joserfc.jwk import import_key
+
+    return SigningKey(import_key(said), kid)  # type: ignore[arg-type]
 
 
 def _imported(text: str) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from pipelines.client.pace import MOST_WORKERS
 from pipelines.commands.common import (
     Name,
     Options,
@@ -46,6 +47,7 @@ class PathOrAddress(click.Path):
 )
 @click.option("--whole", metavar="FEED", type=Name(), help="Ask the database of a feed for all of its rows.")
 @click.option("--remap", is_flag=True, help="Apply the feed's policy to rows that changed only because the feed did.")
+@click.option("--workers", type=click.IntRange(1, MOST_WORKERS), help="Load large files in so many processes: 1.")
 @with_reason
 @with_target
 @click.pass_obj
@@ -58,6 +60,7 @@ def import_(
     copayments: str | None,
     whole: str | None,
     remap: bool,
+    workers: int | None,
     why: str | None,
     insecure: bool,
     as_json: bool,
@@ -86,9 +89,10 @@ def import_(
     except Unreadable as error:
         click.echo(f"chartferry: {error}", err=True)
         return UNREADABLE
+    environ = {**os.environ, **({"CHARTFERRY_WORKERS": str(workers)} if workers else {})}
     with (
         showing_progress() as progress,
-        open_session(options.home, os.environ, options.feeds, insecure, strict, progress, why=why) as session,
+        open_session(options.home, environ, options.feeds, insecure, strict, progress, why=why) as session,
     ):
         if again:
             summary = import_again(session, again)

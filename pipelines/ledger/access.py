@@ -19,7 +19,7 @@ from pipelines.ledger import tables as t
 from pipelines.ledger.database import address_of, open_engine, why
 from pipelines.ledger.in_step import BesideFile, First, InDatabase, InStep, nothing_first
 from pipelines.ledger.journal import Journal, Line
-from pipelines.ledger.lease import Clock, Lease, LeaseLost, utc_text
+from pipelines.ledger.lease import Clock, Held, LeaseLost, utc_text
 from pipelines.ledger.snapshot import Snapshot
 from pipelines.ledger.tables import LedgerError
 from pipelines.ledger.verbs import ReplayedLease, replay
@@ -197,13 +197,13 @@ class LedgerAccess:
             return {name: snapshot.reader(name).read_all() for name in t.readable}
 
     @contextmanager
-    def writing(self, lease: Lease) -> Iterator[Write]:
+    def writing(self, lease: Held) -> Iterator[Write]:
         """A transaction under a lease, for statements with `?` and their rows. Raises `LeaseLost`."""
         with self.transaction() as connection:
             self._check(connection, lease)
             yield lambda statement, rows: self._many(connection, statement, rows)
 
-    def confirm(self, lease: Lease) -> None:
+    def confirm(self, lease: Held) -> None:
         """Raise `LeaseLost` if another loader has the target."""
         with self.engine.connect() as connection:
             self._check(connection, lease)
@@ -219,12 +219,12 @@ class LedgerAccess:
 
     # -- within
 
-    def _check(self, connection: Connection, lease: Lease | ReplayedLease) -> None:
+    def _check(self, connection: Connection, lease: Held | ReplayedLease) -> None:
         if isinstance(lease, ReplayedLease):
             return
         lease.check()
         lock = LOCKS_A_ROW.get(self.engine.dialect.name, "")
-        query = self._native(f"SELECT 1 FROM lease WHERE target = ? AND owner = ?{lock}")
+        query = self._native(f"SELECT 1 FROM {lease.table.name} WHERE target = ? AND owner = ?{lock}")
         if connection.exec_driver_sql(query, (lease.target, lease.owner)).one_or_none() is None:
             raise LeaseLost(f"another loader took over the target {lease.target}")
 

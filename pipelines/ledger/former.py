@@ -10,7 +10,7 @@ from sqlalchemy import delete, select, update
 
 from pipelines.ledger import tables as t
 from pipelines.ledger.access import LedgerAccess
-from pipelines.ledger.lease import Lease
+from pipelines.ledger.lease import Held
 from pipelines.ledger.rows import Intent
 from pipelines.ledger.tables import LedgerError
 from pipelines.ledger.verbs import verb
@@ -75,7 +75,7 @@ class Former(NamedTuple):
 @verb
 def intend_change(
     ledger: LedgerAccess,
-    lease: Lease,
+    lease: Held,
     source: str,
     resource_type: str,
     changes: Sequence[tuple[int, Intent]],
@@ -100,7 +100,7 @@ def intend_change(
 
 @verb
 def raise_generation(
-    ledger: LedgerAccess, lease: Lease, rows: Collection[tuple[str, str, str, int]], fate: str | None
+    ledger: LedgerAccess, lease: Held, rows: Collection[tuple[str, str, str, int]], fate: str | None
 ) -> int:
     """Make records `(source, resource type, key, generation)` planned anew, under the next generation; how many.
 
@@ -136,7 +136,7 @@ def restore(ledger: LedgerAccess, target: str, source: str, resource_type: str, 
 
 
 @verb
-def intend_withdrawal(ledger: LedgerAccess, lease: Lease, rows: Collection[tuple[str, str, str, int]]) -> None:
+def intend_withdrawal(ledger: LedgerAccess, lease: Held, rows: Collection[tuple[str, str, str, int]]) -> None:
     """Commit that the resources of these records are being taken back."""
     now = ledger.now()
     with ledger.writing(lease) as write:

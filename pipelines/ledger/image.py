@@ -12,7 +12,7 @@ from pipelines.ledger.tables import LedgerError
 from pipelines.ledger.verbs import Told, verb
 
 ROWS_A_FACT = 1_000
-NO_FACTS = (t.schema_version, t.lease, t.position, t.journal)
+NO_FACTS = (t.schema_version, t.lease, t.part, t.position, t.journal)
 """Tables of the database itself, and of who works with it now."""
 
 

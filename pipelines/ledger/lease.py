@@ -5,14 +5,14 @@ import platform
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Protocol, Self
 
-from sqlalchemy import ColumnElement, Connection, Engine, and_, select, update
+from sqlalchemy import ColumnElement, Connection, Engine, Table, and_, select, update
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
 from pipelines.ledger import tables as t
@@ -21,6 +21,7 @@ from pipelines.ledger.tables import LedgerError
 Clock = Callable[[], datetime]
 
 SILENCE = timedelta(seconds=60)
+SILENCE_SECONDS = SILENCE.total_seconds()
 BEAT_SECONDS = 10.0
 
 
@@ -60,6 +61,11 @@ def this_machine() -> str:
         return ""
 
 
+def is_gone(holder: Holder, now: datetime) -> bool:
+    """True if a holder was silent for 60 s, or its process is surely dead."""
+    return holder.heartbeat_at < utc_text(now - SILENCE) or _is_dead(holder)
+
+
 def _is_dead(holder: Holder) -> bool:
     if not holder.machine or holder.machine != this_machine():
         return False
@@ -84,15 +90,63 @@ class Leased(Protocol):
         """Every row that is `sending` comes in doubt; how many."""
 
 
-class Lease:
+class Held:
+    """A right that is held by a row of a table, with a heartbeat: that of a target, or of a part.
+
+    table: where the row is. owner: by which it is known for ours.
+    """
+
+    table: Table
+
+    def __init__(self, ledger: "Leased", target: str, clock: Clock, owner: str, beat_seconds: float) -> None:
+        self.target, self.owner = target, owner
+        self._ledger, self._clock, self._beat_seconds = ledger, clock, beat_seconds
+        self._engine = ledger.engine.execution_options(writes=True)
+        self._ended = threading.Event()
+        self._lost = threading.Event()
+        self._thread = threading.Thread(target=self._beat, name="lease heartbeat", daemon=True)
+
+    def check(self) -> None:
+        """Raises `LeaseLost` when the heartbeat found another owner. `Ledger.intend` also asks the ledger itself."""
+        if self._lost.is_set():
+            raise LeaseLost(f"another loader took over the target {self.target}")
+
+    def _mine(self) -> ColumnElement[bool]:
+        return and_(self.table.c.target == self.target, self.table.c.owner == self.owner)
+
+    def _told(self) -> dict[str, object]:
+        """What a heartbeat writes."""
+        return {"heartbeat_at": utc_text(self._clock())}
+
+    def _begin(self) -> None:
+        self._thread.start()
+
+    def _end(self) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _beat(self) -> None:
+        while not self._ended.wait(self._beat_seconds):
+            try:
+                with self._engine.begin() as connection:
+                    if connection.execute(update(self.table).where(self._mine()).values(self._told())).rowcount == 0:
+                        self._lost.set()
+                        return
+            except SQLAlchemyError:  # busy or away for a moment: the next beat tells
+                continue
+
+
+class Lease(Held):
     """The right to write to a target, held within `with`.
 
     It is entered when the target is free, when its holder was silent for 60 s, or when the holder's process is surely
-    dead. Silence is read from the holder's last heartbeat. It is also measured by watching, since a heartbeat lies
-    ahead after a clock was put back. No other loader is at work then, so every row still `sending` becomes `in_doubt`;
-    the attribute `in_doubt` counts these. `waiting` is called with the holder, once a second, while the target is
-    taken.
+    dead. Who loads a part of a batch into the target holds it too. Silence is read from the last heartbeat. It is also
+    measured by watching, since a heartbeat lies ahead after a clock was put back. No other loader is at work then, so
+    every row still `sending` becomes `in_doubt`; the attribute `in_doubt` counts these. `waiting` is called with the
+    holder, once a second, while the target is taken.
     """
+
+    table = t.lease
 
     def __init__(
         self,
@@ -104,81 +158,59 @@ class Lease:
         poll_seconds: float = 1.0,
         beat_seconds: float = BEAT_SECONDS,
     ):
-        self.target, self.owner, self.in_doubt = target, uuid.uuid4().hex, 0
-        self._ledger, self._clock, self._waiting = ledger, clock, waiting
-        self._engine = ledger.engine.execution_options(writes=True)
-        self._poll_seconds, self._beat_seconds = poll_seconds, beat_seconds
-        self._ended = threading.Event()
-        self._lost = threading.Event()
-        self._thread = threading.Thread(target=self._beat, name="lease heartbeat", daemon=True)
+        super().__init__(ledger, target, clock, uuid.uuid4().hex, beat_seconds)
+        self.in_doubt = 0
+        self._waiting, self._poll_seconds = waiting, poll_seconds
 
     def __enter__(self) -> Self:
-        seen, since = None, time.monotonic()
-        while (holder := self._take(seen if time.monotonic() - since > SILENCE.total_seconds() else None)) is not None:
-            if holder != seen:
-                seen, since = holder, time.monotonic()
+        since: dict[Holder, float] = {}
+        while holders := self._take({each for each, at in since.items() if time.monotonic() - at > SILENCE_SECONDS}):
+            since = {each: since.get(each, time.monotonic()) for each in holders}
             if self._waiting:
-                self._waiting(holder)
+                self._waiting(holders[0])
             time.sleep(self._poll_seconds)
-        self._thread.start()
+        self._begin()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._ended.set()
-        self._thread.join()
+        self._end()
         with self._engine.begin() as connection:
             connection.execute(t.lease.delete().where(self._mine()))
 
-    def check(self) -> None:
-        """Raises `LeaseLost` when the heartbeat found another owner. `Ledger.intend` also asks the ledger itself."""
-        if self._lost.is_set():
-            raise LeaseLost(f"another loader took over the target {self.target}")
-
-    def _mine(self) -> ColumnElement[bool]:
-        return and_(t.lease.c.target == self.target, t.lease.c.owner == self.owner)
-
-    def _take(self, silent: Holder | None) -> Holder | None:
-        """Return None if the lease is ours now, else its holder. silent: a holder that was watched for 60 s without a
-        heartbeat.
-        """
+    def _take(self, silent: Collection[Holder]) -> list[Holder]:
+        """Return no holder if the lease is ours now. silent: holders that were watched for 60 s without a heartbeat."""
         try:
             with self._ledger.transaction() as connection:
-                holder = self._replace_holder(connection, silent)
-                if holder is None:
+                holders = self._replace_holders(connection, silent)
+                if not holders:
                     self.in_doubt = self._ledger.doubt_sending(self.target)
-                return holder
+                return holders
         except IntegrityError:  # another loader was first, between our look and our insert
-            return Holder("", "another loader", "", 0, "", "")
+            return [Holder("", "another loader", "", 0, "", "")]
 
-    def _replace_holder(self, connection: Connection, silent: Holder | None) -> Holder | None:
-        columns = [t.lease.c[name] for name in Holder._fields]
-        row = connection.execute(
-            select(*columns).where(t.lease.c.target == self.target).with_for_update()
-        ).one_or_none()
-        if row is None:
-            connection.execute(t.lease.insert().values(target=self.target, **self._self()))
-            return None
-        holder = Holder(*row)
-        beats = holder != silent and holder.heartbeat_at >= utc_text(self._clock() - SILENCE)
-        if beats and not _is_dead(holder):
-            return holder
-        connection.execute(update(t.lease).where(t.lease.c.target == self.target).values(**self._self()))
-        return None
+    def _replace_holders(self, connection: Connection, silent: Collection[Holder]) -> list[Holder]:
+        """Take the place of holders that are gone, unless others are at work: return those. Parts go with the lease."""
+        before = self._holders(connection, t.lease)
+        found = [*before, *self._holders(connection, t.part)]
+        at_work = [each for each in found if each not in silent and not is_gone(each, self._clock())]
+        if at_work:
+            return at_work
+        connection.execute(t.part.delete().where(t.part.c.target == self.target))
+        ours = this_process(self.owner, utc_text(self._clock()))
+        if before:
+            connection.execute(update(t.lease).where(t.lease.c.target == self.target).values(ours))
+        else:
+            connection.execute(t.lease.insert().values(target=self.target, **ours))
+        return []
 
-    def _self(self) -> dict[str, object]:
-        now = utc_text(self._clock())
-        me = Holder(self.owner, platform.node(), this_machine(), os.getpid(), now, now)
-        return me._asdict()
+    def _holders(self, connection: Connection, table: Table) -> list[Holder]:
+        columns = [table.c[name] for name in Holder._fields]
+        held = select(*columns).where(table.c.target == self.target, table.c.owner != "")
+        return [Holder(*row) for row in connection.execute(held.with_for_update())]
 
-    def _beat(self) -> None:
-        while not self._ended.wait(self._beat_seconds):
-            try:
-                with self._engine.begin() as connection:
-                    beat = update(t.lease).where(self._mine()).values(heartbeat_at=utc_text(self._clock()))
-                    if connection.execute(beat).rowcount == 0:
-                        self._lost.set()
-                        return
-            except SQLAlchemyError:  # busy or away for a moment: the next beat tells
-                continue
+
+def this_process(owner: str, now: str) -> dict[str, object]:
+    """Return this process as a holder, by column."""
+    return Holder(owner, platform.node(), this_machine(), os.getpid(), now, now)._asdict()

@@ -16,7 +16,7 @@ from pipelines.ledger import (
 from pipelines.ledger import tables as t
 from pipelines.ledger.batches import BatchLedger
 from pipelines.ledger.former import KEEP_OUTCOME
-from pipelines.ledger.lease import Holder, Lease, LeaseLost, utc_text
+from pipelines.ledger.lease import Held, Holder, Lease, LeaseLost, utc_text
 from pipelines.ledger.rejects import named_rejects
 from pipelines.ledger.rows import Intent, KnownRecord, Outcome, Reason, Reject, Repeat, Sighting, SoFar, reject_id
 from pipelines.ledger.snapshot import Snapshot
@@ -144,7 +144,7 @@ class Ledger(BatchLedger):
     @verb
     def intend(
         self,
-        lease: Lease,
+        lease: Held,
         source: str,
         resource_type: str,
         intents: Collection[Intent],
@@ -172,7 +172,7 @@ class Ledger(BatchLedger):
             self._many(connection, NOTE_SIGHTING, [(lease.target, resource_type, *sighting) for sighting in sightings])
 
     @verb
-    def intend_again(self, lease: Lease, source: str, resource_type: str, intents: Collection[Intent]) -> None:
+    def intend_again(self, lease: Held, source: str, resource_type: str, intents: Collection[Intent]) -> None:
         """Commit that known records are about to be sent again in the same generation: another attempt, or a PUT.
 
         A planned or in-doubt record stays with its batch and line. A record that was settled in another batch leaves
@@ -245,6 +245,14 @@ class Ledger(BatchLedger):
     def lease(self, target: str, waiting: Callable[[Holder], None] | None = None, **pace: float) -> Lease:
         """`with ledger.lease(target, waiting) as lease:` the one loader of the target; see `Lease`."""
         return Lease(self, target, self._clock, waiting, **pace)
+
+    def sending(self, target: str, source: str, resource_type: str) -> dict[str, int]:
+        """The keys of the records that are being sent, each with its generation."""
+        record = t.record.c
+        of = (record.target == target, record.source == source, record.resource_type == resource_type)
+        query = select(record.key, record.generation).where(*of, record.state == "sending")
+        with self.engine.connect() as connection:
+            return {str(row.key): int(row.generation) for row in connection.execute(query)}
 
     @verb
     def doubt_sending(self, target: str) -> int:

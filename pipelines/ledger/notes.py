@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 from pipelines.ledger.access import LedgerAccess
-from pipelines.ledger.lease import Lease
+from pipelines.ledger.lease import Held
 from pipelines.ledger.verbs import verb
 
 RESPONSE = "QuestionnaireResponse"
@@ -47,7 +47,7 @@ class Member(NamedTuple):
 
 
 @verb
-def keep_members(ledger: LedgerAccess, lease: Lease, source: str, members: Sequence[tuple[str, int, Group]]) -> None:
+def keep_members(ledger: LedgerAccess, lease: Held, source: str, members: Sequence[tuple[str, int, Group]]) -> None:
     """Commit that these records, as `(key, generation, group)`, share the note of their group. Raises `LeaseLost`."""
     rows: list[tuple[Any, ...]] = [
         (lease.target, source, key, generation, *group) for key, generation, group in members

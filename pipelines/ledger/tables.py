@@ -23,7 +23,7 @@ from sqlalchemy import (
 
 from pipelines.ledger.states import OUTCOMES
 
-SCHEMA_VERSION = 10
+SCHEMA_VERSION = 11
 
 LINE_COUNTS = ("header", "lines", "not_taken", "records", "accepted", "rejected")
 AMOUNTS = ("amount_received", "amount_accepted", "amount_created")
@@ -278,6 +278,22 @@ lease = Table(
     *_texts("taken_at", "heartbeat_at", nullable=False),
 )
 
+part = Table(
+    "part",
+    metadata,
+    _text("target", primary_key=True),
+    Column("part", Integer, primary_key=True, autoincrement=False),
+    Column("attempts", Integer, nullable=False),
+    *_texts("owner", "host", "machine", nullable=False),
+    Column("pid", Integer, nullable=False),
+    *_texts("taken_at", "heartbeat_at", nullable=False),
+    *_texts("counts", "outcome"),
+)
+"""The parts of the batch that is loaded into a target just now, each with its own lease; without an owner it is free.
+
+attempts: how often it was begun. counts: of its rows so far. outcome: what it came to, once it has ended. Both JSON.
+"""
+
 publication = Table(
     "publication",
     metadata,
@@ -356,7 +372,7 @@ class NotPossible(LedgerError):
     """A command cannot do what was asked: one sentence why. Nothing was changed."""
 
 
-_BEHIND = (position, journal, stream, feed_version, records, versions)
+_BEHIND = (position, journal, part, stream, feed_version, records, versions)
 readable: dict[str, FromClause] = {
     **{table.name: table for table in metadata.tables.values() if table not in _BEHIND},
     **{shown.name: shown for shown in (record, former, repeat)},

@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 
 from pipelines.home import arrow
 from pipelines.home.spill import batches, is_whole
+from pipelines.loading.parts import Part
 from pipelines.loading.sending import Row
 
 ROWS_A_LOOK = 4_000
@@ -18,10 +19,13 @@ ACCEPTED = [*OF_ROW, TEXT]
 """Files of older versions have no hash of texts."""
 
 
-def accepted_rows(path: Path, now: str) -> Iterator[list[Row]]:
-    """The rows of `accepted.parquet` as the validate stage ordered them, some at a time. `now`: UTC text."""
-    for part in batches(path, ROWS_A_LOOK, ACCEPTED):
-        yield as_rows(part, now)
+def accepted_rows(path: Path, now: str, part: Part | None = None) -> Iterator[list[Row]]:
+    """The rows of `accepted.parquet` as the validate stage ordered them, some at a time. `now`: UTC text.
+
+    part: rows of that part alone.
+    """
+    for some in batches(path, ROWS_A_LOOK, ACCEPTED):
+        yield as_rows(part.only(some) if part else some, now)
 
 
 def as_rows(part: pa.RecordBatch, now: str) -> list[Row]:

@@ -13,7 +13,7 @@ from pipelines.client.steps import Step
 from pipelines.feeds.mapping.origins import Origins
 from pipelines.home.progress import Progress
 from pipelines.ledger.former import intend_change, restore
-from pipelines.ledger.lease import Lease
+from pipelines.ledger.lease import Held
 from pipelines.ledger.ledger import LeaseLost, Ledger, utc_text
 from pipelines.ledger.rejects import resubmit
 from pipelines.ledger.rows import Intent, KnownRecord, Outcome, Reason, Reject, Repeat, Sighting, SoFar
@@ -39,7 +39,7 @@ class Book:
     """
 
     def __init__(
-        self, batch: Batch, client: FhirClient, ledger: Ledger, lease: Lease, progress: Progress, step: Step
+        self, batch: Batch, client: FhirClient, ledger: Ledger, lease: Held, progress: Progress, step: Step
     ) -> None:
         self.batch, self.client, self.ledger = batch, client, ledger
         self.lease, self.progress, self.step = lease, progress, step
@@ -73,6 +73,11 @@ class Book:
         if state == "unchanged" and self.batch.resuming:
             self._there[row.key] = row.content_hash
             self._close_in_parts()
+
+    def keep_made(self, row: Row, state: str) -> None:
+        """Count a row as what an earlier worker of this load has made of it."""
+        self.loaded.add(state, row.amount_cents)
+        self.has_landed(row)
 
     def write_known(self, repeats: Sequence[Repeat], aside: Sequence[tuple[Row, Reason]]) -> None:
         """Write rows down that were judged and are not sent, in one commit with the counts of the run."""

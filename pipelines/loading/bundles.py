@@ -25,10 +25,11 @@ Round = list[tuple[int, list[Row]]]
 
 def send_bundles(book: Book, rows: Iterator[Row], client: FhirClient, why: Why) -> None:
     """A bundle under way on each line, while the next round is encoded and intended."""
-    with ThreadPoolExecutor(LINES, "bundle") as lines, ThreadPoolExecutor(READERS, "read back") as readers:
+    at_once = max(1, LINES // book.batch.workers)
+    with ThreadPoolExecutor(at_once, "bundle") as lines, ThreadPoolExecutor(READERS, "read back") as readers:
         sender: Sender = BundleSender(client, Identity(book.source, book.resource), readers.map, why.whole, book.step)
         sender = book.notes.sending(sender, readers.map) if book.notes else sender
-        _Lines(book, lambda bundle: lines.submit(sender.send, bundle)).carry(rounds(dealt(rows)))
+        _Lines(book, lambda bundle: lines.submit(sender.send, bundle)).carry(rounds(dealt(rows, at_once)))
 
 
 class _Lines:
@@ -99,12 +100,12 @@ def rounds(dealing: Iterable[tuple[int, list[Row]]]) -> Iterator[Round]:
         yield together
 
 
-def dealt(rows: Iterable[Row]) -> Iterator[tuple[int, list[Row]]]:
+def dealt(rows: Iterable[Row], lines: int = LINES) -> Iterator[tuple[int, list[Row]]]:
     """Rows in bundles, bounded in number and in size, with the line on which each travels: a lane keeps to its line."""
-    waiting: list[list[Row]] = [[] for _ in range(LINES)]
-    sizes = [0] * LINES
+    waiting: list[list[Row]] = [[] for _ in range(lines)]
+    sizes = [0] * lines
     for row in rows:
-        line = crc32(row.lane.encode()) % LINES
+        line = crc32(row.lane.encode()) % lines
         if len(waiting[line]) == ROWS_A_BUNDLE or sizes[line] + len(row.body) > CHARACTERS_A_BUNDLE:
             if waiting[line]:
                 yield line, waiting[line]

@@ -3,7 +3,7 @@
 What is judged is written by `book.py`; how rows travel is in `bundles.py` and `lanes.py`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 from pipelines.home.spill import batches
@@ -48,7 +48,7 @@ class Intake:
             within, self._within = self._within, []
             yield from within
             return
-        for rows in accepted_rows(self._batch.folder / "accepted.parquet", self._ledger.now()):
+        for rows in accepted_rows(self._batch.folder / "accepted.parquet", self._ledger.now(), self._batch.part):
             yield from self._to_send(rows)
             if self._book.loaded.unusable:
                 return
@@ -123,6 +123,9 @@ class Intake:
     def _kept(self, judged: Judged) -> Iterator[Repeat]:
         """Count a row that is not sent; yield what is written of it where its record is from another line."""
         row, record, state, _ = judged
+        if state == "unchanged" and record and self._is_of_this_load(row, record):
+            self._book.keep_made(row, record.state)
+            return
         self._book.keep(row, state)
         if record is None:
             return
@@ -130,19 +133,30 @@ class Intake:
         if state not in UNDECIDED and not self._judge.is_own(row, record):
             yield as_repeat(row, state, record.resource_id)
 
+    def _is_of_this_load(self, row: Row, record: KnownRecord) -> bool:
+        """True if a worker that had this part before made the record, from this very row."""
+        since = self._batch.part.since if self._batch.part else ""
+        return bool(since) and (record.finished_at or "") >= since and self._judge.is_own(row, record)
+
     # -- rows in doubt
 
-    def settle_doubts_before(self) -> None:
-        """Look up the rows that earlier runs left in doubt, as those runs read them.
+    def free(self, keys: Collection[str]) -> None:
+        """Note the keys of rows in doubt that surely are not at the target: they are sent again."""
+        self._judge.resend(set(keys))
+
+    def settle_doubts_before(self) -> set[str]:
+        """Look up the rows that earlier runs left in doubt, as those runs read them; return the keys that may go again.
 
         Where a create can be repeated at once, only rows are looked up that are read otherwise now, or that were sent
         without their key. The others are sent again.
         """
         files = accepted_files(self._batch.folder.parent)
+        settled = Settled()
         if not self._book.step.repeats:
-            self.settle_doubts(files)
+            settled = self.settle_doubts(files)
         elif self._batch.resuming:
-            self.settle_doubts(files, self._batch.folder / "accepted.parquet")
+            settled = self.settle_doubts(files, self._batch.folder / "accepted.parquet")
+        return {row.key for row in settled.resend}
 
     def settle_doubts(self, files: Sequence[Path] = (), apart_from: Path | None = None) -> Settled:
         """Look this batch's rows in doubt up and adopt those found; what surely is not there may be sent again."""
@@ -157,7 +171,7 @@ class Intake:
             settling_seconds=self._batch.pace.settling_seconds,
             apart_from=apart_from,
         )
-        self._judge.resend({row.key for row in settled.resend})
+        self.free({row.key for row in settled.resend})
         return settled
 
     def settle_doubts_again(self) -> bool:

@@ -8,6 +8,7 @@ from pathlib import Path
 from pipelines.client.pace import USUAL, Pace
 from pipelines.feeds.files.catalog import Feed
 from pipelines.ledger.states import OUTCOMES
+from pipelines.loading.parts import Part
 
 
 @dataclass(frozen=True)
@@ -17,6 +18,8 @@ class Batch:
     remap: rows that changed only because the feed did follow its policy too. run: its number, and validated: what was
     counted before the load, where the run's counts are to be kept up to date. taken_back: rejects of what was taken
     back are loaded. balances: hold payments against the balances that the target's Claims and PaymentNotices give.
+    part: load the lanes of that part alone. workers: how many load parts of the batch at once, and share the target's
+    pace.
     """
 
     target: str
@@ -30,6 +33,8 @@ class Batch:
     validated: Mapping[str, int] = field(default_factory=dict)
     taken_back: bool = False
     balances: bool = False
+    part: Part | None = None
+    workers: int = 1
 
 
 @dataclass
@@ -73,6 +78,19 @@ class Loaded:
         self.counts, self.cents, self.reasons = before.counts, before.cents, before.reasons
         self.taken_back = before.taken_back
 
+    def with_part(self, part: "Loaded") -> "Loaded":
+        """Return these counts with those of a part."""
+        return Loaded(
+            _together(self.counts, part.counts),
+            _together(self.cents, part.cents),
+            _together(self.reasons, part.reasons),
+            self.taken_back + part.taken_back,
+            self.undone + part.undone,
+            self.read_otherwise + part.read_otherwise,
+            self.waits_for | set(part.waits_for),
+            self.unusable or part.unusable,
+        )
+
     def counts_with(self, validated: Mapping[str, int]) -> dict[str, int]:
         """Return the ledger's counts of the run, from the counts before the load: lines, records, outcomes, cents."""
         changed, changed_cents = self.counts["rejected"], self.cents["rejected"]
@@ -84,3 +102,9 @@ class Loaded:
             **{name: self.counts[name] for name in OUTCOMES},
             "amount_created": self.cents["created"],
         }
+
+
+def _together(counts: Mapping[str, int], others: Mapping[str, int]) -> Counter[str]:
+    summed = Counter(counts)
+    summed.update(others)
+    return summed

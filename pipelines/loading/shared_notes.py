@@ -13,7 +13,7 @@ import orjson
 
 from pipelines.client.client import FhirClient, TargetUnusable
 from pipelines.ledger.access import LedgerAccess
-from pipelines.ledger.lease import Lease
+from pipelines.ledger.lease import Held
 from pipelines.ledger.notes import RESPONSE, Group, keep_members, members_of
 from pipelines.ledger.states import ASKED, MADE
 from pipelines.loading.answered import Result, read_back
@@ -62,7 +62,7 @@ class SharedNotes:
         """The group of a row; None for one that is not to share a note."""
         return group_of(row, self._zone)
 
-    def keep(self, lease: Lease, rows: Iterable[Row]) -> None:
+    def keep(self, lease: Held, rows: Iterable[Row]) -> None:
         """Write down which rows, about to be sent, share a note. Raises `LeaseLost`."""
         groups = ((row, self.group(row)) for row in rows)
         keep_members(

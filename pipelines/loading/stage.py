@@ -14,7 +14,7 @@ from pipelines.client.steps import Step, step_for
 from pipelines.home.collecting import seldom
 from pipelines.home.progress import Progress
 from pipelines.ledger.doubts import forget_sightings
-from pipelines.ledger.lease import Lease
+from pipelines.ledger.lease import Held
 from pipelines.ledger.ledger import Ledger
 from pipelines.loading.book import Book
 from pipelines.loading.bundles import send_bundles
@@ -31,43 +31,63 @@ from pipelines.loading.why import Why
 LATE_SECONDS = 2.0
 """After which a request without an answer is looked for once more, before its run ends."""
 
-__all__ = ["Batch", "Loaded", "load"]
+__all__ = ["Batch", "Loaded", "after", "before", "go_on", "load", "send"]
 
 
 def load(
-    batch: Batch, client: FhirClient, capabilities: Capabilities, ledger: Ledger, lease: Lease, progress: Progress
+    batch: Batch, client: FhirClient, capabilities: Capabilities, ledger: Ledger, lease: Held, progress: Progress
 ) -> Loaded:
     """Send what `accepted.parquet` holds and the ledger does not know as done. Raises `LedgerError`."""
     book = Book(batch, client, ledger, lease, progress, step_for(capabilities, batch.feed.resource))
+    intake, _ = before(book)
+    send(book, intake, Why(client, capabilities, book.resource))
+    return after(book)
+
+
+def before(book: Book) -> tuple[Intake, set[str]]:
+    """Do what comes once before all rows; return these, and the keys of rows in doubt that may be sent again."""
     book.note_answers()
     note_skipped(book)
-    intake, why = Intake(book), Why(client, capabilities, book.resource)
-    intake.settle_doubts_before()
-    with seldom():
-        _send(book, intake, client, why)
+    intake = Intake(book)
+    return intake, intake.settle_doubts_before()
+
+
+def after(book: Book) -> Loaded:
+    """Do what comes once after all rows; return the counts."""
+    if not (book.step.bundle and book.step.repeats):
+        forget_sightings(book.ledger, book.batch.target, book.resource)
     take_back_superseded(book)
     book.close_answered(book.answers.done())
     return book.loaded
 
 
-def _send(book: Book, intake: Intake, client: FhirClient, why: Why) -> None:
+def send(book: Book, intake: Intake, why: Why) -> None:
     """Send what is in doubt from before, the rows, and the lanes that new doubts held up, once these are settled."""
     rows, circuit, promised = intake.rows_to_send(), Circuit(), book.step
-    if promised.conditional and not promised.repeats and not book.notes:
-        proven(book, client, rows, partial(_one, book, client, why))
-    while not book.loaded.unusable:
-        rows = rows if book.step == promised else _without_a_person(book, rows)
-        if book.step.bundle:
-            send_bundles(book, rows, client, why)
-        else:
-            _send_singly(book, rows, client, why, circuit)
-        if not _has_more(book, intake, client):
-            break
-        rows = intake.rows_to_send()
+    with seldom():
+        if promised.conditional and not promised.repeats and not book.notes:
+            proven(book, book.client, rows, partial(_one, book, book.client, why))
+        if not book.loaded.unusable:
+            _carry(book, rows, why, circuit, promised)
+    go_on(book, intake, why, circuit, promised)
+
+
+def go_on(book: Book, intake: Intake, why: Why, circuit: Circuit, promised: Step) -> None:
+    """Send what refused payments kept back, settle what has come in doubt, and send the lanes that it held up."""
+    while _has_more(book, intake, book.client):
+        with seldom():
+            _carry(book, intake.rows_to_send(), why, circuit, promised)
     if not book.loaded.unusable:
         intake.set_waiting_aside()
-    if not (book.step.bundle and book.step.repeats):
-        forget_sightings(book.ledger, book.batch.target, book.resource)
+
+
+def _carry(book: Book, rows: Iterator[Row], why: Why, circuit: Circuit, promised: Step) -> None:
+    """Send rows at the load's step."""
+    rows = rows if book.step == promised else _without_a_person(book, rows)
+    if book.step.bundle:
+        send_bundles(book, rows, book.client, why)
+    else:
+        _send_singly(book, rows, book.client, why, circuit)
 
 
 def _has_more(book: Book, intake: Intake, client: FhirClient) -> bool:
@@ -76,8 +96,8 @@ def _has_more(book: Book, intake: Intake, client: FhirClient) -> bool:
         return False
     if intake.has_payments_again():
         return True
-    if book.step.repeats or not book.loaded.counts["in_doubt"]:
-        return False
+    if book.batch.part or book.step.repeats or not book.loaded.counts["in_doubt"]:
+        return False  # doubts of a part are settled with those of the others
     if intake.settle_doubts_again():
         return True
     client.patience.wait(LATE_SECONDS)

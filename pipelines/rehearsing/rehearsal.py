@@ -261,6 +261,7 @@ def copy_ledger(home: Path, environ: Mapping[str, str], to: Path) -> None:
         _copy_tables(address.render_as_string(hide_password=False), to)
     with closing(Ledger.open(to, journal=False)) as ledger, ledger.transaction() as connection:
         connection.execute(t.lease.delete())
+        connection.execute(t.part.delete())
 
 
 def _copy_tables(url: str, to: Path) -> None:

@@ -10,6 +10,7 @@ from pipelines.ledger.states import OUTCOMES
 from pipelines.loading.loaded import Loaded
 from pipelines.loading.stage import Batch, load
 from pipelines.runs.ending import run_counts
+from pipelines.runs.parts import load_in_parts, workers_for
 from pipelines.runs.run import ENDED, Run
 from pipelines.session.session import Session
 from pipelines.validation.outcome import Validated
@@ -43,9 +44,11 @@ def _loaded(session: Session, run: Run, validated: Validated) -> Loaded:
         if run.before in ENDED and validated.accepted > validated.skipped:
             session.ledger.reopen_batch(session.target, batch_id)
         progress.stage("load", batch_id, validated.accepted - validated.skipped)
-        loaded = load(
-            batch, session.connection.client, session.connection.capabilities, session.ledger, lease, progress
-        )
+        if (workers := workers_for(session.pace, validated.accepted - validated.skipped)) > 1:
+            loaded = load_in_parts(session, batch, lease, workers)
+        else:
+            connection = session.connection
+            loaded = load(batch, connection.client, connection.capabilities, session.ledger, lease, progress)
         progress.end(_in_words(loaded), "stopped" if loaded.unusable else "done")
     return loaded
 

@@ -89,6 +89,15 @@ class Answers:
         left = {line: [name for name in names if name not in known] for line, names in self.by_line.items()}
         return {line: names for line, names in left.items() if names}
 
+    def told(self) -> tuple[set[str], set[str]]:
+        """Return the ids of the rejects that were answered by records which have landed, or are wrong."""
+        return self._landed, self._wrong
+
+    def take_in(self, landed: Iterable[str], wrong: Iterable[str]) -> None:
+        """Note what a worker has found of its part."""
+        self._landed.update(landed)
+        self._wrong.update(wrong)
+
     def done(self) -> set[str]:
         return self._landed - self._wrong
 

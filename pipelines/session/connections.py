@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -57,7 +57,7 @@ class Connection:
 
     names: read the names of practitioners and groups by reference; the interface does not show them. tell: write what
     else it does not show, `charges` or `patients`, to a file; None where that cannot be had. profile: what the target's
-    statement does not say of it.
+    statement does not say of it. credentials: what another process gets access by.
     """
 
     client: FhirClient
@@ -68,6 +68,7 @@ class Connection:
     names: Callable[[], Mapping[str, str]] = dict
     tell: Callable[[str, Path], None] | None = None
     profile: Profile = PLAIN_PROFILE
+    credentials: Credentials = field(default_factory=Credentials, repr=False)
 
     @property
     def id(self) -> str:
@@ -117,7 +118,7 @@ def _connected(
         vendor = environ.get("FHIR_SERVICE_VENDOR") or Site.vendor
         customer = environ.get("FHIR_SERVICE_CUSTOMER") or Site.customer
         site = Site((capabilities.url or base_url).rstrip("/"), vendor, customer)
-        yield Connection(client, capabilities, client.base_url, site, bundled, profile=profile)
+        yield Connection(client, capabilities, client.base_url, site, bundled, profile=profile, credentials=credentials)
     finally:
         client.close()
 

@@ -1,0 +1,146 @@
+"""Parts: ranges of a batch's lanes, which workers load side by side, each under a lease of its own.
+
+They are laid out under the lease of the target, and are gone when that ends. They are no facts: what was done of a part
+is in its records.
+"""
+
+import uuid
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import NamedTuple, Protocol, Self
+
+from sqlalchemy import ColumnElement, Connection, Engine, Select, and_, select, update
+
+from pipelines.ledger import tables as t
+from pipelines.ledger.lease import Clock, Held, Holder, Lease, Leased, LeaseLost, is_gone, this_process, utc_text
+
+BEGINNINGS = 3
+"""How often a part is begun: one whose workers die again and again is left to the next run."""
+BEAT_SECONDS = 1.0
+
+
+class PartState(NamedTuple):
+    """A part: how often it was begun, whether a worker has it just now, its counts so far, and what it came to."""
+
+    number: int
+    attempts: int
+    held: bool
+    counts: str | None
+    outcome: str | None
+
+    @property
+    def is_left(self) -> bool:
+        """True if a worker can begin it."""
+        return self.outcome is None and not self.held and self.attempts < BEGINNINGS
+
+
+class Parted(Leased, Protocol):
+    """The parts of a ledger that its parts need."""
+
+    engine: Engine
+
+
+class PartLease(Held):
+    """The right to load one part, held within `with`. attempts: 1 for who begins it first."""
+
+    table = t.part
+
+    def __init__(self, ledger: Leased, target: str, number: int, attempts: int, owner: str, clock: Clock) -> None:
+        super().__init__(ledger, target, clock, owner, BEAT_SECONDS)
+        self.number, self.attempts = number, attempts
+        self.counting: Callable[[], str] | None = None
+
+    def __enter__(self) -> Self:
+        self._begin()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Let the part go: without an outcome, for who takes it up next."""
+        self._end()
+        with self._engine.begin() as connection:
+            connection.execute(update(t.part).where(self._mine()).values(owner="", **self._told()))
+
+    def done(self, outcome: str) -> None:
+        """Write down what the part came to. Raises `LeaseLost`."""
+        with self._engine.begin() as connection:
+            if connection.execute(update(t.part).where(self._mine()).values(outcome=outcome)).rowcount == 0:
+                raise LeaseLost(f"another loader took over the target {self.target}")
+
+    def _told(self) -> dict[str, object]:
+        return super()._told() | ({"counts": self.counting()} if self.counting else {})
+
+
+def lay_out(ledger: Parted, lease: Lease, number: int) -> None:
+    """Make so many parts of what is loaded under a lease of the target; they are free. Raises `LeaseLost`."""
+    free = {"attempts": 0, "owner": "", "host": "", "machine": "", "pid": 0, "taken_at": "", "heartbeat_at": ""}
+    with _begin(ledger) as connection:
+        _check(connection, lease.target, lease.owner)
+        connection.execute(t.part.delete().where(t.part.c.target == lease.target))
+        connection.execute(t.part.insert(), [{"target": lease.target, "part": each, **free} for each in range(number)])
+
+
+def remove_parts(ledger: Parted, lease: Lease) -> None:
+    """Remove the parts of a load that has ended. Raises `LeaseLost`."""
+    with _begin(ledger) as connection:
+        _check(connection, lease.target, lease.owner)
+        connection.execute(t.part.delete().where(t.part.c.target == lease.target))
+
+
+def claim(ledger: Parted, target: str, loader: str, clock: Clock = lambda: datetime.now(UTC)) -> PartLease | None:
+    """Take a part that is free, or whose worker is gone; None if there is none just now.
+
+    loader: the owner of the target's lease, under which the parts were laid out. Raises `LeaseLost`.
+    """
+    with _begin(ledger) as connection:
+        _check(connection, target, loader)
+        found = connection.execute(_some(target, t.part.c.owner == "").limit(1)).first()
+        held = connection.execute(_some(target, t.part.c.owner != "")) if found is None else ()
+        number = found.part if found else next((each.part for each in held if _is_gone(each, clock())), None)
+        if number is None:
+            return None
+        ours = this_process(uuid.uuid4().hex, utc_text(clock()))
+        this = and_(t.part.c.target == target, t.part.c.part == number)
+        attempts = connection.execute(
+            update(t.part).where(this).values(**ours, attempts=t.part.c.attempts + 1).returning(t.part.c.attempts)
+        ).scalar_one()
+    return PartLease(ledger, target, number, attempts, str(ours["owner"]), clock)
+
+
+def states(ledger: Parted, target: str, clock: Clock = lambda: datetime.now(UTC)) -> list[PartState]:
+    """The parts of what is loaded into a target."""
+    query = select(t.part).where(t.part.c.target == target).order_by(t.part.c.part)
+    with ledger.engine.connect() as connection:
+        found = list(connection.execute(query))
+    return [
+        PartState(each.part, each.attempts, each.owner != "" and not _is_gone(each, clock()), each.counts, each.outcome)
+        for each in found
+    ]
+
+
+def _begin(ledger: Parted) -> AbstractContextManager[Connection]:
+    return ledger.engine.execution_options(writes=True).begin()
+
+
+def _some(target: str, which: ColumnElement[bool]) -> Select[tuple[object, ...]]:
+    """Select parts that can be begun, apart from those that another transaction has just now.
+
+    SQLite has no such clause: there a transaction that writes is alone.
+    """
+    part = t.part.c
+    here = (part.target == target, part.outcome.is_(None), part.attempts < BEGINNINGS, which)
+    return select(t.part).where(*here).order_by(part.part).with_for_update(skip_locked=True)
+
+
+def _is_gone(row: object, now: datetime) -> bool:
+    return is_gone(Holder(*(getattr(row, name) for name in Holder._fields)), now)
+
+
+def _check(connection: Connection, target: str, owner: str) -> None:
+    """Raise `LeaseLost` unless the target's lease is held by this owner, which it is until the transaction ends."""
+    mine = (t.lease.c.target == target, t.lease.c.owner == owner)
+    if connection.execute(select(t.lease.c.owner).where(*mine).with_for_update(read=True)).first() is None:
+        raise LeaseLost(f"another loader took over the target {target}")

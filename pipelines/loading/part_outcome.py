@@ -1,0 +1,43 @@
+"""The outcome of a part, as its worker tells it and the load takes it up."""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from pipelines.loading.loaded import Loaded
+
+
+@dataclass
+class PartLoaded:
+    """What a worker tells of its part. landed, wrong: ids of rejects that its rows have answered, or not.
+
+    refused: keys of rows that were set aside. said: lines for a person to read. lowered: whether the target does not do
+    what it says.
+    """
+
+    loaded: Loaded = field(default_factory=Loaded)
+    landed: Iterable[str] = ()
+    wrong: Iterable[str] = ()
+    refused: Iterable[str] = ()
+    said: Iterable[str] = ()
+    lowered: bool = False
+
+    def as_text(self) -> str:
+        loaded = {**vars(self.loaded), "waits_for": sorted(self.loaded.waits_for)}
+        keys = {name: sorted(getattr(self, name)) for name in ("landed", "wrong", "refused")}
+        return json.dumps({"loaded": loaded, **keys, "said": list(self.said), "lowered": self.lowered})
+
+    @classmethod
+    def from_text(cls, text: str) -> "PartLoaded":
+        told: dict[str, Any] = json.loads(text)
+        loaded = Loaded(**told.pop("loaded"))
+        return cls(Loaded().with_part(loaded), **told)
+
+
+def in_all(parts: Iterable[Loaded]) -> Loaded:
+    """Return the counts of parts together."""
+    whole = Loaded()
+    for each in parts:
+        whole = whole.with_part(each)
+    return whole
