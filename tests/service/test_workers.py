@@ -28,9 +28,9 @@ def url(postgres: Postgres) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def supervised(store: str, folder: Path) -> Iterator[tuple[psutil.Process, str]]:
-    """Three processes over a store: the one that watches them, and their address."""
-    arguments = command("fhir-service", "serve", "--store", store, "--port", 0, "--workers", WORKERS)
+def supervised(store: str, folder: Path, workers: int = WORKERS) -> Iterator[tuple[psutil.Process, str]]:
+    """Processes over a store: the one that watches them, and their address."""
+    arguments = command("fhir-service", "serve", "--store", store, "--port", 0, "--workers", workers)
     with subprocess.Popen(
         arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(), cwd=folder
     ) as process:
