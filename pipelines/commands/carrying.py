@@ -138,7 +138,8 @@ def rehearse(
 ) -> int:
     """Imports into a throw-away copy of the bundled store (or a new one) and tells what would come of every row."""
     from pipelines.home.batch import Unreadable
-    from pipelines.rehearsing.rehearsal import Wanted, rehearse
+    from pipelines.rehearsing.copying import Wanted
+    from pipelines.rehearsing.rehearsal import rehearse
 
     if store and reference:
         raise click.UsageError("--store and --reference are two ways to a store: name one")
@@ -172,9 +173,9 @@ def reports(
 
     With --pseudonymous ids are keyed pseudonyms, days are moved by patient, text and small cells are left out.
     """
-    from pipelines.importing.imports import publish_only
-    from pipelines.runs.batch import publish_in_bulk
+    from pipelines.importing.closing import publish_only
     from pipelines.session.opening import open_session
+    from pipelines.session.publishing import publish_in_bulk
 
     if bulk and pseudonymous:
         raise click.UsageError("--bulk and --pseudonymous are two publications: name one")

@@ -1,9 +1,7 @@
-"""The command `chartferry`: its options, its commands, and the exit code and message for each kind of failure."""
+"""The command `chartferry`: its options and its commands."""
 
-import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -14,20 +12,18 @@ from pipelines.commands import (
     feeds,
     metrics,
     questionnaires,
-    reference,
     rejects,
     rules,
     target,
     views,
 )
 from pipelines.commands.common import Options
-from pipelines.home.exits import INTERNAL, UNREADABLE, UNUSABLE
 
 COMMANDS: tuple[click.Command, ...] = (
     carrying.import_,
     carrying.rehearse,
     target.target,
-    reference.reference,
+    target.reference,
     batches.status,
     batches.verify,
     evidence.evidence,
@@ -73,49 +69,9 @@ def run_command(arguments: Sequence[str]) -> int:
     except click.Abort:
         raise KeyboardInterrupt from None
     except Exception as error:  # noqa: BLE001 - each has its line
-        from pipelines.home import disk
+        # The kinds of failures are imported here: together they take longer than a command that needs none of them.
+        from pipelines.commands.failures import exit_and_message
 
-        code, line = next(failure for kind, failure in _failures().items() if isinstance(error, kind))
-        full = disk.is_full(error)
-        click.echo(f"chartferry: {disk.FULL if full else line(error)}", err=True)
-        return UNUSABLE if full else code
-
-
-def _failures() -> dict[type[BaseException], tuple[int, Callable[[Any], str]]]:
-    """Return exit code and message by kind of failure, without the text of exceptions that may hold a record's data.
-
-    The kinds are imported here: together they take longer than a command that needs none of them, such as `--help`.
-    """
-    from sqlalchemy.exc import SQLAlchemyError
-
-    from pipelines.client.client import TargetUnusable
-    from pipelines.client.pace import BadPace
-    from pipelines.client.profiles import BadProfile
-    from pipelines.feeds.files.catalog import FeedError
-    from pipelines.home.folder import BadHome
-    from pipelines.ledger.database import why
-    from pipelines.ledger.tables import LedgerError, NotPossible
-    from pipelines.reports.views.definition import BadView
-    from pipelines.session.connections import BadTarget
-
-    return {
-        FeedError: (UNREADABLE, str),
-        BadView: (UNREADABLE, str),
-        BadTarget: (UNUSABLE, str),
-        BadPace: (UNUSABLE, str),
-        BadProfile: (UNUSABLE, str),
-        BadHome: (UNUSABLE, str),
-        TargetUnusable: (UNUSABLE, str),
-        NotPossible: (UNREADABLE, str),
-        LedgerError: (UNUSABLE, str),
-        SQLAlchemyError: (UNUSABLE, lambda error: f"the ledger could not be read or written: {why(error)}"),
-        OSError: (UNUSABLE, lambda error: f"{error.strerror or type(error).__name__}: {error.filename or 'a file'}"),
-        Exception: (INTERNAL, lambda error: f"a fault of this program: {type(error).__name__} at {_place(error)}"),
-    }
-
-
-def _place(error: BaseException) -> str:
-    """Return file and line of the last frame of an exception in this program."""
-    frames = traceback.extract_tb(error.__traceback__)
-    ours = [frame for frame in frames if Path(frame.filename).is_relative_to(Path(__file__).parents[1])] or frames
-    return f"{Path(ours[-1].filename).name}:{ours[-1].lineno}"
+        code, message = exit_and_message(error)
+        click.echo(f"chartferry: {message}", err=True)
+        return code

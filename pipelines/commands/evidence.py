@@ -9,7 +9,7 @@ import click
 from pipelines.commands.common import Name, Options, at_target, with_target
 
 if TYPE_CHECKING:
-    from pipelines.evidence.evidence import Evidence
+    from pipelines.evidence.written import Evidence
     from pipelines.session.session import Session
 
 

@@ -5,19 +5,16 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from pipelines.commands.common import Name, Options, as_text
+from pipelines.commands.feeds_map import feeds_map
+from pipelines.feeds.files.catalog import Feed, FeedError
 from pipelines.home.exits import ALL_LOADED, UNREADABLE
 
-if TYPE_CHECKING:
-    from pipelines.corrections.worklist import WorkList
-    from pipelines.feeds.files.catalog import Feed
 
-
-@click.group(short_help="Which exports are taken, and what each column becomes.")
+@click.group(commands=[feeds_map], short_help="Which exports are taken, and what each column becomes.")
 def feeds() -> None:
     """Feed files: which exports are taken, and what each column becomes."""
 
@@ -30,7 +27,7 @@ def feeds() -> None:
 def feeds_check(options: Options, files: tuple[Path, ...], sample: Path | None, rows: int) -> int:
     """Checks feed files (default: all that an import would use) and says what each column becomes."""
     from pipelines.commands.explain import feed_lines
-    from pipelines.feeds.files.catalog import FeedError, home_catalog, load_feed
+    from pipelines.feeds.files.catalog import home_catalog, load_feed
 
     code, found = ALL_LOADED, []
     if not files:
@@ -80,17 +77,15 @@ def feeds_new(file: Path, kind: str | None, ask: bool) -> int:
     With --ask, questions and values go to standard error and answers are read from standard input: from a terminal,
     or one on each line.
     """
-    from pipelines.feeds.drafting.asking import decided
-    from pipelines.feeds.drafting.draft import draft_lines
-    from pipelines.feeds.drafting.entries import rendered
+    from pipelines.feeds.drafting.draft import draft
     from pipelines.home.batch import Unreadable
 
     try:
-        lines = draft_lines(file, kind)
+        text = draft(file, kind, _asking() if ask else None)
     except Unreadable as error:
         click.echo(f"chartferry: {error}", err=True)
         return UNREADABLE
-    click.echo(rendered(decided(lines, _asking()) if ask else lines), nl=False)
+    click.echo(text, nl=False)
     return ALL_LOADED
 
 
@@ -104,61 +99,6 @@ def _asking() -> Callable[[Sequence[str]], str | None]:
         return answers.readline() or None
 
     return ask
-
-
-@feeds.command("map", short_help="Lists values without an entry in a crosswalk, and takes entries.")
-@click.argument("feed", type=Name())
-@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="A CSV for a colleague to fill in.")
-@click.option("--entries", type=click.Path(path_type=Path, dir_okay=False), help="Such a CSV, filled in.")
-@click.option("--reference", type=click.Path(path_type=Path, exists=True), help="Reference data to find candidates in.")
-@click.pass_obj
-def feeds_map(options: Options, feed: str, out: Path | None, entries: Path | None, reference: Path | None) -> int:
-    """Lists the values of open rejects without an entry in a crosswalk, each with near candidates, and takes entries.
-
-    Candidates are those of the reference data (default: <home>/reference). On a terminal each value is asked for.
-    """
-    from pipelines.corrections.worklist import read_csv_entries, work_list, write_csv
-    from pipelines.feeds.files.crosswalks import BadCrosswalk
-    from pipelines.home.batch import Unreadable
-
-    found = work_list(options.home, os.environ, options.feeds, feed, reference)
-    try:
-        if entries:
-            given = read_csv_entries(entries)
-        elif out:
-            write_csv(found, out)
-            then = f"fill in entry, then chartferry feeds map {feed} --entries {out}"
-            click.echo(f"{out}: {len(found.work):,} values; {then}")
-            return UNREADABLE if found.left else ALL_LOADED
-        else:
-            given = asked_for(found, asking=sys.stdin.isatty())
-        written = found.write_entries(given)
-    except (BadCrosswalk, Unreadable) as error:
-        click.echo(f"chartferry: {error}", err=True)
-        return UNREADABLE
-    for line in found.left:
-        click.echo(f"chartferry: {line}", err=True)
-    if given:
-        click.echo(f"{written:,} entries were written; chartferry import tries the rejects again")
-    elif not found.work:
-        click.echo("every value has its entry")
-    return UNREADABLE if found.left else ALL_LOADED
-
-
-def asked_for(found: "WorkList", asking: bool) -> dict[tuple[str, str], str]:
-    """Print the work list; on a terminal ask for each entry, by the number of a candidate or as an id."""
-    given: dict[tuple[str, str], str] = {}
-    for work in found.work:
-        click.echo(as_text([f"{work.walk.name}: {work.value}: {work.rows:,} rows"]))
-        for number, near in enumerate(work.candidates, 1):
-            click.echo(as_text([f"  {number}  {near.id}  {near.words}"]))
-        if asking and work.walk.file:
-            said = click.prompt("  number, id, or nothing", default="", show_default=False).strip()
-            if said.isdecimal() and 0 < int(said) <= len(work.candidates):
-                said = work.candidates[int(said) - 1].id
-            if said:
-                given[work.walk.name, work.value] = said
-    return given
 
 
 @feeds.command("expect", short_help="Drafts what to expect of a feed's files, by those that came.")

@@ -1,11 +1,12 @@
-"""The command about the target: `target`."""
+"""The commands about the target itself: `target`, and `reference load`, which puts to it what records name."""
 
 import json
 import os
+from pathlib import Path
 
 import click
 
-from pipelines.commands.common import Options, as_text, with_target
+from pipelines.commands.common import Options, as_text, print_answer, with_target
 
 
 @click.command(short_help="What the target offers, and how rows will be sent.")
@@ -25,3 +26,26 @@ def target(options: Options, insecure: bool, as_json: bool) -> int:
     else:
         click.echo(as_text([f"target: {label}", *found.lines()]))
     return found.exit_code
+
+
+@click.group(short_help="Patients, claims and the like, put to a target.")
+def reference() -> None:
+    """Reference data: the patients, practitioners, claims and questionnaires that records name."""
+
+
+@reference.command("load", short_help="Puts reference data to a target that takes it.")
+@click.argument("paths", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
+@with_target
+@click.pass_obj
+def reference_load(options: Options, paths: tuple[Path, ...], insecure: bool, as_json: bool) -> int:
+    """Puts NDJSON files, or folders of them, to the target: under the given ids, else by their identifiers.
+
+    What the target has already stays as it is. The bundled service loads them as `fhir-service load` does.
+    """
+    from pipelines.home.preparing import prepare_home
+    from pipelines.importing.reference import put_reference
+    from pipelines.session.connections import connect
+
+    prepare_home(options.home)
+    with connect(options.home, os.environ, insecure) as connection:
+        return print_answer(put_reference(connection, options.home, paths, os.environ), as_json)

@@ -4,31 +4,23 @@ Each is done under the target's lease, and is kept with the user, the moment, th
 """
 
 from collections.abc import Collection, Iterator
-from dataclasses import asdict, dataclass, replace
-from datetime import datetime
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import orjson
-from sqlalchemy import select
 
 from pipelines.client.comparison import same_content
-from pipelines.client.steps import step_for
+from pipelines.corrections.absent import NO_NEED, check_absent
 from pipelines.home.exits import ALL_LOADED
-from pipelines.ledger import tables as t
 from pipelines.ledger.doubts import Doubtful, doubtful, known_resources
 from pipelines.ledger.former import earlier_versions, raise_generation
 from pipelines.ledger.rows import Outcome
 from pipelines.ledger.tables import NotPossible
 from pipelines.loading.accepted import accepted_files, rows_in
-from pipelines.loading.lookup import ABSENT, FOUND, Doubt, look_up
-from pipelines.loading.sending import Identity
-from pipelines.loading.settling import as_doubts
 from pipelines.runs.ending import recount
 from pipelines.runs.loading import lease_of
 from pipelines.session.reading import reading
 from pipelines.session.session import Session
-
-NO_NEED = "{}: no need: the next import can send it again without making two"
 
 
 @dataclass(frozen=True)
@@ -43,9 +35,6 @@ class Said:
 
     def lines(self) -> Iterator[str]:
         yield self.line
-
-
-# -- rows in doubt
 
 
 def accept(session: Session, name: str, resource_id: str) -> str:
@@ -87,44 +76,12 @@ def resend(session: Session, name: str, apart_from: Collection[str] = ()) -> str
         doubt = _doubt(session, name)
         if doubt.resource_id:
             raise NotPossible(NO_NEED.format(name))
-        _is_not_there(session, doubt, others)
+        check_absent(session, doubt, others)
         of = (doubt.source, doubt.resource_type, doubt.key, doubt.generation)
         session.decide("doubts resend", [name], ", ".join(f"apart from {other}" for other in sorted(others)) or None)
         raise_generation(session.ledger, lease, [of], None)
         recount(session.ledger, session.target, doubt.batch_id)
     return f"{name}: the next import sends it again"
-
-
-def _is_not_there(session: Session, doubt: Doubtful, others: Collection[str]) -> None:
-    """Raise `NotPossible` if something may be at the target that the row's attempts made."""
-    kind, files = doubt.resource_type, accepted_files(session.home / "batches" / doubt.batch_id)
-    step = step_for(session.connection.capabilities, kind)
-    looked_up = as_doubts(session.ledger, session.target, kind, [doubt], files, step.named)
-    if not looked_up:
-        raise NotPossible(f"{doubt.name}: its source row is not here any more, so nothing can be compared")
-    if looked_up[0].named and step.conditional:
-        raise NotPossible(NO_NEED.format(doubt.name))
-    known = known_resources(session.ledger, session.target, kind, {doubt.patient_id})
-    ours = {patient: ids | set(others) for patient, ids in {doubt.patient_id: set[str](), **known}.items()}
-    identity = Identity(doubt.source, kind)
-    finding = look_up(session.connection.client, identity, [_since_at_least(looked_up[0])], ours)[doubt.key]
-    if finding.state == FOUND:
-        made = f"{kind}/{finding.resource_id}"
-        raise NotPossible(
-            f"{doubt.name}: not sent again: {made} has its content and was not there before;"
-            f" settle it with chartferry doubts accept {doubt.name} --resource {made},"
-            f" or, where it is another's, add --apart-from {made}"
-        )
-    if finding.state != ABSENT:
-        hint = "; where they are others', name each with --apart-from" if "/" in (finding.why or "") else ""
-        raise NotPossible(f"{doubt.name}: not sent again: {finding.why}{hint}")
-
-
-def _since_at_least(doubt: Doubt) -> Doubt:
-    """The doubt with the time of its attempt by our clock where the target's is not known."""
-    if doubt.since or not doubt.row.first_attempt_at:
-        return doubt
-    return replace(doubt, since=datetime.fromisoformat(doubt.row.first_attempt_at))
 
 
 def _doubt(session: Session, name: str) -> Doubtful:
@@ -133,21 +90,3 @@ def _doubt(session: Session, name: str) -> Doubtful:
     if not found:
         raise NotPossible(f"{name}: no such row in doubt (they are named <batch>:<line>; see: chartferry status BATCH)")
     return found[0]
-
-
-# -- within
-
-
-def read_by(session: Session, batch_id: str) -> set[str]:
-    """The feeds, by hash, that a batch's records were read by."""
-    record = t.record.c
-    query = select(record.feed_hash).distinct().where(record.target == session.target, record.batch_id == batch_id)
-    with session.ledger.engine.connect() as connection:
-        return set(connection.execute(query).scalars())
-
-
-def _known_batch(session: Session, batch_id: str) -> dict[str, Any]:
-    batch = session.ledger.batch(session.target, batch_id)
-    if batch is None:
-        raise NotPossible(f"{batch_id}: no such batch at this target")
-    return batch

@@ -11,21 +11,19 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipelines.corrections.rejects import OutOfReach, lines_by_batch, source_of
+from pipelines.corrections.sources import NO_ENTRY, OutOfReach, lines_by_batch, rejected_by, source_of
 from pipelines.feeds.drafting.candidates import Candidate, Candidates, records_in
 from pipelines.feeds.files.catalog import Catalog, Feed, home_catalog
-from pipelines.feeds.files.crosswalks import BadCrosswalk
-from pipelines.feeds.files.entries import add_entries
+from pipelines.feeds.files.crosswalks import BadCrosswalk, add_entries
 from pipelines.feeds.mapping.missing import missing_values, types_of
 from pipelines.feeds.reading.readers import reader_of
 from pipelines.feeds.terms.schema import Crosswalk
 from pipelines.home.batch import Unreadable
 from pipelines.ledger.ledger import Ledger
-from pipelines.ledger.rejects import OPEN, reasons_of, reject_places, targets_with_rejects
+from pipelines.ledger.rejects import targets_with_rejects
 from pipelines.ledger.tables import NotPossible
 from pipelines.session.opening import has_ledger, open_ledger
 
-NO_ENTRY = "FEED-FILE-06"
 HEADER = ("crosswalk", "value", "rows", "entry", "candidates")
 
 
@@ -97,17 +95,17 @@ def _look(
     found: dict[Crosswalk, Counter[str]],
     left: list[str],
 ) -> None:
-    places = [each for each in reject_places(ledger, target, None, OPEN) if each.source == feed.source]
-    reasons = reasons_of(ledger, [each.reject_id for each in places])
-    wanted = [p for p in places if any(each.rule_id == NO_ENTRY for each in reasons.get(p.reject_id, ()))]
-    for batch_id, lines in lines_by_batch(wanted).items():
+    rejects = {
+        place: why for place, why in rejected_by(ledger, target, NO_ENTRY).items() if place.source == feed.source
+    }
+    named = {reason.line for why in rejects.values() for reason in why if reason.line}
+    for batch_id, lines in lines_by_batch(rejects).items():
         try:
             received, own = source_of(home, ledger, catalog, target, batch_id)
             if own.name != feed.name:
                 continue
-            rows = {each.line for p in wanted for each in reasons[p.reject_id] if each.line} | set(lines)
             with reader_of(received.path_in_batch, received.file_name, feed) as reader:
-                for walk, values in missing_values(feed, reader, rows).items():
+                for walk, values in missing_values(feed, reader, named | set(lines)).items():
                     found.setdefault(walk, Counter()).update(values)
         except (OutOfReach, Unreadable, BadCrosswalk) as error:
             left.append(f"{batch_id}: {error}")

@@ -138,10 +138,10 @@ def _validate_one(session: Session, run: Run) -> tuple[Run, Validated]:
         state, message = (
             ("failed", str(error)) if isinstance(error, Unreadable) else (UNDER_WAY, "it was not validated to its end")
         )
-        end_without_load(session, run, Validated(run.folder), state, message)
+        end_without_load(session, run, state, message)
         raise
     if validated.stop:
-        end_without_load(session, run, validated, "stopped", f"{run.received.file_name}: {validated.stop}")
+        end_without_load(session, run, "stopped", f"{run.received.file_name}: {validated.stop}", validated)
     else:
         hand_over(session, run, validated)
     return run, validated

@@ -1,12 +1,8 @@
 """The evidence for whoever signs a migration off: gathered from files, ledger and target, as JSON and as a page."""
 
-import json
 import secrets
-from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -14,19 +10,15 @@ import duckdb
 from pipelines.evidence.aside import set_aside
 from pipelines.evidence.exported import Batch, stage_exported
 from pipelines.evidence.files import OTHER, PURGED, files
-from pipelines.evidence.page import page_of
 from pipelines.evidence.samples import add_both_sides, sample
 from pipelines.evidence.totals import FATES, stage_records, totals, without_rows
+from pipelines.evidence.written import Evidence, write_evidence
 from pipelines.home.exits import SET_ASIDE
-from pipelines.home.files import write_whole
 from pipelines.ledger.tables import NotPossible
 from pipelines.runs.manifest import rules_version, software_version
-from pipelines.runs.summary import dollars
 from pipelines.session.session import Session
 from pipelines.verifying.verify import MEANING, Verified, verify_target
 
-FOLDER = "evidence"
-LARGEST_SAMPLE = 200
 LISTED = 500
 """Differences of `verify` that an evidence lists; it counts all of them."""
 
@@ -47,50 +39,6 @@ class Asked:
     @classmethod
     def of(cls, since: str | None, batch: str | None, size: int, seed: str | None, chart: str) -> "Asked":
         return cls(since, batch, size, seed or f"{secrets.randbelow(10**8):08}", chart.rstrip("/"))
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """An evidence that was written: its content, and where its page and its JSON are."""
-
-    content: dict[str, Any]
-    page: Path
-    document: Path
-
-    @property
-    def exit_code(self) -> int:
-        return int(self.content["exit_code"])
-
-    def as_json(self) -> dict[str, Any]:
-        return {**self.content, "page": str(self.page), "document": str(self.document)}
-
-    def lines(self) -> Iterator[str]:
-        for feed in self.content["feeds"]:
-            yield f"{feed['feed']}: {_sides(feed)}: {'they agree' if feed['agrees'] else 'THEY DO NOT AGREE'}"
-            for fate, apart in feed["apart"].items():
-                yield f"{feed['feed']}: {apart['records']:,} records {fate}: {FATES[fate]}"
-        if not self.content["feeds"]:
-            yield "no records of these batches are here"
-        for without in self.content["without_rows"]:
-            yield (
-                f"{without['feed']}: {without['ledger_records']:,} records of purged files are compared with the ledger"
-                " alone"
-            )
-        for name in self.content["damaged"]:
-            yield f"{name}: the file in its batch is not the one that came"
-        yield f"verify: {self.content['verify']['sentence']}"
-        yield f"sample: {len(self.content['sample']['records']):,} records, seed {self.content['sample']['seed']}"
-        yield f"to sign: {self.page}"
-        yield f"as JSON: {self.document}"
-
-
-def _sides(feed: dict[str, Any]) -> str:
-    sides = (f"{name} {_side(feed[name])}" for name in ("export", "ledger", "target"))
-    return ", ".join(sides)
-
-
-def _side(side: dict[str, int]) -> str:
-    return f"{side['records']:,} records" + (f" ({dollars(side['cents'])})" if side["cents"] else "")
 
 
 def make_evidence(session: Session, asked: Asked) -> Evidence:
@@ -128,7 +76,7 @@ def make_evidence(session: Session, asked: Asked) -> Evidence:
     content["agrees"] = all(each["agrees"] for each in (*content["feeds"], *content["days"])) and not content["damaged"]
     content["agrees"] = content["agrees"] and all(_same(each) for each in content["without_rows"])
     content["exit_code"] = max(verified.exit_code, 0 if content["agrees"] else SET_ASIDE)
-    return _written(session.home, content)
+    return write_evidence(session.home, content)
 
 
 def _batches(session: Session, asked: Asked) -> list[Batch]:
@@ -166,17 +114,3 @@ def _verified(verified: Verified) -> dict[str, Any]:
         "listed": listed,
         "lost": verified.lost,
     }
-
-
-def _written(home: Path, content: dict[str, Any]) -> Evidence:
-    """Write the JSON, and the page, which names its hash. Nobody writes over either."""
-    folder = home / FOLDER
-    folder.mkdir(mode=0o700, exist_ok=True)
-    name = content["made_at"].replace(":", "")
-    document = (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode()
-    page = page_of(content, document).encode()
-    for suffix, written in ((".json", document), (".html", page)):
-        with suppress(FileNotFoundError):
-            (folder / f"evidence-{name}{suffix}").unlink()
-        write_whole(folder / f"evidence-{name}{suffix}", written, 0o400)
-    return Evidence(content, folder / f"evidence-{name}.html", folder / f"evidence-{name}.json")

@@ -3,13 +3,12 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from pipelines.corrections.rejects import Lines, OutOfReach, lines_by_batch, source_of
+from pipelines.corrections.sources import NO_ENTRY, Lines, OutOfReach, lines_by_batch, rejected_by, source_of
 from pipelines.feeds.files.catalog import Feed
 from pipelines.home.batch import Received
-from pipelines.ledger.rejects import OPEN, reasons_of, reject_places
+from pipelines.runs.batch import run_over
+from pipelines.runs.run import Result
 from pipelines.session.session import Session
-
-NO_ENTRY = "FEED-FILE-06"
 
 
 class Mended(NamedTuple):
@@ -19,13 +18,14 @@ class Mended(NamedTuple):
     feed: Feed
     lines: Lines
 
+    def try_again(self, session: Session) -> Result:
+        """Run the batch over the records of these rejects."""
+        return run_over(session, self.received, self.feed, self.lines)
+
 
 def mended(session: Session) -> Iterator[Mended]:
     """Such rejects of batches that no run has read by the feed as it is now."""
-    places = reject_places(session.ledger, session.target, None, OPEN)
-    reasons = reasons_of(session.ledger, [each.reject_id for each in places])
-    wanted = [p for p in places if any(each.rule_id == NO_ENTRY for each in reasons.get(p.reject_id, ()))]
-    for batch_id, lines in lines_by_batch(wanted).items():
+    for batch_id, lines in lines_by_batch(rejected_by(session.ledger, session.target, NO_ENTRY)).items():
         row = session.ledger.batch(session.target, batch_id)
         if row is None or row["state"] != "finished":
             continue

@@ -3,19 +3,19 @@
 Each batch gets one more run, over the records of its open rejects alone.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from pipelines.corrections.rejects import Left, Lines, OutOfReach, lines_by_batch, source_of
+from pipelines.corrections.rejects import Left
+from pipelines.corrections.sources import Lines, OutOfReach, lines_by_batch, rejected_by, source_of
 from pipelines.feeds.files.catalog import Feed
 from pipelines.home.batch import Received
 from pipelines.home.exits import ALL_LOADED, UNREADABLE
-from pipelines.importing.imports import publish_into, summary_of
-from pipelines.ledger.rejects import OPEN, reasons_of, reject_places, settle_resubmitted
+from pipelines.importing.closing import publish_into, summary_of
+from pipelines.ledger.rejects import OPEN, RejectPlace, reject_places, settle_resubmitted
 from pipelines.ledger.tables import LedgerError
-from pipelines.runs.batch import run_through
-from pipelines.runs.beginning import begin
+from pipelines.runs.batch import run_over
 from pipelines.runs.run import Result
 from pipelines.runs.summary import Summary
 from pipelines.session.session import Session
@@ -54,10 +54,10 @@ def retry(session: Session, batch_id: str | None = None, taken_back: bool = Fals
     """
     summary, left = summary_of(session), list[Left]()
     settle_resubmitted(session.ledger, session.target)
-    found = reject_places(session.ledger, session.target, batch_id, OPEN)
     if taken_back:
-        reasons = reasons_of(session.ledger, [each.reject_id for each in found])
-        found = [each for each in found if any(r.rule_id == "TAKEN-BACK" for r in reasons.get(each.reject_id, ()))]
+        found: Iterable[RejectPlace] = rejected_by(session.ledger, session.target, "TAKEN-BACK", batch_id)
+    else:
+        found = reject_places(session.ledger, session.target, batch_id, OPEN)
     wanted = lines_by_batch(found)
     order = [row["batch_id"] for row in session.ledger.batches(session.target) if row["batch_id"] in wanted]
     for name in order:
@@ -89,4 +89,4 @@ def _source(session: Session, batch_id: str) -> tuple[Received, Feed]:
 
 def _retry_batch(session: Session, received: Received, feed: Feed, lines: Lines, taken_back: bool) -> Result:
     session.decide("rejects retry --taken-back" if taken_back else "rejects retry", [received.batch_id])
-    return run_through(session, begin(session, received, feed, only=lines, taken_back=taken_back))
+    return run_over(session, received, feed, lines, taken_back)

@@ -1,27 +1,20 @@
-"""One batch through the stages, receive, validate and load, and the publication at the end.
+"""One batch through the stages: receive, validate and load.
 
 The command line calls `import_file`. Dagster calls the steps: `beginning`, `validating`, `loading`, `ending`.
 """
 
-from pathlib import Path
-
-from pipelines.client.client import TargetUnusable
+from pipelines.client.replies import TargetUnusable
 from pipelines.feeds.files.catalog import Feed
 from pipelines.home.batch import Received, Unreadable
 from pipelines.ledger.tables import NotPossible
 from pipelines.receiving.stage import receive
-from pipelines.reports.bulk import publish_bulk
-from pipelines.reports.publish import Publication, publish
-from pipelines.reports.publish_pseudonymous import publish_pseudonymous
 from pipelines.runs.beginning import begin
 from pipelines.runs.ending import end, end_without_load
 from pipelines.runs.loading import load_run
-from pipelines.runs.run import Result, Run
+from pipelines.runs.run import Lines, Result, Run
 from pipelines.runs.validating import validate_run
 from pipelines.session.session import Session
-from pipelines.session.sweeping import sweep_target, sweep_written
 from pipelines.session.waiting import Waiting
-from pipelines.validation.outcome import Validated
 
 
 def import_file(session: Session, waiting: Waiting, remap: bool = False) -> Result:
@@ -47,44 +40,19 @@ def run_batch(session: Session, received: Received, feed: Feed, whole: bool, rem
     return run_through(session, run)
 
 
+def run_over(session: Session, received: Received, feed: Feed, lines: Lines, taken_back: bool = False) -> Result:
+    """One more run of a batch, over the records that begin on these lines; see `begin`."""
+    return run_through(session, begin(session, received, feed, only=lines, taken_back=taken_back))
+
+
 def run_through(session: Session, run: Run) -> Result:
     """A run through validate and load, to its end."""
     try:
         validated = validate_run(session, run)
     except Unreadable as error:
-        return end_without_load(session, run, Validated(run.folder), "failed", str(error))
+        return end_without_load(session, run, "failed", str(error))
     except TargetUnusable as error:
-        return end_without_load(session, run, Validated(run.folder), "running", str(error))
+        return end_without_load(session, run, "running", str(error))
     if validated.stop:
-        return end_without_load(session, run, validated, "stopped", f"{run.received.file_name}: {validated.stop}")
+        return end_without_load(session, run, "stopped", f"{run.received.file_name}: {validated.stop}", validated)
     return end(session, run, validated, load_run(session, run, validated))
-
-
-def publish_reports(session: Session, is_asked_for: bool = False, pseudonymous: int = 0) -> Publication:
-    """Sweep the reports and publish all tables in one step. Raises `TargetUnusable`, `PublicationError`.
-
-    is_asked_for: see `sweep_target`. pseudonymous: the least count that a pseudonymous publication shows in a cell; 0
-    for the ordinary one.
-    """
-    session.progress.stage("publish", "reports")
-    swept = sweep_target(session, is_asked_for)
-    if pseudonymous:
-        published = publish_pseudonymous(session.home, session.ledger, swept, pseudonymous)
-    else:
-        published = publish(session.home, session.ledger, swept)
-    session.ledger.copy_journal()
-    session.progress.end()
-    return published
-
-
-def publish_in_bulk(session: Session, address: str) -> Path:
-    """Read what the target shows, and publish it in bulk; return the manifest. Raises `TargetUnusable`.
-
-    address: of the folder, as its readers will see it.
-    """
-    session.progress.stage("publish", "resources")
-    swept = sweep_target(session, is_asked_for=True)
-    sweep_written(session)
-    manifest = publish_bulk(session.home, session.target, address, swept.started_at)
-    session.progress.end()
-    return manifest

@@ -34,8 +34,11 @@ def end(session: Session, run: Run, validated: Validated, loaded: Loaded) -> Res
     return result
 
 
-def end_without_load(session: Session, run: Run, validated: Validated, state: str, message: str) -> Result:
-    """End the run of a file from which nothing was sent."""
+def end_without_load(
+    session: Session, run: Run, state: str, message: str, validated: Validated | None = None
+) -> Result:
+    """End the run of a file from which nothing was sent. validated: what the file came to, where it was read."""
+    validated = validated or Validated(run.folder)
     session.progress.end()
     result = result_of(run, validated, run_counts(validated, Loaded()), message, state)
     result.unusable = state == "running"

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -40,6 +41,12 @@ def write_manifest(session: Session, run: Run, result: Result, ended_at: str | N
         "records_per_second": round(result.count("records") / result.seconds) if result.seconds else None,
     }
     write_whole(run.folder / MANIFEST, (json.dumps(manifest, indent=1, sort_keys=True) + "\n").encode())
+
+
+def write_questionnaires(folder: Path, versions: Mapping[str, str]) -> None:
+    """Keep short names of the content of the questionnaires that a run checks by, where there are some."""
+    if versions:
+        write_whole(folder / QUESTIONNAIRES, json.dumps(versions).encode())
 
 
 def _questionnaires(folder: Path) -> dict[str, str]:

@@ -59,5 +59,10 @@ class Result:
     waits_for: list[str] = field(default_factory=list)
     without_claim: Sequence[int] | None = None
 
+    @classmethod
+    def failed(cls, feed: str, file: str, message: str, unusable: bool = False) -> "Result":
+        """The result of a file that has no batch, since it or the target could not be read."""
+        return cls(None, None, feed, file, "failed", message=message, unusable=unusable)
+
     def count(self, name: str) -> int:
         return self.counts.get(name, 0)

@@ -26,6 +26,12 @@ class Waiting:
         """The file's name, as a person reads it."""
         return shown(self.path.name)
 
+    @property
+    def in_batch(self) -> Received:
+        """The received file of a batch that waits to go on."""
+        assert self.received is not None  # noqa: S101 - such files come from their batches
+        return self.received
+
 
 @dataclass(frozen=True)
 class Left:

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from pipelines.feeds.files.catalog import Feed
 from pipelines.feeds.mapping.chunk import Cells
-from pipelines.feeds.mapping.mapping import NOBODY, Crosswalks, Mapper, numbers_of, path_heads, unnamed_columns
+from pipelines.feeds.mapping.header import path_heads, unnamed_columns
+from pipelines.feeds.mapping.mapping import NOBODY, Crosswalks, Mapper
 from pipelines.feeds.reading.broken import BadRow, printable
 from pipelines.feeds.reading.chunks import Chunk, Notice
 from pipelines.feeds.reading.readers import reader_of
@@ -61,7 +62,7 @@ def map_file(
         trailers, heads = Trailers(mapper, reader.header), Heads(feed, reader.header)
         is_proved = feed.file.trailer is not None or has_amount_total(received)
         is_own = reader.header is not None and not reader.is_answer
-        last = LastLine(mapper, numbers_of(feed.file), is_proved) if is_own else None
+        last = LastLine(mapper, feed.file.numbers, is_proved) if is_own else None
         around = (reader.header, received.file_name, mapper.tables, known_as)
         make = partial(ChunkMapper, replace(feed, environ={}), *around)
         for mapped in work.over(make, _counted(reader.chunks(), trailers, last, heads, found)):

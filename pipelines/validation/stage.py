@@ -9,7 +9,7 @@ from pathlib import Path
 from fhir_service.interface.datatypes import instant_text
 from fhir_service.interface.site import Site
 from pipelines.feeds.files.catalog import Feed
-from pipelines.feeds.mapping.mapping import NOBODY, Crosswalks, numbers_of
+from pipelines.feeds.mapping.mapping import NOBODY, Crosswalks
 from pipelines.feeds.terms.record import Around
 from pipelines.home.batch import Received
 from pipelines.home.collecting import seldom
@@ -55,7 +55,7 @@ def validate(
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     found = Validated(folder)
-    around = Around(site, snapshot, instant_text(received.received_at), numbers_of(feed.file), words)
+    around = Around(site, snapshot, instant_text(received.received_at), feed.file.numbers, words)
     helpers = processes_for(received.size) if processes is None else processes
     with seldom(), workspace(folder) as inner, SideBySide(helpers) as work:
         mapped = inner / "mapped.parquet"

@@ -33,7 +33,7 @@ def home(request, tmp_path, target, monkeypatch):
     What commands make is published at the end of the test, and not by each of them, unless it is marked `publishes`.
     """
     if not request.node.get_closest_marker("publishes"):
-        for module in ("imports", "retry"):
+        for module in ("closing", "retry"):
             monkeypatch.setattr(f"pipelines.importing.{module}.publish_into", lambda *_: None)
     forget_settings(monkeypatch)
     monkeypatch.setenv("FHIR_BASE_URL", target.url)

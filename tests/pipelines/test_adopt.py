@@ -65,7 +65,7 @@ def test_one_that_is_stopped_halfway_has_adopted_nothing_yet(
         manifest.unlink() if untold else manifest.write_text(json.dumps(said | {"ended_at": None, "state": "running"}))
     for _ in range(2):
         with monkeypatch.context() as patched:
-            patched.setattr(f"pipelines.verifying.adopting.{step}", stopped)
+            patched.setattr(f"pipelines.verifying.lost_batch.{step}", stopped)
             chartferry("verify", "--adopt")
         chartferry("import")
     asked("verify", "--adopt")

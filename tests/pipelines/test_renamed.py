@@ -48,8 +48,8 @@ def test_the_same_file_under_a_renamed_feed_is_stopped_and_goes_on_with_the_sour
 
 def test_a_longer_export_is_stopped_wherever_the_known_records_stand(till, target, asked, monkeypatch):
     """LEDGER-03"""
-    monkeypatch.setattr("pipelines.validation.renamed.LOOKED_AT", 50)
-    monkeypatch.setattr("pipelines.validation.renamed.ROWS_A_LOOK", 7)
+    monkeypatch.setattr("pipelines.validation.withheld.LOOKED_AT", 50)
+    monkeypatch.setattr("pipelines.validation.withheld.ROWS_A_LOOK", 7)
     till("till", range(400, 500))
     asked("import")
     till("cash", range(1, 500))

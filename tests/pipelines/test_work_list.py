@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from pipelines.corrections import worklist
+from pipelines.corrections import sources
 from pipelines.feeds.drafting.candidates import Candidate, Candidates
 from tests.pipelines.test_rejects import Practice
 
@@ -118,4 +118,4 @@ def test_candidates_of_many_people_come_by_what_few_others_have():
     people = [Candidate(f"p{n}", f"MRN{n:06} Ana Diaz 19{n % 90 + 10}-01-01") for n in range(5_000)]
     near = Candidates([*people, Candidate("rare", "Zoe Quist")]).near("quist")
     assert [each.id for each in near] == ["rare"]
-    assert worklist.NO_ENTRY == "FEED-FILE-06"
+    assert sources.NO_ENTRY == "FEED-FILE-06"

@@ -7,6 +7,7 @@ status or a method. No other value of a row does.
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from pipelines.feeds.drafting.asking import Ask, decided
 from pipelines.feeds.drafting.choosing import Choice, chosen, kind_of_export
 from pipelines.feeds.drafting.entries import Entry, Line, as_toml, rendered
 from pipelines.feeds.drafting.forms import forms
@@ -21,9 +22,13 @@ from pipelines.feeds.kinds.registry import KINDS
 _CLOCK_WORDS = frozenset("time uhrzeit zeit of day posted transaction payment created sale".split())
 
 
-def draft(path: Path, kind: str | None = None) -> str:
-    """The text of a feed file. kind: of the records, else guessed. Raises Unreadable when the file is no text."""
-    return rendered(draft_lines(path, kind))
+def draft(path: Path, kind: str | None = None, ask: Ask | None = None) -> str:
+    """The text of a feed file. kind: of the records, else guessed. ask: decides the lines that say DECIDE.
+
+    Raises Unreadable when the file is no text.
+    """
+    lines = draft_lines(path, kind)
+    return rendered(decided(lines, ask) if ask else lines)
 
 
 def draft_lines(path: Path, kind: str | None = None) -> list[Line]:

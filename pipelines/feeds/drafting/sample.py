@@ -12,7 +12,7 @@ from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.site import Site
 from fhir_service.interface.vocabulary import Needs, check
 from pipelines.feeds.files.catalog import Feed
-from pipelines.feeds.mapping.mapping import Mapper, numbers_of
+from pipelines.feeds.mapping.mapping import Mapper
 from pipelines.feeds.mapping.origins import Origins
 from pipelines.feeds.reading.broken import BadRow
 from pipelines.feeds.reading.chunks import Chunk
@@ -136,7 +136,7 @@ def _broken(
 def _problems(feed: Feed, rows: Sequence[dict[str, Any]], known: Any) -> Iterator[str]:
     """Return the problems of a record."""
     full = [{column.name: None for column in feed.kind.columns} | values for values in rows]
-    built = feed.kind.build(rows[0][feed.kind.key], full, Around(Site(), known, "2000-01-01", numbers_of(feed.file)))
+    built = feed.kind.build(rows[0][feed.kind.key], full, Around(Site(), known, "2000-01-01", feed.file.numbers))
     origins = Origins(feed.file, feed.kind)
     for found in built.faults:
         yield f"problem in {origins.labels.get(found.column) or found.column}: {found.fault.message}"

@@ -15,11 +15,9 @@ from pipelines.feeds.files.catalog import Feed
 from pipelines.feeds.files.crosswalks import BadCrosswalk
 from pipelines.feeds.kinds.answers import ITEM
 from pipelines.feeds.mapping.chunk import Cells, Form, Rows, absent, array, single
-from pipelines.feeds.mapping.mending import mending_key
-from pipelines.feeds.mapping.unlike import in_their_place
+from pipelines.feeds.mapping.header import FirstLines, check_header
 from pipelines.feeds.mapping.values import Means, all_true, each_distinct, evaluate, evaluate_lists, objects
 from pipelines.feeds.reading.broken import BadRow, found_in
-from pipelines.feeds.reading.marks import MARKS
 from pipelines.feeds.terms.columns import (
     MISSING,
     NO_FLAG,
@@ -32,11 +30,9 @@ from pipelines.feeds.terms.columns import (
     key,
     labels,
 )
-from pipelines.feeds.terms.names import named_by, named_columns, source_label
-from pipelines.feeds.terms.numbers import Numbers
-from pipelines.feeds.terms.paths import Path, parse_path
+from pipelines.feeds.terms.names import named_by, source_label
 from pipelines.feeds.terms.record import Found
-from pipelines.feeds.terms.schema import Crosswalk, FeedFile, Test, Value
+from pipelines.feeds.terms.schema import Crosswalk, Test, Value
 from pipelines.home.batch import Unreadable
 
 Crosswalks = Mapping[Crosswalk, Mapping[str, str | Fault]]
@@ -44,19 +40,11 @@ NOBODY: Crosswalks = {}
 """The people of a target that is not asked for any."""
 
 
-FirstLines = Callable[[], Sequence[str]]
-
-
 class Mapped(NamedTuple):
     """The rows of a chunk as values: one array per column, and what is wrong by row."""
 
     columns: dict[str, Cells]
     faults: dict[int, list[Found]]
-
-
-def numbers_of(file: FeedFile) -> Numbers:
-    """Return the number format of a feed's files."""
-    return Numbers(file.decimal, file.thousands, file.currency)
 
 
 class Mapper:
@@ -79,13 +67,13 @@ class Mapper:
     ) -> None:
         self.feed = feed
         self.key = partial(key, known_as=known_as)
-        self._numbers = numbers_of(feed.file)
+        self._numbers = feed.file.numbers
         zone = ZoneInfo(feed.file.timezone)
         self._conventions = Conventions(zone, feed.file.dates, self._numbers, feed.file.ambiguous)
         self.width = 0 if header is None else len(header)
         self._form = Form(header, feed.file.empty, self._numbers)
         if header is not None:
-            _check_header(feed, header, file_name, first_lines)
+            check_header(feed, header, file_name, first_lines)
         try:
             self.tables: Crosswalks = {**feed.read_crosswalks(), **people} if tables is None else tables
         except BadCrosswalk as error:
@@ -244,46 +232,3 @@ def _sound_comments(comments: list[tuple[Any, ...]], chosen: bool) -> list[tuple
         comments = [comment for comment in comments if comment[0] is not None]
     wrong = (part for comment in comments for part in comment if isinstance(part, Fault))
     return next(wrong, comments)
-
-
-# --- The header -----------------------------------------------------------------------------------
-
-
-def _check_header(feed: Feed, header: Sequence[str], file_name: str, first_lines: FirstLines) -> None:
-    """A file lacks no column that its feed names, and has none of these twice."""
-    names = named_columns(feed.file)
-    there = {*header, *(f"#{place}" for place in range(1, len(header) + 1))}
-    lacking = [name for name, must in names.items() if must and name not in there]
-    if lacking:
-        if mends := mending_key(first_lines(), feed.file, [name for name, must in names.items() if must]):
-            raise Unreadable(
-                f"{file_name}: the header lacks {', '.join(lacking)}, which the feed {feed.name} takes; "
-                f"the file has {'it' if len(lacking) == 1 else 'them'} with {mends}: say so in the feed file"
-            )
-        found = in_their_place(lacking, names, header, feed.file.delimiter)
-        raise Unreadable(
-            f"{file_name}: the header lacks {', '.join(lacking)}, which the feed {feed.name} takes; "
-            f"{found + '; ' if found else ''}"
-            "check the export, or the columns of the feed file"
-        )
-    twice = [name for name in names if header.count(name) > 1]
-    if twice:
-        raise Unreadable(
-            f"{file_name}: the header has {', '.join(twice)} more than once; export each column once, "
-            "or name the column by its position"
-        )
-
-
-def unnamed_columns(feed: Feed, header: Sequence[str]) -> list[str]:
-    """The columns of a file that its feed does not name."""
-    names = {*named_columns(feed.file), *(MARKS if feed.builtin else ())}
-    return [name for place, name in enumerate(header, 1) if name and not names & {name, f"#{place}"}]
-
-
-def path_heads(feed: Feed) -> set[str]:
-    """The top-level names that the feed's paths begin with, and the one that every resource has."""
-    heads = {"resourceType"}
-    for name in named_columns(feed.file):
-        path: Path = parse_path(name)
-        heads.add(str(path[0]))
-    return heads

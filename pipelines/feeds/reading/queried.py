@@ -9,7 +9,6 @@ from typing import Any
 from pipelines.feeds.reading.chunks import LONGEST_ROW
 from pipelines.feeds.reading.parquet import NO_TEXT
 from pipelines.feeds.reading.tables import TableReader, TableRow
-from pipelines.feeds.terms.numbers import Numbers
 from pipelines.feeds.terms.schema import FeedFile
 from pipelines.home.batch import Unreadable
 
@@ -20,7 +19,7 @@ class QueriedReader(TableReader):
     def __init__(self, path: Path, name: str, feed: FeedFile) -> None:
         super().__init__(name, feed)
         self._path = path
-        self._numbers = Numbers(feed.decimal, feed.thousands, feed.currency)
+        self._numbers = feed.numbers
 
     def open(self) -> None:
         try:

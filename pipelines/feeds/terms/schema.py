@@ -8,6 +8,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, field_validator, model_validator
 
 from pipelines.feeds.terms.expecting import Expect
+from pipelines.feeds.terms.numbers import Numbers
 from pipelines.feeds.terms.settings import is_date_format, is_position, known_encoding
 from pipelines.feeds.terms.texts import composed
 
@@ -403,3 +404,8 @@ class FeedFile(Part):
         if self.trailer and self.trailer.amount and self.kind != "payments":
             raise ValueError("trailer.amount: goes with kind = 'payments'")
         return self
+
+    @property
+    def numbers(self) -> Numbers:
+        """The number format of the feed's files."""
+        return Numbers(self.decimal, self.thousands, self.currency)

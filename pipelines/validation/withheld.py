@@ -1,4 +1,8 @@
-"""Find records that the ledger knows under another name, since the source or the keys of the feed were changed."""
+"""Why nothing of a file may be sent, by what the ledger knows.
+
+Its records may be known under another name, since the source or the keys of the feed were changed. Or it may be a file
+of copayments alone, from a feed that never had one: its claims may only say where money was posted.
+"""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -8,7 +12,8 @@ from sqlalchemy import select
 from pipelines.feeds.files.catalog import Feed
 from pipelines.home.spill import batches
 from pipelines.ledger import tables as t
-from pipelines.ledger.states import LANDED, UNDECIDED
+from pipelines.ledger.states import LANDED, MADE, UNDECIDED
+from pipelines.session.confirmed import COMMAND, is_confirmed
 from pipelines.session.session import Session
 from pipelines.validation.outcome import Validated
 
@@ -16,6 +21,8 @@ ROWS_A_LOOK = 4_000
 LOOKED_AT = 1_000
 A_SHARE = 10
 """One record known under another name, among this many that are new by their own, stops the file."""
+FEWEST = 20
+"""Payments of a file that is asked about. In a smaller one copayments alone are no surprise."""
 LOOKED_FOR = "line key content_hash text_hash".split()
 GONE = ("planned", "undone")
 THERE = tuple(state for state in (*LANDED, *UNDECIDED) if state not in GONE)
@@ -24,7 +31,16 @@ Records = Mapping[str, tuple[int, tuple[str, ...]]]
 """Line and hashes of the content by key."""
 
 
-def known_elsewhere(session: Session, feed: Feed, batch_id: str, validated: Validated) -> str | None:
+def withhold(session: Session, feed: Feed, batch_id: str, validated: Validated) -> None:
+    """Note the reasons why nothing of a file may be sent, if there are some."""
+    validated.known_elsewhere = _known_elsewhere(session, feed, batch_id, validated)
+    validated.unconfirmed = _unconfirmed(session, feed, batch_id, validated)
+
+
+# -- records under another name
+
+
+def _known_elsewhere(session: Session, feed: Feed, batch_id: str, validated: Validated) -> str | None:
     """The sentence why nothing of a file may be sent, whose records would be made a second time; None for most files.
 
     Some records, from all over the file, stand for all.
@@ -94,3 +110,33 @@ def _some(accepted: Path, apart: int) -> Iterator[tuple[str, tuple[int, tuple[st
         for line, key, *hashes in zip(*(rows.column(name).to_pylist() for name in LOOKED_FOR), strict=True):
             yield key, (line, tuple(filter(None, hashes)))
         first += len(part)
+
+
+# -- copayments alone
+
+
+def _unconfirmed(session: Session, feed: Feed, batch_id: str, validated: Validated) -> str | None:
+    """The sentences why a file of copayments alone waits for a person; None for one that may go."""
+    payments = validated.records - validated.skipped
+    if not validated.copayments or validated.without_claim[0] or payments < FEWEST:
+        return None
+    if _was_sent(session, batch_id) or _has_had_some(session, feed, batch_id):
+        return None
+    if is_confirmed(session.ledger, session.target, feed, batch_id):
+        return None
+    return (
+        f"all {validated.copayments:,} payments that could be read have a claim, which makes them copayments, and the "
+        f"feed {feed.name} never had any: nothing was sent. If they are copayments: chartferry {COMMAND} {batch_id}, "
+        'or copayments = "all" in the feed file. If not, map claim_id with when, or not at all'
+    )
+
+
+def _was_sent(session: Session, batch_id: str) -> bool:
+    """True if rows of the batch are in the ledger, as of one that an earlier version began to load."""
+    return bool(session.ledger.row_counts(session.target, batch_id))
+
+
+def _has_had_some(session: Session, feed: Feed, batch_id: str) -> bool:
+    """True if another batch of the feed had copayments, and records of it are at the target."""
+    others = (row for row in session.ledger.batches(session.target) if row["batch_id"] != batch_id)
+    return any(row["feed"] == feed.name and row["copayments"] and any(row[name] for name in MADE) for row in others)

@@ -1,0 +1,48 @@
+"""Make sure that the target does not have a row in doubt, before it is sent again by hand."""
+
+from collections.abc import Collection
+from dataclasses import replace
+from datetime import datetime
+
+from pipelines.client.steps import step_for
+from pipelines.ledger.doubts import Doubtful, known_resources
+from pipelines.ledger.tables import NotPossible
+from pipelines.loading.accepted import accepted_files
+from pipelines.loading.lookup import ABSENT, FOUND, Doubt, look_up
+from pipelines.loading.sending import Identity
+from pipelines.loading.settling import as_doubts
+from pipelines.session.session import Session
+
+NO_NEED = "{}: no need: the next import can send it again without making two"
+
+
+def check_absent(session: Session, doubt: Doubtful, others: Collection[str]) -> None:
+    """Raise `NotPossible` if something may be at the target that the row's attempts made."""
+    kind, files = doubt.resource_type, accepted_files(session.home / "batches" / doubt.batch_id)
+    step = step_for(session.connection.capabilities, kind)
+    looked_up = as_doubts(session.ledger, session.target, kind, [doubt], files, step.named)
+    if not looked_up:
+        raise NotPossible(f"{doubt.name}: its source row is not here any more, so nothing can be compared")
+    if looked_up[0].named and step.conditional:
+        raise NotPossible(NO_NEED.format(doubt.name))
+    known = known_resources(session.ledger, session.target, kind, {doubt.patient_id})
+    ours = {patient: ids | set(others) for patient, ids in {doubt.patient_id: set[str](), **known}.items()}
+    identity = Identity(doubt.source, kind)
+    finding = look_up(session.connection.client, identity, [_since_at_least(looked_up[0])], ours)[doubt.key]
+    if finding.state == FOUND:
+        made = f"{kind}/{finding.resource_id}"
+        raise NotPossible(
+            f"{doubt.name}: not sent again: {made} has its content and was not there before;"
+            f" settle it with chartferry doubts accept {doubt.name} --resource {made},"
+            f" or, where it is another's, add --apart-from {made}"
+        )
+    if finding.state != ABSENT:
+        hint = "; where they are others', name each with --apart-from" if "/" in (finding.why or "") else ""
+        raise NotPossible(f"{doubt.name}: not sent again: {finding.why}{hint}")
+
+
+def _since_at_least(doubt: Doubt) -> Doubt:
+    """The doubt with the time of its attempt by our clock where the target's is not known."""
+    if doubt.since or not doubt.row.first_attempt_at:
+        return doubt
+    return replace(doubt, since=datetime.fromisoformat(doubt.row.first_attempt_at))

@@ -1,0 +1,106 @@
+"""The records of a batch, a piece at a time, and what the target has of those that were taken back."""
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+from sqlalchemy import ColumnElement, Text, func, select
+
+from pipelines.client.comparison import TAKEN_BACK
+from pipelines.home.scratch import throwaway_folder
+from pipelines.home.spill import Writer, batches
+from pipelines.ledger import tables as t
+from pipelines.ledger.former import Former, earlier_versions
+from pipelines.ledger.tables import NotPossible
+from pipelines.session.reading import reading
+from pipelines.session.session import Session
+
+ROWS_A_PIECE = 2_000
+
+
+class Record(NamedTuple):
+    """A record of a batch, as far as it matters here."""
+
+    source: str
+    resource_type: str
+    key: str
+    generation: int
+    batch_id: str
+    line: int
+    state: str
+    resource_id: str | None
+
+    @property
+    def name(self) -> str:
+        return f"{self.batch_id}:{self.line}"
+
+    @property
+    def resource(self) -> str:
+        return f"{self.resource_type}/{self.resource_id}"
+
+
+Piece = Sequence[Record]
+COLUMNS = [t.record.c[name] for name in Record._fields]
+RECORDS = pa.schema([(c.name, pa.string() if isinstance(c.type, Text) else pa.int64()) for c in COLUMNS])
+
+
+def _of_batch(session: Session, batch_id: str, states: Sequence[str]) -> list[ColumnElement[bool]]:
+    record = t.record.c
+    return [record.target == session.target, record.batch_id == batch_id, record.state.in_(states)]
+
+
+def count_records(session: Session, batch_id: str, states: Sequence[str]) -> int:
+    with session.ledger.engine.connect() as connection:
+        query = select(func.count()).select_from(t.record).where(*_of_batch(session, batch_id, states))
+        return int(connection.execute(query).scalar_one())
+
+
+def pieces_of(session: Session, batch_id: str, states: Sequence[str]) -> Iterator[Piece]:
+    """The batch's records that are in these states now, in the order of its lines, whatever becomes of them."""
+    query = select(*COLUMNS).where(*_of_batch(session, batch_id, states)).order_by("line")
+    with throwaway_folder(session.home) as folder:
+        kept = folder / "records.parquet"
+        with session.ledger.engine.connect() as connection, Writer(kept, RECORDS) as out:
+            for row in connection.execution_options(yield_per=ROWS_A_PIECE).execute(query):
+                out.add(*row)
+        for part in batches(kept, ROWS_A_PIECE, Record._fields):
+            yield [Record._make(row) for row in zip(*(column.to_pylist() for column in part.columns), strict=True)]
+
+
+def check_known(session: Session, batch_id: str) -> None:
+    if session.ledger.batch(session.target, batch_id) is None:
+        raise NotPossible(f"{batch_id}: no such batch at this target")
+
+
+def there_again(session: Session, piece: Piece) -> list[Former]:
+    """Versions of these records that had been taken back, and that a restored target has as they were before."""
+    source, kind = piece[0].source, piece[0].resource_type
+    if kind not in TAKEN_BACK:
+        return []
+    keys = [record.key for record in piece]
+    before = earlier_versions(session.ledger, session.target, source, kind, keys, "withdrawn")
+    found = read_versions(session, kind, before)
+    return [v for v, body in zip(before, found, strict=True) if body and body.get("status") != TAKEN_BACK[kind]]
+
+
+def read_versions(session: Session, kind: str, versions: Sequence[Former]) -> list[dict[str, Any] | None]:
+    """The resources of versions as they are now. Raises `TargetUnusable`."""
+    client = session.connection.client
+    with reading(kind), ThreadPoolExecutor(session.pace.at_once, "look") as pool:
+        return list(pool.map(lambda version: client.read(kind, str(version.resource_id)), versions))
+
+
+def waiting_versions(session: Session, records: Piece) -> list[Former]:
+    """The versions of these records that wait to be taken back: of an earlier undo that was cut off, too."""
+    by_key = {record.key: record for record in records}
+    found = earlier_versions(session.ledger, session.target, records[0].source, records[0].resource_type, by_key)
+    return [version for version in found if version.generation == by_key[version.key].generation]
+
+
+def read_by(session: Session, batch_id: str) -> set[str]:
+    """The feeds, by hash, that a batch's records were read by."""
+    record = t.record.c
+    query = select(record.feed_hash).distinct().where(record.target == session.target, record.batch_id == batch_id)
+    with session.ledger.engine.connect() as connection:
+        return set(connection.execute(query).scalars())

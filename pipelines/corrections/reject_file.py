@@ -1,0 +1,130 @@
+"""The file of a batch's rejects: their rows as they came, with `_reject_id` and `_reasons` before their own fields."""
+
+import codecs
+import shutil
+from collections.abc import Container, Mapping
+from pathlib import Path
+from typing import Any, TextIO
+
+import pyarrow as pa
+
+from pipelines.corrections.sources import Lines
+from pipelines.feeds.files.catalog import Feed
+from pipelines.feeds.reading.chunks import Chunk, RowReader
+from pipelines.feeds.reading.marks import MARKS, csv_lead, marked_line
+from pipelines.feeds.reading.readers import reader_of
+from pipelines.home import spill
+from pipelines.home.batch import Received
+from pipelines.home.files import replace_whole
+from pipelines.ledger.rows import Reason
+from pipelines.validation.mapping import map_file
+from pipelines.validation.outcome import Validated
+from pipelines.validation.side_by_side import SideBySide
+
+
+def write_rejects(
+    received: Received, feed: Feed, lines: Lines, reasons: Mapping[str, list[Reason]], folder: Path, work: Path
+) -> tuple[Path, set[str]]:
+    """Write the file in one step; return its place and the rejects that are in it."""
+    wanted = _rows_of(received, feed, lines, work)
+    part, found = work / "part", set[str]()
+    with reader_of(received.path_in_batch, received.file_name, feed) as reader, _opened(part, reader) as out:
+        form = "ndjson" if reader.header is None else "csv"
+        mark = _Marker(reader, out.encoding, reasons, wanted)
+        begun = False
+        for chunk in reader.chunks():
+            for line, raw in _in_order(chunk, wanted):
+                if not begun:
+                    out.write(mark.header())
+                    begun = True
+                out.write(mark.row(line, raw, wanted[line]))
+                found.update(wanted[line].split())
+    final = folder / f"{received.batch_id}.rejects.{form}"
+    if found:
+        shutil.copyfile(part, final.with_name(f".{final.name}.part"))
+        replace_whole(final.with_name(f".{final.name}.part"), final)
+    return final, found
+
+
+def _in_order(chunk: Chunk, wanted: Mapping[int, str]) -> list[tuple[int, str]]:
+    rows = [*zip(chunk.line, chunk.raw, strict=True), *((row.line, row.raw) for row in chunk.bad)]
+    return sorted(row for row in rows if row[0] in wanted)
+
+
+def _rows_of(received: Received, feed: Feed, lines: Lines, work: Path) -> dict[int, str]:
+    """The ids of rejects by physical line, for every row of these records; a record may have rows anywhere."""
+    mapped = work / "mapped.parquet"
+    map_file(received, feed, mapped, Validated(work), SideBySide(1))
+    wanted = pa.table({"line": list(lines), "ids": [" ".join(ids) for ids in lines.values()]})
+    with spill.sorter(work / ".spill") as database:
+        database.register("wanted", wanted)
+        return dict(spill.rows(database, _query(mapped, feed.kind.grouped)))
+
+
+def _query(mapped: Path, grouped: bool) -> str:
+    file = str(mapped).replace("'", "''")
+    own = f"select line, ids from '{file}' join wanted using (line)"
+    if not grouped:
+        return own
+    return f"""
+        with own as (select line, key, ids from '{file}' join wanted using (line))
+        select line, ids from own
+        union
+        select m.line, own.ids from '{file}' m join own using (key)
+    """
+
+
+class _Marker:
+    """Rows as they came, with `_reject_id` and `_reasons` before their own fields: the row's and the record's."""
+
+    def __init__(
+        self,
+        reader: RowReader,
+        encoding: str,
+        reasons: Mapping[str, list[Reason]],
+        lines: Container[int | None],
+    ) -> None:
+        self.reader, self.file, self.encoding, self.reasons, self.lines = reader, reader.feed, encoding, reasons, lines
+
+    def header(self) -> str:
+        if self.reader.header is None:
+            return ""
+        names = [str(place) for place in range(1, self.reader.width + 1)]
+        own = self.reader.header_text or csv_lead(names, self.file)[:-1]
+        return _ended(csv_lead(MARKS, self.file) + own)
+
+    def row(self, line: int, raw: str, ids: str) -> str:
+        every = [reason for name in ids.split() for reason in self.reasons.get(name, ())]
+        reasons = [reason for reason in every if reason.line == line or reason.line not in self.lines]
+        if self.reader.header is None:
+            return _ended(marked_line(raw, ids, [reason_element(reason) for reason in reasons]))
+        said = "; ".join(map(reason_text, reasons))
+        return _ended(csv_lead((ids, self._in_its_encoding(said)), self.file) + raw)
+
+    def _in_its_encoding(self, text: str) -> str:
+        return text.encode(self.encoding, "replace").decode(self.encoding)
+
+
+def reason_text(reason: Reason) -> str:
+    """A reason in one cell: its rule, its sentence, and the columns it is about."""
+    where = f" ({reason.column_name})" if reason.column_name else ""
+    return " ".join(f"{reason.rule_id}: {reason.message}{where}".split())
+
+
+def reason_element(reason: Reason) -> dict[str, Any]:
+    """Write rejects to correct as NDJSON."""
+    told = {"rule": reason.rule_id, "expression": reason.expression, "column": reason.column_name}
+    return {name: value for name, value in told.items() if value} | {"message": reason.message}
+
+
+def _ended(row: str) -> str:
+    return row if row.endswith(("\n", "\r")) else row + "\n"
+
+
+def _opened(part: Path, reader: RowReader) -> TextIO:
+    """The file to write, in the encoding of its source, with a byte order mark where that has one."""
+    encoding = codecs.lookup(reader.feed.encoding).name
+    if encoding == "utf-8" and reader.has_mark:
+        encoding = "utf-8-sig"
+    errors = "surrogatepass" if encoding.startswith(("utf-16", "utf-32")) else "surrogateescape"
+    return part.open("w", encoding=encoding, errors=errors, newline="")

@@ -1,0 +1,49 @@
+"""The files that rejects came in: by batch, with the lines that their records begin on, and their feed of today."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from pipelines.feeds.files.catalog import Catalog, Feed
+from pipelines.home.batch import Received, received_before
+from pipelines.ledger.ledger import Ledger
+from pipelines.ledger.rejects import OPEN, RejectPlace, reasons_of, reject_places
+from pipelines.ledger.rows import Reason
+
+NO_ENTRY = "FEED-FILE-06"
+"""The rule that rejects a value without an entry in a crosswalk."""
+Lines = dict[int, list[str]]
+"""The ids of rejects by the physical line on which their record begins."""
+
+
+class OutOfReach(Exception):
+    """Rejects of a batch that cannot be given back: one clause why."""
+
+
+def lines_by_batch(rejects: Iterable[RejectPlace]) -> dict[str, Lines]:
+    """Group the places of rejects by batch."""
+    found: dict[str, Lines] = {}
+    for each in rejects:
+        found.setdefault(each.batch_id, {}).setdefault(each.line, []).append(each.reject_id)
+    return found
+
+
+def source_of(home: Path, ledger: Ledger, catalog: Catalog, target: str, batch_id: str) -> tuple[Received, Feed]:
+    """A batch's file and its feed as it is today. Raises `OutOfReach`."""
+    row = ledger.batch(target, batch_id)
+    received = received_before(home / "batches" / batch_id)
+    if row is None or received is None:
+        raise OutOfReach("its source rows are no longer kept (purged): correct them in the system that they came from")
+    feed = catalog.named(row["feed"])
+    if feed is None:
+        raise OutOfReach(f"there is no feed {row['feed']} any more")
+    return received, feed
+
+
+def rejected_by(
+    ledger: Ledger, target: str, rule_id: str, batch_id: str | None = None
+) -> dict[RejectPlace, list[Reason]]:
+    """Return the open rejects of a target, or of one batch, that a rule has rejected, each with all of its reasons."""
+    places = reject_places(ledger, target, batch_id, OPEN)
+    reasons = reasons_of(ledger, [each.reject_id for each in places])
+    found = {place: reasons.get(place.reject_id, []) for place in places}
+    return {place: each for place, each in found.items() if any(reason.rule_id == rule_id for reason in each)}

@@ -1,0 +1,49 @@
+"""The beginning and the end that imports have in common: their summary, and the publication behind them."""
+
+from collections import Counter
+
+from pipelines.client.replies import TargetUnusable
+from pipelines.corrections.retention import retain
+from pipelines.importing.figures import write_figures
+from pipelines.ledger.rejects import settle_resubmitted
+from pipelines.reports.publish import PublicationError
+from pipelines.runs.summary import Summary
+from pipelines.session.connections import STORE
+from pipelines.session.publishing import publish_reports
+from pipelines.session.session import Session
+
+
+def close_import(session: Session, summary: Summary) -> None:
+    """Open rejects anew whose answers did not land, publish, remove what has been kept for long enough, and count."""
+    settle_resubmitted(session.ledger, session.target)
+    publish_into(session, summary)
+    retain(session)
+    write_figures(session.home, session.ledger)
+
+
+def publish_only(session: Session, pseudonymous: int = 0) -> Summary:
+    """Sweep and publish. Raises `TargetUnusable`, and `LedgerError` for tables that are not what they must be.
+
+    pseudonymous: the least count that a pseudonymous publication shows in a cell; 0 for the ordinary publication.
+    """
+    summary = summary_of(session)
+    publish_into(session, summary, is_asked_for=True, pseudonymous=pseudonymous)
+    if summary.error:
+        raise TargetUnusable(summary.error)
+    return summary
+
+
+def summary_of(session: Session) -> Summary:
+    store = session.home / STORE if session.connection.bundled else None
+    left = Counter(row["target"] for row in session.ledger.batches() if row["state"] == "running")
+    return Summary(session.connection.label, session.target, session.other_targets, store=store, left_there=left)
+
+
+def publish_into(session: Session, summary: Summary, is_asked_for: bool = False, pseudonymous: int = 0) -> None:
+    """Publish the tables, and say so in the summary. is_asked_for: see `sweep_target`; pseudonymous: `publish_only`."""
+    try:
+        published = publish_reports(session, is_asked_for, pseudonymous)
+    except (TargetUnusable, PublicationError) as error:
+        summary.error = str(error)
+    else:
+        summary.published, summary.tables = published.path, published.rows

@@ -1,0 +1,94 @@
+"""The input of a rehearsal, and the copies that it is made with: of a store, of the ledger, of unfinished batches."""
+
+import sqlite3
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from shutil import copytree, ignore_patterns
+
+from sqlalchemy import create_engine, inspect, select
+from sqlalchemy.engine import make_url
+
+from pipelines.home.batch import received_before
+from pipelines.ledger import tables as t
+from pipelines.ledger.database import address_of
+from pipelines.ledger.ledger import Ledger
+from pipelines.session.connections import STORE, copy_named_store, copy_store, load_store
+from pipelines.session.opening import has_ledger, open_ledger
+
+ROWS_A_COPY = 5_000
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The input of a rehearsal.
+
+    paths: files and folders (none: the inbox, and batches without an end). reference: a folder for a new store, instead
+    of a copy of the home's. store: another one to copy, a DuckDB file or a database's URL. out: the place of the
+    report.
+    """
+
+    home: Path
+    feeds: Sequence[Path] = ()
+    paths: Sequence[Path] = ()
+    reference: Path | None = None
+    out: Path | None = None
+    against: Path | None = None
+    store: str | None = None
+
+
+def make_store(wanted: Wanted, folder: Path, environ: Mapping[str, str], say: Callable[[str], None]) -> str:
+    """Make the store of a rehearsal, in a folder; return its description."""
+    if wanted.store and not wanted.reference:
+        copy_named_store(wanted.store, folder / STORE, environ)
+        shown = make_url(wanted.store).render_as_string(hide_password=True) if "://" in wanted.store else wanted.store
+        return f"a copy of {shown}"
+    if wanted.reference is None:
+        copy_store(wanted.home, folder / STORE, environ, say)
+        return f"a copy of {wanted.home / STORE}"
+    refused = folder / "refused.ndjson"
+    load_store(folder / STORE, wanted.reference, refused, environ)
+    if refused.exists():
+        say(f"{len(refused.read_bytes().splitlines()):,} reference records were refused")
+    return f"a new store with {wanted.reference}"
+
+
+def bring_unfinished(home: Path, folder: Path, ledger: Ledger, target: str) -> None:
+    """The files of batches that have not ended, as an import without paths would take them up."""
+    known = {row["batch_id"] for row in ledger.batches()}
+    running = {row["batch_id"] for row in ledger.batches(target) if row["state"] == "running"}
+    batches = home / "batches"
+    for batch in sorted(batches.iterdir()) if batches.is_dir() else ():
+        if (batch.name in running or batch.name not in known) and received_before(batch):
+            copytree(batch, folder / "batches" / batch.name, ignore=ignore_patterns("run-*"))
+
+
+def copy_ledger(home: Path, environ: Mapping[str, str], to: Path) -> None:
+    """The ledger of the home as of now, in a file of its own, without the lease that a loader may hold."""
+    if not has_ledger(home, environ):
+        return
+    open_ledger(home, environ).close()  # brought up to its journal, and to today's form
+    address = address_of(environ.get("CHARTFERRY_LEDGER") or home / "ledger.db")
+    if address.get_backend_name() == "sqlite":
+        with closing(sqlite3.connect(str(address.database))) as source, closing(sqlite3.connect(to)) as copy:
+            source.backup(copy)
+    else:
+        _copy_tables(address.render_as_string(hide_password=False), to)
+    with closing(Ledger.open(to, journal=False)) as ledger, ledger.transaction() as connection:
+        connection.execute(t.lease.delete())
+        connection.execute(t.part.delete())
+
+
+def _copy_tables(url: str, to: Path) -> None:
+    source = create_engine(url, hide_parameters=True, isolation_level="REPEATABLE READ")
+    try:
+        into = Ledger.open(to, journal=False)
+        with closing(into), source.connect() as reading, into.transaction() as writing:
+            there = set(inspect(reading).get_table_names())
+            for table in t.metadata.sorted_tables:
+                if table.name in there and table not in (t.schema_version, t.journal):
+                    for rows in reading.execution_options(yield_per=ROWS_A_COPY).execute(select(table)).partitions():
+                        writing.execute(table.insert(), [dict(row._mapping) for row in rows])
+    finally:
+        source.dispose()

@@ -1,0 +1,27 @@
+"""The counts that a load would have, by what the ledger knows of the accepted records. Nothing is sent."""
+
+from pipelines.feeds.files.catalog import Feed
+from pipelines.loading.accepted import accepted_rows
+from pipelines.loading.judging import Judge
+from pipelines.loading.loaded import Batch, Loaded
+from pipelines.session.answers import Answers
+from pipelines.session.session import Session
+from pipelines.validation.outcome import Validated
+
+STATES = {"sent": "waiting", "update": "waiting", "aside": "rejected", "undone": "skipped"}
+"""The states by which verdicts are counted; other verdicts are states."""
+
+
+def judged(session: Session, feed: Feed, batch_id: str, validated: Validated) -> Loaded:
+    """Count the accepted records as a load would, by what the ledger knows of them: `waiting` is what it would send."""
+    batch, loaded = Batch(session.target, batch_id, feed, validated.folder, resuming=False, pace=session.pace), Loaded()
+    judge = Judge(batch, session.ledger, session.is_safe(feed.resource), Answers.of(validated.folder))
+    for rows in accepted_rows(validated.folder / "accepted.parquet", session.ledger.now()):
+        known = session.ledger.known(session.target, feed.source, feed.resource, [row.key for row in rows])
+        for row, _, verdict, reason in judge.judge(rows, known):
+            loaded.add(STATES.get(verdict, verdict), row.amount_cents)
+            if reason:
+                loaded.reasons[reason.rule_id] += 1
+    loaded.counts["skipped"] += validated.skipped
+    loaded.counts["unchanged"] += validated.known
+    return loaded

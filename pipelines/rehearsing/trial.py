@@ -1,0 +1,42 @@
+"""The import of a rehearsal: a session with the copies, and the files that it imports."""
+
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
+
+from pipelines.feeds.files.catalog import home_catalog
+from pipelines.home.inbox import Inbox
+from pipelines.home.progress import Progress
+from pipelines.rehearsing.copying import Wanted, bring_unfinished
+from pipelines.rehearsing.rehearsed import File
+from pipelines.rehearsing.trying import try_out
+from pipelines.rehearsing.watched import Watched
+from pipelines.runs.summary import Summary
+from pipelines.session.connections import connect
+from pipelines.session.queries import with_queries
+from pipelines.session.session import Session
+from pipelines.session.waiting import find_files, unfinished
+
+
+def try_import(
+    wanted: Wanted,
+    folder: Path,
+    ours: Mapping[str, str],
+    environ: Mapping[str, str],
+    label: str,
+    progress: Progress,
+) -> tuple[Summary, list[File]]:
+    """Import what is wanted with the copies in a folder; return the summary, and the files with their rows' facts.
+
+    ours: the environment in which the copied store is served. environ: that of the command. label: the store's name.
+    """
+    catalog, inbox = home_catalog(wanted.home, environ, wanted.feeds), Inbox.of(wanted.home, environ)
+    ledger = Watched.open(folder / "ledger.db", journal=False)
+    with closing(ledger), connect(folder, ours, say=progress.say) as connection:
+        session = Session.at(connection, folder, catalog, ledger, inbox, progress=progress, strict=True)
+        summary = Summary(f"{label} ({session.target}), thrown away", session.target)
+        found, summary.unmatched = find_files(wanted.paths or [inbox.folder], catalog, ledger, inbox)
+        if wanted.paths:
+            return summary, try_out(session, summary, found, (), ledger)
+        bring_unfinished(wanted.home, folder, ledger, session.target)
+        return summary, try_out(session, summary, [*unfinished(session), *found], with_queries(session), ledger)

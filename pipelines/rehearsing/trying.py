@@ -1,0 +1,55 @@
+"""Import into the copies of a rehearsal, and keep the facts about each row."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from pipelines.feeds.files.catalog import Feed
+from pipelines.home.batch import Unreadable
+from pipelines.ledger.rejects import settle_resubmitted
+from pipelines.ledger.tables import LedgerError
+from pipelines.rehearsing.rehearsed import File
+from pipelines.rehearsing.watched import Watched
+from pipelines.runs.batch import import_file
+from pipelines.runs.run import Result
+from pipelines.runs.summary import Summary
+from pipelines.session.queries import asked
+from pipelines.session.session import Session
+from pipelines.session.waiting import Waiting
+
+
+def try_out(
+    session: Session, summary: Summary, files: Iterable[Waiting], queries: Sequence[Feed], ledger: Watched
+) -> list[File]:
+    """Import files, and behind them what databases have; return the files with the facts about their rows."""
+    tried: list[File] = []
+    for number, waiting in enumerate(_with_queries(session, files, queries, summary)):
+        events = session.home / f"events-{number}.parquet"
+        try:
+            with ledger.watching(events):
+                result = import_file(session, waiting)
+        except LedgerError as error:
+            summary.error = str(error)
+            break
+        summary.results.append(result)
+        snapshot = session.snapshot_for(waiting.feed.resource) if result.count("refused") else None
+        tried.append(File(result, waiting.feed, events, session.connection.site, snapshot))
+        if result.unusable:
+            summary.error = result.message
+            break
+    settle_resubmitted(ledger, session.target)
+    return tried
+
+
+def _with_queries(
+    session: Session, files: Iterable[Waiting], queries: Sequence[Feed], summary: Summary
+) -> Iterator[Waiting]:
+    """Files, and behind them what the databases of feeds have."""
+    yield from files
+    for feed in queries:
+        try:
+            with asked(session, feed) as got:
+                if got.waiting:
+                    yield got.waiting
+                else:
+                    summary.nothing_new.append(feed.name)
+        except Unreadable as error:
+            summary.results.append(Result.failed(feed.name, feed.name, str(error)))

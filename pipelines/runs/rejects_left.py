@@ -1,0 +1,62 @@
+"""The rejects of a run that go into the ledger: all but doubtful records that the target has with this content."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from pipelines.feeds.files.catalog import Feed
+from pipelines.home import spill
+from pipelines.ledger.rows import Reason, Reject
+from pipelines.ledger.standing import Standing, standing_of
+from pipelines.session.answers import answers_of
+from pipelines.session.session import Session
+from pipelines.validation.outcome import Validated
+from pipelines.validation.tables import KNOWN
+
+ROWS_A_WRITE = 2_000
+OF_REJECT = "line lines key stage patient_id amount_cents reasons content_hash".split()
+OF_REASON = "rule_id expression column message retryable line".split()
+
+
+def rejects_left(session: Session, feed: Feed, validated: Validated) -> Iterator[list[Reject]]:
+    """Yield the rejects, without doubtful records that the target has with this content: these count as accepted."""
+    with spill.Writer(validated.folder / "known.parquet", KNOWN, needed=False) as there:
+        for rejects in _rejects(validated.folder):
+            yield _without_known(session, feed, rejects, validated, there)
+
+
+def _without_known(
+    session: Session, feed: Feed, rejects: list[Reject], validated: Validated, there: spill.Writer
+) -> list[Reject]:
+    keys = [reject.source_key for reject in rejects if reject.content_hash and reject.source_key]
+    known = session.ledger.known(session.target, feed.source, feed.resource, keys) if keys else {}
+    left: list[Reject] = []
+    for reject in rejects:
+        record = known.get(reject.source_key or "")
+        content = reject.content_hash or ""
+        if record and content and standing_of(record) is Standing.THERE and record.holds(content):
+            about = (record.patient_id, record.source_at, record.amount_cents)
+            there.add(reject.line, reject.lines, record.key, *about)
+            validated.is_known(record.amount_cents or 0, {reason.rule_id for reason in reject.reasons})
+        else:
+            left.append(reject)
+    return left
+
+
+def _rejects(folder: Path) -> Iterator[list[Reject]]:
+    answers = answers_of(folder)
+    for part in spill.batches(folder / "rejects.parquet", ROWS_A_WRITE, OF_REJECT):
+        yield [
+            Reject(
+                row["line"],
+                row["lines"],
+                row["key"],
+                row["stage"],
+                row["patient_id"],
+                None,
+                row["amount_cents"],
+                [Reason(*(reason[name] for name in OF_REASON)) for reason in row["reasons"]],
+                answers.get(row["line"], ()),
+                row["content_hash"],
+            )
+            for row in part.to_pylist()
+        ]

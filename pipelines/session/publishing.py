@@ -1,0 +1,39 @@
+"""Read what the published tables are made of from a session's target, and publish them."""
+
+from pathlib import Path
+
+from pipelines.reports.bulk import publish_bulk
+from pipelines.reports.publish import Publication, publish
+from pipelines.reports.publish_pseudonymous import publish_pseudonymous
+from pipelines.session.session import Session
+from pipelines.session.sweeping import sweep_target, sweep_written
+
+
+def publish_reports(session: Session, is_asked_for: bool = False, pseudonymous: int = 0) -> Publication:
+    """Sweep the reports and publish all tables in one step. Raises `TargetUnusable`, `PublicationError`.
+
+    is_asked_for: see `sweep_target`. pseudonymous: the least count that a pseudonymous publication shows in a cell; 0
+    for the ordinary one.
+    """
+    session.progress.stage("publish", "reports")
+    swept = sweep_target(session, is_asked_for)
+    if pseudonymous:
+        published = publish_pseudonymous(session.home, session.ledger, swept, pseudonymous)
+    else:
+        published = publish(session.home, session.ledger, swept)
+    session.ledger.copy_journal()
+    session.progress.end()
+    return published
+
+
+def publish_in_bulk(session: Session, address: str) -> Path:
+    """Read what the target shows, and publish it in bulk; return the manifest. Raises `TargetUnusable`.
+
+    address: of the folder, as its readers will see it.
+    """
+    session.progress.stage("publish", "resources")
+    swept = sweep_target(session, is_asked_for=True)
+    sweep_written(session)
+    manifest = publish_bulk(session.home, session.target, address, swept.started_at)
+    session.progress.end()
+    return manifest

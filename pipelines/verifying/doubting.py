@@ -1,0 +1,125 @@
+"""Adopt the rows of a lost batch, or put them in doubt."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+import duckdb
+
+from pipelines.ledger.former import intend_change
+from pipelines.ledger.rows import Intent, KnownRecord, Outcome, Repeat, Sighting
+from pipelines.ledger.standing import Standing, standing_of
+from pipelines.loading.accepted import accepted_rows
+from pipelines.loading.book import Book
+from pipelines.loading.intake import note_skipped
+from pipelines.loading.lookup import ahead
+from pipelines.loading.sending import Row
+from pipelines.verifying.carried import Carried, There
+
+
+class Doubting:
+    """Writes the rows of one lost batch down.
+
+    since: when the first of its lost runs began, as UTC text. later: this batch and those that came after it.
+    """
+
+    def __init__(self, db: duckdb.DuckDBPyConnection, book: Book, since: str, later: set[str]) -> None:
+        self._book, self._since, self._later = book, since, later
+        self._carried = Carried(db, book.source, book.resource)
+        self._of = (book.batch.target, book.source, book.resource)
+        self._ahead = ahead(book.client, datetime.now(UTC))
+        self._supersedes = book.batch.feed.changed == "supersede" and book.resource == "QuestionnaireResponse"
+
+    def write_all(self) -> None:
+        """Write the accepted rows of the batch's run, and the repeats within its file."""
+        note_skipped(self._book)
+        for rows in accepted_rows(self._book.batch.folder / "accepted.parquet", self._since):
+            self.write(rows)
+
+    def write(self, rows: Sequence[Row]) -> None:
+        """Adopt some rows, put others in doubt, and note those that the ledger knows."""
+        book = self._book
+        known = book.ledger.known(*self._of, [row.key for row in rows])
+        self._carried.look_up(rows, list(known.values()))
+        with book.ledger.writing(book.lease):
+            self._note_known([(row, known[row.key]) for row in rows if self._is_known(row, known.get(row.key))])
+            for row in rows:
+                if not self._is_known(row, record := known.get(row.key)):
+                    self._settle(row, record, self._carried.of(row, record))
+
+    def _is_known(self, row: Row, record: KnownRecord | None) -> bool:
+        """True if the ledger has the outcome of a row, or of a later row of its record."""
+        if record is None or standing_of(record) in (Standing.ABSENT, Standing.WAITING):
+            return False
+        found = self._carried.of(row, record)
+        if (found and found.generation > record.generation) or self._is_gone(record):
+            return False
+        may_have_changed = self._supersedes or found is not None
+        return row.is_held_by(record) or record.batch_id in self._later or not may_have_changed
+
+    def _is_gone(self, record: KnownRecord) -> bool:
+        """True if the target does not have any more what the ledger knows of: a lost run may have made it anew."""
+        return standing_of(record) is Standing.THERE and not self._carried.stands(record.resource_id)
+
+    def _settle(self, row: Row, record: KnownRecord | None, there: There | None) -> None:
+        """Write a row down as the resource that carries its key, or as a row in doubt."""
+        book, ledger = self._book, self._book.ledger
+        generation = there.generation if there else _next_generation(record)
+        row = row._replace(generation=generation)
+        if there is None and not book.step.named:
+            ledger.intend(book.lease, *self._of[1:], [], [self._sighting(row)])
+        if record is None:
+            book.intend([row])
+        elif standing_of(record) in (Standing.THERE, Standing.TAKEN_BACK):
+            intend_change(ledger, book.lease, *self._of[1:], [(record.generation, self._intent(row))])
+        else:
+            row = row._replace(generation=record.generation)
+            ledger.intend_again(book.lease, *self._of[1:], [self._intent(row)])
+        state = self._state(row, record, there)
+        made = there.resource_id if there else None
+        ledger.settle(*self._of, [Outcome(row.key, row.generation, state, made, None)])
+        book.loaded.add(state, row.amount_cents)
+
+    def _sighting(self, row: Row) -> Sighting:
+        """Return the sighting for a row that was sent without its key: its time alone."""
+        return Sighting(row.patient_id or "", self._since, self._ahead, None)
+
+    def _state(self, row: Row, record: KnownRecord | None, there: There | None) -> str:
+        if there is None:
+            return "in_doubt"
+        if self._carried.is_taken_back(row, there):
+            return "undone"
+        if standing_of(record) is not Standing.THERE or record is None:
+            return "adopted"
+        return "updated" if there.generation == record.generation else "superseded"
+
+    def _intent(self, row: Row) -> Intent:
+        about = (row.content_hash, self._book.batch.feed.hash, row.patient_id, row.source_at, row.amount_cents)
+        return Intent(row.key, row.generation, self._book.batch.batch_id, row.line, *about, self._since)
+
+    def _note_known(self, rows: Sequence[tuple[Row, KnownRecord]]) -> None:
+        """Count rows whose record the ledger has. One that only the feed's policy can judge is left to the import.
+
+        What a later file says of a record stands: an earlier row is noted as of when its run began, and stays so.
+        """
+        repeats: dict[str, list[Repeat]] = {"unchanged": [], "adopted": []}
+        for row, record in rows:
+            same, standing = row.is_held_by(record), standing_of(record)
+            if not same and record.batch_id in self._later:
+                state = "adopted"
+            elif standing is Standing.IN_DOUBT:
+                self._book.loaded.add("in_doubt", row.amount_cents)
+                continue
+            elif same and standing is Standing.THERE:
+                state = "unchanged"
+            else:
+                continue
+            self._book.loaded.add(state, row.amount_cents)
+            about = (row.patient_id, row.source_at, row.amount_cents)
+            repeats[state].append(Repeat(row.line, row.key, state, record.resource_id if same else None, *about))
+        self._book.note(repeats["unchanged"])
+        self._book.note(repeats["adopted"], self._since)
+
+
+def _next_generation(record: KnownRecord | None) -> int:
+    """Return the generation of a row in doubt that would replace the known record."""
+    return 1 if record is None else record.generation + (standing_of(record) is Standing.THERE)

@@ -1,0 +1,49 @@
+"""Validate a lost batch again, and write its rows down."""
+
+import duckdb
+
+from pipelines.home.batch import Received, Unreadable
+from pipelines.ledger.lease import Lease, utc_text
+from pipelines.loading.book import Book
+from pipelines.loading.loaded import Batch
+from pipelines.runs.beginning import begin, note_batch
+from pipelines.runs.ending import end, end_without_load
+from pipelines.runs.lost import LostBatch
+from pipelines.runs.validating import validate_run
+from pipelines.session.session import Session
+from pipelines.session.waiting import Waiting, received_batches
+from pipelines.verifying.doubting import Doubting
+from pipelines.verifying.lost_runs import end_runs, may_have_sent, note_runs
+
+
+def adopt_batch(
+    db: duckdb.DuckDBPyConnection, session: Session, lease: Lease, lost: LostBatch, waiting: Waiting
+) -> dict[str, int]:
+    """Write a lost batch down; count its rows as `adopted`, `taken_back`, `in_doubt`. Raises `Unreadable`."""
+    session.decide("verify --adopt", [lost.name])
+    since = min((str(each["started_at"]) for each in lost.manifests), default=utc_text(waiting.in_batch.received_at))
+    note_batch(session, waiting.in_batch, waiting.feed)
+    note_runs(session, lost)
+    run = begin(session, waiting.in_batch, waiting.feed, whole=True, adopting=True)
+    try:
+        validated = validate_run(session, run)
+    except Unreadable as error:
+        if not may_have_sent(lost):
+            end_runs(session, lost)
+        end_without_load(session, run, "failed", str(error))
+        raise
+    batch = Batch(session.target, lost.name, run.feed, run.folder, True, session.pace)
+    step, client = session.step(run.feed.resource), session.connection.client
+    book = Book(batch, client, session.ledger, lease, session.progress, step)
+    Doubting(db, book, since, _later_batches(session, run.received)).write_all()
+    end_runs(session, lost)
+    end(session, run, validated, book.loaded)
+    counts = book.loaded.counts
+    landed = sum(counts[name] for name in ("adopted", "updated", "superseded"))
+    return {"adopted": landed, "taken_back": book.loaded.taken_back, "in_doubt": counts["in_doubt"]}
+
+
+def _later_batches(session: Session, received: Received) -> set[str]:
+    """This batch and those whose files came after it."""
+    others = received_batches(session, [row["batch_id"] for row in session.ledger.batches(session.target)])
+    return {each.in_batch.batch_id for each in others if each.in_batch.received_at >= received.received_at}
