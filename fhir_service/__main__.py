@@ -3,71 +3,33 @@
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import click
 
-from fhir_service.admin_socket import CommandError, Door
+from fhir_service.admin_socket import Door
+from fhir_service.failing import Failed, plainly
 from fhir_service.settings import SettingError, Settings
 
-USAGE, REFUSED, DAMAGED, BUSY = 2, 3, 4, 5
-
-
-class _Failed(click.ClickException):
-    """A command that ends with one line and an exit code."""
-
-    def __init__(self, sentence: str, exit_code: int = 1) -> None:
-        super().__init__(sentence)
-        self._exit_code = exit_code
-
-    @property
-    def exit_code(self) -> int:  # type: ignore[override]
-        return self._exit_code
-
-
-@contextmanager
-def _plainly() -> Iterator[None]:
-    """Turn an error into one line and an exit code."""
-    try:
-        yield
-    except CommandError as error:
-        raise _Failed(str(error), error.exit_code) from None
-    except Exception as error:  # noqa: BLE001 - what is not explained is raised again
-        raise _explained(error) from None
-
-
-def _explained(error: Exception) -> Exception:
-    """The failure that says it in one line; the error itself when it is a fault of ours."""
-    from fhir_service.interface.outcomes import UNAVAILABLE, FhirError
-    from fhir_service.store.dialects import StoreBusy
-    from fhir_service.store.migrations import StoreVersion
-    from fhir_service.writing.commits import CommitFailed
-
-    if isinstance(error, StoreBusy):
-        return _Failed(str(error), BUSY)
-    if isinstance(error, CommitFailed):
-        return _Failed("the database did not confirm the change; whether it is stored is not known")
-    if isinstance(error, FhirError) and error.outcome is UNAVAILABLE:
-        return _Failed("the database does not answer; the change is not stored")
-    return _Failed(str(error)) if isinstance(error, StoreVersion | OSError | ValueError) else error
+USAGE, REFUSED, DAMAGED = 2, 3, 4
 
 
 def _settings(**flags: Any) -> Settings:
     try:
         return Settings.read(os.environ, **flags)
     except SettingError as error:
-        raise _Failed(str(error), USAGE) from None
+        raise Failed(str(error), USAGE) from None
 
 
 def _perform(store: str | None, operation: str, arguments: dict[str, Any], create: bool = False) -> dict[str, Any]:
     """Do an operation on a store: through the service that has it open, else here."""
     settings = _settings(store=store)
     door = Door.of(settings.store_path)
-    with _plainly():
+    with plainly():
         if door:
             # A connection refused: the service ended meanwhile, or another process has its number now.
             with suppress(ConnectionRefusedError):
@@ -108,7 +70,7 @@ def main() -> None:
 def serve(until_stdin_closes: bool, shared_socket: int | None, **flags: Any) -> None:
     """Serve the interface until SIGTERM; finishes what is under way."""
     settings = _settings(**flags)
-    with _plainly():
+    with plainly():
         from fhir_service import serve as serving
         from fhir_service.workers import supervise
 
@@ -186,9 +148,9 @@ def _keys(named: str | None) -> str | None:
     try:
         return keys_in(Path(named))
     except BadKeys as error:
-        raise _Failed(f"{named}: {error}", USAGE) from None
+        raise Failed(f"{named}: {error}", USAGE) from None
     except OSError as error:
-        raise _Failed(f"{named}: {error.strerror}", USAGE) from None
+        raise Failed(f"{named}: {error.strerror}", USAGE) from None
 
 
 @client.command("list")
@@ -278,7 +240,7 @@ def audit(
     try:
         start = datetime.fromisoformat(since) if since else None
     except ValueError:
-        raise _Failed("--since: a date or an instant such as 2026-01-31T08:00:00+00:00 is expected", USAGE) from None
+        raise Failed("--since: a date or an instant such as 2026-01-31T08:00:00+00:00 is expected", USAGE) from None
     path = _audit_path(store)
     for record in read(path, patient, client, start.replace(tzinfo=start.tzinfo or UTC) if start else None):
         click.echo(json.dumps(event_of(record) if form == "auditevent" else record))
@@ -292,7 +254,7 @@ def audit_verify(named: str | None, store: str | None, former: Sequence[Path]) -
     """Prove that no record of the audit was cut, changed or removed. FILE: former files that were moved away."""
     from fhir_service.chain import examine, files_of
 
-    with _plainly():
+    with plainly():
         examined = examine(files_of(_audit_path(store or named)), [path.absolute() for path in former])
     for one in examined:
         before = f", {one.unchained} from before the chain" if one.unchained else ""
@@ -316,10 +278,10 @@ def _audit_path(store: str | None) -> Path:
     if settings.store_path and settings.store_path.exists() and not Door.of(settings.store_path):
         from fhir_service.store.dialects import refuse_held
 
-        with _plainly():
+        with plainly():
             refuse_held(settings.store_path)
     if not files_of(path):
-        raise _Failed(f"there is no audit at {path}")
+        raise Failed(f"there is no audit at {path}")
     return path
 
 

@@ -8,15 +8,15 @@ import asyncio
 from collections.abc import Callable, Sequence, Sized
 from datetime import UTC
 from email.utils import format_datetime
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
 from fhir_service import traces
 from fhir_service.audit import touch
-from fhir_service.http import caller_of, parse_body, query_pairs, read_body
-from fhir_service.interactions import create, history, plain, search, update, validate
+from fhir_service.http import caller_of, parse_body, read_body
+from fhir_service.interactions import create, plain, update, validate
 from fhir_service.interactions.create import Created
 from fhir_service.interactions.read import referred, there
 from fhir_service.interface.outcomes import UNAVAILABLE, FhirError
@@ -29,21 +29,9 @@ LARGE_BODY = 32 << 10
 """Bytes from which on a body is parsed and checked in a thread: some milliseconds."""
 FEW_PARTS = 50
 """Resources that are joined to a Bundle without a thread: they take less than a millisecond."""
-LONG_QUERY = 1 << 10
-"""Characters in the values of a query from which on it is parsed in a thread."""
 WRITE_SECONDS = 60.0
 """Seconds that a write may wait for the writer; a write that has not begun by then is withdrawn."""
 T = TypeVar("T")
-
-
-class OfPatients(Protocol):
-    """A thing that was found, with the ids of the patients on it."""
-
-    @property
-    def patients(self) -> tuple[str, ...]: ...
-
-
-P = TypeVar("P", bound=OfPatients)
 
 
 async def created(
@@ -150,60 +138,7 @@ async def current(service: Service, resource: Resource, resource_id: str) -> Fou
     if found := service.reader.at_hand(resource, resource_id):
         return found
     reference = referred(resource, resource_id)
-    return there(await service.reads.look_up(reference), reference)
-
-
-async def searched(
-    service: Service,
-    resource: Resource,
-    request: Request,
-    page: Callable[[search.Pairs, bool], P],
-    at_hand: Callable[[search.Pairs, bool], P | None] = lambda _pairs, _lenient: None,
-) -> P:
-    """Search by a request's parameters.
-
-    Args:
-        page: given these and whether to be lenient, finds the page, in a thread.
-        at_hand: does the same without waiting, where the page is in memory. Asked for short queries only.
-    """
-    touched = touch(request, "search", resource.name)
-    caller_of(request).require(resource.name, "s")
-    pairs = await query_pairs(request, service.settings.max_body)
-    lenient = is_lenient(request)
-    found = at_hand(pairs, lenient) if sum(len(value) for _, value in pairs) <= LONG_QUERY else None
-    if found is None:
-        found = await run_in_threadpool(page, pairs, lenient)
-    touched.patients = found.patients
-    return found
-
-
-def is_lenient(request: Request) -> bool:
-    """True if a request prefers that unknown parameters be passed over."""
-    return "handling=lenient" in preferences(request)
-
-
-def preferences(request: Request) -> list[str]:
-    """Return the preferences that a request states, in lower case."""
-    stated = request.headers.get("prefer", "").lower().replace(";", ",")
-    return [each.strip() for each in stated.split(",")]
-
-
-def query_of(service: Service, resource: Resource, pairs: search.Pairs, lenient: bool) -> search.Query:
-    """Return the query that parameters make. Raises their bad request."""
-    settings = service.settings
-    size, most, additions = settings.page_size, settings.max_page_size, not settings.interface_only
-    stable = service.store.dialect.shared and additions
-    return search.parse(resource, pairs, service.site, min(size, most), most, additions, lenient, stable)
-
-
-def page_at_hand(service: Service, resource: Resource, pairs: search.Pairs, lenient: bool) -> search.Page | None:
-    """Return the page that a query's parameters ask for, where it is in memory."""
-    return search.at_hand(service.reader, query_of(service, resource, pairs, lenient))
-
-
-def page_of(service: Service, resource: Resource, pairs: search.Pairs, lenient: bool) -> search.Page:
-    """Return the page that a query's parameters ask for."""
-    return search.run(service.reader, query_of(service, resource, pairs, lenient))
+    return there(await service.reader.together.look_up(reference), reference)
 
 
 async def validated(
@@ -217,23 +152,9 @@ async def validated(
     return problems
 
 
-async def versions(
-    service: Service, resource: Resource, request: Request, letter: str, own: Callable[[search.Pairs], search.Pairs]
-) -> history.Page:
-    """Return the versions of the type or resource of a request's path.
-
-    Args:
-        letter: the right that is needed.
-        own: given the request's parameters, returns those of the history itself.
-    """
-    settings = service.settings
-    touched = touch(request, "history", resource.name, request.path_params.get("id"))
-    caller_of(request).require(resource.name, letter)
-    pairs = own(await query_pairs(request, settings.max_body))
-    page, since = history.parse(resource, pairs, settings.page_size, settings.max_page_size)
-    found = await run_in_threadpool(history.run, service.store, resource, page, since, touched.id)
-    touched.patients = found.patients(resource)
-    return found
+def rendered(service: Service, stored: bytes) -> bytes:
+    """A stored body, or several joined, as it goes out."""
+    return service.documents.sign_all(service.site.fill(stored))
 
 
 async def joined(service: Service, parts: Sized, join: Callable[..., bytes], *arguments: Any) -> bytes:
@@ -243,8 +164,3 @@ async def joined(service: Service, parts: Sized, join: Callable[..., bytes], *ar
         return rendered(service, join(*arguments))
 
     return await run_in_threadpool(made) if len(parts) > FEW_PARTS else made()
-
-
-def rendered(service: Service, stored: bytes) -> bytes:
-    """A stored body, or several joined, as it goes out."""
-    return service.documents.sign_all(service.site.fill(stored))

@@ -1,27 +1,17 @@
-"""Commands on a store, and the running service's door, through which they work while the service has it open."""
+"""What commands do to a store."""
 
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
-from hmac import compare_digest
 from pathlib import Path
-from typing import Any
 
 import duckdb
 from sqlalchemy import select
-from starlette.concurrency import run_in_threadpool
-from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
 
-from fhir_service import checks
-from fhir_service.admin_socket import HEADER, Arguments, CommandError, Result
-from fhir_service.auth import UnknownClient
-from fhir_service.client_keys import BadKeys
-from fhir_service.interface.outcomes import AUTHENTICATION, NOT_SUPPORTED, FhirError
+from fhir_service import admin_clients, checks
+from fhir_service.admin_socket import Arguments, CommandError, Result
 from fhir_service.reference import loading as reference
 from fhir_service.reference.reading import ForeignFile, files, first_of_foreign, refuse_foreign
-from fhir_service.scopes import EVERYTHING, ScopeError
 from fhir_service.service import Service
 from fhir_service.settings import Settings
 from fhir_service.store.copying import copy_out
@@ -34,8 +24,6 @@ NAMED = ("Practitioner", "Group")
 """The types of reference data whose names are told: no patient is among them."""
 NOT_REFERENCE_DATA = 2
 """The exit code of a load that was given another kind of file: a mistake in the command."""
-
-# --- What can be done to a store ------------------------------------------------------------------
 
 
 def _load(service: Service, arguments: Arguments) -> Result:
@@ -83,39 +71,6 @@ def _write_refused(file: Path, refused: Iterable[reference.Refused]) -> None:
         raise CommandError(f"the records are loaded, but {file} cannot be written: {error.strerror}") from None
 
 
-def _client_add(service: Service, arguments: Arguments) -> Result:
-    name = arguments["name"].strip()
-    if not name or len(name) > 100 or not name.isprintable():
-        raise CommandError("a client's name is 1 to 100 printable characters")
-    scope = arguments.get("scope")
-    try:
-        return dict(service.auth.add_client(name, EVERYTHING if scope is None else scope, arguments.get("keys")))
-    except (ScopeError, BadKeys) as error:
-        raise CommandError(str(error)) from None
-
-
-def _client_keys(service: Service, arguments: Arguments) -> Result:
-    try:
-        service.auth.change_keys(arguments["client_id"], arguments["keys"])
-    except UnknownClient:
-        raise CommandError(f"there is no client {arguments['client_id']} that signs with keys") from None
-    except BadKeys as error:
-        raise CommandError(str(error)) from None
-    return {}
-
-
-def _client_list(service: Service, _: Arguments) -> Result:
-    return {"clients": [{name: _shown(value) for name, value in row.items()} for row in service.auth.list_clients()]}
-
-
-def _client_revoke(service: Service, arguments: Arguments) -> Result:
-    try:
-        service.auth.revoke(arguments["client_id"])
-    except UnknownClient:
-        raise CommandError(f"there is no client {arguments['client_id']}") from None
-    return {}
-
-
 def _check(service: Service, _: Arguments) -> Result:
     return {"findings": [asdict(finding) for finding in checks.check_store(service.store, service.site)]}
 
@@ -154,16 +109,12 @@ def _tell(service: Service, arguments: Arguments) -> Result:
         raise CommandError(f"{file} cannot be written: {error.strerror}") from None
 
 
-def _shown(value: Any) -> Any:
-    return value.isoformat() if hasattr(value, "isoformat") else value
-
-
 OPERATIONS: dict[str, Callable[[Service, Arguments], Result]] = {
     "load": _load,
-    "client-add": _client_add,
-    "client-keys": _client_keys,
-    "client-list": _client_list,
-    "client-revoke": _client_revoke,
+    "client-add": admin_clients.add,
+    "client-keys": admin_clients.change_keys,
+    "client-list": admin_clients.list_all,
+    "client-revoke": admin_clients.revoke,
     "check": _check,
     "copy": _copy,
     "names": _names,
@@ -178,31 +129,3 @@ def perform(settings: Settings, operation: str, arguments: Arguments, create: bo
         return OPERATIONS[operation](service, arguments)
     finally:
         service.close()
-
-
-# --- The routes -----------------------------------------------------------------------------------
-
-
-def routes(service: Service, secret: str) -> list[Route]:
-    """`POST /_door/<operation>` for who shows the secret. Anyone else finds what a path without a token shows."""
-
-    async def knock(request: Request) -> Response:
-        if not compare_digest(request.headers.get(HEADER, "").encode(), secret.encode()):
-            raise FhirError(AUTHENTICATION, headers={"www-authenticate": "Bearer"})
-        operation = OPERATIONS.get(request.path_params["operation"])
-        if request.method != "POST" or operation is None:
-            raise FhirError(NOT_SUPPORTED, headers={"allow": "POST"})
-        arguments = json.loads(await request.body())
-        return await run_in_threadpool(_answer, service, operation, arguments)
-
-    methods = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
-    return [Route("/_door/{operation:path}", knock, methods=methods)]
-
-
-def _answer(service: Service, operation: Callable[[Service, Arguments], Result], arguments: Arguments) -> Response:
-    try:
-        return JSONResponse(operation(service, arguments))
-    except CommandError as error:
-        return JSONResponse({"error": str(error), "exit": error.exit_code}, 400)
-    except Exception as error:  # noqa: BLE001 - the command is told the class; exception texts may hold values
-        return JSONResponse({"error": f"the service failed: {type(error).__name__}", "exit": 1}, 500)

@@ -28,6 +28,7 @@ from fhir_service.interface.registry import RESOURCES
 from fhir_service.scopes import CHART_TYPES, EVERYTHING, Caller, ScopeError, grants, within
 from fhir_service.signing_clients import ASSERTION_FIELDS, SigningClients, keys_row, take_once
 from fhir_service.store.tables import CLIENT, CLIENT_KEYS, TOKEN
+from fhir_service.together import Together
 
 if TYPE_CHECKING:
     from fhir_service.store.store import Store
@@ -121,7 +122,10 @@ _NOBODY = hashed(secrets.token_urlsafe(32))
 
 
 class Auth:
-    """The clients of a store and their tokens. Every method may be called from any thread."""
+    """The clients of a store and their tokens. Every method may be called from any thread.
+
+    together: look-ups of the tokens of requests that come at once, of one event loop.
+    """
 
     def __init__(
         self,
@@ -137,6 +141,7 @@ class Auth:
         self._store, self._writer, self._clock, self._new_id = store, writer, clock, new_id
         self._signing = SigningClients(store, audience, fetched or FetchedKeys())
         self._cache = _TokenCache(cached_tokens)
+        self.together = Together(self.look_up)
 
     def caller(self, authorization: str | None) -> Caller:
         """The caller of a request with this Authorization header. Raises FhirError(AUTHENTICATION)."""

@@ -6,9 +6,8 @@ from typing import Any
 from fhir_service.assertions import ALGORITHMS
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.vocabulary import Param, Resource
-from fhir_service.settings import Settings
+from fhir_service.settings import TOKEN_PATH, Settings
 
-TOKEN_PATH = "/auth/token"  # noqa: S105 - an address
 _PUBLISHED = "2026-11-21"
 _INTERACTIONS = {"create": "create", "read": "read", "update": "update", "search": "search-type"}
 _PARAM_TYPES = {

@@ -12,7 +12,7 @@ from starlette.routing import BaseRoute, Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fhir_service.interface.datatypes import Malformed, parse_json
-from fhir_service.interface.outcomes import INVALID, NOT_SUPPORTED, TOO_LARGE, FhirError
+from fhir_service.interface.outcomes import INVALID, NOT_FOUND, NOT_SUPPORTED, TOO_LARGE, FhirError
 from fhir_service.scopes import Caller, letter_of
 
 JSON, FHIR_JSON = "application/json", "application/fhir+json"
@@ -73,6 +73,13 @@ class Paths(Router):
     async def app(self, scope: Scope, receive: Receive, send: Send) -> None:
         found = self._fixed.get(scope["path"], super().app)
         await found(scope, receive, send)
+
+
+class UnknownPath:
+    """The ASGI endpoint of what is no path of the service."""
+
+    async def __call__(self, _scope: Scope, _receive: Receive, _send: Send) -> None:
+        raise FhirError(NOT_FOUND)
 
 
 class BelowPath:
@@ -190,3 +197,14 @@ def json_response(request: Request, body: bytes, status: int = 200, headers: dic
 def null_body(status: int, headers: dict[str, str] | None = None) -> Response:
     """The answer of a create or update: `null`, always as application/json (decision H3)."""
     return Response(b"null", status, headers, media_type=JSON)
+
+
+def is_lenient(request: Request) -> bool:
+    """True if a request prefers that unknown parameters be passed over."""
+    return "handling=lenient" in preferences(request)
+
+
+def preferences(request: Request) -> list[str]:
+    """Return the preferences that a request states, in lower case."""
+    stated = request.headers.get("prefer", "").lower().replace(";", ",")
+    return [each.strip() for each in stated.split(",")]

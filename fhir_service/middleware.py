@@ -113,7 +113,7 @@ class Surroundings:
     async def _caller(self, authorization: str | None) -> Caller:
         """The caller, known from memory where this process hears of every revocation, else looked up each time."""
         if self._service.store.dialect.shared:
-            return self._service.auth.known(await self._service.tokens.look_up(hash_of(authorization)))
+            return self._service.auth.known(await self._service.auth.together.look_up(hash_of(authorization)))
         return self._service.auth.caller(authorization)
 
     def _audit(self, scope: Scope, answer: _Answer) -> None:

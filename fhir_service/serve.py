@@ -17,9 +17,9 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from fhir_service import traces
-from fhir_service.admin import routes
 from fhir_service.admin_socket import Door
 from fhir_service.app import create_app
+from fhir_service.door import routes
 from fhir_service.ids import new_id
 from fhir_service.interface.datatypes import dump_json
 from fhir_service.interface.outcomes import INVALID, FhirError, outcome_of

@@ -7,17 +7,15 @@ from importlib.metadata import version
 
 from fhir_service import ids
 from fhir_service.audit import Audit
-from fhir_service.auth import TOKENS, Auth, Known
-from fhir_service.capability import TOKEN_PATH
+from fhir_service.auth import TOKENS, Auth
 from fhir_service.documents import Documents
 from fhir_service.interactions.read import Reader
 from fhir_service.interface.site import Site
 from fhir_service.metrics import Metrics
-from fhir_service.settings import Settings
-from fhir_service.store.bodies import Bodies, Found, Reference
+from fhir_service.settings import TOKEN_PATH, Settings
+from fhir_service.store.bodies import Bodies
 from fhir_service.store.load_label import say_label
 from fhir_service.store.store import Store
-from fhir_service.together import Together
 from fhir_service.writing.writer import Writer
 
 VERSION = version("chartferry")
@@ -29,10 +27,7 @@ def utc_now() -> datetime:
 
 @dataclass(frozen=True)
 class Service:
-    """Everything that the application's handlers use.
-
-    reads, tokens: look-ups of resources and of the callers of tokens, of requests that come at once.
-    """
+    """Everything that the application's handlers use."""
 
     settings: Settings
     site: Site
@@ -45,8 +40,6 @@ class Service:
     metrics: Metrics
     clock: Callable[[], datetime]
     new_id: Callable[[], str]
-    reads: Together[Reference, Found]
-    tokens: Together[str, Known]
 
     @classmethod
     def open(
@@ -75,8 +68,7 @@ class Service:
             audience=site.base_url + TOKEN_PATH,
         )
         documents, audit = Documents(store, site, clock), Audit(settings.audit_path, store.signing_key)
-        reads, tokens = Together(reader.look_up), Together(auth.look_up)
-        return cls(settings, site, store, writer, reader, auth, documents, audit, metrics, clock, new_id, reads, tokens)
+        return cls(settings, site, store, writer, reader, auth, documents, audit, metrics, clock, new_id)
 
     def close(self) -> None:
         """Finishes the writes that wait and closes the store."""

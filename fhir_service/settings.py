@@ -10,6 +10,7 @@ from typing import Any
 from fhir_service.interface.site import Site
 
 PREFIX = "FHIR_SERVICE_"
+TOKEN_PATH = "/auth/token"  # noqa: S105 - an address
 # Addresses that mean "every one of this machine": one listens there, but cannot be reached under them.
 _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104 - recognised, not bound
 

@@ -3,7 +3,6 @@
 Read-only: its forms sign in, sign out and look for a patient. What a page shows is decided by the client's scopes.
 """
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
@@ -16,16 +15,14 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
 from fhir_service.audit import touch
-from fhir_service.auth import TokenError
 from fhir_service.chart import money, records, tasks, timeline
 from fhir_service.chart.pages import Pages
 from fhir_service.chart.paging import Page
-from fhir_service.chart.session import TYPES, Refused, Sessions, Viewer, goal
+from fhir_service.chart.session import TYPES, Refused, Sessions, Viewer, goal, posted
 from fhir_service.interface.datatypes import CONTROLS
-from fhir_service.interface.outcomes import AUTHENTICATION, INVALID, NOT_FOUND, NOT_SUPPORTED, FhirError
+from fhir_service.interface.outcomes import AUTHENTICATION, NOT_FOUND, NOT_SUPPORTED, FhirError
 from fhir_service.service import Service
 from fhir_service.strangers import Stranger
-from fhir_service.token_address import read_form
 
 CHART = "/chart"
 """The chart's path: it and what is below it are admitted without a bearer token, the session decides."""
@@ -33,7 +30,6 @@ CHART = "/chart"
 PATIENTS, OPEN_TASKS = 50, 25
 SECTIONS = {"notes": 20, "tasks": 25, "receipts": 25, "charges": 25}
 """Entries that a patient's page holds of each section, by the parameter that asks for another page of it."""
-_FORM_SECONDS = 30.0
 
 log = logging.getLogger(__name__)
 
@@ -151,7 +147,7 @@ class Chart:
 
     async def sign_in(self, request: Request) -> Response:
         self._sessions.require_same_origin(request)
-        form = await _form(request)
+        form = await posted(request)
         touch(request, "sign-in", "Chart")
         wanted = goal(form.get("to"))
         try:
@@ -183,7 +179,7 @@ class Chart:
     async def find(self, request: Request) -> Response:
         """The patients with a name or id. What is sought comes as a form: no name stands in an address."""
         self._sessions.require_same_origin(request)
-        sought = (await _form(request)).get("sought", "").strip()
+        sought = (await posted(request)).get("sought", "").strip()
 
         def show(request: Request, viewer: Viewer) -> Response:
             with self._store.read() as connection:
@@ -279,12 +275,3 @@ class Chart:
 def _named(*lists: Iterable[tasks.Task | timeline.Note]) -> set[str]:
     """The references of everyone whose name is shown."""
     return {reference for found in lists for one in found for reference in one.references}
-
-
-async def _form(request: Request) -> dict[str, str]:
-    """The fields of a posted form. Raises a bad request."""
-    try:
-        async with asyncio.timeout(_FORM_SECONDS):
-            return await read_form(request)
-    except (TokenError, TimeoutError):
-        raise FhirError(INVALID, headers={"connection": "close"}) from None

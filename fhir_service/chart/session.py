@@ -5,6 +5,7 @@ cannot use. It ends with the client, the sign-out, after ten hours, or half an h
 store has half an hour to live, which each page prolongs. A copied cookie ends with it, whatever it says of its own age.
 """
 
+import asyncio
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -15,18 +16,20 @@ from sqlalchemy import Connection, delete, insert, select, update
 from starlette.requests import Request
 from starlette.responses import Response
 
-from fhir_service.auth import LIFETIME, hashed
+from fhir_service.auth import LIFETIME, TokenError, hashed
 from fhir_service.interface.datatypes import ID_PATTERN
-from fhir_service.interface.outcomes import AUTHENTICATION, FORBIDDEN, FhirError
+from fhir_service.interface.outcomes import AUTHENTICATION, FORBIDDEN, INVALID, FhirError
 from fhir_service.scopes import CHART_TYPES, Caller, reach
 from fhir_service.service import Service
 from fhir_service.store.tables import CLIENT, TOKEN
+from fhir_service.token_address import read_form
 
 TYPES = ("Task", "QuestionnaireResponse", "PaymentNotice")
 """The types that a patient's page has sections of."""
 IDLE_SECONDS = 1800
 IDLE = timedelta(seconds=IDLE_SECONDS)
 WRITTEN_AGAIN = timedelta(minutes=1)
+FORM_SECONDS = 30.0
 _GOAL = re.compile(rf"(?:/tasks|/(?:patients|tasks|responses)/{ID_PATTERN})?\Z", re.ASCII)
 
 
@@ -165,3 +168,12 @@ def _until(token: str, moment: datetime) -> Callable[[Connection], object]:
 def goal(text: str | None) -> str:
     """The page of the chart that a sign-in leads to; the first page when the text names none."""
     return text if text and _GOAL.match(text) else ""
+
+
+async def posted(request: Request) -> dict[str, str]:
+    """The fields of a posted form. Raises a bad request."""
+    try:
+        async with asyncio.timeout(FORM_SECONDS):
+            return await read_form(request)
+    except (TokenError, TimeoutError):
+        raise FhirError(INVALID, headers={"connection": "close"}) from None

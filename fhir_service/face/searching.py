@@ -3,8 +3,8 @@
 from dataclasses import replace
 from typing import NamedTuple
 
-from fhir_service import acts
-from fhir_service.face.asked import OF_SEARCHES, Asked, asked
+from fhir_service import acts, finding
+from fhir_service.face.asked import OF_READS, OF_SEARCHES, Asked, asked
 from fhir_service.face.including import included, wanted
 from fhir_service.face.rendering import searchset
 from fhir_service.interactions.search import Pairs
@@ -29,7 +29,7 @@ def page_of(service: Service, caller: Caller, resource: Resource, pairs: Pairs, 
     form, others = asked(pairs, OF_SEARCHES)
     params = wanted(resource, form.includes, lenient)
     query = service, _of_face(resource), bare(others, form), lenient
-    page = acts.page_at_hand(*query) or acts.page_of(*query)
+    page = finding.page_at_hand(*query) or finding.page_of(*query)
     bundle = searchset(page, included(service, caller, params, page.found, form), form, service.site)
     return FacePage(acts.rendered(service, dump_json(bundle, form.pretty)), form, page.patients)
 
@@ -39,6 +39,12 @@ def bare(pairs: Pairs, form: Asked) -> Pairs:
     if form.summary != "count":
         return pairs
     return [*((name, value) for name, value in pairs if name != "_count"), ("_count", "0")]
+
+
+def of_history(pairs: Pairs) -> Pairs:
+    """Return the parameters of a history itself, of those of its request."""
+    form, others = asked(pairs, OF_READS)
+    return bare(others, form)
 
 
 def _of_face(resource: Resource) -> Resource:

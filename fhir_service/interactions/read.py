@@ -15,15 +15,20 @@ from fhir_service.store.bodies import Bodies, Epoch, Found, Question, Reference
 from fhir_service.store.dialect import Dialect
 from fhir_service.store.store import Store
 from fhir_service.store.tables import BODIES
+from fhir_service.together import Together
 
 COLUMNS = ("id", "body", "version", "updated_at")
 
 
 class Reader:
-    """Reads resources: from memory where they are at hand, else from the store."""
+    """Reads resources: from memory where they are at hand, else from the store.
+
+    together: look-ups of requests that come at once.
+    """
 
     def __init__(self, store: Store, bodies: Bodies) -> None:
         self._store, self._bodies = store, bodies
+        self.together = Together(self.look_up)
 
     def at_hand(self, resource: Resource, resource_id: str) -> Found | None:
         """Return a resource that is in memory. Does not wait."""

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from fhir_service.batches import PART
+from fhir_service.batches.answering import PART
 from fhir_service.interactions import transaction
 from tests.conftest import BOTH, Running
 from tests.support import loopback

@@ -1,0 +1,103 @@
+"""Bundles over HTTP: carry out the entries of a batch or a transaction, note them for the audit, and answer."""
+
+from collections.abc import Callable
+from itertools import groupby
+from typing import Any, NamedTuple, cast
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+
+from fhir_service import acts
+from fhir_service.audit import Touch, require_audit
+from fhir_service.batches.reads import Fetcher, fetched_plain, fetched_together, parts
+from fhir_service.batches.requests import understood
+from fhir_service.batches.touches import touches
+from fhir_service.http import caller_of, read_body
+from fhir_service.interactions import batch, transaction
+from fhir_service.interface.datatypes import dump_json
+from fhir_service.interface.outcomes import FhirError
+from fhir_service.service import Service
+from fhir_service.writing.entry import Entry
+
+READ_AT_ONCE = 100
+"""Reads of a batch that share a statement."""
+PART = 500
+"""Writes of a batch that are stored by one commit."""
+Answerer = Callable[[Service, batch.Bundle, list[Any]], bytes]
+
+
+class Rendering(NamedTuple):
+    """The form of an answer: how it shows what a read or search found, and how it is made of all results."""
+
+    fetched: Fetcher
+    answer: Answerer
+
+
+async def answered(service: Service, request: Request, rendering: Rendering) -> bytes:
+    """Carry out the batch or transaction of a request's body; return the answer to it."""
+    caller = caller_of(request)
+    require_audit(request)
+    raw = await read_body(request, service.settings.max_batch)
+    bundle = await run_in_threadpool(understood, service, raw, caller)
+    if bundle.type == "transaction":
+        results = await _carried_out_whole(service, request, bundle.requests)
+    else:
+        results = await _carried_out(service, [one.entry for one in bundle.requests if one.entry], rendering.fetched)
+    told = await run_in_threadpool(_told, service, bundle, results, rendering.answer)
+    request.scope["touched"], answer = told
+    return answer
+
+
+async def _carried_out_whole(service: Service, request: Request, requests: list[batch.Request]) -> list[Any]:
+    """The results of the entries of a transaction, in the order sent. Raises the refusal of the first that failed."""
+    try:
+        order = transaction.in_order(requests)
+        done = await acts.write(service, [cast("Entry", requests[index].entry) for index in order], whole=True)
+        if done and isinstance(done[-1], FhirError):
+            raise transaction.placed(done[-1], order[len(done) - 1])
+    except FhirError as error:
+        refused = [one._replace(error=error) for one in requests]
+        request.scope["touched"] = touches(refused, [error] * len(requests))
+        raise
+    results = dict(zip(order, done, strict=True))
+    return [results[index] for index in range(len(requests))]
+
+
+async def _carried_out(service: Service, entries: list[Entry | batch.Fetch], fetched: Fetcher) -> list[Any]:
+    """The results of the entries of a batch, in the order sent: writes in a row in parts, then what is fetched.
+
+    Other clients take their turn between two parts. Raises what keeps the first part from being stored; of what follows
+    it is the result.
+    """
+    results: list[Any] = []
+    size = 0
+    for fetching, some in groupby(entries, lambda entry: isinstance(entry, batch.Fetch)):
+        row: list[Any] = list(some)
+        if fetching:
+            for some_of_it in parts(row, READ_AT_ONCE):
+                room = service.settings.max_batch - size
+                found = await run_in_threadpool(fetched_together, fetched, service, some_of_it, room)
+                size += sum(len(one.body) for one in found if isinstance(one, batch.Fetched))
+                results += found
+            continue
+        for part in parts(row, PART):
+            try:
+                results += await acts.write(service, part)
+            except FhirError as error:
+                if not results:
+                    raise
+                results += [error.with_traceback(None)] * len(part)
+    return results
+
+
+def _answer(service: Service, bundle: batch.Bundle, results: list[Any]) -> bytes:
+    return batch.answer(bundle, results, dump_json, service.site)
+
+
+PLAIN = Rendering(fetched_plain, _answer)
+"""The interface's own form."""
+
+
+def _told(service: Service, bundle: batch.Bundle, results: list[Any], answer: Answerer) -> tuple[list[Touch], bytes]:
+    """Return the acts of a Bundle's entries, for the audit, and the answer to it."""
+    return touches(bundle.requests, results), answer(service, bundle, results)

@@ -1,0 +1,68 @@
+"""Reads and searches among the entries of a batch: looked up together, as far as there is room for the answers."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TypeVar
+
+from fhir_service import acts, finding
+from fhir_service.bundle import how, searchset
+from fhir_service.http import parse_query
+from fhir_service.interactions import batch
+from fhir_service.interactions.read import referred, there
+from fhir_service.interface.datatypes import is_id
+from fhir_service.interface.outcomes import TOO_LARGE, FhirError
+from fhir_service.service import Service
+from fhir_service.store.bodies import Found, Reference
+
+T = TypeVar("T")
+Known = Mapping[Reference, Found]
+Fetcher = Callable[[Service, batch.Fetch, Known], batch.Fetched]
+
+
+def parts(row: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    """Yield a row in parts of a size."""
+    return (row[start : start + size] for start in range(0, len(row), size))
+
+
+def fetched_together(
+    fetched: Fetcher, service: Service, fetches: Sequence[batch.Fetch], room: int
+) -> list[batch.Fetched | FhirError]:
+    """The answers to reads and searches, or their errors; so is an answer for which there is no room."""
+    references = {(fetch.resource.name, fetch.id) for fetch in fetches if fetch.id is not None and is_id(fetch.id)}
+    results: list[batch.Fetched | FhirError] = []
+    try:
+        known = service.reader.read_all(references)
+    except FhirError as error:
+        return [error.with_traceback(None)] * len(fetches)
+    for fetch in fetches:
+        found = _within(fetched, service, fetch, known, room)
+        room -= len(found.body) if isinstance(found, batch.Fetched) else 0
+        results.append(found)
+    return results
+
+
+def _within(
+    fetched: Fetcher, service: Service, fetch: batch.Fetch, known: Known, room: int
+) -> batch.Fetched | FhirError:
+    try:
+        found = fetched(service, fetch, known)
+    except FhirError as error:
+        return error.with_traceback(None)
+    if len(found.body) > room:
+        return FhirError(TOO_LARGE, "the answer to the batch is too large: read in several", text="Answer too large")
+    return found
+
+
+def fetched_plain(service: Service, fetch: batch.Fetch, known: Known) -> batch.Fetched:
+    """Show a resource that was read, or search, as the interface does."""
+    if fetch.id is None:
+        asked = service, fetch.resource, parse_query(fetch.query), False
+        page = finding.page_at_hand(*asked) or finding.page_of(*asked)
+        return batch.Fetched(acts.rendered(service, searchset(page)), {}, page.patients)
+    found = read_of(fetch, known)
+    return batch.Fetched(acts.rendered(service, found.body), how(found), found.patients)
+
+
+def read_of(fetch: batch.Fetch, known: Known) -> Found:
+    """Return the resource that a read asks for. Raises the 404 that names type and id."""
+    reference = referred(fetch.resource, fetch.id or "")
+    return there(known.get(reference), reference)

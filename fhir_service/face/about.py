@@ -1,0 +1,46 @@
+"""The paths of the R4 face beside the resources: batches, and what the face says of itself."""
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from fhir_service.batches.answering import answered
+from fhir_service.capability import smart_configuration
+from fhir_service.face.asked import OF_READS, OF_WRITES, alone, asked
+from fhir_service.face.batches import rendering
+from fhir_service.face.shown import shown
+from fhir_service.face.statement import face_statement
+from fhir_service.http import FACE, JSON, Handler, address_pairs, caller_of, is_lenient, preferences, route
+from fhir_service.interface.datatypes import dump_json
+from fhir_service.service import VERSION, Service
+
+OPEN = (f"{FACE}/metadata", f"{FACE}/.well-known/smart-configuration")
+"""The paths that need no token."""
+
+
+def batch(service: Service) -> Handler:
+    async def handle(request: Request) -> Response:
+        form = alone(address_pairs(request), OF_WRITES, is_lenient(request))
+        shows = "return=minimal" not in preferences(request)
+        body = await answered(service, request, rendering(caller_of(request), form, shows))
+        return shown(request, form, body)
+
+    return handle
+
+
+def about(service: Service) -> list[Route]:
+    """Return the paths beside the resources: a batch, and what the face says of itself."""
+
+    async def metadata(request: Request) -> Response:
+        form, _ = asked(address_pairs(request), OF_READS)
+        statement = face_statement(service.settings, service.store.id, VERSION)
+        return shown(request, form, dump_json(statement, form.pretty))
+
+    async def discovery(_: Request) -> Response:
+        return Response(dump_json(smart_configuration(service.settings)), media_type=JSON)
+
+    handlers = dict(zip(OPEN, (metadata, discovery), strict=True))
+    return [
+        *(route(path, POST=batch(service)) for path in (FACE, f"{FACE}/")),
+        *(route(path, GET=handler) for path, handler in handlers.items()),
+    ]

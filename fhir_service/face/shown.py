@@ -1,0 +1,43 @@
+"""Answers of the R4 face: resources in the form that is asked for."""
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+
+from fhir_service import acts
+from fhir_service.face.asked import Asked
+from fhir_service.face.rendering import resource_of
+from fhir_service.http import media_type
+from fhir_service.interactions.update import etag
+from fhir_service.interface.datatypes import dump_json
+from fhir_service.service import Service
+from fhir_service.store.bodies import Found
+
+
+def shown(
+    request: Request, form: Asked, body: bytes, status: int = 200, headers: dict[str, str] | None = None
+) -> Response:
+    """Return an answer in the form that is asked for."""
+    return Response(body, status, headers, media_type=form.media or media_type(request))
+
+
+async def body_of(service: Service, found: Found, form: Asked) -> bytes:
+    """Return a resource as it goes out."""
+
+    def made() -> bytes:
+        return acts.rendered(service, dump_json(resource_of(found, form), form.pretty))
+
+    # Facts about elements are slow to import, once.
+    slow = form.is_part or len(found.body) > acts.LARGE_BODY
+    return await run_in_threadpool(made) if slow else made()
+
+
+def tag_of(text: str) -> str:
+    """Return a tag as the interface writes it: some clients send it as a strong one."""
+    version = text.strip().removeprefix("W/").strip('"')
+    return version if version == "*" else f'W/"{version}"'
+
+
+def is_known(request: Request, found: Found) -> bool:
+    """True if a request names the version of a resource as one that it has."""
+    return etag(found.version) in map(tag_of, request.headers.get("if-none-match", "").split(","))

@@ -1,0 +1,62 @@
+"""Resources that the entries of a batch wrote, as the R4 face shows them in its answer."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import orjson
+
+from fhir_service import acts
+from fhir_service.bundle import how
+from fhir_service.face.asked import Asked
+from fhir_service.face.rendering import Shown, at_face, resource_of
+from fhir_service.interactions.update import etag
+from fhir_service.interface.datatypes import dump_json
+from fhir_service.interface.outcomes import FhirError
+from fhir_service.interface.registry import RESOURCES
+from fhir_service.scopes import Caller
+from fhir_service.service import Service
+from fhir_service.store.bodies import Found
+
+NEW = 201
+"""The status of an entry that created a resource."""
+
+
+class Written(NamedTuple):
+    """A resource that an entry wrote, or that a conditional create found."""
+
+    type: str
+    id: str
+    status: int
+
+
+def stored(service: Service, written: Iterable[Written]) -> dict[tuple[str, str], Found]:
+    """Return what was written, as it is now; nothing if it cannot be read, as that does not undo the writes."""
+    ids: dict[str, dict[str, None]] = defaultdict(dict)
+    for one in written:
+        ids[one.type][one.id] = None
+    found: dict[tuple[str, str], Found] = {}
+    try:
+        for name, of_type in ids.items():
+            with service.reader.state(several=False) as state:
+                bodies = state.bodies(RESOURCES[name], list(of_type))
+            found |= {(name, each): body for each, body in zip(of_type, bodies, strict=True)}
+    except FhirError:
+        return {}
+    return found
+
+
+def entry_of(service: Service, caller: Caller, written: Written, found: Found | None, room: int) -> tuple[Shown, int]:
+    """Return the entry of what was written, and the size of the resource in it: none where there is no room for it."""
+    url = at_face(service.site).url(written.type, written.id)
+    response = {"status": str(written.status), "location": url}
+    if found:
+        response |= how(found)
+    elif written.status == NEW:
+        response["etag"] = etag(1)
+    if found is None or not caller.may(written.type, "r"):
+        return {"response": response}, 0
+    body = acts.rendered(service, dump_json(resource_of(found, Asked()))) if len(found.body) <= room else b""
+    if not body or len(body) > room:
+        return {"response": response}, 0
+    return {"fullUrl": url, "resource": orjson.Fragment(body), "response": response}, len(body)

@@ -1,0 +1,87 @@
+"""Searches and histories that a request asks for, carried out: rights, audit, parameters, and the page found."""
+
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+
+from fhir_service.audit import touch
+from fhir_service.http import caller_of, is_lenient, query_pairs
+from fhir_service.interactions import history, search
+from fhir_service.interface.vocabulary import Resource
+from fhir_service.service import Service
+
+LONG_QUERY = 1 << 10
+"""Characters in the values of a query from which on it is parsed in a thread."""
+
+
+class OfPatients(Protocol):
+    """A thing that was found, with the ids of the patients on it."""
+
+    @property
+    def patients(self) -> tuple[str, ...]: ...
+
+
+P = TypeVar("P", bound=OfPatients)
+
+
+async def searched(
+    service: Service,
+    resource: Resource,
+    request: Request,
+    page: Callable[[search.Pairs, bool], P],
+    at_hand: Callable[[search.Pairs, bool], P | None] = lambda _pairs, _lenient: None,
+) -> P:
+    """Search by a request's parameters.
+
+    Args:
+        page: given these and whether to be lenient, finds the page, in a thread.
+        at_hand: does the same without waiting, where the page is in memory. Asked for short queries only.
+    """
+    touched = touch(request, "search", resource.name)
+    caller_of(request).require(resource.name, "s")
+    pairs = await query_pairs(request, service.settings.max_body)
+    lenient = is_lenient(request)
+    found = at_hand(pairs, lenient) if sum(len(value) for _, value in pairs) <= LONG_QUERY else None
+    if found is None:
+        found = await run_in_threadpool(page, pairs, lenient)
+    touched.patients = found.patients
+    return found
+
+
+def query_of(service: Service, resource: Resource, pairs: search.Pairs, lenient: bool) -> search.Query:
+    """Return the query that parameters make. Raises their bad request."""
+    settings = service.settings
+    size, most, additions = settings.page_size, settings.max_page_size, not settings.interface_only
+    stable = service.store.dialect.shared and additions
+    return search.parse(resource, pairs, service.site, min(size, most), most, additions, lenient, stable)
+
+
+def page_at_hand(service: Service, resource: Resource, pairs: search.Pairs, lenient: bool) -> search.Page | None:
+    """Return the page that a query's parameters ask for, where it is in memory."""
+    return search.at_hand(service.reader, query_of(service, resource, pairs, lenient))
+
+
+def page_of(service: Service, resource: Resource, pairs: search.Pairs, lenient: bool) -> search.Page:
+    """Return the page that a query's parameters ask for."""
+    return search.run(service.reader, query_of(service, resource, pairs, lenient))
+
+
+async def versions(
+    service: Service, resource: Resource, request: Request, letter: str, own: Callable[[search.Pairs], search.Pairs]
+) -> history.Page:
+    """Return the versions of the type or resource of a request's path.
+
+    Args:
+        letter: the right that is needed.
+        own: given the request's parameters, returns those of the history itself.
+    """
+    settings = service.settings
+    touched = touch(request, "history", resource.name, request.path_params.get("id"))
+    caller_of(request).require(resource.name, letter)
+    pairs = own(await query_pairs(request, settings.max_body))
+    page, since = history.parse(resource, pairs, settings.page_size, settings.max_page_size)
+    found = await run_in_threadpool(history.run, service.store, resource, page, since, touched.id)
+    touched.patients = found.patients(resource)
+    return found
