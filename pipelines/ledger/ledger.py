@@ -127,20 +127,6 @@ class Ledger(BatchLedger):
             rows = connection.execute(query.order_by(t.record.c.batch_id, t.record.c.line))
             return [KnownRecord._make(row) for row in rows]
 
-    def resource_ids(self, target: str, resource_type: str, patient_id: str | None) -> set[str]:
-        """Ids of the patient's resources that the ledger knows: none of them may be adopted again."""
-        found: set[str] = set()
-        with self.engine.connect() as connection:
-            for table in (t.record, t.former):
-                query = select(table.c.resource_id).where(
-                    table.c.target == target,
-                    table.c.resource_type == resource_type,
-                    table.c.patient_id == patient_id,
-                    table.c.resource_id.is_not(None),
-                )
-                found.update(connection.execute(query).scalars())
-        return found
-
     @verb
     def intend(
         self,

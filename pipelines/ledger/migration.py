@@ -13,7 +13,6 @@ TERMS = ("target", "source", "resource_type", "batch_id", "feed_hash")
 VIEWS = {"record": "entry", "repeat": "appearance"}
 MOVED = ("batch", "former", *VIEWS)
 """Tables whose rows go to tables of another form."""
-STREAM = "target, source, resource_type"
 JOINS = """
 JOIN stream ON stream.target = old.target AND stream.source = old.source AND stream.resource_type = old.resource_type
 JOIN batch ON batch.target = old.target AND batch.batch_id = old.batch_id"""

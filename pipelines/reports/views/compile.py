@@ -16,7 +16,6 @@ from pipelines.reports.views.fhirpath import BadPath
 from pipelines.reports.views.values import Shape, Value, as_list, fresh, let, quoted, quoted_name
 
 ROOT = "f0"
-_WITH = "AS NOT MATERIALIZED"
 
 
 @dataclass(frozen=True)
