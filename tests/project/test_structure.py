@@ -1,0 +1,128 @@
+"""The structure of the code: no module leans on many others, and no object keeps much that changes."""
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+MOST = 12
+IMPORTS_MORE = {
+    "fhir_service.acts",
+    "fhir_service.admin",
+    "pipelines.commands.carrying",
+    "pipelines.dagster.building",
+    "pipelines.dagster.inbox",
+    "pipelines.dagster.reports",
+    "pipelines.dagster.stages",
+    "pipelines.dagster.standing_check",
+    "pipelines.dagster.unfinished",
+    "pipelines.loading.book",
+    "pipelines.loading.part_stage",
+    "pipelines.loading.stage",
+    "pipelines.reports.publish",
+    "pipelines.runs.ending",
+    "pipelines.runs.parts",
+    "pipelines.runs.validating",
+    "pipelines.runs.worker",
+    "pipelines.validation.checking",
+    "pipelines.validation.mapping",
+    "pipelines.validation.stage",
+}
+"""Modules that are still to be divided. This list only becomes shorter."""
+KEEPS_MORE = {
+    "pipelines.feeds.reading.joined.JoinedReader",
+    "pipelines.feeds.reading.rows.Reader",
+    "pipelines.feeds.reading.workbook.WorkbookReader",
+    "pipelines.loading.book.Book",
+    "pipelines.validation.checking.Checker",
+}
+"""Classes that are still to be divided. This list only becomes shorter."""
+
+
+@cache
+def modules() -> dict[str, ast.Module]:
+    """The modules of both packages, by name."""
+    paths = [path for package in ("fhir_service", "pipelines") for path in (ROOT / package).rglob("*.py")]
+    named = {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path for path in paths}
+    return {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in named.items()}
+
+
+def imports_of(module: ast.Module) -> set[str]:
+    """The modules of ours that a module imports, at its top or where they are used."""
+    found = set[str]()
+    for node in ast.walk(module):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            inner = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= inner & modules().keys() or {node.module}
+    return found & modules().keys()
+
+
+def test_no_module_imports_more_than_twelve_others_of_ours():
+    more = {name for name, module in modules().items() if len(imports_of(module) - {name}) > MOST}
+    assert more - IMPORTS_MORE == set(), "divide these"
+
+
+def own_attributes(of: ast.ClassDef) -> set[str]:
+    """The attributes that a class sets on itself, but for those that its constructor was given and only keeps."""
+    return {name for function in functions(of) for name in set_by(function)}
+
+
+def functions(of: ast.ClassDef) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    return (each for each in of.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef))
+
+
+def set_by(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[str]:
+    arguments = function.args
+    given = {each.arg for each in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)}
+    kept = given if function.name == "__init__" else set[str]()
+    for node in ast.walk(function):
+        if isinstance(node, ast.Assign):
+            for target in node.targets:
+                yield from set_in(target, node.value, kept)
+        elif isinstance(node, ast.AugAssign | ast.AnnAssign):
+            yield from set_in(node.target, node.value, kept)
+        elif isinstance(node, ast.withitem) and node.optional_vars:
+            yield from set_in(node.optional_vars, None, kept)
+        elif isinstance(node, ast.For):
+            yield from set_in(node.target, None, kept)
+
+
+def set_in(target: ast.expr, value: ast.expr | None, kept: set[str]) -> Iterator[str]:
+    """The attributes of `self` that an assignment sets. kept: names whose value is only kept."""
+    if isinstance(target, ast.Tuple | ast.List):
+        values = value.elts if isinstance(value, ast.Tuple) and len(value.elts) == len(target.elts) else None
+        for place, part in enumerate(target.elts):
+            yield from set_in(part, values[place] if values else None, kept)
+    elif (
+        isinstance(target, ast.Attribute)
+        and ast.unparse(target.value) == "self"
+        and not (isinstance(value, ast.Name) and value.id in kept)
+    ):
+        yield target.attr
+
+
+@cache
+def classes() -> dict[str, ast.ClassDef]:
+    """The classes of both packages, by module and name."""
+    return {
+        f"{name}.{node.name}": node
+        for name, module in modules().items()
+        for node in ast.walk(module)
+        if isinstance(node, ast.ClassDef)
+    }
+
+
+def test_no_object_keeps_more_than_twelve_attributes_that_change():
+    """Attributes that a class and the classes of ours that it is made of set. A dataclass is a record of its fields."""
+    own = {name: own_attributes(node) for name, node in classes().items()}
+    by_name = {name.rpartition(".")[2]: name for name in own}
+
+    def of(name: str) -> set[str]:
+        bases = [base.id for base in classes()[name].bases if isinstance(base, ast.Name)]
+        return own[name].union(*(of(by_name[base]) for base in bases if base in by_name and by_name[base] != name))
+
+    more = {name for name in own if len(of(name)) > MOST}
+    assert more - KEEPS_MORE == set(), "divide these"
