@@ -1,10 +1,7 @@
-"""Four processes behind one address, asked for the same at once, and killed under load: all exact and once."""
+"""Four processes behind one address, asked for the same at once: all exact and once."""
 
 import contextlib
-import itertools
-import random
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,21 +9,19 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import psutil
 import pytest
 
 from fhir_service.checks import check_store
 from tests.conftest import WORLD, running
 from tests.service.test_contention import authorized, made
 from tests.service.test_postgresql import BALANCE, command_output
-from tests.service.test_workers import supervised, until
+from tests.service.test_workers import supervised
 from tests.support import loopback
 from tests.support.bodies import payment, task, total
-from tests.support.postgres import Postgres, running_server
+from tests.support.postgres import Postgres
 
 pytestmark = pytest.mark.long
 AT_ONCE = 50
-KILLS = 20
 
 
 @pytest.fixture
@@ -130,75 +125,3 @@ def test_of_updates_to_one_version_of_a_task_one_is_done(
 
 def noted(number: int) -> dict[str, Any]:
     return task(1, note=[{"text": f"note {number}", "authorReference": {"reference": "Practitioner/dr1"}}])
-
-
-# -- kills under load
-
-
-class Restless:
-    """Clients that create different tasks, each once, through whatever happens, until they are told to end."""
-
-    def __init__(self, address: str, headers: dict[str, str]) -> None:
-        self._address, self._headers = address, headers
-        self._numbers = itertools.count()
-        self._ended = threading.Event()
-        self.acknowledged: dict[str, str] = {}
-        self.asked = 0
-
-    def has_more_than(self, number: int) -> Callable[[], bool]:
-        return lambda: len(self.acknowledged) > number
-
-    @contextlib.contextmanager
-    def at_work(self) -> Iterator[None]:
-        threads = [threading.Thread(target=self._client) for _ in range(8)]
-        for thread in threads:
-            thread.start()
-        try:
-            yield
-        finally:
-            self._ended.set()
-            for thread in threads:
-                thread.join()
-
-    def _client(self) -> None:
-        while not self._ended.is_set():
-            with contextlib.suppress(httpx.HTTPError), self._connected() as client:
-                while not self._ended.is_set():
-                    body = task(next(self._numbers))
-                    self.asked += 1
-                    answer = client.post("/Task", json=body)
-                    if answer.status_code == 201:
-                        self.acknowledged[answer.headers["location"].rpartition("/")[2]] = body["description"]
-
-    def _connected(self) -> httpx.Client:
-        return loopback.Client(base_url=self._address, headers=self._headers, timeout=60)
-
-
-def test_what_is_acknowledged_is_there_once_after_twenty_kills(tmp_path: Path) -> None:
-    """SCALE-01: of processes, and of the database."""
-    dice = random.Random(20)
-    with running_server() as server, server.database() as store:
-        command_output("load", "--store", store, str(WORLD))
-        with supervised(store, made(tmp_path / "served"), 4) as (watching, address):
-            load = Restless(address, authorized(store))
-            with load.at_work():
-                for kill in range(KILLS):
-                    time.sleep(dice.uniform(0.3, 1.2))
-                    before = len(load.acknowledged)
-                    if kill % 4 == 3:
-                        server.restart()
-                    else:
-                        with contextlib.suppress(psutil.NoSuchProcess, IndexError):
-                            dice.choice(watching.children()).kill()
-                    until(load.has_more_than(before))
-        with clean(store, tmp_path) as found:
-            stored: dict[str, str] = {}
-            page: str | None = "/Task?_count=500"
-            while page:
-                shown = found.client.get(page).json()
-                stored |= {one["resource"]["id"]: one["resource"]["description"] for one in shown.get("entry", ())}
-                page = next((one["url"] for one in shown["link"] if one["relation"] == "next"), None)
-            assert len(load.acknowledged) > 100
-            assert load.acknowledged.items() <= stored.items()
-            assert set(Counter(stored.values()).values()) == {1}
-            assert not [one for one in check_store(found.service.store, found.service.site) if not one.notice]
