@@ -17,6 +17,7 @@ IMPORTS_MORE = {
     "pipelines.dagster.stages",
     "pipelines.dagster.standing_check",
     "pipelines.dagster.unfinished",
+    "pipelines.feeds.reading.rows",
     "pipelines.loading.book",
     "pipelines.loading.part_stage",
     "pipelines.loading.stage",
