@@ -201,11 +201,12 @@ def _write_doubtful(bad: Sequence[BadRow], mapper: Mapper, out: Gathered) -> Non
 
 def _write_chunk(chunk: Chunk, mapper: Mapper, out: Gathered) -> int:
     """Return how many lines the feed does not take."""
+    file = mapper.feed.file
     taken, not_taken = mapper.taken(mapper.rows(chunk.rows)), 0
     if taken is not None and not taken.all():
         not_taken = sum(lines for lines, wanted in zip(chunk.lines, taken, strict=True) if not wanted)
         chunk = _pick(chunk, [int(place) for place in taken.nonzero()[0]])
-    resources = [mapper.feed.file.resources and "resourceType" in row for row in chunk.rows]
+    resources = [type(row) is dict and "resourceType" in row for row in chunk.rows] if file.resources else ()
     if any(resources):
         for wanted, write in ((True, _write_resources), (False, _write_rows)):
             part = [place for place, is_resource in enumerate(resources) if is_resource == wanted]

@@ -59,7 +59,8 @@ class Rows:
         place = self.form.places.get(name)
         if place is None:
             return [None] * len(self)
-        return [text if (text := row[place]) and "!" <= text[0] <= "~" else if_seen(text) for row in self._rows]
+        texts = [row[place] for row in self._rows]
+        return [(text if "!" <= text[0] <= "~" else if_seen(text)) if text else None for text in texts]
 
     def raw(self, name: str) -> list[Any]:
         """A column as it is in the source: in NDJSON also arrays and objects."""

@@ -88,13 +88,17 @@ LARGEST_CENTS = 10**15
 """The largest amount, in cents: more is no payment, and is not counted."""
 
 
+REMEMBERED = 4096
+"""Ids and times of a column that are kept converted: they come again all over a file."""
+
+
 def converter(column: Column, conventions: Conventions) -> Converter:
     """The function that turns a cell of this column into its value."""
     if isinstance(column.shape, tuple):
         types, bare = column.shape, column.bare
-        return lambda text: reference(text, types, bare)
+        return lru_cache(REMEMBERED)(lambda text: reference(text, types, bare))
     if column.shape == "time":
-        return lambda text: time(text, conventions)
+        return lru_cache(REMEMBERED)(lambda text: time(text, conventions))
     if column.shape == "amount":
         return lambda text: amount(text, conventions.numbers)
     if column.shape == "number":
