@@ -17,7 +17,6 @@ import pyarrow.compute as pc
 from fhir_service.interface.datatypes import parse_json
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.vocabulary import Problem, check
-from pipelines.client.profiles import member
 from pipelines.feeds.kinds.payments import is_copayment
 from pipelines.feeds.kinds.registry import kind_of
 from pipelines.feeds.mapping.origins import Origins
@@ -32,9 +31,10 @@ from pipelines.validation.outcome import Tally, Validated
 from pipelines.validation.reasons import RETRYABLE, Reason
 from pipelines.validation.scoring import INCOMPLETE, Scoring
 from pipelines.validation.side_by_side import SideBySide
-from pipelines.validation.soundness import SoundByItem, Soundness
+from pipelines.validation.soundness import SoundByCell, SoundByItem, Soundness, are_plain
 from pipelines.validation.sums import notice_totals
 from pipelines.validation.tables import ACCEPTED, ANSWERS, REJECTS, SKIPPED, WARNINGS
+from pipelines.validation.wording import in_words
 
 
 def check_records(
@@ -136,7 +136,6 @@ class Checked(NamedTuple):
     inspected: Mapping[str, tuple[Ambiguity, ...]]
 
 
-REWORDED = {"questionnaire", "payment", "recipient"}
 _PART = re.compile(r"\w+\.(?:item|note)\[(\d+)\](?:\.answer\[(\d+)\])?")
 
 
@@ -151,17 +150,6 @@ def _line_of(expression: str, rows: Sequence[Sequence[int]], lines: Sequence[int
     """The line of the row that an element came from; None where it came from all of them."""
     part = _PART.match(expression)
     return lines[rows[int(part[1])][int(part[2] or 0)]] if part and rows else None
-
-
-def in_words(text: str, body: Mapping[str, Any], words: Mapping[str, str]) -> str:
-    """Return a body's text with what the target has in place of some members: its rules are the interface's till then.
-
-    No text within a body can be taken for a member: quotes are escaped there.
-    """
-    for name in REWORDED & body.keys():
-        ours = member(name, body[name])
-        text = text.replace(ours, words.get(ours, ours), 1)
-    return text
 
 
 class Checker:
@@ -180,6 +168,8 @@ class Checker:
         self.of_payments = resource.name == "PaymentNotice"
         self.names = [column.name for column in self.kind.columns[1:]]
         self.origins = Origins(file, self.kind)
+        alone = not self.kind.grouped and not of_items
+        self.by_cell = SoundByCell(self.soundness, self.kind.columns[1:]) if alone else None
         self.scoring = Scoring(self.inspected, file.scored, file.scored_questions) if of_items else None
 
     def __call__(self, chunk: pa.RecordBatch) -> Checked:
@@ -188,7 +178,9 @@ class Checker:
         self.rejects: list[tuple[Any, ...]] = []
         self.skipped: list[tuple[Any, ...]] = []
         self.warned: list[tuple[Any, ...]] = []
-        for rows in records(chunk, self.kind):
+        every = [*records(chunk, self.kind)]
+        self.is_plain = self.by_cell is not None and are_plain([rows[0].record or "" for rows in every])
+        for rows in every:
             self.take(rows)
         return Checked(
             arrow.batch_of_rows(self.accepted, ACCEPTED),
@@ -208,13 +200,25 @@ class Checker:
         """Accept the record of a single row. False, and nothing is done, if there is anything to say about it."""
         if row.faults or row.differs or not row.record or row.first_line not in (None, row.line):
             return False
-        built = self.kind.build(row.key, (self._values(row.record, None),), self.around)
-        body = None if built.faults else self.soundness.text(built.body)
+        built, cells = self._built(row.key, row.record)
+        if built.faults:
+            return False
+        if self.by_cell is None or cells is None:
+            body = self.soundness.text(built.body)
+        else:
+            body = self.by_cell.text(built.body, cells, self.is_plain or are_plain([row.record]))
         if body is None:
             return False
         self.tally.amount_received += built.cents or 0
         self._accept([row], built, body)
         return True
+
+    def _built(self, key: str | None, record: str) -> tuple[Built, Sequence[Any] | None]:
+        """Return a record of a single row, and the cells that it is made of; None in their place for a resource."""
+        if record[0] == "{":
+            return self.kind.build(key, (self._values(record, None),), self.around), None
+        cells = orjson.loads(record)
+        return self.kind.build(key, (dict(zip(self.names, cells, strict=True)),), self.around), cells
 
     def _take_any(self, rows: list[Row]) -> None:
         first, (rows, *repeats) = rows[0], repeated(rows)

@@ -3,19 +3,24 @@
 The models and the rules name the faults of the other bodies.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import orjson
 
-from fhir_service.interface.fast.structs import Reader, struct_of
+from fhir_service.interface.fast.structs import Reader, is_unplain, struct_of
 from fhir_service.interface.outcomes import BUSINESS_RULE, INVALID
 from fhir_service.interface.site import Site
 from fhir_service.interface.vocabulary import Lookup, Needs, Resource, World
+from pipelines.feeds.terms.columns import Column
 from pipelines.validation.content import to_json
 
 KNOWABLE: tuple[Needs, ...] = ("payload", "reference")
 OUTCOMES = (INVALID, BUSINESS_RULE)
+COMPARED = {"code", "amount", "number"}
+"""Shapes of cells that may be converted and still break a rule."""
+ALONE = {"time", "text", "labels", *COMPARED}
+"""Shapes of cells that are judged without the others, as references are. A list of comments is none."""
 
 
 class Soundness:
@@ -86,6 +91,57 @@ class SoundByItem(Soundness):
             self._seen.clear()
         self._seen.update(new)
         return _with_items(body, texts).decode()
+
+
+class SoundByCell:
+    """Check bodies that are made of one row: a cell of a sound record is sound in every other one with the same columns
+    filled.
+
+    A verdict on a cell depends on that cell alone. Times and ids are sound once they are converted, and texts where
+    they are plain; other cells are compared with those of records that `whole` has found sound.
+    """
+
+    MOST = 10_000
+
+    def __init__(self, whole: Soundness, columns: Sequence[Column]) -> None:
+        self._whole, self._columns = whole, columns
+        self._seen: list[set[Any]] = [set() for _ in columns]
+        self._asked: dict[tuple[type, ...], tuple[int, ...]] = {}
+
+    def text(self, body: Mapping[str, Any], cells: Sequence[Any], is_plain: bool) -> str | None:
+        """Return a sound body as JSON, and None for one to be checked by the models.
+
+        cells: what it is made of, in the order of the columns. is_plain: False if one may hold a control character.
+        """
+        filled = tuple(map(type, cells))
+        asked = self._asked.get(filled) if is_plain else None
+        if asked is not None and all(cells[place] in self._seen[place] for place in asked):
+            return to_json(body).decode()
+        text = self._whole.text(body)
+        if text is not None and is_plain:
+            self._note(filled, cells)
+        return text
+
+    def _note(self, filled: tuple[type, ...], cells: Sequence[Any]) -> None:
+        """Remember the cells of a sound record, and which columns it fills."""
+        there = [place for place, cell in enumerate(cells) if cell is not None]
+        if not all(_is_judged_alone(self._columns[place]) for place in there):
+            return
+        self._asked[filled] = asked = tuple(place for place in there if self._columns[place].shape in COMPARED)
+        for place in asked:
+            if len(self._seen[place]) >= self.MOST:
+                self._seen[place].clear()
+            self._seen[place].add(cells[place])
+
+
+def are_plain(records: Sequence[str]) -> bool:
+    """True if no cell of some records, as JSON arrays, can be empty or hold a control character."""
+    together = "\n".join(records)
+    return '[""' not in together and ',""' not in together and not is_unplain(together.encode())
+
+
+def _is_judged_alone(column: Column) -> bool:
+    return isinstance(column.shape, tuple) or column.shape in ALONE
 
 
 def _with_items(body: Mapping[str, Any], texts: list[bytes]) -> bytes:

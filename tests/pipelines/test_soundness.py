@@ -1,16 +1,24 @@
 """The quick look at a body says what the models and the rules say, whatever was seen before."""
 
+from collections import Counter
+from datetime import UTC
 from random import Random
 from typing import Any
 
+import orjson
 import pytest
 
 from fhir_service.interface.datatypes import parse_json
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.site import Site
 from fhir_service.interface.vocabulary import check
+from pipelines.feeds.kinds.payments import PAYMENTS
+from pipelines.feeds.kinds.tasks import TASKS
+from pipelines.feeds.terms.columns import Column, Conventions, Fault, converter, labels
+from pipelines.feeds.terms.record import Around, Kind
 from pipelines.session.questionnaires import Snapshot
-from pipelines.validation.soundness import SoundByItem, Soundness
+from pipelines.validation.content import dump
+from pipelines.validation.soundness import SoundByCell, SoundByItem, Soundness, are_plain
 
 LOINC = "http://loinc.org"
 SITE = Site()
@@ -102,3 +110,71 @@ def test_what_was_seen_is_forgotten_now_and_then(known: Snapshot, monkeypatch: p
     for number in range(50):
         assert by_item.text(head | {"item": [item("text", [{"valueString": f"text {number}"}])]})
         assert len(by_item._seen) <= 11
+
+
+TEXTS = {
+    "key": ("k1", "k 2", "7"),
+    "code": ("requested", "completed", "cancelled", "open", "a\x85b", "REQUESTED"),
+    "text": (
+        "fine",
+        'She said "yes"',
+        "at -0 ,",
+        'ends in a quote"',
+        "\x01",
+        "a\x7fb",
+        "a\u0085b",
+        "tab\tnew\nline",
+        "",
+    ),
+    "labels": ("urgent", "one;two", "one;one", "a\x0cb", ";"),
+    "time": ("2026-03-01", "0001-01-01", "9999-12-31T23:59:59.999999Z", "2026-03-01 10:00", "1900-02-29", "2026-W01-1"),
+    "amount": ("5.00", "12.5", "0.00", "-0", "-3.00", "9999999.99", "10000000.00", "1.005", "0.0000001", "007.00"),
+}
+IDS = ("p1", "Patient/p1", "Claim/c1", "Practitioner/d.1-x", "Group/g1", "no id", "Patient/", "x" * 65)
+
+
+def cell(column: Column, chance: Random) -> Any:
+    """A value as the mapping makes it of a text, or nothing."""
+    if chance.random() < (0.02 if column.required else 0.6):
+        return None
+    if column.shape == "comments" and chance.random() < 0.5:
+        return None
+    if column.shape == "comments":
+        return [("fine", "Practitioner/d1", None), ("fine", chance.choice((None, "Practitioner/d2")), "2026-03-01")]
+    texts = (f"{column.shape[0]}/i1", "i-2.0", *IDS) if isinstance(column.shape, tuple) else TEXTS[column.shape]
+    text = chance.choice(texts[:2] if chance.random() < 0.9 else texts)
+    found = labels(text) if column.shape == "labels" else converter(column, Conventions(UTC))(text)
+    return None if isinstance(found, Fault) or found == [] else found
+
+
+class Asked(Soundness):
+    """Counts how often a whole body is looked at."""
+
+    times = 0
+
+    def text(self, body: Any) -> str | None:
+        self.times += 1
+        return super().text(body)
+
+
+@pytest.mark.parametrize("kind", [TASKS, PAYMENTS], ids=lambda kind: kind.name)
+def test_a_record_is_as_sound_by_its_cells_as_it_is_as_a_whole(kind: Kind) -> None:
+    """TASK-08, PAY-25: records of generated cells, sound and not, in any order. The law of the quick way."""
+    chance, resource = Random(7), RESOURCES[kind.resource]
+    whole, asked = Soundness(resource, SITE, Snapshot()), Asked(resource, SITE, Snapshot())
+    by_cell = SoundByCell(asked, kind.columns[1:])
+    around = Around(SITE, Snapshot(), "2026-03-01T10:00:00.000Z")
+    quick = Counter[tuple[bool, bool]]()
+    for number in range(3_000):
+        record = dump([cell(column, chance) for column in kind.columns[1:]])
+        cells = orjson.loads(record)
+        values = dict(zip([column.name for column in kind.columns[1:]], cells, strict=True))
+        body = kind.build(f"k{number}", (values,), around).body
+        times = asked.times
+        text = by_cell.text(body, cells, are_plain([record]))
+        assert text == whole.text(body), record
+        assert text is None or not check(resource, body, SITE, Snapshot()).problems, record
+        quick[asked.times == times, text is not None] += 1
+    assert min(quick[True, True], quick[False, False]) > 300
+    assert quick[False, True] > 5
+    assert not quick[True, False]

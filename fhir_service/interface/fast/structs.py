@@ -39,7 +39,7 @@ class Reader:
 
     def read(self, raw: bytes) -> Any | None:
         """Return the value of a text that is plain throughout; None where the models are to look."""
-        if _is_unplain(raw):
+        if is_unplain(raw):
             return None
         try:
             value = self._decoder.decode(raw)
@@ -50,7 +50,7 @@ class Reader:
         return value if _WRITER.encode(value).count(b'"') == raw.count(b'"') else None
 
 
-def _is_unplain(raw: bytes) -> bool:
+def is_unplain(raw: bytes) -> bool:
     """True if a control character or an escaped quotation mark may be in it, or the number -0: structs read it as 0."""
     return bool(
         (b"\\" in raw and _ESCAPED.search(raw))

@@ -26,6 +26,11 @@ COLUMNS = (
 )
 
 
+TEXTS = (("status", "status"), ("description", "description"), ("authoredOn", "authored"))
+NAMED = (("for", "patient_id"), ("requester", "requester_id"), ("owner", "owner_id"))
+"""Elements of a task, in their order, each with its column: texts, and records that it names."""
+
+
 def build(key: str | None, rows: Sequence[Values], around: Around) -> Built:
     """The Task of a row. What could not be mapped is left out."""
     (row,) = rows
@@ -56,11 +61,13 @@ def _task(key: str | None, row: Values, notes: list[dict[str, Any]], around: Aro
     body: dict[str, Any] = {"resourceType": "Task", "intent": "unknown"}
     if group := get("group_id"):
         body["extension"] = [{"url": around.site.task_group, "valueReference": refer(group)}]
-    texts = {"status": get("status"), "description": get("description"), "authoredOn": get("authored")}
-    body.update({element: value for element, value in texts.items() if value is not None})
+    for element, name in TEXTS:
+        if (text := get(name)) is not None:
+            body[element] = text
+    for element, name in NAMED:
+        if (target := get(name)) is not None:
+            body[element] = refer(target)
     patient = get("patient_id")
-    named = {"for": patient, "requester": get("requester_id"), "owner": get("owner_id")}
-    body.update({element: refer(target) for element, target in named.items() if target is not None})
     if due := get("due"):
         body["restriction"] = {"period": {"end": due}}
     if notes:
@@ -73,8 +80,10 @@ def _task(key: str | None, row: Values, notes: list[dict[str, Any]], around: Aro
 def _notes(row: Values) -> list[dict[str, Any]]:
     """The row's own comment, then those of the array. A comment without its author stays so: the rules speak of it."""
     own = row.get("comment"), row.get("comment_author_id"), row.get("comment_time")
-    comments = [own] if any(own) else []
-    return [_note(*comment) for comment in [*comments, *(row.get("comments") or ())]]
+    notes = [_note(*own)] if any(own) else []
+    if comments := row.get("comments"):
+        notes += [_note(*comment) for comment in comments]
+    return notes
 
 
 def _note(text: str | None, author: str | None, time: str | None) -> dict[str, Any]:
