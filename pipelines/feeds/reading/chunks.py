@@ -35,6 +35,14 @@ class Chunk:
         self.raw.append(raw)
         self.size += len(raw)
 
+    def add_lines(self, rows: Sequence[Any], line: int, raw: Sequence[str]) -> None:
+        """Add rows of one line each, the first of them on this line."""
+        self.rows += rows
+        self.line += range(line, line + len(rows))
+        self.lines += [1] * len(rows)
+        self.raw += raw
+        self.size += sum(map(len, raw))
+
     def drop(self, place: int) -> int:
         """Take a row out; return the number of its lines."""
         lines = self.lines[place]

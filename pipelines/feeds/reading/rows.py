@@ -7,9 +7,9 @@ import codecs
 import csv
 from collections import deque
 from collections.abc import Iterator, Sequence
-from operator import methodcaller
 from typing import Self
 
+from pipelines.feeds.reading.blocks import plain_rows, something_in
 from pipelines.feeds.reading.broken import (
     BAD_QUOTING,
     SWALLOWED,
@@ -51,12 +51,13 @@ class Reader:
         self.name = content.name
         self.feed = feed = as_saved(content, feed) if form == "csv" else feed
         self._takes_quotes = feed.quotes == "as they are"
+        self._quote = "" if feed.escape or self._takes_quotes else feed.quote
         self._is_single_byte = is_single_byte(feed.encoding)
         self.counted = Counted()
         self._content = content
         self._taken: list[str] = []
         self._again: deque[str] = deque()
-        self._read_again = 0
+        self._read_again = self._one_by_one = 0
         self._form = form
         self.header: list[str] | None = None
         self._width: int | None = None
@@ -173,7 +174,7 @@ class Reader:
         try:
             for cells in self._csv:
                 _, lines, raw = self._take()
-                if not _something_in(cells):
+                if not something_in(cells):
                     self.counted.blank += lines
                     continue
                 self.counted.header = before + lines
@@ -205,14 +206,46 @@ class Reader:
             self.answers[line] = reject_ids
 
     def _csv_rows(self, chunk: Chunk) -> Iterator[None]:
+        """The rows, a block of lines at a time; one by one in a block in which any row asks for a closer look."""
+        takes_blocks = not (self._marks or self._is_single_byte or self._width is None)
         while True:
+            if takes_blocks and self.counted.lines >= self._one_by_one:
+                block = self._block(CHUNK - len(chunk.rows) - len(chunk.bad))
+                if not block:
+                    return
+                if self._add_block(block, chunk):
+                    yield
+                    continue
+                self._one_by_one = self.counted.lines
+                self._again.extendleft(reversed(block))
+                self.counted.lines -= len(block)
+                self._start()
             try:
                 yield from self._good_rows(chunk)
             except csv.Error as error:
                 chunk.bad.append(self._wrongly_quoted("field larger" in str(error)))
                 yield
             else:
-                return
+                if not takes_blocks:
+                    return
+
+    def _block(self, rows: int) -> list[str]:
+        """Return the next lines: as many as the rows that a chunk has room for, or fewer long ones; none at the end."""
+        size = 0
+        for line in self._lines:
+            size += len(line)
+            if len(self._taken) >= rows or size >= CHUNK_SIZE:
+                break
+        block = [*self._taken]
+        self._taken.clear()
+        return block
+
+    def _add_block(self, block: list[str], chunk: Chunk) -> bool:
+        """Add lines that are a row each. False, and nothing is done, if there is anything to say about one of them."""
+        rows = plain_rows(block, self.feed, self._width, self._headers, self._quote)
+        if rows is not None:
+            chunk.add_lines(rows, self.counted.lines - len(block) + 1, block)
+        return rows is not None
 
     def _wrongly_quoted(self, endless: bool) -> BadRow:
         """The row that a quote breaks. Where it took in lines that are rows, it ends on its first line.
@@ -263,15 +296,14 @@ class Reader:
         )
 
     def _good_rows(self, chunk: Chunk) -> Iterator[None]:
-        """Rows up to the next one that is wrongly quoted."""
+        """Rows up to the next one that is wrongly quoted, or to the end of a block."""
         width, least = self._width, len(self.header or ())
-        quote = "" if self.feed.escape or self._takes_quotes else self.feed.quote
         for found in self._csv:
             swallowed = len(self._taken) > 1 and self._swallows(len(found))
             if swallowed and len(found) != width:
                 raise csv.Error
             line, lines, raw = self._take()
-            if not _something_in(found):
+            if not something_in(found):
                 self.counted.blank += lines
                 continue
             if found in self._headers:
@@ -285,7 +317,7 @@ class Reader:
             fault = self._unreadable(raw) if fits else self._ragged(len(cells), width, raw)
             if fault is None and swallowed and not self._takes_quotes:
                 fault = SWALLOWED
-            if fault is None and quote and quote in raw and is_torn(cells, raw, quote):
+            if fault is None and self._quote and self._quote in raw and is_torn(cells, raw, self._quote):
                 fault = TORN
             if fault:
                 said = lines_of(fault, line, line + lines - 1)
@@ -294,6 +326,8 @@ class Reader:
             else:
                 chunk.add(cells, line, lines, raw)
             yield
+            if self._one_by_one <= self.counted.lines and self._one_by_one:
+                return
 
     def _swallows(self, fields: int) -> bool:
         """True if a row of several lines has one among them that is like a row: a quote may have taken it in.
@@ -355,12 +389,6 @@ def _endless(line: str) -> str:
     return f"has {ZEROS}" if line.endswith("\0" * FEW_ZEROS) else f"is longer than 2 MiB; {_NOT_ROWS}"
 
 
-def _something_in(cells: list[str]) -> bool:
-    """True if a row has content: spreadsheets write empty rows as delimiters, old systems end a file by \\x1a."""
-    return any(map(_without_blanks, cells))
-
-
-_without_blanks = methodcaller("strip", " \t\r\n\v\f\x1a\u00a0")
 _NOT_ROWS = "check that it is the export it is named for"
 _TELLING = 4
 """Fields that tell a row from a text with commas."""
