@@ -5,7 +5,7 @@ A write ends in one of five ways: a reply, `Refused`, `NotDone`, `NotSent` or `U
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from math import isfinite
@@ -66,22 +66,25 @@ class TargetUnusable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The target's answer to one request or batch entry. `outcome` is the first issue of its OperationOutcome."""
+    """The target's answer to one request or batch entry. `outcome` is the first issue of its OperationOutcome.
+
+    resource_id: of the location, `<base>/<Type>/<id>` with or without `/_history/<n>`, or a UUID alone.
+    kind: the state of the write: `created`, `existed`, `refused`, `not done` or `unknown`.
+    """
 
     status: int
     location: str | None = None
     outcome: dict[str, Any] | None = None
     retry_after: float | None = None
+    resource_id: str | None = field(init=False)
+    kind: str = field(init=False)
 
-    @property
-    def resource_id(self) -> str | None:
-        """The id in the location: `<base>/<Type>/<id>` with or without `/_history/<n>`, or a UUID alone."""
-        found = LOCATION.fullmatch(self.location or "")
-        return found["id"] or found["uuid"] if found else None
+    def __post_init__(self) -> None:
+        found = LOCATION.fullmatch(self.location) if self.location else None
+        object.__setattr__(self, "resource_id", found and (found["id"] or found["uuid"]))
+        object.__setattr__(self, "kind", self._kind())
 
-    @property
-    def kind(self) -> str:
-        """The state of the write: `created`, `existed`, `refused`, `not done` or `unknown`."""
+    def _kind(self) -> str:
         if self.status in (200, 201) and self.resource_id:
             return "created" if self.status == 201 else "existed"
         if self.status in NOT_DONE or (self.status == 503 and self.outcome is not None):

@@ -1,6 +1,7 @@
 """Reading what the validate stage accepted, as the rows that a load sends."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +30,9 @@ def accepted_rows(path: Path, now: str, part: Part | None = None) -> Iterator[li
 
 
 def as_rows(part: pa.RecordBatch, now: str) -> list[Row]:
-    of_older = part.num_rows * [None]
-    texts = part.column(TEXT).to_pylist() if TEXT in part.schema.names else of_older
-    rows = zip(zip(*plain_columns(part, OF_ROW), strict=True), texts, strict=True)
-    return [Row._make((*row, now, 1, False, False, False, "", text)) for row, text in rows]
+    texts = part.column(TEXT).to_pylist() if TEXT in part.schema.names else part.num_rows * [None]
+    new = map(repeat, (now, 1, False, False, False, ""))
+    return [*map(Row._make, zip(*plain_columns(part, OF_ROW), *new, texts))]  # noqa: B905 - repeats have no end
 
 
 def plain_columns(part: pa.RecordBatch, names: Sequence[str]) -> list[list[Any]]:
