@@ -31,7 +31,7 @@ from pipelines.validation.outcome import Tally, Validated
 from pipelines.validation.reasons import RETRYABLE, Reason
 from pipelines.validation.scoring import INCOMPLETE, Scoring
 from pipelines.validation.side_by_side import SideBySide
-from pipelines.validation.soundness import SoundByCell, SoundByItem, Soundness, are_plain
+from pipelines.validation.soundness import SoundByCell, SoundByItem, are_plain
 from pipelines.validation.sums import notice_totals
 from pipelines.validation.tables import ACCEPTED, ANSWERS, REJECTS, SKIPPED, WARNINGS
 from pipelines.validation.wording import in_words
@@ -164,12 +164,13 @@ class Checker:
         resource = RESOURCES[self.kind.resource]
         self.check = partial(check, resource, site=around.site, lookup=self.inspected)
         of_items = resource.name == "QuestionnaireResponse"
-        self.soundness = (SoundByItem if of_items else Soundness)(resource, around.site, self.inspected)
+        self.judged = [column for column in self.kind.columns[1:] if not of_items or column.element != self.kind.member]
+        about = (resource, around.site, self.inspected, self.judged)
+        self.soundness: SoundByItem | SoundByCell = SoundByItem(*about) if of_items else SoundByCell(*about)
+        self.by_cell = of_items or not self.kind.grouped
         self.of_payments = resource.name == "PaymentNotice"
         self.names = [column.name for column in self.kind.columns[1:]]
         self.origins = Origins(file, self.kind)
-        alone = not self.kind.grouped and not of_items
-        self.by_cell = SoundByCell(self.soundness, self.kind.columns[1:]) if alone else None
         self.scoring = Scoring(self.inspected, file.scored, file.scored_questions) if of_items else None
 
     def __call__(self, chunk: pa.RecordBatch) -> Checked:
@@ -179,7 +180,7 @@ class Checker:
         self.skipped: list[tuple[Any, ...]] = []
         self.warned: list[tuple[Any, ...]] = []
         every = [*records(chunk, self.kind)]
-        self.is_plain = self.by_cell is not None and are_plain([rows[0].record or "" for rows in every])
+        self.is_plain = are_plain([row.record or "" for rows in every for row in rows])
         for rows in every:
             self.take(rows)
         return Checked(
@@ -200,25 +201,22 @@ class Checker:
         """Accept the record of a single row. False, and nothing is done, if there is anything to say about it."""
         if row.faults or row.differs or not row.record or row.first_line not in (None, row.line):
             return False
-        built, cells = self._built(row.key, row.record)
-        if built.faults:
-            return False
-        if self.by_cell is None or cells is None:
-            body = self.soundness.text(built.body)
-        else:
-            body = self.by_cell.text(built.body, cells, self.is_plain or are_plain([row.record]))
+        values = self._values(row.record, None)
+        built = self.kind.build(row.key, (values,), self.around)
+        body = None if built.faults else self.soundness.text(built.body, self._cells([row], values))
         if body is None:
             return False
         self.tally.amount_received += built.cents or 0
         self._accept([row], built, body)
         return True
 
-    def _built(self, key: str | None, record: str) -> tuple[Built, Sequence[Any] | None]:
-        """Return a record of a single row, and the cells that it is made of; None in their place for a resource."""
-        if record[0] == "{":
-            return self.kind.build(key, (self._values(record, None),), self.around), None
-        cells = orjson.loads(record)
-        return self.kind.build(key, (dict(zip(self.names, cells, strict=True)),), self.around), cells
+    def _cells(self, rows: list[Row], values: Values) -> list[Any] | None:
+        """Return the cells by which a body may be judged; None where it is to be looked at as a whole."""
+        if not self.by_cell or "resource" in values:
+            return None
+        if not (self.is_plain or are_plain([row.record or "" for row in rows])):
+            return None
+        return [values[column.name] for column in self.judged]
 
     def _take_any(self, rows: list[Row]) -> None:
         first, (rows, *repeats) = rows[0], repeated(rows)
@@ -236,7 +234,7 @@ class Checker:
         built = self.kind.build(first.key, values, self.around) if values else None
         if built:
             faults += [self._found(fault, lines) for fault in built.faults]
-            body = self.soundness.text(built.body)
+            body = self.soundness.text(built.body, None if faults else self._cells(rows, values[0]))
             if faults or body is None:
                 faults.extend(self._problems(first.line, built, lines, {fault.expression for fault in faults}))
             if "patient_id" in missing:

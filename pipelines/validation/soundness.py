@@ -23,6 +23,38 @@ ALONE = {"time", "text", "labels", *COMPARED}
 """Shapes of cells that are judged without the others, as references are. A list of comments is none."""
 
 
+class SoundCells:
+    """Cells of sound records: a cell of a sound record is sound in every other one with the same columns filled.
+
+    A verdict on a cell depends on that cell alone. Times and ids are sound once they are converted, and texts where
+    they are plain; other cells are compared with those seen before.
+    """
+
+    MOST = 10_000
+
+    def __init__(self, columns: Sequence[Column]) -> None:
+        self._columns = columns
+        self._seen: list[set[Any]] = [set() for _ in columns]
+        self._compared: dict[tuple[type, ...], tuple[int, ...]] = {}
+
+    def have(self, cells: Sequence[Any]) -> bool:
+        """True if all these cells are sound. They are plain (see `are_plain`), and in the order of the columns."""
+        compared = self._compared.get(tuple(map(type, cells)))
+        return compared is not None and all(cells[place] in self._seen[place] for place in compared)
+
+    def note(self, cells: Sequence[Any]) -> None:
+        """Remember the cells of a sound record, and which columns it fills."""
+        there = [place for place, cell in enumerate(cells) if cell is not None]
+        if not all(_is_judged_alone(self._columns[place]) for place in there):
+            return
+        compared = tuple(place for place in there if self._columns[place].shape in COMPARED)
+        self._compared[tuple(map(type, cells))] = compared
+        for place in compared:
+            if len(self._seen[place]) >= self.MOST:
+                self._seen[place].clear()
+            self._seen[place].add(cells[place])
+
+
 class Soundness:
     """Check the bodies of a resource. `text` returns a sound one as JSON, and None for those to be checked by the
     models.
@@ -58,26 +90,44 @@ class Soundness:
         return False
 
 
+class SoundByCell(Soundness):
+    """Check bodies of one row each. cells: all that a body is made of; None where they may not be plain."""
+
+    def __init__(self, resource: Resource, site: Site, lookup: Lookup, columns: Sequence[Column]) -> None:
+        super().__init__(resource, site, lookup)
+        self._sound = SoundCells(columns)
+
+    def text(self, body: Mapping[str, Any], cells: Sequence[Any] | None = None) -> str | None:
+        if cells is not None and self._sound.have(cells):
+            return to_json(body).decode()
+        text = super().text(body)
+        if text is not None and cells is not None:
+            self._sound.note(cells)
+        return text
+
+
 class SoundByItem(Soundness):
     """Check responses: an item of a sound one is sound in every other response to its questionnaire.
 
     A rule's verdict on an item depends on that item and the questionnaire only, except that no linkId occurs twice.
+    cells: what all but the items is made of; None where they may not be plain.
     """
 
     MOST = 2_000
     _HOLDS_ITEMS = b'"item"'
 
-    def __init__(self, resource: Resource, site: Site, lookup: Lookup) -> None:
+    def __init__(self, resource: Resource, site: Site, lookup: Lookup, columns: Sequence[Column] = ()) -> None:
         super().__init__(resource, site, lookup)
         self._seen: set[tuple[str, bytes]] = set()
+        self._sound = SoundCells(columns)
 
-    def text(self, body: Mapping[str, Any]) -> str | None:
+    def text(self, body: Mapping[str, Any], cells: Sequence[Any] | None = None) -> str | None:
         try:
-            return self._by_item(body)
+            return self._by_item(body, cells)
         except (TypeError, KeyError):
             return super().text(body)
 
-    def _by_item(self, body: Mapping[str, Any]) -> str | None:
+    def _by_item(self, body: Mapping[str, Any], cells: Sequence[Any] | None) -> str | None:
         address, items = body["questionnaire"], body["item"]
         texts = [*map(to_json, items)]
         links = {item["linkId"] for item in items}
@@ -85,53 +135,18 @@ class SoundByItem(Soundness):
         new = [one for one in named if one not in self._seen]
         if not items or len(links) < len(items) or any(self._HOLDS_ITEMS in text for _, text in new):
             return super().text(body)
-        if not self._is_sound(_with_items(body, [text for _, text in new])):
-            return None
-        if len(self._seen) > self.MOST:
-            self._seen.clear()
-        self._seen.update(new)
+        if new or cells is None or not self._sound.have(cells):
+            if not self._is_sound(_with_items(body, [text for _, text in new])):
+                return None
+            self._note(new, cells)
         return _with_items(body, texts).decode()
 
-
-class SoundByCell:
-    """Check bodies that are made of one row: a cell of a sound record is sound in every other one with the same columns
-    filled.
-
-    A verdict on a cell depends on that cell alone. Times and ids are sound once they are converted, and texts where
-    they are plain; other cells are compared with those of records that `whole` has found sound.
-    """
-
-    MOST = 10_000
-
-    def __init__(self, whole: Soundness, columns: Sequence[Column]) -> None:
-        self._whole, self._columns = whole, columns
-        self._seen: list[set[Any]] = [set() for _ in columns]
-        self._asked: dict[tuple[type, ...], tuple[int, ...]] = {}
-
-    def text(self, body: Mapping[str, Any], cells: Sequence[Any], is_plain: bool) -> str | None:
-        """Return a sound body as JSON, and None for one to be checked by the models.
-
-        cells: what it is made of, in the order of the columns. is_plain: False if one may hold a control character.
-        """
-        filled = tuple(map(type, cells))
-        asked = self._asked.get(filled) if is_plain else None
-        if asked is not None and all(cells[place] in self._seen[place] for place in asked):
-            return to_json(body).decode()
-        text = self._whole.text(body)
-        if text is not None and is_plain:
-            self._note(filled, cells)
-        return text
-
-    def _note(self, filled: tuple[type, ...], cells: Sequence[Any]) -> None:
-        """Remember the cells of a sound record, and which columns it fills."""
-        there = [place for place, cell in enumerate(cells) if cell is not None]
-        if not all(_is_judged_alone(self._columns[place]) for place in there):
-            return
-        self._asked[filled] = asked = tuple(place for place in there if self._columns[place].shape in COMPARED)
-        for place in asked:
-            if len(self._seen[place]) >= self.MOST:
-                self._seen[place].clear()
-            self._seen[place].add(cells[place])
+    def _note(self, items: Sequence[tuple[str, bytes]], cells: Sequence[Any] | None) -> None:
+        if len(self._seen) > self.MOST:
+            self._seen.clear()
+        self._seen.update(items)
+        if cells is not None:
+            self._sound.note(cells)
 
 
 def are_plain(records: Sequence[str]) -> bool:
