@@ -52,6 +52,10 @@ def by_name(row: tuple[Any, ...] | None) -> dict[str, Any] | None:
     return None if row is None else dict(zip(("name", "at", "is_new"), row, strict=True))
 
 
+def test_memory_that_columns_no_longer_need_goes_back_to_the_system() -> None:
+    assert pa.default_memory_pool().backend_name == "system"
+
+
 def test_half_a_character_is_refused() -> None:
     with pytest.raises(UnicodeEncodeError):
         arrow.column(["\ud800"], pa.string())

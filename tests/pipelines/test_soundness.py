@@ -19,7 +19,7 @@ from pipelines.feeds.terms.columns import Column, Conventions, Fault, converter,
 from pipelines.feeds.terms.record import Around, Kind
 from pipelines.session.questionnaires import Snapshot
 from pipelines.validation.content import dump
-from pipelines.validation.soundness import SoundByCell, SoundByItem, Soundness, are_plain
+from pipelines.validation.soundness import SoundByCell, SoundByItem, SoundCells, Soundness, are_plain
 
 LOINC = "http://loinc.org"
 SITE = Site()
@@ -179,3 +179,13 @@ def test_a_record_is_as_sound_by_its_cells_as_it_is_as_a_whole(kind: Kind, known
     assert min(quick[True, True], quick[False, False]) > 300
     assert quick[False, True] > 5
     assert kind is ANSWERS or not quick[True, False]
+
+
+def test_cells_that_were_seen_are_forgotten_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PAY-25: amounts that are never seen again are not held for as long as a file lasts."""
+    monkeypatch.setattr(SoundCells, "MOST", 10)
+    sound = SoundCells(PAYMENTS.columns[1:])
+    for cents in range(10, 60):
+        sound.note(["Patient/p", f"1.{cents}", "2026-03-01", None])
+        assert sound.have(["Patient/other", f"1.{cents}", "2026-03-02", None])
+    assert sum(map(len, sound._seen)) <= 10
