@@ -113,8 +113,8 @@ class Ledger(BatchLedger):
         with self.engine.connect() as connection:
             for some in _parts(keys, KEYS_A_QUERY):
                 query = self._native(KNOWN.format(keys=_marks(len(some))))
-                rows = connection.exec_driver_sql(query, (target, source, resource_type, *some))
-                found.update((row[0], KnownRecord(*row)) for row in rows)
+                rows = connection.exec_driver_sql(query, (target, source, resource_type, *some)).fetchall()
+                found.update((row[0], KnownRecord._make(row)) for row in rows)
         return found
 
     def unsettled(self, target: str, batch_id: str | None = None) -> list[KnownRecord]:
