@@ -42,9 +42,13 @@ def plain_columns(part: pa.RecordBatch, names: Sequence[str]) -> list[list[Any]]
 
 
 def utc_texts(column: pa.Array) -> list[str | None]:
-    """Timestamps as the ledger's text of fixed width."""
-    texts = pc.cast(pc.cast(column, pa.timestamp("us", "UTC")), pa.string())
-    return pc.replace_substring(texts, " ", "T").to_pylist()  # type: ignore[no-any-return]
+    """Timestamps as the ledger's text of fixed width.
+
+    The zone is left out while texts are made, and put behind them: with it, they take ten times as long.
+    """
+    plain = pc.cast(column, pa.timestamp("us", "UTC")).view(pa.timestamp("us"))
+    texts = pc.replace_substring(pc.cast(plain, pa.string()), " ", "T")
+    return pc.binary_join_element_wise(texts, "Z", "").to_pylist()  # type: ignore[no-any-return]
 
 
 def accepted_files(batch: Path) -> list[Path]:
