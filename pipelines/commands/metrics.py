@@ -25,7 +25,7 @@ def metrics(options: Options, serve: bool, host: str, port: int) -> int:
 
     read = Figures(options.home, os.environ)
     if not serve:
-        click.echo(text_of(read.collect()), nl=False)
+        click.echo(text_of(read.collect()).decode(), nl=False)
         return ALL_LOADED
     registry = CollectorRegistry()
     registry.register(read)

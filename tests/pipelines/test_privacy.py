@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import dagster as dg
@@ -19,7 +20,9 @@ import pytest
 from sqlalchemy.exc import IntegrityError
 
 from pipelines.cli import run as chartferry
+from pipelines.dagster import alerts
 from pipelines.dagster.stages import batch_id_of
+from pipelines.dagster.waiting import waiting_now
 from pipelines.definitions import build_definitions
 from pipelines.feeds.files.catalog import load_feeds
 from pipelines.home.dagster_folder import prepare_dagster_home
@@ -236,14 +239,24 @@ def imported(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, T
                 tell(told, "status", batch, home=home)
             tell(told, "rejects", "export", "--out", home / "batches" / "export", home=home)
             tell(told, "rejects", "retry", home=home)
-            for words in ("import --json", "status", "doubts", "verify", "evidence", "feeds check"):
+            for words in ("import --json", "status", "doubts", "verify", "evidence", "feeds check", "metrics"):
                 tell(told, *words.split(), home=home)
-            told["metrics"] = loopback.get(client.base_url.join("/metrics")).text
-            for command in ("audit", "check"):
-                done = run("fhir-service", command, *store)
+            told["metrics of the service"] = loopback.get(client.base_url.join("/metrics")).text
+            for command in ("audit", "check", "audit --format auditevent"):
+                name, *more = command.split()
+                done = run("fhir-service", name, *store, *more)
                 told[command] = done.stdout + done.stderr
+            told["alerts"] = alerts_of(home)
             yield home, told
     os.umask(before)
+
+
+def alerts_of(home: Path) -> str:
+    """Every alert of the home as it would be sent, as if an hour had gone by."""
+    later = datetime.now(UTC) + timedelta(hours=2)
+    held = waiting_now(home, {}, later)
+    found = [*alerts.of_batches(home, {}), *alerts.of_waiting(held), *alerts.of_inbox(home, later)]
+    return "\n".join(json.dumps(event.as_json(home, later)) for event in found)
 
 
 def test_the_marked_rows_did_come_through_and_were_set_aside(imported: tuple[Path, Told]) -> None:
@@ -259,8 +272,13 @@ def test_the_marked_rows_did_come_through_and_were_set_aside(imported: tuple[Pat
         stages = dict(db.sql("SELECT stage, count(*) FROM reject GROUP BY 1").fetchall())
     assert states.keys() >= {"created", "refused"}
     assert stages.keys() == {"parse", "map", "rule", "load"}
-    assert told["metrics"]
+    assert told["metrics of the service"]
     assert "PaymentNotice" in told["audit"]
+    assert '"resourceType":"AuditEvent"' in told["audit --format auditevent"].replace(" ", "")
+    assert "chartferry_rows{" in told["metrics"]
+    assert (home / "metrics.prom").exists()
+    assert list((home / "evidence").glob("*.html"))
+    assert '"event": "batch_failed"' in told["alerts"]
 
 
 def test_no_marker_is_printed(imported: tuple[Path, Told]) -> None:
