@@ -24,7 +24,7 @@ import pytest
 from fhir_service.interface.resources.questionnaire import Questionnaire
 from fhir_service.interface.site import Site
 from pipelines.feeds.files.catalog import Catalog, load_feeds
-from pipelines.feeds.reading import rows as reading
+from pipelines.feeds.reading import chunks as reading
 from pipelines.home.batch import Received, Unreadable
 from pipelines.session.questionnaires import Snapshot
 from pipelines.validation import grouping

@@ -139,4 +139,4 @@ def test_a_put_creates_although_the_statement_does_not_say_so():
     found = capabilities_of(ours["metadata, cut to what an importer reads"]["response"]["body"])
     assert {"Patient", "Claim", "Questionnaire"} <= found.puts
     assert {"Task", "PaymentNotice", "QuestionnaireResponse"} <= found.dated & found.identified
-    assert answered_as(ours["put under an id that is not there"]).update("Patient", "a", "{}") == 201
+    assert answered_as(ours["put under an id that is not there"]).update("Patient", "a", "{}").status == 201

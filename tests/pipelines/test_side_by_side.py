@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.feeds.reading import rows as reading
+from pipelines.feeds.reading import chunks as reading
 from pipelines.validation import grouping, side_by_side, stage
 from pipelines.validation.side_by_side import Helper, SideBySide, processes_for
 from tests.pipelines.test_golden import CASES, GOLDEN, validated

@@ -9,7 +9,6 @@ ROOT = Path(__file__).parents[2]
 MOST = 12
 IMPORTS_MORE = {
     "fhir_service.acts",
-    "fhir_service.admin",
     "pipelines.commands.carrying",
     "pipelines.dagster.building",
     "pipelines.dagster.inbox",
@@ -17,7 +16,6 @@ IMPORTS_MORE = {
     "pipelines.dagster.stages",
     "pipelines.dagster.standing_check",
     "pipelines.dagster.unfinished",
-    "pipelines.feeds.reading.rows",
     "pipelines.loading.book",
     "pipelines.loading.part_stage",
     "pipelines.loading.stage",
@@ -32,9 +30,6 @@ IMPORTS_MORE = {
 }
 """Modules that are still to be divided. This list only becomes shorter."""
 KEEPS_MORE = {
-    "pipelines.feeds.reading.joined.JoinedReader",
-    "pipelines.feeds.reading.rows.Reader",
-    "pipelines.feeds.reading.workbook.WorkbookReader",
     "pipelines.loading.book.Book",
     "pipelines.validation.checking.Checker",
 }
@@ -63,7 +58,7 @@ def imports_of(module: ast.Module) -> set[str]:
 
 def test_no_module_imports_more_than_twelve_others_of_ours():
     more = {name for name, module in modules().items() if len(imports_of(module) - {name}) > MOST}
-    assert more - IMPORTS_MORE == set(), "divide these"
+    assert more == IMPORTS_MORE, "divide what is more, and take off the list what is not"
 
 
 def own_attributes(of: ast.ClassDef) -> set[str]:
@@ -126,4 +121,4 @@ def test_no_object_keeps_more_than_twelve_attributes_that_change():
         return own[name].union(*(of(by_name[base]) for base in bases if base in by_name and by_name[base] != name))
 
     more = {name for name in own if len(of(name)) > MOST}
-    assert more - KEEPS_MORE == set(), "divide these"
+    assert more == KEEPS_MORE, "divide what is more, and take off the list what is not"

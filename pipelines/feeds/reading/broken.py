@@ -1,5 +1,6 @@
 """Faults of rows that cannot be read, and rows as texts that can be kept."""
 
+import codecs
 import re
 from collections.abc import Iterable
 from contextlib import suppress
@@ -69,6 +70,11 @@ def ragged(fields: int, width: int, delimiter: str, like: str, quoted: bool) -> 
     sign = _SIGNS.get(delimiter, f"'{delimiter}'")
     quotes = f"; a {sign} inside a field needs quotes" if quoted else ""
     return Fault("FEED-FILE-02", f"{fields} fields where {like} {width}{quotes}")
+
+
+def is_single_byte(encoding: str) -> bool:
+    """True if an encoding has one byte a sign: it decodes nearly any bytes, UTF-8 too, into something."""
+    return codecs.lookup(encoding).name.startswith(("cp125", "iso8859", "cp437", "cp85", "mac", "koi8", "latin"))
 
 
 def other_text(raw: str, encoding: str) -> Fault | None:

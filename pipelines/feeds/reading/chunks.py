@@ -1,10 +1,11 @@
 """Rows as readers hand them over: some thousand at a time, each with its line and its own text."""
 
+from abc import ABC, abstractmethod
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Self
 
 from pipelines.feeds.reading.broken import BadRow
 from pipelines.feeds.terms.schema import FeedFile
@@ -27,6 +28,11 @@ class Chunk:
     raw: list[str] = field(default_factory=list)
     bad: list[BadRow] = field(default_factory=list)
     size: int = 0
+
+    @property
+    def room(self) -> int:
+        """How many more rows it takes until it is full."""
+        return CHUNK - len(self.rows) - len(self.bad)
 
     def add(self, row: Any, line: int, lines: int, raw: str) -> None:
         self.rows.append(row)
@@ -99,50 +105,60 @@ class Places:
         return f"{self.ends[place][0]}, line {line - (self.ends[place - 1][1] if place else 0)}"
 
 
-class RowReader(Protocol):
+def filled(rows: Iterable[None], chunk: Chunk) -> Iterator[Chunk]:
+    """Yield a chunk each time that it is full, and what is left in it at the end. rows: puts a row in at each step."""
+    for _ in rows:
+        if chunk.room <= 0 or chunk.size >= CHUNK_SIZE:
+            yield chunk.handed_over()
+    yield chunk
+
+
+class RowReader(ABC):
     """A received file, read once from its beginning, as `with ... as reader`.
 
     feed: how its rows are written, which of corrected rejects may be another than their feed's. header: the names of
     the columns, None for objects; header_text: their line as a CSV has it. answers: by line, the ids of the rejects
-    that a row says it answers. noticed: warnings, once all rows were read.
+    that a row says it answers. noticed: warnings, once all rows were read. The marks of rejects are in none of these.
     """
 
-    name: str
-    feed: FeedFile
-    header: list[str] | None
-    header_text: str
-    counted: Counted
-    answers: dict[int, str]
-    noticed: list[Notice]
+    def __init__(self, name: str, feed: FeedFile) -> None:
+        self.name, self.feed = name, feed
+        self.header: list[str] | None = None
+        self.header_text = ""
+        self.counted = Counted()
+        self.answers: dict[int, str] = {}
+        self.noticed: list[Notice] = []
 
     @property
     def width(self) -> int:
         """The number of fields of a row; without a header, as far as it is known yet."""
-        ...
+        return len(self.header or ())
 
     @property
     def places(self) -> Places:
         """Names the lines, once all rows were read."""
-        ...
+        return Places()
 
     @property
     def is_answer(self) -> bool:
         """True if the rows of a CSV name rejects that they answer: somebody has looked at them."""
-        ...
+        return False
 
     @property
     def has_mark(self) -> bool:
         """True if the file begins with the byte order mark of UTF-8."""
-        ...
-
-    def chunks(self) -> Iterator[Chunk]:
-        """The rows, some thousand at a time."""
-        ...
+        return False
 
     def first_lines(self) -> Sequence[str]:
         """The beginning of a file of text, read anew; nothing of any other."""
-        ...
+        return ()
 
+    @abstractmethod
+    def chunks(self) -> Iterator[Chunk]:
+        """The rows, some thousand at a time."""
+
+    @abstractmethod
     def __enter__(self) -> Self: ...
 
+    @abstractmethod
     def __exit__(self, *_: object) -> None: ...

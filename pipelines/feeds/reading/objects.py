@@ -2,12 +2,12 @@
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, Self
 
 from fhir_service.interface.datatypes import NOT_READABLE, Malformed, parse_bounded
 from pipelines.feeds.reading.broken import OUT_OF_RANGE, BadRow, unfit, unreadable
-from pipelines.feeds.reading.chunks import CHUNK, CHUNK_SIZE, LONGEST_ROW, Chunk, Counted, Notice, Places
+from pipelines.feeds.reading.chunks import LONGEST_ROW, Chunk, RowReader, filled
 from pipelines.feeds.reading.marks import unmarked_line
 from pipelines.feeds.reading.opening import NAME_THE_ENCODING, open_text
 from pipelines.feeds.reading.packed import Content
@@ -33,21 +33,12 @@ def read_object(raw: str) -> tuple[Any, Fault | None]:
     return found, fault or unfit(found, raw)
 
 
-class ArrayReader:
-    """A `RowReader` of a JSON array. A reject goes back as a line of NDJSON."""
-
-    header: list[str] | None = None
-    header_text = ""
-    width = 0
-    is_answer = False
-    has_mark = False
+class ArrayReader(RowReader):
+    """Reads a JSON array. A reject goes back as a line of NDJSON."""
 
     def __init__(self, content: Content, feed: FeedFile) -> None:
-        self.name, self.feed, self._content = content.name, feed, content
-        self.counted = Counted()
-        self.answers: dict[int, str] = {}
-        self.noticed: list[Notice] = []
-        self.places = Places()
+        super().__init__(content.name, feed)
+        self._content = content
 
     def __enter__(self) -> Self:
         self._file = open_text(self._content, self.feed, takes_array=True)
@@ -57,11 +48,12 @@ class ArrayReader:
     def __exit__(self, *_: object) -> None:
         self._file.close()
 
-    def first_lines(self) -> Sequence[str]:
-        return ()
-
     def chunks(self) -> Iterator[Chunk]:
-        chunk, counted = Chunk(), self.counted
+        chunk = Chunk()
+        return filled(self._rows(chunk), chunk)
+
+    def _rows(self, chunk: Chunk) -> Iterator[None]:
+        counted = self.counted
         for text in self._elements():
             counted.lines += 1
             answered, raw = unmarked_line(text.replace("\r", " ").replace("\n", " ") + "\n")
@@ -72,9 +64,7 @@ class ArrayReader:
                 chunk.bad.append(BadRow(counted.lines, 1, raw, fault))
             else:
                 chunk.add(found, counted.lines, 1, raw)
-            if len(chunk.rows) + len(chunk.bad) >= CHUNK or chunk.size >= CHUNK_SIZE:
-                yield chunk.handed_over()
-        yield chunk
+            yield
 
     def _elements(self) -> Iterator[str]:
         """The text of each element of the array."""

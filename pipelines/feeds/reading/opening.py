@@ -44,11 +44,6 @@ def first_lines(content: Content, feed: FeedFile) -> list[str]:
     return found
 
 
-def is_single_byte(encoding: str) -> bool:
-    """True if an encoding has one byte a sign: it decodes nearly any bytes, UTF-8 too, into something."""
-    return codecs.lookup(encoding).name.startswith(("cp125", "iso8859", "cp437", "cp85", "mac", "koi8", "latin"))
-
-
 def _with_mark(start: bytes, encoding: str) -> str:
     """The encoding, its byte order mark looked at. UTF-16 without one has the order that its zero bytes show, and is
     little-endian where they show none, as most systems write it."""

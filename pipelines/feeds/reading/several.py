@@ -3,19 +3,20 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import Self
 
-from pipelines.feeds.reading.chunks import Chunk, Counted, Notice, Places, RowReader
+from pipelines.feeds.reading.chunks import Chunk, Places, RowReader
 from pipelines.feeds.reading.packed import Content
+from pipelines.feeds.terms.schema import FeedFile
 from pipelines.home.batch import Unreadable
 
 
-class Several:
-    """A `RowReader` of several files with one header. make: the reader of one of them."""
+class Several(RowReader):
+    """Reads several files with one header. make: the reader of one of them."""
 
-    def __init__(self, files: Sequence[Content], name: str, make: Callable[[Content], RowReader]) -> None:
-        self.name, self._files, self._make = name, files, make
-        self.counted = Counted()
-        self.answers: dict[int, str] = {}
-        self.noticed: list[Notice] = []
+    def __init__(
+        self, files: Sequence[Content], name: str, feed: FeedFile, make: Callable[[Content], RowReader]
+    ) -> None:
+        super().__init__(name, feed)
+        self._files, self._make = files, make
         self._ends: list[tuple[str, int]] = []
 
     def __enter__(self) -> Self:

@@ -3,17 +3,17 @@
 A cell is the text that a CSV would have. A row's own text, in which a reject goes back, is a line of plain CSV.
 """
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any, NamedTuple, Self
 
 from pipelines.feeds.reading.broken import BadRow
-from pipelines.feeds.reading.chunks import CHUNK, CHUNK_SIZE, LONGEST_ROW, Chunk, Counted, Notice, Places
+from pipelines.feeds.reading.chunks import LONGEST_ROW, Chunk, RowReader, filled
 from pipelines.feeds.reading.dialect import dialect
 from pipelines.feeds.reading.marks import REJECT_ID, csv_text
 from pipelines.feeds.terms.columns import Fault
-from pipelines.feeds.terms.names import named_columns, position
+from pipelines.feeds.terms.names import position_header
 from pipelines.feeds.terms.schema import FeedFile
 from pipelines.feeds.terms.texts import composed
 from pipelines.home.batch import Unreadable
@@ -29,23 +29,15 @@ class TableRow(NamedTuple):
     fault: Fault | None = None
 
 
-class TableReader(ABC):
-    """A `RowReader` of a table. Its feed is how a CSV of its rows is written. held: what is closed at the end."""
-
-    has_mark = True
-    is_answer = False
+class TableReader(RowReader):
+    """Reads a table. Its feed is how a CSV of its rows is written. held: what is closed at the end."""
 
     def __init__(self, name: str, feed: FeedFile) -> None:
-        self.name, self._own = name, feed
-        self.feed = feed.model_copy(update=PLAIN_CSV)
+        super().__init__(name, feed.model_copy(update=PLAIN_CSV))
+        self._own = feed
         self._dialect = dialect(self.feed)
         self.held = ExitStack()
-        self.counted = Counted()
-        self.answers: dict[int, str] = {}
-        self.noticed: list[Notice] = []
-        self.places = Places()
-        self.header: list[str] | None = []
-        self.header_text = ""
+        self.header = []
 
     @abstractmethod
     def open(self) -> None:
@@ -65,8 +57,9 @@ class TableReader(ABC):
         self.held.close()
 
     @property
-    def width(self) -> int:
-        return len(self.header or ())
+    def has_mark(self) -> bool:
+        """True: what goes back is for a spreadsheet, which takes other text for another encoding."""
+        return True
 
     def take_header(self, names: Sequence[str]) -> None:
         """Take these as the names of the columns."""
@@ -77,17 +70,16 @@ class TableReader(ABC):
 
     def take_positions(self, width: int) -> None:
         """Name the columns `#1`, `#2`, ... where there is no header."""
-        most = max((position(name) or 0 for name in named_columns(self._own)), default=0)
-        self.header = [f"#{place}" for place in range(1, max(most, width) + 1)]
+        self.header = position_header(self._own, width)
 
     def text_of(self, cells: Sequence[str]) -> str:
         return csv_text(cells, self._dialect) + "\r\n"
 
-    def first_lines(self) -> Sequence[str]:
-        return ()
-
     def chunks(self) -> Iterator[Chunk]:
         chunk = Chunk()
+        return filled(self._filling(chunk), chunk)
+
+    def _filling(self, chunk: Chunk) -> Iterator[None]:
         for line, cells, fault in self.rows():
             text = self.text_of(cells)
             if len(text) > LONGEST_ROW:
@@ -96,6 +88,4 @@ class TableReader(ABC):
                 chunk.bad.append(BadRow(line, 1, text, fault, cells))
             else:
                 chunk.add(cells, line, 1, text)
-            if len(chunk.rows) + len(chunk.bad) >= CHUNK or chunk.size >= CHUNK_SIZE:
-                yield chunk.handed_over()
-        yield chunk
+            yield

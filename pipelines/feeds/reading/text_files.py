@@ -1,20 +1,28 @@
 """The reader of a received file of text: of one file, of the files of an archive, or of two that are joined."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
 from pipelines.feeds.files.catalog import Feed, form_by_name
 from pipelines.feeds.reading.chunks import Notice, RowReader
+from pipelines.feeds.reading.csv_file import CsvReader
 from pipelines.feeds.reading.fixed import FixedReader
 from pipelines.feeds.reading.joined import JoinedReader
-from pipelines.feeds.reading.marks import marked_form
+from pipelines.feeds.reading.marks import as_saved, marked_form
+from pipelines.feeds.reading.object_lines import ObjectLinesReader
 from pipelines.feeds.reading.objects import ArrayReader
 from pipelines.feeds.reading.packed import UNTAKEN, Content, contents, is_taken
-from pipelines.feeds.reading.rows import Reader
 from pipelines.feeds.reading.several import Several
 from pipelines.feeds.terms.schema import FeedFile
 from pipelines.home.batch import Unreadable
+
+BY_FORM: dict[str, Callable[[Content, FeedFile], RowReader]] = {
+    "csv": CsvReader,
+    "ndjson": ObjectLinesReader,
+    "json": ArrayReader,
+    "fixed": FixedReader,
+}
 
 
 def text_reader(path: Path, file_name: str, feed: Feed, form: str) -> RowReader:
@@ -29,15 +37,15 @@ def text_reader(path: Path, file_name: str, feed: Feed, form: str) -> RowReader:
 
 def _one_after_another(files: Sequence[Content], file_name: str, feed: FeedFile, form: str) -> RowReader:
     make = partial(_reader_of_one, feed=feed, form=form)
-    return make(files[0]) if len(files) == 1 else Several(files, file_name, make)
+    return make(files[0]) if len(files) == 1 else Several(files, file_name, feed, make)
 
 
 def _reader_of_one(content: Content, feed: FeedFile, form: str) -> RowReader:
-    if form == "fixed":
-        return FixedReader(content, feed)
-    if feed.fields:  # corrected rejects name the fields in a header
+    if feed.fields and form != "fixed":  # corrected rejects name the fields in a header
         feed = feed.model_copy(update={"header": 1})
-    return ArrayReader(content, feed) if form == "json" else Reader(content, feed, form)
+    if form == "csv":
+        feed = as_saved(content, feed)
+    return BY_FORM[form](content, feed)
 
 
 def _untaken(name: str) -> Notice:

@@ -1,7 +1,7 @@
 """Names of columns in a feed file: by name, or by position as `#3`."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from pipelines.feeds.terms.schema import FeedFile, Value
 
@@ -12,14 +12,6 @@ def position(name: str) -> int | None:
     """Return the number of a column named by position (3 for `#3`), or None for a name."""
     match = _POSITION.match(name)
     return int(match[1]) if match else None
-
-
-def place_of(name: str, header: Sequence[str]) -> int | None:
-    """Return the place of a column in a row, from 0, or None if the header lacks it."""
-    if name in header:
-        return header.index(name)
-    found = position(name)
-    return found - 1 if found and found <= len(header) else None
 
 
 def walk(value: Value) -> Iterator[Value]:
@@ -83,3 +75,12 @@ def named_by(value: Value) -> list[str]:
 def source_label(value: Value) -> str:
     """Return the source columns of a value as a reason names them, or `(constant)`."""
     return ", ".join(named_by(value)) or "(constant)"
+
+
+def position_header(file: FeedFile, width: int = 0) -> list[str]:
+    """Return `#1`, `#2`, ... as the header of a file without one, up to the highest position in the feed file.
+
+    width: the number of columns that the file has at least.
+    """
+    most = max((position(name) or 0 for name in named_columns(file)), default=0)
+    return [f"#{place}" for place in range(1, max(most, width) + 1)]

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from pipelines.feeds.files.catalog import Feed, load_feeds
-from pipelines.feeds.reading import rows as reading
+from pipelines.feeds.reading import chunks, csv_file
+from pipelines.feeds.reading.blocks import plain_rows
 from pipelines.feeds.reading.readers import reader_of
 from pipelines.home.batch import Unreadable
 
@@ -55,7 +56,7 @@ def test_lines_read_together_give_the_rows_that_they_give_one_by_one(
 ) -> None:
     """FEED-FILE-02, LEDGER-25: files of generated lines, most of them plain."""
     chance, path, together = Random(19), tmp_path / "payments.csv", 0
-    feed, quickly = load_feeds([]).match("payments.csv"), reading.plain_rows
+    feed, quickly = load_feeds([]).match("payments.csv"), plain_rows
     assert feed is not None
 
     def counted(*given: Any) -> Any:
@@ -63,12 +64,12 @@ def test_lines_read_together_give_the_rows_that_they_give_one_by_one(
         together += (found := quickly(*given)) is not None
         return found
 
-    monkeypatch.setattr(reading, "CHUNK", 4)
+    monkeypatch.setattr(chunks, "CHUNK", 4)
     for _ in range(300):
         lines = [chance.choice(PLAIN if chance.random() < 0.9 else ODD) for _ in range(chance.randrange(1, 30))]
         path.write_text(chance.choice((HEADER, HEADER, "x,y\n")) + "".join(lines), newline="")
-        monkeypatch.setattr(reading, "plain_rows", counted)
+        monkeypatch.setattr(csv_file, "plain_rows", counted)
         found = read(path, feed)
-        monkeypatch.setattr(reading, "plain_rows", lambda *_: None)
+        monkeypatch.setattr(csv_file, "plain_rows", lambda *_: None)
         assert found == read(path, feed), lines
     assert together > 300

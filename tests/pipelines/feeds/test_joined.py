@@ -5,7 +5,7 @@ import json
 import pytest
 
 from pipelines.feeds.files.catalog import FeedError, load_feed
-from pipelines.feeds.reading import joined
+from pipelines.feeds.reading import partners
 from pipelines.home.batch import Unreadable
 from tests.pipelines.feeds.test_packed import zipped
 from tests.pipelines.feeds.test_quotes import rejected
@@ -154,7 +154,7 @@ def test_a_file_without_its_partner_says_so(tmp_path):
 
 
 def test_a_second_file_beyond_the_bound_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(joined, "MOST_HELD", 10)
+    monkeypatch.setattr(partners, "MOST_HELD", 10)
     with pytest.raises(Unreadable, match=r"comments\.csv is too large to be joined"):
         read({"items.csv": ITEMS, "comments.csv": COMMENTS}, tmp_path)
 

@@ -8,7 +8,7 @@ import pytest
 
 from fhir_service.interface.site import Site
 from pipelines.feeds.files.catalog import load_feeds
-from pipelines.feeds.reading import rows as reading
+from pipelines.feeds.reading import csv_file
 from pipelines.home.batch import Received, Unreadable
 from pipelines.session.questionnaires import Snapshot
 from pipelines.validation.stage import Validated, validate
@@ -111,7 +111,7 @@ def test_quotes_in_row_after_row_end_the_file_and_not_the_patience(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """FEED-FILE-02: what is read again has a bound."""
-    monkeypatch.setattr(reading, "MOST_READ_AGAIN", 1_000)
+    monkeypatch.setattr(csv_file, "MOST_READ_AGAIN", 1_000)
     text = PAYMENTS + (payment("k", '"1.00') + payment("l") + payment("m", '"1.00"')) * 100
     with pytest.raises(
         Unreadable, match=r"^payments\.csv: a quote \(\"\) opened in the row of line \d+ is never closed"

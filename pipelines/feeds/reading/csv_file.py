@@ -1,0 +1,268 @@
+"""CSV: text to rows of fields, with the physical line that each begins at.
+
+A row that cannot be told what it is becomes a `BadRow`; a file whose rows cannot be told apart is `Unreadable`.
+"""
+
+import csv
+from collections.abc import Iterator
+
+from pipelines.feeds.reading.blocks import plain_rows, something_in
+from pipelines.feeds.reading.broken import (
+    BAD_QUOTING,
+    SWALLOWED,
+    TORN,
+    UNCLOSED,
+    BadRow,
+    is_single_byte,
+    is_torn,
+    lines_of,
+    other_text,
+    ragged,
+    unreadable,
+)
+from pipelines.feeds.reading.chunks import CHUNK_SIZE, Chunk
+from pipelines.feeds.reading.dialect import dialect, mended
+from pipelines.feeds.reading.lines import LONGEST_LINE, NOT_ROWS
+from pipelines.feeds.reading.marks import REJECT_ID, Columns
+from pipelines.feeds.reading.text_reader import TextReader
+from pipelines.feeds.terms.columns import Fault
+from pipelines.feeds.terms.names import position_header
+from pipelines.feeds.terms.texts import composed
+from pipelines.home.batch import Unreadable
+
+MOST_READ_AGAIN = 32 * LONGEST_LINE
+TELLING = 4
+"""Fields that tell a row from a text with commas."""
+csv.field_size_limit(LONGEST_LINE)
+
+
+class CsvReader(TextReader):
+    """Reads a CSV, a block of lines at a time where each is a row, and row by row where any asks for a closer look."""
+
+    _marks: Columns
+    _headers: tuple[list[str], ...] = ()
+    _width: int | None = None
+    _one_by_one = 0
+    """The line up to which rows are read one by one."""
+
+    @property
+    def width(self) -> int:
+        return self._width or len(self.header or ())
+
+    @property
+    def is_answer(self) -> bool:
+        return bool(self._marks)
+
+    def rows(self, chunk: Chunk) -> Iterator[None]:
+        takes_blocks = not (self._marks or is_single_byte(self.feed.encoding) or self._width is None)
+        while True:
+            if takes_blocks and self.counted.lines >= self._one_by_one:
+                block = self._block(chunk.room)
+                if not block:
+                    return
+                if self._add_block(block, chunk):
+                    yield
+                    continue
+                self._one_by_one = self.counted.lines
+                self._lines.put_back(block)
+                self._start()
+            try:
+                yield from self._good_rows(chunk)
+            except csv.Error as error:
+                chunk.bad.append(self._wrongly_quoted("field larger" in str(error)))
+                yield
+            else:
+                if not takes_blocks:
+                    return
+
+    # --- The header -------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Go to the first row. Corrected rejects have their header on the first line, whatever their feed says."""
+        self._marks = Columns((), self.feed)
+        self._start()
+        marked = self.feed.header != 1 and self._lines.begins_with(REJECT_ID)
+        if self.feed.header or marked:
+            self.header = self._read_header(0 if marked else self.feed.header - 1)
+            self._width = len(self.header)
+        if not self.feed.header:
+            self.header = position_header(self.feed)
+
+    def _start(self) -> None:
+        """Begin to read fields, with the lines to be read again where there are some."""
+        self._read = self._lines.read()
+        self._csv = csv.reader(self._read, strict=True, **dialect(self.feed))
+
+    def _read_header(self, skip: int) -> list[str]:
+        """The names of the columns, on the first line with something on it after those to skip."""
+        for _ in range(skip):
+            next(self._read, None)
+        before = self._lines.take()[1]
+        try:
+            for cells in self._csv:
+                _, lines, raw = self._lines.take()
+                if not something_in(cells):
+                    self.counted.blank += lines
+                    continue
+                self.counted.header = before + lines
+                if fault := unreadable(raw):
+                    raise Unreadable(f"{self.name}: the header has {fault.message}")
+                self._headers = cells, [f"\ufeff{cells[0]}", *cells[1:]]
+                return self._own_header([composed(cell.strip()) for cell in cells], raw)
+        except csv.Error:
+            raise Unreadable(
+                f"{self.name}: the {'first line' if not skip else 'header'} is no CSV header; {NOT_ROWS}"
+            ) from None
+        if before:
+            raise Unreadable(f"{self.name}: nothing on line {skip + 1} or after it, where the header should be")
+        raise Unreadable(f"{self.name}: the file is empty; export it again")
+
+    def _own_header(self, names: list[str], raw: str) -> list[str]:
+        self._marks, self.header_text = Columns(names, self.feed), raw
+        if self._marks:
+            _, names, self.header_text = self._marks.off(names, raw)
+        return names
+
+    # --- Rows -------------------------------------------------------------------------------------
+
+    @property
+    def _quote(self) -> str:
+        """The sign by which a row may be seen to be torn, empty for none."""
+        return "" if self.feed.escape or self._takes_quotes else self.feed.quote
+
+    @property
+    def _takes_quotes(self) -> bool:
+        return self.feed.quotes == "as they are"
+
+    def _block(self, rows: int) -> list[str]:
+        """Return the next lines: as many as the rows that a chunk has room for, or fewer long ones; none at the end."""
+        size, taken = 0, self._lines.taken
+        for line in self._read:
+            size += len(line)
+            if len(taken) >= rows or size >= CHUNK_SIZE:
+                break
+        block = [*taken]
+        taken.clear()
+        return block
+
+    def _add_block(self, block: list[str], chunk: Chunk) -> bool:
+        """Add lines that are a row each. False, and nothing is done, if there is anything to say about one of them."""
+        rows = plain_rows(block, self.feed, self._width, self._headers, self._quote)
+        if rows is not None:
+            chunk.add_lines(rows, self.counted.lines - len(block) + 1, block)
+        return rows is not None
+
+    def _good_rows(self, chunk: Chunk) -> Iterator[None]:
+        """Rows up to the next one that is wrongly quoted, or to the end of a block."""
+        width, least = self._width, len(self.header or ())
+        taken, take = self._lines.taken, self._lines.take
+        takes_quotes, quote, single_byte = self._takes_quotes, self._quote, is_single_byte(self.feed.encoding)
+        for found in self._csv:
+            swallowed = len(taken) > 1 and self._swallows(len(found))
+            if swallowed and len(found) != width:
+                raise csv.Error
+            line, lines, raw = take()
+            if not something_in(found):
+                self.counted.blank += lines
+                continue
+            if found in self._headers:
+                self.counted.repeats.append(line)
+                self.counted.of_repeats += lines
+                continue
+            cells, raw = self._own(line, found, raw) if self._marks else (found, raw)
+            if width is None and len(cells) >= least:
+                self._width = width = len(cells)
+            fits = len(cells) == width
+            if fits:
+                fault = unreadable(raw) or (other_text(raw, self.feed.encoding) if single_byte else None)
+            else:
+                fault = self._ragged(len(cells), width, raw)
+            if fault is None and swallowed and not takes_quotes:
+                fault = SWALLOWED
+            if fault is None and quote and quote in raw and is_torn(cells, raw, quote):
+                fault = TORN
+            if fault:
+                said = lines_of(fault, line, line + lines - 1)
+                doubtful = fault in (SWALLOWED, TORN)
+                chunk.bad.append(BadRow(line, lines, raw, said, cells, doubtful, not (fits or swallowed)))
+            else:
+                chunk.add(cells, line, lines, raw)
+            yield
+            if self._one_by_one <= self.counted.lines and self._one_by_one:
+                return
+
+    def _own(self, line: int, cells: list[str], raw: str) -> tuple[list[str], str]:
+        answered, cells, raw = self._marks.off(cells, raw)
+        if answered:
+            self.answers[line] = answered
+        return cells, raw
+
+    def _ragged(self, fields: int, width: int | None, raw: str) -> Fault:
+        if width is None:
+            return Fault("FEED-FILE-02", f"{fields} fields where the feed names column {len(self.header or ())}")
+        like = "the header has" if self.feed.header else "the first row has"
+        found = ragged(fields, width, self.feed.delimiter, like, bool(self.feed.quote))
+        return mended(found, raw, self.feed, width + len(self._marks.places))
+
+    # --- Quotes that take rows in -----------------------------------------------------------------
+
+    def _wrongly_quoted(self, endless: bool) -> BadRow:
+        """The row that a quote breaks. Where it took in lines that are rows, it ends on its first line.
+
+        Raises Unreadable where it took in 2 MiB without a row, or this happens in row after row.
+        """
+        rest = self._lines.taken[1:]
+        line = self.counted.lines - len(rest)
+        if any(self._like_a_row(text) for text in rest):
+            self._lines.give_back()
+            if self._lines.given_back > MOST_READ_AGAIN:
+                raise Unreadable(self._never_closed(line))
+            self._start()
+            fault = UNCLOSED
+        elif endless:
+            raise Unreadable(self._never_closed(line))
+        else:
+            fault = lines_of(BAD_QUOTING, line, line + len(rest))
+            fault = mended(fault, "".join(self._lines.taken), self.feed, (self._width or 0) + len(self._marks.places))
+        cells = next(csv.reader(self._lines.taken, **dialect(self.feed)), [])[len(self._marks.places) : -1]
+        _, lines, raw = self._lines.take()
+        if self._marks:
+            answered, raw = self._marks.off_text(raw)
+            if answered:
+                self.answers[line] = answered
+        return BadRow(line, lines, raw, fault, cells or None)
+
+    def _swallows(self, fields: int) -> bool:
+        """True if a row of several lines has one among them that is like a row: a quote may have taken it in.
+
+        Of a file that answers rejects somebody has looked at the rows: only what begins with an id is like one.
+        """
+        rest = self._lines.taken[1:]
+        if self._marks:
+            return any(map(self._begins_with_id, rest))
+        if not fields or (self._width or 0) < TELLING:
+            return False
+        return any(self._like_a_row(text) and not self._is_prose(text) for text in rest)
+
+    def _like_a_row(self, text: str) -> bool:
+        """True if a line is a row by itself: it has as many fields as a row, or begins with the id of a reject."""
+        if self._begins_with_id(text):
+            return True
+        return len(next(csv.reader([text], **dialect(self.feed)), [])) == self.width + len(self._marks.places)
+
+    def _begins_with_id(self, text: str) -> bool:
+        return bool(self._marks and self._marks.off_text(text)[0])
+
+    def _is_prose(self, text: str) -> bool:
+        """True if a line of a quoted text has as many commas as a row, and blanks behind them as in sentences."""
+        sign = self.feed.delimiter
+        spaced = f"{sign} "
+        if sign.isspace() or self.feed.skip_spaces or spaced in self.header_text:
+            return False
+        return text.count(spaced) * 2 > text.count(sign)
+
+    def _never_closed(self, line: int) -> str:
+        return (
+            f"{self.name}: a quote ({self.feed.quote}) opened in the row of line {line} is never closed, "
+            "so that the rows after it cannot be told apart; correct that row"
+        )

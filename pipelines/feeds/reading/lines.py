@@ -1,0 +1,80 @@
+"""The physical lines of a text, each kept until the row that it is in is whole."""
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+
+from pipelines.feeds.reading.chunks import LONGEST_ROW, Counted
+from pipelines.feeds.reading.opening import FEW_ZEROS, NAME_THE_ENCODING, ZEROS, open_text
+from pipelines.feeds.reading.packed import Content
+from pipelines.feeds.terms.schema import FeedFile
+from pipelines.home.batch import Unreadable
+
+LONGEST_LINE = LONGEST_ROW
+NOT_ROWS = "check that it is the export it is named for"
+
+
+class Lines:
+    """The lines of an open file. counted: where they are counted. taken: those of the row that is being read."""
+
+    def __init__(self, content: Content, feed: FeedFile, counted: Counted) -> None:
+        self._name, self._encoding, self._counted = content.name, feed.encoding, counted
+        self._file = open_text(content, feed)
+        self.taken: list[str] = []
+        self._again: deque[str] = deque()
+        self.given_back = 0
+
+    def close(self) -> None:
+        self._file.close()
+
+    def begins_with(self, text: str) -> bool:
+        """True if a text is on the first line; nothing is read by that."""
+        try:
+            return text in self._file.readline(LONGEST_LINE)
+        except (Unreadable, UnicodeError):
+            return False
+        finally:
+            self._file.seek(0)
+
+    def read(self) -> Iterator[str]:
+        """Yield the lines that were given back, then the file's, and put each of them aside in `taken`."""
+        readline, taken, limit = self._file.readline, self.taken, LONGEST_LINE
+        while self._again:
+            self._counted.lines += 1
+            taken.append(self._again.popleft())
+            yield taken[-1]
+        try:
+            while line := readline(limit):
+                if len(line) >= limit:
+                    raise Unreadable(f"{self._name}: line {self._counted.lines + 1} {_endless(line)}")
+                self._counted.lines += 1
+                if self._counted.lines == 1:
+                    line = line.removeprefix("\ufeff")
+                taken.append(line)
+                yield line
+        except UnicodeError:
+            raise Unreadable(f"{self._name}: not text in {self._encoding}; {NAME_THE_ENCODING}") from None
+
+    def take(self) -> tuple[int, int, str]:
+        """First line, number of lines and text of what was read since the last time."""
+        taken = self.taken
+        lines = len(taken)
+        raw = taken[0] if lines == 1 else "".join(taken)
+        taken.clear()
+        return self._counted.lines - lines + 1, lines, raw
+
+    def give_back(self) -> None:
+        """Put back all lines that were taken but the first, to be read by themselves."""
+        rest = self.taken[1:]
+        del self.taken[1:]
+        self.given_back += sum(map(len, rest))
+        self.put_back(rest)
+
+    def put_back(self, lines: Sequence[str]) -> None:
+        """Put back the last lines that were read: `read` begins with them."""
+        self._again.extendleft(reversed(lines))
+        self._counted.lines -= len(lines)
+
+
+def _endless(line: str) -> str:
+    """Return the fault of a line without an end: zero bytes, or more than 2 MiB."""
+    return f"has {ZEROS}" if line.endswith("\0" * FEW_ZEROS) else f"is longer than 2 MiB; {NOT_ROWS}"

@@ -1,0 +1,137 @@
+"""The rows of the second of two joined files, by their key, and what the two halves of a row are put together to."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pipelines.feeds.reading.chunks import RowReader
+from pipelines.feeds.reading.dialect import dialect
+from pipelines.feeds.reading.marks import compact, csv_text
+from pipelines.feeds.terms.columns import Fault
+from pipelines.feeds.terms.paths import parse_path, walk_path
+from pipelines.feeds.terms.schema import FeedFile
+from pipelines.feeds.terms.texts import composed
+from pipelines.home.batch import Unreadable
+
+MOST_HELD = 256 << 20
+"""Characters of the second file."""
+
+
+@dataclass(slots=True)
+class Partner:
+    """A row of the second file. lines: 0 once they were counted with a row."""
+
+    row: Any
+    line: int
+    lines: int
+    raw: str
+    fault: Fault | None = None
+    is_used: bool = False
+
+
+class Partners:
+    """The rows of the second file, held in memory. archive, name: of the file that is named in sentences."""
+
+    def __init__(self, archive: str, name: str) -> None:
+        self._archive, self._name = archive, name
+        self._by_key: dict[str, list[Partner]] = {}
+        self._without_key: list[Partner] = []
+
+    def hold(self, second: RowReader, key_of: "KeyOf", alone: "Twice | None") -> None:
+        """Read the rows of the file. alone: where a key has one row, the sentence against a second one.
+
+        Raises Unreadable.
+        """
+        held = 0
+        for chunk in second.chunks():
+            held += chunk.size
+            if held > MOST_HELD:
+                raise Unreadable(
+                    f"{self._archive}: {self._name} is too large to be joined; let it be the first file of the feed,"
+                    " and the smaller one the second"
+                )
+            for row, line, lines, raw in zip(chunk.rows, chunk.line, chunk.lines, chunk.raw, strict=True):
+                self._add(Partner(row, line, lines, raw), key_of, alone)
+            for bad in chunk.bad:
+                self._add(Partner(bad.cells, bad.line, bad.lines, bad.raw, bad.fault), key_of, alone)
+
+    def _add(self, partner: Partner, key_of: "KeyOf", alone: "Twice | None") -> None:
+        key = key_of(partner.row)
+        if not key:
+            self._without_key.append(partner)
+            return
+        others = self._by_key.setdefault(key, [])
+        others.append(partner)
+        if alone and len(others) > 1:
+            raise Unreadable(alone(others[0].line, partner.line))
+
+    def of(self, key: str | None) -> Sequence[Partner]:
+        """The rows of a key."""
+        return self._by_key.get(key, ()) if key else ()
+
+    def unused(self) -> list[Partner]:
+        """The rows that no row of the first file has named, by line."""
+        left = [each for some in self._by_key.values() for each in some if not each.is_used]
+        return sorted([*left, *self._without_key], key=lambda each: each.line)
+
+
+KeyOf = Callable[[Any], str | None]
+"""Give the key of a row; None of one that has none."""
+Twice = Callable[[int, int], str]
+"""Give the sentence for two lines with one key."""
+
+
+def key_by(header: Sequence[str] | None, names: Sequence[str], file: str) -> KeyOf:
+    """The key of a file's rows by these columns, or paths of objects. file: as sentences name it. Raises Unreadable."""
+    if header is None:
+        paths = [parse_path(name) for name in names]
+        return lambda row: _key(walk_path(row, path) for path in paths)
+    if lacking := [name for name in names if name not in header]:
+        raise Unreadable(
+            f"{file} has no column {', '.join(lacking)}, by which the feed joins it; it has {', '.join(header[:20])}"
+        )
+    places = [header.index(name) for name in names]
+    return lambda row: _key(row[place] if row and place < len(row) else None for place in places)
+
+
+def _key(found: Iterator[Any]) -> str | None:
+    texts = ["" if each is None else composed(str(each).strip()) for each in found]
+    return "\0".join(texts) if all(texts) else None
+
+
+class Halves:
+    """A row of the first file with one of the second behind it. other: the header of the second, None of objects."""
+
+    def __init__(self, header: list[str] | None, other: list[str] | None, prefix: str, feed: FeedFile) -> None:
+        self._other, self._prefix = other, prefix
+        self._dialect = dialect(feed)
+        self.header = None if header is None or other is None else [*header, *(f"{prefix}.{name}" for name in other)]
+
+    @property
+    def header_text(self) -> str:
+        return "" if self.header is None else csv_text(self.header, self._dialect) + "\r\n"
+
+    def without_first(self, partner: Partner) -> tuple[list[str] | None, str]:
+        """The cells and the text of a row that has no first half."""
+        if self._other is None or self.header is None:
+            return None, self.text({}, partner, partner.raw)
+        empty = [""] * (len(self.header) - len(self._other))
+        return self.row(empty, partner), self.text(empty, partner, partner.raw)
+
+    def padded(self, cells: list[str] | None) -> list[str] | None:
+        """The cells of a first half, with empty ones for the second."""
+        return None if cells is None or self._other is None else cells + [""] * len(self._other)
+
+    def row(self, row: Any, partner: Partner | None) -> Any:
+        if self._other is None:
+            return {**row, self._prefix: partner.row} if partner else row
+        other = (partner.row or []) if partner else []
+        return [*row, *other, *[""] * (len(self._other) - len(other))][: len(self.header or ())]
+
+    def text(self, row: Any, partner: Partner | None, raw: str) -> str:
+        """A row as it can be put in again, with both halves in it. raw: the text of its first half."""
+        if self._other is not None:
+            return csv_text(self.row(row, partner), self._dialect) + "\r\n"
+        if partner is None or partner.row is None:
+            return raw
+        return compact(self.row(row, partner)) + "\n"
