@@ -2,14 +2,17 @@
 
 Nothing of the manifest is trusted: files are fetched from its own host alone, no redirect is followed, and the token
 goes nowhere else. A file that was fetched in part is gone on with, if its entity tag says that it is still the same.
+A file is taken if something says that it is whole: its length, its number of lines, or the end of a chunked answer.
 """
 
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import urljoin, urlsplit
 
 import httpx
@@ -17,7 +20,7 @@ import orjson
 
 from pipelines.client.client import is_loopback
 from pipelines.home.batch import Unreadable
-from pipelines.home.files import replace_whole, write_whole
+from pipelines.home.files import replace_whole, to_disk, write_whole
 
 TOKEN = "CHARTFERRY_BULK_TOKEN"  # noqa: S105 - the name of a variable
 KINDS = {"PaymentNotice": "payments", "QuestionnaireResponse": "answers", "Task": "tasks"}
@@ -25,16 +28,20 @@ KINDS = {"PaymentNotice": "payments", "QuestionnaireResponse": "answers", "Task"
 MANIFEST_BYTES = 4 << 20
 MOST_FILES = 1_000
 MOST_BYTES = 64 << 30
+"""The most that the files of a manifest hold together."""
+BLOCK = 1 << 20
 TRIES = 5
+EARLY = "it ends early"
 PLAIN = {"accept-encoding": "identity"}
 
 
 @dataclass(frozen=True)
 class Published:
-    """A file that a manifest names. name: what it is called here."""
+    """A file that a manifest names. name: what it is called here. count: its number of lines, if the manifest says."""
 
     url: str
     name: str
+    count: int | None
 
 
 def fetch_published(
@@ -46,7 +53,8 @@ def fetch_published(
 ) -> list[Path]:
     """Fetch the files of a manifest that can be imported, into a folder; return them in the manifest's order.
 
-    Raises `Unreadable` with one sentence. What was fetched stays, and is not fetched again.
+    Raises `Unreadable` with one sentence. What was fetched stays, and is not fetched again while the manifest is the
+    same. One process at a time may use the folder.
     """
     check_address(url, insecure)
     token = environ.get(TOKEN)
@@ -56,8 +64,11 @@ def fetch_published(
         content = _manifest(http, url)
         files = list(_files(content, url, has_token=bool(token)))
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        _remove_others(folder, files)
+        room = MOST_BYTES
         for file in files:
-            _fetch(http, file, folder)
+            _fetch(http, file, folder, room)
+            room -= (folder / file.name).stat().st_size
     return [folder / file.name for file in files]
 
 
@@ -112,6 +123,7 @@ def _files(content: bytes, url: str, has_token: bool) -> Iterator[Published]:
         raise Unreadable("the manifest has no list `output`")
     if len(output) > MOST_FILES:
         raise Unreadable(f"the manifest names more than {MOST_FILES:,} files")
+    _check_complete(manifest)
     if manifest.get("requiresAccessToken") is True and not has_token:
         raise Unreadable(f"the files of the manifest want a token: set {TOKEN}")
     version = hashlib.sha256(content).hexdigest()[:12]
@@ -122,9 +134,28 @@ def _files(content: bytes, url: str, has_token: bool) -> Iterator[Published]:
             raise Unreadable(f"output[{place}] of the manifest has no `type` and `url`")
         if kind in KINDS:
             found += 1
-            yield Published(_at_the_host(address, url, place), f"{KINDS[kind]}-bulk-{version}-{place}.ndjson")
+            name = f"{KINDS[kind]}-bulk-{version}-{place}.ndjson"
+            yield Published(_at_the_host(address, url, place), name, _count_of(each, place))
     if not found:
         raise Unreadable(f"the manifest names no file of {', '.join(KINDS)}")
+
+
+def _check_complete(manifest: dict[str, Any]) -> None:
+    """Raise `Unreadable` for a manifest that says itself that it does not name everything."""
+    links = manifest.get("link") or []
+    if not isinstance(links, list) or any(
+        not isinstance(each, dict) or each.get("relation") == "next" for each in links
+    ):
+        raise Unreadable("the manifest goes on elsewhere (`link`), which is not followed: have it published in one")
+    if manifest.get("error"):
+        raise Unreadable("the manifest tells of errors (`error`), so something is missing: have it published again")
+
+
+def _count_of(output: dict[str, Any], place: int) -> int | None:
+    count = output.get("count")
+    if count is None or (type(count) is int and count >= 0):
+        return count
+    raise Unreadable(f"the `count` of output[{place}] of the manifest is not a number of lines")
 
 
 def _at_the_host(address: str, manifest: str, place: int) -> str:
@@ -139,8 +170,16 @@ def _at_the_host(address: str, manifest: str, place: int) -> str:
     return whole
 
 
-def _fetch(http: httpx.Client, file: Published, folder: Path) -> None:
-    """Fetch a file, in several goes where a connection ends early."""
+def _remove_others(folder: Path, files: Sequence[Published]) -> None:
+    """Remove the files of other versions of the manifest, and their parts."""
+    stems = {file.name.partition(".")[0] for file in files}
+    for path in folder.iterdir():
+        if path.name.partition(".")[0] not in stems:
+            path.unlink()
+
+
+def _fetch(http: httpx.Client, file: Published, folder: Path, room: int) -> None:
+    """Fetch a file, in several goes where a connection ends early. room: the most bytes that it may have."""
     final = folder / file.name
     part, note = final.with_suffix(".part"), final.with_suffix(".etag")
     if final.exists():
@@ -148,45 +187,122 @@ def _fetch(http: httpx.Client, file: Published, folder: Path) -> None:
     why = ""
     for _ in range(TRIES):
         try:
-            if _whole(http, file, part, note):
-                replace_whole(part, final)
-                note.unlink(missing_ok=True)
-                return
-            why = "it ends early"
+            why = _missing(http, file, part, note, room)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             why = type(error).__name__
+        if not why:
+            replace_whole(part, final)
+            note.unlink(missing_ok=True)
+            return
     raise Unreadable(f"{file.name} cannot be had whole ({why}): import it again to go on")
 
 
-def _whole(http: httpx.Client, file: Published, part: Path, note: Path) -> bool:
-    """Fetch what is missing of a file; True if all of it is there."""
+def _missing(http: httpx.Client, file: Published, part: Path, note: Path, room: int) -> str:
+    """Fetch what is missing of a file. Return why it is not whole, or nothing if it is."""
     etag: str = json.loads(note.read_text()) if note.exists() and part.exists() else ""
     at = part.stat().st_size if etag else 0
     wanted = {"range": f"bytes={at}-", "if-range": etag} if at else {}
     with http.stream("GET", file.url, headers={"accept": "application/fhir+ndjson", **wanted}) as answer:
-        if answer.status_code == 416 and at:
+        if at and (answer.status_code == 416 or not _fits(answer, at, etag)):
             note.unlink()
-            return False
-        if answer.status_code not in (200, 206):
+            return "the host answers with another part than was asked for"
+        if answer.status_code not in ((200, 206) if at else (200,)):
             raise Unreadable(f"{file.name} cannot be had: HTTP {answer.status_code}{_hint(answer)}")
-        goes_on = answer.status_code == 206
-        if goes_on and not answer.headers.get("content-range", "").startswith(f"bytes {at}-"):
-            raise Unreadable(f"{file.name} cannot be had: the host answers with another part than was asked for")
-        if not goes_on:
-            at = 0
-            tag = answer.headers.get("etag", "")
-            if tag and not tag.startswith("W/"):
-                write_whole(note, orjson.dumps(tag))
-            else:
-                note.unlink(missing_ok=True)
-        length = int(said) if (said := answer.headers.get("content-length", "")).isdecimal() else None
-        with part.open("ab" if goes_on else "wb") as out:
-            start = at
-            for chunk in answer.iter_raw():
-                at += len(chunk)
-                if at > MOST_BYTES:
-                    raise Unreadable(f"{file.name} is larger than {MOST_BYTES >> 30} GiB")
-                out.write(chunk)
-            out.flush()
-            os.fsync(out.fileno())
-        return length is None or at - start == length
+        total = _total(answer)
+        is_chunked = answer.headers.get("transfer-encoding", "").strip().lower() == "chunked"
+        if total is None and not is_chunked and file.count is None:
+            raise Unreadable(
+                f"{file.name} cannot be had: neither its host nor the manifest says how long it is, "
+                "so a part would be taken for the whole"
+            )
+        if answer.status_code == 200:
+            _begin(part, note, answer.headers.get("etag", ""))
+        if not _take(answer, part, room if total is None else min(total, room)):
+            raise Unreadable(
+                f"{file.name} cannot be had: it is longer than its host says, "
+                f"or the files of the manifest are larger than {MOST_BYTES >> 30} GiB together"
+            )
+    return _end_is_missing(file, part, total, is_chunked)
+
+
+def _fits(answer: httpx.Response, at: int, etag: str) -> bool:
+    """True if a partial answer is the rest of the same file, from `at` to its end."""
+    if answer.status_code != 206:
+        return True
+    ends = _range(answer)
+    return ends is not None and ends[0] == at and answer.headers.get("etag", etag) == etag
+
+
+def _range(answer: httpx.Response) -> tuple[int, int] | None:
+    """Return where a partial answer starts, and the file's size; None if it does not reach the file's end."""
+    found = re.fullmatch(r"bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18})", answer.headers.get("content-range", ""))
+    if not found:
+        return None
+    start, last, total = map(int, found.groups())
+    return (start, total) if start <= last and last + 1 == total else None
+
+
+def _total(answer: httpx.Response) -> int | None:
+    """Return the size of the whole file, if the answer says."""
+    if answer.status_code == 206:
+        ends = _range(answer)
+        return ends[1] if ends else None
+    said = answer.headers.get("content-length", "")
+    return int(said) if re.fullmatch("[0-9]{1,18}", said) else None
+
+
+def _begin(part: Path, note: Path, tag: str) -> None:
+    """Empty the part, then note the entity tag of its file, so that no tag is noted beside bytes of another file."""
+    note.unlink(missing_ok=True)
+    part.write_bytes(b"")
+    to_disk(part)
+    if tag and not tag.startswith("W/"):
+        write_whole(note, orjson.dumps(tag))
+
+
+def _take(answer: httpx.Response, part: Path, most: int) -> bool:
+    """Append an answer to the part; False, and no more is taken, if the part would have more than `most` bytes."""
+    with part.open("ab") as out:
+        at = part.stat().st_size
+        for chunk in answer.iter_raw():
+            at += len(chunk)
+            if at > most:
+                return False
+            out.write(chunk)
+        out.flush()
+        os.fsync(out.fileno())
+    return True
+
+
+def _end_is_missing(file: Published, part: Path, total: int | None, is_chunked: bool) -> str:
+    """Return why a part is not the whole file, or nothing. Raises `Unreadable` where fetching on does not help.
+
+    The client library raises an error for a chunked answer that ends early, not for one that ends with its connection.
+    """
+    if total is not None and part.stat().st_size != total:
+        return EARLY
+    if file.count is None:
+        return ""
+    lines, has_end = _lines(part)
+    if total is None and not is_chunked and (lines < file.count or not has_end):
+        return EARLY
+    if lines != file.count:
+        part.unlink()
+        raise Unreadable(
+            f"{file.name} cannot be used: it has {lines:,} lines, and the manifest counts {file.count:,}; "
+            "have it published again"
+        )
+    return ""
+
+
+def _lines(part: Path) -> tuple[int, bool]:
+    """Return the number of lines that are not blank, and whether the last line has its end."""
+    count, is_line, block = 0, False, b"\n"
+    with part.open("rb") as file:
+        while more := file.read(BLOCK):
+            block = more
+            first, *others = block.split(b"\n")
+            is_line = is_line or bool(first.strip())
+            for each in others:
+                count, is_line = count + is_line, bool(each.strip())
+    return count + is_line, block.endswith(b"\n")

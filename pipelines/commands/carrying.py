@@ -70,7 +70,7 @@ def import_(
     Takes the address of a manifest ($bulk-publish) too: its files of payments, responses and tasks are fetched first.
     """
     from pipelines.home.batch import Unreadable
-    from pipelines.importing.bulk import remove_fetched
+    from pipelines.importing.bulk import alone, remove_fetched
     from pipelines.importing.imports import import_again, import_confirmed, import_paths, import_remapped, import_whole
     from pipelines.session.opening import open_session
 
@@ -84,7 +84,9 @@ def import_(
         raise click.UsageError("--remap has no dry run")
     if why and not (again or copayments or remap):
         raise click.UsageError("--why goes with --again, --copayments or --remap")
+    addresses = [each for each in places if isinstance(each, str)]
     try:
+        click.get_current_context().with_resource(alone(options.home, addresses))
         paths = _files_at(places, options.home, insecure)
     except Unreadable as error:
         click.echo(f"chartferry: {error}", err=True)
@@ -103,7 +105,7 @@ def import_(
         else:
             summary = import_remapped(session, paths) if remap else import_paths(session, paths, dry_run)
     if summary.exit_code != UNUSABLE:
-        remove_fetched(options.home, [each for each in places if isinstance(each, str)])
+        remove_fetched(options.home, addresses)
     return print_answer(summary, as_json)
 
 

@@ -2,18 +2,32 @@
 
 import hashlib
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from pipelines.client.bulk import fetch_published
+from pipelines.home.batch import Unreadable
+from pipelines.home.files import lock_now
 
 FOLDER = "bulk"
+
+
+@contextmanager
+def alone(home: Path, addresses: Sequence[str]) -> Iterator[None]:
+    """Fetch and import from these addresses in no other process meanwhile. Raises `Unreadable` if one does already."""
+    with ExitStack() as locks:
+        for url in sorted(set(addresses)):
+            (home / FOLDER).mkdir(parents=True, exist_ok=True, mode=0o700)
+            if not locks.enter_context(lock_now(_folder(home, url).with_suffix(".lock"))):
+                raise Unreadable("another import from this address is under way: import it again when that has ended")
+        yield
 
 
 def fetched_files(home: Path, addresses: Sequence[str], environ: Mapping[str, str], insecure: bool) -> list[Path]:
     """Return the files that the manifests at these addresses name. Raises `Unreadable` before anything is imported.
 
-    Those that an earlier try has fetched are not fetched again.
+    Those that an earlier try has fetched are not fetched again. Call it within `alone`.
     """
     return [file for url in addresses for file in fetch_published(url, _folder(home, url), environ, insecure)]
 

@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler, SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import pytest
 from pipelines.client import bulk
 from pipelines.client.bulk import TOKEN, fetch_published
 from pipelines.home.batch import Unreadable
+from pipelines.importing.bulk import alone
 
 MANIFEST = "https://there.example/bulk/manifest.json"
 LINES = b'{"resourceType":"Task"}\n' * 50
@@ -109,6 +110,9 @@ BAD: dict[str, tuple[bytes, str]] = {
     "no port": (manifest("https://there.example:x/a"), "output[0] of the manifest leads to another host"),
     "too many": (manifest(*["a"] * 1001), "the manifest names more than 1,000 files"),
     "large": (b" " * (4 << 20) + b"{}", "the manifest is larger than 4 MiB"),
+    "a next one": (manifest("a", link=[{"relation": "next", "url": "b"}]), "the manifest goes on elsewhere (`link`)"),
+    "errors": (manifest("a", error=[{"type": "OperationOutcome", "url": "e"}]), "the manifest tells of errors"),
+    "no number": (b'{"output": [{"type": "Task", "url": "a", "count": "3"}]}', "is not a number of lines"),
     "gone": (manifest("missing"), "cannot be had: HTTP 404"),
 }
 
@@ -167,8 +171,162 @@ def test_a_file_without_end_and_a_host_that_falls_silent_are_given_up(
     with pytest.raises(Unreadable, match=r"cannot be had whole \(ReadTimeout\): import it again to go on"):
         fetched(silent, tmp_path)
     monkeypatch.setattr(bulk, "MOST_BYTES", 100)
-    with pytest.raises(Unreadable, match="is larger than"):
-        fetched(Host(manifest("a"), {"a": LINES}), tmp_path)
+    monkeypatch.setattr(bulk, "TRIES", 1)
+    for files in (["a"], ["b", "c"]):
+        with pytest.raises(Unreadable, match="larger than 0 GiB together"):
+            fetched(Host(manifest(*files), {"a": LINES, "b": LINES[:72], "c": LINES[:72]}), tmp_path)
+
+
+def counting(lines: int) -> bytes:
+    """A manifest with one file, of so many lines."""
+    return json.dumps({"output": [{"type": "Task", "url": "a", "count": lines}]}).encode()
+
+
+class Rest:
+    """A host whose file was fetched up to byte 100, and that answers with `given` for the rest; then with the whole."""
+
+    def __init__(self, folder: Path, given: str, body: bytes = LINES[100:], etag: str = '"v1"') -> None:
+        self.headers, self.body, self.asked = {"content-range": given, "etag": etag}, body, list[str | None]()
+        [file] = fetched(Host(manifest("a"), {"a": LINES}), folder)
+        file.rename(part := file.with_suffix(".part"))
+        part.write_bytes(LINES[:100])
+        file.with_suffix(".etag").write_text('"\\"v1\\""')
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        if request.url.path.endswith("manifest.json"):
+            return httpx.Response(200, content=manifest("a"))
+        self.asked.append(request.headers.get("range"))
+        if "range" in request.headers:
+            return httpx.Response(206, headers=self.headers, stream=httpx.ByteStream(self.body))
+        headers = {"content-length": str(len(LINES))}
+        return httpx.Response(200, headers=headers, stream=httpx.ByteStream(LINES))
+
+
+SIZE = len(LINES)
+
+
+@pytest.mark.parametrize(
+    ("given", "etag"),
+    [
+        ("", '"v1"'),
+        (f"bytes 100-{SIZE - 1}/*", '"v1"'),
+        (f"bytes 100-{SIZE - 2}/{SIZE}", '"v1"'),
+        (f"bytes 100-{SIZE - 1}/{SIZE + 24}", '"v1"'),
+        (f"bytes 1000-{SIZE - 1}/{SIZE}", '"v1"'),
+        (f"bytes 100-99/{SIZE}", '"v1"'),
+        (f"bytes 100-{SIZE - 1}/{SIZE}", '"v2"'),
+    ],
+)
+def test_a_rest_that_is_not_the_rest_of_the_file_is_fetched_anew(tmp_path: Path, given: str, etag: str) -> None:
+    """CLI-IMPORT-13: the part would be taken for the whole."""
+    host = Rest(tmp_path, given, b"x" * (SIZE - 100), etag)
+    assert fetched(host, tmp_path)[0].read_bytes() == LINES
+    assert host.asked == ["bytes=100-", None]
+
+
+def test_a_rest_that_ends_early_is_gone_on_with_and_one_that_is_too_long_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CLI-IMPORT-13"""
+    monkeypatch.setattr(bulk, "TRIES", 1)
+    right = f"bytes 100-{SIZE - 1}/{SIZE}"
+    with pytest.raises(Unreadable, match=r"cannot be had whole \(it ends early\)"):
+        fetched(Rest(tmp_path, right, LINES[100:300]), tmp_path)
+    with pytest.raises(Unreadable, match="it is longer than its host says"):
+        fetched(Rest(tmp_path / "long", right, LINES), tmp_path / "long")
+    assert not list(tmp_path.rglob("*.ndjson"))
+
+
+def test_a_partial_answer_that_was_not_asked_for_is_refused(tmp_path: Path) -> None:
+    """CLI-IMPORT-13"""
+
+    def partly(request: httpx.Request) -> httpx.Response:
+        if request.url.path.endswith("manifest.json"):
+            return httpx.Response(200, content=manifest("a"))
+        return httpx.Response(206, headers={"content-range": f"bytes 0-23/{SIZE}"}, content=LINES[:24])
+
+    with pytest.raises(Unreadable, match="cannot be had: HTTP 206"):
+        fetched(partly, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("content", "body", "headers", "why"),
+    [
+        (counting(50), LINES, {}, ""),
+        (counting(50), LINES[:-24], {}, "it ends early"),
+        (counting(50), LINES[:-2], {}, "it ends early"),
+        (counting(49), LINES, {}, "it has 50 lines, and the manifest counts 49"),
+        (counting(50), LINES[:-24], {"content-length": str(SIZE - 24)}, "it has 49 lines, and the manifest counts 50"),
+        (counting(50), LINES[:-1] + b"\n\n", {"content-length": str(SIZE + 1)}, ""),
+        (counting(0), b"", {"content-length": "0"}, ""),
+        (manifest("a"), LINES, {"transfer-encoding": "chunked"}, ""),
+        (manifest("a"), LINES, {}, "neither its host nor the manifest says how long it is"),
+    ],
+)
+def test_a_file_is_whole_only_where_something_says_so(
+    tmp_path: Path, content: bytes, body: bytes, headers: dict[str, str], why: str
+) -> None:
+    """CLI-IMPORT-13: a connection that closes is no end of a file."""
+
+    def host(request: httpx.Request) -> httpx.Response:
+        if request.url.path.endswith("manifest.json"):
+            return httpx.Response(200, content=content)
+        return httpx.Response(200, headers=headers, stream=httpx.ByteStream(body))
+
+    if why:
+        with pytest.raises(Unreadable) as told:
+            fetched(host, tmp_path)
+        assert why in str(told.value)
+        assert not list(tmp_path.rglob("*.ndjson"))
+    else:
+        assert fetched(host, tmp_path)[0].read_bytes() == body
+
+
+def test_a_chunked_answer_that_ends_early_is_not_whole(tmp_path: Path) -> None:
+    """CLI-IMPORT-13: the client library says so."""
+    chunk = b"%x\r\n%s\r\n" % (SIZE, LINES)
+
+    class Cut(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            is_manifest = self.path.endswith("manifest.json")
+            body = manifest("a") if is_manifest else chunk
+            how = ("Content-Length", str(len(body))) if is_manifest else ("Transfer-Encoding", "chunked")
+            self.send_response(200)
+            self.send_header(*how)
+            self.end_headers()
+            self.wfile.write(body)
+            self.close_connection = not is_manifest
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    with serving(Cut) as address, pytest.raises(Unreadable, match=r"cannot be had whole \(RemoteProtocolError\)"):
+        fetch_published(f"{address}/manifest.json", tmp_path, {})
+    assert not list(tmp_path.rglob("*.ndjson"))
+
+
+def test_files_of_another_version_of_the_manifest_are_removed(tmp_path: Path) -> None:
+    """CLI-IMPORT-13: patient data of a publication that is no more would lie there for ever."""
+    fetched(Host(manifest("a", "b"), {"a": LINES, "b": LINES}), tmp_path)
+    (tmp_path / "tasks-bulk-0123456789ab-0.part").write_bytes(LINES)
+    files = fetched(Host(counting(50), {"a": LINES}), tmp_path)
+    assert list(tmp_path.iterdir()) == files
+
+
+def test_two_imports_from_one_address_do_not_meet(tmp_path: Path) -> None:
+    """CLI-IMPORT-13"""
+    with alone(tmp_path, [MANIFEST, MANIFEST]):
+        with (
+            pytest.raises(Unreadable, match="another import from this address is under way"),
+            alone(tmp_path, [MANIFEST]),
+        ):
+            pass
+        with alone(tmp_path, [f"{MANIFEST}2"]):
+            pass
+    with alone(tmp_path, [MANIFEST]):
+        pass
 
 
 class Quiet(SimpleHTTPRequestHandler):
@@ -177,8 +335,8 @@ class Quiet(SimpleHTTPRequestHandler):
 
 
 @contextmanager
-def serving(folder: Path) -> Iterator[str]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=folder)) as server:
+def serving(handler: Callable[..., BaseHTTPRequestHandler]) -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         try:
@@ -203,12 +361,12 @@ def test_a_publication_of_others_is_imported_once(home: Path, chartferry: Any, t
     (there / "Task.ndjson").write_text("".join(json.dumps(task | {"id": f"t{n}"}) + "\n" for n in range(3)))
     output = [{"type": "Task", "url": "Task.ndjson"}, {"type": "Patient", "url": "Patient.ndjson"}]
     (there / "manifest.json").write_text(json.dumps({"output": output}))
-    with serving(there) as address:
+    with serving(partial(Quiet, directory=there)) as address:
         code, out, err = chartferry("import", "--json", f"{address}/manifest.json")
         found = json.loads(out)
         assert (code, found["totals"]["created"]) == (0, 3), err
         assert [batch["feed"] for batch in found["batches"]] == ["tasks"]
-        assert not list((home / "bulk").glob("*"))
+        assert [path.suffix for path in (home / "bulk").rglob("*")] == [".lock"]
         code, out, _ = chartferry("import", "--json", f"{address}/manifest.json")
         assert (code, json.loads(out)["totals"]["created"]) == (0, 0)
         code, _, err = chartferry("import", f"{address}/nothing.json")
