@@ -4,6 +4,7 @@ The files are whole resources, free text included, for a web server of the pract
 publication, and those of the one before stay: whoever has read its manifest still finds them.
 """
 
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -11,33 +12,38 @@ from typing import Any
 import duckdb
 import orjson
 
-from pipelines.home.files import locked, replace_whole, write_whole
-from pipelines.reports.sweep import FILES, folder_of
+from pipelines.home.files import locked, replace_whole, session, write_whole
+from pipelines.home.scratch import throwaway_folder
+from pipelines.reports.publish import PublicationError, why
+from pipelines.reports.sweep import FILES, held
 
 FOLDER = "bulk-publish"
-TYPES = ("DiagnosticReport", "Observation", "PaymentNotice", "Questionnaire", "QuestionnaireResponse", "Task")
 AT_ONCE = 1_000
 THERE = "SELECT body FROM read_parquet($1) WHERE gone_at IS NULL ORDER BY report_id"
 
 
-def publish_bulk(home: Path, target: str, address: str, published_at: datetime) -> Path:
-    """Write the resources that the target has, as last read, and the manifest; return its path.
+def publish_bulk(home: Path, target: str, address: str, published_at: datetime, types: Sequence[str]) -> Path:
+    """Write the resources of these types, as last read, and the manifest; return its path. Raises `PublicationError`.
 
     address: of the folder, as its readers will see it.
     """
     folder = home / FOLDER
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     manifest = folder / "manifest.json"
-    with locked(folder / ".lock"):
+    with locked(folder / ".lock"), held(home, target) as last:
+        for left in folder.glob("*.part"):
+            left.unlink()
         before = {each["url"].rpartition("/")[2] for each in _output(manifest)}
         stamp = f"{published_at:%Y%m%dT%H%M%S%f}"
         output: list[dict[str, Any]] = []
-        for name in TYPES:
-            swept = folder_of(home, target) / FILES[name][0]
-            if swept.exists():
-                file = folder / f"{name}-{stamp}.ndjson"
-                count = _write(swept, file)
-                output.append({"type": name, "url": f"{address.rstrip('/')}/{file.name}", "count": count})
+        try:
+            with throwaway_folder(home) as scratch, session(scratch / "spill") as db:
+                for name in types:
+                    file = folder / f"{name}-{stamp}.ndjson"
+                    count = _write(db, last.path.with_name(FILES[name][0]), file)
+                    output.append({"type": name, "url": f"{address.rstrip('/')}/{file.name}", "count": count})
+        except duckdb.Error as error:  # its text may hold values
+            raise PublicationError(why(error, folder)) from None
         said: dict[str, Any] = {
             "transactionTime": published_at.isoformat(),
             "request": f"{address.rstrip('/')}/$bulk-publish",
@@ -59,10 +65,10 @@ def _output(manifest: Path) -> list[dict[str, str]]:
     return found
 
 
-def _write(swept: Path, file: Path) -> int:
+def _write(db: duckdb.DuckDBPyConnection, swept: Path, file: Path) -> int:
     """Write the resources of a sweep, a line each; return their number."""
     part, count = file.with_suffix(".part"), 0
-    with duckdb.connect() as db, part.open("wb") as out:
+    with part.open("wb") as out:
         found = db.execute(THERE, [str(swept)])
         while rows := found.fetchmany(AT_ONCE):
             out.writelines(body.encode() + b"\n" for (body,) in rows)

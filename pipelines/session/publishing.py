@@ -2,11 +2,12 @@
 
 from pathlib import Path
 
+from pipelines.client.replies import TargetUnusable
 from pipelines.reports.bulk import publish_bulk
-from pipelines.reports.publish import Publication, publish
+from pipelines.reports.publish import Publication, PublicationError, publish
 from pipelines.reports.publish_pseudonymous import publish_pseudonymous
 from pipelines.session.session import Session
-from pipelines.session.sweeping import sweep_target, sweep_written
+from pipelines.session.sweeping import sweep_for_bulk, sweep_target
 
 
 def publish_reports(session: Session, is_asked_for: bool = False, pseudonymous: int = 0) -> Publication:
@@ -27,13 +28,17 @@ def publish_reports(session: Session, is_asked_for: bool = False, pseudonymous: 
 
 
 def publish_in_bulk(session: Session, address: str) -> Path:
-    """Read what the target shows, and publish it in bulk; return the manifest. Raises `TargetUnusable`.
+    """Read what the target shows, and publish it in bulk; return the manifest.
+
+    Raises `TargetUnusable` if something cannot be read or written: the publication before stays.
 
     address: of the folder, as its readers will see it.
     """
     session.progress.stage("publish", "resources")
-    swept = sweep_target(session, is_asked_for=True)
-    sweep_written(session)
-    manifest = publish_bulk(session.home, session.target, address, swept.started_at)
+    swept, types = sweep_for_bulk(session)
+    try:
+        manifest = publish_bulk(session.home, session.target, address, swept.started_at, types)
+    except PublicationError as error:
+        raise TargetUnusable(str(error)) from None
     session.progress.end()
     return manifest

@@ -16,6 +16,8 @@ from pipelines.session.session import Session
 
 RESPONSE = "QuestionnaireResponse"
 WRITTEN = {"Task", "PaymentNotice"}
+IN_BULK = {RESULT, QUESTIONNAIRE, RESPONSE, *WRITTEN}
+"""The types that are published in bulk beside the reports."""
 
 
 def sweep_target(session: Session, is_asked_for: bool = False) -> Sweep:
@@ -33,6 +35,27 @@ def sweep_target(session: Session, is_asked_for: bool = False) -> Sweep:
         except (SweepIncomplete, TargetUnusable) as error:
             session.progress.say(f"{what} could not be read ({error}): the tables have those last read")
     return swept
+
+
+def sweep_for_bulk(session: Session) -> tuple[Sweep, list[str]]:
+    """Read all resources that are published in bulk; return the sweep of the reports, and the types that were read.
+
+    Types that the target does not search are left out. Raises `TargetUnusable` if another cannot be read: a
+    publication with what was read of it before would pass it off as present.
+    """
+    client, home, target = session.connection.client, session.home, session.target
+    with reading(RESOURCE):
+        swept = sweep(client, home, target)
+    found = sorted(session.connection.capabilities.searched & IN_BULK)
+    for resource_type in found:
+        with reading(resource_type):
+            if resource_type == RESULT:
+                sweep_results(client, home, target)
+            elif resource_type == QUESTIONNAIRE:
+                sweep(client, home, target, resource_type=QUESTIONNAIRE)
+            else:
+                _changes(session, resource_type, is_asked_for=True)
+    return swept, [RESOURCE, *found]
 
 
 def _results(session: Session, _: bool) -> None:
@@ -68,13 +91,6 @@ def _patients(session: Session, is_asked_for: bool) -> None:
         keep_told(session.connection.tell, session.home, session.target, PATIENTS)
     elif PATIENT in session.connection.capabilities.searched:
         _changes(session, PATIENT, is_asked_for, WithoutNames(session.connection.client))
-
-
-def sweep_written(session: Session) -> None:
-    """Read the tasks and payments that the target shows. Raises `TargetUnusable`."""
-    for resource_type in sorted(session.connection.capabilities.searched & WRITTEN):
-        with reading(resource_type):
-            _changes(session, resource_type, is_asked_for=True)
 
 
 def _viewed(session: Session, is_asked_for: bool) -> None:

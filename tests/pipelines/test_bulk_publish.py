@@ -1,21 +1,30 @@
 """The folder of a bulk publication: whole resources, a manifest, and what another home imports of it."""
 
 import json
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from pipelines.client.capabilities import Capabilities
+from pipelines.client.replies import TargetUnusable
 from pipelines.reports.bulk import publish_bulk
 from pipelines.reports.changes import sweep_changes
+from pipelines.reports.pages import SweepIncomplete
+from pipelines.reports.publish import PublicationError
+from pipelines.reports.sweep import kept
+from pipelines.session.sweeping import IN_BULK, sweep_for_bulk
 from tests.support.publishing import REPORTS, TARGET, Target, World
 
 ADDRESS = "https://data.example/bulk/"
 
 
-def bulk(world: World, day: int) -> dict[str, Any]:
-    manifest = publish_bulk(world.home, TARGET, ADDRESS, datetime(2026, 3, day, tzinfo=UTC))
+def bulk(world: World, day: int, *others: str) -> dict[str, Any]:
+    types = ["DiagnosticReport", *others]
+    manifest = publish_bulk(world.home, TARGET, ADDRESS, datetime(2026, 3, day, tzinfo=UTC), types)
     return dict(json.loads(manifest.read_text()))
 
 
@@ -37,7 +46,7 @@ def test_what_the_target_has_is_published_whole_with_a_manifest(world: World) ->
     """REPORT-31"""
     tasks = [{"resourceType": "Task", "id": name, "description": "café\nnext"} for name in "ab"]
     sweep_changes(Target(tasks), world.home, TARGET, "Task", clock=world.clock)
-    said = bulk(world, 2)
+    said = bulk(world, 2, "Task")
     reports, of_tasks = said.pop("output")
     assert said == {
         "transactionTime": "2026-03-02T00:00:00+00:00",
@@ -61,6 +70,59 @@ def test_files_of_the_publication_before_are_still_there_and_older_ones_are_not(
     left = {path.name for path in (world.home / "bulk-publish").glob("*.ndjson")}
     assert left == {url.removeprefix(ADDRESS) for url in (second, third)}
     assert first not in left
+
+
+def test_parts_that_were_left_behind_are_removed_and_nothing_is_left_in_scratch(world: World) -> None:
+    """REPORT-31: a publication that was killed leaves patient data, which no other would replace."""
+    bulk(world, 2)
+    for name in ("Task-20260301T000000000000.part", "manifest.json.part"):
+        (world.home / "bulk-publish" / name).write_text("SECRET")
+    bulk(world, 3)
+    assert not list((world.home / "bulk-publish").glob("*.part"))
+    assert not list(world.home.glob("scratch/*"))
+
+
+def test_a_type_that_was_not_read_is_left_out(world: World) -> None:
+    """REPORT-31: its resources as read long ago would pass for present ones."""
+    tasks = [{"resourceType": "Task", "id": "a"}]
+    sweep_changes(Target(tasks), world.home, TARGET, "Task", clock=world.clock)
+    assert [each["type"] for each in bulk(world, 2)["output"]] == ["DiagnosticReport"]
+
+
+def test_files_that_cannot_be_used_are_said_without_their_content(world: World) -> None:
+    """REPORT-31"""
+    kept(world.home, TARGET).path.write_bytes(b"SECRET" * 100)
+    with pytest.raises(PublicationError, match=r"^the tables could not be built \(\w+\)$"):
+        bulk(world, 2)
+    assert not (world.home / "bulk-publish" / "manifest.json").exists()
+
+
+class Failing(Target):
+    """A target of which one type cannot be read."""
+
+    def __init__(self, failing: str) -> None:
+        super().__init__(REPORTS)
+        self.failing = failing
+
+    def pages(self, resource_type: str, params: dict[str, str] | None = None) -> Iterator[dict[str, Any]]:
+        if resource_type == self.failing:
+            raise SweepIncomplete("HTTP 500")
+        return super().pages(resource_type, params)
+
+
+@pytest.mark.parametrize("failing", ["Observation", "Questionnaire", "QuestionnaireResponse", "Task", ""])
+def test_what_cannot_be_read_ends_the_publication(tmp_path: Path, failing: str) -> None:
+    """REPORT-31: the files of the publication before stay as they are."""
+    able = Capabilities(searched=frozenset({"DiagnosticReport", *sorted(IN_BULK - {"PaymentNotice"}), "Claim"}))
+    connection: Any = SimpleNamespace(client=Failing(failing), capabilities=able)
+    session: Any = SimpleNamespace(home=tmp_path, target=TARGET, connection=connection)
+    if failing:
+        with pytest.raises(TargetUnusable, match=f"^{failing} could not be read from the target"):
+            sweep_for_bulk(session)
+    else:
+        assert sweep_for_bulk(session)[1] == [
+            *("DiagnosticReport", "Observation", "Questionnaire", "QuestionnaireResponse", "Task")
+        ]
 
 
 @pytest.mark.publishes
