@@ -5,13 +5,16 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from pipelines.commands.common import Name, Options, as_text
 from pipelines.commands.feeds_map import feeds_map
-from pipelines.feeds.files.catalog import Feed, FeedError
 from pipelines.home.exits import ALL_LOADED, UNREADABLE
+
+if TYPE_CHECKING:
+    from pipelines.feeds.files.catalog import Feed
 
 
 @click.group(commands=[feeds_map], short_help="Which exports are taken, and what each column becomes.")
@@ -27,7 +30,7 @@ def feeds() -> None:
 def feeds_check(options: Options, files: tuple[Path, ...], sample: Path | None, rows: int) -> int:
     """Checks feed files (default: all that an import would use) and says what each column becomes."""
     from pipelines.commands.explain import feed_lines
-    from pipelines.feeds.files.catalog import home_catalog, load_feed
+    from pipelines.feeds.files.catalog import FeedError, home_catalog, load_feed
 
     code, found = ALL_LOADED, []
     if not files:

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from pipelines.client.client import FhirClient, NotSent, Patience
-from pipelines.client.replies import Unknown
+from pipelines.client.replies import Reply, Unknown
 from pipelines.loading.changes import Changes
 
 NOTE = "http://schemas.example.com/fhir/extensions/note-id"
@@ -45,7 +45,7 @@ class Target:
             raise self.failure
         return self.bodies[resource_id], None
 
-    def update(self, _: str, resource_id: str, __: bytes, ___: str | None) -> int:
+    def update(self, _: str, resource_id: str, __: bytes, ___: str | None) -> Reply:
         name = self.names.get(resource_id, resource_id)
         with self.lock:
             self.writes += 1
@@ -56,7 +56,7 @@ class Target:
             self.at_work[name] -= 1
         if self.failure:
             raise self.failure
-        return 200
+        return Reply(200)
 
 
 def take_back_all(target: Target, at_once: int) -> list[Any]:
