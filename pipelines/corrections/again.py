@@ -28,7 +28,6 @@ from pipelines.verifying.staging import Filling, workbench
 from pipelines.verifying.target import stage_target
 
 READS_WITHOUT_A_SWEEP = 500
-MOVED = "the ledger has that id now, and they are not loaded anew"
 
 
 def plan_again(session: Session, batch_id: str) -> int:
@@ -67,8 +66,8 @@ def _to_load_again(
         for looked_at, gone in _gone(session, batch_id):
             advance(looked_at)
             followed = follow(session, gone)
-            if followed.moved:
-                session.progress.say(f"{followed.moved:,} are there under another id: {MOVED}")
+            for line in followed.lines():
+                session.progress.say(line)
             if gone:
                 yield "gone", [gone[at] for at in followed.gone]
     except (NotSent, NotDone, Refused, Unknown) as error:

@@ -4,10 +4,9 @@ They are found by their identifiers. Loaded anew they would be there twice.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple, Protocol
 
-from pipelines.client.comparison import TAKEN_BACK
 from pipelines.client.identifiers import identifier_value, search_token, values_of
 from pipelines.client.replies import resources_of
 from pipelines.ledger.rows import Outcome
@@ -33,53 +32,71 @@ class Moved(Protocol):
 
 
 class Followed(NamedTuple):
-    """gone: places of records that the target has under no id. moved: how many it has under another."""
+    """Places of records, by how often the target has their identifiers: never, once, or more than once.
+
+    moved: the new ids by place.
+    """
 
     gone: list[int]
-    moved: int
+    moved: dict[int, str]
+    several: list[int]
+
+    def lines(self) -> Iterator[str]:
+        """The sentences for a user."""
+        if self.moved:
+            yield f"{len(self.moved):,} are there under another id: the ledger has that id now"
+        if self.several:
+            yield f"{len(self.several):,} are there several times: they stay; chartferry verify names them"
 
 
 def follow(session: Session, records: Sequence[Moved]) -> Followed:
     """Write down the new ids of records whose old ones are gone. Raises as searches do.
 
-    What the target has more than once, or took back, is counted neither as moved nor as gone.
+    A resource that was taken back in the chart has moved like any other.
     """
     places: dict[tuple[str, str], list[int]] = defaultdict(list)
     for at, record in enumerate(records):
         places[record.source, record.resource_type].append(at)
-    gone, moved = list[int](), 0
+    followed = Followed([], {}, [])
     for (source, kind), of_stream in places.items():
-        if not session.step(kind).named or kind not in session.connection.capabilities.identified:
-            gone += of_stream
+        if not _is_searched(session, kind):
+            followed.gone.extend(of_stream)
             continue
         for start in range(0, len(of_stream), ROWS_A_SEARCH):
             some = of_stream[start : start + ROWS_A_SEARCH]
             there = _there(session, Identity(source, kind), [records[at] for at in some])
-            found = [(records[at], there.get(_value(records[at]), [])) for at in some]
-            gone += [at for at, (_, ids) in zip(some, found, strict=True) if not ids]
-            outcomes = [Outcome(r.key, r.generation, r.state, ids[0], None) for r, ids in found if len(ids) == 1]
+            outcomes = []
+            for at in some:
+                ids, record = [*there.get(_value(records[at]), ())], records[at]
+                if not ids:
+                    followed.gone.append(at)
+                elif len(ids) > 1:
+                    followed.several.append(at)
+                else:
+                    followed.moved[at] = ids[0]
+                    outcomes.append(Outcome(record.key, record.generation, record.state, ids[0], None))
             if outcomes:
                 session.ledger.settle(session.target, source, kind, outcomes)
-            moved += len(outcomes)
-    return Followed(sorted(gone), moved)
+    followed.gone.sort()
+    return followed
+
+
+def _is_searched(session: Session, kind: str) -> bool:
+    """True if records of a type go with identifiers, and the target can be searched for these."""
+    return session.step(kind).named and kind in session.connection.capabilities.identified
 
 
 def _value(record: Moved) -> str:
     return identifier_value(record.key, record.generation)
 
 
-def _there(session: Session, identity: Identity, records: Sequence[Moved]) -> Mapping[str, list[str]]:
-    """Ids at the target by the identifiers of these records, without what was taken back."""
+def _there(session: Session, identity: Identity, records: Sequence[Moved]) -> Mapping[str, dict[str, None]]:
+    """Ids at the target by the identifiers of these records, each once, however often it is shown."""
     asked = ",".join(search_token(identity.system, _value(record)) for record in records)
     path = f"/{identity.resource_type}?_count={2 * len(records)}&identifier={asked}"
-    found: dict[str, list[str]] = defaultdict(list)
+    found: dict[str, dict[str, None]] = defaultdict(dict)
     for page in session.connection.client.pages_from(path):
         for body in resources_of(page, identity.resource_type):
-            if not _is_taken_back(identity.resource_type, body):
-                for value in values_of(identity.system, body):
-                    found[str(value)].append(str(body["id"]))
+            for value in values_of(identity.system, body):
+                found[str(value)][str(body["id"])] = None
     return found
-
-
-def _is_taken_back(kind: str, body: Mapping[str, Any]) -> bool:
-    return kind in TAKEN_BACK and body.get("status") == TAKEN_BACK[kind]

@@ -34,7 +34,6 @@ ROWS_A_BUNDLE = 500
 LISTED = 10_000
 """Rows of each kind that an answer names; it counts the others."""
 SHOWN = 50
-MOVED = "the ledger has that id now, and they are not loaded anew"
 LEFT = (*MADE, "in_doubt", "planned")
 
 
