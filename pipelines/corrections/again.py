@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from pipelines.client.comparison import TAKEN_BACK
 from pipelines.client.replies import NotDone, NotSent, Refused, TargetUnusable, Unknown
-from pipelines.corrections.moved import follow
+from pipelines.corrections.moved import follow, is_other, is_searched, is_unclear
 from pipelines.corrections.records import (
     Piece,
     Record,
@@ -22,12 +22,18 @@ from pipelines.corrections.records import (
 from pipelines.ledger.former import raise_generation, standing_again, undone, withdrawal_given_up
 from pipelines.ledger.states import MADE
 from pipelines.ledger.tables import NotPossible
+from pipelines.loading.sending import Identity
 from pipelines.runs.loading import lease_of
 from pipelines.session.session import Session
 from pipelines.verifying.staging import Filling, workbench
 from pipelines.verifying.target import stage_target
 
 READS_WITHOUT_A_SWEEP = 500
+NOT_SHOWN = """
+SELECT n FROM record ANTI JOIN there ON there.id = record.resource_id
+  AND (NOT $1 OR (system = $2 AND record_key = key AND record_generation = generation))
+ORDER BY n"""
+NOT_NAMED = "stay: what has their ids carries no identifier of their source, and nothing else has theirs"
 
 
 def plan_again(session: Session, batch_id: str) -> int:
@@ -63,13 +69,15 @@ def _to_load_again(
             _end_undo(session, piece)
         for piece in pieces_of(session, batch_id, (*MADE, "undone")):
             standing_again(session.ledger, session.target, there_again(session, piece))
-        for looked_at, gone in _gone(session, batch_id):
+        for looked_at, gone, unclear in _gone(session, batch_id):
             advance(looked_at)
-            followed = follow(session, gone)
+            followed = follow(session, [*gone, *unclear])
             for line in followed.lines():
                 session.progress.say(line)
-            if gone:
-                yield "gone", [gone[at] for at in followed.gone]
+            if left := sum(at >= len(gone) for at in followed.gone):
+                session.progress.say(f"{left:,} {NOT_NAMED}")
+            if gone or followed.moved:
+                yield "gone", [gone[at] for at in followed.gone if at < len(gone)]
     except (NotSent, NotDone, Refused, Unknown) as error:
         raise TargetUnusable(f"the batch could not be read from the target ({error})") from None
     for piece in pieces_of(session, batch_id, ("undone",)):
@@ -82,26 +90,33 @@ def _end_undo(session: Session, piece: Piece) -> None:
     if piece[0].resource_type not in TAKEN_BACK:
         return
     waiting, status = waiting_versions(session, piece), TAKEN_BACK[piece[0].resource_type]
-    found = read_versions(session, piece[0].resource_type, waiting)
-    done = [v for v, body in zip(waiting, found, strict=True) if body is None or body.get("status") == status]
+    found = dict(zip(waiting, read_versions(session, piece[0].resource_type, waiting), strict=True))
+    missing = [version for version, body in found.items() if body is None]
+    gone = [missing[at] for at in follow(session, missing).gone]
+    done = [*gone, *(version for version, body in found.items() if body and body.get("status") == status)]
     undone(session.ledger, session.target, done)
     withdrawal_given_up(session.ledger, session.target, [version for version in waiting if version not in done])
 
 
-def _gone(session: Session, batch_id: str) -> Iterator[tuple[int, Piece]]:
-    """Pieces of those whose resource the target does not have, each with how many were looked at.
+def _gone(session: Session, batch_id: str) -> Iterator[tuple[int, Piece, Piece]]:
+    """Pieces of those whose resource the target does not have, or where that is unclear: what is there has no
+    identifier. Each comes with how many were looked at.
 
     Each is asked for; of many only those that a sweep does not show.
     """
     many = count_records(session, batch_id, MADE) > READS_WITHOUT_A_SWEEP
     with ThreadPoolExecutor(session.pace.at_once, "look") as pool:
 
-        def is_gone(record: Record) -> bool:
-            return session.connection.client.read(record.resource_type, str(record.resource_id)) is None
+        def is_there(record: Record) -> bool | None:
+            body = session.connection.client.read(record.resource_type, str(record.resource_id))
+            if body is None or not is_other(session, record, body):
+                return body is not None
+            return None if is_unclear(session, record, body) else False
 
         for looked_at, piece in (_not_shown if many else _all)(session, batch_id):
-            answers = pool.map(is_gone, piece)
-            yield looked_at, [record for record, gone in zip(piece, answers, strict=True) if gone]
+            found = [*zip(piece, pool.map(is_there, piece), strict=True)]
+            absent, unclear = ([record for record, there in found if there is said] for said in (False, None))
+            yield looked_at, absent, unclear
 
 
 def _say_stage(session: Session, batch_id: str) -> None:
@@ -120,8 +135,9 @@ def _not_shown(session: Session, batch_id: str) -> Iterator[tuple[int, Piece]]:
         stage_target(db, session, first[0].resource_type)
         _say_stage(session, batch_id)
         for piece in pieces_of(session, batch_id, MADE):
-            with Filling(db, "record", "n resource_id") as table:
+            with Filling(db, "record", "n resource_id key generation") as table:
                 for n, record in enumerate(piece):
-                    table.add((n, record.resource_id))
-            missing = "SELECT n FROM record ANTI JOIN there ON there.id = record.resource_id ORDER BY n"
-            yield len(piece), [piece[n] for (n,) in db.execute(missing).fetchall()]
+                    table.add((n, record.resource_id, record.key, record.generation))
+            of_source = Identity(piece[0].source, piece[0].resource_type).system
+            named = is_searched(session, piece[0].resource_type)
+            yield len(piece), [piece[n] for (n,) in db.execute(NOT_SHOWN, [named, of_source]).fetchall()]

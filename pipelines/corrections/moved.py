@@ -5,12 +5,13 @@ They are found by their identifiers. Loaded anew they would be there twice.
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from pipelines.client.identifiers import identifier_value, search_token, values_of
 from pipelines.client.replies import resources_of
 from pipelines.ledger.rows import Outcome
 from pipelines.loading.sending import Identity
+from pipelines.session.reading import reading
 from pipelines.session.session import Session
 
 ROWS_A_SEARCH = 25
@@ -50,7 +51,7 @@ class Followed(NamedTuple):
 
 
 def follow(session: Session, records: Sequence[Moved]) -> Followed:
-    """Write down the new ids of records whose old ones are gone. Raises as searches do.
+    """Write down the new ids of records whose old ones are gone. Raises `TargetUnusable`.
 
     A resource that was taken back in the chart has moved like any other.
     """
@@ -59,12 +60,13 @@ def follow(session: Session, records: Sequence[Moved]) -> Followed:
         places[record.source, record.resource_type].append(at)
     followed = Followed([], {}, [])
     for (source, kind), of_stream in places.items():
-        if not _is_searched(session, kind):
+        if not is_searched(session, kind):
             followed.gone.extend(of_stream)
             continue
         for start in range(0, len(of_stream), ROWS_A_SEARCH):
             some = of_stream[start : start + ROWS_A_SEARCH]
-            there = _there(session, Identity(source, kind), [records[at] for at in some])
+            with reading(kind):
+                there = _there(session, Identity(source, kind), [records[at] for at in some])
             outcomes = []
             for at in some:
                 ids, record = [*there.get(_value(records[at]), ())], records[at]
@@ -81,7 +83,20 @@ def follow(session: Session, records: Sequence[Moved]) -> Followed:
     return followed
 
 
-def _is_searched(session: Session, kind: str) -> bool:
+def is_other(session: Session, record: Moved, body: Mapping[str, Any]) -> bool:
+    """True if a resource does not have the identifier that the record was sent with."""
+    if not is_searched(session, record.resource_type):
+        return False
+    return _value(record) not in values_of(Identity(record.source, record.resource_type).system, body)
+
+
+def is_unclear(session: Session, record: Moved, body: Mapping[str, Any]) -> bool:
+    """True if a resource has no identifier of the source at all: the record may have been sent without one."""
+    system = Identity(record.source, record.resource_type).system
+    return is_other(session, record, body) and not values_of(system, body)
+
+
+def is_searched(session: Session, kind: str) -> bool:
     """True if records of a type go with identifiers, and the target can be searched for these."""
     return session.step(kind).named and kind in session.connection.capabilities.identified
 

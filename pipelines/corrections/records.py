@@ -8,6 +8,7 @@ import pyarrow as pa
 from sqlalchemy import ColumnElement, Text, func, select
 
 from pipelines.client.comparison import TAKEN_BACK
+from pipelines.corrections.moved import is_other
 from pipelines.home.scratch import throwaway_folder
 from pipelines.home.spill import Writer, batches
 from pipelines.ledger import tables as t
@@ -85,10 +86,17 @@ def there_again(session: Session, piece: Piece) -> list[Former]:
 
 
 def read_versions(session: Session, kind: str, versions: Sequence[Former]) -> list[dict[str, Any] | None]:
-    """The resources of versions as they are now. Raises `TargetUnusable`."""
+    """The resources of versions as they are now; None where one is gone, or its id is another's. Raises
+    `TargetUnusable`.
+    """
     client = session.connection.client
+
+    def read(version: Former) -> dict[str, Any] | None:
+        body = client.read(kind, str(version.resource_id))
+        return None if body is None or is_other(session, version, body) else body
+
     with reading(kind), ThreadPoolExecutor(session.pace.at_once, "look") as pool:
-        return list(pool.map(lambda version: client.read(kind, str(version.resource_id)), versions))
+        return list(pool.map(read, versions))
 
 
 def waiting_versions(session: Session, records: Piece) -> list[Former]:

@@ -3,7 +3,7 @@
 It is done under the target's lease and stays on the record, as every decision by hand.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -12,6 +12,7 @@ from typing import Any
 
 from pipelines.client.comparison import TAKEN_BACK
 from pipelines.client.steps import step_for
+from pipelines.corrections.moved import follow, is_other
 from pipelines.corrections.records import (
     Piece,
     Record,
@@ -22,7 +23,7 @@ from pipelines.corrections.records import (
     waiting_versions,
 )
 from pipelines.home.exits import ALL_LOADED, SET_ASIDE, UNUSABLE
-from pipelines.ledger.former import Former, intend_withdrawal, standing_again, undone
+from pipelines.ledger.former import Former, intend_withdrawal, standing_again, undone, withdrawal_given_up
 from pipelines.ledger.lease import Lease
 from pipelines.ledger.states import MADE
 from pipelines.loading.changes import Changes
@@ -34,6 +35,9 @@ ROWS_A_BUNDLE = 500
 LISTED = 10_000
 """Rows of each kind that an answer names; it counts the others."""
 SHOWN = 50
+GONE = 404
+SEVERAL = "the target has several resources with its identifier; chartferry verify names them"
+ANOTHERS = "what is there does not have its identifier, and nothing else does"
 LEFT = (*MADE, "in_doubt", "planned")
 
 
@@ -141,18 +145,49 @@ def _undo_some(session: Session, lease: Lease, records: Piece, done: Undone, tog
     before = {version.key for version in waiting_versions(session, records)}
     intend_withdrawal(session.ledger, lease, [record[:4] for record in records if record.key not in before])
     versions = waiting_versions(session, records)
-    changes = Changes(session.connection.client, partial(session.ledger.confirm, lease))
-    ids = [str(version.resource_id) for version in versions]
+    by_id, others = {str(version.resource_id): version for version in versions}, set[str]()
+
+    def is_ours(name: str, body: Mapping[str, Any]) -> bool:
+        if is_other(session, by_id[name], body):
+            others.add(name)
+        return name not in others
+
+    changes = Changes(session.connection.client, partial(session.ledger.confirm, lease), is_ours)
+    ids = [*by_id]
     at_once = changes.take_back_together(kind, ids) if together else {}
     with ThreadPoolExecutor(session.pace.at_once, "undo") as pool:
         posted = list(pool.map(lambda each: at_once.get(each) or changes.take_back(kind, each), ids))
-    withdrawn: list[Former] = []
+    withdrawn, missing = list[Former](), list[Former]()
     for version, each in zip(versions, posted, strict=True):
         record = by_key[version.key]
         done.unusable = done.unusable or each.unusable
-        if each.result.state == "undone" or each.result.status == 404:
+        if each.result.state == "undone":
             withdrawn.append(version)
             done.take(record)
+        elif each.result.status == GONE:
+            missing.append(version)
         else:
             done.leave(record, f"{record.resource}: HTTP {each.result.status or 'without an answer'}")
     undone(session.ledger, session.target, withdrawn)
+    if missing:
+        of_missing = [by_key[version.key]._replace(resource_id=version.resource_id) for version in missing]
+        _undo_moved(session, lease, of_missing, missing, others, done)
+
+
+def _undo_moved(
+    session: Session, lease: Lease, records: Piece, versions: Sequence[Former], others: Collection[str], done: Undone
+) -> None:
+    """Take back, under their new ids, those whose old ids the target does not have, or (others) has for another's."""
+    followed = follow(session, records)
+    gone = [at for at in followed.gone if str(records[at].resource_id) not in others]
+    undone(session.ledger, session.target, [versions[at] for at in gone])
+    for at in gone:
+        done.take(records[at])
+    kept = set(range(len(records))).difference(gone)
+    withdrawal_given_up(session.ledger, session.target, [versions[at] for at in sorted(kept)])
+    moved = {at: new for at, new in followed.moved.items() if new != records[at].resource_id}
+    for at in sorted(kept.difference(moved)):
+        why = SEVERAL if at in followed.several else ANOTHERS if at in followed.gone else f"HTTP {GONE}"
+        done.leave(records[at], f"{records[at].resource}: {why}")
+    if moved and not done.unusable:
+        _undo_some(session, lease, [records[at]._replace(resource_id=new) for at, new in moved.items()], done, False)

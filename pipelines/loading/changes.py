@@ -39,10 +39,16 @@ class Changes:
     the target cannot be used. For several threads.
 
     confirm: called before each write; raises `LeaseLost` when another loader has the target, and may have changed it.
+    is_ours: given an id and the resource there, False if that is another's: a target that moved may use an id anew.
     """
 
-    def __init__(self, client: FhirClient, confirm: Callable[[], None]) -> None:
-        self._client, self._confirm = client, confirm
+    def __init__(
+        self,
+        client: FhirClient,
+        confirm: Callable[[], None],
+        is_ours: Callable[[str, Body], bool] = lambda *_: True,
+    ) -> None:
+        self._client, self._confirm, self._is_ours = client, confirm, is_ours
         self._unusable: str | None = None
         self._guard = threading.Lock()
         self._turns: dict[str, threading.Lock] = {}
@@ -71,7 +77,11 @@ class Changes:
         status, urls = TAKEN_BACK[resource_type], [f"{resource_type}/{each}" for each in ids]
         try:
             read = self._client.exchange([{"request": {"method": "GET", "url": url}} for url in urls])
-            known = {name: each for name, each in zip(ids, read, strict=True) if _etag(each) and "resource" in each}
+            known = {
+                name: each
+                for name, each in zip(ids, read, strict=True)
+                if _etag(each) and "resource" in each and self._is_ours(name, each["resource"])
+            }
             done = [name for name, each in known.items() if each["resource"].get("status") == status]
             going = [name for name in known if name not in set(done)]
             self._confirm()
@@ -92,7 +102,7 @@ class Changes:
             except (NotSent, NotDone, Refused, Unknown) as error:
                 self._unusable = f"the target could not be used: it cannot be read ({error})"
                 break
-            if found is None:
+            if found is None or not self._is_ours(resource_id, found[0]):
                 return Posted(Result("refused", None, 404, GONE))
             body = wanted(found[0])
             if body is None:

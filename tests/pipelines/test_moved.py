@@ -1,5 +1,7 @@
 """A target that moved and gave its resources other ids: they are found by their identifiers."""
 
+from unittest.mock import Mock
+
 import pytest
 
 from tests.support.exports import tasks
@@ -52,3 +54,54 @@ def test_a_resource_that_is_shown_twice_is_one_and_what_is_there_twice_is_counte
     assert "2 are there under another id" in err, out + err
     assert "1 are there several times" in err
     assert len(target.of("Task")) == 4
+
+
+@pytest.mark.parametrize("reuse", [False, True], ids=["new ids", "ids of others"])
+def test_undo_takes_back_what_moved_under_its_new_id(reuse, batch, target, asked):
+    """CLI-CMD-10: nothing is said to be taken back that was not."""
+    move(target, reuse)
+    target.stored["k1-is-anothers"] = {**target.of("Task")[0], "id": "k1-is-anothers", "identifier": []}
+    found = asked("undo", batch)
+    assert (found["exit_code"], found["taken"], found["not_taken"]) == (0, 3, 0)
+    assert sorted(found["taken_back"].values()) == sorted(
+        f"Task/{body['id']}" for body in target.of("Task") if body["identifier"]
+    )
+    assert {body["status"] for body in target.of("Task") if body["identifier"]} == {"cancelled"}
+    assert target.stored["k1-is-anothers"]["status"] == "requested"
+
+
+def test_what_has_a_records_id_without_its_identifier_is_never_changed(batch, target, asked, chartferry):
+    """CLI-CMD-10, CLI-CMD-18: it may be another's, or the record was sent without: neither is loaded anew."""
+    first, second, third = target.of("Task")
+    first["identifier"] = []
+    second["identifier"] = [{**third["identifier"][0], "value": "x1"}]
+    found = asked("undo", batch)
+    assert (found["exit_code"], found["taken"], found["not_taken"]) == (3, 1, 2)
+    assert all("what is there does not have its identifier" in why for why in found["left"].values())
+    assert [target.stored[body["id"]]["status"] for body in (first, second, third)] == [*["requested"] * 2, "cancelled"]
+    _, out, err = chartferry("import", "--again", batch)
+    assert "1 stay: what has their ids carries no identifier" in err, out + err
+    assert "2 to be loaded anew" in err
+
+
+@pytest.mark.parametrize("reuse", [False, True], ids=["new ids", "ids of others"])
+@pytest.mark.parametrize("sweep", [False, True], ids=["each", "sweep"])
+def test_again_follows_what_moved_to_ids_of_others(reuse, sweep, batch, target, chartferry, monkeypatch):
+    """CLI-CMD-18"""
+    monkeypatch.setattr("pipelines.corrections.again.READS_WITHOUT_A_SWEEP", 0 if sweep else 500)
+    move(target, reuse)
+    writes = target.writes
+    _, out, err = chartferry("import", "--again", batch)
+    assert "3 are there under another id" in err, out + err
+    assert (target.writes, len(target.of("Task"))) == (writes, 3)
+
+
+def test_an_undo_that_was_cut_off_before_a_move_is_no_reason_to_load_anew(batch, target, chartferry, monkeypatch):
+    """CLI-CMD-10, CLI-CMD-18"""
+    with monkeypatch.context() as patched:
+        patched.setattr("pipelines.corrections.undo.Changes", Mock(side_effect=KeyboardInterrupt))
+        chartferry("undo", batch)
+    move(target)
+    chartferry("import", "--again", batch)
+    assert [body["status"] for body in target.of("Task")] == ["requested"] * 3
+    assert "3 taken back, 0 not" in chartferry("undo", batch)[1]
