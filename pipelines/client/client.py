@@ -324,6 +324,8 @@ class FhirClient:
                 answer = self._http.request(method, url, headers={**headers, **trace}, content=body)
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
             raise NotSent(f"no connection: {type(error).__name__}") from None
+        except httpx.InvalidURL:
+            raise NotSent("an address that cannot be sent", final=True) from None
         except httpx.HTTPError as error:
             raise Unknown(type(error).__name__) from None
         answer.stream = READ

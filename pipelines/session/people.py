@@ -20,12 +20,20 @@ from pipelines.feeds.reading.chunks import Chunk
 from pipelines.feeds.reading.readers import reader_of
 from pipelines.feeds.terms.columns import Fault
 from pipelines.feeds.terms.schema import Crosswalk
-from pipelines.feeds.terms.texts import composed, folded
+from pipelines.feeds.terms.texts import composed, folded, has_unseen
 from pipelines.home.batch import Received, Unreadable
 
 NOT_ONE = "TARGET-07"
 VALUES_A_SEARCH = 25
-"""Values that one search asks for: longer addresses are refused by some servers."""
+LONGEST_SEARCH = 4_000
+"""Values, and their characters, that one search asks for: longer addresses are refused by some servers."""
+LONGEST_VALUE = 200
+NO_IDENTIFIER = Fault(
+    NOT_ONE, "not asked of the target: over 200 characters, or with a line break or unseen sign within"
+)
+REFUSED_VALUE = Fault(NOT_ONE, "the target refuses to search for this identifier: look at the value")
+USUAL_VALUE = "0"
+"""Tells a target that refuses one value from one that refuses any."""
 AT_ONCE = 4
 UNREADABLE = (NotSent, NotDone, Refused, Unknown)
 Entry = str | Fault
@@ -51,29 +59,69 @@ class People:
     def _found(self, walk: Crosswalk, values: set[str]) -> dict[str, Entry]:
         known = self._known[walk]
         found: dict[str, Entry] = {value: known[value] for value in values & known.keys()}
-        new = sorted(values - known.keys())
-        parts = [new[at : at + VALUES_A_SEARCH] for at in range(0, len(new), VALUES_A_SEARCH)]
+        new = values - known.keys()
+        found |= {value: NO_IDENTIFIER for value in new if not _can_be_asked(value)}
         with ThreadPoolExecutor(AT_ONCE, "people") as pool:
-            for some in pool.map(partial(self._search, walk), parts):
-                for value, ids in some.items():
-                    found[value] = f"{walk.type}/{ids[0]}" if len(ids) == 1 else Fault(NOT_ONE, walk.found_twice)
+            for some in pool.map(partial(self._search, walk), _parts(walk, sorted(new - found.keys()))):
+                found |= some
         known.update({value: entry for value, entry in found.items() if isinstance(entry, str)})
         return found
 
-    def _search(self, walk: Crosswalk, values: Sequence[str]) -> dict[str, list[str]]:
-        """By value, the ids of those who have it; one by one where the target refuses to look for many."""
-        path = f"/{walk.type}?_count=100&identifier={','.join(search_token(walk.system, value) for value in values)}"
+    def _search(self, walk: Crosswalk, values: Sequence[str]) -> dict[str, Entry]:
+        """By value, the person who has it, or a fault; one by one where the target refuses to look for many."""
         try:
-            bodies = [body for page in self._client.pages_from(path) for body in resources_of(page, str(walk.type))]
-        except UNREADABLE as error:
-            if isinstance(error, Refused) and len(values) > 1:
-                return {value: ids for each in values for value, ids in self._search(walk, [each]).items()}
-            raise TargetUnusable(f"{walk.type} could not be searched by identifier ({error})") from None
+            bodies = self._bodies(walk, values)
+        except (Refused, Unknown) as error:
+            if not _is_refused(error):
+                raise _unsearched(walk, error) from None
+            if len(values) > 1:
+                return {value: entry for each in values for value, entry in self._search(walk, [each]).items()}
+            try:
+                self._bodies(walk, [USUAL_VALUE])
+            except UNREADABLE:
+                raise _unsearched(walk, error) from None
+            return {values[0]: REFUSED_VALUE}
+        except (NotSent, NotDone) as error:
+            raise _unsearched(walk, error) from None
         return _by_value(walk, values, bodies)
 
+    def _bodies(self, walk: Crosswalk, values: Sequence[str]) -> list[Mapping[str, Any]]:
+        path = f"/{walk.type}?_count=100&identifier={','.join(search_token(walk.system, value) for value in values)}"
+        return [body for page in self._client.pages_from(path) for body in resources_of(page, str(walk.type))]
 
-def _by_value(walk: Crosswalk, values: Sequence[str], bodies: Iterable[Mapping[str, Any]]) -> dict[str, list[str]]:
-    """Who has which value, each once. Raises `TargetUnusable` where the target gave what it was not asked for."""
+
+def _can_be_asked(value: str) -> bool:
+    """True if a value may be an identifier. A misread cell can hold rows of others, which go into no address."""
+    return len(value) <= LONGEST_VALUE and not has_unseen(value)
+
+
+def _parts(walk: Crosswalk, values: Sequence[str]) -> Iterator[list[str]]:
+    """The values that one search each asks for."""
+    part, size = list[str](), 0
+    for value in values:
+        more = len(search_token(walk.system, value))
+        if part and (len(part) == VALUES_A_SEARCH or size + more > LONGEST_SEARCH):
+            yield part
+            part, size = [], 0
+        part.append(value)
+        size += more
+    if part:
+        yield part
+
+
+def _is_refused(error: Refused | Unknown) -> bool:
+    """True if a search was refused for what it asks, also by a server or gateway that does not say so in FHIR."""
+    return isinstance(error, Refused) or str(error) in ("HTTP 400", "HTTP 414", "HTTP 431")
+
+
+def _unsearched(walk: Crosswalk, error: Exception) -> TargetUnusable:
+    return TargetUnusable(f"{walk.type} could not be searched by identifier ({error})")
+
+
+def _by_value(walk: Crosswalk, values: Sequence[str], bodies: Iterable[Mapping[str, Any]]) -> dict[str, Entry]:
+    """The person who has each value; a fault where it is several. Raises `TargetUnusable` where the target gave what
+    it was not asked for.
+    """
     found: dict[str, dict[str, None]] = defaultdict(dict)
     asked = {value.casefold() for value in values}
     for body in bodies:
@@ -82,7 +130,8 @@ def _by_value(walk: Crosswalk, values: Sequence[str], bodies: Iterable[Mapping[s
             raise TargetUnusable(f"the target does not search a {walk.type} by identifier: it gave others")
         for value in shown.intersection(values):
             found[value][str(body["id"])] = None
-    return {value: [*ids] for value, ids in found.items()}
+    several = Fault(NOT_ONE, walk.found_twice)
+    return {value: f"{walk.type}/{next(iter(ids))}" if len(ids) == 1 else several for value, ids in found.items()}
 
 
 def _named(received: Received, feed: Feed) -> dict[Crosswalk, set[str]]:
@@ -98,6 +147,5 @@ def _named(received: Received, feed: Feed) -> dict[Crosswalk, set[str]]:
 
 
 def _rows(feed: Feed, chunk: Chunk) -> Iterator[Any]:
-    """The rows that will be mapped: those that may be misread too, and no whole resources."""
+    """The rows that may be accepted. What may be misread goes into no address."""
     yield from (row for row in chunk.rows if not (feed.file.resources and "resourceType" in row))
-    yield from (row.cells for row in chunk.bad if row.is_doubtful)

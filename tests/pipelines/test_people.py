@@ -2,9 +2,12 @@
 
 import json
 from contextlib import closing
+from urllib.parse import unquote
 
 import pytest
 
+from pipelines.client.client import Credentials, FhirClient
+from pipelines.client.replies import NotSent, Refused, Reply, Unknown
 from pipelines.feeds.files.catalog import FeedError, load_feed
 from pipelines.ledger.ledger import Ledger
 from tests.support.exports import put
@@ -113,6 +116,53 @@ def test_a_target_that_does_not_tell_ends_the_import_before_anything_is_sent(hom
     assert (found["exit_code"], other.writes) == (6, 0)
     assert "the target does not search a Patient by identifier: it gave others" in json.dumps(found)
     assert asked("import")["totals"]["created"] == 1
+
+
+def reasons(home):
+    with closing(Ledger.open(home / "ledger.db")) as ledger:
+        return [
+            each["message"] for each in ledger.tables()["reject_reason"].to_pylist() if each["rule_id"] == "TARGET-07"
+        ]
+
+
+def test_values_that_are_no_identifiers_go_into_no_address(home, other, asked):
+    """TARGET-07: they are too long, or hold more than one line or cell; their rows alone are rejects."""
+    put(home, "till.csv", rows("A 1|2", "9" * 70_000, "x\nk9,b"))
+    found = asked("import")
+    assert (found["totals"]["created"], found["totals"]["rejected"]) == (1, 2)
+    assert [each["identifier"] for each in searches(other)] == [["urn:cards|A 1\\|2"]]
+    assert {why.partition(":")[0] for why in reasons(home)} == {"not asked of the target"}
+
+
+def test_what_may_be_misread_goes_into_no_address(home, other, asked):
+    """TARGET-07"""
+    put(home, "till.csv", HEADER + 'k1,A 1|2,1.00,2026-03-01\nk2,"C" x,1.00,2026-03-01\n')
+    asked("import")
+    assert [each["identifier"] for each in searches(other)] == [["urn:cards|A 1\\|2"]]
+
+
+@pytest.mark.parametrize("answer", [Refused(Reply(400)), Unknown("HTTP 400"), Unknown("HTTP 414")], ids=repr)
+def test_a_value_that_the_target_refuses_is_a_fault_of_its_row(home, other, asked, monkeypatch, answer):
+    """TARGET-07"""
+    whole = FhirClient.get
+
+    def get(client, path):
+        if "<" in unquote(path):
+            raise answer
+        return whole(client, path)
+
+    monkeypatch.setattr(FhirClient, "get", get)
+    put(home, "till.csv", rows("A 1|2", "<b>"))
+    found = asked("import")
+    assert (found["totals"]["created"], found["totals"]["rejected"]) == (1, 1)
+    assert reasons(home) == ["the target refuses to search for this identifier: look at the value"]
+
+
+def test_an_address_that_cannot_be_sent_is_nothing_sent():
+    client = FhirClient("http://127.0.0.1:9", Credentials(token="x"))
+    with closing(client), pytest.raises(NotSent) as error:
+        client.get("/Patient?identifier=" + "9" * 70_000)
+    assert error.value.final
 
 
 def test_a_target_without_such_a_search_fails_the_file_with_one_sentence(home, other, asked):
