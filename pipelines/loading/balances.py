@@ -25,6 +25,7 @@ from pipelines.loading.sending import Row
 
 Body = dict[str, Any]
 UNCHARGED = ("cancelled", "draft", "entered-in-error")
+UNPAID = ("cancelled", "entered-in-error")
 PATIENTS_A_SEARCH = 20
 MOST_WAITING = 5_000
 """Payments above their balances that wait for the answers of others. Further ones are set aside at once."""
@@ -46,6 +47,8 @@ class Balances:
         self._client, self._ledger, self._target, self._system = client, ledger, target, system
         self._owed: dict[str, int] = {}
         self._there = set[str]()
+        self._taken: dict[str, int] = {}
+        """By key, the cents that were taken off the balance."""
         self._refused_to = set[str]()
         self.waiting: dict[str, Row] = {}
         """By key, payments above the balance that are judged again if the target refuses others."""
@@ -63,6 +66,7 @@ class Balances:
                 found[row.key] = ABOVE
             else:
                 self._owed[patient] -= cents
+                self._taken[row.key] = cents
         return found
 
     def wait(self, row: Row) -> bool:
@@ -74,8 +78,9 @@ class Balances:
     def give_back(self, row: Row) -> None:
         """Put a payment that the target refused back on the balance, if it was taken off."""
         patient = row.patient_id or ""
-        if patient in self._owed and identifier_value(row.key, row.generation) not in self._there:
-            self._owed[patient] += row.amount_cents or 0
+        cents = self._taken.pop(row.key, None)
+        if cents is not None:
+            self._owed[patient] += cents
             self._refused_to.add(patient)
 
     def within_again(self) -> list[Row]:
@@ -100,7 +105,8 @@ class Balances:
         for claim in self._all("Claim", {"patient": named}):
             owed[_patient(claim, "patient")] += _charge(claim)
         for notice in self._all("PaymentNotice", {"request": named}):
-            owed[_patient(notice, "request")] -= _cents(notice.get("amount"))
+            if notice.get("status") not in UNPAID:
+                owed[_patient(notice, "request")] -= _cents(notice.get("amount"))
             shown.add(notice["id"])
             self._there.update(map(str, values_of(self._system, notice)))
         for patient, resource_id, cents in payments_made(self._ledger, self._target, patients):
