@@ -15,7 +15,7 @@ from fhir_service.batches.touches import touches
 from fhir_service.http import caller_of, read_body
 from fhir_service.interactions import batch, transaction
 from fhir_service.interface.datatypes import dump_json
-from fhir_service.interface.outcomes import FhirError
+from fhir_service.interface.outcomes import EXCEPTION, FhirError
 from fhir_service.service import Service
 from fhir_service.writing.entry import Entry
 
@@ -39,37 +39,39 @@ async def answered(service: Service, request: Request, rendering: Rendering) -> 
     require_audit(request)
     raw = await read_body(request, service.settings.max_batch)
     bundle = await run_in_threadpool(understood, service, raw, caller)
-    if bundle.type == "transaction":
-        results = await _carried_out_whole(service, request, bundle.requests)
-    else:
-        results = await _carried_out(service, [one.entry for one in bundle.requests if one.entry], rendering.fetched)
-    told = await run_in_threadpool(_told, service, bundle, results, rendering.answer)
+    results: list[Any] = []
+    try:
+        if bundle.type == "transaction":
+            results += await _carried_out_whole(service, bundle.requests)
+        else:
+            await _carry_out(service, [one.entry for one in bundle.requests if one.entry], rendering.fetched, results)
+        told = await run_in_threadpool(_told, service, bundle, results, rendering.answer)
+    except BaseException as error:
+        # What has no answer, or was cancelled, may be stored all the same.
+        request.scope["touched"] = _unanswered(bundle, results, error)
+        raise
     request.scope["touched"], answer = told
     return answer
 
 
-async def _carried_out_whole(service: Service, request: Request, requests: list[batch.Request]) -> list[Any]:
+async def _carried_out_whole(service: Service, requests: list[batch.Request]) -> list[Any]:
     """The results of the entries of a transaction, in the order sent. Raises the refusal of the first that failed."""
-    try:
-        order = transaction.in_order(requests)
-        done = await acts.write(service, [cast("Entry", requests[index].entry) for index in order], whole=True)
-        if done and isinstance(done[-1], FhirError):
-            raise transaction.placed(done[-1], order[len(done) - 1])
-    except FhirError as error:
-        refused = [one._replace(error=error) for one in requests]
-        request.scope["touched"] = touches(refused, [error] * len(requests))
-        raise
+    order = transaction.in_order(requests)
+    done = await acts.write(service, [cast("Entry", requests[index].entry) for index in order], whole=True)
+    if done and isinstance(done[-1], FhirError):
+        raise transaction.placed(done[-1], order[len(done) - 1])
     results = dict(zip(order, done, strict=True))
     return [results[index] for index in range(len(requests))]
 
 
-async def _carried_out(service: Service, entries: list[Entry | batch.Fetch], fetched: Fetcher) -> list[Any]:
-    """The results of the entries of a batch, in the order sent: writes in a row in parts, then what is fetched.
+async def _carry_out(
+    service: Service, entries: list[Entry | batch.Fetch], fetched: Fetcher, results: list[Any]
+) -> None:
+    """Add the results of the entries of a batch, in the order sent: writes in a row in parts, then what is fetched.
 
     Other clients take their turn between two parts. Raises what keeps the first part from being stored; of what follows
     it is the result.
     """
-    results: list[Any] = []
     size = 0
     for fetching, some in groupby(entries, lambda entry: isinstance(entry, batch.Fetch)):
         row: list[Any] = list(some)
@@ -87,7 +89,6 @@ async def _carried_out(service: Service, entries: list[Entry | batch.Fetch], fet
                 if not results:
                     raise
                 results += [error.with_traceback(None)] * len(part)
-    return results
 
 
 def _answer(service: Service, bundle: batch.Bundle, results: list[Any]) -> bytes:
@@ -101,3 +102,11 @@ PLAIN = Rendering(fetched_plain, _answer)
 def _told(service: Service, bundle: batch.Bundle, results: list[Any], answer: Answerer) -> tuple[list[Touch], bytes]:
     """Return the acts of a Bundle's entries, for the audit, and the answer to it."""
     return touches(bundle.requests, results), answer(service, bundle, results)
+
+
+def _unanswered(bundle: batch.Bundle, results: list[Any], error: BaseException) -> list[Touch]:
+    """Return the acts of a Bundle that ended with an error, which each entry without a result has."""
+    failed = error if isinstance(error, FhirError) else FhirError(EXCEPTION)
+    whole = bundle.type == "transaction"
+    requests = [one._replace(error=failed) for one in bundle.requests] if whole else bundle.requests
+    return touches(requests, results + [failed] * (len(requests) - len(results)))

@@ -8,6 +8,8 @@ import pytest
 
 from fhir_service.interactions import batch
 from fhir_service.interface.outcomes import FhirError
+from fhir_service.writing import commits
+from fhir_service.writing.contending import Contender, InDoubt
 from tests.conftest import BOTH, Running
 from tests.support.bodies import task, total
 
@@ -68,5 +70,33 @@ def test_what_named_no_resource_is_one_line_of_the_audit(fresh_service: Running)
     found = [(each.get("interaction"), each.get("type"), each.get("status")) for each in records]
     assert [each for each in found if each[0] in ("batch", "create")] == [
         ("create", "Task", 201),
+        ("batch", "Bundle", 404),
+    ]
+
+
+def acts_on_record(running: Running, number: int) -> list[tuple[Any, ...]]:
+    """The last records of the audit."""
+    records = [json.loads(line) for line in running.service.audit.path.read_text().splitlines()][-number:]
+    return [(each["interaction"], each["type"], each["status"]) for each in records]
+
+
+def test_a_batch_whose_first_commit_was_not_answered_is_on_record(
+    fresh_service: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """EXTRA-OPS-03: it may be stored."""
+
+    def fails(*_: Any) -> None:
+        raise commits.CommitFailed("planted")
+
+    def doubt(*_: Any) -> None:
+        raise InDoubt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(commits, "_commit", fails)
+        patch.setattr(Contender, "commit", doubt)
+        assert sent(fresh_service, bundle([entry(1), entry(2), {"request": {}}])).status_code == 500
+    assert acts_on_record(fresh_service, 3) == [
+        ("create", "Task", 500),
+        ("create", "Task", 500),
         ("batch", "Bundle", 404),
     ]
