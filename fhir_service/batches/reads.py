@@ -1,5 +1,6 @@
 """Reads and searches among the entries of a batch: looked up together, as far as there is room for the answers."""
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
@@ -9,13 +10,15 @@ from fhir_service.http import parse_query
 from fhir_service.interactions import batch
 from fhir_service.interactions.read import referred, there
 from fhir_service.interface.datatypes import is_id
-from fhir_service.interface.outcomes import TOO_LARGE, FhirError
+from fhir_service.interface.outcomes import EXCEPTION, TOO_LARGE, FhirError
 from fhir_service.service import Service
 from fhir_service.store.bodies import Found, Reference
 
 T = TypeVar("T")
 Known = Mapping[Reference, Found]
 Fetcher = Callable[[Service, batch.Fetch, Known], batch.Fetched]
+
+log = logging.getLogger(__name__)
 
 
 def parts(row: Sequence[T], size: int) -> Iterator[Sequence[T]]:
@@ -31,8 +34,8 @@ def fetched_together(
     results: list[batch.Fetched | FhirError] = []
     try:
         known = service.reader.read_all(references)
-    except FhirError as error:
-        return [error.with_traceback(None)] * len(fetches)
+    except Exception as error:  # noqa: BLE001 - entries before these may be stored: they are answered
+        return [_outcome_of(error)] * len(fetches)
     for fetch in fetches:
         found = _within(fetched, service, fetch, known, room)
         room -= len(found.body) if isinstance(found, batch.Fetched) else 0
@@ -45,11 +48,20 @@ def _within(
 ) -> batch.Fetched | FhirError:
     try:
         found = fetched(service, fetch, known)
-    except FhirError as error:
-        return error.with_traceback(None)
+    except Exception as error:  # noqa: BLE001 - the other entries are answered
+        return _outcome_of(error)
     if len(found.body) > room:
         return FhirError(TOO_LARGE, "the answer to the batch is too large: read in several", text="Answer too large")
     return found
+
+
+def _outcome_of(error: Exception) -> FhirError:
+    """Return an error as the result of its entry. A fault of ours is never shown."""
+    if isinstance(error, FhirError):
+        return error.with_traceback(None)
+    # The class only: exception texts may hold values.
+    log.error("an entry of a batch was not fetched: %s", type(error).__name__)
+    return FhirError(EXCEPTION)
 
 
 def fetched_plain(service: Service, fetch: batch.Fetch, known: Known) -> batch.Fetched:

@@ -1,5 +1,6 @@
 """Resources that the entries of a batch wrote, as the R4 face shows them in its answer."""
 
+import logging
 from collections import defaultdict
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -17,6 +18,8 @@ from fhir_service.interface.registry import RESOURCES
 from fhir_service.scopes import Caller
 from fhir_service.service import Service
 from fhir_service.store.bodies import Found
+
+log = logging.getLogger(__name__)
 
 NEW = 201
 """The status of an entry that created a resource."""
@@ -42,6 +45,10 @@ def stored(service: Service, written: Iterable[Written]) -> dict[tuple[str, str]
                 bodies = state.bodies(RESOURCES[name], list(of_type))
             found |= {(name, each): body for each, body in zip(of_type, bodies, strict=True)}
     except FhirError:
+        return {}
+    except Exception as error:  # noqa: BLE001 - the writes are answered as they are
+        # The class only: exception texts may hold values.
+        log.error("what a batch stored was not read: %s", type(error).__name__)  # noqa: TRY400
         return {}
     return found
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from fhir_service.interactions import batch
 from tests.conftest import BOTH, Running, running
 from tests.support import loopback
 from tests.support.bodies import entry, send, task
@@ -136,3 +137,41 @@ def test_a_condition_that_is_misspelt_is_refused(fresh_service: Running, name: s
     assert [answer["response"]["status"] for answer in answers] == ["400", "400", "201"]
     assert fresh_service.client.get(f"/{path}").json()["status"] == "requested"
     assert fresh_service.client.get("/Task?_count=0").json()["total"] == 2
+
+
+@pytest.mark.parametrize("below", ["", "/fhir"])
+def test_a_fault_of_the_store_is_the_outcome_of_what_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, below: str
+) -> None:
+    """EXTRA-BATCH-08, EXTRA-R4-02, EXTRA-OPS-03: what was written beside it is answered, and is on record."""
+
+    def fails(*_: Any, **__: Any) -> Any:
+        raise MemoryError
+
+    with running(tmp_path) as service:
+        path = send(service.client, [entry(task(1))])[0]["location"].removeprefix(f"{service.url}/")
+        change = {"resource": task(1, status="completed"), "request": {"method": "PUT", "url": path}}
+        body = {"resourceType": "Bundle", "type": "batch", "entry": [change, get("Task/none"), get("Task"), change]}
+        monkeypatch.setattr(service.service.store, "read", fails)
+        answer = service.client.post(f"{below}/", json=body, headers={"prefer": "return=representation"})
+        assert [one["response"]["status"] for one in answer.json()["entry"]] == ["200", "500", "500", "200"]
+        lines = service.service.audit.path.read_text(encoding="utf-8").splitlines()[-4:]
+        shown = [(one["interaction"], one["status"]) for one in map(json.loads, lines)]
+        assert shown == [("update", 200), ("read", 500), ("search", 500), ("update", 200)]
+
+
+def test_what_is_stored_is_on_record_where_the_answer_cannot_be_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """EXTRA-OPS-03: as stored."""
+
+    def fails(*_: Any, **__: Any) -> Any:
+        raise MemoryError
+
+    with running(tmp_path) as service:
+        monkeypatch.setattr(batch, "answer", fails)
+        body = {"resourceType": "Bundle", "type": "transaction", "entry": [entry(task(1))]}
+        assert service.client.post("/", json=body).status_code == 500
+        found = json.loads(service.service.audit.path.read_text(encoding="utf-8").splitlines()[-1])
+        made = service.client.get("/Task").json()["entry"][0]["resource"]["id"]
+        assert (found["interaction"], found["id"], found["status"]) == ("create", made, 201)
