@@ -13,6 +13,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
+from fhir_service.interface.outcomes import FhirError
 from fhir_service.writing.entry import Entry
 
 LARGE = 50
@@ -52,6 +53,16 @@ class Waiting:
     def alone(self) -> bool:
         """True if a turn has nothing else."""
         return self.whole
+
+    @property
+    def stored(self) -> int:
+        """Entries that its turn stored: none where it was withdrawn, failed, or was refused as a whole."""
+        if not self.future.done() or self.future.cancelled() or self.future.exception():
+            return 0
+        results = self.future.result()
+        if self.whole and results and isinstance(results[-1], FhirError):
+            return 0
+        return sum(not isinstance(result, FhirError) for result in results)
 
 
 @dataclass(slots=True)
@@ -119,13 +130,14 @@ class Line:
 
     def took(self, works: Sequence[Work], seconds: float) -> None:
         """Note how long a turn took."""
-        requests = [work for work in works if isinstance(work, Waiting)]
+        requests = [work for work in works if isinstance(work, Waiting) and not work.future.cancelled()]
         if requests:
             # Who was answered is likely to come back, and would else take turns with those who wait.
             self._company = sum(not work.large for work in requests) + len(self)
-        entries = sum(len(work.entries) for work in requests)
+        entries = sum(work.stored for work in requests)
         if entries >= LARGE:
-            self._pace = seconds / entries
+            # Slowly down: the entries of one turn may be cheaper than those that come next.
+            self._pace = max(seconds / entries, self._pace / 2)
 
     def _sort(self) -> None:
         """Receive what has arrived."""

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from fhir_service.interface.outcomes import UNAVAILABLE, FhirError
 from fhir_service.writing import line
 from fhir_service.writing.line import LARGE, TURN, Function, Line, Waiting, Work
 
@@ -69,12 +70,45 @@ def test_single_writes_that_go_on_coming_let_each_large_one_have_its_turn() -> N
     assert order == [500, 1, 500, 1, 500, 1]
 
 
-@pytest.mark.parametrize(("milliseconds", "together"), [(0.05, 4), (0.1, 2), (0.15, 1), (5, 1)])
+def end(found: Line, works: list[Work], milliseconds: float) -> None:
+    """A turn in which each entry was stored, in so much time each."""
+    entries = 0
+    for work in works:
+        assert isinstance(work, Waiting)
+        work.future.set_result([None] * len(work.entries))
+        entries += len(work.entries)
+    found.took(works, milliseconds / 1000 * entries)
+
+
+@pytest.mark.parametrize(("milliseconds", "together"), [(0.02, 2), (0.1, 2), (0.15, 1), (5, 1)])
 def test_a_large_turn_ends_by_the_time_that_entries_take(milliseconds: float, together: int) -> None:
     found = waiting(*(request(500) for _ in range(9)))
-    first = found.turn()
-    found.took(first, milliseconds / 1000 * 500 * len(first))
+    end(found, found.turn(), milliseconds)
     assert len(found.turn()) == together
+
+
+def test_turns_grow_slowly_where_entries_are_cheap() -> None:
+    """One cheap turn does not let the next one take all that waits."""
+    found = waiting(*(request(500) for _ in range(40)))
+    sizes = []
+    for _ in range(5):
+        sizes.append(len(works := found.turn()))
+        end(found, works, 0.02)
+    assert sizes == [1, 2, 4, 8, 10]
+
+
+def test_what_was_not_stored_says_nothing_about_the_pace() -> None:
+    refusal = FhirError(UNAVAILABLE)
+    found = waiting(*(request(500) for _ in range(9)))
+    end(found, found.turn(), 0.15)
+    withdrawn, refused, failed, each = request(500), request(500, whole=True), request(500), request(500)
+    withdrawn.future.cancel()
+    refused.future.set_result([None] * 100 + [refusal])
+    failed.future.set_exception(refusal)
+    each.future.set_result([refusal] * 500)
+    for work in (withdrawn, refused, failed, each):
+        found.took([work], 0.001)
+    assert len(found.turn()) == 1
 
 
 def test_a_transaction_and_a_function_have_a_turn_of_their_own() -> None:
