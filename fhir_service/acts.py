@@ -110,7 +110,13 @@ async def write(service: Service, entries: Sequence[Entry], whole: bool = False)
     with traces.commit(len(entries)):
         future = service.writer.submit(entries, whole)
         waiting = asyncio.ensure_future(asyncio.wrap_future(future))
-        done, _ = await asyncio.wait([waiting], timeout=WRITE_SECONDS)
+        try:
+            done, _ = await asyncio.wait([waiting], timeout=WRITE_SECONDS)
+        except asyncio.CancelledError:
+            # At the end of the server's patience: what has not begun is not stored.
+            future.cancel()
+            waiting.cancel()
+            raise
         if not done and future.cancel():
             raise FhirError(UNAVAILABLE, headers={"retry-after": "5"})
         results: list[Any] = await waiting

@@ -75,22 +75,23 @@ class Audit:
         self._lock = threading.Lock()
 
     def write(
-        self, touches: Sequence[Touch], time: datetime, client: str | None, status: int, correlation: str
+        self, touches: Sequence[Touch], clock: Callable[[], datetime], client: str | None, status: int, correlation: str
     ) -> bool:
         """Add a line for each touch, in one write. Return False for reads alone that could not be put on record.
 
         The lines of writes, which may have been stored, wait until they can be written.
         """
-        about = {"time": time.isoformat(timespec="milliseconds"), "client": client, "correlation": correlation}
-        ending = b"," + orjson.dumps(about)[1:]
-        records = [orjson.dumps(self._record(one, status))[:-1] + ending for one in touches]
+        records = [orjson.dumps(self._record(one, status))[:-1] for one in touches]
         keep = any(one.interaction not in READS for one in touches)
         with self._lock:
-            return self._done(lambda: self._file.append(records, keep)) or keep
+            # Here, so that the lines of a file are in the order of their times.
+            time = clock().isoformat(timespec="milliseconds")
+            ending = b"," + orjson.dumps({"time": time, "client": client, "correlation": correlation})[1:]
+            return self._done(lambda: self._file.append([record + ending for record in records], keep)) or keep
 
     def ready(self) -> bool:
-        """True unless the last attempt to write failed and another one fails now."""
-        return not self._file.waits or self.works()
+        """True unless the last attempt to write failed and another one fails now. Waits for no other thread's write."""
+        return (self._file.is_open and not self._failing) or self.works()
 
     def works(self) -> bool:
         """True if the file is there and can be appended to, and nothing waits to be."""

@@ -86,9 +86,9 @@ class ChainedFile:
         self._rest = b""
 
     @property
-    def waits(self) -> bool:
-        """True if the file is not open, or something is to be written."""
-        return bool(self._open is None or self._waiting or self._rest)
+    def is_open(self) -> bool:
+        """True while this process has a file under this name to itself."""
+        return self._open is not None
 
     def append(self, records: Sequence[bytes], keep: bool) -> None:
         """Write JSON objects at the end, in one write.

@@ -1,5 +1,6 @@
 """Middleware around every request: correlation id, authentication, rate, errors, audit, metrics and the log."""
 
+import asyncio
 import logging
 import re
 import time
@@ -73,6 +74,8 @@ class Surroundings:
         try:
             await self._answered(request, answer, receive, sending)
         finally:
+            # Left over where no answer began, as of a request that was cancelled: it may be stored all the same.
+            self._record(scope, answer)
             self._note(scope, answer)
 
     async def _answered(self, request: Request, answer: _Answer, receive: Receive, send: Send) -> None:
@@ -85,6 +88,10 @@ class Surroundings:
             await _refusal(request, error.with_traceback(None))(request.scope, receive, send)
         except ClientDisconnect:
             answer.status = 499
+        except asyncio.CancelledError:
+            # The server answers 500 where no answer began.
+            answer.status = answer.status or EXCEPTION.status
+            raise
         except Exception as error:  # noqa: BLE001 - a fault of ours is answered, never shown
             # The class only: exception texts may hold values of a body.
             log.error("a request failed: %s %s", type(error).__name__, answer.correlation)  # noqa: TRY400
@@ -118,10 +125,16 @@ class Surroundings:
 
     def _audit(self, scope: Scope, answer: _Answer) -> None:
         """Put an answer's acts on record. Raises the 503 of data that cannot be shown without a record."""
-        if touched := scope.pop("touched", None):
-            now = self._service.clock()
-            if not self._service.audit.write(touched, now, _client(scope), answer.status, answer.correlation):
-                raise unwritten()
+        if not self._record(scope, answer):
+            raise unwritten()
+
+    def _record(self, scope: Scope, answer: _Answer) -> bool:
+        """Put the acts that are not yet on record there. Return False for reads alone for which that failed."""
+        touched = scope.pop("touched", None)
+        if not touched:
+            return True
+        clock = self._service.clock
+        return self._service.audit.write(touched, clock, _client(scope), answer.status, answer.correlation)
 
     def _note(self, scope: Scope, answer: _Answer) -> None:
         """Count and log a request: its path's template, never its query or body."""

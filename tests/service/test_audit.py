@@ -1,18 +1,25 @@
 """The audit's chain: what was cut, changed or removed is found, and without an audit nothing is done."""
 
+import asyncio
 import itertools
 import json
 import os
 import re
+import threading
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from starlette.requests import Request
 
+from fhir_service import acts
 from fhir_service.__main__ import main
-from fhir_service.audit import Audit, Touch
+from fhir_service.audit import Audit, Touch, touch
 from fhir_service.chain import ChainedFile, Head, examine, files_of
+from fhir_service.middleware import Surroundings
 from tests.conftest import FROZEN, Running
 from tests.support.bodies import send, task
 
@@ -149,6 +156,78 @@ def test_the_chart_shows_a_page_that_says_so(fresh_service: Running, full: Calla
         assert page.headers["content-type"].startswith("text/html")
 
 
+def test_a_write_under_way_keeps_no_request_waiting(tmp_path: Path) -> None:
+    """EXTRA-OPS-06: the event loop asks whether the audit is ready. Lines have the times in whose order they come."""
+    path = tmp_path / "audit.ndjson"
+    audit = Audit(path, b"key")
+    ready: list[bool] = []
+
+    def asked(file: int, data: bytes) -> int:
+        # In a thread that is not waited for: where it waits for this write, it has no answer yet.
+        asking = threading.Thread(target=lambda: ready.append(audit.ready()), daemon=True)
+        asking.start()
+        asking.join(5)
+        ready.append(False)
+        return os.write(file, data)
+
+    assert audit.ready()
+    assert audit._file._open
+    audit._file._write = asked
+    under_lock: list[bool] = []
+
+    def clock() -> datetime:
+        under_lock.append(audit._lock.locked())
+        return FROZEN
+
+    assert audit.write([Touch("read", "Task")], clock, "c", 200, "correlation")
+    assert (ready, under_lock) == ([True, False], [True])
+
+
+def test_what_a_request_that_was_cut_off_did_is_on_record(fresh_service: Running) -> None:
+    """EXTRA-OPS-03: it may be stored; what has not begun is withdrawn."""
+    service = fresh_service.service
+    begun, held = threading.Event(), threading.Event()
+
+    def hold(_: Any) -> None:
+        begun.set()
+        held.wait(30)
+
+    holding = threading.Thread(target=lambda: service.writer.transact(hold))
+    waiting: list[Any] = []
+    submit = service.writer.submit
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        touch(Request(scope), "create", "Task")
+        await acts.write(service, [])
+
+    async def cut_off() -> None:
+        scope = {"type": "http", "method": "POST", "path": "/metadata", "headers": [], "query_string": b""}
+        asking: Any = Surroundings(application, service, ())(scope, None, None)  # type: ignore[arg-type]
+        asked = asyncio.create_task(asking)
+        await asyncio.sleep(0)
+        assert waiting
+        asked.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asked
+
+    def noted(*arguments: Any) -> Any:
+        waiting.append(submit(*arguments))
+        return waiting[0]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(service.writer, "submit", noted)
+        holding.start()
+        try:
+            assert begun.wait(30)
+            asyncio.run(cut_off())
+        finally:
+            held.set()
+            holding.join()
+    assert waiting[0].cancelled()
+    found = json.loads(lines(audit_of(fresh_service))[-1])
+    assert (found["interaction"], found["type"], found["status"]) == ("create", "Task", 500)
+
+
 def test_lines_go_out_whole_where_the_disk_takes_a_part_of_them(tmp_path: Path) -> None:
     """A write may be short, and fail in the middle of a line: the rest follows when it can."""
     failing = itertools.cycle([False, False, True])
@@ -163,7 +242,7 @@ def test_lines_go_out_whole_where_the_disk_takes_a_part_of_them(tmp_path: Path) 
     audit._file = ChainedFile(path, part)
     touches = [Touch("create", "Task", str(number)) for number in range(4)]
     for one in touches:
-        assert audit.write([one], FROZEN, "c", 201, "correlation")
+        assert audit.write([one], lambda: FROZEN, "c", 201, "correlation")
     while not audit.works():
         pass
     records = [json.loads(line) for line in lines(path)]
