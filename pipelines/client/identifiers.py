@@ -34,6 +34,23 @@ def search_token(system: str, value: str) -> str:
 
 def values_of(system: str, body: Mapping[str, Any]) -> list[Any]:
     """The values of a resource's identifiers of a system."""
+    return [each.get("value") for each in _of_system(system, body)]
+
+
+def values_in_use(system: str, body: Mapping[str, Any], today: str) -> list[Any]:
+    """The values of those that are neither `old` nor ended before a date (`YYYY-MM-DD`)."""
+    shown = _of_system(system, body)
+    return [each.get("value") for each in shown if each.get("use") != "old" and not _has_ended(each, today)]
+
+
+def _of_system(system: str, body: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     there = body.get("identifier")
     shown = there if isinstance(there, list) else [there]
-    return [each.get("value") for each in shown if isinstance(each, dict) and each.get("system") == system]
+    return [each for each in shown if isinstance(each, dict) and each.get("system") == system]
+
+
+def _has_ended(identifier: Mapping[str, Any], today: str) -> bool:
+    """True if the period has ended. An end without a day or month lasts as long as that month or year."""
+    period = identifier.get("period")
+    end = str(period.get("end") or "") if isinstance(period, dict) else ""
+    return "" < end[:10] < today[: len(end[:10])]

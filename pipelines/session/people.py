@@ -7,11 +7,12 @@ command. Who is not found, or found twice, is a fault of the row.
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
 from pipelines.client.client import FhirClient
-from pipelines.client.identifiers import search_token, values_of
+from pipelines.client.identifiers import search_token, values_in_use, values_of
 from pipelines.client.replies import NotDone, NotSent, Refused, TargetUnusable, Unknown, resources_of
 from pipelines.feeds.files.catalog import Feed
 from pipelines.feeds.mapping.mapping import Mapper
@@ -32,6 +33,7 @@ NO_IDENTIFIER = Fault(
     NOT_ONE, "not asked of the target: over 200 characters, or with a line break or unseen sign within"
 )
 REFUSED_VALUE = Fault(NOT_ONE, "the target refuses to search for this identifier: look at the value")
+MERGED = Fault(NOT_ONE, "the record with this identifier was merged or is inactive at the target")
 USUAL_VALUE = "0"
 """Tells a target that refuses one value from one that refuses any."""
 AT_ONCE = 4
@@ -122,16 +124,35 @@ def _by_value(walk: Crosswalk, values: Sequence[str], bodies: Iterable[Mapping[s
     """The person who has each value; a fault where it is several. Raises `TargetUnusable` where the target gave what
     it was not asked for.
     """
-    found: dict[str, dict[str, None]] = defaultdict(dict)
+    found: dict[str, dict[str, bool]] = defaultdict(dict)
+    today = datetime.now(UTC).date().isoformat()
     asked = {value.casefold() for value in values}
     for body in bodies:
         shown = {folded(composed(value.strip())) for value in values_of(walk.system, body) if isinstance(value, str)}
         if asked.isdisjoint(value.casefold() for value in shown):
             raise TargetUnusable(f"the target does not search a {walk.type} by identifier: it gave others")
-        for value in shown.intersection(values):
-            found[value][str(body["id"])] = None
-    several = Fault(NOT_ONE, walk.found_twice)
-    return {value: f"{walk.type}/{next(iter(ids))}" if len(ids) == 1 else several for value, ids in found.items()}
+        in_use = {
+            folded(composed(value.strip()))
+            for value in values_in_use(walk.system, body, today)
+            if isinstance(value, str)
+        }
+        for value in in_use.intersection(values):
+            found[value][str(body["id"])] = _is_merged(body)
+    return {value: _entry(walk, ids) for value, ids in found.items()}
+
+
+def _entry(walk: Crosswalk, ids: Mapping[str, bool]) -> Entry:
+    """The one person of these ids who is neither merged nor inactive, or the fault."""
+    good = [name for name, is_merged in ids.items() if not is_merged]
+    if len(good) == 1:
+        return f"{walk.type}/{good[0]}"
+    return Fault(NOT_ONE, walk.found_twice) if good else MERGED
+
+
+def _is_merged(body: Mapping[str, Any]) -> bool:
+    links = body.get("link")
+    types = [each.get("type") for each in links if isinstance(each, dict)] if isinstance(links, list) else []
+    return body.get("active") is False or "replaced-by" in types
 
 
 def _named(received: Received, feed: Feed) -> dict[Crosswalk, set[str]]:

@@ -158,6 +158,28 @@ def test_a_value_that_the_target_refuses_is_a_fault_of_its_row(home, other, aske
     assert reasons(home) == ["the target refuses to search for this identifier: look at the value"]
 
 
+@pytest.mark.parametrize(
+    ("fields", "former", "why"),
+    [
+        ({}, {"use": "old"}, "the target has no Patient"),
+        ({}, {"period": {"end": "2001"}}, "the target has no Patient"),
+        ({"active": False}, {}, "the record with this identifier was merged"),
+        ({"link": [{"type": "replaced-by", "other": {"reference": "Patient/11"}}]}, {}, "the record with this"),
+    ],
+)
+def test_a_former_holder_of_an_identifier_and_a_merged_person_are_nobody(home, other, asked, fields, former, why):
+    """TARGET-07: unless somebody else has the identifier now."""
+    other.stored["12"] |= fields
+    other.stored["12"]["identifier"][0] |= former
+    put(home, "till.csv", rows("A 1|2", "b,$"))
+    assert asked("import")["totals"]["created"] == 1
+    assert reasons(home)[0].startswith(why)
+    people(other, "14", "b,$")
+    other.stored["14"]["identifier"][0]["period"] = {"end": "9999-12-31"}
+    assert asked("rejects", "retry")["totals"]["created"] == 1
+    assert paid(other)["k1"] == "Patient/14"
+
+
 def test_an_address_that_cannot_be_sent_is_nothing_sent():
     client = FhirClient("http://127.0.0.1:9", Credentials(token="x"))
     with closing(client), pytest.raises(NotSent) as error:
