@@ -114,6 +114,8 @@ class SoundByItem(Soundness):
     """
 
     MOST = 2_000
+    LONGEST = 1_000
+    """Bytes of an item that is remembered: longer ones seldom come again."""
     _HOLDS_ITEMS = b'"item"'
 
     def __init__(self, resource: Resource, site: Site, lookup: Lookup, columns: Sequence[Column] = ()) -> None:
@@ -144,7 +146,7 @@ class SoundByItem(Soundness):
     def _note(self, items: Sequence[tuple[str, bytes]], cells: Sequence[Any] | None) -> None:
         if len(self._seen) > self.MOST:
             self._seen.clear()
-        self._seen.update(items)
+        self._seen.update(one for one in items if len(one[1]) <= self.LONGEST)
         if cells is not None:
             self._sound.note(cells)
 

@@ -113,6 +113,20 @@ def test_what_was_seen_is_forgotten_now_and_then(known: Snapshot, monkeypatch: p
         assert len(by_item._seen) <= 11
 
 
+def test_long_items_and_texts_are_not_remembered(known: Snapshot, monkeypatch: pytest.MonkeyPatch) -> None:
+    """QR-ITEM-03: what is kept is bounded by its size, not by its number alone."""
+    by_item = SoundByItem(RESPONSE, SITE, known)
+    head = {"resourceType": RESPONSE.name, "status": "completed", "subject": {"reference": "Patient/p"}} | HEADS[0]
+    assert by_item.text(head | {"item": [item("text", [{"valueString": "x" * 2_000}])]})
+    assert not by_item._seen
+    read = list[str]()
+    monkeypatch.setattr("pipelines.feeds.terms.columns.time", lambda text, _: read.append(text))
+    convert = converter(next(column for column in TASKS.columns if column.shape == "time"), Conventions(UTC))
+    for text in ("short", "x" * 200) * 2:
+        convert(text)
+    assert Counter(map(len, read)) == {5: 1, 200: 2}
+
+
 TEXTS = {
     "key": ("k1", "k 2", "7"),
     "code": ("requested", "completed", "cancelled", "open", "a\x85b", "REQUESTED"),

@@ -90,20 +90,28 @@ LARGEST_CENTS = 10**15
 
 REMEMBERED = 4096
 """Ids and times of a column that are kept converted: they come again all over a file."""
+LONGEST_REMEMBERED = 100
+"""Characters: no id or time has more."""
 
 
 def converter(column: Column, conventions: Conventions) -> Converter:
     """The function that turns a cell of this column into its value."""
     if isinstance(column.shape, tuple):
         types, bare = column.shape, column.bare
-        return lru_cache(REMEMBERED)(lambda text: reference(text, types, bare))
+        return _remembering(lambda text: reference(text, types, bare))
     if column.shape == "time":
-        return lru_cache(REMEMBERED)(lambda text: time(text, conventions))
+        return _remembering(lambda text: time(text, conventions))
     if column.shape == "amount":
         return lambda text: amount(text, conventions.numbers)
     if column.shape == "number":
         return lambda text: number(text, conventions.numbers)
     return _CONVERTERS[column.shape]
+
+
+def _remembering(convert: Converter) -> Converter:
+    """Return the converter, with what it made of short texts kept."""
+    kept = lru_cache(REMEMBERED)(convert)
+    return lambda text: kept(text) if len(text) <= LONGEST_REMEMBERED else convert(text)
 
 
 def key(text: str, known_as: Mapping[str, str] = {}) -> object:
