@@ -6,9 +6,10 @@ out. Small cells of aggregates, and traits that few patients share, are left out
 """
 
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import duckdb
 
@@ -24,7 +25,6 @@ WEEKS = 104
 """Days are moved back by one to so many weeks."""
 HIDDEN = ("text", INTERNAL)
 TIMES = ("DATE", "TIMESTAMPTZ")
-FIGURES = ("count", "part", "rate")
 
 # The key is hashed before and after: who knows no key can neither guess an id nor go on from a hash.
 MACROS = (
@@ -67,6 +67,11 @@ def _shown(table: ReportTable) -> ReportTable:
                 f"{table.file}: the column {column.name} is of the kind time: it has to be a {' or '.join(TIMES)}, "
                 "in a table with a column of the kind patient"
             )
+        if column.kind == "quasi" and ("patient" not in kinds or "count" in kinds):
+            raise BrokenTable(
+                f"{table.file}: the column {column.name} is of the kind quasi: it has to be in a table with a column "
+                "of the kind patient and none of the kind count"
+            )
     return replace(
         table,
         columns=columns,
@@ -86,7 +91,7 @@ def copy(db: duckdb.DuckDBPyConnection, table: ReportTable, source: str, smalles
     quasi = [column.name for column in table.columns if column.kind == "quasi"]
     if quasi:
         _hide_traits(db, there, patient, quasi, smallest)
-        there = f"{there} LEFT JOIN shared USING ({patient})"
+        there = f'{there} LEFT JOIN shared USING ("{patient}")'
     # In the order of pseudonyms, since that of the rows may be that of a file.
     db.execute(f'CREATE TABLE main."{table.name}" AS SELECT * FROM (SELECT {taken} FROM {there}) ORDER BY ALL')
 
@@ -113,19 +118,25 @@ MADE: dict[str, Callable[[str, str, str], str]] = {
 
 
 def _hide_traits(db: duckdb.DuckDBPyConnection, there: str, patient: str, quasi: Sequence[str], smallest: int) -> None:
-    """Note in `shared` which patients have traits that enough others share; enough are left without, or none is."""
+    """Note in `shared` the patients with traits that enough others share; enough are left without, or none is.
+
+    The traits of a patient are those of all of its rows together, since its pseudonym joins them.
+    """
     named = ", ".join(f'"{name}"' for name in quasi)
-    found = db.execute(f"SELECT {named}, count(*) FROM {there} GROUP BY ALL ORDER BY ALL").fetchall()
-    out = left_out([(place,) for place in range(len(found))], [row[-1] for row in found], smallest)
-    db.execute(f"CREATE OR REPLACE TEMP TABLE trait AS SELECT {named}, true AS is_shown FROM {there} LIMIT 0")
-    for place, row in enumerate(found):
-        if place not in out:
-            marks = ", ".join("?" for _ in quasi)
-            db.execute(f"INSERT INTO trait VALUES ({marks}, true)", list(row[:-1]))
-    same = " AND ".join(f'one."{name}" IS NOT DISTINCT FROM trait."{name}"' for name in quasi)
     db.execute(
-        f"""CREATE OR REPLACE TEMP TABLE shared AS SELECT one."{patient}", trait.is_shown
-        FROM {there} AS one LEFT JOIN trait ON {same}"""
+        f"""CREATE OR REPLACE TEMP TABLE trait AS
+        SELECT "{patient}", string_agg(one, ' ' ORDER BY one) AS traits
+        FROM (SELECT DISTINCT "{patient}", to_json(row({named}))::VARCHAR AS one FROM {there})
+        WHERE "{patient}" IS NOT NULL
+        GROUP BY "{patient}" """
+    )
+    found = db.execute("SELECT traits, count(*) FROM trait GROUP BY traits ORDER BY traits").fetchall()
+    out = left_out([(place,) for place in range(len(found))], [patients for _, patients in found], smallest)
+    seen = [traits for place, (traits, _) in enumerate(found) if place not in out]
+    db.execute(
+        f"""CREATE OR REPLACE TEMP TABLE shared AS SELECT "{patient}", true AS is_shown
+        FROM trait WHERE traits IN (SELECT unnest(?::VARCHAR[]))""",
+        [seen],
     )
 
 
@@ -134,15 +145,12 @@ def _aggregate(db: duckdb.DuckDBPyConnection, table: ReportTable, there: str, sm
     names = [column.name for column in table.columns]
     listed = ", ".join(f'"{name}"' for name in names)
     rows = [list(row) for row in db.execute(f"SELECT {listed} FROM {there} ORDER BY ALL").fetchall()]
-    places = {kind: [at for at, c in enumerate(table.columns) if c.kind == kind] for kind in (*FIGURES, "cell", "key")}
+    places = {
+        kind: [at for at, c in enumerate(table.columns) if c.kind == kind] for kind in ("count", "rate", "cell", "key")
+    }
     cells = [tuple(row[at] for at in (*places["cell"], *places["key"])) for row in rows]
     out = left_out(cells, [min(row[at] or 0 for at in places["count"]) for row in rows], smallest)
-    for at, of in _parts(table.columns):
-        sizes = [min(row[at] or 0, row[of] - (row[at] or 0)) for row in rows]
-        small = {row for row, size in enumerate(sizes) if 0 < size < smallest}
-        for row in protect(cells, sizes, small, smallest) if small else ():
-            for hidden in (at, *places["rate"]):
-                rows[row][hidden] = None
+    _hide_parts(table, rows, places["rate"], cells, out, smallest)
     taken = ", ".join(f'{_value(column, "")} AS "{column.name}"' for column in table.columns)
     db.execute(f"CREATE OR REPLACE TEMP TABLE aggregate AS SELECT {listed} FROM {there} LIMIT 0")
     kept = [row for place, row in enumerate(rows) if place not in out]
@@ -151,11 +159,38 @@ def _aggregate(db: duckdb.DuckDBPyConnection, table: ReportTable, there: str, sm
     db.execute(f'CREATE TABLE main."{table.name}" AS SELECT * FROM (SELECT {taken} FROM aggregate) ORDER BY ALL')
 
 
-def _parts(columns: Sequence[ColumnOf]) -> Iterator[tuple[int, int]]:
-    """Yield the place of each part, with that of the count that it is a part of."""
-    count = 0
-    for at, column in enumerate(columns):
-        if column.kind == "count":
-            count = at
-        elif column.kind == "part":
-            yield at, count
+def _hide_parts(
+    table: ReportTable,
+    rows: Sequence[list[Any]],
+    rates: Sequence[int],
+    cells: Sequence[tuple[Hashable, ...]],
+    out: set[int],
+    smallest: int,
+) -> None:
+    """Empty the parts that are small, that leave little of their whole, or whose whole is empty. A part of 0 stays.
+
+    A row that is left out hides its parts too: they must not follow from a total. Raises `BrokenTable` for a part that
+    exceeds its whole.
+    """
+    place = {column.name: at for at, column in enumerate(table.columns)}
+    true = {
+        column.name: [row[place[column.name]] or 0 for row in rows]
+        for column in table.columns
+        if column.kind in ("count", "part")
+    }
+    hidden: dict[str, set[int]] = {}
+    for column in table.columns:
+        if column.kind != "part":
+            continue
+        parts, wholes = true[column.name], true[column.whole]
+        if not all(0 <= part <= whole for part, whole in zip(parts, wholes, strict=True)):
+            raise BrokenTable(
+                f"{table.file}: the column {column.name} is no part of {column.whole}: a row has more of it"
+            )
+        sizes = [min(part, whole - part) for part, whole in zip(parts, wholes, strict=True)]
+        covered = out | hidden.get(column.whole, set())
+        small = {row for row, size in enumerate(sizes) if 0 < size < smallest or (row in covered and parts[row])}
+        hidden[column.name] = protect(cells, sizes, small, smallest) if small else set()
+        for row in hidden[column.name]:
+            for at in (place[column.name], *rates):
+                rows[row][at] = None

@@ -85,7 +85,8 @@ def _build(
             comment(db, table)
             write_parquet(db, table, build.parent / "parquet" / f"{table.name}.parquet.part")
         rows = rows_of(db, tables)
-        build.with_suffix(".json").write_text(data_package(tables, published_at, version("chartferry")), "utf-8")
+        month = f"{published_at[:7]}-01T00:00:00Z"  # a true day would bound how far the last days were moved
+        build.with_suffix(".json").write_text(data_package(tables, month, version("chartferry")), "utf-8")
         build.with_suffix(".yml").write_text(dbt_sources(tables), "utf-8")
         db.execute("CHECKPOINT")
     return rows

@@ -52,7 +52,7 @@ KINDS = {
     INTERNAL: "where it came from and when the import worked on it",
     "cell": "of an aggregate: one of the values that its row is about",
     "count": "of an aggregate: number of people or records in the row",
-    "part": "of an aggregate: number of those in the last count before it",
+    "part": "of an aggregate: number of those in another column, a count or a part, which it names: `part of results`",
     "rate": "of an aggregate: figure that a part can be computed from",
 }
 """By kind of column: its meaning. `pseudonymous.py` says what a pseudonymous publication makes of each."""
@@ -66,13 +66,19 @@ class BrokenTable(Exception):
 class ColumnOf(NamedTuple):
     """A column as the header declares it.
 
-    type: DuckDB's name of the type, without blanks. kind: one of `KINDS`.
+    type: DuckDB's name of the type, without blanks. kind: one of `KINDS`. whole: the column that a part is a part of.
     """
 
     name: str
     type: str
     comment: str
     kind: str = INTERNAL
+    whole: str = ""
+
+    @property
+    def declared(self) -> str:
+        """The kind as it is declared."""
+        return f"{self.kind} of {self.whole}" if self.whole else self.kind
 
 
 @dataclass(frozen=True)
@@ -148,7 +154,23 @@ def staging_selects() -> dict[str, str]:
 
 
 def _parse(path: Path) -> ReportTable:
-    return _of_view(path) if path.name.endswith(SUFFIX) else _of_sql(path)
+    table = _of_view(path) if path.name.endswith(SUFFIX) else _of_sql(path)
+    figures = set[str]()
+    for column in table.columns:
+        if column.kind == "part" and column.whole not in figures:
+            raise BrokenTable(
+                f"{table.file}: the column {column.name} is declared as `{column.declared}`: "
+                "it has to be `part of` a count, or of a part, that is declared before it"
+            )
+        if column.kind in ("count", "part"):
+            figures.add(column.name)
+    return table
+
+
+def _kind_of(declared: str) -> tuple[str, str] | None:
+    """Return a kind as declared, and the whole that a part names; None if there is no such kind."""
+    kind, _, whole = declared.partition(" of ")
+    return (kind, whole) if kind in KINDS and (kind == "part" or not whole) else None
 
 
 def _of_view(path: Path) -> ReportTable:
@@ -188,10 +210,10 @@ def _of_column(path: Path, column: Column) -> ColumnOf:
         raise BrokenTable(f"{path.name}: {column.place}: a published column declares its `type`")
     if not _TABLE.fullmatch(column.tags.get(REFERENCES, column.name.lower())):
         raise BrokenTable(f"{path.name}: {column.place}.tag: {REFERENCES} must be the name of a published table")
-    of = column.tags.get(KIND, INTERNAL)
-    if of not in KINDS:
+    of = _kind_of(column.tags.get(KIND, INTERNAL))
+    if of is None:
         raise BrokenTable(f"{path.name}: {column.place}.tag: {KIND} must be one of {', '.join(KINDS)}")
-    return ColumnOf(column.name, kind, column.description or f"The value of `{column.path.text}`.", of)
+    return ColumnOf(column.name, kind, column.description or f"The value of `{column.path.text}`.", *of)
 
 
 def _of_sql(path: Path) -> ReportTable:
@@ -238,12 +260,13 @@ def _header(text: str) -> list[str]:
 
 def _column(path: Path, line: str) -> ColumnOf:
     """Return the column that a line declares: `name TYPE kind: comment`."""
-    declared, comment = _split(line, ": ")
-    name, rest = _split(declared, " ")
-    kind, of = _split(rest, " ")
-    if of and of not in KINDS:
+    before, comment = _split(line, ": ")
+    name, rest = _split(before, " ")
+    kind, declared = _split(rest, " ")
+    of = _kind_of(declared or INTERNAL)
+    if of is None:
         raise BrokenTable(f"{path.name}: the column {name} is of no known kind: {', '.join(KINDS)}")
-    return ColumnOf(name, kind, comment, of or INTERNAL)
+    return ColumnOf(name, kind, comment, *of)
 
 
 def _split(text: str, at: str) -> tuple[str, str]:
@@ -262,7 +285,7 @@ def dictionary(tables: list[ReportTable]) -> str:
 
 def _section(table: ReportTable) -> str:
     rows = "\n".join(
-        f"| `{c.name}` | {c.type} | {c.kind} | {c.comment.replace('|', '&#124;')} |" for c in table.columns
+        f"| `{c.name}` | {c.type} | {c.declared} | {c.comment.replace('|', '&#124;')} |" for c in table.columns
     )
     key = f"\nKey: {', '.join(f'`{name}`' for name in table.key)}.\n" if table.key else ""
     return f"### {table.name}\n\n{table.comment}\n{key}\n| Column | Type | Kind | What |\n|---|---|---|---|\n{rows}\n"

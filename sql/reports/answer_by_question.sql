@@ -5,7 +5,7 @@
 -- column questionnaire_id VARCHAR cell: Id of the questionnaire.
 -- column link_id VARCHAR cell: linkId of the question in it.
 -- column responses BIGINT count: Number of responses to the questionnaire.
--- column answered BIGINT part: Of these, those that answer the question.
+-- column answered BIGINT part of responses: Of these, those that answer the question.
 -- column answered_percent DOUBLE rate: Share of the responses that answer the question, in percent.
 -- column answers BIGINT rate: Number of answers; more than answered where a question may have several.
 WITH total AS (

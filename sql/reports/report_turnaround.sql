@@ -8,7 +8,7 @@
 -- column p50_hours DOUBLE hours: Median of the turnaround hours that are not negative.
 -- column p90_hours DOUBLE hours: 90th percentile of the turnaround hours that are not negative, interpolated.
 -- column max_hours DOUBLE internal: The longest turnaround.
--- column issued_before_effective BIGINT part: Reports with a negative turnaround; they are in no percentile.
+-- column issued_before_effective BIGINT part of reports: Reports with a negative turnaround; they are in no percentile.
 SELECT
     category_code,
     code,

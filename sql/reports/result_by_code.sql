@@ -10,8 +10,8 @@
 -- column lowest DOUBLE internal: The lowest value.
 -- column p50_value DOUBLE value: The median; bounds such as < 5 are left out.
 -- column highest DOUBLE internal: The highest value.
--- column judged BIGINT part: Results of which an interpretation or a range says whether they are abnormal.
--- column abnormal BIGINT part: Of these, the abnormal ones.
+-- column judged BIGINT part of results: Results of which an interpretation or a range says whether they are abnormal.
+-- column abnormal BIGINT part of judged: Of these, the abnormal ones.
 SELECT
     code_system,
     code,

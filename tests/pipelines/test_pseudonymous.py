@@ -5,6 +5,7 @@ import random
 import re
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import date, datetime, timedelta
 from itertools import combinations
 from pathlib import Path
@@ -13,11 +14,12 @@ from typing import Any
 import duckdb
 import pytest
 
+from pipelines.reports.pseudonymous import copy, set_key, shown
 from pipelines.reports.publish import PublicationError
 from pipelines.reports.publish_pseudonymous import publish_pseudonymous
 from pipelines.reports.small_cells import left_out
 from pipelines.reports.sweep import kept
-from pipelines.reports.tables import KIND, KINDS, report_tables, sql_folder
+from pipelines.reports.tables import KIND, KINDS, BrokenTable, ColumnOf, ReportTable, report_tables, sql_folder
 from pipelines.reports.told import CHARGES, PATIENTS, keep_told
 from pipelines.reports.views.definition import columns_of
 from tests.pipelines.test_claim_balance import telling
@@ -85,7 +87,7 @@ def test_every_published_column_says_of_which_kind_it_is() -> None:
     kinds = "|".join(KINDS)
     for path in sql_folder().glob("*.sql"):
         for line in re.findall(r"^-- column .*", path.read_text(), re.MULTILINE):
-            assert re.match(rf"-- column \w+ [\w(),\[\]]+ ({kinds}): ", line), f"{path.name}: {line}"
+            assert re.match(rf"-- column \w+ [\w(),\[\]]+ ({kinds})( of \w+)?: ", line), f"{path.name}: {line}"
     for table in report_tables():
         for column in columns_of(table.view.select) if table.view else ():
             assert column.tags.get(KIND) in KINDS, f"{table.file}: {column.name}"
@@ -106,6 +108,9 @@ def test_nothing_that_names_a_person_a_file_or_a_record_is_in_the_folder(filled:
     assert {path.name for path in (world.home / "pseudonymous").iterdir() if path.name != ".lock"} == {
         *("reports.duckdb", "parquet", "datapackage.json", "sources.yml")
     }
+    assert "publication" not in tables
+    package = json.loads((world.home / "pseudonymous" / "datapackage.json").read_text())
+    assert package["created"] == "2026-03-01T00:00:00Z"
     assert not list(world.home.glob("scratch/*"))
 
 
@@ -206,6 +211,92 @@ def test_a_part_that_is_small_or_leaves_few_is_empty(world: World) -> None:
     assert asked == asked | {"responses": 25, "answered": None, "answered_percent": None, "answers": None}
 
 
+BROKEN = ReportTable("t", "", (), (), (), (), "", "t.sql")
+COLUMNS = (
+    *(ColumnOf("unit", "VARCHAR", "", "cell"), ColumnOf("results", "BIGINT", "", "count")),
+    *(ColumnOf("patients", "BIGINT", "", "count"), ColumnOf("judged", "BIGINT", "", "part", "results")),
+    ColumnOf("abnormal", "BIGINT", "", "part", "judged"),
+)
+
+
+@pytest.fixture
+def bench() -> Iterator[duckdb.DuckDBPyConnection]:
+    """A session with a schema `there.main`, as the private tables are."""
+    with duckdb.connect() as db:
+        db.execute("ATTACH ':memory:' AS there")
+        set_key(db, "00")
+        yield db
+
+
+def shown_of(db: duckdb.DuckDBPyConnection, columns: tuple[ColumnOf, ...], rows: list[tuple[Any, ...]]) -> Any:
+    """The rows of a table as they are published pseudonymously."""
+    declared = ", ".join(f'"{column.name}" {column.type}' for column in columns)
+    db.execute(f"CREATE OR REPLACE TABLE there.main.t ({declared})")
+    db.executemany(f"INSERT INTO there.main.t VALUES ({', '.join('?' for _ in columns)})", rows)
+    db.execute("DROP TABLE IF EXISTS main.t")
+    copy(db, replace(BROKEN, columns=columns), "there", 10)
+    return db.execute("FROM main.t ORDER BY ALL").fetchall()
+
+
+def test_a_part_is_measured_at_the_whole_that_it_names(bench: duckdb.DuckDBPyConnection) -> None:
+    """REPORT-30: results may be many more than their patients, and few of those judged may be normal."""
+    rows = [
+        ("a", 500, 12, 200, 100),
+        ("b", 500, 12, 200, 3),  # few are abnormal
+        ("c", 500, 12, 200, 198),  # few are normal
+        ("d", 500, 12, 493, 100),  # few are not judged
+        ("e", 500, 12, 200, 0),
+        ("f", 500, 12, 4, 4),  # few are judged, all of them abnormal
+        ("g", 500, 12, 0, 0),
+    ]
+    assert shown_of(bench, COLUMNS, rows) == [
+        ("a", 500, 12, 200, 100),
+        ("b", 500, 12, 200, None),
+        ("c", 500, 12, 200, None),
+        ("d", 500, 12, None, None),
+        ("e", 500, 12, 200, 0),
+        ("f", 500, 12, None, None),
+        ("g", 500, 12, 0, 0),
+    ]
+
+
+def test_parts_of_a_row_that_is_left_out_follow_from_no_total(bench: duckdb.DuckDBPyConnection) -> None:
+    """REPORT-30: all five results of unit x are judged: the total of those judged, less the others, would say so."""
+    rows = [("x", 5, 5, 5, 0), ("y", 90, 30, 40, 0), ("z", 900, 300, 400, 0)]
+    assert shown_of(bench, COLUMNS, rows) == [("z", 900, 300, 400, 0)]
+
+
+@pytest.mark.parametrize(("judged", "abnormal"), [(501, 0), (100, 101), (-1, 0)])
+def test_a_part_that_exceeds_its_whole_is_no_part(bench: duckdb.DuckDBPyConnection, judged: int, abnormal: int) -> None:
+    """REPORT-30: a declaration that is wrong hides nothing."""
+    with pytest.raises(BrokenTable, match=r"^t.sql: the column (judged|abnormal) is no part of (results|judged): "):
+        shown_of(bench, COLUMNS, [("a", 500, 12, judged, abnormal)])
+
+
+TRAITS = (ColumnOf("who", "VARCHAR", "", "patient"), ColumnOf("sex", "VARCHAR", "", "quasi"))
+
+
+def test_traits_are_shared_by_patients_and_not_by_rows(bench: duckdb.DuckDBPyConnection) -> None:
+    """REPORT-30: one patient with many rows is one; a patient with two traits is known by both."""
+    rows: list[tuple[Any, ...]] = [
+        *((f"p{number}", "female") for number in range(20)),
+        *(("rare", "other") for _ in range(30)),
+    ]
+    rows += [("p0", "male"), *((f"q{number}", "male") for number in range(15))]
+    rows += [(None, "female")]
+    found = shown_of(bench, TRAITS, rows)
+    assert len(found) == len(rows)
+    shown = [sex for _, sex in found if sex]
+    assert (shown.count("female"), shown.count("male"), shown.count("other")) == (19, 0, 0)
+
+
+@pytest.mark.parametrize("others", [(), (ColumnOf("who", "VARCHAR", "", "patient"), COLUMNS[1])])
+def test_traits_of_no_patient_are_refused(others: tuple[ColumnOf, ...]) -> None:
+    """REPORT-30"""
+    with pytest.raises(BrokenTable, match="the column sex is of the kind quasi: it has to be in a table with a column"):
+        shown([replace(BROKEN, columns=(TRAITS[1], *others))])
+
+
 def test_traits_that_few_patients_share_are_empty(world: World) -> None:
     """REPORT-30: and so are the fewest others, where those left out would be too few together."""
     (world.home / "reports.toml").write_text("publish_patients = true\n")
@@ -244,6 +335,13 @@ def test_no_total_less_what_is_seen_gives_a_small_count() -> None:
             (
                 "of_home.view.json: the column on is of the kind time: it has to be a DATE or TIMESTAMPTZ, "
                 "in a table with a column of the kind patient"
+            ),
+        ),
+        (
+            {"name": "on", "path": "status", "type": "code", "tag": "part of nothing"},
+            (
+                "of_home.view.json: the column on is declared as `part of nothing`: "
+                "it has to be `part of` a count, or of a part, that is declared before it"
             ),
         ),
         (
