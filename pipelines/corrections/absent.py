@@ -25,7 +25,7 @@ def check_absent(session: Session, doubt: Doubtful, others: Collection[str]) -> 
         raise NotPossible(f"{doubt.name}: its source row is not here any more, so nothing can be compared")
     if looked_up[0].named and step.conditional:
         raise NotPossible(NO_NEED.format(doubt.name))
-    known = known_resources(session.ledger, session.target, kind, {doubt.patient_id})
+    known = known_resources(session.ledger, session.target, kind, [doubt])
     ours = {patient: ids | set(others) for patient, ids in {doubt.patient_id: set[str](), **known}.items()}
     identity = Identity(doubt.source, kind)
     finding = look_up(session.connection.client, identity, [_since_at_least(looked_up[0])], ours)[doubt.key]

@@ -47,7 +47,7 @@ def accept(session: Session, name: str, resource_id: str) -> str:
             body = session.connection.client.read(kind, resource_id)
         if body is None:
             raise NotPossible(f"the target has no {kind}/{resource_id}")
-        known = known_resources(session.ledger, session.target, kind, {doubt.patient_id})
+        known = known_resources(session.ledger, session.target, kind, [doubt])
         if any(resource_id in ids for ids in known.values()):
             raise NotPossible(f"{kind}/{resource_id} is another row's already")
         row = rows_in(accepted_files(session.home / "batches" / doubt.batch_id), {doubt.key: doubt.content_hash}).get(
@@ -74,7 +74,7 @@ def resend(session: Session, name: str, apart_from: Collection[str] = ()) -> str
     others = {each.rpartition("/")[2] for each in apart_from}
     with lease_of(session) as lease:
         doubt = _doubt(session, name)
-        if doubt.resource_id:
+        if doubt.is_change:
             raise NotPossible(NO_NEED.format(name))
         check_absent(session, doubt, others)
         of = (doubt.source, doubt.resource_type, doubt.key, doubt.generation)

@@ -10,14 +10,21 @@ from sqlalchemy import Connection, delete, select
 from pipelines.ledger import states
 from pipelines.ledger import tables as t
 from pipelines.ledger.access import LedgerAccess
+from pipelines.ledger.lease import Held
 from pipelines.ledger.rows import KnownRecord, Sighting
 from pipelines.ledger.verbs import verb
 
 PATIENTS_A_QUERY = 400
+DOUBT_SENT = """
+UPDATE record SET state = 'in_doubt', finished_at = ?
+WHERE stream_id = ? AND key = ? AND generation = ? AND state = 'sending'"""
 
 
 class Doubtful(NamedTuple):
-    """A record in doubt. Times are UTC text; resource_id is set where it was to be changed, not made."""
+    """A record in doubt. Times are UTC text.
+
+    resource_id: the task that was to be changed; of other types, the resource that it may have made.
+    """
 
     source: str
     resource_type: str
@@ -40,6 +47,11 @@ class Doubtful(NamedTuple):
         return f"{self.batch_id}:{self.line}"
 
     @property
+    def is_change(self) -> bool:
+        """True if a resource was to be changed, not made."""
+        return self.resource_type == "Task" and self.resource_id is not None
+
+    @property
     def asked_at(self) -> datetime:
         """The time at which its outcome was last missed."""
         return datetime.fromisoformat(max(self.first_attempt_at or "", self.finished_at or "") or "1970-01-01T00:00Z")
@@ -57,16 +69,31 @@ def doubtful(ledger: LedgerAccess, target: str, batch_id: str | None = None) -> 
         return [Doubtful._make(row) for row in connection.execute(query.order_by(record.batch_id, record.line))]
 
 
+@verb
+def doubt_sent(
+    ledger: LedgerAccess, lease: Held, source: str, resource_type: str, rows: Collection[tuple[str, int]]
+) -> None:
+    """Put in doubt those of these records, by key and generation, that are `sending` yet. Raises `LeaseLost`."""
+    now, stream = ledger.now(), ledger.stream(lease.target, source, resource_type)
+    with ledger.writing(lease) as write:
+        write(DOUBT_SENT, [(now, stream, key, generation) for key, generation in rows])
+
+
 def known_resources(
-    ledger: LedgerAccess, target: str, resource_type: str, patients: Collection[str | None]
+    ledger: LedgerAccess, target: str, resource_type: str, doubts: Collection[Doubtful]
 ) -> dict[str | None, set[str]]:
-    """By patient, the resources that the ledger knows, those taken back included."""
+    """By patient of these doubts, the resources that the ledger knows, those taken back included.
+
+    One that is noted of a doubt itself, and was not to be changed, is left out: it is to be looked at.
+    """
     found: dict[str | None, set[str]] = defaultdict(set)
+    patients = {doubt.patient_id for doubt in doubts}
+    looked_at = {(doubt.source, doubt.key, doubt.resource_id) for doubt in doubts if not doubt.is_change}
     named = sorted(patient for patient in patients if patient is not None)
     with ledger.engine.connect() as connection:
         for table in (t.record, t.former):
             c = table.c
-            query = select(c.patient_id, c.resource_id).where(
+            query = select(c.patient_id, c.source, c.key, c.resource_id).where(
                 c.target == target, c.resource_type == resource_type, c.resource_id.is_not(None)
             )
             parts = [
@@ -75,8 +102,9 @@ def known_resources(
             if None in patients:
                 parts.append(c.patient_id.is_(None))
             for part in parts:
-                for patient_id, resource_id in connection.execute(query.where(part)):
-                    found[patient_id].add(resource_id)
+                for patient_id, *this in connection.execute(query.where(part)):
+                    if table is t.former or tuple(this) not in looked_at:
+                        found[patient_id].add(this[-1])
     return found
 
 

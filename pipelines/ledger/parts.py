@@ -6,7 +6,7 @@ is in its records.
 
 import uuid
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import NamedTuple, Protocol, Self
@@ -71,7 +71,11 @@ class PartLease(Held):
                 raise LeaseLost(f"another loader took over the target {self.target}")
 
     def _told(self) -> dict[str, object]:
-        return super()._told() | ({"counts": self.counting()} if self.counting else {})
+        told = super()._told()
+        if self.counting:
+            with suppress(Exception):  # counts change under the hand: this sign of life goes without them
+                told["counts"] = self.counting()
+        return told
 
 
 def lay_out(ledger: Parted, lease: Lease, number: int) -> None:
@@ -90,13 +94,23 @@ def remove_parts(ledger: Parted, lease: Lease) -> None:
         connection.execute(t.part.delete().where(t.part.c.target == lease.target))
 
 
-def claim(ledger: Parted, target: str, loader: str, clock: Clock = lambda: datetime.now(UTC)) -> PartLease | None:
+def claim(
+    ledger: Parted,
+    target: str,
+    loader: str,
+    clock: Clock = lambda: datetime.now(UTC),
+    ends_all: Callable[[str], bool] = lambda _: False,
+) -> PartLease | None:
     """Take a part that is free, or whose worker is gone; None if there is none just now.
 
-    loader: the owner of the target's lease, under which the parts were laid out. Raises `LeaseLost`.
+    loader: the owner of the target's lease, under which the parts were laid out. ends_all: true of the outcome of a
+    part after which none is begun. Raises `LeaseLost`.
     """
     with _begin(ledger) as connection:
         _check(connection, target, loader)
+        came_to = select(t.part.c.outcome).where(t.part.c.target == target, t.part.c.outcome.is_not(None))
+        if any(map(ends_all, connection.execute(came_to).scalars())):
+            return None
         found = connection.execute(_some(target, t.part.c.owner == "").limit(1)).first()
         held = connection.execute(_some(target, t.part.c.owner != "")) if found is None else ()
         number = found.part if found else next((each.part for each in held if _is_gone(each, clock())), None)

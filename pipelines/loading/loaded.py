@@ -45,7 +45,7 @@ class Loaded:
     taken back at the target. undone: rows counted as skipped whose record was taken back after the same file made it.
     read_otherwise: rows counted as unchanged that today's feed reads otherwise. waits_for: other batches that hold
     lanes of rows; those rows are left for a later run. unusable: why the load ended early; rows without an outcome are
-    left for the next run.
+    left for the next run. parts_left: parts without an outcome: their counts are those of their last heartbeat.
     """
 
     counts: Counter[str] = field(default_factory=Counter)
@@ -56,6 +56,7 @@ class Loaded:
     read_otherwise: int = 0
     waits_for: set[str] = field(default_factory=set)
     unusable: str | None = None
+    parts_left: int = 0
 
     def add(self, state: str, amount_cents: int | None) -> None:
         self.taken_back += state == "undone"
@@ -89,6 +90,7 @@ class Loaded:
             self.read_otherwise + part.read_otherwise,
             self.waits_for | set(part.waits_for),
             self.unusable or part.unusable,
+            self.parts_left + part.parts_left,
         )
 
     def counts_with(self, validated: Mapping[str, int]) -> dict[str, int]:

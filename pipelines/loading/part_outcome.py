@@ -35,6 +35,11 @@ class PartLoaded:
         return cls(Loaded().with_part(loaded), **told)
 
 
+def ends_all(outcome: str) -> bool:
+    """True if a part came to this because the target cannot be used: no other part is begun."""
+    return PartLoaded.from_text(outcome).loaded.unusable is not None
+
+
 def in_all(parts: Iterable[Loaded]) -> Loaded:
     """Return the counts of parts together."""
     whole = Loaded()

@@ -9,9 +9,9 @@ from pipelines.client.steps import step_for
 from pipelines.home import arrow
 from pipelines.home.progress import Progress
 from pipelines.home.spill import batches
+from pipelines.ledger.doubts import doubt_sent
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.parts import PartLease
-from pipelines.ledger.rows import Outcome
 from pipelines.loading.accepted import ROWS_A_LOOK
 from pipelines.loading.book import Book
 from pipelines.loading.intake import Intake
@@ -59,13 +59,12 @@ def load_part(
 
 
 def _doubt_sending(book: Book) -> None:
-    """Put in doubt the rows that the worker before was sending: it is gone, and nobody else sends rows of this part."""
+    """Put in doubt the rows that the worker before was sending: it sends no more, but may write answers down yet."""
     sending = book.ledger.sending(*book.of)
-    keys, found = arrow.column([*sending], pa.string()), list[Outcome]()
+    keys, found = arrow.column([*sending], pa.string()), list[tuple[str, int]]()
     for some in batches(book.batch.folder / "accepted.parquet", ROWS_A_LOOK, ["key", "lane"]) if sending else ():
         rows = some.filter(pc.is_in(some.column("key"), keys))
         here = book.batch.part.only(rows) if book.batch.part else rows
-        found += [Outcome(key, sending[key], "in_doubt") for key in here.column("key").to_pylist()]
+        found += [(key, sending[key]) for key in here.column("key").to_pylist()]
     if found:
-        with book.ledger.writing(book.lease):
-            book.ledger.settle(*book.of, found)
+        doubt_sent(book.ledger, book.lease, book.source, book.resource, found)

@@ -54,10 +54,10 @@ def settle_doubts(
 
     step: how rows reach the target. Where it names them, what was sent with its key is looked up by that.
     apart_from: a file of rows that are sent again where they were sent with their keys.
-    Rows that were to change a resource (which the ledger knows) are settled by reading it when they are sent again.
+    Rows that were to change a task (which the ledger knows) are settled by reading it when they are sent again.
     """
     source, resource_type, batch_id = of
-    records = [r for r in doubtful(ledger, target, batch_id) if r[:2] == (source, resource_type) and not r.resource_id]
+    records = [r for r in doubtful(ledger, target, batch_id) if r[:2] == (source, resource_type) and not r.is_change]
     settled = Settled()
     if not records:
         return settled
@@ -65,7 +65,7 @@ def settle_doubts(
     if apart_from:
         others = rows_in([apart_from], {record.key: record.content_hash for record in records})
         doubts = [doubt for doubt in doubts if not (doubt.named and doubt.row.key in others)]
-    ours = known_resources(ledger, target, resource_type, {doubt.row.patient_id for doubt in doubts})
+    ours = known_resources(ledger, target, resource_type, records)
     findings = look_up(client, Identity(source, resource_type), doubts, ours)
     now = datetime.now(UTC)
     for doubt in doubts:

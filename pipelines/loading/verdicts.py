@@ -38,7 +38,7 @@ class Verdicts:
 
         `undone` is a row whose record was taken back since the same file made it.
         """
-        if record.state in UNDECIDED and record.resource_id is not None:
+        if self._of[2] == "Task" and record.state in UNDECIDED and record.resource_id is not None:
             return "update"
         standing = standing_of(record)
         if standing in (Standing.ABSENT, Standing.WAITING):

@@ -24,13 +24,13 @@ def end(session: Session, run: Run, validated: Validated, loaded: Loaded) -> Res
     """Close run and batch in the ledger and write the manifest."""
     counts = run_counts(validated, loaded)
     waiting = counts["accepted"] - sum(counts[name] for name in OUTCOMES)
-    state = "running" if waiting or counts["in_doubt"] else "finished"
+    state = "running" if waiting or counts["in_doubt"] or loaded.parts_left else "finished"
     result = result_of(run, validated, counts, loaded.unusable or told(run, validated, loaded), state)
     result.taken_back = loaded.undone
     result.reasons = dict(Counter(result.reasons) + loaded.reasons)
     result.waiting, result.unusable = waiting, loaded.unusable is not None
     result.waits_for = sorted(loaded.waits_for)
-    _close(session, run, result)
+    _close(session, run, result, bool(loaded.parts_left))
     return result
 
 
@@ -69,11 +69,11 @@ def result_of(run: Run, validated: Validated, counts: dict[str, int], message: s
     )
 
 
-def _close(session: Session, run: Run, result: Result) -> None:
+def _close(session: Session, run: Run, result: Result, parts_left: bool = False) -> None:
     ledger, target, batch_id = session.ledger, session.target, run.received.batch_id
     ledger.finish_run(target, batch_id, run.number, state=result.state, counts=result.counts, message=result.message)
     before = ledger.batch(target, batch_id) if run.before == "finished" else None
-    is_open = result.counts["in_doubt"] or result.waits_for
+    is_open = result.counts["in_doubt"] or result.waits_for or parts_left
     state = "finished" if before and not is_open else result.state
     counts: Mapping[str, int] = before or result.counts
     if state == "finished" and (before or run.only is None):

@@ -22,7 +22,7 @@ from pipelines.ledger.parts import BEGINNINGS, PartState, lay_out, remove_parts,
 from pipelines.ledger.rows import SoFar
 from pipelines.loading.book import Book
 from pipelines.loading.loaded import Batch, Loaded
-from pipelines.loading.part_outcome import PartLoaded, in_all
+from pipelines.loading.part_outcome import PartLoaded, ends_all, in_all
 from pipelines.loading.stage import after, before, go_on
 from pipelines.loading.why import Why
 from pipelines.runs.worker import Order
@@ -73,7 +73,9 @@ def load_in_parts(session: Session, batch: Batch, lease: Lease, workers: int) ->
         connection.profile.file,
     )
     with Workers(order, workers) as at_work:
-        found = Watch(session, book, lease).until_done(at_work)
+        Watch(session, book, lease).until_done(at_work)
+    found = states(session.ledger, session.target)
+    session.ledger.confirm(lease)  # else another has removed them
     if not _take_in(book, found):
         go_on(book, intake, Why(connection.client, connection.capabilities, book.resource), Circuit(), step)
     remove_parts(session.ledger, lease)
@@ -115,13 +117,18 @@ class Workers:
             each.kill()
             _end(each)
 
+    @property
+    def can_start(self) -> bool:
+        """True if another worker may be started: many that ended before they began a part are not replaced for ever."""
+        return self._left > 0
+
     def keep(self, wanted: int) -> None:
         """Note workers that have ended, and start others for parts that are left."""
         ended = [each for each in self.at_work if each.poll() is not None]
         self.at_work = [each for each in self.at_work if each not in ended]
         for each in ended:
             _end(each)
-        while len(self.at_work) < min(wanted, self._most) and self._left > 0:
+        while len(self.at_work) < min(wanted, self._most) and self.can_start:
             self._left -= 1
             self.at_work.append(_started(self._order))
 
@@ -152,19 +159,20 @@ class Watch:
         self._shown, self._counted_at = 0, 0.0
         self._counted: dict[str, int] = {}
 
-    def until_done(self, workers: Workers) -> Sequence[PartState]:
-        """Return the parts once no worker is at work, and none could begin what is left. Raises `LedgerError`."""
+    def until_done(self, workers: Workers) -> None:
+        """Return once no part is held, and none is left that a worker could begin. Raises `LedgerError`."""
         ledger, target = self._session.ledger, self._session.target
         while True:
             ledger.confirm(self._lease)
             found = states(ledger, target)
             self._tell(found)
-            stopped = any(_told(each).loaded.unusable for each in found if each.outcome)
-            held = sum(each.outcome is None and each.held for each in found)
-            left = 0 if stopped else sum(each.is_left for each in found)
+            held, left = sum(each.outcome is None and each.held for each in found), _can_begin(found)
             workers.keep(held + left if left else 0)
-            if not (held or left) or not workers.at_work:
-                return states(ledger, target)
+            if not (held or left):
+                return
+            # a worker that has just ended may have held its part when the parts were read
+            if not workers.at_work and not (workers.can_start and _can_begin(states(ledger, target))):
+                return
             time.sleep(LOOK_SECONDS)
 
     def _tell(self, found: Sequence[PartState]) -> None:
@@ -181,6 +189,12 @@ class Watch:
         self._counted, self._counted_at = counts, time.monotonic()
 
 
+def _can_begin(found: Sequence[PartState]) -> int:
+    """Return how many parts a worker can begin: none once one has found that the target cannot be used."""
+    stopped = any(ends_all(each.outcome) for each in found if each.outcome)
+    return 0 if stopped else sum(each.is_left for each in found)
+
+
 def _told(part: PartState) -> PartLoaded:
     """What a part came to, or has come to so far."""
     return PartLoaded.from_text(part.outcome or part.counts or json.dumps({"loaded": {}}))
@@ -195,9 +209,20 @@ def _take_in(book: Book, found: Sequence[PartState]) -> bool:
         book.refused.update(each.refused)
     for line in dict.fromkeys(line for each in told for line in each.said):
         book.progress.say(line)
-    if given_up := [each for each in found if each.outcome is None and each.attempts >= BEGINNINGS]:
-        book.loaded.unusable = book.loaded.unusable or (
-            f"{len(given_up)} of {len(found)} parts were begun {BEGINNINGS} times, and each time their worker ended "
+    if undone := [each for each in found if each.outcome is None]:
+        book.loaded.parts_left = len(undone)
+        book.loaded.unusable = book.loaded.unusable or _why_undone(undone, len(found))
+    return any(each.lowered for each in told)
+
+
+def _why_undone(undone: Sequence[PartState], parts: int) -> str:
+    """Return why parts have no outcome, and what to do."""
+    if given_up := sum(each.attempts >= BEGINNINGS for each in undone):
+        return (
+            f"{given_up} of {parts} parts were begun {BEGINNINGS} times, and each time their worker ended "
             "(was it killed, or out of memory?): the next import goes on with them"
         )
-    return any(each.lowered for each in told)
+    return (
+        f"{len(undone)} of {parts} parts are not done, since their workers ended or could not start "
+        "(was one killed, or out of memory?): the next import goes on with them"
+    )

@@ -64,7 +64,7 @@ def resolve(session: Session, batch_id: str | None = None) -> Resolved:
             whys = {row.key: why for row, why in settled.left}
             whys |= {row.key: "not there: the next import sends it again" for row in settled.resend}
             for key, doubt in names.items():
-                why = "a change: the next import settles it" if doubt.resource_id else "its source row is not here"
+                why = "a change: the next import settles it" if doubt.is_change else "its source row is not here"
                 resolved.left[doubt.name] = whys.get(key, why)
             recount(ledger, target, of[2])
     return resolved

@@ -22,6 +22,7 @@ from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.parts import claim
 from pipelines.ledger.tables import LedgerError
 from pipelines.loading.loaded import Batch
+from pipelines.loading.part_outcome import ends_all
 from pipelines.loading.part_stage import load_part
 from pipelines.loading.parts import Part
 from pipelines.validation.messages import receive
@@ -57,7 +58,7 @@ def work(order: Order) -> None:
         order.base_url, order.credentials, before_each=limiter_of(order.batch.pace), profile=order.profile
     )
     try:
-        while lease := claim(ledger, order.batch.target, order.loader):
+        while lease := claim(ledger, order.batch.target, order.loader, ends_all=ends_all):
             with lease:
                 part = Part(lease.number, order.parts, order.since if lease.attempts > 1 else "")
                 batch = replace(order.batch, part=part)

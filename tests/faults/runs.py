@@ -253,14 +253,14 @@ def recover(importer: Importer, work: Work, target: Target, source: Source, outc
     for _ in range(TRIES):
         work(importer)
         with importer.session() as session:
-            left = [doubt for doubt in doubtful(session.ledger, session.target) if not doubt.resource_id]
+            left = [doubt for doubt in doubtful(session.ledger, session.target) if not doubt.is_change]
             if not left:
                 return
             listed = resolve(session).left
             for doubt in doubtful(session.ledger, session.target):
                 if doubt.name not in listed:
                     outcome.wrong.append(f"{doubt.key} is in doubt and not listed")
-                elif not doubt.resource_id and "next import" not in listed[doubt.name]:
+                elif not doubt.is_change and "next import" not in listed[doubt.name]:
                     decide(session, target, source, doubt)
                     outcome.by_hand += 1
 

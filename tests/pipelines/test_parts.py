@@ -8,19 +8,23 @@ from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlalchemy import select, update
 
 from pipelines.client.pace import Pace
+from pipelines.home.exits import UNUSABLE
 from pipelines.home.progress import Progress
 from pipelines.ledger import tables as t
 from pipelines.ledger.lease import SILENCE, LeaseLost
 from pipelines.ledger.ledger import Ledger
-from pipelines.ledger.parts import BEGINNINGS, claim, lay_out, remove_parts, states
+from pipelines.ledger.parts import BEGINNINGS, PartState, claim, lay_out, remove_parts, states
+from pipelines.ledger.rows import Intent, Outcome
+from pipelines.loading import part_stage
 from pipelines.loading.loaded import Loaded
-from pipelines.loading.part_outcome import PartLoaded, in_all
+from pipelines.loading.part_outcome import PartLoaded, ends_all, in_all
 from pipelines.loading.parts import Part
 from pipelines.runs import parts as in_parts
 from tests.support.commands import OUTCOMES
@@ -114,6 +118,53 @@ def test_a_part_that_another_claims_just_now_is_passed_over(ledger, lease, clock
     assert claimed(ledger, lease, clock).number == 0
 
 
+def test_an_answer_that_a_slow_worker_writes_late_is_not_put_in_doubt(ledger, lease, clock, tmp_path, monkeypatch):
+    """SCALE-02, LEDGER-04: it lost its part, and still tells what it knows while its rows are put in doubt."""
+    of = (TARGET, "default", "PaymentNotice")
+    ledger.start_batch(TARGET, "payments-1", feed="payments", source=of[1], resource_type=of[2])
+    part, sending = claimed(ledger, lease, clock), ledger.sending
+    intents = [Intent(key, 1, "payments-1", line, "h", "f", "p1", None, 100) for line, key in enumerate(["a", "b"], 2)]
+    ledger.intend(part, *of[1:], intents)
+    pq.write_table(pa.table({"key": ["a", "b", "c"], "lane": ["p1", "p1", "p2"]}), tmp_path / "accepted.parquet")
+
+    def sending_before_an_answer(*about):
+        found = sending(*about)
+        ledger.settle(*of, [Outcome("a", 1, "created", "id-a", 201)])
+        return found
+
+    monkeypatch.setattr(ledger, "sending", sending_before_an_answer)
+    book: Any = SimpleNamespace(ledger=ledger, lease=part, of=of, source=of[1], resource=of[2])
+    book.batch = SimpleNamespace(folder=tmp_path, part=None)
+    part_stage._doubt_sending(book)
+    known = ledger.known(*of, ["a", "b"])
+    assert [(known[key].state, known[key].resource_id) for key in "ab"] == [("created", "id-a"), ("in_doubt", None)]
+
+
+def test_no_part_is_begun_once_one_found_that_the_target_cannot_be_used(ledger, lease, clock) -> None:
+    """SCALE-02"""
+    with claimed(ledger, lease, clock) as first:
+        first.done(PartLoaded(Loaded(unusable="no")).as_text())
+    assert claim(ledger, TARGET, lease.owner, clock, ends_all) is None
+    with ledger.transaction() as connection:
+        connection.execute(update(t.part).where(t.part.c.part == 0).values(outcome=PartLoaded().as_text()))
+    part = claim(ledger, TARGET, lease.owner, clock, ends_all)
+    assert part
+    assert part.number == 1
+
+
+def test_a_sign_of_life_goes_out_where_counts_cannot_be_read(ledger, lease, clock) -> None:
+    """SCALE-02, LEDGER-10: they change in another thread."""
+
+    def counting():
+        raise RuntimeError("dictionary changed size during iteration")
+
+    part = claimed(ledger, lease, clock)
+    part.counting = counting
+    assert part._told().keys() == {"heartbeat_at"}
+    part.counting = lambda: "{}"
+    assert part._told()["counts"] == "{}"
+
+
 def test_a_silent_worker_loses_its_part_and_a_part_is_not_begun_for_ever(ledger, lease, clock) -> None:
     """SCALE-02, LEDGER-10"""
     with ledger.transaction() as connection:
@@ -150,6 +201,8 @@ def test_who_takes_the_target_over_waits_for_its_workers(ledger, lease, clock) -
 class Nobody(in_parts.Workers):
     """Workers that are never started."""
 
+    can_start = False
+
     def __init__(self) -> None:
         self.at_work = []
 
@@ -157,16 +210,70 @@ class Nobody(in_parts.Workers):
         assert wanted == 2
 
 
+class OneThatDies(in_parts.Workers):
+    """A worker that dies right after the parts were read; the next one does all. wanted: how many each time."""
+
+    can_start = True
+
+    def __init__(self, ledger, lease) -> None:
+        self.at_work = []
+        self.wanted: list[int] = []
+        self._ledger, self._loader = ledger, lease.owner
+        self._held = self._claimed()
+        self._claimed().done(PartLoaded().as_text())
+
+    def _claimed(self):
+        return claim(self._ledger, TARGET, self._loader)
+
+    def keep(self, wanted: int) -> None:
+        self.wanted.append(wanted)
+        if not wanted:
+            with self._held:
+                pass
+            return
+        self._claimed().done(PartLoaded().as_text())
+
+
 def test_a_target_that_was_taken_over_ends_the_load_and_one_without_workers_does_not_wait(ledger, lease):
     """LEDGER-10, SCALE-02"""
     session: Any = SimpleNamespace(ledger=ledger, target=TARGET, progress=Progress())
     book: Any = SimpleNamespace(batch=SimpleNamespace(run=None), loaded=Loaded())
     watch = in_parts.Watch(session, book, lease)
-    assert [part.is_left for part in watch.until_done(Nobody())] == [True, True]
+    watch.until_done(Nobody())
+    assert [part.is_left for part in states(ledger, TARGET)] == [True, True]
     with ledger.transaction() as connection:
         connection.execute(update(t.lease).values(owner="another"))
     with pytest.raises(LeaseLost):
         watch.until_done(Nobody())
+
+
+def test_a_part_whose_worker_dies_while_the_parts_are_read_is_begun_again(ledger, lease, monkeypatch) -> None:
+    """SCALE-02"""
+    monkeypatch.setattr(in_parts, "LOOK_SECONDS", 0)
+    session: Any = SimpleNamespace(ledger=ledger, target=TARGET, progress=Progress())
+    book: Any = SimpleNamespace(batch=SimpleNamespace(run=None), loaded=Loaded())
+    workers = OneThatDies(ledger, lease)
+    in_parts.Watch(session, book, lease).until_done(workers)
+    assert workers.wanted[:2] == [0, 1]
+    assert all(part.outcome for part in states(ledger, TARGET))
+
+
+@pytest.mark.parametrize(
+    ("attempts", "said"),
+    [(1, "1 of 2 parts are not done"), (BEGINNINGS, f"1 of 2 parts were begun {BEGINNINGS} times")],
+)
+def test_a_load_with_a_part_without_an_outcome_says_so(attempts: int, said: str) -> None:
+    """SCALE-02: also where its last counts are those of all its rows."""
+    book: Any = SimpleNamespace(loaded=Loaded(), refused=set(), answers=SimpleNamespace(take_in=lambda *_: None))
+    counts = PartLoaded(Loaded(Counter(created=5))).as_text()
+    found = [PartState(0, 1, False, None, counts), PartState(1, attempts, False, counts, None)]
+    assert not in_parts._take_in(book, found)
+    assert (book.loaded.counts["created"], book.loaded.parts_left) == (10, 1)
+    assert said in book.loaded.unusable
+    assert "the next import goes on with" in book.loaded.unusable
+    book.loaded = Loaded(unusable="no")
+    in_parts._take_in(book, found)
+    assert book.loaded.unusable == "no"
 
 
 # -- whole imports
@@ -218,6 +325,19 @@ def test_workers_load_what_one_process_would(home, target, asked, small) -> None
     again = asked("import", "--workers", 2)["batches"][0]
     assert (again["counts"]["unchanged"], again["counts"]["created"]) == (ROWS, 0)
     assert len(target.stored) == ROWS
+
+
+def test_a_run_with_a_part_without_an_outcome_goes_on_with_the_next_import(home, target, asked, small, monkeypatch):
+    """SCALE-02: whatever its counts say."""
+    export(home)
+    with monkeypatch.context() as patched:
+        patched.setattr("pipelines.runs.loading.load_in_parts", all_but_an_outcome)
+        done = asked("import", "--workers", 2)
+    assert (done["exit_code"], done["batches"][0]["state"]) == (UNUSABLE, "running")
+
+
+def all_but_an_outcome(*_):
+    return Loaded(Counter(created=ROWS), unusable="1 of 8 parts are not done", parts_left=1)
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,15 @@
 """Rows in doubt at a target with the bare interface: what is adopted, sent again, or left to a person."""
 
 import json
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from sqlalchemy import update
 
 from pipelines.client.steps import BARE, FREE_OF_RACES
+from pipelines.ledger.doubts import doubtful
+from pipelines.ledger.rows import Outcome
 from pipelines.ledger.tables import sighting
 from pipelines.loading.settling import settle_doubts
 from tests.support.fake_target import FakeTarget, serving
@@ -168,6 +171,28 @@ def test_an_equal_payment_that_the_ledger_knows_is_not_adopted(bare):
     """LEDGER-06"""
     bare.target.faults = ["", "lost_before"]
     assert bare.run([payment(1), payment(2)]).counts == {"created": 1, "in_doubt": 1}
+
+
+@pytest.mark.parametrize("additions", [False, True], ids=["bare", "with additions"])
+@pytest.mark.parametrize(("make", "feed"), [(payment, "payments"), (response, "answers")])
+def test_what_is_in_doubt_beside_its_own_resource_is_looked_at_and_not_updated(tmp_path, additions, make, feed):
+    """LEDGER-05, LEDGER-06: its answer was written down, and lost sight of; only a task is ever updated."""
+    with serving(FakeTarget(additions=additions)) as target, closing(Work(tmp_path, target)) as work:
+        work.follow(feed)
+        target.faults = [] if additions else ["", "lost_before"]
+        rows = [make(1), make(2, **({"cents": 200} if make is payment else {"text": "no"}))]
+        assert work.run(rows).counts["created"] == 1 + additions
+        resource, [made] = work.feed.resource, [each for each in work.table("record") if each["key"] == "k1"]
+        work.ledger.settle(TARGET, work.feed.source, resource, [Outcome("k1", 1, "in_doubt")])
+        [doubt] = [each for each in doubtful(work.ledger, TARGET) if each.key == "k1"]
+        assert (doubt.resource_id, doubt.is_change) == (made["resource_id"], False)
+        assert work.run(rows).unusable is None
+        [settled] = [each for each in work.table("record") if each["key"] == "k1"]
+        assert (settled["state"], settled["resource_id"]) == (
+            "created" if additions else "adopted",  # by the same create once more, or by its content
+            made["resource_id"],
+        )
+        work.agree()
 
 
 def test_an_equal_payment_of_somebody_else_made_meanwhile_leaves_it_to_a_person(bare):
