@@ -23,7 +23,7 @@ from dagster._core.storage.tags import AUTO_RETRY_RUN_ID_TAG, WILL_RETRY_TAG
 from pipelines.dagster.cursors import understood
 from pipelines.dagster.inbox import lain_too_long
 from pipelines.dagster.standing_check import broken_in, unexpected_in
-from pipelines.dagster.tables import PUBLISHED
+from pipelines.dagster.tables import PUBLISH, PUBLISHED, REFRESH
 from pipelines.dagster.waiting import Waiting, waiting_now
 from pipelines.feeds.files.catalog import Feed
 from pipelines.home.batch import shown
@@ -232,7 +232,7 @@ def of_runs(instance: dg.DagsterInstance, since: float, now: datetime) -> Iterat
             continue
         batches = run.tags.get(BATCH_TAG, "").split()
         publishes = run.asset_selection is not None and PUBLISHED in run.asset_selection
-        kind = "publishing_failed" if publishes or run.job_name == "refresh_reports" else "run_failed"
+        kind = "publishing_failed" if publishes or run.job_name in {PUBLISH, REFRESH} else "run_failed"
         about = {"job": run.job_name, "run_id": run.run_id, "batches": batches}
         yield Event(f"run {run.run_id}", kind, f"The run {run.run_id} of {run.job_name} failed.", about)
 

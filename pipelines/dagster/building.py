@@ -11,9 +11,10 @@ from pipelines.dagster.command_line import telling_sensor
 from pipelines.dagster.imports import import_assets, import_job
 from pipelines.dagster.inbox import inbox_sensor
 from pipelines.dagster.openlineage import lineage_sensors
+from pipelines.dagster.publishing import publication_job, publishing_sensor
 from pipelines.dagster.queries import query_job, query_schedule
 from pipelines.dagster.reference import REFERENCE, is_bundled, reference_asset, reference_job
-from pipelines.dagster.reports import publishing_sensor, report_assets, report_schedule, reports_job
+from pipelines.dagster.reports import report_assets, report_schedule, reports_job
 from pipelines.dagster.retention import retention_job, retention_schedule
 from pipelines.dagster.standing_check import standing_check, standing_job, standing_schedule, standing_sensor
 from pipelines.dagster.unfinished import unfinished_sensor
@@ -47,11 +48,8 @@ def build_definitions(
     home = Path(environ.get("CHARTFERRY_HOME") or "var").resolve()
     catalog = home_catalog(home, environ)
     bundled = is_bundled(environ)
-    imports, refresh, standing = (
-        [import_job(feed) for feed in catalog.feeds],
-        reports_job(),
-        standing_job(catalog.feeds),
-    )
+    imports = [import_job(feed) for feed in catalog.feeds]
+    refresh, publication, standing = reports_job(), publication_job(), standing_job(catalog.feeds)
     own = [reference_job()] if bundled else []
     retention = retention_job(environ)
     queries = [query_job(feed) for feed in catalog.feeds if feed.file.query]
@@ -62,12 +60,12 @@ def build_definitions(
             *report_assets(catalog.feeds, environ, home),
         ],
         asset_checks=[standing_check(catalog.feeds)],
-        jobs=[*own, *imports, *queries, refresh, standing, retention],
+        jobs=[*own, *imports, *queries, refresh, publication, standing, retention],
         sensors=[
             inbox_sensor(home, environ, catalog, [*own, *imports]),
             unfinished_sensor(home, environ, catalog, imports),
             telling_sensor(home, environ, catalog, imports),
-            publishing_sensor(),
+            publishing_sensor(home, catalog.feeds, publication, refresh, [*own, *imports]),
             standing_sensor(home, environ, catalog.feeds),
             alert_sensor(home, environ, catalog.feeds),
             *lineage_sensors(environ),

@@ -22,6 +22,7 @@ from pipelines.dagster.tables import (
     GROUP,
     OWNERS,
     PUBLISHED,
+    REFRESH,
     SWEEP,
     table_checks,
     table_specs,
@@ -81,7 +82,6 @@ def _sweep(reference: Sequence[dg.AssetKey]) -> dg.AssetsDefinition:
         check_specs=[TOTALS_AGREE],
         retry_policy=AGAIN,
         deps=reference,
-        automation_condition=never_done() | after_loads(),
         metadata={
             "dagster/column_schema": metadata.schema(
                 [(each.name, str(each.type), OF_SWEPT[each.name]) for each in SWEPT]
@@ -116,7 +116,6 @@ def _published(tables: Sequence[ReportTable], feeds: Sequence[Feed], fresh: dg.F
         description="`published/reports.duckdb`, its Parquet files and `report.html`: the reports, and the record of "
         "the imports. Built beside the old ones, checked, and put in their place in one step; after every import and "
         "on schedule.",
-        automation_condition=after_imports(tables),
         freshness_policy=fresh,
         metadata={"dagster/column_schema": metadata.schema([(t.name, "table", t.comment) for t in tables])},
     )
@@ -164,32 +163,9 @@ def freshness(environ: Mapping[str, str]) -> dg.FreshnessPolicy:
     return dg.FreshnessPolicy.time_window(2 * gap + timedelta(hours=1), gap + timedelta(minutes=30))
 
 
-def after_imports(tables: Sequence[ReportTable]) -> dg.AutomationCondition[Any]:
-    """True once after imports or a sweep have ended and none is under way, so that many files give one publication."""
-    condition, own = dg.AutomationCondition, dg.AssetSelection.assets(*([GROUP, table.name] for table in tables))
-    news = condition.any_deps_updated().ignore(own).since(condition.newly_requested() | condition.newly_updated())
-    quiet = ~condition.any_deps_in_progress().ignore(own) & ~condition.in_progress()
-    return (news & quiet).with_label("imports have ended")
-
-
-def never_done() -> dg.AutomationCondition[Any]:
-    """True until the asset was made once, or failed; then it is left to the schedule."""
-    condition = dg.AutomationCondition
-    never = condition.missing() & ~condition.in_progress() & ~condition.execution_failed()
-    return never.with_label("there is no sweep yet")
-
-
-def after_loads() -> dg.AutomationCondition[Any]:
-    """True once after reference data was loaded: it may hold reports that the last sweep did not see."""
-    condition = dg.AutomationCondition
-    news = condition.any_deps_updated().since(condition.newly_requested() | condition.newly_updated())
-    quiet = ~condition.any_deps_in_progress() & ~condition.in_progress()
-    return (news & quiet).with_label("reference data was loaded")
-
-
 def reports_job() -> "UnresolvedAssetJobDefinition":
     return dg.define_asset_job(
-        "refresh_reports",
+        REFRESH,
         selection=dg.AssetSelection.groups(GROUP),
         description="Sweeps the reports and publishes the tables.",
     )
@@ -197,22 +173,11 @@ def reports_job() -> "UnresolvedAssetJobDefinition":
 
 def report_schedule(job: "UnresolvedAssetJobDefinition", environ: Mapping[str, str]) -> dg.ScheduleDefinition:
     return dg.ScheduleDefinition(
-        name="refresh_reports",
+        name=REFRESH,
         job=job,
         cron_schedule=environ.get(SCHEDULE) or EVERY_HOUR,
         default_status=dg.DefaultScheduleStatus.RUNNING,
         description=f"Every hour, or as the cron line in {SCHEDULE} says.",
-    )
-
-
-def publishing_sensor() -> dg.AutomationConditionSensorDefinition:
-    return dg.AutomationConditionSensorDefinition(
-        "publish_after_imports",
-        target=dg.AssetSelection.groups(GROUP),
-        default_status=dg.DefaultSensorStatus.RUNNING,
-        minimum_interval_seconds=30,
-        description="Publishes the tables once the waiting imports have ended; sweeps the reports the first time, "
-        "and after reference data was loaded.",
     )
 
 

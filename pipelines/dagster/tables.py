@@ -17,6 +17,8 @@ from pipelines.reports.tables import VIEWED, ReportTable
 GROUP = "reports"
 OWNERS = ["team:analytics"]
 SWEEP, PUBLISHED = dg.AssetKey([GROUP, "diagnostic_report_sweep"]), dg.AssetKey([GROUP, "published"])
+REFRESH, PUBLISH = "refresh_reports", "publish_tables"
+"""The jobs that publish: with a sweep of the reports before, or from those that the last sweep found."""
 HOLDS = "keys_and_references_hold"
 OF_THE_SWEEP = {
     *("swept_report", "gone_report", "swept_result", "swept_response", "charge", "told_patient"),

@@ -17,7 +17,6 @@ import pytest
 
 from pipelines.dagster import checks, imports
 from pipelines.dagster.inbox import Asked, from_cursor, to_cursor
-from pipelines.dagster.reference import REFERENCE
 from pipelines.dagster.stages import batch_id_of
 from pipelines.dagster.standing_check import INBOX_CHECK, WAITING_CHECK
 from pipelines.dagster.tables import PUBLISHED
@@ -111,39 +110,6 @@ def test_dagsters_settings_are_valid_written_once_and_send_nothing(tmp_path: Pat
     prepare_dagster_home(tmp_path)
     assert (folder / "dagster.yaml").read_text() == "telemetry: {enabled: false}\n"
     assert folder.stat().st_mode & 0o777 == 0o700
-
-
-def test_the_tables_are_published_once_when_imports_have_ended(tmp_path: Path) -> None:
-    definitions = build_definitions({"CHARTFERRY_HOME": str(tmp_path)})
-    loaded, published = dg.AssetKey(["payments", "loaded"]), dg.AssetKey(["reports", "published"])
-    sweep = dg.AssetKey(["reports", "diagnostic_report_sweep"])
-    selected = dg.AssetSelection.groups("reports")
-    tables = [dg.AssetKey(["reports", table.name]) for table in report_tables()]
-    with dg.DagsterInstance.ephemeral() as instance:
-        first = dg.evaluate_automation_conditions(definitions, instance, selected)
-        assert (first.get_num_requested(sweep), first.get_num_requested(published)) == (1, 1)
-        for key in (sweep, *tables, published):
-            instance.report_runless_asset_event(dg.AssetMaterialization(key))
-        second = dg.evaluate_automation_conditions(definitions, instance, selected, cursor=first.cursor)
-        assert second.get_num_requested(sweep) == 0
-        instance.add_dynamic_partitions("payments batches", ["payments-1", "payments-2"])
-        for batch_id in ("payments-1", "payments-2"):
-            instance.report_runless_asset_event(dg.AssetMaterialization(loaded, partition=batch_id))
-        third = dg.evaluate_automation_conditions(definitions, instance, selected, cursor=second.cursor)
-        assert third.get_num_requested(published) == 1
-        assert {third.get_num_requested(key) for key in tables} == {1}
-        for key in (*tables, published):
-            instance.report_runless_asset_event(dg.AssetMaterialization(key))
-        fourth = dg.evaluate_automation_conditions(definitions, instance, selected, cursor=third.cursor)
-        assert fourth.get_num_requested(published) == 0
-        assert fourth.get_num_requested(sweep) == 0
-        instance.report_runless_asset_event(dg.AssetMaterialization(REFERENCE))
-        fifth = dg.evaluate_automation_conditions(definitions, instance, selected, cursor=fourth.cursor)
-        assert (fifth.get_num_requested(sweep), fifth.get_num_requested(published)) == (1, 1)
-        for key in (sweep, *tables, published):
-            instance.report_runless_asset_event(dg.AssetMaterialization(key))
-        sixth = dg.evaluate_automation_conditions(definitions, instance, selected, cursor=fifth.cursor)
-        assert (sixth.get_num_requested(sweep), sixth.get_num_requested(published)) == (0, 0)
 
 
 # -- what an import does

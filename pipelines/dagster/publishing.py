@@ -1,0 +1,95 @@
+"""The sensor that publishes the tables once the imports that are under way have ended.
+
+A publication holds what Dagster was told of before its run began, so whatever is newer than that is news. So nothing is
+missed when an import ends while a publication is under way, or soon after it.
+"""
+
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import dagster as dg
+
+from pipelines.dagster.names import keys_of
+from pipelines.dagster.reference import REFERENCE
+from pipelines.dagster.requests import UNDER_WAY
+from pipelines.dagster.tables import GROUP, PUBLISH, PUBLISHED, SWEEP
+from pipelines.feeds.files.catalog import Feed
+from pipelines.home.ticks import note_tick
+
+if TYPE_CHECKING:
+    from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
+
+NAME = "publish_after_imports"
+SECONDS_BETWEEN_LOOKS = 15
+
+
+def publication_job() -> "UnresolvedAssetJobDefinition":
+    return dg.define_asset_job(
+        PUBLISH,
+        selection=dg.AssetSelection.groups(GROUP) - dg.AssetSelection.assets(SWEEP),
+        description="Publishes the tables from the ledger and the reports that the last sweep found.",
+    )
+
+
+def publishing_sensor(
+    home: Path,
+    feeds: Sequence[Feed],
+    publication: "UnresolvedAssetJobDefinition",
+    refresh: "UnresolvedAssetJobDefinition",
+    imports: Sequence["UnresolvedAssetJobDefinition"],
+) -> dg.SensorDefinition:
+    """Return the sensor. imports: the jobs that must have ended, those of reference data too."""
+    stages = [key for feed in feeds for key in keys_of(feed).values()]
+    jobs = {job.name for job in (publication, refresh, *imports)}
+
+    @dg.sensor(
+        name=NAME,
+        jobs=[publication, refresh],
+        minimum_interval_seconds=SECONDS_BETWEEN_LOOKS,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description="Publishes the tables once the waiting imports have ended; sweeps the reports the first time, "
+        "and after reference data was loaded.",
+    )
+    def sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        note_tick(home, NAME)
+        unswept = news(context.instance, SWEEP, [REFERENCE], is_due_at_first=True)
+        unpublished = news(context.instance, PUBLISHED, [SWEEP, *stages])
+        # What failed is not asked for again by the same news: the schedule makes the next try.
+        job = publication if unswept is None or unswept == context.cursor else refresh
+        if job is publication and unpublished is None:
+            return dg.SensorResult(skip_reason="The tables hold all imports that Dagster knows of.")
+        if _is_busy(context.instance, jobs, {REFERENCE, SWEEP, PUBLISHED, *stages}):
+            return dg.SensorResult(skip_reason="Imports or a publication are under way.")
+        request = dg.RunRequest(f"{job.name} {unswept} {unpublished}", job_name=job.name)
+        return dg.SensorResult(run_requests=[request], cursor=unswept)
+
+    return sensor
+
+
+def news(
+    instance: dg.DagsterInstance, made: dg.AssetKey, sources: Sequence[dg.AssetKey], is_due_at_first: bool = False
+) -> str | None:
+    """Return a name for the newest source that is not in an asset as it was last made; None if all are in it.
+
+    is_due_at_first: True if the asset is due without any source when it was never made.
+    """
+    found = {
+        record.asset_entry.asset_key: record.asset_entry.last_materialization_record
+        for record in instance.get_asset_records([made, *sources])
+    }
+    last, others = found.pop(made, None), [record for record in found.values() if record]
+    if last:
+        run = instance.get_run_record_by_id(last.run_id)
+        began = run.start_time if run and run.start_time else last.timestamp
+        others = [record for record in others if record.run_id != last.run_id and record.timestamp > began]
+    newest = max((record.storage_id for record in others), default=None)
+    if newest is None:
+        return None if last or not is_due_at_first else "first"
+    return str(newest)
+
+
+def _is_busy(instance: dg.DagsterInstance, jobs: Collection[str], keys: Collection[dg.AssetKey]) -> bool:
+    """True if a run of these jobs, or one that makes some of these assets, is waiting or under way."""
+    runs = instance.get_runs(dg.RunsFilter(statuses=list(UNDER_WAY)))
+    return any(run.job_name in jobs or not (run.asset_selection or set()).isdisjoint(keys) for run in runs)

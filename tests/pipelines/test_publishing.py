@@ -1,0 +1,98 @@
+"""When the sensor publishes the tables: over a Dagster of its own, with runs of which only the events are recorded."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import dagster as dg
+import pytest
+from dagster._core.events import DagsterEvent, DagsterEventType, StepMaterializationData
+
+from pipelines.dagster.publishing import NAME
+from pipelines.dagster.reference import REFERENCE
+from pipelines.dagster.tables import PUBLISHED, SWEEP
+from pipelines.definitions import build_definitions
+
+LOADED, BATCH = dg.AssetKey(["payments", "loaded"]), "payments-1"
+
+
+class Publishing:
+    """The sensor, and the runs that it and others make."""
+
+    def __init__(self, instance: dg.DagsterInstance, home: Path) -> None:
+        self.repository = build_definitions({"CHARTFERRY_HOME": str(home)}).get_repository_def()
+        self.instance, self.requested = instance, set[str | None]()
+        self.cursor: str | None = None
+
+    def look(self) -> str | None:
+        """Return the job of the run that a look makes: Dagster ignores a run key that it has seen."""
+        context = dg.build_sensor_context(self.instance, self.cursor, repository_def=self.repository, sensor_name=NAME)
+        found = self.repository.get_sensor_def(NAME).evaluate_tick(context)
+        self.cursor = found.cursor or self.cursor
+        new = [request for request in found.run_requests or [] if request.run_key not in self.requested]
+        self.requested |= {request.run_key for request in new}
+        return new[0].job_name if new else None
+
+    def begin(self, job: str) -> str:
+        run_id = self.instance.create_run_for_job(self.repository.get_job(job)).run_id
+        self._tell(run_id, DagsterEventType.RUN_START)
+        return run_id
+
+    def end(self, run_id: str, *keys: dg.AssetKey) -> None:
+        """Let a run end with these assets made; without any it has failed."""
+        for key in keys:
+            made = dg.AssetMaterialization(key, partition=BATCH if key == LOADED else None)
+            self._tell(run_id, DagsterEventType.ASSET_MATERIALIZATION, StepMaterializationData(made))
+        self._tell(run_id, DagsterEventType.RUN_SUCCESS if keys else DagsterEventType.RUN_FAILURE)
+
+    def _tell(self, run_id: str, kind: DagsterEventType, data: StepMaterializationData | None = None) -> None:
+        event = DagsterEvent(kind.value, "published", event_specific_data=data)
+        self.instance.report_dagster_event(event, run_id)
+
+
+@pytest.fixture
+def publishing(tmp_path: Path) -> Iterator[Publishing]:
+    with dg.DagsterInstance.ephemeral() as instance:
+        yield Publishing(instance, tmp_path)
+
+
+def test_reports_are_swept_at_first_and_after_reference_data(publishing: Publishing) -> None:
+    assert publishing.look() == "refresh_reports"
+    run = publishing.begin("refresh_reports")
+    assert publishing.look() is None
+    publishing.end(run, SWEEP, PUBLISHED)
+    assert publishing.look() is None
+    publishing.end(publishing.begin("load_reference"), REFERENCE)
+    assert publishing.look() == "refresh_reports"
+
+
+def test_the_tables_are_published_once_when_imports_have_ended(publishing: Publishing) -> None:
+    publishing.end(publishing.begin("refresh_reports"), SWEEP, PUBLISHED)
+    first, second = publishing.begin("import_payments"), publishing.begin("import_payments")
+    publishing.end(first, LOADED)
+    assert publishing.look() is None
+    publishing.end(second, LOADED)
+    assert publishing.look() == "publish_tables"
+    publishing.end(publishing.begin("publish_tables"), PUBLISHED)
+    assert publishing.look() is None
+
+
+def test_an_import_that_ends_beside_a_publication_or_soon_after_it_is_published(publishing: Publishing) -> None:
+    sweep = publishing.begin("refresh_reports")
+    publishing.end(publishing.begin("import_payments"), LOADED)
+    publishing.end(sweep, SWEEP, PUBLISHED)
+    assert publishing.look() == "publish_tables"
+    publishing.end(publishing.begin("publish_tables"), PUBLISHED)
+    publishing.end(publishing.begin("import_payments"), LOADED)
+    assert publishing.look() == "publish_tables"
+
+
+def test_a_publication_that_failed_waits_for_the_schedule_or_for_news(publishing: Publishing) -> None:
+    assert publishing.look() == "refresh_reports"
+    publishing.end(publishing.begin("refresh_reports"))
+    assert publishing.look() is None
+    publishing.end(publishing.begin("import_payments"), LOADED)
+    assert publishing.look() == "publish_tables"
+    publishing.end(publishing.begin("publish_tables"))
+    assert publishing.look() is None
+    publishing.end(publishing.begin("import_payments"), LOADED)
+    assert publishing.look() == "publish_tables"
