@@ -1,10 +1,13 @@
 """The line of what waits for the writer, and whose turn is next.
 
 Single writes and large ones take turns: after a large turn come all single writes that wait, and after these one large
-turn. A large turn ends after a time, not a number of entries: on a slow or busy machine it holds fewer of them.
+turn. A large turn ends after a time, not a number of entries: on a slow or busy machine it holds fewer of them. It is
+longer while nobody makes single writes: each commit has a price of its own.
 """
 
+import math
 import queue
+import time
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
@@ -19,8 +22,10 @@ from fhir_service.writing.entry import Entry
 LARGE = 50
 """Entries of a request from which on it is large."""
 LARGE_BYTES = 512 << 10
-TURN = 0.1
-"""Seconds that a large turn may take: requests that wait join it as long as it is likely to be over by then."""
+TURN, LONG_TURN = 0.1, 0.5
+"""Seconds that a large turn may take: requests that wait join it as long as it is likely to be over by then. Long: where
+no single write has come for `QUIET` seconds, so that only the first of them may wait for a long turn."""
+QUIET = 5.0
 MOST_SMALL = 500
 """Entries of a turn of single writes."""
 MOST_BYTES = 64 << 20
@@ -94,6 +99,7 @@ class Line:
         self._ended = False
         self._company = 0
         self._pace = _SLOW
+        self._single_at = -math.inf
 
     def put(self, work: Work) -> None:
         self._arriving.put(work)
@@ -123,7 +129,8 @@ class Line:
             self._before_large = len(self._waiting[False])
         self._was_large = bool(self._waiting[True]) and self._before_large <= 0
         if self._was_large:
-            return self._group(self._waiting[True], TURN / self._pace)
+            is_quiet = time.monotonic() - self._single_at > QUIET
+            return self._group(self._waiting[True], (LONG_TURN if is_quiet else TURN) / self._pace)
         group = self._small_turn()
         self._before_large -= len(group)
         return group
@@ -149,6 +156,8 @@ class Line:
             self._ended = True
         else:
             self._waiting[work.large].append(work)
+            if not work.large:
+                self._single_at = time.monotonic()
 
     def _small_turn(self) -> list[Work]:
         group = self._group(self._waiting[False], MOST_SMALL)

@@ -80,16 +80,35 @@ def end(found: Line, works: list[Work], milliseconds: float) -> None:
     found.took(works, milliseconds / 1000 * entries)
 
 
+def beside_single_writes(*works: Work) -> Line:
+    """What waits where a single write was made just now."""
+    found = waiting(single := request())
+    assert found.turn() == [single]
+    for work in works:
+        found.put(work)
+    return found
+
+
 @pytest.mark.parametrize(("milliseconds", "together"), [(0.02, 2), (0.1, 2), (0.15, 1), (5, 1)])
 def test_a_large_turn_ends_by_the_time_that_entries_take(milliseconds: float, together: int) -> None:
-    found = waiting(*(request(500) for _ in range(9)))
+    found = beside_single_writes(*(request(500) for _ in range(9)))
     end(found, found.turn(), milliseconds)
     assert len(found.turn()) == together
 
 
+@pytest.mark.parametrize(("milliseconds", "together"), [(0.1, 10), (0.3, 3), (0.6, 1), (5, 1)])
+def test_a_large_turn_may_take_longer_while_nobody_makes_single_writes(milliseconds: float, together: int) -> None:
+    found = waiting(*(request(500) for _ in range(30)))
+    end(found, found.turn(), milliseconds)
+    assert len(found.turn()) == together
+    found.put(single := request())
+    assert found.turn() == [single]
+    assert len(found.turn()) == max(1, int(TURN / milliseconds * 1000 / 500))
+
+
 def test_turns_grow_slowly_where_entries_are_cheap() -> None:
     """One cheap turn does not let the next one take all that waits."""
-    found = waiting(*(request(500) for _ in range(40)))
+    found = beside_single_writes(*(request(500) for _ in range(40)))
     sizes = []
     for _ in range(5):
         sizes.append(len(works := found.turn()))
@@ -99,7 +118,7 @@ def test_turns_grow_slowly_where_entries_are_cheap() -> None:
 
 def test_what_was_not_stored_says_nothing_about_the_pace() -> None:
     refusal = FhirError(UNAVAILABLE)
-    found = waiting(*(request(500) for _ in range(9)))
+    found = beside_single_writes(*(request(500) for _ in range(9)))
     end(found, found.turn(), 0.15)
     withdrawn, refused, failed, each = request(500), request(500, whole=True), request(500), request(500)
     withdrawn.future.cancel()
