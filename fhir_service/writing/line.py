@@ -23,8 +23,10 @@ LARGE = 50
 """Entries of a request from which on it is large."""
 LARGE_BYTES = 512 << 10
 TURN, LONG_TURN = 0.1, 0.5
-"""Seconds that a large turn may take: requests that wait join it as long as it is likely to be over by then. Long: where
-no single write has come for `QUIET` seconds, so that only the first of them may wait for a long turn."""
+"""Seconds that a large turn may take: requests that wait join it as long as it is likely to be over by then.
+
+Long: where no single write has come for `QUIET` seconds, so that only the first of them may wait for a long turn.
+"""
 QUIET = 5.0
 MOST_SMALL = 500
 """Entries of a turn of single writes."""
