@@ -1,4 +1,4 @@
-"""The supervisor of `chartferry up`: runs the bundled service, Dagster's web server and its daemon on loopback.
+"""The supervisor of `chartferry up`: runs the bundled service, and Dagster's code server, web server and daemon.
 
 It starts these processes, prints their addresses, restarts those that end by themselves, and stops all at Ctrl-C.
 """
@@ -15,9 +15,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import httpx
 
+from pipelines.commands.definitions import DEFINITIONS, Reloading, reload, stamp_of, write_workspace
 from pipelines.home.dagster_folder import INSECURE, dagster_environment, is_set, lacking, prepare_dagster_home
 from pipelines.home.logs import rotate
 from pipelines.home.preparing import prepare_home
@@ -26,7 +28,6 @@ from pipelines.session.connections import NAMES, SERVICE, STORE, named_target
 LOOPBACK = "127.0.0.1"
 SERVICE_PORT, WEB_PORT = 8400, 3000
 REFERENCE = "reference"
-DEFINITIONS = "pipelines.definitions"
 READY_WITHIN_SECONDS = 600.0
 ENDS_WITHIN_SECONDS = 30.0
 RESTARTS, RESTARTS_WITHIN_SECONDS = 5, 120.0
@@ -40,12 +41,17 @@ class CannotStart(Exception):
 
 @dataclass
 class Child:
-    """A supervised process. url: answers with status 200 once the process is ready; None if it has no address."""
+    """A supervised process.
+
+    url: answers with status 200 once it is ready. socket: is there once it is ready. comes_first: the others need it.
+    """
 
     name: str
     command: Sequence[str]
     log: Path
     url: str | None = None
+    socket: Path | None = None
+    comes_first: bool = False
     process: subprocess.Popen[bytes] | None = None
     began: int = 0
     starts: list[float] = field(default_factory=list)
@@ -68,7 +74,7 @@ class Child:
 
     def ready(self) -> bool:
         if self.url is None:
-            return True
+            return self.socket is None or self.socket.is_socket()
         try:
             return httpx.get(self.url, timeout=5, trust_env=False).status_code == 200
         except httpx.HTTPError:
@@ -118,18 +124,17 @@ def up(home: Path, environ: Mapping[str, str], service_port: int, web_port: int,
         else:
             (home / REFERENCE).mkdir(mode=0o700, exist_ok=True)
             children.append(_service(home, free(service_port, "--port", "CHARTFERRY_SERVICE_PORT")))
-        children += _dagster(folder, free(web_port, "--web-port", "CHARTFERRY_WEB_PORT"))
+        runtime = Path(stack.enter_context(TemporaryDirectory(prefix="chartferry-")))
+        children += _dagster(folder, runtime, port := free(web_port, "--web-port", "CHARTFERRY_WEB_PORT"))
+        reloading = Reloading(lambda: stamp_of(home, environ), lambda: reload(f"http://{LOOPBACK}:{port}"), say)
         wakes = stack.enter_context(_signals())
         for child in children:
             stack.callback(child.stop)
         say("starting ...")
-        for child in children:
-            child.start(environ)
-            if child.url and child.url.endswith("/health") and not _wait_until_ready([child], wakes):
-                return
-        if _wait_until_ready(children, wakes):
+        first = [child for child in children if child.comes_first]
+        if _start(first, environ, wakes) and _start([each for each in children if each not in first], environ, wakes):
             _tell(children, home, say)
-            _watch(children, environ, wakes, say)
+            _watch(children, environ, wakes, say, reloading.look)
         say("stopping ...")
     say("stopped")
 
@@ -168,14 +173,23 @@ def free(port: int, option: str, variable: str) -> int:
 
 def _service(home: Path, port: int) -> Child:
     serve = ("serve", "--store", str(home / STORE), "--host", LOOPBACK, "--port", str(port), "--until-stdin-closes")
-    return Child("service", (*SERVICE, *serve), home / "service.log", f"http://{LOOPBACK}:{port}/health")
+    url = f"http://{LOOPBACK}:{port}/health"
+    return Child("service", (*SERVICE, *serve), home / "service.log", url, comes_first=True)
 
 
-def _dagster(folder: Path, port: int) -> list[Child]:
+def _dagster(folder: Path, runtime: Path, port: int) -> list[Child]:
+    """Return Dagster's three processes. runtime: a folder of the owner, for the socket that they share.
+
+    Whoever may write to the code server's socket may have it run any program: it is no port of this machine.
+    """
+    socket, workspace = runtime / "code.sock", runtime / "workspace.yaml"
+    write_workspace(workspace, socket)
     attended = (sys.executable, "-m", "pipelines.dagster.attended")
-    web = (*attended, "web", LOOPBACK, str(port), DEFINITIONS)
-    daemon = (*attended, "daemon", "run", "-m", DEFINITIONS)
+    code = (*attended, "code", DEFINITIONS, str(socket))
+    web = (*attended, "web", LOOPBACK, str(port), str(workspace))
+    daemon = (*attended, "daemon", "run", "-w", str(workspace))
     return [
+        Child("code server", code, folder / "code-server.log", socket=socket, comes_first=True),
         Child("Dagster", web, folder / "webserver.log", f"http://{LOOPBACK}:{port}/server_info"),
         Child("daemon", daemon, folder / "daemon.log"),
     ]
@@ -205,6 +219,13 @@ def _asked_to_end(wakes: int, seconds: float) -> bool:
         return bool(selector.select(seconds))
 
 
+def _start(children: Sequence[Child], environ: Mapping[str, str], wakes: int) -> bool:
+    """Start processes and wait until all are ready; False if a signal came first. Raises CannotStart."""
+    for child in children:
+        child.start(environ)
+    return _wait_until_ready(children, wakes)
+
+
 def _wait_until_ready(children: Sequence[Child], wakes: int) -> bool:
     """Wait until all processes are ready; False if a signal came first. Raises CannotStart if one ends or is late."""
     until = time.monotonic() + READY_WITHIN_SECONDS
@@ -221,9 +242,15 @@ def _wait_until_ready(children: Sequence[Child], wakes: int) -> bool:
     return True
 
 
-def _watch(children: Sequence[Child], environ: Mapping[str, str], wakes: int, say: Say) -> None:
-    """Restart processes that end by themselves, until a signal arrives. Raises CannotStart if one ends too often."""
+def _watch(
+    children: Sequence[Child], environ: Mapping[str, str], wakes: int, say: Say, look: Callable[[], None]
+) -> None:
+    """Restart processes that end by themselves, until a signal arrives. Raises CannotStart if one ends too often.
+
+    look: is called once a second.
+    """
     while not _asked_to_end(wakes, 1.0):
+        look()
         for child in children:
             if rotate(child.log):
                 child.began = 0
@@ -246,7 +273,7 @@ def _tell(children: Sequence[Child], home: Path, say: Say) -> None:
     told = {
         "inbox": f"{home / 'inbox'}  (what is put there is imported)",
         "reference": f"{home / REFERENCE}  (patients and the rest, as NDJSON: loaded before any import)",
-        "feeds": f"{home / 'feeds'}  (how other exports are read; Reload in Dagster)",
+        "feeds": f"{home / 'feeds'}  (how other exports are read)",
         "batches": f"{home / 'batches'}  (each file, and what became of it)",
         "report": f"{home / 'published' / 'report.html'}  (what needs a look, and the tables beside it)",
         "evidence": f"{home / 'evidence'}  (pages to sign, by chartferry evidence)",

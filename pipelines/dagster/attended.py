@@ -1,8 +1,7 @@
-"""Runs a Dagster process that ends with its parent: `attended web HOST PORT MODULE` or `attended daemon run ...`.
+"""Runs a Dagster process that ends with its parent: `attended code MODULE SOCKET`, `web HOST PORT FILE`, `daemon ...`.
 
 Standard input is a pipe from the parent, and closes even if the parent is killed. The process then shuts down in order,
 and the processes that it started, such as runs, end with it. Only one process at a time creates Dagster's storage.
-A daemon first marks the runs that ended with an earlier daemon as failed, so that they are retried.
 """
 
 import fcntl
@@ -21,16 +20,19 @@ ENDS_WITHIN_SECONDS = 30.0
 def main(arguments: list[str]) -> None:
     which, *rest = arguments
     make_storage(Path(os.environ["DAGSTER_HOME"]))
-    if which == "web":
-        from pipelines.dagster.web import serve
+    if which == "code":
+        from pipelines.dagster.code_server import serve
 
-        host, port, module = rest
-        serve(module, host, int(port))
+        serve(*rest)
+    elif which == "web":
+        from pipelines.dagster.web import serve_pages
+
+        host, port, workspace = rest
+        serve_pages(workspace, host, int(port))
     else:
         from dagster._daemon.cli import main as command
 
         sys.argv = [f"dagster-{which}", *rest]
-        give_up_lost_runs()
         command()  # type: ignore[no-untyped-call,unused-ignore]
 
 
@@ -56,25 +58,6 @@ def make_storage(folder: Path) -> None:
             instance.get_runs(limit=1)
             instance.all_instigator_state()
             instance.get_asset_keys(limit=1)
-
-
-def give_up_lost_runs() -> None:
-    """Mark the runs that ended with an earlier daemon as failed or canceled, so that failed ones are retried.
-
-    Otherwise they would count as running for ever, and block all later files of their feed and the load pool.
-    Only runs that the default launcher started are marked.
-    """
-    import dagster as dg
-    from dagster._core.storage.tags import GRPC_INFO_TAG
-
-    status = dg.DagsterRunStatus
-    began = dg.RunsFilter(statuses=[status.STARTING, status.STARTED, status.CANCELING])
-    with dg.DagsterInstance.get() as instance:
-        for run in instance.get_runs(began):
-            if GRPC_INFO_TAG in run.tags:
-                tell = instance.report_run_canceled if run.status == status.CANCELING else instance.report_run_failed
-                tell(run, "Its process ended with the daemon that had started it.")
-                instance.event_log_storage.free_concurrency_slots_for_run(run.run_id)
 
 
 def _watch(closed: threading.Event) -> None:

@@ -17,10 +17,10 @@ STATEMENT_TIMEOUT_MS, POOL_RECYCLE_SECONDS, POOL_OVERFLOW = 15_000, 3600, 20
 """The settings of Dagster's command for a storage in PostgreSQL."""
 
 
-def serve(module: str, host: str, port: int) -> None:
-    """Serve the pages for the definitions of a module until the process is interrupted."""
+def serve_pages(workspace: str, host: str, port: int) -> None:
+    """Serve the pages for the definitions that a workspace file names until the process is interrupted."""
     configure_loggers()
-    target = workspace_opts_to_load_target(WorkspaceOpts(module_name=(module,)))
+    target = workspace_opts_to_load_target(WorkspaceOpts(workspace=(workspace,)))
     addresses = addresses_in(os.environ.get(ADDRESSES, ""))
     with DagsterInstance.get() as instance:
         instance.optimize_for_webserver(STATEMENT_TIMEOUT_MS, POOL_RECYCLE_SECONDS, POOL_OVERFLOW)

@@ -19,7 +19,7 @@ from dagster._core.test_utils import create_run_for_test
 from pipelines.cli import run as chartferry
 from pipelines.commands import up
 from pipelines.commands.up import CannotStart, Child
-from pipelines.dagster.attended import give_up_lost_runs
+from pipelines.dagster.code_server import give_up_lost_runs
 from pipelines.home.dagster_folder import LOAD_POOL, dagster_environment, lacking, prepare_dagster_home
 from pipelines.home.logs import rotate
 from pipelines.session.connections import BadTarget
@@ -173,14 +173,14 @@ def test_a_child_that_ends_is_started_anew_and_one_that_does_so_always_is_given_
     monkeypatch.setattr(up, "_asked_to_end", lambda *_: time.sleep(0.3))
     toy = child(tmp_path, "print('no luck')")
     with pytest.raises(CannotStart, match="toy ends again and again: no luck"):
-        up._watch([toy], os.environ, -1, said.append)
+        up._watch([toy], os.environ, -1, said.append, lambda: None)
     assert said == ["toy ended (no luck); starting it anew"] * 2
 
 
-def test_a_daemon_gives_up_what_one_before_it_had_under_way_so_that_it_is_made_again(
+def test_a_code_server_gives_up_what_one_before_it_had_under_way_so_that_it_is_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Runs that no daemon launched are left alone."""
+    """Runs that no code server started are left alone."""
     monkeypatch.setenv("DAGSTER_HOME", str(prepare_dagster_home(tmp_path)))
     launched, status = {GRPC_INFO_TAG: "{}"}, dg.DagsterRunStatus
     with dg.DagsterInstance.get() as instance:

@@ -30,14 +30,16 @@ def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
     home = tmp_path_factory.mktemp("home")
     (home / "inbox").mkdir()
     folder, port = prepare_dagster_home(home), up.free(0, "--web-port", "")
-    server = up._dagster(folder, port)[0]
-    server.start(dagster_environment(home, environment(**{ADDRESSES: f"{BEHIND_A_PROXY}/"})))
+    code, server, _ = up._dagster(folder, tmp_path_factory.mktemp("run"), port)
     try:
-        until(lambda: server.ready() or server.ended(), "the web server answers")
-        assert not server.ended(), server.last_words()
+        for child in (code, server):
+            child.start(dagster_environment(home, environment(**{ADDRESSES: f"{BEHIND_A_PROXY}/"})))
+            until(lambda: child.ready() or child.ended(), "it answers")  # noqa: B023
+            assert not child.ended(), child.last_words()
         yield port
     finally:
         server.stop()
+        code.stop()
 
 
 def ask(

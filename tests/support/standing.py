@@ -28,7 +28,12 @@ PARTITIONS = """query ($asset: [String!]!) { assetNodeOrError(assetKey: {path: $
 RUNS = """{ runsOrError(limit: 100) { ... on Runs { results { runId status jobName tags { key value } } } } }"""
 EVENTS = """query ($run: ID!) { logsForRun(runId: $run) { ... on EventConnection { events {
     ... on MessageEvent { message } } } } }"""
-CHILDREN = {"service": "fhir_service serve", "Dagster": "attended web", "daemon": "attended daemon"}
+CHILDREN = {
+    "service": "fhir_service serve",
+    "code server": "attended code",
+    "Dagster": "attended web",
+    "daemon": "attended daemon",
+}
 UNDER_WAY = ("NOT_STARTED", "MANAGED", "QUEUED", "STARTING", "STARTED", "CANCELING")
 
 
@@ -56,9 +61,9 @@ class Standing:
         return found
 
     def partitions(self, feed: str, stage: str = "loaded") -> dict[str, str]:
-        """State by partition: unmaterialized, materialized, failed, materializing."""
+        """State by partition: unmaterialized, materialized, failed, materializing. Empty without a code server."""
         node = self.ask(PARTITIONS, asset=[feed, stage])["assetNodeOrError"]
-        found = node["assetPartitionStatuses"]
+        found = node.get("assetPartitionStatuses", {})
         return {key: state.removesuffix("Partitions") for state, keys in found.items() for key in keys}
 
     def runs(self) -> list[dict[str, Any]]:
@@ -75,7 +80,7 @@ class Standing:
         return [event["message"] for event in events if "message" in event]
 
     def child(self, name: str) -> psutil.Process | None:
-        """The process of this name that the supervisor runs now: service, Dagster or daemon."""
+        """The process of this name that the supervisor runs now."""
         for child in psutil.Process(self.process.pid).children():
             with gone_is_none():
                 if CHILDREN[name] in " ".join(child.cmdline()):

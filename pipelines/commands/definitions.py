@@ -1,0 +1,101 @@
+"""The definitions that Dagster's processes share under `chartferry up`: their code server, and when it reloads them."""
+
+import os
+import re
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import yaml
+
+DEFINITIONS = "pipelines.definitions"
+RELOAD = """mutation ($name: String!) { reloadRepositoryLocation(repositoryLocationName: $name) { __typename
+    ... on WorkspaceLocationEntry { locationOrLoadError { ... on PythonError { message causes { message } } } }
+    ... on PythonError { message causes { message } } ... on RepositoryLocationNotFound { message }
+    ... on ReloadNotSupported { message } ... on UnauthorizedError { message } } }"""
+CLASS_OF_OURS = re.compile(r"^pipelines\.[\w.]+: ")
+RELOADED_WITHIN_SECONDS = 120
+
+Stamp = tuple[tuple[str, int, int], ...]
+"""Name, size and time of each file that the definitions are made of."""
+
+
+def write_workspace(path: Path, socket: Path) -> None:
+    """Write the file that tells Dagster's processes where the code server is."""
+    server = {"socket": str(socket), "location_name": DEFINITIONS}
+    path.write_text(yaml.safe_dump({"load_from": [{"grpc_server": server}]}), encoding="utf-8")
+
+
+def stamp_of(home: Path, environ: Mapping[str, str]) -> Stamp:
+    """Return the stamp of the files of feeds, crosswalks and views."""
+    more = [Path(name) for name in environ.get("CHARTFERRY_FEEDS", "").split(os.pathsep) if name]
+    return tuple(sorted(each for folder in (home / "feeds", home / "views", *more) for each in _files(folder)))
+
+
+def _files(folder: Path) -> Iterator[tuple[str, int, int]]:
+    try:
+        entries = list(os.scandir(folder))
+    except OSError:
+        return
+    for entry in entries:
+        try:
+            about = entry.stat()
+        except OSError:  # removed since
+            continue
+        yield entry.path, about.st_size, about.st_mtime_ns
+
+
+@dataclass
+class Reloading:
+    """Reloads the definitions when their files have changed and two looks in a row found them the same.
+
+    stamp: returns the stamp now. reload: reloads in a thread of its own, and returns a sentence for the user. It raises
+    httpx.HTTPError if the pages do not answer, and is tried again.
+    """
+
+    stamp: Callable[[], Stamp]
+    reload: Callable[[], str]
+    say: Callable[[str], None]
+    loaded: Stamp = ()
+    before: Stamp = ()
+    thread: threading.Thread | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        self.loaded = self.before = self.stamp()
+
+    def look(self) -> None:
+        """Look at the files once; start to reload the definitions if they have changed."""
+        now, before = self.stamp(), self.before
+        self.before = now
+        if now != self.loaded and now == before and not (self.thread and self.thread.is_alive()):
+            self.thread = threading.Thread(target=self._reload, args=(now,), name="reload", daemon=True)
+            self.thread.start()
+
+    def _reload(self, now: Stamp) -> None:
+        try:
+            said = self.reload()
+        except httpx.HTTPError:
+            return
+        self.loaded = now
+        self.say(said)
+
+
+def reload(pages: str) -> str:
+    """Have Dagster's pages at this address reload the definitions. Return a sentence that tells the result."""
+    body = {"query": RELOAD, "variables": {"name": DEFINITIONS}}
+    answer = httpx.post(f"{pages}/graphql", json=body, timeout=RELOADED_WITHIN_SECONDS, trust_env=False)
+    return told(answer.raise_for_status().json())
+
+
+def told(answer: Mapping[str, Any]) -> str:
+    """Return a sentence for the answer to a reload."""
+    found = (answer.get("data") or {}).get("reloadRepositoryLocation") or {}
+    error = found if "message" in found else found.get("locationOrLoadError") or {}
+    if found and "message" not in error:
+        return "feeds and views were read anew"
+    reasons = [error.get("message", "no answer"), *(each["message"] for each in error.get("causes") or [])]
+    reason = CLASS_OF_OURS.sub("", reasons[-1].strip())
+    return f"feeds and views cannot be used, and nothing is imported until they are mended: {reason}"

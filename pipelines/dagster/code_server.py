@@ -1,0 +1,59 @@
+"""Runs the code server of `chartferry up`: the pages, the daemon and the runs of Dagster share its definitions.
+
+It is Dagster's own command `dagster code-server start`, on a socket. A second process of that command holds the
+definitions. At each reload a new one takes its place, while runs of the one before go on. The command does not notice
+when that process ends by itself; `end_without_children` does.
+"""
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from runpy import run_module
+
+import psutil
+
+SECONDS_BETWEEN_LOOKS = 5.0
+LOG_LEVEL = "warning"
+
+
+def serve(module: str, socket: str) -> None:
+    """Serve the definitions of a module until the process is interrupted, or what holds them has ended."""
+    give_up_lost_runs()
+    threading.Thread(target=end_without_children, args=(os._exit,), name="children", daemon=True).start()
+    where = ("--socket", socket, "--module-name", module, "--location-name", module)
+    sys.argv = ["dagster", "code-server", "start", *where, "--log-level", LOG_LEVEL]
+    run_module("dagster", run_name="__main__")
+
+
+def end_without_children(end: Callable[[int], None], seconds: float = SECONDS_BETWEEN_LOOKS) -> None:
+    """Wait until this process had children and has none, then call `end`, so that the supervisor starts it anew."""
+    own, had = psutil.Process(), False
+    while True:
+        living = [child for child in own.children() if child.status() != psutil.STATUS_ZOMBIE]
+        if had and not living:
+            print("The process that holds the definitions ended.", file=sys.stderr, flush=True)
+            end(1)
+            return
+        had = had or bool(living)
+        time.sleep(seconds)
+
+
+def give_up_lost_runs() -> None:
+    """Mark the runs that ended with an earlier code server as failed or canceled, so that failed ones are retried.
+
+    Otherwise they would count as running for ever, and block all later files of their feed and the load pool.
+    Only runs that the default launcher started are marked.
+    """
+    import dagster as dg
+    from dagster._core.storage.tags import GRPC_INFO_TAG
+
+    status = dg.DagsterRunStatus
+    began = dg.RunsFilter(statuses=[status.STARTING, status.STARTED, status.CANCELING])
+    with dg.DagsterInstance.get() as instance:
+        for run in instance.get_runs(began):
+            if GRPC_INFO_TAG in run.tags:
+                tell = instance.report_run_canceled if run.status == status.CANCELING else instance.report_run_failed
+                tell(run, "Its process ended with the code server that had started it.")
+                instance.event_log_storage.free_concurrency_slots_for_run(run.run_id)

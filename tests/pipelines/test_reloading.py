@@ -1,0 +1,142 @@
+"""One code server under `chartferry up`: it reloads changed feeds and views, and is started anew when it was killed."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+import yaml
+
+from pipelines.commands.definitions import DEFINITIONS, Reloading, stamp_of, told, write_workspace
+from tests.support.commands import load
+from tests.support.payers import practice
+from tests.support.standing import Standing, standing, until
+
+PAYMENTS = "payment_id,patient_id,amount,paid_on\nU-1,p1,1.00,2026-03-02\n"
+CASH = """name = "cash"
+kind = "payments"
+files = ["cash-*.csv"]
+[columns]
+payment_id = "payment_id"
+patient_id = "patient_id"
+amount = "amount"
+paid_on = "paid_on"
+"""
+LOCATIONS = """{ workspaceOrError { ... on Workspace { locationEntries { locationOrLoadError { __typename
+    ... on RepositoryLocation { repositories { jobs { name } } } } } } } }"""
+
+
+def looks(reloading: Reloading, number: int) -> None:
+    for _ in range(number):
+        reloading.look()
+        if reloading.thread:
+            reloading.thread.join()
+
+
+def test_definitions_are_reloaded_once_their_files_have_changed_and_are_still(tmp_path: Path) -> None:
+    home, more = tmp_path / "home", tmp_path / "more"
+    reloads: list[str] = []
+
+    def reload() -> str:
+        reloads.append("asked")
+        if len(reloads) == 1:
+            raise httpx.ConnectError("not yet")
+        return f"reload {len(reloads)}"
+
+    said: list[str] = []
+    reloading = Reloading(lambda: stamp_of(home, {"CHARTFERRY_FEEDS": str(more)}), reload, said.append)
+    looks(reloading, 3)
+    assert (reloads, said) == ([], [])
+    for number, path in enumerate((home / "feeds" / "desk.toml", home / "views" / "own.view.json", more / "keys.csv")):
+        path.parent.mkdir(parents=True)
+        path.write_text("1")
+        looks(reloading, 1)
+        assert len(said) == number
+        looks(reloading, 3)
+        assert len(said) == number + 1
+    assert said == ["reload 2", "reload 3", "reload 4"]
+    path.write_text("12")
+    looks(reloading, 2)
+    path.unlink()
+    looks(reloading, 3)
+    assert said[3:] == ["reload 5", "reload 6"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        ({"__typename": "WorkspaceLocationEntry", "locationOrLoadError": {}}, "feeds and views were read anew"),
+        (
+            {
+                "locationOrLoadError": {
+                    "message": "m",
+                    "causes": [{"message": "pipelines.feeds.x.FeedError: a.toml: no\n"}],
+                }
+            },
+            "feeds and views cannot be used, and nothing is imported until they are mended: a.toml: no",
+        ),
+        (
+            {"message": "no such location"},
+            "feeds and views cannot be used, and nothing is imported until they are mended: no such location",
+        ),
+        (None, "feeds and views cannot be used, and nothing is imported until they are mended: no answer"),
+    ],
+)
+def test_the_result_of_a_reload_is_one_sentence(answer: dict[str, Any] | None, said: str) -> None:
+    assert told({"data": {"reloadRepositoryLocation": answer}}) == said
+
+
+def test_dagsters_processes_find_the_code_server_by_a_socket_of_the_owner(tmp_path: Path) -> None:
+    write_workspace(tmp_path / "workspace.yaml", tmp_path / "code.sock")
+    server = {"socket": str(tmp_path / "code.sock"), "location_name": DEFINITIONS}
+    assert yaml.safe_load((tmp_path / "workspace.yaml").read_text()) == {"load_from": [{"grpc_server": server}]}
+
+
+def test_a_code_server_whose_definitions_process_ended_ends_too() -> None:
+    """CLI-CMD-13: so that the supervisor starts it anew."""
+    program = """if True:
+        import os, subprocess, sys
+        from pipelines.dagster.code_server import end_without_children
+        ends = [sys.executable, "-c", "import time; time.sleep(0.5)"]
+        child = subprocess.Popen(ends)
+        end_without_children(os._exit, 0.1)"""
+    done = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (1, "The process that holds the definitions ended.\n")
+
+
+def jobs(up: Standing) -> list[str]:
+    """The jobs that Dagster's pages show; none while the definitions cannot be loaded."""
+    found = up.ask(LOCATIONS)["workspaceOrError"]["locationEntries"]
+    repositories = [each for entry in found for each in entry["locationOrLoadError"].get("repositories", [])]
+    return [job["name"] for repository in repositories for job in repository["jobs"]]
+
+
+@pytest.mark.long
+def test_a_new_feed_is_used_without_a_restart_and_a_killed_code_server_is_made_anew(tmp_path: Path) -> None:
+    """CLI-CMD-13: a feed file that is put there, one that cannot be read, and kills of both processes."""
+    home = tmp_path / "home"
+    assert load(home, practice(tmp_path / "practice", 5)).returncode == 0
+    with standing(home) as up:
+        feeds = home / "feeds"
+        (feeds / "cash.toml").write_text(CASH)
+        until(lambda: "import_cash" in jobs(up), "the new feed")
+        (home / "inbox" / "cash-1.csv").write_text(PAYMENTS)
+        until(lambda: list(up.partitions("cash").values()) == ["materialized"], "its first file")
+        (feeds / "broken.toml").write_text("no")
+        until(lambda: not jobs(up), "the broken feed")
+        (feeds / "broken.toml").unlink()
+        until(lambda: "import_cash" in jobs(up), "the mended feeds")
+        for number in (2, 3):
+            server = up.child("code server")
+            assert server
+            victim = server if number == 2 else max(server.children(), key=psutil.Process.create_time)
+            victim.kill()
+            until(lambda: (now := up.child("code server")) and now != server, "a new code server")  # noqa: B023
+            (home / "inbox" / f"cash-{number}.csv").write_text(PAYMENTS.replace("U-1", f"U-{number}"))
+            until(
+                lambda: list(up.partitions("cash").values()) == ["materialized"] * number,  # noqa: B023
+                f"file {number}",
+            )
