@@ -59,7 +59,7 @@ def idle(up: Standing) -> dict[str, Any]:
 def mended(up: Standing) -> dict[str, Any]:
     """Seconds from the drop of one file to its load, and to each event of its run."""
     wanted, began = loaded(up) + 1, time.time()
-    drop(up.home, "payments-mended.csv", ["U-mended,p001,1.00,2026-03-02"])
+    drop(up.home, "payments-mended.csv", [f"U-mended-{wanted},p001,1.00,2026-03-02"])
     seconds = seconds_until(lambda: loaded(up) >= wanted)
     return {"seconds": seconds, "events": events(up, next(iter(importing(up, "STARTED", "SUCCESS"))), began)}
 

@@ -40,7 +40,8 @@ from pipelines.session.opening import has_ledger, open_ledger
 if TYPE_CHECKING:
     from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
-SECONDS_BETWEEN_LOOKS = 15
+SECONDS_BETWEEN_LOOKS = 9
+"""Dagster looks every 5 seconds and a little what is due: this makes it every other time, 10 seconds apart."""
 SECONDS_OF_HASHING = 20.0
 SECONDS_FOR_ONE_FILE = 5.0
 FILES_HASHED_AT_ONCE = 2
