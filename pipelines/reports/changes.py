@@ -9,10 +9,9 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
 
-import duckdb
 import orjson
 
-from pipelines.home.files import locked, write_whole
+from pipelines.home.files import locked, session, write_whole
 from pipelines.reports.results import SearchesById
 from pipelines.reports.sweep import FILES, folder_of, keep, now, read_whole
 
@@ -59,8 +58,7 @@ def sweep_changes(
         part = folder / "changes.part"
         params = {"_lastUpdated": f"ge{since:%Y-%m-%dT%H:%M:%SZ}"} if since else None
         started, total = read_whole(lambda: client.pages(resource_type, params), part, resource_type, clock)
-        with duckdb.connect() as db:
-            db.execute("SET TimeZone = 'UTC'")
+        with session(folder / ".changes.spill") as db:
             [[seen]] = db.execute(NEWEST, [str(part)]).fetchall()
         if since and not total:
             seen = newest

@@ -9,12 +9,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol
 
-import duckdb
 import pyarrow.parquet as pq
 
 from pipelines.client.client import NotDone, NotSent, Refused, Unknown
 from pipelines.home import arrow
-from pipelines.home.files import locked
+from pipelines.home.files import locked, session
 from pipelines.reports.pages import SWEPT, PageReader, Row, SweepIncomplete
 from pipelines.reports.sweep import FILES, TRIES, folder_of, keep, kept, now
 
@@ -42,7 +41,7 @@ def sweep_results(client: SearchesById, home: Path, target: str, clock: Callable
     """
     reports, folder = kept(home, target).path, folder_of(home, target)
     final, part = folder / FILES[RESULT][0], folder / "results.part"
-    with locked(folder / ".results.lock"), duckdb.connect() as db:
+    with locked(folder / ".results.lock"), session(folder / ".results.spill") as db:
         started, found = clock(), 0
         names = db.execute(NAMED, [str(reports)])
         with pq.ParquetWriter(part, SWEPT, compression="zstd", compression_level=1) as writer:
