@@ -25,6 +25,13 @@ class Capabilities(NamedTuple):
     dated: frozenset[str] = frozenset()
     puts: frozenset[str] = frozenset()
 
+    def shows_names(self, target: str, resource_type: str) -> bool:
+        """True if what was made at the target of this name has its records' identifiers, and can be found by them.
+
+        A target that is known by its address, and shows an id now, got its records without.
+        """
+        return resource_type in self.identified and self.store_id in (None, target)
+
 
 def capabilities_of(statement: dict[str, Any]) -> Capabilities:
     """Return the capabilities that a CapabilityStatement shows."""

@@ -6,7 +6,7 @@ left out.
 
 import hashlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -102,12 +102,21 @@ def _task(body: Body) -> Any:
     return referred(body["for"]) if "for" in body else None, body.get("description")
 
 
+def patient_of(body: Mapping[str, Any]) -> str | None:
+    """The id of the patient whom a resource is of; None where it shows none."""
+    shown = (body[name] for name in PATIENT if isinstance(body.get(name), dict))
+    kind, _, patient = next((referred(each) for each in shown if "reference" in each), "").partition("/")
+    return patient if kind == "Patient" else None
+
+
 def referred(element: Body) -> str:
     """`Type/id`, also of a target that shows references with its address or a version."""
     found = REFERENCE.fullmatch(str(element["reference"]))
     return found[1] if found else str(element["reference"])
 
 
+PATIENT = ("for", "subject", "request")
+"""The elements that name the patient of a task, a response and a payment."""
 TAKEN_BACK = {"QuestionnaireResponse": "entered-in-error", "Task": "cancelled"}
 """The status of what has been taken back. Payments have none."""
 

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from pipelines.client.comparison import TAKEN_BACK
 from pipelines.client.replies import NotDone, NotSent, Refused, TargetUnusable, Unknown
-from pipelines.corrections.moved import follow, is_other, is_searched, is_unclear
+from pipelines.corrections.moved import follow, is_other, is_unclear
 from pipelines.corrections.records import (
     Piece,
     Record,
@@ -139,5 +139,5 @@ def _not_shown(session: Session, batch_id: str) -> Iterator[tuple[int, Piece]]:
                 for n, record in enumerate(piece):
                     table.add((n, record.resource_id, record.key, record.generation))
             of_source = Identity(piece[0].source, piece[0].resource_type).system
-            named = is_searched(session, piece[0].resource_type)
+            named = session.shows_names(piece[0].resource_type)
             yield len(piece), [piece[n] for (n,) in db.execute(NOT_SHOWN, [named, of_source]).fetchall()]

@@ -7,14 +7,12 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from pipelines.client.identifiers import identifier_value, search_token, values_of
-from pipelines.client.replies import resources_of
+from pipelines.client.identifiers import identifier_value, values_of
 from pipelines.ledger.rows import Outcome
+from pipelines.loading.ownership import VALUES_A_SEARCH, Owner, places
 from pipelines.loading.sending import Identity
 from pipelines.session.reading import reading
 from pipelines.session.session import Session
-
-ROWS_A_SEARCH = 25
 
 
 class Moved(Protocol):
@@ -55,21 +53,22 @@ def follow(session: Session, records: Sequence[Moved]) -> Followed:
 
     A resource that was taken back in the chart has moved like any other.
     """
-    places: dict[tuple[str, str], list[int]] = defaultdict(list)
+    of_streams: dict[tuple[str, str], list[int]] = defaultdict(list)
     for at, record in enumerate(records):
-        places[record.source, record.resource_type].append(at)
+        of_streams[record.source, record.resource_type].append(at)
     followed = Followed([], {}, [])
-    for (source, kind), of_stream in places.items():
-        if not is_searched(session, kind):
+    for (source, kind), of_stream in of_streams.items():
+        if not session.shows_names(kind):
             followed.gone.extend(of_stream)
             continue
-        for start in range(0, len(of_stream), ROWS_A_SEARCH):
-            some = of_stream[start : start + ROWS_A_SEARCH]
+        for start in range(0, len(of_stream), VALUES_A_SEARCH):
+            some = of_stream[start : start + VALUES_A_SEARCH]
             with reading(kind):
-                there = _there(session, Identity(source, kind), [records[at] for at in some])
+                values = [_value(records[at]) for at in some]
+                there = places(session.connection.client, Identity(source, kind), values)
             outcomes = []
             for at in some:
-                ids, record = [*there.get(_value(records[at]), ())], records[at]
+                ids, record = there[_value(records[at])], records[at]
                 if not ids:
                     followed.gone.append(at)
                 elif len(ids) > 1:
@@ -83,9 +82,14 @@ def follow(session: Session, records: Sequence[Moved]) -> Followed:
     return followed
 
 
+def owner_of(session: Session, source: str, kind: str) -> Owner:
+    """The owner of the resources that a source has at the target."""
+    return Owner(Identity(source, kind), session.shows_names(kind))
+
+
 def is_other(session: Session, record: Moved, body: Mapping[str, Any]) -> bool:
     """True if a resource does not have the identifier that the record was sent with."""
-    if not is_searched(session, record.resource_type):
+    if not session.shows_names(record.resource_type):
         return False
     return _value(record) not in values_of(Identity(record.source, record.resource_type).system, body)
 
@@ -96,22 +100,5 @@ def is_unclear(session: Session, record: Moved, body: Mapping[str, Any]) -> bool
     return is_other(session, record, body) and not values_of(system, body)
 
 
-def is_searched(session: Session, kind: str) -> bool:
-    """True if records of a type go with identifiers, and the target can be searched for these."""
-    return session.step(kind).named and kind in session.connection.capabilities.identified
-
-
 def _value(record: Moved) -> str:
     return identifier_value(record.key, record.generation)
-
-
-def _there(session: Session, identity: Identity, records: Sequence[Moved]) -> Mapping[str, dict[str, None]]:
-    """Ids at the target by the identifiers of these records, each once, however often it is shown."""
-    asked = ",".join(search_token(identity.system, _value(record)) for record in records)
-    path = f"/{identity.resource_type}?_count={2 * len(records)}&identifier={asked}"
-    found: dict[str, dict[str, None]] = defaultdict(dict)
-    for page in session.connection.client.pages_from(path):
-        for body in resources_of(page, identity.resource_type):
-            for value in values_of(identity.system, body):
-                found[str(value)][str(body["id"])] = None
-    return found

@@ -3,7 +3,7 @@
 It is done under the target's lease and stays on the record, as every decision by hand.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -12,7 +12,7 @@ from typing import Any
 
 from pipelines.client.comparison import TAKEN_BACK
 from pipelines.client.steps import step_for
-from pipelines.corrections.moved import follow, is_other
+from pipelines.corrections.moved import follow, owner_of
 from pipelines.corrections.records import (
     Piece,
     Record,
@@ -27,6 +27,7 @@ from pipelines.ledger.former import Former, intend_withdrawal, standing_again, u
 from pipelines.ledger.lease import Lease
 from pipelines.ledger.states import MADE
 from pipelines.loading.changes import Changes
+from pipelines.loading.ownership import NOT_NAMED, OF_ANOTHER, Made
 from pipelines.runs.loading import lease_of
 from pipelines.session.session import Session
 
@@ -37,7 +38,7 @@ LISTED = 10_000
 SHOWN = 50
 GONE = 404
 SEVERAL = "the target has several resources with its identifier; chartferry verify names them"
-ANOTHERS = "what is there does not have its identifier, and nothing else does"
+NOTHING_ELSE = ", and nothing else does"
 LEFT = (*MADE, "in_doubt", "planned")
 
 
@@ -145,18 +146,12 @@ def _undo_some(session: Session, lease: Lease, records: Piece, done: Undone, tog
     before = {version.key for version in waiting_versions(session, records)}
     intend_withdrawal(session.ledger, lease, [record[:4] for record in records if record.key not in before])
     versions = waiting_versions(session, records)
-    by_id, others = {str(version.resource_id): version for version in versions}, set[str]()
-
-    def is_ours(name: str, body: Mapping[str, Any]) -> bool:
-        if is_other(session, by_id[name], body):
-            others.add(name)
-        return name not in others
-
-    changes = Changes(session.connection.client, partial(session.ledger.confirm, lease), is_ours)
-    ids = [*by_id]
-    at_once = changes.take_back_together(kind, ids) if together else {}
+    made, others = [Made.of(version) for version in versions], dict[str, str]()
+    owner = owner_of(session, records[0].source, kind)
+    changes = Changes(session.connection.client, partial(session.ledger.confirm, lease), owner)
+    at_once = changes.take_back_together(made) if together else {}
     with ThreadPoolExecutor(session.pace.at_once, "undo") as pool:
-        posted = list(pool.map(lambda each: at_once.get(each) or changes.take_back(kind, each), ids))
+        posted = list(pool.map(lambda each: at_once.get(each.resource_id) or changes.take_back(each), made))
     withdrawn, missing = list[Former](), list[Former]()
     for version, each in zip(versions, posted, strict=True):
         record = by_key[version.key]
@@ -166,6 +161,8 @@ def _undo_some(session: Session, lease: Lease, records: Piece, done: Undone, tog
             done.take(record)
         elif each.result.status == GONE:
             missing.append(version)
+            if each.result.outcome in (NOT_NAMED, OF_ANOTHER):
+                others[str(version.resource_id)] = each.result.outcome["text"]
         else:
             done.leave(record, f"{record.resource}: HTTP {each.result.status or 'without an answer'}")
     undone(session.ledger, session.target, withdrawn)
@@ -175,9 +172,12 @@ def _undo_some(session: Session, lease: Lease, records: Piece, done: Undone, tog
 
 
 def _undo_moved(
-    session: Session, lease: Lease, records: Piece, versions: Sequence[Former], others: Collection[str], done: Undone
+    session: Session, lease: Lease, records: Piece, versions: Sequence[Former], others: Mapping[str, str], done: Undone
 ) -> None:
-    """Take back, under their new ids, those whose old ids the target does not have, or (others) has for another's."""
+    """Take back, under their new ids, those whose old ids the target does not have, or has for another's.
+
+    others: why that is another's, by id.
+    """
     followed = follow(session, records)
     gone = [at for at in followed.gone if str(records[at].resource_id) not in others]
     undone(session.ledger, session.target, [versions[at] for at in gone])
@@ -187,7 +187,9 @@ def _undo_moved(
     withdrawal_given_up(session.ledger, session.target, [versions[at] for at in sorted(kept)])
     moved = {at: new for at, new in followed.moved.items() if new != records[at].resource_id}
     for at in sorted(kept.difference(moved)):
-        why = SEVERAL if at in followed.several else ANOTHERS if at in followed.gone else f"HTTP {GONE}"
+        why = SEVERAL if at in followed.several else f"HTTP {GONE}"
+        if at in followed.gone:
+            why = others[str(records[at].resource_id)] + NOTHING_ELSE * session.shows_names(records[at].resource_type)
         done.leave(records[at], f"{records[at].resource}: {why}")
     if moved and not done.unusable:
         _undo_some(session, lease, [records[at]._replace(resource_id=new) for at, new in moved.items()], done, False)

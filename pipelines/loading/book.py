@@ -32,17 +32,25 @@ KEYS_A_CLOSING = 20_000
 class Book:
     """The ledger entries and the counts of one load.
 
-    step: how rows reach the target; lowered where the target does not do what it says. stopped: lanes with a row in
+    step: how rows reach the target; lowered where the target does not do what it says. shown: whether what is there
+    shows the identifiers of its records. stopped: lanes with a row in
     doubt. noted: patients whose resources at the target are noted. refused: keys of rows that were set aside. landed,
     there: keys, and contents by key, whose rejects are not closed yet. when_refused: called with each row that the
     target refused, once that is written.
     """
 
     def __init__(
-        self, batch: Batch, client: FhirClient, ledger: Ledger, lease: Held, progress: Progress, step: Step
+        self,
+        batch: Batch,
+        client: FhirClient,
+        ledger: Ledger,
+        lease: Held,
+        progress: Progress,
+        step: Step,
+        shown: bool,
     ) -> None:
         self.batch, self.client, self.ledger = batch, client, ledger
-        self.lease, self.progress, self.step = lease, progress, step
+        self.lease, self.progress, self.step, self.shown = lease, progress, step, shown
         self.source, self.resource = batch.feed.source, batch.feed.resource
         self.of = (batch.target, self.source, self.resource)
         self.answers = Answers.of(batch.folder)

@@ -1,6 +1,7 @@
 """Changing what is at a target already: a task updated to a row's content, a task or response taken back.
 
 Read, merge, write with If-Unmodified-Since. A write whose outcome is unknown is settled by reading and comparing.
+Nothing else changes what is at a target. What was read, and is not the record's, is never written.
 """
 
 import json
@@ -15,6 +16,7 @@ from pipelines.client.pace import Attempts
 from pipelines.client.replies import unusable
 from pipelines.ledger.lease import LeaseLost
 from pipelines.loading.answered import Result
+from pipelines.loading.ownership import Made, Owner
 from pipelines.loading.sending import Posted
 
 Body = dict[str, Any]
@@ -26,12 +28,7 @@ RESPONSE = "resourceType id questionnaire subject encounter authored author".spl
 GROUP = "/fhir/extensions/task-group"
 NOTE = "/fhir/extensions/note-id"
 CONFLICT = 412
-GONE = {
-    "code": "not-found",
-    "text": "the target has no such resource any more",
-    "diagnostics": None,
-    "expression": None,
-}
+NOT_THERE = 404
 
 
 class Changes:
@@ -39,78 +36,75 @@ class Changes:
     the target cannot be used. For several threads.
 
     confirm: called before each write; raises `LeaseLost` when another loader has the target, and may have changed it.
-    is_ours: given an id and the resource there, False if that is another's: a target that moved may use an id anew.
+    owner: tells of each resource whether it is the record's.
     """
 
-    def __init__(
-        self,
-        client: FhirClient,
-        confirm: Callable[[], None],
-        is_ours: Callable[[str, Body], bool] = lambda *_: True,
-    ) -> None:
-        self._client, self._confirm, self._is_ours = client, confirm, is_ours
+    def __init__(self, client: FhirClient, confirm: Callable[[], None], owner: Owner) -> None:
+        self._client, self._confirm, self._owner = client, confirm, owner
+        self._type = owner.identity.resource_type
         self._unusable: str | None = None
         self._guard = threading.Lock()
         self._turns: dict[str, threading.Lock] = {}
 
-    def update(self, resource_id: str, row_body: str) -> Posted:
+    def update(self, made: Made, row_body: str) -> Posted:
         """Bring a task to what a row says: its elements win, what it does not say stays, comments are added once."""
         ours = json.loads(row_body)
-        return self._write("Task", resource_id, lambda now: None if has(now, ours) else merged(now, ours), "updated")
+        return self._write(made, lambda now: None if has(now, ours) else merged(now, ours), "updated")
 
-    def take_back(self, resource_type: str, resource_id: str) -> Posted:
+    def take_back(self, made: Made) -> Posted:
         """Move a response to `entered-in-error`, a task to `cancelled`; once more changes nothing."""
-        status = TAKEN_BACK[resource_type]
+        status = TAKEN_BACK[self._type]
 
         def wanted(now: Body) -> Body | None:
-            return None if now.get("status") == status else _withdrawn(resource_type, now)
+            return None if now.get("status") == status else _withdrawn(self._type, now)
 
-        return self._write(resource_type, resource_id, wanted, "undone")
+        return self._write(made, wanted, "undone")
 
-    def take_back_together(self, resource_type: str, ids: Sequence[str]) -> dict[str, Posted]:
+    def take_back_together(self, some: Sequence[Made]) -> dict[str, Posted]:
         """Take back resources with two bundles: they are read, and written where they have not changed since.
 
         Returns:
-            What surely was done, by id. Anything else (changed meanwhile, gone, without a clear answer) is left out: it
-            is for `take_back`, one by one.
+            What surely was done, by id. Anything else (changed meanwhile, gone, another's, without a clear answer) is
+            left out: it is for `take_back`, one by one.
         """
-        status, urls = TAKEN_BACK[resource_type], [f"{resource_type}/{each}" for each in ids]
+        status, urls = TAKEN_BACK[self._type], [f"{self._type}/{made.resource_id}" for made in some]
         try:
             read = self._client.exchange([{"request": {"method": "GET", "url": url}} for url in urls])
             known = {
-                name: each
-                for name, each in zip(ids, read, strict=True)
-                if _etag(each) and "resource" in each and self._is_ours(name, each["resource"])
+                made.resource_id: each
+                for made, each in zip(some, read, strict=True)
+                if _etag(each) and "resource" in each and not self._owner.why_not(made, each["resource"])
             }
             done = [name for name, each in known.items() if each["resource"].get("status") == status]
             going = [name for name in known if name not in set(done)]
             self._confirm()
-            entries = [_taking_back(resource_type, name, known[name]) for name in going]
+            entries = [_taking_back(self._type, name, known[name]) for name in going]
             written = self._client.exchange(entries) if entries else []
         except (NotSent, NotDone, Refused, Unknown, LeaseLost):
             return {}  # one by one it is told what is wrong
         done += [name for name, each in zip(going, written, strict=True) if _status(each) == "200"]
         return {name: Posted(Result("undone", name, 200)) for name in done}
 
-    def _write(self, resource_type: str, resource_id: str, wanted: Wanted, state: str) -> Posted:
-        client = self._client
+    def _write(self, made: Made, wanted: Wanted, state: str) -> Posted:
+        client, resource_id = self._client, made.resource_id
         attempts, unclear = Attempts(client.patience), False
         while not self._unusable:
             asked, final = None, False
             try:
-                found = client.read_as_of(resource_type, resource_id)
+                found = client.read_as_of(self._type, resource_id)
             except (NotSent, NotDone, Refused, Unknown) as error:
                 self._unusable = f"the target could not be used: it cannot be read ({error})"
                 break
-            if found is None or not self._is_ours(resource_id, found[0]):
-                return Posted(Result("refused", None, 404, GONE))
+            why = self._owner.why_not(made, found[0] if found else None)
+            if found is None or why:
+                return Posted(Result("refused", None, NOT_THERE, why))
             body = wanted(found[0])
             if body is None:
                 return Posted(Result(state, resource_id, 200))
             try:
                 with self._turn(found[0]):
                     self._confirm()
-                    status = client.update(resource_type, resource_id, json.dumps(body).encode(), found[1]).status
+                    status = client.update(self._type, resource_id, json.dumps(body).encode(), found[1]).status
                 return Posted(Result(state, resource_id, status))
             except LeaseLost as error:
                 self._unusable = str(error)

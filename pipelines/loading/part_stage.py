@@ -46,7 +46,9 @@ def load_part(
     """
     progress = Sayings()
     step = step_for(capabilities, batch.feed.resource)
-    book = Book(batch, client, ledger, lease, progress, step)
+    book = Book(
+        batch, client, ledger, lease, progress, step, capabilities.shows_names(batch.target, batch.feed.resource)
+    )
     lease.counting = lambda: PartLoaded(book.loaded).as_text()
     intake = Intake(book)
     if lease.attempts == 1:

@@ -1,22 +1,25 @@
 """Apply a feed's policy to other content under a known key: update tasks, take superseded responses back.
 
-A superseding response is sent like any row. The old one is taken back here, once the new one is at the target.
+A superseding response is sent like any row. The old one is taken back here, once the new one is at the target. What
+has its id and is not it stays as it is; the old one is looked for by its identifier then.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
 from pipelines.client.client import FhirClient
 from pipelines.client.comparison import TAKEN_BACK
+from pipelines.client.replies import NotDone, NotSent, Refused, Unknown
 from pipelines.ledger.former import Former, earlier_versions, withdrawn
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rows import KnownRecord
-from pipelines.ledger.states import LANDED
+from pipelines.ledger.states import LANDED, UNDECIDED
 from pipelines.loading.answered import Result
 from pipelines.loading.changes import Changes
 from pipelines.loading.loaded import Batch, Loaded
-from pipelines.loading.sending import Posted, Row
+from pipelines.loading.ownership import Made, Owner, places
+from pipelines.loading.sending import Identity, Row
 
 UPDATES_A_COMMIT = 64
 
@@ -28,6 +31,8 @@ class Book(Protocol):
     client: FhirClient
     ledger: Ledger
     loaded: Loaded
+    of: tuple[str, str, str]
+    shown: bool
     source: str
     resource: str
 
@@ -40,15 +45,15 @@ def update_tasks(book: Book, updates: Sequence[tuple[Row, KnownRecord]]) -> None
     """Bring tasks to what their rows say, some side by side; no two are of one record."""
     if not updates:
         return
-    changes = Changes(book.client, book.confirm)
+    changes = _changes(book)
     with ThreadPoolExecutor(book.batch.pace.at_once, "update") as pool:
         for start in range(0, len(updates), UPDATES_A_COMMIT):
             if book.loaded.unusable:
                 return
             some = updates[start : start + UPDATES_A_COMMIT]
+            made = _made(book, some)
             rows = book.intend_updates(some)
-            ids = [str(record.resource_id) for _, record in some]
-            posted = list(pool.map(lambda row, name: changes.update(name, row.body), rows, ids))
+            posted = list(pool.map(lambda row, one: changes.update(one, row.body), rows, made))
             book.loaded.unusable = next((each.unusable for each in posted if each.unusable), None)
             book.write_down([], [(row, each.result) for row, each in zip(rows, posted, strict=True)])
 
@@ -57,22 +62,58 @@ def take_back_superseded(book: Book) -> None:
     """Take back what has been superseded, in this run or in an earlier one that ended before it could."""
     if book.resource not in TAKEN_BACK or book.loaded.unusable:
         return
-    of = (book.batch.target, book.source, book.resource)
-    left = earlier_versions(book.ledger, *of)
-    known = book.ledger.known(*of, {version.key for version in left})
-    old = [version for version in left if _is_superseded(version, known.get(version.key))]
+    left = earlier_versions(book.ledger, *book.of)
+    known = book.ledger.known(*book.of, {version.key for version in left})
+    old = {version: Made.of(version) for version in left if _is_superseded(version, known.get(version.key))}
+    there = _there(book, _taken_back(book, old), old)
+    _taken_back(
+        book, {each: old[each]._replace(resource_id=ids[0]) for each, ids in there.items() if _moved(each, ids)}
+    )
+    gone = [version for version, ids in there.items() if not ids or ids == [version.resource_id]]
+    withdrawn(book.ledger, book.batch.target, gone, "gone")
 
-    changes = Changes(book.client, book.confirm)
 
-    def done(version: Former) -> Posted:
-        return changes.take_back(book.resource, str(version.resource_id))
-
+def _taken_back(book: Book, old: Mapping[Former, Made]) -> list[Former]:
+    """Take resources of earlier versions back; return those that are not there, or that the target does not let go."""
+    changes, refused = _changes(book), list[Former]()
     with ThreadPoolExecutor(book.batch.pace.at_once, "take back") as pool:
-        for version, posted in zip(old, pool.map(done, old), strict=True):
+        for version, posted in zip(old, pool.map(changes.take_back, old.values()), strict=True):
             book.loaded.unusable = book.loaded.unusable or posted.unusable
-            if posted.result.state in ("undone", "refused"):
-                fate = "withdrawn" if posted.result.state == "undone" else "gone"
-                withdrawn(book.ledger, book.batch.target, [version], fate)
+            if posted.result.state == "undone":
+                withdrawn(book.ledger, book.batch.target, [version])
+            elif posted.result.state == "refused":
+                refused.append(version)
+    return refused
+
+
+def _there(book: Book, versions: Sequence[Former], old: Mapping[Former, Made]) -> dict[Former, list[str]]:
+    """Ids at the target by the identifiers of earlier versions; none of them where the target cannot be asked."""
+    if not book.shown:
+        return {version: [] for version in versions}
+    try:
+        found = places(book.client, _owner(book).identity, [old[version].value for version in versions])
+    except (NotSent, NotDone, Refused, Unknown):
+        return {}  # the next run takes them back
+    return {version: found[old[version].value] for version in versions}
+
+
+def _moved(version: Former, ids: Sequence[str]) -> bool:
+    return len(ids) == 1 and ids[0] != version.resource_id
+
+
+def _owner(book: Book) -> Owner:
+    return Owner(Identity(book.source, book.resource), book.shown)
+
+
+def _changes(book: Book) -> Changes:
+    return Changes(book.client, book.confirm, _owner(book))
+
+
+def _made(book: Book, updates: Sequence[tuple[Row, KnownRecord]]) -> list[Made]:
+    """The resources to update. Each may be of the patient before the update, or of the one whom the row names."""
+    begun = [record.key for _, record in updates if record.state in UNDECIDED]
+    before = {each.key: each.patient_id for each in earlier_versions(book.ledger, *book.of, begun, "kept")}
+    return [Made.of(record, row.patient_id, before.get(record.key)) for row, record in updates]
 
 
 def _is_superseded(version: Former, record: KnownRecord | None) -> bool:

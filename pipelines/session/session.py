@@ -74,6 +74,10 @@ class Session:
         connection = self.connection
         return step_for(connection.capabilities, resource_type) if self.target == connection.id else BARE
 
+    def shows_names(self, resource_type: str) -> bool:
+        """True if what was made of a type has its records' identifiers there, and can be found by them."""
+        return self.connection.capabilities.shows_names(self.target, resource_type)
+
     def is_safe(self, resource_type: str) -> bool:
         """True if records of a type can be sent again at once without doubling."""
         return self.step(resource_type).repeats

@@ -34,7 +34,8 @@ def adopt_batch(
         raise
     batch = Batch(session.target, lost.name, run.feed, run.folder, True, session.pace)
     step, client = session.step(run.feed.resource), session.connection.client
-    book = Book(batch, client, session.ledger, lease, session.progress, step)
+    shown = session.shows_names(run.feed.resource)
+    book = Book(batch, client, session.ledger, lease, session.progress, step, shown)
     Doubting(db, book, since, _later_batches(session, run.received)).write_all()
     end_runs(session, lost)
     end(session, run, validated, book.loaded)

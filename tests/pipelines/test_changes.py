@@ -11,6 +11,8 @@ import pytest
 from pipelines.client.client import FhirClient, NotSent, Patience
 from pipelines.client.replies import Reply, Unknown
 from pipelines.loading.changes import Changes
+from pipelines.loading.ownership import Made, Owner
+from pipelines.loading.sending import Identity
 
 NOTE = "http://schemas.example.com/fhir/extensions/note-id"
 HOLD_SECONDS = 0.02
@@ -60,9 +62,9 @@ class Target:
 
 
 def take_back_all(target: Target, at_once: int) -> list[Any]:
-    changes = Changes(cast(FhirClient, target), lambda: None)
+    changes = Changes(cast(FhirClient, target), lambda: None, Owner(Identity("s", "QuestionnaireResponse"), False))
     with ThreadPoolExecutor(at_once) as pool:
-        return list(pool.map(lambda each: changes.take_back("QuestionnaireResponse", each), target.bodies))
+        return list(pool.map(lambda each: changes.take_back(Made(each, "", ())), target.bodies))
 
 
 @pytest.mark.parametrize(

@@ -117,7 +117,9 @@ def test_a_ledger_that_has_no_room_says_what_it_needs():
 def test_what_could_not_be_written_down_counts_once_when_it_could(tmp_path, monkeypatch, breaking):
     """REPORT-14: a load that writes its last results once more would have counted them twice."""
     with serving(FakeTarget()) as target, closing(Work(tmp_path, target)) as work, work.ledger.lease(TARGET) as lease:
-        book = Book(work.batch([payment(1), payment(2)]), work.client, work.ledger, lease, Progress(), FREE_OF_RACES)
+        book = Book(
+            work.batch([payment(1), payment(2)]), work.client, work.ledger, lease, Progress(), FREE_OF_RACES, True
+        )
         first, second = rows = list(Intake(book).rows_to_send())
         book.write_down(rows, [])
         results = [(first, Result("created", "r1", 201)), (second, Result("refused", None, 422))]

@@ -230,7 +230,9 @@ def test_rows_left_sending_by_a_killed_run_are_settled_by_the_next(work, monkeyp
 def test_who_lost_the_target_writes_down_only_what_is_sure(work):
     """LEDGER-10: what is open is for who took over to settle, and may be settled and sent by now."""
     with work.ledger.lease(TARGET) as lease:
-        book = Book(work.batch([payment(1), payment(2)]), work.client, work.ledger, lease, Progress(), FREE_OF_RACES)
+        book = Book(
+            work.batch([payment(1), payment(2)]), work.client, work.ledger, lease, Progress(), FREE_OF_RACES, True
+        )
         made, left = Intake(book).rows_to_send()
         book.write_down([made, left], [])
         with work.ledger.transaction() as connection:

@@ -8,6 +8,8 @@ import pytest
 from pipelines.client.client import AsOf, Credentials, FhirClient, Patience, Refused
 from pipelines.client.profiles import BadProfile, ProfileFile, member, profile_for
 from pipelines.loading.changes import Changes
+from pipelines.loading.ownership import Made, Owner
+from pipelines.loading.sending import Identity
 from tests.support.exports import PAYMENTS, QUESTIONS, payments, put
 from tests.support.fake_target import Said
 from tests.support.ledgers import lose_ledger
@@ -219,7 +221,8 @@ def test_an_update_names_the_version_that_was_read_and_a_conflict_has_the_status
     with pytest.raises(Refused) as refused:
         client.update("Task", "t1", "{}", AsOf(None, 'W/"old"'))
     assert refused.value.reply.status == 412
-    done = Changes(client, lambda: None).update("t1", json.dumps({"resourceType": "Task", "description": "call twice"}))
+    changes = Changes(client, lambda: None, Owner(Identity("s", "Task"), False))
+    done = changes.update(Made("t1", "k1", ()), json.dumps({"resourceType": "Task", "description": "call twice"}))
     assert done.result.state == "updated"
     assert other.stored["t1"]["description"] == "call twice"
     client.close()

@@ -102,7 +102,9 @@ def test_an_undo_goes_no_further(home, target, asked, held_up):
 def test_an_old_fact_is_not_written_over_a_newer_one(work, now):
     """LEDGER-01, LEDGER-10"""
     with work.ledger.lease(TARGET) as lease:
-        book = Book(work.batch([payment(1), payment(2)]), work.client, work.ledger, lease, Progress(), FREE_OF_RACES)
+        book = Book(
+            work.batch([payment(1), payment(2)]), work.client, work.ledger, lease, Progress(), FREE_OF_RACES, True
+        )
         rows = list(Intake(book).rows_to_send())
         book.write_down(rows, [])
         with work.ledger.transaction() as connection:

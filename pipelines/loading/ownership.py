@@ -1,0 +1,87 @@
+"""Tell whether what a target has under an id is still a record's: one that moved or was restored gives ids again.
+
+A resource is changed or taken back by `changes.py` alone, and only after this.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from pipelines.client.client import FhirClient
+from pipelines.client.comparison import patient_of
+from pipelines.client.identifiers import identifier_value, search_token, values_of
+from pipelines.client.replies import resources_of
+from pipelines.loading.sending import Identity
+
+VALUES_A_SEARCH = 25
+GONE = {
+    "code": "not-found",
+    "text": "the target has no such resource any more",
+    "diagnostics": None,
+    "expression": None,
+}
+NOT_NAMED = {**GONE, "code": "NOT-OURS", "text": "what is there does not have its identifier"}
+OF_ANOTHER = {**NOT_NAMED, "text": "what is there is another patient's"}
+"""Outcomes of changes that were not sent, since the resource is not there, or is another's."""
+
+
+class Version(Protocol):
+    """The parts of a record, or of what it was before, that matter here."""
+
+    @property
+    def key(self) -> str: ...
+    @property
+    def generation(self) -> int: ...
+    @property
+    def resource_id(self) -> str | None: ...
+    @property
+    def patient_id(self) -> str | None: ...
+
+
+class Made(NamedTuple):
+    """A resource as the ledger knows it: its id, the value of its identifier, and the patients that it may be of."""
+
+    resource_id: str
+    value: str
+    patients: tuple[str, ...]
+
+    @classmethod
+    def of(cls, version: Version, *others: str | None) -> "Made":
+        """The resource of a record. others: patients that it may be of too."""
+        patients = tuple(each for each in (version.patient_id, *others) if each)
+        return cls(str(version.resource_id), identifier_value(version.key, version.generation), patients)
+
+
+class Owner(NamedTuple):
+    """The source whose records have resources at a target.
+
+    shown: whether what it made there shows its identifiers. Where it does not, a patient tells what is another's.
+    """
+
+    identity: Identity
+    shown: bool
+
+    def why_not(self, made: Made, body: Mapping[str, Any] | None) -> dict[str, Any] | None:
+        """Return why what was read is not the record's resource; None if it is."""
+        if body is None:
+            return GONE
+        if self.shown:
+            return None if made.value in values_of(self.identity.system, body) else NOT_NAMED
+        patient = patient_of(body)
+        return OF_ANOTHER if patient and made.patients and patient not in made.patients else None
+
+
+def places(client: FhirClient, identity: Identity, values: Sequence[str]) -> dict[str, list[str]]:
+    """Ids at the target by identifiers, each once, however often it is shown. Raises as `FhirClient.get` does."""
+    found: dict[str, dict[str, None]] = {value: {} for value in values}
+    for some in (values[at : at + VALUES_A_SEARCH] for at in range(0, len(values), VALUES_A_SEARCH)):
+        for value, resource_id in _found(client, identity, some):
+            found.get(value, {})[resource_id] = None
+    return {value: [*ids] for value, ids in found.items()}
+
+
+def _found(client: FhirClient, identity: Identity, values: Sequence[str]) -> Iterable[tuple[str, str]]:
+    asked = ",".join(search_token(identity.system, value) for value in values)
+    for page in client.pages_from(f"/{identity.resource_type}?_count={2 * len(values)}&identifier={asked}"):
+        for body in resources_of(page, identity.resource_type):
+            for value in values_of(identity.system, body):
+                yield str(value), str(body["id"])
