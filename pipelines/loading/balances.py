@@ -2,10 +2,12 @@
 
 They are read before the first payment of a patient is sent, and followed row by row in the order of the lane. What the
 ledger knows as made and a search does not show yet counts as paid. Nothing of them is kept: every run reads them anew.
-A payment above the balance waits till the others of the load have their answers, as the target may refuse one of them.
+
+A target that keeps balances judges each payment after all before it. So it is here: a payment above the balance waits
+while the target may refuse one before it, and all of its patient behind it wait too.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal, InvalidOperation
@@ -27,8 +29,8 @@ Body = dict[str, Any]
 UNCHARGED = ("cancelled", "draft", "entered-in-error")
 UNPAID = ("cancelled", "entered-in-error")
 PATIENTS_A_SEARCH = 20
-MOST_WAITING = 5_000
-"""Payments above their balances that wait for the answers of others. Further ones are set aside at once."""
+MOST_WAITING = 20_000
+"""Payments that wait for the answers to others, of those under way. Further ones are set aside at once."""
 READERS = 4
 ABOVE = Reason(
     "PAY-CREATE-04",
@@ -48,50 +50,73 @@ class Balances:
         self._owed: dict[str, int] = {}
         self._there = set[str]()
         self._taken: dict[str, int] = {}
-        """By key, the cents that were taken off the balance."""
-        self._refused_to = set[str]()
-        self.waiting: dict[str, Row] = {}
-        """By key, payments above the balance that are judged again if the target refuses others."""
+        """By key, the cents that were taken off the balance for payments without an answer."""
+        self._open: Counter[str] = Counter()
+        """By patient, how many those are."""
+        self._waiting: dict[str, deque[Row]] = {}
+        self.waiting: set[str] = set()
+        """Keys of the payments that wait."""
 
-    def above(self, rows: Sequence[Row]) -> dict[str, Reason]:
-        """By key, why a payment is not sent now. The others are taken off the balance, copayments too."""
+    def judge(self, rows: Sequence[Row]) -> dict[str, Reason | None]:
+        """By key, the payments that are not sent now: why one is set aside, None for one that waits.
+
+        The others are taken off the balance, copayments too.
+        """
         self._read(sorted({row.patient_id for row in rows if row.patient_id} - self._owed.keys()))
-        found: dict[str, Reason] = {}
+        found: dict[str, Reason | None] = {}
         for row in rows:
+            patient = row.patient_id or ""
             if identifier_value(row.key, row.generation) in self._there:
                 continue  # a part of the balance already: its conditional create finds it
-            patient, cents = row.patient_id or "", row.amount_cents or 0
-            may_be_there = row.intended  # then it is sent again whatever the balance, and counts once more at worst
-            if cents > self._owed[patient] and not may_be_there and not _is_copayment(row):
-                found[row.key] = ABOVE
+            if row.intended:
+                self._take(row)  # it may be there: it is sent again whatever the balance, and counts once more at worst
+            elif patient in self._waiting or (not self._is_within(row) and self._open[patient]):
+                found[row.key] = self._wait(row)
+            elif self._is_within(row):
+                self._take(row)
             else:
-                self._owed[patient] -= cents
-                self._taken[row.key] = cents
+                found[row.key] = ABOVE
         return found
 
-    def wait(self, row: Row) -> bool:
-        """Have a payment above the balance wait; False if too many do."""
-        if len(self.waiting) < MOST_WAITING:
-            self.waiting[row.key] = row
-        return row.key in self.waiting
-
-    def give_back(self, row: Row) -> None:
-        """Put a payment that the target refused back on the balance, if it was taken off."""
-        patient = row.patient_id or ""
+    def answered(self, row: Row, refused: bool) -> None:
+        """Note that the target has answered a payment. One that it refused goes back on the balance."""
         cents = self._taken.pop(row.key, None)
         if cents is not None:
-            self._owed[patient] += cents
-            self._refused_to.add(patient)
+            self._open[row.patient_id or ""] -= 1
+            self._owed[row.patient_id or ""] += cents if refused else 0
 
-    def within_again(self) -> list[Row]:
-        """Take the waiting payments that are within the balance, since the target refused others of their patients."""
-        again = [row for row in self.waiting.values() if row.patient_id in self._refused_to]
-        self._refused_to.clear()
-        above = self.above(again)
-        within = [row for row in again if row.key not in above]
-        for row in within:
-            del self.waiting[row.key]
-        return within
+    def released(self) -> tuple[list[Row], list[Row]]:
+        """Take the waiting payments whose turn it is; return those to send, in order, and those above the balance."""
+        sending, above = list[Row](), list[Row]()
+        for patient in [each for each in self._waiting if not self._open[each]]:
+            waiting = self._waiting[patient]
+            while waiting and (self._is_within(waiting[0]) or not self._open[patient]):
+                row = waiting.popleft()
+                self.waiting.discard(row.key)
+                if self._is_within(row):
+                    self._take(row)
+                    sending.append(row)
+                else:
+                    above.append(row)
+            if not waiting:
+                del self._waiting[patient]
+        return sending, above
+
+    def _is_within(self, row: Row) -> bool:
+        return (row.amount_cents or 0) <= self._owed[row.patient_id or ""] or _is_copayment(row)
+
+    def _take(self, row: Row) -> None:
+        patient, cents = row.patient_id or "", row.amount_cents or 0
+        self._owed[patient] -= cents
+        self._taken[row.key] = cents
+        self._open[patient] += 1
+
+    def _wait(self, row: Row) -> Reason | None:
+        if len(self.waiting) >= MOST_WAITING:
+            return ABOVE
+        self.waiting.add(row.key)
+        self._waiting.setdefault(row.patient_id or "", deque()).append(row)
+        return None
 
     def _read(self, patients: Sequence[str]) -> None:
         parts = [patients[at : at + PATIENTS_A_SEARCH] for at in range(0, len(patients), PATIENTS_A_SEARCH)]

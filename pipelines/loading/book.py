@@ -35,8 +35,8 @@ class Book:
     step: how rows reach the target; lowered where the target does not do what it says. shown: whether what is there
     shows the identifiers of its records. stopped: lanes with a row in
     doubt. noted: patients whose resources at the target are noted. refused: keys of rows that were set aside. landed,
-    there: keys, and contents by key, whose rejects are not closed yet. when_refused: called with each row that the
-    target refused, once that is written.
+    there: keys, and contents by key, whose rejects are not closed yet. when_answered: called with each row that
+    the target has answered, once that is written, and whether it refused it.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Book:
         self.stopped: set[str] = set()
         self.noted: set[str] = set()
         self.refused: set[str] = set()
-        self.when_refused: Callable[[Row], None] = lambda _: None
+        self.when_answered: Callable[[Row, bool], None] = lambda *_: None
         self._landed: list[str] = []
         self._there: dict[str, str] = {}
         self._held_in: str | None = None
@@ -152,8 +152,8 @@ class Book:
                 self._settle(self._still_asked(results))
             raise
         for row, result in results:
-            if result.state == "refused":
-                self.when_refused(row)
+            if result.state not in UNDECIDED:
+                self.when_answered(row, result.state == "refused")
 
     @contextmanager
     def _counting(self) -> Iterator[None]:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 from pipelines.home.spill import batches
-from pipelines.ledger.rows import KnownRecord, Repeat
+from pipelines.ledger.rows import KnownRecord, Reason, Repeat
 from pipelines.ledger.states import UNDECIDED
 from pipelines.loading.accepted import ROWS_A_LOOK, accepted_files, accepted_rows, plain_columns
 from pipelines.loading.balances import ABOVE, Balances, BalancesUnknown
@@ -18,7 +18,7 @@ from pipelines.loading.policies import update_tasks
 from pipelines.loading.sending import Identity, Row
 from pipelines.loading.settling import Settled, settle_doubts
 
-NOT_KEPT = ("sent", "update", "aside")
+NOT_KEPT = ("sent", "update", "aside", "waits")
 """Verdicts on rows that do not stay as they are known."""
 SKIPPED = "line key patient_id source_at amount_cents".split()
 
@@ -26,8 +26,8 @@ SKIPPED = "line key patient_id source_at amount_cents".split()
 class Intake:
     """The rows of one load, on their way from the file to a verdict.
 
-    second_look: lanes whose rows are judged once more, since a doubt that held them up is settled. within: payments
-    that are within the balance after all.
+    second_look: lanes whose rows are judged once more, since a doubt that held them up is settled. released: payments
+    that have waited for the answers to others, and are sent now.
     """
 
     def __init__(self, book: Book) -> None:
@@ -38,18 +38,19 @@ class Intake:
         of_payments = book.batch.balances and book.resource == "PaymentNotice"
         self._balances = Balances(book.client, book.ledger, book.batch.target, system) if of_payments else None
         if self._balances:
-            book.when_refused = self._balances.give_back
+            book.when_answered = self._balances.answered
         self._second_look: set[str] | None = None
-        self._within: list[Row] = []
+        self._released: list[Row] = []
 
     def rows_to_send(self) -> Iterator[Row]:
         """Yield the accepted rows that are to be sent, in order; write down what the ledger knows of the others."""
-        if self._within:
-            within, self._within = self._within, []
-            yield from within
+        if self._released:
+            yield from self._taken_released()
             return
         for rows in accepted_rows(self._batch.folder / "accepted.parquet", self._ledger.now(), self._batch.part):
             yield from self._to_send(rows)
+            self._release()
+            yield from self._taken_released()
             if self._book.loaded.unusable:
                 return
 
@@ -62,42 +63,41 @@ class Intake:
         sending = [each.row for each in judged if each.verdict == "sent"]
         if len(sending) == len(rows) or self._book.loaded.unusable:
             return sending
-        waits = [self._waits(each) for each in judged]
-        aside = [(each.row, each.reason) for each, wait in zip(judged, waits, strict=True) if each.reason and not wait]
+        aside = [(each.row, each.reason) for each in judged if each.reason]
+        waiting = sum(each.verdict == "waits" for each in judged)
         updates = [(each.row, each.record) for each in judged if each.verdict == "update" and each.record]
         repeats = [repeat for each in judged if each.verdict not in NOT_KEPT for repeat in self._kept(each)]
         self._book.write_known(repeats, aside)
-        self._book.progress.advance(len(rows) - len(sending) - len(updates) - len(aside) - sum(waits))
+        self._book.progress.advance(len(rows) - len(sending) - len(updates) - len(aside) - waiting)
         update_tasks(self._book, updates)
         return sending
 
     def _within_balances(self, judged: list[Judged]) -> list[Judged]:
-        """Set payments aside that are above the balance, where the target keeps none."""
+        """Set payments aside that are above the balance, where the target keeps none, or have them wait."""
         sending = [each.row for each in judged if each.verdict == "sent"]
         try:
-            above = self._balances.above(sending) if self._balances else {}
+            found = self._balances.judge(sending) if self._balances else {}
         except BalancesUnknown as error:
             self._book.loaded.unusable = f"the target could not be used: {error}"
             return []
-        return [
-            Judged(each.row, each.record, "aside", above[each.row.key]) if each.row.key in above else each
-            for each in judged
-        ]
-
-    def _waits(self, judged: Judged) -> bool:
-        """True if a payment above the balance waits for the answers to others."""
-        return self._balances is not None and judged.reason is ABOVE and self._balances.wait(judged.row)
+        return [_not_sent(each, found[each.row.key]) if each.row.key in found else each for each in judged]
 
     def has_payments_again(self) -> bool:
-        """True if payments can go that were above the balance, since the target refused others."""
-        self._within = self._balances.within_again() if self._balances else []
-        return bool(self._within)
+        """True if payments can go that have waited for the answers to others."""
+        self._release()
+        return bool(self._released)
 
-    def set_waiting_aside(self) -> None:
-        """Write down the payments that are above the balance when all others have their answers."""
-        if self._balances:
-            self._book.write_known([], [(row, ABOVE) for row in self._balances.waiting.values()])
-            self._balances.waiting.clear()
+    def _release(self) -> None:
+        """Take the waiting payments whose turn it is; write those down that are above the balance."""
+        if self._balances and self._balances.waiting:
+            sending, above = self._balances.released()
+            self._released += sending
+            if above:
+                self._book.write_known([], [(row, ABOVE) for row in above])
+
+    def _taken_released(self) -> list[Row]:
+        released, self._released = self._released, []
+        return released
 
     def _not_held(self, rows: list[Row], known: dict[str, KnownRecord]) -> list[Row]:
         """Return the rows that wait for no other batch. The others are not judged: they stay without an outcome."""
@@ -115,8 +115,7 @@ class Intake:
 
     def _of_second_look(self, rows: list[Row], known: dict[str, KnownRecord], lanes: set[str]) -> list[Row]:
         """Return the rows that a doubt, settled since, held up. All others have been counted."""
-        waiting = self._balances.waiting if self._balances else {}
-        aside = self._book.refused | waiting.keys()
+        aside = self._book.refused | (self._balances.waiting if self._balances else set())
         held_up = [row for row in rows if row.lane in lanes and row.key not in aside]
         return [each.row for each in self._judge.judge(held_up, known) if each.verdict == "sent"]
 
@@ -180,9 +179,15 @@ class Intake:
         for row, state, _ in settled.adopted:
             book.loaded.move("in_doubt", state, row.amount_cents)
             book.has_landed(row)
+            book.when_answered(row, False)
         self._second_look = {found.row.lane for found in settled.adopted} - {row.lane for row, _ in settled.left}
         book.stopped -= self._second_look
         return bool(self._second_look)
+
+
+def _not_sent(judged: Judged, reason: Reason | None) -> Judged:
+    """A payment that is set aside for a reason, or waits."""
+    return Judged(judged.row, judged.record, "aside" if reason else "waits", reason)
 
 
 def note_skipped(book: Book) -> None:

@@ -75,12 +75,10 @@ def send(book: Book, intake: Intake, why: Why) -> None:
 
 
 def go_on(book: Book, intake: Intake, why: Why, circuit: Circuit, promised: Step) -> None:
-    """Send what refused payments kept back, settle what has come in doubt, and send the lanes that it held up."""
+    """Send payments that waited for the answers to others, settle what has come in doubt, and send what it held up."""
     while _has_more(book, intake, book.client):
         with seldom():
             _carry(book, intake.rows_to_send(), why, circuit, promised)
-    if not book.loaded.unusable:
-        intake.set_waiting_aside()
 
 
 def _carry(book: Book, rows: Iterator[Row], why: Why, circuit: Circuit, promised: Step) -> None:
@@ -93,7 +91,7 @@ def _carry(book: Book, rows: Iterator[Row], why: Why, circuit: Circuit, promised
 
 
 def _has_more(book: Book, intake: Intake, client: FhirClient) -> bool:
-    """True if rows can go on that new doubts held up, since these are settled, or that refused payments kept back."""
+    """True if rows can go on that new doubts held up, since these are settled, or that waited for others' answers."""
     if book.loaded.unusable:
         return False
     if intake.has_payments_again():

@@ -1,12 +1,13 @@
 """Balances that an import follows row by row: each payment is taken off once, and given back as it was taken."""
 
+import random
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from pipelines.loading import balances
-from pipelines.loading.balances import Balances
+from pipelines.loading.balances import ABOVE, Balances
 from pipelines.loading.sending import Row
 
 SYSTEM = "urn:chartferry:till:PaymentNotice"
@@ -54,22 +55,22 @@ def followed() -> Balances:
 def test_a_refused_payment_is_given_back_though_a_later_read_shows_its_identifier(target: list[dict[str, Any]]) -> None:
     """PAY-CREATE-04"""
     kept = followed()
-    assert not kept.above([row("k1", 700)])
+    assert not kept.judge([row("k1", 700)])
     target.append(notice("k1", 700, "p2"))  # the key of another patient's payment
-    kept.above([row("k2", 100, "p2")])
-    kept.give_back(row("k1", 700))
-    assert not kept.above([row("k3", 1000)])
+    kept.judge([row("k2", 100, "p2")])
+    kept.answered(row("k1", 700), refused=True)
+    assert not kept.judge([row("k3", 1000)])
 
 
 def test_what_was_not_taken_off_is_not_given_back(target: list[dict[str, Any]]) -> None:
     """PAY-CREATE-04: neither what is above the balance, nor one payment twice."""
     kept = followed()
-    assert kept.above([row("k1", 1100)])
-    kept.give_back(row("k1", 1100))
-    assert not kept.above([row("k2", 600)])
-    kept.give_back(row("k2", 600))
-    kept.give_back(row("k2", 600))
-    assert kept.above([row("k3", 1001)])
+    assert kept.judge([row("k1", 1100)]) == {"k1": ABOVE}
+    kept.answered(row("k1", 1100), refused=True)
+    assert not kept.judge([row("k2", 600)])
+    kept.answered(row("k2", 600), refused=True)
+    kept.answered(row("k2", 600), refused=True)
+    assert kept.judge([row("k3", 1001)]) == {"k3": ABOVE}
 
 
 @pytest.mark.parametrize("status", ["cancelled", "entered-in-error"])
@@ -79,5 +80,61 @@ def test_payments_that_were_taken_back_in_the_chart_pay_nothing_and_are_there(
     """PAY-CREATE-04"""
     target.append(notice("k1", 900, status=status))
     kept = followed()
-    assert not kept.above([row("k1", 900), row("k2", 1000)])
-    assert kept.above([row("k3", 1)])
+    assert not kept.judge([row("k1", 900), row("k2", 1000)])
+    kept.answered(row("k2", 1000), refused=False)
+    assert kept.judge([row("k3", 1)]) == {"k3": ABOVE}
+
+
+def test_what_is_behind_a_waiting_payment_waits_too_and_other_patients_go_on(target: list[dict[str, Any]]) -> None:
+    """PAY-CREATE-04: a copayment too, though it may go above."""
+    kept = followed()
+    copayment = row("k3", 100)._replace(body='{"extension":[{"url":"http://x/copayment-claims"}]}')
+    rows = [row("k1", 600), row("k2", 500), copayment, row("k4", 1), row("q1", 1000, "p2")]
+    assert kept.judge(rows) == {"k2": None, "k3": None, "k4": None}
+    assert kept.released() == ([], [])
+    kept.answered(rows[0], refused=False)
+    assert kept.released() == ([copayment, rows[3]], [rows[1]])
+    assert kept.judge([row("k5", 300), row("k6", 299)]) == {"k5": None, "k6": None}
+    kept.answered(copayment, refused=False)
+    assert kept.released() == ([], [])
+    kept.answered(rows[3], refused=True)
+    assert [[each.key for each in some] for some in kept.released()] == [["k5"], []]
+
+
+def test_payments_that_wait_are_bounded(target: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
+    """PAY-CREATE-04: further ones are rejects, which can be tried again."""
+    monkeypatch.setattr(balances, "MOST_WAITING", 2)
+    kept = followed()
+    found = kept.judge([row("k1", 600), row("k2", 500), row("k3", 1), row("k4", 1)])
+    assert found == {"k2": None, "k3": None, "k4": ABOVE}
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_balances_decide_as_a_target_that_judges_each_payment_after_all_before_it(
+    seed: int, target: list[dict[str, Any]]
+) -> None:
+    """PAY-CREATE-04: whenever its answers come, and whichever payments it refuses for another reason."""
+    chance = random.Random(seed)
+    rows = [row(f"k{n}", chance.choice([1, 100, 300, 700]), chance.choice(["p1", "p2"])) for n in range(40)]
+    refused = {each.key for each in rows if chance.random() < 0.3}
+    owed, expected = {"p1": 1000, "p2": 1000}, list[str]()
+    for each in rows:
+        if (each.amount_cents or 0) <= owed[each.patient_id or ""]:
+            expected.append(each.key)
+            owed[each.patient_id or ""] -= 0 if each.key in refused else each.amount_cents or 0
+
+    kept, coming, under_way, sent = followed(), list(rows), list[Row](), list[str]()
+    while coming or under_way or kept.waiting:
+        if coming and chance.random() < 0.5:
+            size = chance.randint(1, 9)
+            page, coming = coming[:size], coming[size:]
+            found = kept.judge(page)
+            under_way += [each for each in page if each.key not in found]
+        elif under_way:
+            answered = under_way.pop(0)
+            sent.append(answered.key)
+            kept.answered(answered, answered.key in refused)
+        under_way += kept.released()[0]
+    of = {each.key: each.patient_id for each in rows}
+    for patient in owed:
+        assert [key for key in sent if of[key] == patient] == [key for key in expected if of[key] == patient]

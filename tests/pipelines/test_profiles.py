@@ -150,6 +150,20 @@ def test_a_payment_that_the_target_refuses_is_no_part_of_the_balance(home, other
     assert asked("import")["totals"].get("created", 0) == 0
 
 
+@pytest.mark.parametrize("says", [SAYS, ["conditional", "identifier"]], ids=["transactions", "one by one"])
+def test_a_smaller_payment_waits_behind_one_that_waits_for_the_answers_to_others(home, other, asked, says):
+    """TARGET-04: as at a target that keeps balances. Else it would take what the one before it is to be paid from."""
+    profile(home, "balances = true\n")
+    other.promised = says
+    owe(other, "p1", 100, "c1")
+    other.refuse = lambda body: body.get("amount", {}).get("value") == 90
+    payments(home, ("k1", "p1", "90.00"), ("k2", "p1", "60.00"), ("k3", "p1", "40.00"), ("k4", "p1", "10.00"))
+    found = asked("import")["totals"]
+    assert (found["created"], found["refused"], found["rejected"]) == (2, 1, 1)
+    assert [body["identifier"][0]["value"] for body in other.of("PaymentNotice")] == ["k2", "k3"]
+    assert asked("import")["totals"].get("created", 0) == 0
+
+
 def test_a_run_that_goes_on_and_the_next_file_find_the_balances_of_a_run_that_was_not_stopped(home, other, asked):
     """TARGET-04: they are read anew, with what the ledger knows as made; what has no outcome yet holds its lane."""
     profile(home, "balances = true\n")
