@@ -15,7 +15,7 @@ from fhir_service.interface.resources.payment_notice import MOST
 from pipelines.reports.attention import BatchNow
 from pipelines.reports.charts import NARROW, WIDE, Chart, Series, Size, columns, rows, shortened
 from pipelines.reports.document import Cell, dollars
-from pipelines.reports.reasons import most_said
+from pipelines.reports.reasons import ENOUGH, ISSUE_TYPES, most_said, names_in
 
 MONTHS = 24
 CATEGORIES = 5
@@ -209,14 +209,21 @@ def _imports(batches: Sequence[BatchNow]) -> Figure:
     )
 
 
+OTHER_CODE = "another code"
+CODED = f"""
+    CASE WHEN rule_id <> lower(rule_id) OR rule_id IN {ISSUE_TYPES} OR rule_id IN (SELECT rule_id FROM rule)
+        THEN rule_id ELSE '{OTHER_CODE}' END"""
+"""A rule as it is shown. Our own have capitals; a target's code, in small letters, is FHIR's, or may be any word."""
 REJECTS = f"""
-    SELECT rule_id, sum(still_open)::BIGINT AS still_open, sum(rejects - still_open)::BIGINT AS settled,
+    SELECT {CODED} AS name, sum(still_open)::BIGINT AS still_open, sum(rejects - still_open)::BIGINT AS settled,
         any_value(rule.sentence), any_value(rule.advice), coalesce(any_value(rule.basis), 'target') = 'target'
     FROM reject_by_rule LEFT JOIN rule USING (rule_id)
-    GROUP BY rule_id ORDER BY still_open DESC, sum(rejects) DESC, rule_id LIMIT {LONGEST_LIST}"""
-REASONS = """
-    SELECT expression, message, count(DISTINCT reject_id) FROM reject_reason WHERE rule_id = ? GROUP BY ALL
-    ORDER BY ALL"""
+    GROUP BY name ORDER BY still_open DESC, sum(rejects) DESC, name LIMIT {LONGEST_LIST}"""
+REASONS = f"""
+    SELECT expression, message, count(DISTINCT reject_id), (list(DISTINCT patient_id ORDER BY patient_id)
+        FILTER (WHERE patient_id IS NOT NULL))[:{ENOUGH}]
+    FROM reject_reason JOIN reject USING (reject_id) WHERE {CODED} = ? GROUP BY ALL ORDER BY ALL"""
+NAMES = "SELECT name FROM (SELECT name FROM practitioner UNION SELECT name FROM care_group) WHERE name IS NOT NULL"
 OLD = "SELECT coalesce(sum(rejects), 0)::BIGINT FROM reject_by_age WHERE age_from_days >= 7"
 
 
@@ -250,7 +257,8 @@ def _label(rule: str, sentence: str | None, size: Size) -> str:
 
 
 def _example(db: duckdb.DuckDBPyConnection, rule: str, of_target: bool) -> str:
-    said = most_said(_rows(db, REASONS, rule), of_target)
+    names = names_in(name for (name,) in _rows(db, NAMES)) if of_target else ()
+    said = most_said(_rows(db, REASONS, rule), of_target, names)
     return f"{said} ({said.records:,})" if said else ""
 
 

@@ -1,17 +1,28 @@
 """The words beside a rule on the page: what is true when all is well, and what was said most often where it was not.
 
 A message may quote a code, an id or a key from a file, and a target's message may say anything. An example shows none
-of these: what a message quotes is left out, and a target's words are shown only where enough records share them.
+of these: what a message quotes is left out. Of a target's words, numbers and names are left out too, and what is left
+is shown only where records of enough patients share it.
 """
 
 import re
-from collections import Counter
-from collections.abc import Iterable
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
+
+from pipelines.feeds.terms.rulebook import rules
+from pipelines.reports.views.fhir_types import is_resource
 
 ENOUGH = 5
-"""A target's words are shown if so many records share them: then they tell of no one person."""
+"""A target's words are shown if records of so many patients share them: then they tell of no one person."""
 LEFT_OUT = "…"
+ISSUE_TYPES = tuple(
+    """invalid structure required value invariant security login unknown expired forbidden suppressed processing
+    not-supported duplicate multiple-matches not-found deleted too-long code-invalid extension too-costly business-rule
+    conflict transient lock-error no-store exception timeout incomplete throttled informational""".split()
+)
+"""FHIR's codes for what is wrong; a target's own code may be any word."""
 _QUOTES = (
     re.compile(r"(?<=option code: ).*"),
     re.compile(r"(?<=\bgiven: ).*"),
@@ -21,7 +32,23 @@ _QUOTES = (
     re.compile(r"\S*(?:\d[\w.-]*[A-Za-z]|[A-Za-z][\w.-]*\d)\S*"),
 )
 """What messages quote: the code of an option, ids after a type, texts in quotes, and words that hold digits."""
+_NUMBER = re.compile(r"\S*\d\S*")
+_PART = re.compile(r"[^\W\d_]+")
+_WORD = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*")
+_REPEATED = re.compile(rf"{LEFT_OUT}(?:[\s'.,-]*{LEFT_OUT})+")
 _PLACE = re.compile(r"\[\d+\]")
+_STARTS = {
+    "cannot",
+    "could",
+    "duplicate",
+    "error",
+    "failed",
+    "http",
+    "invalid",
+    "missing",
+    "unprocessable",
+    "validation",
+}
 
 
 @dataclass(frozen=True)
@@ -43,16 +70,62 @@ def without_quotes(message: str) -> str:
     return message
 
 
-def most_said(reasons: Iterable[tuple[str | None, str | None, int]], words_of_target: bool) -> Said | None:
+def without_names(message: str, names: Collection[str]) -> str:
+    """Return a target's words without what they quote, without numbers, and without what may be a name.
+
+    A word may be a name if it is not in small letters, unless FHIR has a resource of that name, or it begins the
+    message and we use it too. names: words in small letters that are names in the data.
+    """
+
+    def shown(word: re.Match[str]) -> str:
+        text = word[0]
+        if any(part in names for part in _PART.findall(text.lower())):
+            return LEFT_OUT
+        begins = word.start() == 0 and text.lower() in _own_words()
+        return text if text.islower() or begins or is_resource(text) else LEFT_OUT
+
+    return _REPEATED.sub(LEFT_OUT, _WORD.sub(shown, _NUMBER.sub(LEFT_OUT, without_quotes(message))))
+
+
+@cache
+def _own_words() -> frozenset[str]:
+    """Return the words of our own sentences, in small letters."""
+    return frozenset(_words(f"{entry.sentence} {entry.do}" for entry in rules().values())) | _STARTS
+
+
+def _words(texts: Iterable[str]) -> set[str]:
+    return {word.lower() for text in texts for word in _PART.findall(text)}
+
+
+def names_in(texts: Iterable[str]) -> set[str]:
+    """Return the words of the names in the data, in small letters; initials are no names."""
+    return {word for word in _words(texts) if len(word) > 1}
+
+
+def most_said(
+    reasons: Iterable[tuple[str | None, str | None, int, Sequence[str] | None]],
+    words_of_target: bool,
+    names: Collection[str] = (),
+) -> Said | None:
     """Return the reason that most records share, or None if none may be shown.
 
-    reasons: element or column, message, and number of records. words_of_target: the messages are not our own.
+    reasons: element or column, message, number of records, and up to `ENOUGH` patients whose records these are.
+    words_of_target: the messages are not our own. names: see `without_names`.
     """
     found = Counter[tuple[str, str]]()
-    for where, message, records in reasons:
-        if message:
-            found[_PLACE.sub("", where or ""), without_quotes(message)] += records
-    for (where, message), records in found.most_common(1):
-        if records >= ENOUGH or not words_of_target:
+    of = defaultdict[tuple[str, str], set[str]](set)
+    for where, message, records, patients in reasons:
+        if not message:
+            continue
+        place = _PLACE.sub("", where or "")
+        if words_of_target:
+            shared = without_names(place, names), without_names(message, names)
+        else:
+            shared = place, without_quotes(message)
+        found[shared] += records
+        if len(of[shared]) < ENOUGH:
+            of[shared].update(patients or ())
+    for (where, message), records in found.most_common():
+        if not words_of_target or (len(of[where, message]) >= ENOUGH and _WORD.search(message)):
             return Said(where, message, records)
     return None

@@ -8,6 +8,7 @@
 -- column file_name VARCHAR internal: Name of the file as received.
 -- column line BIGINT internal: First physical line of the record in the file.
 -- column source_key VARCHAR internal: The record's key in its source, where it could be read.
+-- column patient_id VARCHAR internal: Id of the patient whom the record names; empty where it names none.
 -- column stage VARCHAR internal: Where it was set aside: parse, map, rule or load (refused by the target).
 -- column state VARCHAR internal: open, resubmitted, closed or discarded.
 -- column attempts BIGINT internal: How often it was tried.
@@ -21,6 +22,7 @@ SELECT
     ledger_batch.file_name,
     ledger_reject.line,
     ledger_reject.source_key,
+    ledger_reject.patient_id,
     ledger_reject.stage,
     ledger_reject.state,
     ledger_reject.attempts,

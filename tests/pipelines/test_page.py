@@ -15,7 +15,7 @@ from pipelines.ledger.ledger import Reason, Reject
 from pipelines.reports.charts import NARROW, Series, columns, rows
 from pipelines.reports.newer import PAGE, tell_newer
 from pipelines.reports.publish import PublicationError
-from pipelines.reports.reasons import without_quotes
+from pipelines.reports.reasons import without_names, without_quotes
 from tests.support.publishing import CBC, LAB, OF, PAGED, START, TARGET, World, import_payments, publish_only, report
 
 ADDRESS_ATTRIBUTES = {"href", "src", "srcset", "action", "data", "poster", "xlink:href"}
@@ -158,13 +158,38 @@ def test_a_rule_has_its_words_an_example_and_what_to_do(world: World) -> None:
     ]
 
 
-def test_words_of_a_target_are_shown_once_five_records_share_them(world: World) -> None:
-    """STATE-HOME-04: they may name a person."""
-    rejects(world, "business-rule", ["Jane Doe may not be billed"] * 4)
-    assert "Jane" not in page(world)[0]
-    rejects(world, "business-rule", [f"Patient/p-{n} is not known" for n in range(5)], first=20)
+def test_words_of_a_target_are_shown_once_records_of_five_patients_share_them(world: World) -> None:
+    """STATE-HOME-04: they may name a person, of whom there may be many records."""
+    said = [f"Patient/p-{n} is not known to Dr. Lee, balance {n}0.50" for n in range(9)]
+    rejects(world, "business-rule", said, patients=4)
+    assert page(world)[1].table("Records set aside")[1][4] == ""
+    rejects(world, "business-rule", said, first=20, patients=5)
     example = page(world)[1].table("Records set aside")[1][4]
-    assert example == "PaymentNotice.amount.value: Patient/… is not known (5)"
+    assert example == "PaymentNotice.amount.value: Patient/… is not known to …, balance … (18)"
+
+
+def test_a_target_s_own_code_is_no_name_on_the_page(world: World) -> None:
+    """STATE-HOME-04: it may be any word in small letters."""
+    rejects(world, "janedoe", ["it may not be billed"] * 6)
+    rejects(world, "code-invalid", ["it may not be billed"], first=20)
+    html, shown = page(world)
+    assert "janedoe" not in html
+    assert [row[:2] for row in shown.table("Records set aside")[1:]] == [["another code", "6"], ["code-invalid", "1"]]
+
+
+@pytest.mark.parametrize(
+    ("message", "shown"),
+    [
+        ("Jane Doe may not be billed", "… may not be billed"),
+        ("The payment of jane o'neill, born 12 May 1970", "The payment of …, born …"),
+        ("Unprocessable entity", "Unprocessable entity"),
+        ("OperationOutcome for 李雷 and Łukasz", "OperationOutcome for … and …"),
+        ("HAPI-0550: duplicate key value", "… duplicate key value"),
+    ],
+)
+def test_words_of_a_target_show_no_number_and_no_name(message: str, shown: str) -> None:
+    """STATE-HOME-04: one that is in the data not even in small letters."""
+    assert without_names(message, {"jane", "neill"}) == shown
 
 
 @pytest.mark.parametrize(
@@ -196,8 +221,8 @@ def test_one_absurd_amount_is_left_out_of_the_sums_and_told(world: World) -> Non
     assert "of $64.17 received, repeats counted once, absurd amounts apart" in html
 
 
-def rejects(world: World, rule: str, messages: list[str], first: int = 2, cents: int = 100) -> None:
-    """Records that were set aside by one rule, in a file of their own."""
+def rejects(world: World, rule: str, messages: list[str], first: int = 2, cents: int = 100, patients: int = 1) -> None:
+    """Records of so many patients that were set aside by one rule, in a file of their own."""
     batch = f"payments-00000000{first:04}"
     world.begin(batch)
     found = [
@@ -206,7 +231,7 @@ def rejects(world: World, rule: str, messages: list[str], first: int = 2, cents:
             1,
             f"z{line}",
             "rule",
-            "p1",
+            f"p{line % patients + 1}",
             None,
             cents,
             [Reason(rule, "PaymentNotice.amount.value", None, said, False)],

@@ -92,6 +92,8 @@ PAGED = (
         "rule",
         "payment",
         "payment_reconciliation",
+        "practitioner",
+        "care_group",
     ),
     *("report_volume_by_month", "report_turnaround", "reject_by_rule", "reject_by_age"),
 )
