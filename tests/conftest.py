@@ -26,12 +26,14 @@ from pipelines.ledger.access import JOURNAL
 from pipelines.session import connections
 from tests.support import loopback
 from tests.support.dialects import share_compiled
+from tests.support.in_memory import keep_files_in_memory
 from tests.support.postgres import NoPostgres, Postgres, running_server
 from tests.support.replaying import assert_replay_is_equal
 from tests.support.starting import OwnService
 
 WORLD = Path(__file__).parent / "spec" / "world"
 share_compiled()
+keep_files_in_memory()
 
 
 @dataclass(frozen=True)
@@ -133,29 +135,64 @@ def postgres() -> Iterator[Postgres]:
         pytest.skip(str(error))
 
 
+def in_a_file(folder: Path) -> AbstractContextManager[str]:
+    """Makes a store on DuckDB."""
+    return nullcontext(str(folder / "service.duckdb"))
+
+
 @pytest.fixture(scope="session")
 def database(request: pytest.FixtureRequest) -> Database:
     """Makes stores on the database of this round."""
     if getattr(request, "param", "duckdb") == "duckdb":
-        return lambda folder: nullcontext(str(folder / "service.duckdb"))
+        return in_a_file
     server: Postgres = request.getfixturevalue("postgres")
     return lambda _: server.database()
 
 
 @pytest.fixture(scope="session")
-def ready(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, database: Database
-) -> Iterator[Database]:
-    """Makes stores that hold the small world: copies of one into which it was loaded once."""
-    folder = tmp_path_factory.mktemp("ready")
-    with database(folder) as loaded:
-        with closing(Service.open(Settings(loaded, audit=str(folder / "audit")), lambda: FROZEN)) as service:
-            load_world(service, WORLD)
-        if "://" in loaded:
-            server: Postgres = request.getfixturevalue("postgres")
-            yield lambda _: server.database(like=loaded)
-        else:
-            yield lambda own: nullcontext(shutil.copy(loaded, str(own)))
+def models() -> dict[tuple[str, bool], str]:
+    """Stores that were made to be copied, of the whole session: by fixture, and whether it is on DuckDB."""
+    return {}
+
+
+Copies = Callable[[str, Callable[[Service], None]], Database]
+
+
+@pytest.fixture(scope="session")
+def copies(
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+    database: Database,
+    models: dict[tuple[str, bool], str],
+) -> Copies:
+    """Makes stores that are copies of one, which is filled once for each database: a copy takes a third of the time."""
+
+    def copied(name: str, fill: Callable[[Service], None]) -> Database:
+        known = (name, database is in_a_file)
+        folder = tmp_path_factory.mktemp(name)
+        if known not in models:
+            store = str(folder / "service.duckdb") if known[1] else request.getfixturevalue("postgres").create()
+            with closing(Service.open(Settings(store, audit=str(folder / "audit")), lambda: FROZEN)) as service:
+                fill(service)
+            models[known] = store
+        if known[1]:
+            return lambda own: nullcontext(shutil.copy(models[known], str(own)))
+        server: Postgres = request.getfixturevalue("postgres")
+        return lambda _: server.database(like=models[known])
+
+    return copied
+
+
+@pytest.fixture(scope="session")
+def empty(copies: Copies) -> Database:
+    """Makes stores in which nothing is yet, for tests that are not of how a store is made."""
+    return copies("empty", lambda _: None)
+
+
+@pytest.fixture(scope="session")
+def ready(copies: Copies) -> Database:
+    """Makes stores that hold the small world."""
+    return copies("ready", lambda service: load_world(service, WORLD))
 
 
 @pytest.fixture(scope="session")

@@ -41,10 +41,11 @@ def clock():
 
 
 @pytest.fixture
-def store(tmp_path):
-    opened = Store.open(str(tmp_path / "s.duckdb"))
-    yield opened
-    opened.close()
+def store(tmp_path, empty):
+    with empty(tmp_path) as url:
+        opened = Store.open(url)
+        yield opened
+        opened.close()
 
 
 @pytest.fixture

@@ -33,8 +33,8 @@ NOTE_ID = "http://schemas.example.com/fhir/extensions/note-id"
 
 
 @pytest.fixture
-def service(tmp_path: Path, database: Database) -> Iterator[Service]:
-    with database(tmp_path) as store:
+def service(tmp_path: Path, empty: Database) -> Iterator[Service]:
+    with empty(tmp_path) as store:
         settings = Settings(store=store, audit=str(tmp_path / "audit.ndjson"))
         found = Service.open(settings, clock=lambda: FROZEN, new_id=counted_ids())
         yield found

@@ -49,8 +49,8 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def auth(tmp_path: Path, database: Database, clock: Clock) -> Iterator[Auth]:
-    with database(tmp_path) as url:
+def auth(tmp_path: Path, empty: Database, clock: Clock) -> Iterator[Auth]:
+    with empty(tmp_path) as url:
         store = Store.open(url)
         writer = Writer(store, Site(), clock, lambda: "unused", Bodies(0))
         yield Auth(store, writer, clock, audience=ADDRESS)

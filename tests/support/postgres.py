@@ -37,15 +37,24 @@ class Postgres:
     def __init__(self, folder: str) -> None:
         self._folder = folder
 
+    def create(self, like: str | None = None) -> str:
+        """Make a database, which lasts as long as the server: empty, or a copy of one that nobody is connected to.
+
+        Returns:
+            Its SQLAlchemy URL.
+        """
+        name, template = f"t{uuid.uuid4().hex}", make_url(like).database if like else "template1"
+        self.execute(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY file_copy")  # by a log: half as fast
+        return f"postgresql+psycopg://tests@/{name}?host={self._folder}"
+
     @contextmanager
     def database(self, like: str | None = None) -> Iterator[str]:
-        """The SQLAlchemy URL of a new database: empty, or a copy of the one at a URL that nobody is connected to."""
-        name, template = f"t{uuid.uuid4().hex}", make_url(like).database if like else "template1"
-        self.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
+        """The URL of a database as `create` makes it, which goes with the block."""
+        url = self.create(like)
         try:
-            yield f"postgresql+psycopg://tests@/{name}?host={self._folder}"
+            yield url
         finally:
-            self.execute(f"DROP DATABASE {name} WITH (FORCE)")
+            self.execute(f"DROP DATABASE {make_url(url).database} WITH (FORCE)")
 
     def restart(self) -> None:
         """End the server at once, as a crash does, and start it again."""

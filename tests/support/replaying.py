@@ -1,6 +1,5 @@
 """The law of the journal: replayed into an empty database it gives the same tables, row for row."""
 
-import os
 import shutil
 import tempfile
 from collections import Counter
@@ -17,7 +16,6 @@ from pipelines.ledger.in_step import BesideFile
 from pipelines.ledger.journal import Journal
 from pipelines.ledger.ledger import Ledger, LedgerError
 
-IN_MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # noqa: S108 - of a system that has it
 APART = {table.name for table in NO_FACTS}
 """Tables that are no facts."""
 
@@ -48,7 +46,7 @@ def _queries(_: str) -> dict[str, str]:
 @cache
 def _empty() -> bytes:
     """A ledger's file without a row."""
-    with tempfile.TemporaryDirectory(dir=IN_MEMORY) as folder:
+    with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "ledger.db"
         open_engine(path).dispose()
         return path.read_bytes()
@@ -60,7 +58,7 @@ def assert_replay_is_equal(path: Path) -> None:
         ledger = Ledger.open(path)
     except LedgerError:
         return
-    with closing(ledger), tempfile.TemporaryDirectory(dir=IN_MEMORY) as folder:
+    with closing(ledger), tempfile.TemporaryDirectory() as folder:
         journal = journal_of(ledger).path
         shutil.copy(journal, Path(folder) / journal.name)
         if (closed := journal.with_suffix("")).is_dir():
