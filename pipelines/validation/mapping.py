@@ -27,12 +27,12 @@ from pipelines.validation.content import canonical, dump, sha
 from pipelines.validation.last_line import LastLine
 from pipelines.validation.left_out import leave_out
 from pipelines.validation.outcome import Validated
+from pipelines.validation.second_tables import REPEATED_HEADER, SecondTables
 from pipelines.validation.side_by_side import SideBySide
 from pipelines.validation.tables import MAPPED
 from pipelines.validation.totals import has_amount_total
 from pipelines.validation.trailer import Trailers
 
-REPEATED_HEADER = "LEDGER-25"
 REPEATS = "the row repeats the header, as in a file that was put together; it is no record"
 TEXTS = ("record", "raw")
 """The columns of `MAPPED` whose texts may be long."""
@@ -63,9 +63,10 @@ def map_file(
         is_proved = feed.file.trailer is not None or has_amount_total(received)
         is_own = reader.header is not None and not reader.is_answer
         last = LastLine(mapper, feed.file.numbers, is_proved) if is_own else None
+        tables = SecondTables(reader.counted.repeats) if is_own else None
         around = (reader.header, received.file_name, mapper.tables, known_as)
         make = partial(ChunkMapper, replace(feed, environ={}), *around)
-        for mapped in work.over(make, _counted(reader.chunks(), trailers, last, heads, found)):
+        for mapped in work.over(make, _counted(reader.chunks(), trailers, last, tables, heads, found)):
             found.not_taken += mapped.not_taken
             writer.add_batch(aside.put_texts(mapped.rows, TEXTS))
     counted = reader.counted
@@ -82,7 +83,12 @@ def map_file(
 
 
 def _counted(
-    chunks: Iterable[Chunk], trailers: Trailers, last: LastLine | None, heads: "Heads", found: Validated
+    chunks: Iterable[Chunk],
+    trailers: Trailers,
+    last: LastLine | None,
+    tables: SecondTables | None,
+    heads: "Heads",
+    found: Validated,
 ) -> Iterator[Chunk]:
     """The chunks without trailers and other rows that are no records; a row that may be cut off is a bad one."""
     for chunk in chunks:
@@ -90,6 +96,8 @@ def _counted(
         trailers.take(chunk, found)
         if last:
             last.take(chunk, found)
+        if tables:
+            tables.take(chunk)
         found.rows += len(chunk.rows) + len(chunk.bad)
         heads.note(chunk)
         yield chunk

@@ -1,4 +1,4 @@
-"""Rejected rows that look like a total: their amount is the sum of the rows before them."""
+"""Rows that look like a total: their amount is the sum of the rows before them."""
 
 from pathlib import Path
 from typing import Any
@@ -10,16 +10,23 @@ from pipelines.validation.tables import ACCEPTED, REJECTS, SKIPPED
 
 LOOKS_LIKE_TOTAL = "LOOKS-LIKE-TOTAL"
 SAID = "the row looks like a total: its amount is the sum of the rows before it, and is counted as received"
+TAKEN = "the row looks like a total: its amount is the sum of all other rows, and it was taken as a payment"
+SURE = 5
+"""Other rows from which on an accepted one looks like a total: the last of three instalments may be the sum of two."""
 DO = "chartferry rejects discard closes it, and [trailer] in the feed file takes it out of the next export"
 NAMED = 5
 FILES = {ACCEPTED: "accepted", SKIPPED: "skipped", REJECTS: "rejects"}
 
 
 def notice_totals(database: Any, found: Validated) -> None:
-    """Note the rejected rows that look like a total. The files of the folder are whole."""
+    """Note the rows that look like a total. The files of the folder are whole."""
     if found.rejected and found.amount_received:
         lines = spill.rows(database, _query(found.folder))
         found.noticed += [Notice(line, LOOKS_LIKE_TOTAL, SAID) for (line,) in lines]
+    if found.accepted > SURE and found.amount_received:
+        ((line, cents),) = spill.rows(database, _last(found.folder))
+        if cents and cents * 2 == found.amount_received:
+            found.noticed.append(Notice(line, LOOKS_LIKE_TOTAL, TAKEN))
 
 
 def _query(folder: Path) -> str:
@@ -42,13 +49,22 @@ def _query(folder: Path) -> str:
     """
 
 
+def _last(folder: Path) -> str:
+    """The line and the amount of the last accepted row."""
+    file = f"{_quoted(folder / FILES[ACCEPTED])}.parquet"
+    return f"select max(line), arg_max(amount_cents, line) from read_parquet('{file}')"
+
+
 def _quoted(path: Path) -> str:
     return str(path).replace("'", "''")
 
 
 def total_said(found: Validated) -> str | None:
     """The sentence that names rows which look like a total."""
-    lines = [notice.line for notice in found.noticed if notice.rule == LOOKS_LIKE_TOTAL]
+    noticed = [notice for notice in found.noticed if notice.rule == LOOKS_LIKE_TOTAL]
+    if taken := [notice.line for notice in noticed if notice.message == TAKEN]:
+        return f"line {taken[0]}: {TAKEN}; if it is none, chartferry undo takes it back, and [trailer] is for the next"
+    lines = [notice.line for notice in noticed]
     if not lines:
         return None
     named = ", ".join(f"line {line}" for line in lines[:NAMED])

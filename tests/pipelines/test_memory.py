@@ -110,6 +110,11 @@ def test_a_file_of_bad_rows_alone_needs_no_more_than_another(tmp_path):
     assert size < 450
 
 
+AN_ARRAY = (
+    'p.ndjson: the file is a JSON array; say format = "json" in the feed file, or export the rows as NDJSON or CSV'
+)
+
+
 @pytest.mark.parametrize(
     ("name", "parts", "said"),
     [
@@ -118,12 +123,12 @@ def test_a_file_of_bad_rows_alone_needs_no_more_than_another(tmp_path):
         (
             "p.ndjson",
             one_json_document,
-            "p.ndjson: the file is a JSON array; export the rows as NDJSON, one object on each line, or as CSV",
+            AN_ARRAY,
         ),
         (
             "p.ndjson",
             one_json_document_on_a_line,
-            "p.ndjson: the file is a JSON array; export the rows as NDJSON, one object on each line, or as CSV",
+            AN_ARRAY,
         ),
     ],
 )

@@ -108,7 +108,10 @@ def test_bytes_named_gz_are_told_for_what_they_are(tmp_path: Path) -> None:
         (b"", "is empty"),
         (b'{\n"a": 1\n}\n', "over several lines"),
         *(
-            (array, r"the file is a JSON array; export the rows as NDJSON, one object on each line, or as CSV$")
+            (
+                array,
+                r"the file is a JSON array; say format = .json. in the feed file, or export the rows as NDJSON or CSV$",
+            )
             for array in (
                 b'[\n{"a": 1}\n]\n',
                 b'\xef\xbb\xbf[{"a": 1},\n{"a": 2}]',

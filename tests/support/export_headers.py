@@ -44,6 +44,18 @@ def exports() -> list[StrangeExport]:
     return [export for path in sorted(HEADERS.glob("*.txt")) for export in _read(path.read_text(encoding="utf-8"))]
 
 
+def unseen() -> list[StrangeExport]:
+    """Exports that somebody made who had not seen the code. Their cells are in files of their own."""
+    found = []
+    for block in (HEADERS.parent / "unseen" / "headers.txt").read_text(encoding="utf-8").split("\n== ")[1:]:
+        head, *lines = block.strip().splitlines()
+        name, kind = head.split()
+        parts = [line.rsplit(" | ", 1) for line in lines]
+        columns = (Wanted(column, "", tuple(ours.split("/"))) for column, ours in parts)
+        found.append(StrangeExport(name, kind, tuple(columns), {}))
+    return found
+
+
 def _read(text: str) -> Iterator[StrangeExport]:
     for block in text.split("\n== ")[1:]:
         head, *lines = block.strip().splitlines()
@@ -144,7 +156,8 @@ _MADE: dict[str, Callable[[str, int, random.Random], str]] = {
 
 
 class Judged(NamedTuple):
-    """How a draft has a column: `right`, `asked` (a line with DECIDE names it), or `wrong` without a word."""
+    """How a draft has a column: `right`, `asked` (a line with DECIDE names it), `noted` (a proposal that
+    is commented out says why), or `wrong` without a word."""
 
     export: str
     column: str
@@ -157,16 +170,17 @@ def judged(export: StrangeExport, lines: Sequence[Line]) -> Iterator[Judged]:
     entries = [line for line in lines if isinstance(line, Entry) and line.key not in ("timezone", "source")]
     asked = {seen.label for entry in entries if entry.doubt for seen in entry.columns}
     mapped = {
-        seen.label: entry.key
+        seen.label: entry.key.strip('"')
         for entry in entries
         if not entry.doubt and entry.is_active and entry.section in ("columns", "questions")
         for seen in entry.columns
     }
+    noted = {seen.label for entry in entries if entry.note and not entry.is_active for seen in entry.columns}
     required = {entry.key for entry in entries if entry.doubt and not entry.columns}
     for column in export.columns:
         drafted = "asked" if column.name in asked else mapped.get(column.name, "-")
         if drafted == "asked" or (drafted == "-" and required & {ours.strip("?") for ours in column.ours}):
             verdict = "asked"
         else:
-            verdict = "right" if drafted in column.ours else "wrong"
+            verdict = "right" if drafted in column.ours else "noted" if column.name in noted else "wrong"
         yield Judged(export.file_name, column.name, verdict, drafted)

@@ -14,7 +14,18 @@ DAYS = (
     *("%d %B %Y", "%B %d, %Y", "%a, %d %b %Y", "%Y-%m-%d"),
 )
 HOURS = (
-    *("", " %H:%M", " %H:%M:%S", " %I:%M %p", " %I:%M:%S %p", ", %H:%M", ", %I:%M %p", "T%H:%M:%S", "%H%M%S"),
+    *(
+        "",
+        " %H:%M",
+        " %H:%M:%S",
+        " %I:%M %p",
+        " %I:%M:%S %p",
+        ", %H:%M",
+        ", %I:%M %p",
+        ", %I:%M:%S %p",
+        "T%H:%M:%S",
+        "%H%M%S",
+    ),
     *(" %H:%M:%S.%f", " %H:%M:%S UTC", " %H:%M UTC", " %H:%M:%S %z", " - %H:%M"),
 )
 CLOCKS = ("%H:%M:%S", "%H:%M", "%I:%M %p", "%I:%M:%S %p")
@@ -127,13 +138,18 @@ def are_day_counts(cells: Sequence[str]) -> bool:
 
 def number_formats(cells: Sequence[str]) -> list[Numbers]:
     """The number formats of nearly all of these cells, those as good together; none where they are no amounts."""
-    likely = [cell for cell in cells if _AMOUNT.fullmatch(cell)] if most(cells, _AMOUNT.fullmatch) else []
+    likely = [cell for cell in cells if _is_amount(cell)] if most(cells, _is_amount) else []
     signs = tuple(dict.fromkeys(sign for cell in likely for sign in _SIGN.findall(cell)))
     shapes = [Numbers(".", "", signs), Numbers(".", ",", signs), Numbers(",", "", signs), Numbers(",", ".", signs)]
     shapes += [Numbers(",", " ", signs), Numbers(".", "'", signs), Numbers(".", " ", signs)]
     fits = [sum(bool(shape.amount(cell)) for cell in likely) for shape in shapes]
     best = max(fits)
     return [shape for shape, number in zip(shapes, fits, strict=True) if number == best > 0]
+
+
+def _is_amount(cell: str) -> bool:
+    """True for a number, with a currency or without. A share is none."""
+    return bool(_AMOUNT.fullmatch(cell)) and "%" not in cell
 
 
 def read_otherwise(cells: Sequence[str], formats: Sequence[Numbers]) -> Numbers | None:

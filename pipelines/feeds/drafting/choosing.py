@@ -7,7 +7,7 @@ from typing import NamedTuple
 from pipelines.feeds.drafting.fitting import fits
 from pipelines.feeds.drafting.seen import Seen
 from pipelines.feeds.drafting.sniffing import Export
-from pipelines.feeds.drafting.vocabulary import KIND_WORDS, hints, plain, rank
+from pipelines.feeds.drafting.vocabulary import KIND_WORDS, NEVER, hints, plain, rank
 from pipelines.feeds.kinds.registry import KINDS
 from pipelines.feeds.terms.columns import Column
 
@@ -62,9 +62,18 @@ def _score(kind: str, columns: Sequence[Seen], export: Export) -> float:
     by_name = KINDS[kind].by_name
     found = [bool(candidates(by_name[target], columns, kind)) for target in SIGNS[kind]]
     words = sum(bool(KIND_WORDS[kind] & set(seen.words)) for seen in columns)
-    asked = sum(bool(_QUESTION.search(seen.label)) for seen in columns) if kind == "answers" else 0
+    asked = sum(map(_asks, columns)) if kind == "answers" else 0
     named = kind.rstrip("s") in export.file_name.lower()
     return sum(found) + min(words, 4) / 2 + min(asked, 4) + named - (kind == "payments" and not found[0]) * 2
+
+
+def _asks(seen: Seen) -> bool:
+    """True if a column is named by a question, or by a sentence, with a few answers that come again."""
+    return bool(_QUESTION.search(seen.label)) or (len(seen.words) >= _SENTENCE and seen.distinct <= _ANSWERS)
+
+
+_SENTENCE = 5
+_ANSWERS = 7
 
 
 def candidates(column: Column, columns: Sequence[Seen], kind: str) -> list[Seen]:
@@ -131,8 +140,14 @@ def _choice(column: Column, left: Sequence[Seen], kind: str, *, grouped: bool) -
         return Choice(known[0], rivals, is_known)
     if column.required or column.name == "authored":
         near = [seen for seen in left if fits(column, seen) and hints(column.name, seen.words, kind)]
+        if not near and column.name == "authored":
+            near = [seen for seen in left if seen.is_time and seen.is_filled and not set(seen.words) & (NEVER | _LATER)]
         return Choice(near[0], tuple(near[1:]), is_known=False) if near else None
     return None
+
+
+_LATER = frozenset("due start accepted activity".split())
+"""Words of times that are not those of the record's making."""
 
 
 def _is_near(target: str, seen: Seen, kind: str) -> bool:

@@ -13,10 +13,17 @@ from pipelines.feeds.drafting.entries import Entry, Line, as_toml, rendered
 from pipelines.feeds.drafting.forms import forms
 from pipelines.feeds.drafting.head import head
 from pipelines.feeds.drafting.looking import look_at
-from pipelines.feeds.drafting.mapping_lines import column_lines, is_wide, may_be_question, question_lines
+from pipelines.feeds.drafting.mapping_lines import (
+    answer_maps,
+    column_lines,
+    empty_lines,
+    is_wide,
+    may_be_question,
+    question_lines,
+)
 from pipelines.feeds.drafting.seen import Seen, columns_of, seen_together
 from pipelines.feeds.drafting.sniffing import Export
-from pipelines.feeds.drafting.telling import again, skipped, taken, trailer
+from pipelines.feeds.drafting.telling import again, skipped, taken, titles, trailer
 from pipelines.feeds.kinds.registry import KINDS
 
 _CLOCK_WORDS = frozenset("time uhrzeit zeit of day posted transaction payment created sale".split())
@@ -63,6 +70,9 @@ def _lines(export: Export, columns: Sequence[Seen], kind: str, first: Iterator[L
     yield ""
     yield "[columns]"
     yield from column_lines(kind, choices, columns, export, clocks)
+    empty = list(empty_lines(kind, choices, spare, export))
+    yield from empty
+    spare = [seen for seen in spare if all(seen not in line.columns for line in empty)]
     yield from _rest(kind, choices, spare, export)
 
 
@@ -93,7 +103,7 @@ def _rows(kind: str, choices: Mapping[str, Choice], spare: Sequence[Seen], expor
     in_doubt = kind == "payments" and "amount" in choices and bool(choices["amount"].rivals)
     tables = {
         "take": taken(spare, kind, in_doubt=in_doubt),
-        "skip": skipped(export),
+        "skip": (*skipped(export), *titles(export)),
         "trailer": trailer(export, key.seen if key else None),
     }
     for name, entries in tables.items():
@@ -107,9 +117,14 @@ def _rest(kind: str, choices: Mapping[str, Choice], spare: Sequence[Seen], expor
     """The columns that are not mapped: those of questions, and the others by name."""
     if is_wide(kind, choices):
         asked = [seen for seen in spare if may_be_question(seen)]
+        lines = list(question_lines(asked, export))
         yield ""
         yield "[questions]"
-        yield from question_lines(asked, export)
+        yield from lines
+        if maps := list(answer_maps(lines)):
+            yield ""
+            yield "[maps.frequency]"
+            yield from maps
         spare = [seen for seen in spare if seen not in asked]
     names = {choice.seen.label for choice in choices.values() if choice.seen.name.startswith("#")}
     unused = [seen for seen in spare if seen.label not in names]

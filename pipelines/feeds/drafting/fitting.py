@@ -9,10 +9,17 @@ from pipelines.feeds.drafting.vocabulary import ID_WORDS, NEVER, TIME_WORDS
 from pipelines.feeds.terms.columns import Column
 
 _NO_BLANK = re.compile(r"\S+").fullmatch
+_MONEY = re.compile(r".*\d[.,]\d\d\D*").fullmatch
+_EPOCH = re.compile(r"1\d{9}(?:\d{3})?").fullmatch
+"""Seconds or milliseconds since 1970, of our time."""
 
 
 def fits(column: Column, seen: Seen) -> bool:
     """True if a column of an export can be this column of ours."""
+    if not seen.rows:
+        return (
+            column.shape not in ("amount", "number") or not set(seen.words) & TIME_WORDS
+        )  # names are all that is seen
     if not seen.cells:
         return False
     if column.name in _BY_NAME:
@@ -22,8 +29,10 @@ def fits(column: Column, seen: Seen) -> bool:
 
 
 def _key(seen: Seen) -> bool:
-    """Numbers and words, no texts: a key has no blanks, or its name says that it is one."""
+    """Numbers and words, no texts and no money: a key has no blanks, or its name says that it is one."""
     named = bool(set(seen.words) & ID_WORDS)
+    if seen.look == "number" and most(seen.cells, _MONEY):
+        return False
     return seen.look in ("number", "text") and (named or most(seen.cells, _NO_BLANK)) and not set(seen.words) & NEVER
 
 
@@ -47,8 +56,9 @@ def _time(seen: Seen) -> bool:
 
 
 def _amount(seen: Seen) -> bool:
-    """Numbers, unless they are days by name and value."""
-    return seen.look == "number" and not (seen.days and set(seen.words) & TIME_WORDS)
+    """Numbers, unless they are days or moments by name and value."""
+    is_time = seen.days or most(seen.cells, _EPOCH)
+    return seen.look == "number" and not (is_time and set(seen.words) & TIME_WORDS)
 
 
 def _text(seen: Seen) -> bool:
@@ -64,8 +74,8 @@ def _status(seen: Seen) -> bool:
 
 
 def _response(seen: Seen) -> bool:
-    """A key that is called one: `Response` alone is an answer."""
-    return _key(seen) and bool(set(seen.words) & ID_WORDS or seen.is_key)
+    """A key that is called one, `Response` alone is an answer; always the same, it is that of a form."""
+    return _key(seen) and bool(set(seen.words) & ID_WORDS or seen.is_key) and not seen.is_constant
 
 
 _BY_NAME: Mapping[str, Callable[[Seen], bool]] = {

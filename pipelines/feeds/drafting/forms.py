@@ -1,5 +1,6 @@
 """Keys of a draft on how times and amounts are written, as far as the chosen columns show it."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from pipelines.feeds.drafting.cells import read_otherwise
@@ -20,7 +21,8 @@ def forms(kind: str, choices: Mapping[str, Choice], joined: Mapping[str, Seen]) 
     ]
     yield from _zone(times)
     yield from _dates(times)
-    if amount := choices.get("amount"):
+    yield from _empty([choice.seen for choice in choices.values()])
+    if (amount := choices.get("amount")) and amount.seen.numbers:
         yield from _numbers(amount.seen)
 
 
@@ -52,6 +54,18 @@ def _dates(times: Sequence[Seen]) -> Iterator[Entry]:
     yield Entry("dates", as_toml([*found, *([EXCEL] if days else [])]), "; ".join(doubts), columns=columns)
 
 
+_NOTHING = re.compile(r"#?n/a|\(?null\)?|\\n|#null!|#value!|#ref!|nan|undefined", re.IGNORECASE).fullmatch
+"""Words for nothing, as databases, programs and spreadsheets write them."""
+
+
+def _empty(chosen: Sequence[Seen]) -> Iterator[Entry]:
+    """The texts in columns of ours that seem to stand for nothing."""
+    found = sorted({cell for seen in chosen for cell in seen.cells if _NOTHING(cell)})
+    if found:
+        columns = tuple(seen for seen in chosen if {*found} & {*seen.cells})
+        yield Entry("empty", as_toml(found), "do these texts stand for nothing?", columns=columns)
+
+
 def _clashing(found: Sequence[str]) -> tuple[str, str] | None:
     """Two formats by which one text can be two days."""
     for one, other in SWAPPED:
@@ -74,5 +88,13 @@ def _numbers(amount: Seen) -> Iterator[Entry]:
         yield Entry("thousands", as_toml(numbers.thousands), doubt, columns=(amount,))
     if numbers.currency:
         foreign = [sign for sign in numbers.currency if sign not in DOLLARS]
+        few = sum(any(sign in cell for sign in foreign) for cell in amount.cells) * 2 < len(amount.cells)
+        own = [sign for sign in numbers.currency if sign in DOLLARS]
         doubt = f"the chart takes US dollars: what has {', '.join(foreign)} is taken for them" if foreign else ""
-        yield Entry("currency", as_toml(list(numbers.currency)), doubt, columns=(amount,))
+        if own and few:
+            yield Entry("currency", as_toml(own), columns=(amount,))
+        elif not foreign or not few:
+            yield Entry("currency", as_toml(list(numbers.currency)), doubt, columns=(amount,))
+        if foreign and few:
+            doubt = f"some amounts are in {', '.join(foreign)}, and rejected: by this line they are taken for dollars"
+            yield Entry("currency", as_toml(list(numbers.currency)), doubt, columns=(amount,), is_active=False)

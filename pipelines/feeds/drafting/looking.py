@@ -28,7 +28,7 @@ def look_at(path: Path) -> Export:
         export.file_name = path.name
         return export
     content = first_content(path)
-    is_array = form_by_name(content.file_name) == "json" and _begins_an_array(content)
+    is_array = _begins_an_array(content)
     export = _look_at_array(content) if is_array else look_at_text(path)
     export.file_name = content.file_name
     export.keys += _records_inside(export)

@@ -4,11 +4,14 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
+from pipelines.feeds.drafting.cells import most
 from pipelines.feeds.drafting.choosing import Choice
 from pipelines.feeds.drafting.entries import Entry, as_toml
+from pipelines.feeds.drafting.instruments import LOINC, instruments, whole_instrument
 from pipelines.feeds.drafting.seen import Seen
 from pipelines.feeds.drafting.sniffing import Export
 from pipelines.feeds.drafting.telling import copayments, telling
+from pipelines.feeds.drafting.vocabulary import plain, rank
 from pipelines.feeds.files.rules import ASKED
 from pipelines.feeds.kinds.registry import KINDS
 from pipelines.feeds.terms.columns import Column
@@ -24,6 +27,7 @@ _CANCELLED = re.compile(
     r"cancel|reject|won't|wontfix|abandon|duplicate|storniert|verworfen|declin|archiv", re.IGNORECASE
 )
 _OPEN = re.compile(r"incomplete|not done|reopen|not complete", re.IGNORECASE)
+_BELOW_ZERO = re.compile(r"[-\u2212(].*|.*-").fullmatch
 _CENTS = re.compile(r"[.,]\d\d\D*$")
 
 
@@ -37,7 +41,9 @@ def column_lines(
             continue
         choice = choices.get(column.name)
         if choice is None:
-            if column.required:
+            if column.name == "questionnaire" and (panel := _panel(columns)):
+                yield panel
+            elif column.required:
                 hint = _HINTS.get(column.name, "which column?")
                 yield Entry(column.name, as_toml(ASKED), f"required; {hint}", is_active=False, section="columns")
         elif column.name == "claim_id":
@@ -50,6 +56,27 @@ def column_lines(
             yield Entry(column.name, source_of(seen, export), doubt, "", (seen,), is_active=False, section="columns")
         else:
             yield _line(column, choice, columns, export, clocks.get(column.name))
+
+
+def _panel(columns: Sequence[Seen]) -> Entry | None:
+    """The questionnaire of an instrument whose questions are all there."""
+    known = whole_instrument([seen.label for seen in columns])
+    for name in {instrument for instrument, _ in known.values()}:
+        found = instruments()[name]
+        code = as_toml(f"{LOINC}|{found['code']}")
+        doubt = f"is it the {found['name']} that the target has under this code? If not: its id, name or system|code"
+        return Entry("questionnaire", f"{{ constant = {code} }}", doubt, section="columns")
+    return None
+
+
+def empty_lines(kind: str, choices: Mapping[str, Choice], spare: Sequence[Seen], export: Export) -> Iterator[Entry]:
+    """A proposal for each column without a cell that goes by a name of a column of ours that nothing is taken for."""
+    for seen in spare:
+        found = (column for column in KINDS[kind].columns if column.name not in choices)
+        named = (column for column in found if plain(seen.words) and rank(column.name, seen.words, kind) is not None)
+        if seen.look == "nothing" and seen.rows and (column := next(named, None)):
+            note = "empty in all rows seen; take it, if it is filled in others"
+            yield Entry(column.name, source_of(seen, export), "", note, (seen,), is_active=False, section="columns")
 
 
 def is_wide(kind: str, choices: Mapping[str, Choice]) -> bool:
@@ -81,7 +108,7 @@ def _line(column: Column, choice: Choice, columns: Sequence[Seen], export: Expor
     elif column.shape == "labels":
         value, doubt = _labels(seen, columns, source, export)
         doubts += doubt
-    elif column.shape == "key" and not seen.is_key and column.name != "response_id":
+    elif column.shape == "key" and not seen.is_key and seen.rows > 1 and column.name != "response_id":
         doubts.append(f"not one in each row: {seen.distinct} different ones in {seen.rows} rows")
     elif column.name == "answer_code":
         note = "code or system|code of an option"
@@ -125,6 +152,8 @@ def _meaning(code: str) -> str:
 
 
 def _amount(seen: Seen, columns: Sequence[Seen]) -> Iterator[str]:
+    if most(seen.cells, _BELOW_ZERO):
+        yield "below zero, as a ledger has payments: received? Then { column = ..., scale = -1 }"
     if not any(_CENTS.search(cell) for cell in seen.cells):
         yield "whole numbers: dollars? For cents: { column = ..., scale = 0.01 }"
     for other in columns:
@@ -142,7 +171,17 @@ def _labels(seen: Seen, columns: Sequence[Seen], source: str, export: Export) ->
     sign = next((sign for sign in (",", "|") if any(sign in cell for cell in seen.cells)), None)
     if sign is None or any(";" in cell for cell in seen.cells):
         return source, []
-    return f"{{ column = {source}, split = {as_toml(sign)} }}", [f"are labels parted by '{sign}'?"]
+    value = f"{{ column = {source}, split = {as_toml(sign)} }}"
+    return value, [] if _are_parts(seen.cells, sign) else [f"are labels parted by '{sign}'?"]
+
+
+def _are_parts(cells: Sequence[str], sign: str) -> bool:
+    """True if what a sign parts comes again in other company: no sign of a text does that."""
+    company: dict[str, set[str]] = {}
+    for cell in cells:
+        for part in cell.split(sign):
+            company.setdefault(part.strip(" []"), set()).add(cell)
+    return len(company) * 2 <= len(cells) and all(len(found) > 1 for found in company.values())
 
 
 def _claim(choice: Choice, columns: Sequence[Seen], export: Export) -> Iterator[Entry]:
@@ -179,11 +218,40 @@ def _comment(column: Column, choice: Choice, choices: Mapping[str, Choice], expo
 
 def question_lines(spare: Sequence[Seen], export: Export) -> Iterator[Entry]:
     """A line for each column that may hold the answers to a question."""
+    known = whole_instrument([seen.label for seen in spare])
+    answers = [seen for seen in spare if seen.label in known]
+    how = _options(answers)
+    for number, seen in enumerate(answers if how else ()):
+        instrument, question = known[seen.label]
+        found = instruments()[instrument]
+        note = "" if number else f"all questions of a {found['name']} are there, in name or words"
+        code, value = found["questions"][question - 1]["code"], f"{{ column = {source_of(seen, export)}, {how} }}"
+        yield Entry(as_toml(code), value, note=note, columns=(seen,), section="questions")
     for seen in spare:
+        if how and seen in answers:
+            continue
         yield Entry(
             as_toml(ASKED), source_of(seen, export), "which question? Its linkId or code; or leave it out",
             columns=(seen,), is_active=False, section="questions",
         )  # fmt: skip
+
+
+def _options(answers: Sequence[Seen]) -> str:
+    """How the cells of an instrument's columns name its options; empty where some name none."""
+    options = instruments()["frequency"]["options"]
+    cells = {cell for seen in answers for cell in seen.cells}
+    if cells and cells <= {option["display"] for option in options}:
+        return 'by = "display"'
+    if cells and cells <= {option["value"] for option in options}:
+        return 'values = "frequency"'
+    return ""
+
+
+def answer_maps(lines: Sequence[Entry]) -> Iterator[Entry]:
+    """The tables of values that lines of questions name."""
+    if any('values = "frequency"' in line.value for line in lines):
+        for option in instruments()["frequency"]["options"]:
+            yield Entry(as_toml(option["value"]), as_toml(option["code"]), section="maps.frequency")
 
 
 def may_be_question(seen: Seen) -> bool:

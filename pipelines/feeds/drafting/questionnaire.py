@@ -4,22 +4,18 @@ Questions of a PHQ-9 or GAD-7 are known by their names. Other answers become opt
 """
 
 import re
-import tomllib
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 from pipelines.feeds.drafting.cells import is_iso, most, number_formats
+from pipelines.feeds.drafting.instruments import LOINC, instruments, known_items
 from pipelines.feeds.drafting.looking import look_at
 from pipelines.feeds.drafting.sniffing import Export
 from pipelines.home.batch import Unreadable
 
-LOINC = "http://loinc.org"
 MOST_OPTIONS = 12
-_ITEM = re.compile(r"(phq|gad)[\W_]?(?:[279](?=[\W_]|q|i))?[\W_]?(?:q|item|i)?[\W_]?0?([1-9])\Z", re.IGNORECASE)
 _CODE = re.compile(r"(?<![\d-])(\d{3,5}-\d)(?![\d-])")
 _ABOUT = re.compile(
     r"(?:^|[\W_])(id|key|uuid|mrn|patient|subject|record|name|date|time|timestamp|start|end|submitted|email|author|"
@@ -77,7 +73,7 @@ def _take_names(export: Export) -> None:
 
 
 def _of_columns(export: Export, internal: str, drafted: Drafted) -> Iterator[dict[str, Any]]:
-    known = _known_items(export.names)
+    known = known_items(export.names)
     for place, name in enumerate(export.names):
         cells = [cell for cell in export.column(place) if cell.strip()]
         if name in known:
@@ -88,21 +84,9 @@ def _of_columns(export: Export, internal: str, drafted: Drafted) -> Iterator[dic
             yield _item(name, name, _kind_of(cells), _options_of(cells, internal), internal, drafted)
 
 
-def _known_items(names: Sequence[str]) -> dict[str, tuple[str, int]]:
-    """Columns that are questions of an instrument, by name: the instrument and the number of the question.
-
-    One alone is none: `PHQ9` may be the ninth question, or the sum of nine.
-    """
-    found = {name: (match[1].lower(), int(match[2])) for name in names if (match := _ITEM.search(name.strip()))}
-    counted = Counter(instrument for instrument, _ in found.values())
-    known = {name: at for name, at in found.items() if at[1] <= len(_instruments()[at[0]]["questions"])}
-    twice = Counter(known.values())
-    return {name: at for name, at in known.items() if counted[at[0]] > 1 and twice[at] == 1}
-
-
 def _known_item(instrument: str, number: int, name: str, cells: Sequence[str], drafted: Drafted) -> dict[str, Any]:
-    question = _instruments()[instrument]["questions"][number - 1]
-    frequency = _instruments()["frequency"]
+    question = instruments()[instrument]["questions"][number - 1]
+    frequency = instruments()["frequency"]
     values = {option["value"] for option in frequency["options"]}
     if cells and set(cells) <= values:
         pairs = ", ".join(f'"{option["value"]}" = "{option["code"]}"' for option in frequency["options"])
@@ -116,15 +100,10 @@ def _panel(items: Sequence[dict[str, Any]]) -> str | None:
     """The LOINC code of an instrument of which all questions are there, and no others."""
     codes = [item["code"][0]["code"] for item in items]
     for name in ("phq", "gad"):
-        instrument = _instruments()[name]
+        instrument = instruments()[name]
         if sorted(codes) == sorted(question["code"] for question in instrument["questions"]):
             return str(instrument["code"])
     return None
-
-
-@cache
-def _instruments() -> dict[str, Any]:
-    return tomllib.loads(Path(__file__).with_name("instruments.toml").read_text(encoding="utf-8"))
 
 
 def _kind_of(cells: Sequence[str]) -> str:
@@ -150,7 +129,7 @@ def _places(export: Export) -> dict[str, int]:
 
 
 def _of_book(export: Export, book: dict[str, int], internal: str, drafted: Drafted) -> Iterator[dict[str, Any]]:
-    known = _known_items([row[book["name"]] for row in export.rows])
+    known = known_items([row[book["name"]] for row in export.rows])
     for row in export.rows:
         name, text, choices = (row[book[part]].strip() for part in ("name", "text", "choices"))
         said = row[book["type"]].strip().lower() if book["type"] >= 0 else ""

@@ -1,6 +1,5 @@
 """Look at the beginning of an export that is text: its encoding, how its rows are written, and what ends it."""
 
-import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -11,15 +10,10 @@ from fhir_service.interface.datatypes import Malformed, parse_json
 from pipelines.feeds.drafting.encodings import decoded
 from pipelines.feeds.drafting.tables import ROWS, Row, Written, header_of, width_of, written
 from pipelines.feeds.reading.packed import first_content
+from pipelines.feeds.terms.totals import FOOTS, is_title, total_word
 from pipelines.home.batch import Unreadable
 
 HEAD = 256 << 10
-TOTALS = (
-    *("total", "totals", "grand total", "subtotal", "sub-total", "sum", "summe", "gesamt", "gesamtsumme"),
-    *("zwischensumme", "record count", "records:", "rows:", "count:", "anzahl"),
-)
-FOOTS = ("end of", "end of report", "page ", "seite ", "report ", "printed ", "generated ", "***", "---", "===")
-"""Beginnings of rows that are no records: totals, and what stands below a table."""
 
 
 @dataclass
@@ -29,8 +23,8 @@ class Export:
     header_sure: False where another line could be it. letters: beyond ASCII, as the encoding gives them; others: as
     others give them. rivals: other delimiters that fit. trailer: the last row, unlike the others, which is not among
     the rows. extras: rows of totals and lines below a table, each with its line. again: lines where the table seems to
-    begin again. file_name: of the file whose rows these are, without endings of compression. keys: further lines of the
-    feed file.
+    begin again. titles: lines of one text right above the header that comes again. file_name: of the file whose rows
+    these are, without endings of compression. keys: further lines of the feed file.
     """
 
     form: str
@@ -47,6 +41,7 @@ class Export:
     trailer: list[str] | None = None
     extras: list[Row] = field(default_factory=list)
     again: list[int] = field(default_factory=list)
+    titles: list[int] = field(default_factory=list)
     file_name: str = ""
     keys: list[str] = field(default_factory=list)
 
@@ -109,7 +104,7 @@ def of_rows(rows: Sequence[Row], form: str, *, is_whole: bool = False) -> Export
         body = rows[first:]
     else:
         line, names = rows[header.place]
-        export = Export(form, header=line, names=[name.strip() for name in names])
+        export = Export(form, header=line, names=[name.strip().strip("\ufeff").strip() for name in names])
         body = rows[header.place + 1 :]
     export.header_sure = header.is_sure
     body = _without_last(body, export) if is_whole and len(rows) < ROWS else list(body)
@@ -119,11 +114,13 @@ def of_rows(rows: Sequence[Row], form: str, *, is_whole: bool = False) -> Export
 
 def _sort_out(body: Sequence[Row], export: Export) -> None:
     """Keep rows that are records, and note the others: totals, what stands below a table, headers further down."""
-    width = len(export.names)
+    width, before = len(export.names), (0, False)
     for line, cells in body:
         texts = [cell.strip() for cell in cells]
         if export.header and texts == export.names:
+            export.titles += [before[0]] if before[1] else []
             continue
+        before = line, is_title(texts)
         if _is_extra(texts, width):
             export.extras.append((line, texts))
         elif len(cells) == width and export.header and _is_another_header(texts, export):
@@ -135,12 +132,6 @@ def _sort_out(body: Sequence[Row], export: Export) -> None:
 def _is_extra(texts: Sequence[str], width: int) -> bool:
     first = next((text for text in texts if text), "").lower()
     return bool(total_word(first)) and (len(texts) != width or "" in texts)
-
-
-def total_word(text: str) -> str:
-    """The word by which a text begins as that of a total, or of what stands below a table; empty for none."""
-    found = [word for word in (*TOTALS, *FOOTS) if re.match(re.escape(word) + r"(?:\W|\Z|(?<=\W))", text.lower())]
-    return text[: len(max(found, key=len))].strip() if found else ""
 
 
 def _is_another_header(texts: Sequence[str], export: Export) -> bool:

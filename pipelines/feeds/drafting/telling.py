@@ -6,17 +6,20 @@ from collections.abc import Iterator, Sequence
 
 from pipelines.feeds.drafting.entries import Entry, as_toml
 from pipelines.feeds.drafting.seen import Seen
-from pipelines.feeds.drafting.sniffing import Export, total_word
+from pipelines.feeds.drafting.sniffing import Export
 from pipelines.feeds.files.rules import ASKED
+from pipelines.feeds.terms.totals import total_word
 
 LINES = 5
 _TELLING = set("type typ kind art status state method transaction category class direction vorgang event".split())
 _LONG = 4
 _ROWS = set("type typ kind art status state transaction vorgang event".split())
+_CARDS = {"debit"}
+_MEANS = set("method mode tender".split())
 _OF_ANSWERS = set("status finished complete type progress".split())
 _NO_PAYMENT = re.compile(
-    r"charge|transfer|adjust|refund|void|invoice|withdraw|fail|pending|revers|write|debit|lastschrift|storno|declin"
-    r"|insur|cancel|estimate|chargeback",
+    r"charge|transfer|adjust|refund|void|invoice|withdraw|fail|fehl|pending|revers|write|debit(?! card)|lastschrift"
+    r"|storno|declin|\binsur|\bins\b|cancel|estimate|chargeback|erstattung",
     re.IGNORECASE,
 )
 _COPAYMENT = re.compile(r"\bco-?pay|zuzahlung|selbstbehalt", re.IGNORECASE)
@@ -32,6 +35,14 @@ def telling(columns: Sequence[Seen], kind: str) -> list[Seen]:
     ]
 
 
+def _tells_other_rows(seen: Seen) -> bool:
+    """True if some of its few texts say of a row that it is no payment received, whatever the column is called."""
+    if seen.look != "text" or len(seen.words) >= _LONG:
+        return False
+    found = {match[0].lower() for code in seen.codes if (match := _NO_PAYMENT.search(code))}
+    return bool(found - _CARDS if "card" in seen.words else found)
+
+
 def copayments(columns: Sequence[Seen]) -> tuple[Seen, list[str]] | None:
     """The column that tells copayments, and its texts that do."""
     for seen in columns:
@@ -43,9 +54,9 @@ def copayments(columns: Sequence[Seen]) -> tuple[Seen, list[str]] | None:
 def taken(columns: Sequence[Seen], kind: str, *, in_doubt: bool) -> Iterator[Entry]:
     """Which rows to take. in_doubt: there are several columns of amounts, as in a ledger of charges and payments."""
     found = telling(columns, kind)
-    charging = [seen for seen in found if any(map(_NO_PAYMENT.search, seen.codes))] if kind == "payments" else []
+    charging = [seen for seen in columns if _tells_other_rows(seen)] if kind == "payments" else []
     must = charging or (found[:1] if in_doubt else [])
-    open_ = [seen for seen in found if kind != "payments" or set(seen.words) & _ROWS]
+    open_ = [seen for seen in found if kind != "payments" or (set(seen.words) & _ROWS and not set(seen.words) & _MEANS)]
     for seen in dict.fromkeys([*must, *open_]):
         asked = "which rows are payments received? It has " if kind == "payments" else "are all rows wanted? It has "
         yield Entry(
@@ -74,6 +85,17 @@ def skipped(export: Export) -> Iterator[Entry]:
         column = export.names[place] if export.names.count(export.names[place]) == 1 else f"#{place + 1}"
         said = f"{_lines(lines[place])} begin so, as totals and the ends of tables do"
         yield Entry(as_toml(column), f"{{ starts = {as_toml(list(dict.fromkeys(found)))} }}", said, section="skip")
+
+
+def titles(export: Export) -> Iterator[Entry]:
+    """Titles above a header that comes again: only a person knows what is below them."""
+    if export.titles:
+        doubt = (
+            f"{_lines(export.titles)} above a header that comes again: a title of other rows? They are rejected, unless"
+        )
+        yield Entry(
+            as_toml(export.names[0]), as_toml(ASKED), f"{doubt} this tells the title", is_active=False, section="skip"
+        )
 
 
 def _lines(lines: Sequence[int]) -> str:

@@ -11,6 +11,7 @@ from functools import lru_cache
 _NAMES: Mapping[str, tuple[str, ...]] = {
     "payment_id": (
         *("payment", "receipt", "beleg", "quittung", "zahlung", "transaction", "txn", "buchung"),
+        *("transaktion", "transaktions", "tran", "voucher", "entry"),
         *("kunden referenz", "session", "", "reference", "ref"),
     ),
     "patient_id": (
@@ -25,7 +26,18 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
             "kartei",
             "pid",
         ),
-        *("patient chart", "patient record", "client", "customer", "member", "person", "subject", "account", "kunden"),
+        *(
+            "patient chart",
+            "patient record",
+            "client",
+            "customer",
+            "member",
+            "person",
+            "subject",
+            "account",
+            "acct",
+            "kunden",
+        ),
         *("external reference", "custom data 1", "participant", "consumer", "resident"),
     ),
     "amount": (
@@ -40,17 +52,31 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
     "claim_id": ("claim", "invoice", "rechnung", "case", "fall", "rechnungs", "encounter claim"),
     "response_id": (
         *("response", "respondent", "record", "submission", "bogen", "survey", "entry", "result", "answer set"),
-        *("form", "token", ""),
+        *("session", "instance", "interview", "form", "token", ""),
     ),
     "questionnaire": (
         *("questionnaire", "instrument", "form", "form name", "survey", "survey name", "questionnaire name"),
         *("instrument name", "fragebogen", "screening", "assessment", "measure", "tool"),
     ),
     "authored": (
-        *("authored", "submitted", "submit", "completed", "completion", "recorded", "taken", "answered", "survey"),
+        *(
+            "authored",
+            "submitted",
+            "submission",
+            "submit",
+            "completed",
+            "completion",
+            "recorded",
+            "taken",
+            "answered",
+            "survey",
+        ),
         *("ausgefüllt", "abgegeben", "finished", "phq", "gad", "end", "", "created", "entered"),
     ),
-    "tasks.authored": ("authored", "created", "opened", "requested", "angelegt", "erstellt", "reported", "entered", ""),
+    "tasks.authored": (
+        *("authored", "created", "creation", "creation log", "opened", "requested", "angelegt", "erstellt", "reported"),
+        *("entered", "logged", "raised", "call", ""),
+    ),
     "author": ("author", "respondent", "answered", "completed", "informant"),
     "encounter_id": ("encounter", "visit", "besuch"),
     "note_id": ("note",),
@@ -66,16 +92,16 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
     ),
     "description": (
         *("summary", "title", "subject", "short description", "betreff", "name", "content", "what", "todo", "aufgabe"),
-        *("task", "description", "beschreibung", "text"),
+        *("task", "description", "beschreibung", "text", "message", "details"),
     ),
     "status": ("status", "state", "list name", "list", "section column", "section", "stand", "done"),
     "requester_id": (
         *("requester", "requested", "reporter", "reported", "created", "creator", "author", "opened", "submitter"),
-        *("angelegt", "erstellt", "ersteller", "from", "user", "submitted", "sender"),
+        *("angelegt", "erstellt", "ersteller", "from", "user", "submitted", "sender", "taken", "entered"),
     ),
     "owner_id": (
         *("owner", "assignee", "assigned to", "assigned", "responsible", "members", "member", "zuständig", "recipient"),
-        *("assignee email", "bearbeiter", "to"),
+        *("assignee email", "bearbeiter", "to", "owned", "agent", "handler", "person", "people"),
     ),
     "group_id": ("group", "assignment group", "team", "gruppe", "department"),
     "due": ("due", "deadline", "fällig", "until", "frist", "target", "finish by"),
@@ -94,7 +120,10 @@ OWN_NOUNS: Mapping[str, frozenset[str]] = {
 }
 """Nouns that say only that a column is of its record: `Card Name` among the columns of cards is `name`."""
 KIND_WORDS: Mapping[str, frozenset[str]] = {
-    "payments": frozenset("payment payments paid amount receipt betrag zahlung transaction gross deposit".split()),
+    "payments": frozenset(
+        "payment payments paid amount receipt betrag zahlung transaction gross deposit transaktion transaktions umsatz"
+        " tender tip trinkgeld currency währung card".split()
+    ),
     "answers": frozenset(
         "survey questionnaire question response respondent answer instrument phq gad bogen frage submission".split()
     ),
@@ -103,7 +132,7 @@ KIND_WORDS: Mapping[str, frozenset[str]] = {
     ),
 }
 NEVER = frozenset(
-    "name email mail phone address birth dob geburt updated modified changed viewed closed resolved url".split()
+    "name email mail phone address birth dob geburt update updated modified changed viewed closed resolved url".split()
 )
 """Words by which a column is not what the rest of its name says: `Patient Name`, `Last Modified`."""
 _GLUE = (
@@ -138,10 +167,18 @@ def _parts(word: str) -> list[str]:
 def rank(target: str, words: tuple[str, ...], kind: str) -> int | None:
     """The place among the names by which a column of ours is known; None for no such name."""
     names = _names(target, kind)
-    for said in (plain(words), plain(word for word in words if word not in OWN_NOUNS[kind])):
+    own = tuple(word for word in words if word not in OWN_NOUNS[kind])
+    for said in (plain(words), plain(own), plain(map(_singular, own))):
         if said in names:
             return names.index(said)
     return None
+
+
+def _singular(word: str) -> str:
+    return word[:-1] if word.endswith("s") and not word.endswith("ss") and len(word) > _SHORT else word
+
+
+_SHORT = 4
 
 
 def plain(words: Iterable[str]) -> str:

@@ -20,8 +20,6 @@ from pipelines.feeds.mapping.values import Means, all_true, each_distinct, evalu
 from pipelines.feeds.reading.broken import BadRow, found_in
 from pipelines.feeds.terms.columns import (
     MISSING,
-    NO_FLAG,
-    NO_REFERENCE,
     Column,
     Conventions,
     Fault,
@@ -148,8 +146,6 @@ class Mapper:
             cells = array(None if f is None else convert(f) for f in evaluate_lists(value, rows, self._means))
         else:
             cells = each_distinct(evaluate(value, rows, self._means), convert)
-        if rows.form.places is None and (column.shape == "key" or isinstance(column.shape, tuple)):
-            cells = _without_flags(cells, column, value, rows)
         has_faults = Fault in set(map(type, cells))
         wrong = [(row, cell) for row, cell in enumerate(cells) if type(cell) is Fault] if has_faults else []
         for row, _ in wrong:
@@ -210,17 +206,6 @@ class Mapper:
             return np.full(len(rows), None, dtype=object)
         column = self.feed.kind.by_name[_COMMENT[name]]
         return each_distinct(evaluate(value, rows, self._means), converter(column, self._conventions))
-
-
-def _without_flags(cells: Cells, column: Column, value: Value, rows: Rows) -> Cells:
-    """Keys and references, those at fault that are a `true` or `false` of JSON: these say whether there is one."""
-    is_key = not isinstance(column.shape, tuple)
-    flags = {flag if is_key else f"{column.shape[0]}/{flag}" for flag in ("true", "false")}
-    fault = NO_FLAG if is_key else NO_REFERENCE
-    for name in named_by(value) if not flags.isdisjoint(cells) else ():
-        found = zip(cells, rows.raw(name), strict=True)
-        cells = array(fault if cell in flags and isinstance(raw, bool) else cell for cell, raw in found)
-    return cells
 
 
 _COMMENT = {"text": "comment", "author_id": "comment_author_id", "time": "comment_time"}

@@ -27,8 +27,9 @@ def mending_key(lines: Sequence[str], feed: FeedFile, names: Collection[str]) ->
         for number, line in enumerate(lines, 1):
             if wanted <= _cells(line, how):
                 said = {**changes, **({"header": number} if number != feed.header else {})}
-                if said:
-                    return " and ".join(f"{key} = {json.dumps(value)}" for key, value in said.items())
+                if not said:
+                    return None  # the names differ in their spelling alone
+                return " and ".join(f"{key} = {json.dumps(value)}" for key, value in said.items())
     return None
 
 

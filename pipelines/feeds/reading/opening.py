@@ -78,7 +78,7 @@ def what_it_is(start: bytes) -> str | None:
     return known or next((said for mark, said in _TEXTS if begins.startswith(mark)), None)
 
 
-JSON_ARRAY = "a JSON array; export the rows as NDJSON, one object on each line, or as CSV"
+JSON_ARRAY = 'a JSON array; say format = "json" in the feed file, or export the rows as NDJSON or CSV'
 _ARRAY = re.compile(rb"\[\s*(?:\{|\]\s*\Z)")
 _ARCHIVE = "an archive; unpack it and put in the export itself"
 _PICTURE = "a picture; export the rows as CSV"

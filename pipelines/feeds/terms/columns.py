@@ -76,6 +76,8 @@ _ISO_TIME = re.compile(
 )
 _UNSEEN = " \t\n\r\v\f\u00a0\u00ad\u200b\u200e\u200f\u2028\u2029\u202f\u2060\u3000\ufeff"
 _PLAIN_KEY = re.compile(r"[A-Za-z0-9_-]{1,200}")
+_GUARDED = re.compile(r'="([^"]*)"')
+"""A text that is kept from becoming a number in a spreadsheet: `="007"`."""
 MADE_A_NUMBER = re.compile(r"[0-9]+\.0|[0-9](?:\.[0-9]+)?E\+[0-9]+")
 _IN_CENTS = re.compile(r"(?:0|[1-9][0-9]{0,8})\.[0-9]{2}")
 LONGEST_AMOUNT = 25  # characters: within what decimals compute exactly
@@ -120,7 +122,7 @@ def key(text: str, known_as: Mapping[str, str] = {}) -> object:
     known_as: by their spellings, keys that were taken before in a form that would be another, or none, today.
     """
     if _PLAIN_KEY.fullmatch(text):
-        return known_as.get(text, text)
+        return known_as.get(text) or _NO_ID.get(text, text)
     as_before = composed(text.strip(_UNSEEN))
     text = folded(as_before)
     if known := known_as.get(as_before) or known_as.get(text):
@@ -129,13 +131,25 @@ def key(text: str, known_as: Mapping[str, str] = {}) -> object:
         return Fault("FEED-FILE-09", "a key has at most 200 characters, and no tab, line break or unseen sign within")
     if MADE_A_NUMBER.fullmatch(text):
         return Fault("FEED-FILE-09", "a spreadsheet has made a number of this key (7.0, 1.2E+14); export it as text")
+    if guarded := _GUARDED.fullmatch(text):
+        return key(guarded[1], known_as)
     return text or None
 
 
-NO_FLAG = Fault("FEED-FILE-09", "true or false where a key is expected; a key is a text or a number")
-"""The fault of a key in NDJSON."""
-NO_REFERENCE = Fault("FEED-FILE-09", "true or false where an id is expected; an id is a text or a number")
-"""The fault of a reference in NDJSON."""
+NO_FLAG = Fault("FEED-FILE-09", "true or false where a key or an id is expected, which is another text or a number")
+"""The fault of a key or a reference that is a truth value, of JSON, a workbook or a text."""
+_NO_ID: Mapping[str, Fault] = {
+    **dict.fromkeys(("true", "false", "True", "False", "TRUE", "FALSE"), NO_FLAG),
+    **{
+        word: Fault(
+            "FEED-FILE-09",
+            "a word for nothing where a key or an id is expected; if it stands for an empty cell, name it in the feed"
+            f' file: empty = ["{word}"]',
+        )
+        for word in ("null", "Null", "NULL", "none", "None", "NONE", "nil", "nan", "NaN", "NAN", "undefined", "NA")
+    },
+}
+"""Faults of texts that are no keys and no ids, though they could be."""
 
 
 def plain_text(text: str) -> object:
@@ -148,7 +162,10 @@ def code(text: str) -> object:
 
 def reference(text: str, types: tuple[str, ...], bare: bool = True) -> object:
     """`Patient/p1` of `Patient/p1`, and of `p1` where a bare id is taken."""
-    kind, slash, found = text.strip().rpartition("/")
+    text = text.strip()
+    if guarded := _GUARDED.fullmatch(text):
+        text = guarded[1].strip()
+    kind, slash, found = text.rpartition("/")
     if not slash:
         if not bare:
             return Fault(
@@ -158,6 +175,8 @@ def reference(text: str, types: tuple[str, ...], bare: bool = True) -> object:
         kind = types[0]
     if kind not in types:
         return Fault("FEED-FILE-09", _wrong_type(kind, types))
+    if fault := _NO_ID.get(found):
+        return fault
     if not _ID.fullmatch(found):
         return Fault("FEED-FILE-06", "no FHIR id (1 to 64 letters, digits, '-' and '.'); a crosswalk can translate it")
     return f"{kind}/{found}"

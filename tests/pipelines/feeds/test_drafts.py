@@ -330,7 +330,7 @@ def test_answers_name_the_questions_of_a_form_and_take_a_proposal(
 ) -> None:
     """FEED-FILE-08."""
     export = written(tmp_path, "mood.csv", "form id;patient;Q1;Q2;done\n1;p1;0;1;2024-05-01\n2;p2;1;2;2024-05-02\n")
-    asked(monkeypatch, "", "", '{ constant = "PHQ9" }', "44250-9", "")
+    asked(monkeypatch, "", "", '{ constant = "PHQ9" }', "", "44250-9", "")
     assert run(["feeds", "new", "--ask", "--kind", "answers", str(export)]) == 0
     found = tomllib.loads(capsys.readouterr().out)
     assert found["columns"]["questionnaire"] == {"constant": "PHQ9"}

@@ -1,4 +1,4 @@
-"""`true` and `false` of JSON where a key is expected: no key, and two records never one for it."""
+"""`true`, `false` and words for nothing where a key or an id is expected: none, and two records never one for it."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,7 +13,7 @@ from pipelines.session.questionnaires import Snapshot
 from pipelines.validation.stage import validate
 
 COLUMNS = 'patient_id = "who"\namount = "sum"\npaid_on = "on"\n'
-FAULT = "true or false where a key is expected; a key is a text or a number"
+FAULT = "true or false where a key or an id is expected, which is another text or a number"
 
 
 def validated(folder: Path, key: str, *rows: str) -> tuple[list[str], list[str]]:
@@ -30,9 +30,9 @@ def validated(folder: Path, key: str, *rows: str) -> tuple[list[str], list[str]]
 
 @pytest.mark.parametrize("flag", ["true", "false"])
 def test_a_flag_is_no_key(flag: str, tmp_path: Path) -> None:
-    """FEED-FILE-09: a key is a text or a number, as a text that says true is one."""
-    found = validated(tmp_path, '"id"', f'"id": {flag}', '"id": "true"', '"id": 7', '"id": "false"')
-    assert found == (["true", "7", "false"], [FAULT])
+    """FEED-FILE-09: nor is a text that says so, as a spreadsheet writes one."""
+    found = validated(tmp_path, '"id"', f'"id": {flag}', '"id": "TRUE"', '"id": 7', '"id": "False"')
+    assert found == (["7"], [FAULT] * 3)
 
 
 def test_a_flag_that_the_feed_translates_or_joins_makes_a_key(tmp_path: Path) -> None:
@@ -52,4 +52,22 @@ def test_a_flag_is_no_reference(tmp_path: Path) -> None:
     claims = ("true", '"true"', "7", '"c1"', "false", "null")
     rows = (f'"id": {place}, "claim": {claim}' for place, claim in enumerate(claims))
     found = validated(tmp_path, '"id"\nclaim_id = "claim"', *rows)
-    assert found == (["1", "2", "3", "5"], ["true or false where an id is expected; an id is a text or a number"] * 2)
+    assert found == (["2", "3", "5"], [FAULT] * 3)
+
+
+@pytest.mark.parametrize("word", ["NULL", "null", "None", "NaN", "undefined"])
+def test_a_word_for_nothing_is_no_key_and_no_id_and_the_reason_names_the_key_that_makes_it_empty(
+    word: str, tmp_path: Path
+) -> None:
+    """FEED-FILE-09"""
+    rows = (f'"id": "{word}", "claim": "c1"', f'"id": 1, "claim": "{word}"', '"id": 2, "claim": "c1"')
+    keys, reasons = validated(tmp_path, '"id"\nclaim_id = "claim"', *rows)
+    assert keys == ["2"]
+    assert len(reasons) == 2
+    assert all(reason.endswith(f'empty = ["{word}"]') for reason in reasons)
+
+
+def test_what_guards_an_id_from_a_spreadsheet_is_no_part_of_it(tmp_path: Path) -> None:
+    """FEED-FILE-09"""
+    keys, reasons = validated(tmp_path, '"id"\nclaim_id = "claim"', r'"id": "=\"007\"", "claim": "=\"c1\""')
+    assert (keys, reasons) == (["007"], [])

@@ -64,5 +64,13 @@ def test_a_total_is_named_where_the_amount_told_beside_the_file_differs(tmp_path
     assert "the rows of the file have; line 5: a rejected row looks like a total" in found.control_mismatch
 
 
+@pytest.mark.parametrize(("last", "named"), [("32.25", [8]), ("32.26", [])])
+def test_a_payment_of_the_sum_of_many_others_is_taken_and_named(last: str, named: list[int], tmp_path: Path) -> None:
+    """A total may have cells where payments have theirs."""
+    rows = ROWS + "d,p1,4.00,2024-01-04,\ne,p1,5.00,2024-01-04,\nf,p2,1.00,2024-01-05,\n"
+    found = validated(HEADER + rows + f"6,all,{last},2024-01-05,\n", tmp_path)
+    assert (found.accepted, totals(found)) == (7, named)
+
+
 def test_a_run_over_some_records_names_no_total(tmp_path: Path) -> None:
     assert totals(validated(HEADER + ROWS + TOTAL, tmp_path, only={5: []})) == []

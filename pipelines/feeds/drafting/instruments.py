@@ -1,0 +1,60 @@
+"""Instruments whose questions are known by their names or their words: PHQ-9 and GAD-7."""
+
+import re
+import tomllib
+from collections import Counter
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+LOINC = "http://loinc.org"
+_ITEM = re.compile(r"(phq|gad)[\W_]?(?:[279](?=[\W_]|q|i))?[\W_]?(?:q|item|i|phq|gad)?[\W_]?0?([1-9])\Z", re.IGNORECASE)
+
+
+@cache
+def instruments() -> dict[str, Any]:
+    """The instruments, each with its questions, and the options that these share."""
+    return tomllib.loads(Path(__file__).with_name("instruments.toml").read_text(encoding="utf-8"))
+
+
+def known_items(names: Sequence[str]) -> dict[str, tuple[str, int]]:
+    """Columns that are questions of an instrument, by name: the instrument and the number of the question.
+
+    One alone is none: `PHQ9` may be the ninth question, or the sum of nine.
+    """
+    found = {name: at for name in names if (at := _item(name.strip()))}
+    counted = Counter(instrument for instrument, _ in found.values())
+    known = {name: at for name, at in found.items() if at[1] <= len(instruments()[at[0]]["questions"])}
+    twice = Counter(known.values())
+    return {name: at for name, at in known.items() if counted[at[0]] > 1 and twice[at] == 1}
+
+
+def whole_instrument(names: Sequence[str]) -> dict[str, tuple[str, int]]:
+    """Columns that are all the questions of one instrument, as `known_items` has them; none where one is missing."""
+    known = known_items(names)
+    counted = Counter(instrument for instrument, _ in known.values())
+    whole = [name for name, number in counted.items() if number == len(instruments()[name]["questions"])]
+    return {name: at for name, at in known.items() if whole == [at[0]]}
+
+
+def _item(name: str) -> tuple[str, int] | None:
+    """By a name such as `phq9_3`, or by words that end as those of the question."""
+    if match := _ITEM.search(name):
+        return match[1].lower(), int(match[2])
+    words = _plain(name)
+    return next((at for text, at in _by_words() if words.endswith(text)), None)
+
+
+@cache
+def _by_words() -> list[tuple[str, tuple[str, int]]]:
+    asked = {name: found["questions"] for name, found in instruments().items() if "questions" in found}
+    return [
+        (_plain(question["text"]), (name, number))
+        for name, questions in asked.items()
+        for number, question in enumerate(questions, 1)
+    ]
+
+
+def _plain(text: str) -> str:
+    return " ".join(re.findall(r"[a-z]+", text.lower()))

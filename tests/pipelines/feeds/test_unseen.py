@@ -1,0 +1,73 @@
+"""Exports made by somebody who had not seen the code, with the meaning of each: nothing of them is misread unsaid."""
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.feeds.drafting.draft import draft_lines
+from pipelines.feeds.drafting.entries import Entry
+from pipelines.feeds.files.catalog import load_feed
+from tests.pipelines.feeds.test_polluted import ASKED, REFUSED, REJECTED, RIGHT, WARNED, drafted, outcome
+from tests.support.export_headers import Judged, StrangeExport, judged, unseen
+from tests.support.polluted import Paid, Polluted
+
+UNSEEN = Path(__file__).parent / "unseen"
+CASES: list[dict[str, Any]] = json.loads((UNSEEN / "polluted.json").read_text(encoding="ascii"))
+EXPORTS = unseen()
+SAID = (RIGHT, REJECTED, REFUSED, WARNED)
+FEED = """
+kind = "payments"
+files = ["till*"]
+format = "csv"
+[columns]
+payment_id = "receipt"
+patient_id = "patient_id"
+amount = "amount"
+paid_on = "paid_on"
+"""
+
+
+def polluted(case: dict[str, Any]) -> Polluted:
+    """A case, its records each on the first line that has its key."""
+    lines, truth = case["content"].splitlines(), {}
+    for record in case["records"]:
+        on = next((number for number, line in enumerate(lines, 1) if record["key"] in line), 0)
+        truth[record["key"]] = Paid(record["patient"], record["cents"], record["day"], (on, on))
+    return Polluted(case["name"], case["content"].encode(case["encoding"]), truth)
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
+def test_no_unseen_export_is_misread_unsaid(case: dict[str, Any], tmp_path: Path) -> None:
+    """FEED-FILE-02, FEED-FILE-09, LEDGER-25."""
+    (tmp_path / "till.toml").write_text(FEED)
+    assert outcome(polluted(case), load_feed(tmp_path / "till.toml"), tmp_path)[0] in SAID
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
+def test_no_unseen_export_is_misread_unsaid_by_its_draft(case: dict[str, Any], tmp_path: Path) -> None:
+    """FEED-FILE-02, FEED-FILE-08."""
+    assert drafted(polluted(case), tmp_path)[0] in (*SAID, ASKED)
+
+
+def verdicts(export: StrangeExport) -> tuple[str, list[Judged]]:
+    lines = draft_lines(UNSEEN / "headers" / export.file_name)
+    (kind,) = [line.value for line in lines if isinstance(line, Entry) and line.key == "kind"]
+    return kind.strip('"'), list(judged(export, lines))
+
+
+@pytest.mark.parametrize("export", EXPORTS, ids=[export.file_name for export in EXPORTS])
+def test_no_column_of_an_unseen_export_is_drafted_wrong_without_a_word(export: StrangeExport) -> None:
+    """FEED-FILE-08."""
+    kind, found = verdicts(export)
+    assert kind == export.kind
+    assert [judgement for judgement in found if judgement.verdict == "wrong"] == []
+
+
+def test_most_columns_of_unseen_exports_need_no_decision() -> None:
+    """FEED-FILE-08: many of these files are narrow, so that those which only a person can decide weigh more."""
+    counts = Counter(judgement.verdict for export in EXPORTS for judgement in verdicts(export)[1])
+    assert counts["right"] >= 0.7 * counts.total()
