@@ -84,7 +84,7 @@ def follow(session: Session, records: Sequence[Moved]) -> Followed:
 
 def owner_of(session: Session, source: str, kind: str) -> Owner:
     """The owner of the resources that a source has at the target."""
-    return Owner(Identity(source, kind), session.shows_names(kind))
+    return Owner.at(session.connection.capabilities, session.target, Identity(source, kind))
 
 
 def is_other(session: Session, record: Moved, body: Mapping[str, Any]) -> bool:

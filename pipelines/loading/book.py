@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import cached_property
 
+from pipelines.client.capabilities import Capabilities
 from pipelines.client.client import FhirClient
 from pipelines.client.steps import Step
 from pipelines.feeds.mapping.origins import Origins
@@ -21,6 +22,7 @@ from pipelines.ledger.states import LANDED, UNDECIDED
 from pipelines.loading.answered import Result
 from pipelines.loading.loaded import Batch, Loaded
 from pipelines.loading.lookup import ahead, ids_before
+from pipelines.loading.ownership import owner_of
 from pipelines.loading.sending import Row
 from pipelines.loading.shared_notes import SharedNotes
 from pipelines.loading.why import reasons_of
@@ -32,8 +34,8 @@ KEYS_A_CLOSING = 20_000
 class Book:
     """The ledger entries and the counts of one load.
 
-    step: how rows reach the target; lowered where the target does not do what it says. shown: whether what is there
-    shows the identifiers of its records. stopped: lanes with a row in
+    step: how rows reach the target; lowered where the target does not do what it says. owner: tells what
+    is the source's there. stopped: lanes with a row in
     doubt. noted: patients whose resources at the target are noted. refused: keys of rows that were set aside. landed,
     there: keys, and contents by key, whose rejects are not closed yet. when_answered: called with each row that
     the target has answered, once that is written, and whether it refused it.
@@ -47,10 +49,11 @@ class Book:
         lease: Held,
         progress: Progress,
         step: Step,
-        shown: bool,
+        capabilities: Capabilities,
     ) -> None:
         self.batch, self.client, self.ledger = batch, client, ledger
-        self.lease, self.progress, self.step, self.shown = lease, progress, step, shown
+        self.lease, self.progress, self.step = lease, progress, step
+        self.owner = owner_of(batch, capabilities)
         self.source, self.resource = batch.feed.source, batch.feed.resource
         self.of = (batch.target, self.source, self.resource)
         self.answers = Answers.of(batch.folder)

@@ -49,14 +49,14 @@ class Changes:
     def update(self, made: Made, row_body: str) -> Posted:
         """Bring a task to what a row says: its elements win, what it does not say stays, comments are added once."""
         ours = json.loads(row_body)
-        return self._write(made, lambda now: None if has(now, ours) else merged(now, ours), "updated")
+        return self._write(made, lambda now: None if has(now, ours) else self._merged(now, ours), "updated")
 
     def take_back(self, made: Made) -> Posted:
         """Move a response to `entered-in-error`, a task to `cancelled`; once more changes nothing."""
         status = TAKEN_BACK[self._type]
 
         def wanted(now: Body) -> Body | None:
-            return None if now.get("status") == status else _withdrawn(self._type, now)
+            return None if now.get("status") == status else self._withdrawn(now)
 
         return self._write(made, wanted, "undone")
 
@@ -78,7 +78,7 @@ class Changes:
             done = [name for name, each in known.items() if each["resource"].get("status") == status]
             going = [name for name in known if name not in set(done)]
             self._confirm()
-            entries = [_taking_back(self._type, name, known[name]) for name in going]
+            entries = [self._taking_back(name, known[name]) for name in going]
             written = self._client.exchange(entries) if entries else []
         except (NotSent, NotDone, Refused, Unknown, LeaseLost):
             return {}  # one by one it is told what is wrong
@@ -131,18 +131,20 @@ class Changes:
         with self._guard:
             return self._turns.setdefault(place, threading.Lock())
 
+    def _merged(self, now: Body, ours: Body) -> Body:
+        return merged(now, ours, self._owner.replaces)
 
-def _withdrawn(resource_type: str, now: Body) -> Body:
-    """Return the body that takes a resource back."""
-    if resource_type == "Task":
-        return merged(now, {"status": TAKEN_BACK[resource_type]})
-    return {**{name: now[name] for name in RESPONSE if name in now}, "status": TAKEN_BACK[resource_type]}
+    def _withdrawn(self, now: Body) -> Body:
+        """Return the body that takes a resource back."""
+        status = {"status": TAKEN_BACK[self._type]}
+        if self._type == "Task":
+            return self._merged(now, status)
+        return now | status if self._owner.replaces else {name: now[name] for name in RESPONSE if name in now} | status
 
-
-def _taking_back(resource_type: str, resource_id: str, read: Body) -> Body:
-    """The entry of a bundle that takes back a resource as it was read."""
-    request = {"method": "PUT", "url": f"{resource_type}/{resource_id}", "ifMatch": _etag(read)}
-    return {"resource": _withdrawn(resource_type, read["resource"]), "request": request}
+    def _taking_back(self, resource_id: str, read: Body) -> Body:
+        """The entry of a bundle that takes back a resource as it was read."""
+        request = {"method": "PUT", "url": f"{self._type}/{resource_id}", "ifMatch": _etag(read)}
+        return {"resource": self._withdrawn(read["resource"]), "request": request}
 
 
 def _response(entry: Body) -> Body:
@@ -172,16 +174,21 @@ def _place(body: Body) -> str | None:
 # -- a task and a row
 
 
-def merged(now: Body, ours: Body) -> Body:
-    """The task to write: the row's elements over those of the task, both's labels, comments that it does not have."""
-    task = {name: now[name] for name in KEPT if name in now}
+def merged(now: Body, ours: Body, whole: bool = False) -> Body:
+    """The task to write: the row's elements over those of the task, both's labels, comments that it does not have.
+
+    whole: with all else that the task has, since the body takes its place; else with what an update of the interface
+    names.
+    """
+    task = dict(now) if whole else {name: now[name] for name in KEPT if name in now}
     task.update({name: ours[name] for name in KEPT if name in ours and name not in ("id", "identifier", "input")})
     if labels := [*now.get("input", ()), *(each for each in ours.get("input", ()) if _label(each) not in _labels(now))]:
         task["input"] = labels
     if group := _group(ours) or _group(now):
-        task["extension"] = [group]
+        others = [each for each in now.get("extension", ()) if not _is_group(each)] if whole else []
+        task["extension"] = [*others, group]
     if notes := [note for note in ours.get("note", ()) if not _noted(now, note)]:
-        task["note"] = notes
+        task["note"] = [*(now.get("note", ()) if whole else ()), *notes]
     return task
 
 
@@ -218,12 +225,15 @@ def _label(entry: Body) -> str:
 
 
 def _labels(task: Body) -> set[str]:
-    return {_label(entry) for entry in task.get("input", ())}
+    return {_label(entry) for entry in task.get("input", ()) if "valueString" in entry}
+
+
+def _is_group(extension: Body) -> bool:
+    return str(extension.get("url", "")).endswith(GROUP)
 
 
 def _group(task: Body) -> Body | None:
-    found = (each for each in task.get("extension", ()) if str(each.get("url", "")).endswith(GROUP))
-    group = next(found, None)
+    group = next(filter(_is_group, task.get("extension", ())), None)
     return (
         {"url": group["url"], "valueReference": {"reference": group["valueReference"]["reference"]}} if group else None
     )

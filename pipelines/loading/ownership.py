@@ -6,10 +6,12 @@ A resource is changed or taken back by `changes.py` alone, and only after this.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from pipelines.client.capabilities import Capabilities
 from pipelines.client.client import FhirClient
 from pipelines.client.comparison import patient_of
 from pipelines.client.identifiers import identifier_value, search_token, values_of
 from pipelines.client.replies import resources_of
+from pipelines.loading.loaded import Batch
 from pipelines.loading.sending import Identity
 
 VALUES_A_SEARCH = 25
@@ -55,10 +57,18 @@ class Owner(NamedTuple):
     """The source whose records have resources at a target.
 
     shown: whether what it made there shows its identifiers. Where it does not, a patient tells what is another's.
+    replaces: whether a PUT replaces the whole resource there, as FHIR says. The interface keeps what it leaves out.
     """
 
     identity: Identity
     shown: bool
+    replaces: bool = False
+
+    @classmethod
+    def at(cls, capabilities: Capabilities, target: str, identity: Identity) -> "Owner":
+        """The owner of what a source has at the target of this name."""
+        shown = capabilities.shows_names(target, identity.resource_type)
+        return cls(identity, shown, replaces=shown and capabilities.store_id is None)
 
     def why_not(self, made: Made, body: Mapping[str, Any] | None) -> dict[str, Any] | None:
         """Return why what was read is not the record's resource; None if it is."""
@@ -68,6 +78,11 @@ class Owner(NamedTuple):
             return None if made.value in values_of(self.identity.system, body) else NOT_NAMED
         patient = patient_of(body)
         return OF_ANOTHER if patient and made.patients and patient not in made.patients else None
+
+
+def owner_of(batch: Batch, capabilities: Capabilities) -> Owner:
+    """The owner of what a batch's source has at its target."""
+    return Owner.at(capabilities, batch.target, Identity(batch.feed.source, batch.feed.resource))
 
 
 def places(client: FhirClient, identity: Identity, values: Sequence[str]) -> dict[str, list[str]]:

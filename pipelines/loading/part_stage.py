@@ -46,9 +46,7 @@ def load_part(
     """
     progress = Sayings()
     step = step_for(capabilities, batch.feed.resource)
-    book = Book(
-        batch, client, ledger, lease, progress, step, capabilities.shows_names(batch.target, batch.feed.resource)
-    )
+    book = Book(batch, client, ledger, lease, progress, step, capabilities)
     lease.counting = lambda: PartLoaded(book.loaded).as_text()
     intake = Intake(book)
     if lease.attempts == 1:

@@ -19,7 +19,7 @@ from pipelines.loading.answered import Result
 from pipelines.loading.changes import Changes
 from pipelines.loading.loaded import Batch, Loaded
 from pipelines.loading.ownership import Made, Owner, places
-from pipelines.loading.sending import Identity, Row
+from pipelines.loading.sending import Row
 
 UPDATES_A_COMMIT = 64
 
@@ -32,7 +32,7 @@ class Book(Protocol):
     ledger: Ledger
     loaded: Loaded
     of: tuple[str, str, str]
-    shown: bool
+    owner: Owner
     source: str
     resource: str
 
@@ -88,10 +88,10 @@ def _taken_back(book: Book, old: Mapping[Former, Made]) -> list[Former]:
 
 def _there(book: Book, versions: Sequence[Former], old: Mapping[Former, Made]) -> dict[Former, list[str]]:
     """Ids at the target by the identifiers of earlier versions; none of them where the target cannot be asked."""
-    if not book.shown:
+    if not book.owner.shown:
         return {version: [] for version in versions}
     try:
-        found = places(book.client, _owner(book).identity, [old[version].value for version in versions])
+        found = places(book.client, book.owner.identity, [old[version].value for version in versions])
     except (NotSent, NotDone, Refused, Unknown):
         return {}  # the next run takes them back
     return {version: found[old[version].value] for version in versions}
@@ -101,12 +101,8 @@ def _moved(version: Former, ids: Sequence[str]) -> bool:
     return len(ids) == 1 and ids[0] != version.resource_id
 
 
-def _owner(book: Book) -> Owner:
-    return Owner(Identity(book.source, book.resource), book.shown)
-
-
 def _changes(book: Book) -> Changes:
-    return Changes(book.client, book.confirm, _owner(book))
+    return Changes(book.client, book.confirm, book.owner)
 
 
 def _made(book: Book, updates: Sequence[tuple[Row, KnownRecord]]) -> list[Made]:

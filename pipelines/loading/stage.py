@@ -38,9 +38,7 @@ def load(
     batch: Batch, client: FhirClient, capabilities: Capabilities, ledger: Ledger, lease: Held, progress: Progress
 ) -> Loaded:
     """Send what `accepted.parquet` holds and the ledger does not know as done. Raises `LedgerError`."""
-    kind = batch.feed.resource
-    shown = capabilities.shows_names(batch.target, kind)
-    book = Book(batch, client, ledger, lease, progress, step_for(capabilities, kind), shown)
+    book = Book(batch, client, ledger, lease, progress, step_for(capabilities, batch.feed.resource), capabilities)
     intake, _ = before(book)
     send(book, intake, Why(client, capabilities, book.resource))
     return after(book)

@@ -54,8 +54,7 @@ def load_in_parts(session: Session, batch: Batch, lease: Lease, workers: int) ->
     """Load a batch by so many workers, under the target's lease. Raises `LedgerError`."""
     connection = session.connection
     step = step_for(connection.capabilities, batch.feed.resource)
-    shown = session.shows_names(batch.feed.resource)
-    book = Book(batch, connection.client, session.ledger, lease, session.progress, step, shown)
+    book = Book(batch, connection.client, session.ledger, lease, session.progress, step, connection.capabilities)
     intake, freed = before(book)
     parts = workers * PARTS_A_WORKER
     lay_out(session.ledger, lease, parts)

@@ -33,9 +33,8 @@ def adopt_batch(
         end_without_load(session, run, "failed", str(error))
         raise
     batch = Batch(session.target, lost.name, run.feed, run.folder, True, session.pace)
-    step, client = session.step(run.feed.resource), session.connection.client
-    shown = session.shows_names(run.feed.resource)
-    book = Book(batch, client, session.ledger, lease, session.progress, step, shown)
+    step, connection = session.step(run.feed.resource), session.connection
+    book = Book(batch, connection.client, session.ledger, lease, session.progress, step, connection.capabilities)
     Doubting(db, book, since, _later_batches(session, run.received)).write_all()
     end_runs(session, lost)
     end(session, run, validated, book.loaded)

@@ -10,6 +10,7 @@ import duckdb
 import pytest
 from sqlalchemy.exc import OperationalError
 
+from pipelines.client.capabilities import Capabilities
 from pipelines.client.steps import FREE_OF_RACES
 from pipelines.feeds.files.catalog import load_feeds
 from pipelines.home import disk, spill
@@ -118,7 +119,13 @@ def test_what_could_not_be_written_down_counts_once_when_it_could(tmp_path, monk
     """REPORT-14: a load that writes its last results once more would have counted them twice."""
     with serving(FakeTarget()) as target, closing(Work(tmp_path, target)) as work, work.ledger.lease(TARGET) as lease:
         book = Book(
-            work.batch([payment(1), payment(2)]), work.client, work.ledger, lease, Progress(), FREE_OF_RACES, True
+            work.batch([payment(1), payment(2)]),
+            work.client,
+            work.ledger,
+            lease,
+            Progress(),
+            FREE_OF_RACES,
+            Capabilities(),
         )
         first, second = rows = list(Intake(book).rows_to_send())
         book.write_down(rows, [])

@@ -2,6 +2,7 @@
 
 import pytest
 
+from pipelines.client.capabilities import Capabilities
 from pipelines.client.steps import FREE_OF_RACES
 from pipelines.home.progress import Progress
 from pipelines.ledger.ledger import LeaseLost, Ledger
@@ -231,7 +232,13 @@ def test_who_lost_the_target_writes_down_only_what_is_sure(work):
     """LEDGER-10: what is open is for who took over to settle, and may be settled and sent by now."""
     with work.ledger.lease(TARGET) as lease:
         book = Book(
-            work.batch([payment(1), payment(2)]), work.client, work.ledger, lease, Progress(), FREE_OF_RACES, True
+            work.batch([payment(1), payment(2)]),
+            work.client,
+            work.ledger,
+            lease,
+            Progress(),
+            FREE_OF_RACES,
+            Capabilities(),
         )
         made, left = Intake(book).rows_to_send()
         book.write_down([made, left], [])

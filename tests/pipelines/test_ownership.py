@@ -94,3 +94,18 @@ def test_requests_that_change_a_resource_are_built_in_one_place():
     assert found == {"loading/changes.py", "importing/reference.py"}
     text = "".join(path.read_text() for path in root.rglob("*.py"))
     assert set(re.findall(r'"(PUT|PATCH|DELETE)"', text)) == {"PUT"}
+
+
+@pytest.mark.parametrize("work", [SAYS], indirect=True, ids=["another make"])
+@pytest.mark.parametrize(("feed", "changed", "make"), KINDS, ids=["task", "response"])
+def test_where_an_update_replaces_the_resource_all_that_others_added_stays(work, feed, changed, make):
+    """LEDGER-08: as FHIR has it; the interface keeps what an update does not name."""
+    work.follow(feed, changed)
+    work.run([make(1)], "one")
+    stored = resource_of(work)
+    stored |= {"meta": {"tag": [{"code": "seen"}]}, "note": [{"text": "rang"}], "priority": "urgent"}
+    stored |= {"extension": [{"url": "http://x/other", "valueCode": "a"}], "input": [{"valueCode": "a"}]}
+    before = dict(stored)
+    work.run([make(1, text="new")], "two")
+    changes = {"description": "new"} if changed == "update" else {"status": "entered-in-error"}
+    assert work.target.stored[before["id"]] == before | changes

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 import pytest
 from sqlalchemy import update
 
+from pipelines.client.capabilities import Capabilities
 from pipelines.client.client import FhirClient
 from pipelines.client.steps import FREE_OF_RACES
 from pipelines.home.progress import Progress
@@ -103,7 +104,13 @@ def test_an_old_fact_is_not_written_over_a_newer_one(work, now):
     """LEDGER-01, LEDGER-10"""
     with work.ledger.lease(TARGET) as lease:
         book = Book(
-            work.batch([payment(1), payment(2)]), work.client, work.ledger, lease, Progress(), FREE_OF_RACES, True
+            work.batch([payment(1), payment(2)]),
+            work.client,
+            work.ledger,
+            lease,
+            Progress(),
+            FREE_OF_RACES,
+            Capabilities(),
         )
         rows = list(Intake(book).rows_to_send())
         book.write_down(rows, [])

@@ -57,11 +57,11 @@ class FakeTarget:
 
     `validate`, where it is offered: what it finds in a body, as diagnostics.
 
-    says: what its statement offers, where that is not all or nothing; such a target shows no id of ours. `dated`: a
-    search by the last change; `reference`: the types of reference data; `puts`: a PUT creates. does_not: what of that
-    it does not do: `transaction` is answered 501, a condition ignored, and by the `system` of an identifier alone
-    nothing is found. fails: bodies on which it answers 500. found_after: how often a search does not find yet what was
-    stored.
+    says: what its statement offers, where that is not all or nothing; such a target shows no id of ours, and a PUT
+    replaces the resource. `dated`: a search by the last change; `reference`: the types of reference data; `puts`: a PUT
+    creates. does_not: what of that it does not do: `transaction` is answered 501, a condition ignored, and by the
+    `system` of an identifier alone nothing is found. fails: bodies on which it answers 500. found_after: how often a
+    search does not find yet what was stored.
 
     drops: elements of resources that it takes and does not keep. renames: whether a PUT creates under another id.
     counts: whether searches have a total. links: what stands before the path in a `next` link. most_a_page: resources
@@ -283,7 +283,9 @@ class Handler(BaseHTTPRequestHandler):
             return self.answer(target.conflict, outcome("processing"))
         with target.lock:
             before = target.stored[found]
-            if body["resourceType"] == "QuestionnaireResponse":
+            if target.promised:
+                after = {**body, "id": found}
+            elif body["resourceType"] == "QuestionnaireResponse":
                 after = {**before, "status": body["status"]}
             else:
                 after = {**body, "id": found, "note": [*before.get("note", ()), *body.get("note", ())]}
@@ -379,7 +381,7 @@ class Handler(BaseHTTPRequestHandler):
             if request.get("ifMatch") != etag:
                 return {"response": {"status": "412", "outcome": outcome("conflict")}}
             target.puts += 1
-            target.stored[found] = now | {"status": resource["status"]}
+            target.stored[found] = resource if target.promised else now | {"status": resource["status"]}
         return {"response": {"status": "200"}}
 
     def validation(self, body):
