@@ -23,6 +23,8 @@ from fhir_service.scopes import Caller
 from fhir_service.service import Service
 
 TOKEN_PATHS = ("/auth/token", "/auth/token/")
+ACCESS = "fhir_service.access"
+"""The log of requests: each is a line of JSON."""
 PUBLIC = (*TOKEN_PATHS, "/.well-known/smart-configuration", "/metadata", "/health", "/chart")
 DOOR = "/_door/"
 FEW_TOUCHES = 50
@@ -32,7 +34,7 @@ _CORRELATION = re.compile(r"[A-Za-z0-9._\-]{1,128}\Z", re.ASCII)
 _METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
 
 log = logging.getLogger(__name__)
-access = logging.getLogger("fhir_service.access")
+access = logging.getLogger(ACCESS)
 
 
 @dataclass(slots=True)

@@ -23,9 +23,12 @@ from fhir_service.door import routes
 from fhir_service.ids import new_id
 from fhir_service.interface.datatypes import dump_json
 from fhir_service.interface.outcomes import INVALID, FhirError, outcome_of
+from fhir_service.log_lines import LogLines
+from fhir_service.middleware import ACCESS
 from fhir_service.service import Service
 from fhir_service.settings import Settings
 
+STDERR = 2
 # Seconds for what is under way when the end is asked for. A client that sends no more does not hold the service.
 TURN_SECONDS = 0.001
 """Seconds that a thread goes on while another one waits to."""
@@ -267,18 +270,17 @@ class _Server(uvicorn.Server):
 
 def quiet_logging() -> None:
     """Warnings, errors and requests go to standard error, one line each. What is no HTTP is no news."""
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    lines = LogLines(STDERR)
+    lines.setFormatter(_Lines("%(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=logging.WARNING, handlers=[lines])
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
     # What fails in an exchange of several statements is raised, and told again at its end.
     logging.getLogger("psycopg").setLevel(logging.ERROR)
-    _log_requests()
+    logging.getLogger(ACCESS).setLevel(logging.INFO)
 
 
-def _log_requests() -> None:
-    """A line of JSON for each request, to standard error."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(message)s"))
-    access = logging.getLogger("fhir_service.access")
-    access.addHandler(handler)
-    access.setLevel(logging.INFO)
-    access.propagate = False
+class _Lines(logging.Formatter):
+    """A request's line is its JSON alone."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return record.getMessage() if record.name == ACCESS else super().format(record)

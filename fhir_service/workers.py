@@ -6,6 +6,7 @@ there to the others. They end when their standard input does, and so with this p
 
 import contextlib
 import logging
+import math
 import os
 import signal
 import socket
@@ -21,23 +22,24 @@ from fhir_service.metrics import FOLDER
 from fhir_service.serve import GRACE, listen, watch_stdin
 from fhir_service.settings import Settings
 
-PAUSES = (0.1, 0.5, 2.0, 10.0)
-"""Seconds before a process is replaced: more for each that did not live long."""
-LONG = 30.0
-"""Seconds after which a process has lived long."""
+SOON = 1.0
+"""Seconds after its first answer within which the end of a process is a failed start."""
+PAUSES = (0.1, 0.5, 2.0)
+"""Seconds between a failed start and the next one: more for the second of late, and for all beyond it."""
+LATELY = 30.0
+"""Seconds for which a failed start counts."""
 
 log = logging.getLogger(__name__)
 
 
 class _Worker:
-    """One process, from its start to its end."""
+    """One process, from its start to its end. It is put on the queue when it answers, and when it has ended."""
 
     def __init__(
-        self, listening: socket.socket, environ: Mapping[str, str], ended: "SimpleQueue[_Worker | None]"
+        self, listening: socket.socket, environ: Mapping[str, str], changed: "SimpleQueue[_Worker | None]"
     ) -> None:
-        self.began = time.monotonic()
-        self.answers = threading.Event()
-        self._ended = ended
+        self.answers_since = math.inf
+        self._changed = changed
         arguments = [sys.executable, "-m", "fhir_service", "serve", "--until-stdin-closes"]
         arguments += ["--shared-socket", str(listening.fileno())]
         self.process = subprocess.Popen(  # noqa: S603 - our own command
@@ -52,10 +54,20 @@ class _Worker:
     def _watch(self) -> None:
         assert self.process.stdout is not None  # noqa: S101 - it is a pipe
         if self.process.stdout.readline():
-            self.answers.set()
+            self.answers_since = time.monotonic()
+            self._changed.put(self)
         self.process.wait()
-        self.answers.set()
-        self._ended.put(self)
+        self._changed.put(self)
+
+    @property
+    def answers(self) -> bool:
+        """True if it has begun to answer."""
+        return self.answers_since < math.inf
+
+    @property
+    def has_ended(self) -> bool:
+        """True if it has come to its end."""
+        return self.process.poll() is not None
 
     def stop(self) -> None:
         """Let it finish what is under way, and end."""
@@ -86,66 +98,93 @@ def supervise(settings: Settings, until_stdin_closes: bool = False) -> int:
         settings = settings.bound_to(listening.getsockname()[1])
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="fhir-service-"))
         environ = {**os.environ, **settings.environ(), FOLDER: folder, "FHIR_SERVICE_WORKERS": "1"}
-        ended: SimpleQueue[_Worker | None] = SimpleQueue()
-        stack.enter_context(_signals(ended))
+        changed: SimpleQueue[_Worker | None] = SimpleQueue()
+        stack.enter_context(_signals(changed))
         if until_stdin_closes:
-            threading.Thread(target=watch_stdin, args=[lambda: ended.put(None)], name="stdin", daemon=True).start()
-        return _Supervisor(listening, environ, ended).run(settings.workers, settings.url)
+            threading.Thread(target=watch_stdin, args=[lambda: changed.put(None)], name="stdin", daemon=True).start()
+        return _Supervisor(listening, environ, changed).run(settings.workers, settings.url)
+
+
+class FailedStarts:
+    """The starts that have failed lately, which the next one waits for."""
+
+    def __init__(self) -> None:
+        self._times: list[float] = []
+
+    def note(self, now: float) -> None:
+        """Note that one has failed."""
+        self._times.append(now)
+
+    def are_there(self, now: float) -> bool:
+        """True if one has failed lately."""
+        self._times = [each for each in self._times if now - each < LATELY]
+        return bool(self._times)
+
+    def pause(self, now: float) -> float:
+        """Return the seconds until the next start."""
+        if not self.are_there(now):
+            return 0.0
+        return max(0.0, self._times[-1] + PAUSES[min(len(self._times), len(PAUSES)) - 1] - now)
 
 
 class _Supervisor:
-    """The processes that there are, and those that are due."""
+    """The processes that there are, and when the next one may be started.
+
+    A process that answered is replaced at once, however it ended. After failed starts one process at a time tries.
+    """
 
     def __init__(
-        self, listening: socket.socket, environ: Mapping[str, str], ended: "SimpleQueue[_Worker | None]"
+        self, listening: socket.socket, environ: Mapping[str, str], changed: "SimpleQueue[_Worker | None]"
     ) -> None:
-        self._listening, self._environ, self._ended = listening, environ, ended
+        self._listening, self._environ, self._changed = listening, environ, changed
         self._workers: list[_Worker] = []
-        self._due: list[float] = []
-        self._short_lives = 0
+        self._failed = FailedStarts()
 
     def run(self, number: int, url: str) -> int:
         """Start one, which makes or migrates the store, and then the others; keep them until the end is asked for."""
         try:
             first = self._start()
-            first.answers.wait()
-            if (code := first.process.poll()) is not None:
-                return code
-            for other in [self._start() for _ in range(number - 1)]:
-                other.answers.wait()
+            if self._changed.get() is None:
+                return 0
+            if not first.answers:
+                return first.process.wait()
+            for _ in [self._start() for _ in range(number - 1)]:
+                if self._changed.get() is None:
+                    return 0
             print(f"listening on {url}", flush=True)
-            self._keep()
+            self._keep(number)
         finally:
             self._end()
         return 0
 
     def _start(self) -> _Worker:
-        worker = _Worker(self._listening, self._environ, self._ended)
+        worker = _Worker(self._listening, self._environ, self._changed)
         self._workers.append(worker)
         return worker
 
-    def _keep(self) -> None:
-        """Replace what ends, until the end is asked for."""
+    def _keep(self, number: int) -> None:
+        """Keep so many processes, until the end is asked for."""
         while True:
-            now = time.monotonic()
-            for due in [one for one in self._due if one <= now]:
-                self._due.remove(due)
-                self._start()
-            try:
-                worker = self._ended.get(timeout=min(self._due) - now if self._due else None)
-            except Empty:
-                continue
-            if worker is None:
-                return
-            self._replace(worker)
+            self._take_out_ended(time.monotonic())
+            with contextlib.suppress(Empty):
+                if self._changed.get(timeout=self._fill_up(number, time.monotonic())) is None:
+                    return
 
-    def _replace(self, worker: _Worker) -> None:
-        self._workers.remove(worker)
-        lived_long = time.monotonic() - worker.began > LONG
-        self._short_lives = 0 if lived_long else self._short_lives + 1
-        pause = PAUSES[min(self._short_lives, len(PAUSES) - 1)]
-        log.warning("process %d ended with code %s; another follows", worker.process.pid, worker.process.returncode)
-        self._due.append(time.monotonic() + pause)
+    def _take_out_ended(self, now: float) -> None:
+        for worker in [each for each in self._workers if each.has_ended]:
+            self._workers.remove(worker)
+            if now - worker.answers_since < SOON:
+                self._failed.note(now)
+            log.warning("process %d ended with code %s; another follows", worker.process.pid, worker.process.returncode)
+
+    def _fill_up(self, number: int, now: float) -> float | None:
+        """Start what may be started now; return the seconds until more may be, None while that waits for a process."""
+        if (wait := self._failed.pause(now)) > 0:
+            return wait
+        one_by_one = self._failed.are_there(now)
+        while len(self._workers) < number and not (one_by_one and any(not each.answers for each in self._workers)):
+            self._start()
+        return None
 
     def _end(self) -> None:
         """Take no more connections, and let all processes finish what is under way."""
@@ -158,9 +197,9 @@ class _Supervisor:
 
 
 @contextlib.contextmanager
-def _signals(ended: "SimpleQueue[_Worker | None]") -> Iterator[None]:
+def _signals(changed: "SimpleQueue[_Worker | None]") -> Iterator[None]:
     """Let SIGTERM and SIGINT ask for the end."""
-    before = {number: signal.signal(number, lambda *_: ended.put(None)) for number in (signal.SIGTERM, signal.SIGINT)}
+    before = {number: signal.signal(number, lambda *_: changed.put(None)) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield
     finally:
