@@ -1,11 +1,13 @@
-"""The content of `chartferry status`: batches and their counts; of one batch its runs, rejects and doubts."""
+"""The content of `chartferry status`: batches, their counts, parts under way; of one its runs, rejects and doubts."""
 
 import json
 from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from pipelines.importing.parts_under_way import parts_lines, parts_under_way
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rejects import open_by_batch, open_in_batch
 from pipelines.ledger.so_far import counts_so_far
@@ -25,10 +27,13 @@ def batch_status(home: Path, environ: Mapping[str, str], batch_id: str | None) -
     ledger = open_ledger(home, environ)
     try:
         batches = [_as_of_now(ledger, row) for row in ledger.batches() if batch_id in (None, row["batch_id"])]
+        under_way = sorted({row["target"] for row in batches if row["state"] == "running"})
+        parts = [part for target in under_way for part in parts_under_way(ledger, target, datetime.now(UTC))]
         if batch_id is None:
             left = open_by_batch(ledger)
             return {
-                "batches": [{**row, "open_rejects": left.get((row["target"], row["batch_id"]), 0)} for row in batches]
+                "batches": [{**row, "open_rejects": left.get((row["target"], row["batch_id"]), 0)} for row in batches],
+                "parts": parts,
             }
         if not batches:
             return None
@@ -40,7 +45,7 @@ def batch_status(home: Path, environ: Mapping[str, str], batch_id: str | None) -
             row["rejects"] = open_in_batch(ledger, row["target"], row["batch_id"])
             row["open_rejects"] = len(row["rejects"])
             row["unsettled"] = [{"line": r.line, "state": r.state, "attempts": r.attempts} for r in unsettled]
-        return {"batches": batches, "manifest": _manifest(home / "batches" / str(batch_id))}
+        return {"batches": batches, "parts": parts, "manifest": _manifest(home / "batches" / str(batch_id))}
     finally:
         ledger.close()
 
@@ -78,6 +83,8 @@ def status_lines(found: dict[str, Any]) -> Iterable[str]:
         yield from aligned([["batch", "state", *(name.replace("_", " ") for name in shown), "created $"], *cells])
         for row in rows:
             yield from _one(row)
+        if parts := [each for each in found["parts"] if each["target"] == target]:
+            yield from parts_lines(parts)
     if not batches:
         yield "no batches yet"
     if found.get("manifest"):

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self
 
 from sqlalchemy import ColumnElement, Connection, Engine, Select, and_, select, update
 
@@ -22,13 +22,17 @@ BEAT_SECONDS = 1.0
 
 
 class PartState(NamedTuple):
-    """A part: how often it was begun, whether a worker has it just now, its counts so far, and what it came to."""
+    """A part: how often it was begun, whether a worker has it just now, its counts so far, and what it came to.
+
+    holder: the worker that has it, or has had it last and did not let it go.
+    """
 
     number: int
     attempts: int
     held: bool
     counts: str | None
     outcome: str | None
+    holder: Holder | None = None
 
     @property
     def is_left(self) -> bool:
@@ -129,10 +133,21 @@ def states(ledger: Parted, target: str, clock: Clock = lambda: datetime.now(UTC)
     query = select(t.part).where(t.part.c.target == target).order_by(t.part.c.part)
     with ledger.engine.connect() as connection:
         found = list(connection.execute(query))
-    return [
-        PartState(each.part, each.attempts, each.owner != "" and not _is_gone(each, clock()), each.counts, each.outcome)
-        for each in found
-    ]
+    return [_state(each, clock()) for each in found]
+
+
+def _state(row: Any, now: datetime) -> PartState:
+    holder = _holder(row) if row.owner else None
+    held = holder is not None and not is_gone(holder, now)
+    return PartState(row.part, row.attempts, held, row.counts, row.outcome, holder)
+
+
+def is_loaded_into(ledger: Parted, target: str, clock: Clock = lambda: datetime.now(UTC)) -> bool:
+    """True if a loader is at work on the target, which alone makes its parts more than remains of a load."""
+    query = select(*(t.lease.c[name] for name in Holder._fields)).where(t.lease.c.target == target)
+    with ledger.engine.connect() as connection:
+        found = connection.execute(query).first()
+    return found is not None and not is_gone(Holder(*found), clock())
 
 
 def _begin(ledger: Parted) -> AbstractContextManager[Connection]:
@@ -150,7 +165,11 @@ def _some(target: str, which: ColumnElement[bool]) -> Select[tuple[object, ...]]
 
 
 def _is_gone(row: object, now: datetime) -> bool:
-    return is_gone(Holder(*(getattr(row, name) for name in Holder._fields)), now)
+    return is_gone(_holder(row), now)
+
+
+def _holder(row: object) -> Holder:
+    return Holder(*(getattr(row, name) for name in Holder._fields))
 
 
 def _check(connection: Connection, target: str, owner: str) -> None:

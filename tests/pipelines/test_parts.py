@@ -1,5 +1,8 @@
 """Parts of a batch: every lane in one of them, each held by one worker, taken up by another when that one is gone."""
 
+import json
+import os
+import platform
 import sys
 from collections import Counter, defaultdict
 from contextlib import closing
@@ -17,8 +20,9 @@ from sqlalchemy import select, update
 from pipelines.client.pace import Pace
 from pipelines.home.exits import UNUSABLE
 from pipelines.home.progress import Progress
+from pipelines.importing.parts_under_way import parts_lines, parts_under_way
 from pipelines.ledger import tables as t
-from pipelines.ledger.lease import SILENCE, LeaseLost
+from pipelines.ledger.lease import SILENCE, LeaseLost, utc_text
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.parts import BEGINNINGS, PartState, claim, lay_out, remove_parts, states
 from pipelines.ledger.rows import Intent, Outcome
@@ -276,6 +280,52 @@ def test_a_load_with_a_part_without_an_outcome_says_so(attempts: int, said: str)
     assert book.loaded.unusable == "no"
 
 
+# -- status
+
+
+def test_status_tells_which_parts_are_done_and_who_has_the_others(ledger, lease, clock) -> None:
+    """SCALE-02"""
+    lay_out(ledger, lease, 5)
+    done, loading, stopped, given_up = (claimed(ledger, lease, clock) for _ in range(4))
+    done.done(PartLoaded(Loaded(Counter(created=90, refused=10))).as_text())
+    loading.counting = lambda: PartLoaded(Loaded(Counter(created=1_000))).as_text()
+    with ledger.engine.begin() as connection:
+        connection.execute(update(t.part).where(loading._mine()).values(loading._told()))
+        free = update(t.part).values(owner="", attempts=BEGINNINGS)
+        connection.execute(free.where(given_up._mine()))
+    stopped.done(PartLoaded(Loaded(unusable="no")).as_text())
+    found = parts_under_way(ledger, TARGET, clock.now)
+    by = {"host": platform.node(), "pid": os.getpid(), "since": utc_text(clock.now)}
+    assert found == [
+        {"target": TARGET, "part": 1, "state": "done", "rows": 100, "attempts": 1},
+        {"target": TARGET, "part": 2, "state": "loading", "rows": 1_000, "attempts": 1, **by},
+        {"target": TARGET, "part": 3, "state": "cut short", "rows": 0, "attempts": 1},
+        {"target": TARGET, "part": 4, "state": "given up", "rows": 0, "attempts": BEGINNINGS},
+        {"target": TARGET, "part": 5, "state": "waiting", "rows": 0, "attempts": 0},
+    ]
+    lines = list(parts_lines(found))
+    said = "a load into this target is under way by several processes: 1 of 5 parts done, 1,100 rows"
+    assert lines[0] == said
+    assert lines[3].split() == [
+        "2",
+        "loading",
+        "1,000",
+        "once",
+        *f"{by['pid']} on {by['host']}".split(),
+        "since",
+        by["since"],
+    ]
+    assert lines[5].split() == ["4", "given", "up", "0", "3", "times"]
+
+
+def test_status_tells_of_no_part_once_its_loader_is_gone(ledger, lease, clock) -> None:
+    """SCALE-02: they are remains, which the next load lays out anew."""
+    assert len(parts_under_way(ledger, TARGET, clock.now)) == 2
+    with ledger.transaction() as connection:
+        connection.execute(update(t.lease).values(machine="another", heartbeat_at="2026-01-01"))
+    assert parts_under_way(ledger, TARGET, clock.now) == []
+
+
 # -- whole imports
 
 
@@ -327,17 +377,24 @@ def test_workers_load_what_one_process_would(home, target, asked, small) -> None
     assert len(target.stored) == ROWS
 
 
-def test_a_run_with_a_part_without_an_outcome_goes_on_with_the_next_import(home, target, asked, small, monkeypatch):
-    """SCALE-02: whatever its counts say."""
+def test_a_run_with_a_part_without_an_outcome_goes_on_with_the_next_import(
+    home, target, asked, chartferry, small, monkeypatch
+):
+    """SCALE-02: whatever its counts say. Status shows its parts while it is under way."""
     export(home)
+    shown: list[list[dict[str, Any]]] = []
+
+    def all_but_an_outcome(session, batch, lease, workers):
+        lay_out(session.ledger, lease, workers)
+        shown.extend(json.loads(chartferry("status", *about, "--json")[1])["parts"] for about in ([], [batch.batch_id]))
+        return Loaded(Counter(created=ROWS), unusable="1 of 8 parts are not done", parts_left=1)
+
     with monkeypatch.context() as patched:
         patched.setattr("pipelines.runs.loading.load_in_parts", all_but_an_outcome)
         done = asked("import", "--workers", 2)
     assert (done["exit_code"], done["batches"][0]["state"]) == (UNUSABLE, "running")
-
-
-def all_but_an_outcome(*_):
-    return Loaded(Counter(created=ROWS), unusable="1 of 8 parts are not done", parts_left=1)
+    assert [[part["state"] for part in parts] for parts in shown] == [["waiting", "waiting"]] * 2
+    assert json.loads(chartferry("status", "--json")[1])["parts"] == []
 
 
 @pytest.mark.parametrize(

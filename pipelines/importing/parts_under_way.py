@@ -1,0 +1,52 @@
+"""The parts of loads by several processes, for `status`: which are done, under way or waiting, and who has them."""
+
+import json
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any
+
+from pipelines.ledger.ledger import Ledger
+from pipelines.ledger.parts import BEGINNINGS, PartState, is_loaded_into, states
+from pipelines.loading.part_outcome import PartLoaded, ends_all
+from pipelines.runs.summary import aligned
+
+HEAD = ["part", "state", "rows so far", "begun", "process"]
+
+
+def parts_under_way(ledger: Ledger, target: str, now: datetime) -> list[dict[str, Any]]:
+    """The parts of a target's load; none unless it is under way, by several processes."""
+    if not is_loaded_into(ledger, target, lambda: now):
+        return []
+    return [_shown(target, part) for part in states(ledger, target, lambda: now)]
+
+
+def _shown(target: str, part: PartState) -> dict[str, Any]:
+    told = PartLoaded.from_text(part.outcome or part.counts or json.dumps({"loaded": {}}))
+    shown = {"target": target, "part": part.number + 1, "state": _state(part), "rows": sum(told.loaded.counts.values())}
+    holder = part.holder if part.held and part.outcome is None else None
+    by = {"host": holder.host, "pid": holder.pid, "since": holder.taken_at} if holder else {}
+    return shown | {"attempts": part.attempts} | by
+
+
+def _state(part: PartState) -> str:
+    if part.outcome is not None:
+        return "cut short" if ends_all(part.outcome) else "done"
+    if part.held:
+        return "loading"
+    return "waiting" if part.attempts < BEGINNINGS else "given up"
+
+
+def parts_lines(parts: Sequence[dict[str, Any]]) -> Iterable[str]:
+    """Yield the parts of one target as lines for people."""
+    done, rows = sum(each["state"] == "done" for each in parts), sum(each["rows"] for each in parts)
+    yield f"a load into this target is under way by several processes: {done} of {len(parts)} parts done, {rows:,} rows"
+    yield from aligned([HEAD, *([*_cells(each)] for each in parts)])
+
+
+def _cells(part: dict[str, Any]) -> Iterable[str]:
+    yield from (str(part["part"]), part["state"], f"{part['rows']:,}", _times(part["attempts"]))
+    yield f"{part['pid']} on {part['host']} since {part['since']}" if "pid" in part else ""
+
+
+def _times(attempts: int) -> str:
+    return {0: "", 1: "once", 2: "twice"}.get(attempts, f"{attempts} times")
