@@ -2,12 +2,14 @@
 
 import sqlite3
 import time
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Engine, create_engine, event, inspect
+from sqlalchemy import Dialect, Engine, create_engine, event
 from sqlalchemy.engine import URL, Connection, ExceptionContext, make_url
 from sqlalchemy.exc import OperationalError, SQLAlchemyError
+from sqlalchemy.schema import CreateIndex, CreateTable, DDLElement
 
 from pipelines.ledger.migration import bring_to_today
 from pipelines.ledger.tables import SCHEMA_VERSION, LedgerError, metadata, schema_version
@@ -142,9 +144,10 @@ def _create(engine: Engine) -> None:
     with engine.execution_options(writes=True).begin() as connection:
         if engine.dialect.name == "postgresql":
             connection.exec_driver_sql("SELECT pg_advisory_xact_lock(7305811)")
-        version = _version(connection)
+        version = _version(connection, _names(connection))
         if version is None:
-            metadata.create_all(connection)
+            for statement in _making(connection.dialect):
+                connection.exec_driver_sql(statement)
             connection.execute(schema_version.insert().values(version=SCHEMA_VERSION))
         elif version > SCHEMA_VERSION:
             raise LedgerError(f"the ledger is from a newer version (schema {version}, this one knows {SCHEMA_VERSION})")
@@ -153,14 +156,28 @@ def _create(engine: Engine) -> None:
             connection.execute(schema_version.update().values(version=SCHEMA_VERSION))
 
 
+@lru_cache(maxsize=2)
+def _making(dialect: Dialect) -> list[str]:
+    """Return the statements that make the tables of a new ledger."""
+    made: list[DDLElement] = []
+    for table in metadata.sorted_tables:
+        made += [CreateTable(table), *map(CreateIndex, sorted(table.indexes, key=lambda index: str(index.name)))]
+    return [str(each.compile(dialect=dialect)) for each in made]
+
+
 def _is_of_today(connection: Connection) -> bool:
-    there = set(inspect(connection).get_table_names())
-    return there >= set(metadata.tables) and _version(connection) == SCHEMA_VERSION
+    there = _names(connection)
+    return there >= set(metadata.tables) and _version(connection, there) == SCHEMA_VERSION
 
 
-def _version(connection: Connection) -> int | None:
+def _names(connection: Connection) -> set[str]:
+    """Return the names of the tables that are there."""
+    return set(connection.dialect.get_table_names(connection))
+
+
+def _version(connection: Connection, there: set[str]) -> int | None:
     """The version of a ledger's tables; None where there are none yet."""
-    if not inspect(connection).has_table(schema_version.name):
+    if schema_version.name not in there:
         return None
     found = connection.execute(schema_version.select()).scalars().all()
     return max(found, default=None)

@@ -141,6 +141,7 @@ def _build(build: Path, ledger: Ledger, sweep: Sweep, published_at: str, home: P
         db.begin()
         tables = make_tables(db, ledger, sweep, published_at, home, settings_of(home))
         for table in tables:
+            comment(db, table)
             write_parquet(db, table, build.parent / "parquet" / f"{table.name}.parquet.part")
         rows = rows_of(db, tables)
         _write_page(db, build.with_suffix(".html"), _older(home, sweep))
@@ -180,8 +181,6 @@ def make_tables(
     for table in response_tables(db, settings, {table.name for table in tables}):
         make(db, table)
         tables.append(table)
-    for table in tables:
-        comment(db, table)
     for name in READ:
         db.unregister(name)
     _check(db, tables, sweep)

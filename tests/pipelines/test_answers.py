@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pipelines.reports.publish import PublicationError
-from tests.support.publishing import START, World, carry_over
+from tests.support.publishing import START, World, carry_over, publish_only
 
 LOINC = "http://loinc.org"
 
@@ -49,6 +49,12 @@ def response(*items: dict[str, Any], of: str = "q1") -> tuple[datetime | None, d
 
 
 @pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let publications make only the tables that most tests look at."""
+    publish_only(monkeypatch, wide=True)
+
+
+@pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
     made = World(tmp_path)
     made.questionnaires = [CHECK_UP]
@@ -79,6 +85,7 @@ def test_each_answer_is_a_row_with_its_words_and_without_its_free_text(world: Wo
     ]
 
 
+@pytest.mark.usefixtures("few")
 def test_a_questionnaire_becomes_a_wide_table_whose_comments_have_the_words(world: World) -> None:
     answer_in_full(world)
     done = world.publish()
@@ -108,6 +115,7 @@ def test_free_text_is_published_only_where_the_home_says_so(world: World) -> Non
     assert b"SECRET" not in done.path.read_bytes()
 
 
+@pytest.mark.usefixtures("few")
 def test_answers_to_a_question_that_the_questionnaire_no_longer_has_keep_their_column(world: World) -> None:
     answer_in_full(world)
     world.publish()
@@ -127,6 +135,7 @@ def columns(world: World, table: str) -> list[str]:
     return [name for (name,) in world.rows(shown)][3:]
 
 
+@pytest.mark.usefixtures("few")
 def test_another_questionnaire_whose_name_gives_a_table_that_is_there_has_its_id_behind_the_name(world: World) -> None:
     """The one that was seen first keeps the table, and a name that the home gives comes before all."""
     world.publish()
@@ -151,6 +160,7 @@ def test_another_questionnaire_whose_name_gives_a_table_that_is_there_has_its_id
     assert world.rows("SELECT response_id, x FROM response_older_check_up") == [("id-r2", "a")], "it stays"
 
 
+@pytest.mark.usefixtures("few")
 def test_a_copy_of_a_questionnaire_shares_its_table(world: World) -> None:
     world.questionnaires.append(CHECK_UP | {"id": "q2"})
     records = {"r1": response(coded("mood", "low")), "r2": response(coded("mood", "high"), of="q2")}
@@ -161,6 +171,7 @@ def test_a_copy_of_a_questionnaire_shares_its_table(world: World) -> None:
     assert columns(world, "response_check_up_2")[:3] == ["questionnaire_id", "mood", "signs"]
 
 
+@pytest.mark.usefixtures("few")
 def test_versions_of_one_canonical_url_share_a_table_with_the_questions_of_all(world: World) -> None:
     """A question that is answered in another way has a column for each."""
     url = "http://example.org/mood"
@@ -181,6 +192,7 @@ def test_versions_of_one_canonical_url_share_a_table_with_the_questions_of_all(w
 @pytest.mark.parametrize(
     ("named", "of"), [("http://x.org/one", "q1"), ("http://x.org/two", "q2"), ("http://x.org/two|3", "q3")]
 )
+@pytest.mark.usefixtures("few")
 def test_a_response_that_names_a_canonical_url_is_of_that_questionnaire(world: World, named: str, of: str) -> None:
     """Of several with one url, that without a version is meant by the url alone."""
     urls = ({"url": "http://x.org/one"}, {"url": "http://x.org/two"}, {"url": "http://x.org/two", "version": "3"})
@@ -193,6 +205,7 @@ def test_a_response_that_names_a_canonical_url_is_of_that_questionnaire(world: W
     assert world.rows("SELECT questionnaire_id, option_display FROM answer") == [(of, "In words low")]
 
 
+@pytest.mark.usefixtures("few")
 def test_a_questionnaire_without_name_or_letters_still_has_a_table(world: World) -> None:
     world.questionnaires = [questionnaire("健康", question("質問", "decimal"))]
     records = {"r1": response(number("質問", 1)), "r2": response(number("x", 2), of="q-9")}

@@ -12,11 +12,12 @@ import pytest
 from fhir_service.billing import Charge, allocate, in_order
 from pipelines.reports.changes import sweep_changes
 from pipelines.reports.told import CHARGES, PATIENT, PATIENTS, WithoutNames, forget_patients, keep_told
-from tests.support.publishing import TARGET, Target, World
+from tests.support.publishing import TARGET, Target, World, publish_only
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    publish_only(monkeypatch, "claim_balance", "patient")
     made = World(tmp_path)
     made.reports = []
     yield made

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from tests.support.publishing import World, report
+from tests.support.publishing import World, publish_only, report
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    publish_only(monkeypatch)
     made = World(tmp_path)
     yield made
     made.ledger.close()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.publishing import START, World, carry_over
+from tests.support.publishing import START, World, carry_over, publish_only
 
 LOINC = "http://loinc.org"
 ORDINAL = "http://hl7.org/fhir/StructureDefinition/ordinalValue"
@@ -54,6 +54,12 @@ STORY = {"linkId": "story", "answer": [{"valueString": "SECRET"}, {"valueDate": 
 
 
 @pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let publications make only the tables that most tests look at."""
+    publish_only(monkeypatch, "score", "score_by_patient", wide=True)
+
+
+@pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
     made = World(tmp_path)
     made.reports, made.questionnaires = [], [FORM]
@@ -61,6 +67,7 @@ def world(tmp_path: Path) -> Iterator[World]:
     made.ledger.close()
 
 
+@pytest.mark.usefixtures("few")
 def test_responses_of_others_are_counted_beside_those_of_the_import(world: World) -> None:
     """SCORE-01: a response that the import made counts once, as it was sent; one entered in error counts no more."""
     own = START, {"questionnaire": "http://chart/Questionnaire/q1", "item": items(low="yes", tired="no")}
@@ -107,6 +114,7 @@ def test_free_text_of_others_is_published_only_where_the_home_says_so(world: Wor
         assert b"1931-07-09" not in file.read_bytes()
 
 
+@pytest.mark.usefixtures("few")
 def test_a_response_of_the_import_keeps_its_answers_after_its_rows_were_purged(world: World) -> None:
     own = START, {"questionnaire": "http://chart/Questionnaire/q1", "item": items(low="yes")}
     batch = carry_over(world, "QuestionnaireResponse", {"r1": own})
@@ -117,6 +125,7 @@ def test_a_response_of_the_import_keeps_its_answers_after_its_rows_were_purged(w
     assert world.rows("SELECT is_imported, questionnaire_id FROM questionnaire_response") == [(True, "q1")]
 
 
+@pytest.mark.usefixtures("few")
 def test_values_of_every_kind_are_read(world: World) -> None:
     values = [{"valueInteger": 3}, {"valueQuantity": {"value": 4.5}}, {"valueBoolean": True}, {"valueReference": {}}]
     world.responses = [response("theirs", {"linkId": "low", "answer": values}, questionnaire="elsewhere|1")]
@@ -129,6 +138,7 @@ def test_values_of_every_kind_are_read(world: World) -> None:
     assert world.rows("SELECT questionnaire_id FROM questionnaire_response") == [(None,)], "its form is not known here"
 
 
+@pytest.mark.usefixtures("few")
 def test_responses_are_read_whole_once_a_day_and_in_between_as_they_change(world: World) -> None:
     def at(time: str) -> dict[str, Any]:
         return {"meta": {"lastUpdated": time}}
@@ -149,6 +159,7 @@ def test_responses_are_read_whole_once_a_day_and_in_between_as_they_change(world
     assert world.rows("SELECT resource_id FROM questionnaire_response") == [("c",)]
 
 
+@pytest.mark.usefixtures("few")
 def test_a_target_that_cannot_be_asked_for_changes_is_read_once_a_day(world: World) -> None:
     world.responses = [response("a")]
     world.publish()

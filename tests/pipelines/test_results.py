@@ -9,7 +9,7 @@ import pytest
 
 from pipelines.reports.pages import SweepIncomplete
 from pipelines.reports.results import sweep_results
-from tests.support.publishing import TARGET, Target, World, report
+from tests.support.publishing import TARGET, Target, World, publish_only, report
 
 HBA1C = {"system": "http://loinc.org", "code": "4548-4", "display": "Hemoglobin A1c"}
 
@@ -36,7 +36,10 @@ def coded(code: str) -> dict[str, Any]:
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    publish_only(
+        monkeypatch, "observation_component", "diagnostic_report_result", "result_by_patient", "result_by_code"
+    )
     made = World(tmp_path)
     made.reports = []
     yield made

@@ -3,6 +3,8 @@
 import duckdb
 import pytest
 
+from tests.support.publishing import publish_only
+
 pytestmark = pytest.mark.publishes
 
 ZERO = "payment_id,patient_id,amount,paid_on\nk1,p1,1.00,2026-03-01\nk2,p1,0.00,2026-03-01\n,p1,0.00,2026-03-01\n"
@@ -16,6 +18,12 @@ def other_make(target):
 
 
 @pytest.fixture
+def few(monkeypatch):
+    """The tables that most tests look at, and those that these name."""
+    publish_only(monkeypatch, "import_warning")
+
+
+@pytest.fixture
 def published(home):
     def rows(query):
         with duckdb.connect(home / "published" / "reports.duckdb", read_only=True) as connection:
@@ -24,7 +32,7 @@ def published(home):
     return rows
 
 
-def test_each_warning_is_a_row_with_its_line_rule_and_element(home, target, asked, published):
+def test_each_warning_is_a_row_with_its_line_rule_and_element(home, target, asked, few, published):
     """PAY-25, CLI-IMPORT-03: a decided rule warns of a row towards a target of another make, rejected ones included."""
     (home / "inbox" / "payments.csv").write_text(ZERO)
     [batch] = asked("import")["batches"]
@@ -38,7 +46,7 @@ def test_each_warning_is_a_row_with_its_line_rule_and_element(home, target, aske
 
 
 def test_a_warning_is_one_row_however_often_its_file_is_imported_and_stays_when_the_source_goes(
-    home, asked, chartferry, published, tmp_path
+    home, asked, chartferry, few, published, tmp_path
 ):
     """CLI-CMD-16."""
     file = tmp_path / "payments.csv"
@@ -51,7 +59,7 @@ def test_a_warning_is_one_row_however_often_its_file_is_imported_and_stays_when_
     assert published("SELECT line, run FROM import_warning") == [(3, 2)]
 
 
-def test_a_file_without_warnings_leaves_no_file_of_them(home, asked, published):
+def test_a_file_without_warnings_leaves_no_file_of_them(home, asked, few, published):
     (home / "inbox" / "payments.csv").write_text(ZERO.replace("0.00", "2.00"))
     asked("import")
     assert not list(home.glob("batches/*/run-*/warnings.parquet*"))
@@ -77,7 +85,7 @@ def test_a_damaged_file_of_a_run_keeps_no_table_from_being_published(home, asked
     assert published("SELECT count(*) FROM import_row") == [(3,)]
 
 
-def test_what_another_target_was_warned_of_is_not_published(home, asked, published):
+def test_what_another_target_was_warned_of_is_not_published(home, asked, few, published):
     (home / "inbox" / "payments.csv").write_text(ZERO)
     asked("import")
     [manifest] = home.glob("batches/*/run-1/manifest.json")

@@ -16,7 +16,7 @@ from pipelines.reports.words import rows_of
 from pipelines.session.opening import open_session
 from pipelines.session.sweeping import sweep_target
 from tests.support.commands import load
-from tests.support.publishing import World, carry_over
+from tests.support.publishing import World, carry_over, publish_only
 
 LOINC = "http://loinc.org"
 
@@ -62,7 +62,8 @@ MOOD = {
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    publish_only(monkeypatch, "question", "answer_option", "code", "practitioner", "care_group")
     made = World(tmp_path)
     made.questionnaires = [MOOD]
     yield made

@@ -16,7 +16,7 @@ from pipelines.ledger.ledger import Intent, Ledger, Outcome, Reason, Reject, Rep
 from pipelines.reports.changes import sweep_changes
 from pipelines.reports.publish import Publication, publish
 from pipelines.reports.results import sweep_results
-from pipelines.reports.sweep import sweep
+from pipelines.reports.sweep import Sweep, sweep
 from pipelines.reports.tables import ReportTable, report_tables
 from pipelines.reports.words import keep_names
 
@@ -98,15 +98,19 @@ PAGED = (
     *("report_volume_by_month", "report_turnaround", "reject_by_rule", "reject_by_age"),
 )
 """The tables that the page and the totals of a publication read."""
+WIDE = ("questionnaire_response", "questionnaire", "question", "answer", "answer_option")
+"""The tables that those of each questionnaire are made from."""
 
 
-def publish_only(patch: pytest.MonkeyPatch, *names: str) -> None:
-    """Let publications make these of our tables, with those that they read and name, no tables of answers and no page.
+def publish_only(patch: pytest.MonkeyPatch, *names: str, wide: bool = False) -> None:
+    """Let publications make these of our tables, with those that they read and name, and no page.
 
     The page comes with the tables that it reads. For tests that look at a few tables, or at what goes wrong with one:
     all of them take a second.
+
+    wide: whether they make the tables of each questionnaire.
     """
-    wanted = closure({"diagnostic_report", "import_batch", *names})
+    wanted = closure({"diagnostic_report", "import_batch", *names, *(WIDE if wide else ())})
 
     def tables(home: Path) -> list[ReportTable]:
         return [each for each in report_tables(home) if each.name in wanted or each.name not in OURS]
@@ -114,7 +118,8 @@ def publish_only(patch: pytest.MonkeyPatch, *names: str) -> None:
     patch.setattr("pipelines.reports.publish.report_tables", tables)
     if "pipelines.dagster.reports" in sys.modules:  # it takes seconds to import
         patch.setattr("pipelines.dagster.reports.readable_tables", tables)
-    patch.setattr("pipelines.reports.publish.response_tables", lambda *_: [])
+    if not wide:
+        patch.setattr("pipelines.reports.publish.response_tables", lambda *_: [])
     if not wanted.issuperset(PAGED):
         patch.setattr("pipelines.reports.publish.page_of", lambda *_: "")
         patch.setattr("pipelines.reports.publish.TOTALS", {})
@@ -170,6 +175,10 @@ class World:
         return self.time
 
     def publish(self) -> Publication:
+        return publish(self.home, self.ledger, self.read())
+
+    def read(self) -> Sweep:
+        """Read from the target what a publication shows."""
         target = Target([*self.reports, *self.questionnaires, *self.results, *self.responses])
         swept = sweep(target, self.home, TARGET, self.clock)
         if self.results:
@@ -181,7 +190,7 @@ class World:
         self.asked = target.asked
         if self.names:
             keep_names(self.home, TARGET, self.names)
-        return publish(self.home, self.ledger, swept)
+        return swept
 
     def begin(self, batch: str, target: str = TARGET, of: tuple[str, str] = OF) -> None:
         """Begin a batch, of which records can be sent then."""
