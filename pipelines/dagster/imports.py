@@ -5,14 +5,16 @@ If a file fails, the other files of the run continue, and the run ends as failed
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
 import dagster as dg
 
 from pipelines.dagster.checks import AFTER_LOAD, AFTER_VALIDATE, Statement
 from pipelines.dagster.names import AGAIN, batches_of, job_of, keys_of
+from pipelines.dagster.not_loaded import note_not_loaded, stopped
 from pipelines.dagster.schemas import accepted_schema, ledger_schema, source_schema
-from pipelines.dagster.stages import Outcome, load_all, receive_all, validate_all
+from pipelines.dagster.stages import Outcome, failure, load_all, receive_all, validate_all
 from pipelines.dagster.telling import Told, tell
 from pipelines.dagster.workplace import RESOURCE_KEY, place_of, told_without_data
 from pipelines.feeds.files.catalog import Feed, plain
@@ -50,6 +52,7 @@ def _received(feed: Feed) -> dg.AssetsDefinition:
             told = _told(context, feed)
             inbox = Inbox.of(place.home, place.environ)
             outcome = told.outcome if told else receive_all(feed, place.home, context.partition_keys, inbox)
+            note_not_loaded(context, place.home, feed, outcome.failed)
             yield from _ended(context, outcome)
 
     return received
@@ -74,11 +77,14 @@ def _validated(feed: Feed, before: Sequence[dg.AssetKey]) -> dg.AssetsDefinition
         place = place_of(context)
         with told_without_data(place):
             if told := _told(context, feed):
+                note_not_loaded(context, place.home, feed, told.outcome.failed)
                 yield from _ended(context, told.outcome, AFTER_VALIDATE, told.facts)
                 return
             outcome = Outcome()
             facts = validate_all(place.session(context.log), feed, context.partition_keys, place.began, outcome)
-            yield from _ended(context, outcome, AFTER_VALIDATE, facts)
+            held = stopped(facts)
+            note_not_loaded(context, place.home, feed, {**outcome.failed, **held})
+            yield from _ended(context, outcome, AFTER_VALIDATE, facts, held)
 
     return validated
 
@@ -103,10 +109,12 @@ def _loaded(feed: Feed) -> dg.AssetsDefinition:
         place = place_of(context)
         with told_without_data(place):
             if told := _told(context, feed):
+                note_not_loaded(context, place.home, feed, told.outcome.failed)
                 yield from _ended(context, told.outcome, AFTER_LOAD, told.facts, last=True)
                 return
             outcome = Outcome()
             facts = load_all(place.session(context.log), feed, context.partition_keys, place.began, outcome)
+            note_not_loaded(context, place.home, feed, outcome.failed)
             yield from _ended(context, outcome, AFTER_LOAD, facts, last=True)
 
     return loaded
@@ -163,16 +171,16 @@ def _ended(
     outcome: Outcome,
     statements: Sequence[Statement[Any]] = (),
     facts: Mapping[str, Any] | None = None,
+    held: Mapping[str, str] = MappingProxyType({}),
     last: bool = False,
 ) -> Iterator[Any]:
     """Yield the materializations and the check results of a stage; raise a Failure where the run must end.
 
-    It must end if no batch succeeded or, in the last stage, if any failed. Otherwise the run continues with the batches
-    that succeeded, and the last stage reports the others.
+    It must end if no batch can go on or, in the last stage, if any failed. Otherwise the run continues with the batches
+    that succeeded, and the last stage reports the others. held: why batches that succeeded do not go on.
     """
-    for batch_id, sentence in outcome.failed.items():
-        context.log.error("%s: %s", batch_id, sentence)
-    failing = bool(outcome.failed) and (last or not outcome.done)
+    ended = {**outcome.failed, **held}
+    failing = bool(ended) and (last or ended.keys() >= outcome.done.keys())
     if failing:
         for batch_id, about in outcome.done.items():
             yield dg.AssetMaterialization(context.asset_key, partition=batch_id, metadata=about)
@@ -186,4 +194,4 @@ def _ended(
         for statement in statements:
             yield statement.result(facts or {}, context.asset_key.path)
     if failing:
-        raise outcome.failure()
+        raise failure(ended, outcome)

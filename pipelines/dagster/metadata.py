@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import dagster as dg
 
 from pipelines.feeds.files.catalog import Feed
+from pipelines.feeds.terms.rulebook import rules
 from pipelines.home.batch import Received
 from pipelines.ledger.states import OUTCOMES
 from pipelines.runs.run import Result
@@ -39,6 +40,7 @@ def of_validated(file_name: str, validated: Validated, seconds: float, money: bo
     names = "records accepted rejected skipped lines header not_taken".split()
     return {
         "file": file_name,
+        **({"nothing_is_sent": validated.stop} if validated.stop else {}),
         ROWS: validated.accepted - validated.skipped,
         **{name: getattr(validated, name) for name in names},
         **(_dollars(_validated_sums(validated)) if money else {}),
@@ -69,9 +71,18 @@ def of_loaded(result: Result, target: str, money: bool) -> Metadata:
 
 
 def by_rule(counts: Mapping[str, int]) -> dg.TableMetadataValue:
-    """Return a table of rules and how many records broke each, most frequent first."""
+    """Return a table of rules, how many records broke each, and what it says; most frequent first."""
+    known = rules()
     ordered = sorted(counts.items(), key=lambda each: (-each[1], each[0]))
-    return table([("rule", "string", "The rule's id."), ("records", "int", "Records that broke it.")], ordered)
+    rows = [(rule, number, known[rule].sentence if rule in known else "") for rule, number in ordered]
+    return table(
+        [
+            ("rule", "string", "The rule's id."),
+            ("records", "int", "Records that broke it."),
+            ("must_hold", "string", "The rule in words. Empty for a code of the target."),
+        ],
+        rows,
+    )
 
 
 def table(columns: Sequence[tuple[str, str, str]], rows: Sequence[Sequence[Any]]) -> dg.TableMetadataValue:

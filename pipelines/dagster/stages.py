@@ -5,7 +5,7 @@ They call the functions of the command line, so that both write the same ledger 
 
 import hashlib
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -49,10 +49,13 @@ class Outcome:
         self.failed[batch_id] = sentence
         self.retryable |= retryable
 
-    def failure(self) -> dg.Failure:
-        sentences = "; ".join(f"{batch_id}: {sentence}" for batch_id, sentence in self.failed.items())
-        counts = {"batches_failed": len(self.failed), "batches_done": len(self.done)}
-        return dg.Failure(sentences, counts, allow_retries=self.retryable)
+
+def failure(ended: Mapping[str, str], outcome: Outcome) -> dg.Failure:
+    """Return the failure of a stage. ended: a sentence for each batch that does not go on."""
+    files = {batch_id: f" ({about['file']})" for batch_id, about in outcome.done.items() if about.get("file")}
+    sentences = "; ".join(f"{batch_id}{files.get(batch_id, '')}: {sentence}" for batch_id, sentence in ended.items())
+    counts = {"batches_failed": len(ended), "batches_done": len(outcome.done.keys() - ended.keys())}
+    return dg.Failure(sentences, counts, allow_retries=outcome.retryable)
 
 
 def receive_all(feed: Feed, home: Path, batch_ids: Sequence[str], inbox: Inbox | None = None) -> Outcome:

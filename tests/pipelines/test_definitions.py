@@ -26,7 +26,7 @@ from pipelines.home.dagster_folder import prepare_dagster_home
 from pipelines.reports.tables import report_tables, sql_folder
 from pipelines.runs.run import Result
 from pipelines.validation.stage import Validated
-from tests.support.practice import SAMPLES, Practice, failures, materialized, practicing, verdicts
+from tests.support.practice import SAMPLES, Practice, failures, materialized, observed, practicing, verdicts
 
 STAGES = ("received", "validated", "loaded")
 BUILT_IN = ("answers", "payments", "tasks")
@@ -180,6 +180,11 @@ def test_a_file_whose_control_totals_disagree_is_not_sent_and_blocks(practice: P
     assert verdicts(result)["control_totals_agree"] == (False, "ERROR")
     assert ("loaded", batch_id) not in materialized(result)
     assert practice.batch(batch_id)["state"] == "stopped"
+    why = "tasks-9.csv.control.json says 99 rows, the file has 1"
+    note = {"file": "tasks-9.csv", "not_loaded": why}
+    assert observed(result) == {("validated", batch_id): note, ("loaded", batch_id): note}
+    assert materialized(result)["validated", batch_id]["nothing_is_sent"] == why
+    assert f"{batch_id} (tasks-9.csv): {why}" in failures(result)
 
 
 def test_a_file_that_fails_does_not_hold_up_the_others_of_its_run(practice: Practice) -> None:
@@ -198,6 +203,9 @@ def test_a_file_that_fails_does_not_hold_up_the_others_of_its_run(practice: Prac
     assert verdicts(result)["control_totals_agree"] == (False, "WARN")
     assert bad in failures(result)
     assert broken in failures(result)
+    notes = observed(result)
+    assert set(notes) == {(stage, batch_id) for stage in ("validated", "loaded") for batch_id in (bad, broken)}
+    assert notes["loaded", broken]["file"] == "tasks-b.csv"
 
 
 def test_a_file_that_could_not_be_received_is_asked_for_again_and_imported(

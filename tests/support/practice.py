@@ -119,6 +119,16 @@ def practicing(home: Path, served: bool = False) -> Iterator[Practice]:
         yield Practice(home, environ, instance)
 
 
+def observed(result: dg.ExecuteInProcessResult) -> dict[tuple[str, str], dict[str, object]]:
+    """The metadata of the observations, by stage and batch."""
+    events = [event for event in result.all_events if event.event_type_value == "ASSET_OBSERVATION"]
+    found = [event.asset_observation_data.asset_observation for event in events]
+    return {
+        (each.asset_key.path[-1], each.partition or ""): {name: value.value for name, value in each.metadata.items()}
+        for each in found
+    }
+
+
 def materialized(result: dg.ExecuteInProcessResult) -> dict[tuple[str, str | None], dict[str, object]]:
     """Metadata values by stage and partition."""
     events = [event.materialization for event in result.all_events if event.is_step_materialization]

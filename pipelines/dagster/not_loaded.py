@@ -1,0 +1,31 @@
+"""Notes on files that were not loaded: name and reason, on the partition's page where an operator looks first.
+
+A step that fails leaves its partition and those of the later stages without metadata. An observation is shown there.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import dagster as dg
+
+from pipelines.dagster.names import keys_of
+from pipelines.feeds.files.catalog import Feed
+from pipelines.home.batch import received_before
+from pipelines.validation.stage import Validated
+
+NOT_LOADED = "not_loaded"
+
+
+def stopped(facts: Mapping[str, Validated]) -> dict[str, str]:
+    """Return, by batch, why nothing of a validated file is sent."""
+    return {batch_id: each.stop for batch_id, each in facts.items() if each.stop}
+
+
+def note_not_loaded(context: dg.AssetExecutionContext, home: Path, feed: Feed, reasons: Mapping[str, str]) -> None:
+    """Put name and reason of each batch into the run's log, and on its partitions: of this stage, and of `loaded`."""
+    for batch_id, sentence in reasons.items():
+        received = received_before(home / "batches" / batch_id)
+        named = {"file": received.file_name} if received else {}
+        context.log.error("%s: %s", received.file_name if received else batch_id, sentence)
+        for key in {context.asset_key, keys_of(feed)["loaded"]}:
+            context.log_event(dg.AssetObservation(key, partition=batch_id, metadata={**named, NOT_LOADED: sentence}))
