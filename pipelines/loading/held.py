@@ -6,7 +6,7 @@ Derived from the ledger and the accepted rows of those batches. Without such a b
 from collections.abc import Iterator
 from pathlib import Path
 
-from sqlalchemy import select
+from sqlalchemy import or_, select
 
 from pipelines.home.spill import batches
 from pipelines.ledger import tables as t
@@ -49,20 +49,20 @@ class Held:
 
 
 def _others(batch: Batch, ledger: Ledger) -> Iterator[tuple[str, bool]]:
-    """Other batches of the target and resource type without an end, oldest first; True for one that came earlier."""
+    """Other batches of the target and resource type without an end, oldest first; True for one that came earlier.
+
+    One query, however many there are: a run of many small files validates all of them before it loads the first.
+    """
     c = t.batch.c
-    query = select(c.batch_id).where(
-        c.target == batch.target, c.resource_type == batch.feed.resource, c.state == "running"
+    query = select(c.received_at, c.batch_id).where(
+        c.target == batch.target,
+        or_(c.batch_id == batch.batch_id, (c.resource_type == batch.feed.resource) & (c.state == "running")),
     )
     with ledger.engine.connect() as connection:
-        names = list(connection.execute(query.order_by(c.received_at, c.batch_id)).scalars())
-    if not (others := [name for name in names if name != batch.batch_id]):
-        return
-    own = ledger.batch(batch.target, batch.batch_id)
-    for name in others:
-        other = ledger.batch(batch.target, name)
-        if own and other:
-            yield name, (other["received_at"], name) < (own["received_at"], batch.batch_id)
+        found = sorted((received_at, name) for received_at, name in connection.execute(query))
+    own = next((each for each in found if each[1] == batch.batch_id), None)
+    if own:
+        yield from ((each[1], each < own) for each in found if each != own)
 
 
 def _open_lanes(folder: Path, ledger: Ledger, target: str, is_earlier: bool) -> set[str]:

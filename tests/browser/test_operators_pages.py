@@ -93,6 +93,11 @@ def test_a_file_with_too_many_bad_rows_turns_red_and_the_check_says_why(page: Pa
     expect(page.get_by_text(sentence).first).to_be_visible()
     page.goto("/assets/front_desk/validated?view=events")
     expect(page.get_by_text("rejects_by_rule").first).to_be_visible()
+    [run] = [run for run in up.runs() if run["jobName"] == "import_front_desk"]
+    page.goto(f"/runs/{run['runId']}")
+    expect(page.get_by_text(f"{batch_id} (desk-2026-03.csv): 3 of 4 records are rejected").last).to_be_visible()
+    page.goto("/assets/front_desk/loaded?view=events")
+    expect(page.get_by_text("3 of 4 records are rejected").first).to_be_visible()
 
 
 def test_the_lineage_shows_every_stage_and_the_publication(page: Page) -> None:

@@ -1,10 +1,18 @@
 """Lanes over several files: what waits behind a doubt, or behind a run that was killed, waits in every file."""
 
 import json
+import os
+from datetime import UTC, datetime
 
 import pytest
+from sqlalchemy import event
 
+from pipelines.dagster.stages import Outcome, validate_all
+from pipelines.loading.held import Held
+from pipelines.loading.loaded import Batch
 from pipelines.loading.posting import post
+from pipelines.receiving.stage import receive
+from pipelines.session.opening import open_session
 
 HEAD = "payment_id,patient_id,amount,paid_on,claim_id\n"
 FIRST = HEAD + "a,p1,10.00,2026-03-01,\nb,p1,20.00,2026-03-02,\nx,p2,1.00,2026-03-01,\n"
@@ -88,3 +96,24 @@ def test_a_run_that_was_killed_holds_the_lanes_of_rows_it_did_not_reach(asked, c
     assert 70 not in amounts(target, "p1")
     assert 25 not in amounts(target, "p1")
     assert len(before) == 1
+
+
+def test_what_other_batches_hold_costs_one_query_a_load_however_many_wait_for_their_turn(home, target):
+    """A run of many small files validates all of them before it loads the first."""
+    statements = []
+    with open_session(home, os.environ) as session:
+        feed = session.catalog.named("payments")
+        assert feed
+        received = []
+        for number in range(6):
+            path = home / "inbox" / f"payments-{number}.csv"
+            path.write_text(HEAD + f"h{number},p{number},1.00,2026-03-01,\n")
+            received.append(receive(path, feed, home))
+        event.listen(session.ledger.engine, "before_cursor_execute", lambda *said: statements.append(said[2]))
+        for several in (2, 6):
+            names = [each.batch_id for each in received[:several]]
+            validate_all(session, feed, names, datetime.now(UTC), Outcome())
+            statements.clear()
+            batch = Batch(session.target, names[0], feed, home / "batches" / names[0] / "run-1", resuming=False)
+            assert not Held(batch, session.ledger, safe=True)
+            assert len([each for each in statements if each.startswith("SELECT")]) == 1
