@@ -36,7 +36,7 @@ def measure(given: argparse.Namespace, folder: Path) -> Iterator[Measured]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Measures imports by one process and by several.")
-    for name, default in (("patients", 1_000), ("tasks", 60_000), ("payments", 60_000), ("responses", 0)):
+    for name, default in (("patients", 1_000), ("tasks", 100_000), ("payments", 100_000), ("responses", 0)):
         parser.add_argument(f"--{name}", type=int, default=default, metavar="N")
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2], metavar="N")
     parser.add_argument("--rounds", type=int, default=2, metavar="N")

@@ -31,8 +31,8 @@ from pipelines.validation.messages import send
 
 PARTS_A_WORKER = 4
 """More parts than workers: those who are done early take what is left, and a killed one leaves less to look through."""
-ROWS_A_WORKER = 5_000
-"""Rows from which on a worker is worth its start."""
+ROWS_A_WORKER = 25_000
+"""Rows from which on a worker is worth its start, which takes as much of the processor as to send so many."""
 LOOK_SECONDS = 0.2
 COUNT_SECONDS = 2.0
 CLOSING_SECONDS = 10.0
