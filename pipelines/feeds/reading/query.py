@@ -98,17 +98,18 @@ def _rows_of(feed: Feed, query: Query, mark: Mark | None, stops: list[Callable[[
 
 def _asked(feed: Feed, query: Query, mark: Mark | None, connection: "Connection") -> Iterator[Row]:
     connection = connection.execution_options(stream_results=True, max_row_buffer=ROWS_AT_ONCE)
-    names = list(connection.execute(_statement(query, [], None, nothing=True)).keys())
+    with connection.execute(_statement(query, [], None, nothing=True)) as nothing:
+        names = list(nothing.keys())
     if query.watermark and query.watermark not in names:
         raise Unreadable(f"{feed.name}: the query gives no column {query.watermark}; it gives {', '.join(names)}")
     yield names
     key = feed.file.columns.get(feed.kind.key)
     order = [name for name in (query.watermark, *(named_by(key) if key else ())) if name in names]
     bound = since(mark, query.overlap) if mark and query.watermark else None
-    found = connection.execute(_statement(query, order, bound))
     places = [names.index(name) for name in order]
-    for some in found.partitions(ROWS_AT_ONCE):
-        yield from _in_order([tuple(row) for row in some], places)
+    with connection.execute(_statement(query, order, bound)) as found:
+        for some in found.partitions(ROWS_AT_ONCE):
+            yield from _in_order([tuple(row) for row in some], places)
 
 
 def _statement(query: Query, order: Sequence[str], bound: object, nothing: bool = False) -> "Select[Any]":
