@@ -83,7 +83,7 @@ _BY_NAME: Mapping[str, Callable[[Seen], bool]] = {
     "response_id": _response,
     "requester_id": _person,
     "owner_id": _person,
-    "comment_author_id": _person,
+    "comment_author_id": lambda seen: _person(seen) and not (seen.is_key and seen.look == "number"),
     "author": lambda seen: _person(seen) and not seen.is_coded,
     "status": _status,
     "questionnaire": _status,

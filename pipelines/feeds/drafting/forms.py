@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 
 from pipelines.feeds.drafting.cells import read_otherwise
 from pipelines.feeds.drafting.choosing import Choice
@@ -44,7 +45,7 @@ def _dates(times: Sequence[Seen]) -> Iterator[Entry]:
     days = [seen for seen in times if seen.days]
     if not found and not days:
         return
-    others = sorted({form for seen in times for alike in seen.dates for form in alike} - set(found))
+    others = sorted({form for seen in times for form in _read_otherwise(seen)} - set(found))
     doubts = [f"the cells seen fit {', '.join(others)} too"] if others else []
     if clashing := _clashing(found):
         doubts.append(f"some cells are {clashing[0]}, some {clashing[1]}: what fits both is read as the first")
@@ -64,6 +65,21 @@ def _empty(chosen: Sequence[Seen]) -> Iterator[Entry]:
     if found:
         columns = tuple(seen for seen in chosen if {*found} & {*seen.cells})
         yield Entry("empty", as_toml(found), "do these texts stand for nothing?", columns=columns)
+
+
+def _read_otherwise(seen: Seen) -> Iterator[str]:
+    """The formats by which some cell is another time than by the first that fits as well."""
+    for first, *others in seen.dates:
+        for form in others:
+            if any(_moment(cell, form) != _moment(cell, first) for cell in seen.cells):
+                yield form
+
+
+def _moment(cell: str, form: str) -> datetime | None:
+    try:
+        return datetime.strptime(cell, form)  # noqa: DTZ007 - only compared
+    except ValueError:
+        return None
 
 
 def _clashing(found: Sequence[str]) -> tuple[str, str] | None:

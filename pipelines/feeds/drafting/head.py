@@ -7,15 +7,20 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from pipelines.feeds.drafting.choosing import Guess
-from pipelines.feeds.drafting.entries import Entry, as_toml
+from pipelines.feeds.drafting.entries import Entry, Line, as_toml
 from pipelines.feeds.drafting.sniffing import Export
 from pipelines.feeds.files.catalog import PACKED, plain_name
 
 NEIGHBOURS = 1000
+_MONTHS = (
+    "jan(?:uary?|uar)? feb(?:ruary?|ruar)? mar(?:ch)? märz apr(?:il)? may mai june? juni july? juli aug(?:ust)?"
+    " sept?(?:ember)? [ok][ck]t(?:ober)? nov(?:ember)? de[cz](?:ember)?"
+).split()
+_DATED = re.compile(rf"(?:[\d_\-]+|(?<=[\d_\- ])(?:{'|'.join(_MONTHS)})(?=[\d_\-]|$))+$", re.IGNORECASE)
 _LABELS = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "a bar"}
 
 
-def head(path: Path, guess: Guess, export: Export) -> Iterator[Entry]:
+def head(path: Path, guess: Guess, export: Export) -> Iterator[Line]:
     """The keys above the tables."""
     stem = stem_of(plain_name(path.name))
     name = re.sub(r"[^A-Za-z0-9_\-]+", "-", stem).strip("-_")[:40] or "feed"
@@ -28,6 +33,9 @@ def head(path: Path, guess: Guess, export: Export) -> Iterator[Entry]:
         yield Entry("format", as_toml(export.form))
     yield from _encoding(export)
     for line in export.keys:
+        if line.startswith("#"):
+            yield line
+            continue
         key, _, value = line.partition(" = ")
         value, _, doubt = value.partition("  # DECIDE: ")
         yield Entry(key, value, doubt)
@@ -36,9 +44,9 @@ def head(path: Path, guess: Guess, export: Export) -> Iterator[Entry]:
 
 
 def stem_of(file_name: str) -> str:
-    """The beginning of a file's name, without the figures at its end: `till` of `till-0310.txt`."""
+    """The beginning of a file's name, without figures and months at its end: `till` of `till-0310.txt`."""
     first = file_name.split(".", maxsplit=1)[0]
-    return re.sub(r"[\d_\-]+$", "", first) or first
+    return re.sub(_DATED, "", first) or re.sub(r"[\d_\-]+$", "", first) or first
 
 
 def _files(path: Path, export: Export) -> Entry:
@@ -49,19 +57,22 @@ def _files(path: Path, export: Export) -> Entry:
         ends = [".zip"]
     sign = re.match(r"\D*", first[len(stem) :])
     patterns = [[f"{stem}{middle}{end}" for end in ends] for middle in ("*", f"{sign[0] if sign else ''}[0-9]*")]
-    if path.name.endswith(".zip"):
-        inner = Path(export.file_name)
-        for kept in patterns:
-            kept.append(f"{stem_of(inner.stem)}*{inner.suffix}")
     others = [name for name in _neighbours(path) if _family(name) != _family(plain_name(path.name))]
     for kept in patterns:
         taken = [name for name in others if any(fnmatchcase(name, pattern) for pattern in kept)]
         if not taken and any(
             fnmatchcase(plain_name(path.name), pattern) or path.name.endswith(".zip") for pattern in kept
         ):
-            return Entry("files", as_toml(kept))
+            return Entry("files", as_toml([*kept, *_inside(path, export)]))
     others_like = f"a pattern for all its exports; {stem}*{ends[0]} takes other files of the folder too"
-    return Entry("files", as_toml([plain_name(path.name)]), others_like)
+    exact = path.name if path.name.endswith(".zip") else plain_name(path.name)
+    return Entry("files", as_toml([exact, *_inside(path, export)]), others_like)
+
+
+def _inside(path: Path, export: Export) -> list[str]:
+    """The pattern of the files within an archive."""
+    inner = Path(export.file_name)
+    return [f"{stem_of(inner.stem)}*{inner.suffix}"] if path.name.endswith(".zip") else []
 
 
 def _neighbours(path: Path) -> list[str]:
@@ -74,8 +85,8 @@ def _neighbours(path: Path) -> list[str]:
 
 
 def _family(name: str) -> str:
-    """A file's name without its figures: exports of one kind differ in these."""
-    return re.sub(r"[\d_\-]+", "", name).lower()
+    """A file's name without its figures and months: exports of one kind differ in these."""
+    return re.sub(r"[\d_\-]+", "", name.replace(name.split(".", maxsplit=1)[0], stem_of(name), 1)).lower()
 
 
 def _encoding(export: Export) -> Iterator[Entry]:

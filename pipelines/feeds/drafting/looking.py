@@ -2,6 +2,7 @@
 
 import codecs
 import json
+import re
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -12,7 +13,7 @@ from pipelines.feeds.drafting.tables import ROWS
 from pipelines.feeds.files.catalog import form_by_name
 from pipelines.feeds.reading.objects import ArrayReader
 from pipelines.feeds.reading.opening import BEGINNING
-from pipelines.feeds.reading.packed import Content, first_content
+from pipelines.feeds.reading.packed import Content, contents, first_content
 from pipelines.feeds.reading.parquet import ParquetReader
 from pipelines.feeds.reading.workbook import WorkbookReader
 from pipelines.feeds.reading.workbook_parts import Workbook
@@ -31,8 +32,26 @@ def look_at(path: Path) -> Export:
     is_array = _begins_an_array(content)
     export = _look_at_array(content) if is_array else look_at_text(path)
     export.file_name = content.file_name
-    export.keys += _records_inside(export)
+    export.keys += [*_records_inside(export), *_others_inside(path, export)]
     return export
+
+
+def _others_inside(path: Path, export: Export) -> Iterator[str]:
+    """What a person has to decide of an archive that has files of other names beside the one that was looked at."""
+    names = [Path(content.file_name).name for content in contents(path, path.name).files]
+    looked_at = Path(export.file_name).name
+    if others := sorted({name for name in names if _without_figures(name) != _without_figures(looked_at)}):
+        yield (
+            f"# DECIDE: drafted from {_text(looked_at)}; the archive also has {', '.join(map(_text, others[:_NAMED]))}."
+            " If they belong together, draft from each, and put the second into the first by [join]"
+        )
+
+
+_NAMED = 5
+
+
+def _without_figures(name: str) -> str:
+    return re.sub(r"[\d_\-]+", "", name).lower()
 
 
 def _records_inside(export: Export) -> Iterator[str]:

@@ -28,7 +28,7 @@ _CANCELLED = re.compile(
 )
 _OPEN = re.compile(r"incomplete|not done|reopen|not complete", re.IGNORECASE)
 _BELOW_ZERO = re.compile(r"[-\u2212(].*|.*-").fullmatch
-_CENTS = re.compile(r"[.,]\d\d\D*$")
+_CENTS = re.compile(r"[.,]\d\d?\D*$")
 
 
 def column_lines(

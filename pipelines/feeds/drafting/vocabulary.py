@@ -106,7 +106,7 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
     "group_id": ("group", "assignment group", "team", "gruppe", "department"),
     "due": ("due", "deadline", "fällig", "until", "frist", "target", "finish by"),
     "labels": ("labels", "label", "tags", "tag", "keywords", "schlagworte"),
-    "comment": ("comment", "comments", "note", "notes", "remark", "remarks", "bemerkung", "notiz", "kommentar"),
+    "comment": ("comment", "comments", "body", "note", "notes", "remark", "remarks", "bemerkung", "notiz", "kommentar"),
     "comment_author_id": ("comment author", "comment", "commenter", "note author"),
     "comment_time": ("comment", "commented", "note"),
 }

@@ -3,6 +3,7 @@
 import io
 import re
 import tomllib
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -458,3 +459,54 @@ def test_two_columns_of_one_name_are_decided(tmp_path: Path) -> None:
     lines = [f"R{place},p1,{place}.50,2026-03-01,{place}.25" for place in range(9)]
     text = draft(written(tmp_path, "till.csv", "\n".join(["receipt,patient,amount,paid_on,amount", *lines]) + "\n"))
     assert 'amount = 3  # DECIDE: what was paid? "#5" has amounts too' in text
+
+
+def test_the_name_of_a_month_is_no_part_of_a_feeds_name(tmp_path: Path) -> None:
+    """FEED-FILE-08: exports of other months are taken too."""
+    written(tmp_path, "till_may_2024.csv", "a,b\n1,2\n")
+    found = tomllib.loads(draft(written(tmp_path, "till_april_2024.csv", "Receipt;Amount\n1;1.50\n2;2.50\n")))
+    assert (found["name"], found["files"]) == ("till", ["till*.csv"])
+
+
+def test_an_archive_of_two_tables_is_named_by_its_draft(tmp_path: Path) -> None:
+    """FEED-FILE-08: only one of them is drafted from; the pattern takes the archive."""
+    with zipfile.ZipFile(tmp_path / "tracker.zip", "w") as packed:
+        packed.writestr("comments.csv", "item_id,author,body\n1,d1,first\n1,d2,second\n2,d1,third\n")
+        packed.writestr("items.csv", "id,title,state\n1,call,open\n2,write,open\n")
+    written(tmp_path, "items.csv", "unpacked beside it\n")
+    text = draft(tmp_path / "tracker.zip")
+    assert '# DECIDE: drafted from "comments.csv"; the archive also has "items.csv".' in text
+    assert tomllib.loads(text)["files"] == ["tracker*.zip", "comments*.csv"]
+    assert '# comment = "body"  # a comment needs its author' in text
+
+
+def test_two_formats_by_which_all_cells_are_the_same_days_ask_nothing(tmp_path: Path) -> None:
+    """FEED-FILE-08: in May, a short name of a month is a long one."""
+    export = "Receipt,Patient,Amount,Date\n" + "".join(f'{n},p{n},1.50,"May {n}, 2024"\n' for n in range(1, 7))
+    assert 'dates = ["%b %d, %Y"]\n' in draft(written(tmp_path, "till.csv", export))
+
+
+def test_a_title_above_a_repeated_header_is_to_be_decided(tmp_path: Path) -> None:
+    """LEDGER-25: what it says is not shown."""
+    head = "receipt,patient,amount,date\n"
+    export = head + "1,a,1.50,2024-01-01\n2,b,1.50,2024-01-02\nMeier refunds\n" + head + "3,c,1.50,2024-01-03\n"
+    text = draft(written(tmp_path, "till.csv", export))
+    assert '# "receipt" = "..."  # DECIDE: line 4 above a header that comes again: a title of other rows?' in text
+    assert "Meier" not in text
+
+
+def test_a_header_alone_and_a_json_array_under_another_name_have_drafts(tmp_path: Path) -> None:
+    """FEED-FILE-08"""
+    found = tomllib.loads(draft(written(tmp_path, "till.csv", "receipt,patient_id,amount,paid_on,note\n")))
+    assert (found["kind"], found["columns"]["amount"], found["columns"]["paid_on"]) == ("payments", "amount", "paid_on")
+    array = '[{"receipt": "a", "amount": 1.5}, {"receipt": "b", "amount": 2.5}]'
+    assert tomllib.loads(draft(written(tmp_path, "rows.csv", array)))["format"] == "json"
+
+
+def test_words_for_nothing_and_a_foreign_amount_are_drafted_as_questions(tmp_path: Path) -> None:
+    """FEED-FILE-09"""
+    rows = ["1,a,$1.50,2024-01-01", "2,NULL,$1.50,2024-01-02", "3,c,$1.50,2024-01-03", "4,d,€1.50,2024-01-04"]
+    text = draft(written(tmp_path, "till.csv", "\n".join(["receipt,patient,amount,date", *rows]) + "\n"))
+    assert 'empty = ["NULL"]  # DECIDE: do these texts stand for nothing?' in text
+    assert 'currency = ["$"]\n' in text
+    assert '# currency = ["$", "€"]  # DECIDE: some amounts are in €, and rejected' in text

@@ -281,3 +281,25 @@ def test_pandas_is_imported_where_a_workbook_is_read_and_nowhere_else() -> None:
     code = "import sys, pipelines.cli, pipelines.definitions; print('pandas' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+def test_a_truth_value_is_no_id_no_date_and_no_amount_and_its_line_is_told(tmp_path: Path) -> None:
+    """FEED-FILE-09: in another column it is the text TRUE or FALSE, as for a question with yes and no."""
+    rows: list[list[Cell]] = [
+        row(True),
+        row("b", patient=False),
+        row("c", amount=True),
+        ["d", "p1", 1, True],
+        row("e"),
+    ]
+    found = read(one_sheet(HEADER, *rows), tmp_path)
+    assert accepted(found) == [(6, "e")]
+    assert [line for line, _, _ in rejected(found)] == [2, 3, 4, 5]
+    assert [message[:13] for _, _, message in rejected(found)][:2] == ["true or false"] * 2
+
+
+def test_rows_below_a_second_title_in_a_sheet_are_rejected(tmp_path: Path) -> None:
+    """LEDGER-25"""
+    found = read(one_sheet(HEADER, row("a"), [], ["Refunds"], HEADER, row("b")), tmp_path)
+    assert accepted(found) == [(2, "a")]
+    assert sorted(line for line, _, _ in rejected(found)) == [4, 6]
