@@ -13,7 +13,7 @@ EVENTS_TOGETHER = 1000
 BATCH_TAG = "chartferry/batch"
 FILE_TAG = "chartferry/file"
 INTERVALS = {
-    "DAGSTER_EVENT_LOG_CONSUMER_DAEMON_INTERVAL_SECONDS": "2",
+    "DAGSTER_EVENT_LOG_CONSUMER_DAEMON_INTERVAL_SECONDS": "3",
     "FRESHNESS_DAEMON_INTERVAL_SECONDS": "60",
 }
 """How often the daemon looks for killed runs, and for tables that are late; Dagster's own are 5 and 30 seconds."""
@@ -56,12 +56,12 @@ concurrency:
 
 # How soon a run that may begin does.
 run_queue:
-  dequeue_interval_seconds: 2
+  dequeue_interval_seconds: 3
 
 # A run whose process was killed is seen as failed, and made again: what it had done is in the ledger.
 run_monitoring:
   enabled: true
-  poll_interval_seconds: 5
+  poll_interval_seconds: 8
   # What a killed run held of a pool is free again, or no other would ever load.
   free_slots_after_run_end_seconds: 2
 run_retries:
