@@ -3,13 +3,13 @@
 import os
 import re
 import subprocess
-import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from tests.support.commands import MINUTES, environment
+from tests.support.starting import commands_in
 
 ROOT = Path(__file__).parents[2]
 DOCUMENT = (ROOT / "docs" / "feeds.md").read_text(encoding="utf-8")
@@ -52,7 +52,7 @@ def test_the_tutorial_does_what_it_says_and_leaves_no_reject_open(tmp_path: Path
     """CLI-CMD-14, CLI-CMD-15, FEED-FILE-08, CLI-CMD-05: from an export never seen to a chart without open rejects."""
     for name in ("data", "docs"):
         (tmp_path / name).symlink_to(ROOT / name)
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    path = os.pathsep.join([str(commands_in(tmp_path / "bin")), os.environ["PATH"]])
     for step in steps():
         done = subprocess.run(
             ["sh", "-c", step.command],

@@ -2,6 +2,7 @@
 
 import atexit
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import IO, Any, Self
 
 from tests.support.launcher import order
-from tests.support.warm import is_warm, service_command
+from tests.support.warm import COMMANDS, LAUNCHER, is_warm, service_command
 
 ROOT = Path(__file__).parents[2]
 CAN_FORK = sys.platform == "linux"
@@ -59,6 +60,18 @@ class OwnService:
 
     def __iter__(self) -> Iterator[str]:
         return iter(service_command(warm_process()) if CAN_FORK else (sys.executable, "-m", "fhir_service"))
+
+
+def commands_in(folder: Path) -> Path:
+    """Return a folder in which a shell finds our commands: this new one, from where the warm process runs them."""
+    if not CAN_FORK:
+        return Path(sys.executable).parent
+    folder.mkdir()
+    for command in COMMANDS:
+        program = folder / Path(command).name
+        program.write_text(f'#!/bin/sh\nexec {shlex.join((*LAUNCHER, warm_process(), command))} "$@"\n')
+        program.chmod(0o755)
+    return folder
 
 
 class Forked:
