@@ -159,6 +159,11 @@ def rehearse(
 @click.command(short_help="Sweeps the reports, builds and publishes the tables.")
 @click.option("--pseudonymous", is_flag=True, help="Only pseudonymous tables, in <home>/pseudonymous.")
 @click.option(
+    "--study",
+    metavar="NAME",
+    help="With --pseudonymous: pseudonyms and days of this study alone, in <home>/pseudonymous-NAME.",
+)
+@click.option(
     "--smallest-cell",
     type=click.IntRange(2),
     default=10,
@@ -169,16 +174,27 @@ def rehearse(
 @with_target
 @click.pass_obj
 def reports(
-    options: Options, pseudonymous: bool, smallest_cell: int, bulk: str | None, insecure: bool, as_json: bool
+    options: Options,
+    pseudonymous: bool,
+    study: str | None,
+    smallest_cell: int,
+    bulk: str | None,
+    insecure: bool,
+    as_json: bool,
 ) -> int:
     """Sweeps the diagnostic reports, builds and publishes the tables.
 
     With --pseudonymous ids are keyed pseudonyms, days are moved by patient, text and small cells are left out.
     """
     from pipelines.importing.closing import publish_only
+    from pipelines.reports.pseudonymous import STUDY, Study
     from pipelines.session.opening import open_session
     from pipelines.session.publishing import publish_in_bulk
 
+    if study is not None and not pseudonymous:
+        raise click.UsageError("--study goes with --pseudonymous")
+    if study is not None and not STUDY.fullmatch(study):
+        raise click.UsageError("--study takes a name of 1 to 40 small letters, digits, `_` and `-`")
     if bulk and pseudonymous:
         raise click.UsageError("--bulk and --pseudonymous are two publications: name one")
     if bulk and not bulk.startswith(("http://", "https://")):
@@ -190,7 +206,7 @@ def reports(
         if bulk:
             click.echo(f"published: {publish_in_bulk(session, bulk)}")
             return ALL_LOADED
-        summary = publish_only(session, smallest_cell if pseudonymous else 0)
+        summary = publish_only(session, Study(study or "", smallest_cell) if pseudonymous else None)
     if as_json:
         click.echo(json.dumps(summary.as_json(), indent=1))
     else:

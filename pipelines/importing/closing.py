@@ -6,6 +6,7 @@ from pipelines.client.replies import TargetUnusable
 from pipelines.corrections.retention import retain
 from pipelines.importing.figures import write_figures
 from pipelines.ledger.rejects import settle_resubmitted
+from pipelines.reports.pseudonymous import Study
 from pipelines.reports.publish import PublicationError
 from pipelines.runs.summary import Summary
 from pipelines.session.connections import STORE
@@ -21,13 +22,13 @@ def close_import(session: Session, summary: Summary) -> None:
     write_figures(session.home, session.ledger)
 
 
-def publish_only(session: Session, pseudonymous: int = 0) -> Summary:
+def publish_only(session: Session, study: Study | None = None) -> Summary:
     """Sweep and publish. Raises `TargetUnusable`, and `LedgerError` for tables that are not what they must be.
 
-    pseudonymous: the least count that a pseudonymous publication shows in a cell; 0 for the ordinary publication.
+    study: whom pseudonymous tables are made for; None for the ordinary publication.
     """
     summary = summary_of(session)
-    publish_into(session, summary, is_asked_for=True, pseudonymous=pseudonymous)
+    publish_into(session, summary, is_asked_for=True, study=study)
     if summary.error:
         raise TargetUnusable(summary.error)
     return summary
@@ -39,10 +40,10 @@ def summary_of(session: Session) -> Summary:
     return Summary(session.connection.label, session.target, session.other_targets, store=store, left_there=left)
 
 
-def publish_into(session: Session, summary: Summary, is_asked_for: bool = False, pseudonymous: int = 0) -> None:
-    """Publish the tables, and say so in the summary. is_asked_for: see `sweep_target`; pseudonymous: `publish_only`."""
+def publish_into(session: Session, summary: Summary, is_asked_for: bool = False, study: Study | None = None) -> None:
+    """Publish the tables, and say so in the summary. is_asked_for: see `sweep_target`; study: `publish_only`."""
     try:
-        published = publish_reports(session, is_asked_for, pseudonymous)
+        published = publish_reports(session, is_asked_for, study)
     except (TargetUnusable, PublicationError) as error:
         summary.error = str(error)
     else:

@@ -6,9 +6,9 @@ from pathlib import Path
 import duckdb
 
 from pipelines.home import disk
-from pipelines.reports.tables import VIEWED, BrokenTable, ReportTable
+from pipelines.reports.tables import FREE, VIEWED, BrokenTable, ReportTable
 from pipelines.reports.views.compile import compile_view
-from pipelines.reports.views.definition import BadView
+from pipelines.reports.views.definition import BadView, columns_of
 from pipelines.reports.views.operators import told_by
 
 FAULTS_OF_THE_TEXT = (duckdb.ParserException, duckdb.CatalogException, duckdb.BinderException)
@@ -40,7 +40,9 @@ def _select(table: ReportTable) -> str:
     if table.view is None:
         return table.select
     bodies = f"(SELECT body FROM {VIEWED[table.view.resource]} WHERE gone_at IS NULL)"
-    return f"SELECT * FROM (\n{compile_view(table.view, bodies, is_alone=True).sql}\n) ORDER BY ALL"
+    free = [f'free_text("{each.name}") AS "{each.name}"' for each in columns_of(table.view.select) if FREE in each.tags]
+    taken = f"* REPLACE ({', '.join(free)})" if free else "*"
+    return f"SELECT {taken} FROM (\n{compile_view(table.view, bodies, is_alone=True).sql}\n) ORDER BY ALL"
 
 
 def _columns(db: duckdb.DuckDBPyConnection, table: str) -> list[tuple[str, str]]:

@@ -5,9 +5,11 @@ that is the patient's own, and lose their hour. Text, names, and what tells of f
 out. Small cells of aggregates, and traits that few patients share, are left out too.
 """
 
+import hmac
+import re
 import secrets
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ import duckdb
 
 from pipelines.home.files import write_whole
 from pipelines.reports.small_cells import left_out, protect
-from pipelines.reports.tables import INTERNAL, BrokenTable, ColumnOf, ReportTable
+from pipelines.reports.tables import INTERNAL, RESTING, TERM, BrokenTable, ColumnOf, ReportTable
 
 KEY = "pseudonym.key"
 """The home's file with the key: with another, the same id has another pseudonym, and its days another shift."""
@@ -36,12 +38,30 @@ MACROS = (
 )
 
 
-def key_of(home: Path) -> str:
-    """Return the key of a home, made at its first pseudonymous publication."""
+STUDY = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
+
+
+@dataclass(frozen=True)
+class Study:
+    """Whom pseudonymous tables are made for. name: empty for the home's own; that of a study is as `STUDY` says.
+
+    smallest: the least number of people or records that a row of an aggregate may count.
+    """
+
+    name: str = ""
+    smallest: int = SMALLEST
+
+
+def key_of(home: Path, study: str = "") -> str:
+    """Return the key of a study, which follows from that of the home, made at its first pseudonymous publication.
+
+    Two studies have nothing in common by which their tables could be compared: neither pseudonyms nor shifts.
+    """
     path = home / KEY
     if not path.exists():
         write_whole(path, secrets.token_hex(32).encode())
-    return path.read_text(encoding="ascii")
+    key = path.read_text(encoding="ascii")
+    return hmac.digest(key.encode(), f"study {study}".encode(), "sha256").hex() if study else key
 
 
 def set_key(db: duckdb.DuckDBPyConnection, key: str) -> None:
@@ -61,6 +81,7 @@ def shown(tables: Sequence[ReportTable]) -> list[ReportTable]:
 def _shown(table: ReportTable) -> ReportTable:
     columns = tuple(column for column in table.columns if column.kind not in HIDDEN)
     kinds, names = {column.kind for column in columns}, {column.name for column in columns}
+    terms = {column.name for column in columns if column.kind == TERM}
     for column in columns:
         if column.kind == "time" and (column.type not in TIMES or "patient" not in kinds):
             raise BrokenTable(
@@ -72,10 +93,15 @@ def _shown(table: ReportTable) -> ReportTable:
                 f"{table.file}: the column {column.name} is of the kind quasi: it has to be in a table with a column "
                 "of the kind patient and none of the kind count"
             )
+        if column.kind in RESTING and "count" in kinds and not column.whole:
+            raise BrokenTable(
+                f"{table.file}: the column {column.name} is of the kind {column.kind}: in a table with a column of the "
+                f"kind count it has to name the column that counts whom it rests on: `{column.kind} of ...`"
+            )
     return replace(
         table,
         columns=columns,
-        key=table.key if names.issuperset(table.key) else (),
+        key=table.key if names.issuperset(table.key) and not terms.intersection(table.key) else (),
         references=tuple(each for each in table.references if each[0] in names),
     )
 
@@ -98,9 +124,17 @@ def copy(db: duckdb.DuckDBPyConnection, table: ReportTable, source: str, smalles
 
 def _value(column: ColumnOf, patient: str) -> str:
     name = f'"{column.name}"'
+    if column.kind == TERM and column.type.endswith("[]"):
+        return f"shown_among({name})"
+    if column.kind == TERM:
+        return f"shown_of({_quoted(column.whole)}, {name})"
     if made := MADE.get(column.kind):
         return made(name, patient, column.type)
     return name
+
+
+def _quoted(name: str) -> str:
+    return f'"{name}"' if name else "NULL"
 
 
 def _moved(name: str, patient: str, kind: str) -> str:
@@ -143,7 +177,7 @@ def _hide_traits(db: duckdb.DuckDBPyConnection, there: str, patient: str, quasi:
 def _aggregate(db: duckdb.DuckDBPyConnection, table: ReportTable, there: str, smallest: int) -> None:
     """Make an aggregate without its small cells, and without the parts that are small or leave little."""
     names = [column.name for column in table.columns]
-    listed = ", ".join(f'"{name}"' for name in names)
+    listed = ", ".join(_if_enough(column, smallest) for column in table.columns)
     rows = [list(row) for row in db.execute(f"SELECT {listed} FROM {there} ORDER BY ALL").fetchall()]
     places = {
         kind: [at for at, c in enumerate(table.columns) if c.kind == kind] for kind in ("count", "rate", "cell", "key")
@@ -157,6 +191,13 @@ def _aggregate(db: duckdb.DuckDBPyConnection, table: ReportTable, there: str, sm
     if kept:
         db.executemany(f"INSERT INTO aggregate VALUES ({', '.join('?' for _ in names)})", kept)
     db.execute(f'CREATE TABLE main."{table.name}" AS SELECT * FROM (SELECT {taken} FROM aggregate) ORDER BY ALL')
+
+
+def _if_enough(column: ColumnOf, smallest: int) -> str:
+    """Return the SQL of an aggregate's column; a figure that rests on few is empty."""
+    if column.kind in RESTING:
+        return f'CASE WHEN "{column.whole}" >= {smallest} THEN "{column.name}" END AS "{column.name}"'
+    return f'"{column.name}"'
 
 
 def _hide_parts(

@@ -37,17 +37,21 @@ KEY, REFERENCES = "chartferry/key", "chartferry/references"
 """The tags of a view's columns: part of the key (`true`); the published table in which each value is."""
 KIND = "chartferry/kind"
 """The tag of a view's column that gives its kind; a column without it is internal."""
+FREE = "chartferry/free-text"
+"""The tag of a view's column that is empty unless the home publishes free text (`true`)."""
 KEPT = ("code", "words", "value")
 INTERNAL = "internal"
 KINDS = {
     "patient": "id of the patient that the row tells of",
     "key": "other id of a record or a person",
     "time": "day or moment in the life of the row's patient",
-    "hours": "length of time in hours",
+    "hours": "length of time in hours; of an aggregate, as a figure is",
     "quasi": "trait of a patient that others may know",
     "code": "code, state or number from a list",
+    "term": "code or unit as a target gives it, who may write a text there; with the column of its system, if there is "
+    "one: `term of code_system`",
     "words": "words that are no patient data",
-    "value": "figure",
+    "value": "figure; of an aggregate with the column of the number of patients that it rests on: `value of patients`",
     "text": "text of people, or a name",
     INTERNAL: "where it came from and when the import worked on it",
     "cell": "of an aggregate: one of the values that its row is about",
@@ -56,6 +60,9 @@ KINDS = {
     "rate": "of an aggregate: figure that a part can be computed from",
 }
 """By kind of column: its meaning. `pseudonymous.py` says what a pseudonymous publication makes of each."""
+RESTING = ("hours", "value")
+"""Kinds of an aggregate's figures, such as a median, that a few patients may make."""
+TERM = "term"
 _TABLE = re.compile(r"[a-z][a-z0-9_]{0,62}")
 
 
@@ -66,7 +73,8 @@ class BrokenTable(Exception):
 class ColumnOf(NamedTuple):
     """A column as the header declares it.
 
-    type: DuckDB's name of the type, without blanks. kind: one of `KINDS`. whole: the column that a part is a part of.
+    type: DuckDB's name of the type, without blanks. kind: one of `KINDS`. whole: the column that a part is a part of,
+    that counts whom a figure rests on, or that has a term's system.
     """
 
     name: str
@@ -164,13 +172,19 @@ def _parse(path: Path) -> ReportTable:
             )
         if column.kind in ("count", "part"):
             figures.add(column.name)
+        needed = "VARCHAR" if column.kind == TERM else "BIGINT"
+        if column.kind != "part" and column.whole and (column.whole, needed) not in {c[:2] for c in table.columns}:
+            raise BrokenTable(
+                f"{table.file}: the column {column.name} is declared as `{column.declared}`: "
+                f"there is no column {column.whole} of the type {needed}"
+            )
     return table
 
 
 def _kind_of(declared: str) -> tuple[str, str] | None:
-    """Return a kind as declared, and the whole that a part names; None if there is no such kind."""
+    """Return a kind as declared, and the column that it names; None if there is no such kind."""
     kind, _, whole = declared.partition(" of ")
-    return (kind, whole) if kind in KINDS and (kind == "part" or not whole) else None
+    return (kind, whole) if kind in KINDS and (kind in ("part", TERM, *RESTING) or not whole) else None
 
 
 def _of_view(path: Path) -> ReportTable:
@@ -210,6 +224,8 @@ def _of_column(path: Path, column: Column) -> ColumnOf:
         raise BrokenTable(f"{path.name}: {column.place}: a published column declares its `type`")
     if not _TABLE.fullmatch(column.tags.get(REFERENCES, column.name.lower())):
         raise BrokenTable(f"{path.name}: {column.place}.tag: {REFERENCES} must be the name of a published table")
+    if FREE in column.tags and (column.tags[FREE] != "true" or kind != "VARCHAR"):
+        raise BrokenTable(f"{path.name}: {column.place}.tag: {FREE} is `true`, for a column of one text")
     of = _kind_of(column.tags.get(KIND, INTERNAL))
     if of is None:
         raise BrokenTable(f"{path.name}: {column.place}.tag: {KIND} must be one of {', '.join(KINDS)}")

@@ -14,7 +14,7 @@ import duckdb
 
 from pipelines.reports.building import quoted
 from pipelines.reports.settings import FILE, ReportSettings
-from pipelines.reports.tables import BrokenTable, ColumnOf, ReportTable
+from pipelines.reports.tables import TERM, BrokenTable, ColumnOf, ReportTable
 
 PREFIX = "response_"
 LETTERS = 50
@@ -140,11 +140,14 @@ def _table(sharing: Sharing, with_texts: bool) -> ReportTable:
             continue
         kind, value = _value(question)
         column = _free(_snake(question.link_id) or _snake(question.code or "") or f"question_{place}", used)
-        columns.append(ColumnOf(column, kind, _comment(question, said), "text" if question.type in TEXTS else "code"))
+        columns.append(ColumnOf(column, kind, _comment(question, said), _kind(question, kind)))
         chosen = f"answer.link_id = {quoted(question.link_id)}"
         if len(of) < len(ids):
             chosen += f" AND answer.questionnaire_id IN ({', '.join(map(quoted, of))})"
         selected.append(f"{value} FILTER (WHERE {chosen}) AS {column}")
+    if all(question.type is None for form in sharing.forms for question in form.asked):
+        # No questionnaire of the target has these ids: they may be texts of people, and give the table its name.
+        columns = [column._replace(kind="text") for column in columns]
     values = "".join(f",\n    {each}" for each in selected)
     version = ",\n    any_value(response.questionnaire_id) AS questionnaire_id" if len(ids) > 1 else ""
     return ReportTable(
@@ -165,6 +168,13 @@ GROUP BY response.resource_id
 ORDER BY response.resource_id""",
         file=f"the table {sharing.table}",
     )
+
+
+def _kind(question: Asked, kind: str) -> str:
+    """Return the kind of a question's column. The linkId of one that no form has may be a text of people."""
+    if question.type in TEXTS or question.type is None:
+        return "text"
+    return "value" if kind == "DOUBLE" else TERM
 
 
 def _named(sharing: Sharing) -> str:

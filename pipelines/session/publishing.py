@@ -4,22 +4,22 @@ from pathlib import Path
 
 from pipelines.client.replies import TargetUnusable
 from pipelines.reports.bulk import publish_bulk
+from pipelines.reports.pseudonymous import Study
 from pipelines.reports.publish import Publication, PublicationError, publish
 from pipelines.reports.publish_pseudonymous import publish_pseudonymous
 from pipelines.session.session import Session
 from pipelines.session.sweeping import sweep_for_bulk, sweep_target
 
 
-def publish_reports(session: Session, is_asked_for: bool = False, pseudonymous: int = 0) -> Publication:
+def publish_reports(session: Session, is_asked_for: bool = False, study: Study | None = None) -> Publication:
     """Sweep the reports and publish all tables in one step. Raises `TargetUnusable`, `PublicationError`.
 
-    is_asked_for: see `sweep_target`. pseudonymous: the least count that a pseudonymous publication shows in a cell; 0
-    for the ordinary one.
+    is_asked_for: see `sweep_target`. study: whom pseudonymous tables are made for; None for the ordinary publication.
     """
     session.progress.stage("publish", "reports")
     swept = sweep_target(session, is_asked_for)
-    if pseudonymous:
-        published = publish_pseudonymous(session.home, session.ledger, swept, pseudonymous)
+    if study:
+        published = publish_pseudonymous(session.home, session.ledger, swept, study)
     else:
         published = publish(session.home, session.ledger, swept)
     session.ledger.copy_journal()

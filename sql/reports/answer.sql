@@ -3,14 +3,14 @@
 -- key: response_id, link_id, position
 -- column response_id VARCHAR key: Id of the QuestionnaireResponse at the target; resource_id of questionnaire_response.
 -- column patient_id VARCHAR patient: Id of the patient.
--- column questionnaire_id VARCHAR code: Id of the questionnaire.
+-- column questionnaire_id VARCHAR term: Id of the questionnaire.
 -- column questionnaire VARCHAR words: Name of the questionnaire.
--- column link_id VARCHAR code: linkId of the question.
+-- column link_id VARCHAR term: linkId of the question.
 -- column position BIGINT code: Place of the answer among those to the question, from 1.
 -- column question_code VARCHAR code: First code of the question.
 -- column kind VARCHAR code: choice, number or text.
--- column option_system VARCHAR code: System of the chosen option's code.
--- column option_code VARCHAR code: Code of the chosen option.
+-- column option_system VARCHAR term: System of the chosen option's code.
+-- column option_code VARCHAR term of option_system: Code of the chosen option.
 -- column option_display VARCHAR words: The chosen option in words.
 -- column number DOUBLE value: The number answered.
 -- column text VARCHAR text: The answer in free text; empty unless the setting publish_free_text is set.

@@ -2,8 +2,8 @@
 -- inputs: known_questionnaire, known_question, answer_option, diagnostic_report_code, diagnostic_report_category,
 --   observation
 -- key: system, code
--- column system VARCHAR code: System of the code.
--- column code VARCHAR code: The code.
+-- column system VARCHAR term: System of the code.
+-- column code VARCHAR term of system: The code.
 -- column display VARCHAR text: What it means, as the target shows it; of several words the first in alphabetical order.
 -- column displays BIGINT internal: Number of different words that the target shows for it.
 -- column used_for VARCHAR code: Where it stands, separated by commas: answer option, question, questionnaire, report,

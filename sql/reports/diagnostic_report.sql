@@ -2,12 +2,13 @@
 -- inputs: swept_report
 -- key: report_id
 -- column report_id VARCHAR key: Id of the report at the target.
--- column status VARCHAR code: final or entered-in-error.
--- column category_system VARCHAR code: System of the first category's first coding.
--- column category_code VARCHAR code: Code of the first category's first coding, such as LAB or LP29684-5 (Radiology).
+-- column status VARCHAR term: final or entered-in-error.
+-- column category_system VARCHAR term: System of the first category's first coding.
+-- column category_code VARCHAR term of category_system: Code of the first category's first coding, such as LAB or
+--   LP29684-5 (Radiology).
 -- column category_display VARCHAR text: Display of the first category's first coding.
--- column code_system VARCHAR code: System of the report code's first coding.
--- column code VARCHAR code: First code of the report.
+-- column code_system VARCHAR term: System of the report code's first coding.
+-- column code VARCHAR term of code_system: First code of the report.
 -- column code_display VARCHAR text: Display of the first code.
 -- column code_text VARCHAR text: Plain-text name of the report.
 -- column patient_id VARCHAR patient: Id of the patient.

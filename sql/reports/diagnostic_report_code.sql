@@ -4,8 +4,8 @@
 -- references: report_id diagnostic_report
 -- column report_id VARCHAR key: Id of the report.
 -- column position BIGINT code: Place of the coding in the report, from 0.
--- column system VARCHAR code: System of the code.
--- column code VARCHAR code: The code.
+-- column system VARCHAR term: System of the code.
+-- column code VARCHAR term of system: The code.
 -- column display VARCHAR text: What the code means, as the target shows it.
 SELECT
     swept_report.report_id,

@@ -3,26 +3,26 @@
 -- inputs: swept_result
 -- key: observation_id
 -- column observation_id VARCHAR key: Id of the Observation.
--- column status VARCHAR code: Such as final, corrected or entered-in-error.
--- column category_code VARCHAR code: First code of its category, such as laboratory.
+-- column status VARCHAR term: Such as final, corrected or entered-in-error.
+-- column category_code VARCHAR term: First code of its category, such as laboratory.
 -- column patient_id VARCHAR patient: Id of the patient.
 -- column encounter_id VARCHAR key: Id of the encounter.
--- column code_system VARCHAR code: System of the first code.
--- column code VARCHAR code: First code of what was measured.
+-- column code_system VARCHAR term: System of the first code.
+-- column code VARCHAR term of code_system: First code of what was measured.
 -- column code_display VARCHAR text: Display of the first code.
 -- column code_text VARCHAR text: Plain-text name of what was measured.
 -- column effective_at TIMESTAMPTZ time: Clinically relevant time, UTC; the start of a period. A date without time is
 --   the start of that UTC day.
 -- column issued_at TIMESTAMPTZ time: When this version was made, UTC.
 -- column value DOUBLE value: The value, of a quantity or a whole number.
--- column comparator VARCHAR code: <, <=, >= or >, where the value is a bound; empty for an exact one.
--- column unit VARCHAR code: Unit of the value.
--- column value_system VARCHAR code: System of a coded value.
--- column value_code VARCHAR code: Code of a coded value; true or false for a value of yes or no.
+-- column comparator VARCHAR term: <, <=, >= or >, where the value is a bound; empty for an exact one.
+-- column unit VARCHAR term: Unit of the value.
+-- column value_system VARCHAR term: System of a coded value.
+-- column value_code VARCHAR term of value_system: Code of a coded value; true or false for a value of yes or no.
 -- column value_display VARCHAR text: The coded value in words.
 -- column value_text VARCHAR text: A value in free text; empty unless the setting publish_free_text is set.
--- column absent_reason VARCHAR code: Code of the reason why there is no value.
--- column interpretation VARCHAR code: First code of the interpretation, such as H (high), L (low) or N (normal).
+-- column absent_reason VARCHAR term: Code of the reason why there is no value.
+-- column interpretation VARCHAR term: First code of the interpretation, such as H (high), L (low) or N (normal).
 -- column interpretation_display VARCHAR text: The interpretation in words.
 -- column range_low DOUBLE value: Lower end of the normal range, in the value's unit; empty where the result has none,
 --   or several.

@@ -5,18 +5,18 @@
 -- column observation_id VARCHAR key: Id of the Observation.
 -- column position BIGINT code: Place of the component, from 1.
 -- column patient_id VARCHAR patient: Id of the patient.
--- column code_system VARCHAR code: System of the first code.
--- column code VARCHAR code: First code of what was measured.
+-- column code_system VARCHAR term: System of the first code.
+-- column code VARCHAR term of code_system: First code of what was measured.
 -- column code_display VARCHAR text: Display of the first code.
 -- column value DOUBLE value: The value, of a quantity or a whole number.
--- column comparator VARCHAR code: <, <=, >= or >, where the value is a bound; empty for an exact one.
--- column unit VARCHAR code: Unit of the value.
--- column value_system VARCHAR code: System of a coded value.
--- column value_code VARCHAR code: Code of a coded value; true or false for a value of yes or no.
+-- column comparator VARCHAR term: <, <=, >= or >, where the value is a bound; empty for an exact one.
+-- column unit VARCHAR term: Unit of the value.
+-- column value_system VARCHAR term: System of a coded value.
+-- column value_code VARCHAR term of value_system: Code of a coded value; true or false for a value of yes or no.
 -- column value_display VARCHAR text: The coded value in words.
 -- column value_text VARCHAR text: A value in free text; empty unless the setting publish_free_text is set.
--- column absent_reason VARCHAR code: Code of the reason why there is no value.
--- column interpretation VARCHAR code: First code of the interpretation, such as H (high), L (low) or N (normal).
+-- column absent_reason VARCHAR term: Code of the reason why there is no value.
+-- column interpretation VARCHAR term: First code of the interpretation, such as H (high), L (low) or N (normal).
 -- column interpretation_display VARCHAR text: The interpretation in words.
 -- column range_low DOUBLE value: Lower end of the normal range, in the value's unit; empty where the result has none,
 --   or several.

@@ -13,7 +13,7 @@
 -- column file_name VARCHAR text: Name of the file as received.
 -- column line BIGINT internal: First physical line of the record in that file.
 -- column patient_id VARCHAR patient: Id of the patient.
--- column questionnaire_id VARCHAR code: Id of the questionnaire that it answers.
+-- column questionnaire_id VARCHAR term: Id of the questionnaire that it answers.
 -- column authored_at TIMESTAMPTZ time: When it was given in its source, UTC; where that does not say, when it was sent.
 -- column authored_is_own BOOLEAN code: True if authored_at is from the source; else it is the time of sending.
 -- column questions_answered BIGINT value: Number of questions with an answer.

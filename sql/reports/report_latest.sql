@@ -2,13 +2,13 @@
 -- inputs: diagnostic_report
 -- key: patient_id, code_system, code, uncoded_name
 -- column patient_id VARCHAR patient: Id of the patient.
--- column code_system VARCHAR code: System of the code.
--- column code VARCHAR code: First code of the report.
+-- column code_system VARCHAR term: System of the code.
+-- column code VARCHAR term of code_system: First code of the report.
 -- column uncoded_name VARCHAR text: Plain-text name of a report without a code, which stands in for the code; else
 --   empty.
 -- column report_id VARCHAR key: Id of the report with the latest effective_at; of several, the one issued last.
 -- column code_display VARCHAR text: Display of the code in that report.
--- column category_code VARCHAR code: First category code of that report.
+-- column category_code VARCHAR term: First category code of that report.
 -- column effective_at TIMESTAMPTZ time: Clinically relevant time of that report, UTC.
 -- column issued_at TIMESTAMPTZ time: When it was made, UTC.
 -- column result_count BIGINT value: Number of its observations.

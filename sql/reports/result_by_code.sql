@@ -8,10 +8,11 @@
 -- column results BIGINT count: Number of results.
 -- column patients BIGINT count: Number of different patients among them.
 -- column lowest DOUBLE internal: The lowest value.
--- column p50_value DOUBLE value: The median; bounds such as < 5 are left out.
+-- column p50_value DOUBLE value of valued: The median; bounds such as < 5 are left out.
 -- column highest DOUBLE internal: The highest value.
 -- column judged BIGINT part of results: Results of which an interpretation or a range says whether they are abnormal.
 -- column abnormal BIGINT part of judged: Of these, the abnormal ones.
+-- column valued BIGINT internal: Of the patients, those with a value that is no bound.
 SELECT
     code_system,
     code,
@@ -23,7 +24,8 @@ SELECT
     quantile_cont(value, 0.5) FILTER (WHERE comparator IS NULL) AS p50_value,
     max(value) AS highest,
     count(is_abnormal) AS judged,
-    count(*) FILTER (WHERE is_abnormal) AS abnormal
+    count(*) FILTER (WHERE is_abnormal) AS abnormal,
+    count(DISTINCT patient_id) FILTER (WHERE comparator IS NULL AND value IS NOT NULL) AS valued
 FROM result_by_patient
 GROUP BY code_system, code, unit
 ORDER BY code_system, code, unit

@@ -4,18 +4,18 @@
 -- key: patient_id, code_system, code, unit, number
 -- references: observation_id observation
 -- column patient_id VARCHAR patient: Id of the patient.
--- column code_system VARCHAR code: System of the first code.
--- column code VARCHAR code: First code of what was measured.
+-- column code_system VARCHAR term: System of the first code.
+-- column code VARCHAR term of code_system: First code of what was measured.
 -- column code_display VARCHAR text: Display of the first code.
--- column unit VARCHAR code: Unit of the values; those in another unit have numbers of their own.
+-- column unit VARCHAR term: Unit of the values; those in another unit have numbers of their own.
 -- column number BIGINT value: Place of the result among those of the patient, the code and the unit, from 1, by time.
 -- column observation_id VARCHAR key: Id of the Observation.
 -- column effective_at TIMESTAMPTZ time: Clinically relevant time, UTC.
 -- column value DOUBLE value: The value, where it is a number.
--- column comparator VARCHAR code: <, <=, >= or >, where the value is a bound.
--- column value_code VARCHAR code: Code of a coded value.
+-- column comparator VARCHAR term: <, <=, >= or >, where the value is a bound.
+-- column value_code VARCHAR term: Code of a coded value.
 -- column value_display VARCHAR text: The coded value in words.
--- column interpretation VARCHAR code: First code of the interpretation.
+-- column interpretation VARCHAR term: First code of the interpretation.
 -- column is_abnormal BOOLEAN code: As in observation.
 -- column previous_value DOUBLE value: The value before; empty for the first one, and where either is a bound.
 -- column change DOUBLE value: The value less the one before.

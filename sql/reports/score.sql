@@ -5,7 +5,7 @@
 -- key: response_id, score_name
 -- column response_id VARCHAR key: Id of the QuestionnaireResponse at the target.
 -- column patient_id VARCHAR patient: Id of the patient.
--- column questionnaire_id VARCHAR code: Id of the questionnaire.
+-- column questionnaire_id VARCHAR term: Id of the questionnaire.
 -- column questionnaire VARCHAR words: Name of the questionnaire.
 -- column score_name VARCHAR words: Name of the score, such as PHQ-9.
 -- column value DOUBLE value: The score; of an incomplete one that of the answers given. A sum with permitted gaps is

@@ -6,7 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from pipelines.reports.pseudonymous import copy, set_key, shown
+from pipelines.reports.pseudonymous import Study, copy, key_of, set_key, shown
 from pipelines.reports.publish import PublicationError
 from pipelines.reports.publish_pseudonymous import publish_pseudonymous
 from pipelines.reports.small_cells import left_out
@@ -24,7 +24,7 @@ from pipelines.reports.told import CHARGES, PATIENTS, keep_told
 from pipelines.reports.views.definition import columns_of
 from tests.pipelines.test_claim_balance import telling
 from tests.pipelines.test_responses_of_others import FORM, STORY, items, response
-from tests.support.publishing import BATCH, START, TARGET, World, carry_over, import_payments, publish_only, report
+from tests.support.publishing import BATCH, LAB, START, TARGET, World, carry_over, import_payments, publish_only, report
 
 Tables = dict[str, list[dict[str, Any]]]
 """The rows of every table."""
@@ -43,9 +43,9 @@ def world(tmp_path: Path) -> Iterator[World]:
     made.ledger.close()
 
 
-def publish(world: World, smallest: int = 10) -> Tables:
+def publish(world: World, smallest: int = 10, study: str = "") -> Tables:
     """Publish pseudonymously; return the rows of every table."""
-    done = publish_pseudonymous(world.home, world.ledger, kept(world.home, TARGET), smallest)
+    done = publish_pseudonymous(world.home, world.ledger, kept(world.home, TARGET), Study(study, smallest))
     with duckdb.connect(done.path, read_only=True) as db:
         db.execute("SET TimeZone = 'UTC'")
         names = [name for (name,) in db.execute("SELECT table_name FROM duckdb_tables()").fetchall()]
@@ -91,7 +91,7 @@ def test_every_published_column_says_of_which_kind_it_is() -> None:
             assert re.match(rf"-- column \w+ [\w(),\[\]]+ ({kinds})( of \w+)?: ", line), f"{path.name}: {line}"
     for table in report_tables():
         for column in columns_of(table.view.select) if table.view else ():
-            assert column.tags.get(KIND) in KINDS, f"{table.file}: {column.name}"
+            assert column.tags.get(KIND, "").split(" of ")[0] in KINDS, f"{table.file}: {column.name}"
         of = {column.kind for column in table.columns}
         assert "patient" in of or "time" not in of, table.name
         assert ("count" in of) >= bool(of & {"cell", "part", "rate"}), table.name
@@ -112,6 +112,8 @@ def test_nothing_that_names_a_person_a_file_or_a_record_is_in_the_folder(filled:
     assert "publication" not in tables
     package = json.loads((world.home / "pseudonymous" / "datapackage.json").read_text())
     assert package["created"] == "2026-03-01T00:00:00Z"
+    files = [path for path in (world.home / "pseudonymous").rglob("*") if path.is_file()]
+    assert {path.stat().st_mtime for path in files} == {datetime(2026, 3, 1, tzinfo=UTC).timestamp()}
     assert not list(world.home.glob("scratch/*"))
 
 
@@ -134,6 +136,31 @@ def test_an_id_has_one_pseudonym_in_all_tables_and_another_in_another_home(
     assert {row["patient_id"] for row in again["payment"]} == patients
     (world.home / "pseudonym.key").unlink()
     assert not {row["patient_id"] for row in publish(world)["payment"]} & patients
+
+
+def test_two_studies_have_no_pseudonym_and_no_shift_in_common(tmp_path: Path) -> None:
+    """REPORT-30: so that two folders cannot be laid side by side; what a study had before it has again."""
+    (tmp_path / "pseudonym.key").write_text("5" * 64)
+    seen: list[list[tuple[str, int]]] = []
+    for study in ("", "first", "second", "first"):
+        with duckdb.connect() as db:
+            set_key(db, key_of(tmp_path, study))
+            seen.append(
+                db.execute("SELECT pseudonym('p' || n), shift_of('p' || n) FROM range(200) AS t (n)").fetchall()
+            )
+    assert seen[1] == seen[3]
+    for one, other in combinations(seen[:3], 2):
+        assert not {name for name, _ in one} & {name for name, _ in other}
+        differences = {mine - theirs for (_, mine), (_, theirs) in zip(one, other, strict=True)}
+        assert len(differences) > 50  # one shift does not follow from the other
+
+
+def test_a_study_has_a_folder_of_its_own(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """REPORT-30"""
+    publish_only(monkeypatch)
+    world.read()
+    publish(world, study="first-1")
+    assert {path.name for path in world.home.glob("pseudonymous*")} == {"pseudonymous-first-1"}
 
 
 def days(rows: list[dict[str, Any]]) -> dict[str, set[date]]:
@@ -281,6 +308,91 @@ def test_a_part_that_exceeds_its_whole_is_no_part(bench: duckdb.DuckDBPyConnecti
         shown_of(bench, COLUMNS, [("a", 500, 12, judged, abnormal)])
 
 
+RESTS = (*COLUMNS[:3], ColumnOf("valued", "BIGINT", ""), ColumnOf("p90", "DOUBLE", "", "value", "valued"))
+
+
+def test_a_percentile_of_few_patients_is_empty(bench: duckdb.DuckDBPyConnection) -> None:
+    """REPORT-30: however many results and patients the row counts; the number itself is internal."""
+    rows = [("a", 500, 30, 9, 1.5), ("b", 500, 30, 10, 1.5), ("c", 500, 30, 0, None)]
+    table = replace(BROKEN, columns=RESTS)
+    bench.execute("CREATE TABLE there.main.t (unit VARCHAR, results INT, patients INT, valued INT, p90 DOUBLE)")
+    bench.executemany("INSERT INTO there.main.t VALUES (?, ?, ?, ?, ?)", rows)
+    [left] = shown([table])
+    copy(bench, left, "there", 10)
+    assert bench.execute("FROM main.t ORDER BY ALL").fetchall() == [
+        ("a", 500, 30, None),
+        ("b", 500, 30, 1.5),
+        ("c", 500, 30, None),
+    ]
+    bare = replace(table, columns=(*RESTS[:4], RESTS[4]._replace(whole="")))
+    with pytest.raises(BrokenTable, match="the column p90 is of the kind value: in a table with a column"):
+        shown([bare])
+
+
+def test_a_code_or_a_unit_is_a_text_unless_it_is_known_or_many_patients_share_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """REPORT-30: a target of another make may write a name where a code belongs."""
+    publish_only(monkeypatch, "observation", "observation_coding", "code", "question")
+    loinc, local = "http://loinc.org", "urn:local"
+    said = [
+        (loinc, "718-7", "g/dL", "H"),
+        (loinc, "Anna Smith", "per Anna", "Anna"),
+        ("urn:anna", "4711", "{anna}/d", "X"),
+        *((local, "SHARED", "drops", "bad") for _ in range(10)),
+    ]
+    world.reports = [
+        report(
+            f"r{number}",
+            subject={"reference": f"Patient/x{number}"},
+            code={"coding": [{"system": system, "code": code}]},
+            result=[{"reference": f"Observation/o{number}"}],
+        )
+        for number, (system, code, *_) in enumerate(said)
+    ]
+    world.results = [
+        {
+            "resourceType": "Observation",
+            "id": f"o{number}",
+            "status": "final",
+            "subject": {"reference": f"Patient/x{number}"},
+            "code": {"coding": [{"system": system, "code": code}]},
+            "valueQuantity": {"value": 1, "unit": unit},
+            "interpretation": [{"coding": [{"code": flag}]}],
+        }
+        for number, (system, code, unit, flag) in enumerate(said)
+    ]
+    world.read()
+    tables = publish(world)
+    found = [(row["code_system"], row["code"], row["unit"], row["interpretation"]) for row in tables["observation"]]
+    shared = [(local, "SHARED", "drops", "bad")] * 10
+    assert sorted(found, key=str) == sorted(
+        [(loinc, "718-7", "g/dL", "H"), (loinc, None, None, None), (None, None, None, None), *shared], key=str
+    )
+    codes = {row["code"] for name in ("diagnostic_report_code", "observation_coding", "code") for row in tables[name]}
+    assert codes - {"H", "bad", "yes", "no"} == {"718-7", "SHARED", None} | {LAB["code"]}
+    assert "Anna" not in str(tables)
+
+
+def test_a_response_names_no_column_and_no_table_that_no_form_has(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """REPORT-30: else a linkId, or the id of a questionnaire, that is a text would be the name of one."""
+    publish_only(monkeypatch, wide=True)
+    world.responses = [
+        response("theirs", *items(low="yes"), {"linkId": "anna-smith", "answer": [{"valueBoolean": True}]}),
+        response("more", *items(low="yes"), questionnaire="Questionnaire/anna-smith"),
+    ]
+    world.publish()
+    [(columns,)] = world.rows("SELECT count(*) FROM duckdb_columns() WHERE contains(table_name || column_name, 'anna')")
+    assert columns  # they are in the ordinary tables
+    tables = publish(world)
+    folder = world.home / "pseudonymous"
+    assert "anna" not in str(tables)
+    assert not [path for path in folder.rglob("*") if path.is_file() and b"anna" in path.read_bytes()]
+    assert not [name for name in tables if "anna" in name]
+
+
 TRAITS = (ColumnOf("who", "VARCHAR", "", "patient"), ColumnOf("sex", "VARCHAR", "", "quasi"))
 
 
@@ -393,3 +505,16 @@ def test_the_command_publishes_them_alone(home: Path, chartferry: Any) -> None:
     assert (home / "pseudonymous" / "reports.duckdb").stat().st_mode & 0o777 == 0o444
     assert (home / "pseudonym.key").stat().st_mode & 0o777 == 0o600
     assert not (home / "published" / "reports.duckdb").exists()
+
+
+@pytest.mark.parametrize(
+    ("asked", "why"),
+    [
+        (["--pseudonymous", "--study", "../x"], "--study takes a name of 1 to 40 small letters, digits, `_` and `-`"),
+        (["--pseudonymous", "--study", ""], "--study takes a name of 1 to 40 small letters"),
+        (["--study", "x"], "--study goes with --pseudonymous"),
+    ],
+)
+def test_a_study_that_cannot_be_is_said(chartferry: Any, asked: list[str], why: str) -> None:
+    code, _, err = chartferry("reports", *asked)
+    assert (code, why in err) == (2, True), err

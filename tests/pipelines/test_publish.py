@@ -141,12 +141,12 @@ def test_figures_leave_out_what_is_entered_in_error_and_negative_turnarounds(pai
         (None, "LP29684-5", "final", 1, 1),
     ]
     assert paid.rows("FROM report_turnaround") == [
-        ("LAB", "58410-2", "CBC panel", 4, 6.0, pytest.approx(9.2), 10.0, 1),
-        ("LP29684-5", None, None, 1, None, None, None, 0),
+        ("LAB", "58410-2", "CBC panel", 4, 6.0, pytest.approx(9.2), 10.0, 1, 1, 1),
+        ("LP29684-5", None, None, 1, None, None, None, 0, 1, 0),
     ]
     first, last = datetime(2026, 1, 5, tzinfo=UTC), datetime(2026, 2, 1, 1, 30, tzinfo=UTC)
     assert paid.rows("FROM report_by_patient") == [("p1", 4, first, last, 0), ("p2", 1, None, None, 0)]
-    assert paid.rows("FROM report_by_performer") == [("d1", 3, 1, 6.0), ("d2", 1, 1, 2.0)]
+    assert paid.rows("FROM report_by_performer") == [("d1", 3, 1, 6.0, 1), ("d2", 1, 1, 2.0, 1)]
 
 
 def test_corrected_counts_reports_that_a_later_sweep_found_changed(

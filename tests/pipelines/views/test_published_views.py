@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,9 @@ import pytest
 from pipelines.definitions import build_definitions
 from pipelines.reports.changes import sweep_changes
 from pipelines.reports.publish import PublicationError
-from pipelines.reports.tables import readable_tables, report_tables, sql_folder
+from pipelines.reports.tables import VIEWED, readable_tables, report_tables
 from pipelines.reports.views.definition import columns_of
-from tests.support.publishing import TARGET, Target, World, report
+from tests.support.publishing import TARGET, Target, World, publish_only, report
 
 ID = {"name": "report_id", "path": "id", "type": "id", "description": "Id of the report."}
 TEXT = {"name": "text", "path": "code.text", "type": "string"}
@@ -59,12 +60,7 @@ def test_the_views_that_come_with_it_hold_what_the_reports_say(world: World) -> 
     """VIEW-02"""
     world.reports.append(report("r7", effectiveDateTime="2026-02", code={"text": "Month"}))
     world.reports.append(report("r8", effectiveDateTime="9999-12-31"))
-    done = world.publish()
-    assert {name for name in done.rows if (sql_folder() / "views" / f"{name}.view.json").exists()} == {
-        "diagnostic_report_coding",
-        "diagnostic_report_document",
-        "diagnostic_report_period",
-    }
+    world.publish()
     assert world.rows("FROM diagnostic_report_document") == [
         ("r1", 0, "text/plain", "DiagnosticReport/r1/files/presentedForm/0")
     ]
@@ -83,9 +79,161 @@ def test_the_views_that_come_with_it_hold_what_the_reports_say(world: World) -> 
     assert world.rows(period + "'r8'") == [("9999-12-31", datetime(9999, 12, 30, 10, tzinfo=UTC), None)]
 
 
+OURS = {
+    *("diagnostic_report_coding", "diagnostic_report_document", "diagnostic_report_period"),
+    *("observation_coding", "observation_range", "payment_at_target", "task_at_target", "task_note"),
+    *("question_code", "question_condition", "questionnaire_item", "questionnaire_response_item"),
+}
+ANNA = {"reference": "Practitioner/anna"}
+TASK: dict[str, Any] = {
+    "resourceType": "Task", "id": "t1", "status": "requested", "for": {"reference": "Patient/p1"}, "owner": ANNA,
+    "authoredOn": "2026-02-01", "restriction": {"period": {"end": "2026-02-03T10:00:00Z"}}, "description": "CALL",
+    "note": [
+        {"text": "FIRST", "authorReference": ANNA, "time": "2026-02-01T09:00:00Z"},
+        {"text": "SECOND", "authorString": "somebody"},
+    ],
+}  # fmt: skip
+CHOICE: dict[str, Any] = {"system": "urn:s", "code": "yes"}
+CODES = [CHOICE, {**CHOICE, "code": "other"}]
+FORM: dict[str, Any] = {
+    "resourceType": "Questionnaire", "id": "q1", "status": "active",
+    "item": [
+        {
+            "linkId": "part", "type": "group",
+            "item": [{"linkId": "a", "type": "choice", "required": True, "code": CODES}],
+        },
+        {
+            "linkId": "b", "type": "text", "enableBehavior": "any",
+            "enableWhen": [
+                {"question": "a", "operator": "=", "answerCoding": CHOICE},
+                {"question": "c", "operator": ">", "answerDecimal": 1.5},
+            ],
+        },
+    ],
+}  # fmt: skip
+FILLED: dict[str, Any] = {
+    "resourceType": "QuestionnaireResponse", "id": "a1", "status": "in-progress",
+    "subject": {"reference": "Patient/p1"},
+    "item": [
+        {"linkId": "part", "item": [{"linkId": "a", "text": "ASKED", "answer": [{"valueCoding": CHOICE}]}]},
+        {"linkId": "b", "answer": [{"valueString": "SAID"}, {"valueDate": "1970-01-01"}, {"valueInteger": 3}]},
+    ],
+}  # fmt: skip
+PAID: dict[str, Any] = {
+    "resourceType": "PaymentNotice", "id": "n1", "status": "active", "request": {"reference": "Patient/p1"},
+    "created": "2026-02-01", "amount": {"value": 12.5, "currency": "USD"},
+    "paymentStatus": {"coding": [{"code": "paid"}]},
+}  # fmt: skip
+MEASURED: dict[str, Any] = {
+    "resourceType": "Observation", "id": "o1", "status": "final", "subject": {"reference": "Patient/p1"},
+    "code": {"coding": CODES}, "interpretation": [{"coding": [{"code": "H"}]}],
+    "referenceRange": [
+        {"low": {"value": 1, "unit": "g"}, "high": {"value": 2.5, "unit": "g"}},
+        {"text": "of CHILDREN", "high": {"value": 9}, "age": {"high": {"value": 12, "unit": "a"}}},
+    ],
+}  # fmt: skip
+
+
+def show(world: World, *resources: dict[str, Any]) -> None:
+    """Let the target show these, and publish."""
+    results = [f"Observation/{each['id']}" for each in resources if each["resourceType"] == "Observation"]
+    world.reports = [report("r1", result=[{"reference": each} for each in results])]
+    of = {kind: [each for each in resources if each["resourceType"] == kind] for kind in VIEWED}
+    world.questionnaires, world.results = of["Questionnaire"], of["Observation"]
+    for kind in ("Task", "PaymentNotice", "QuestionnaireResponse"):
+        sweep_changes(Target(of[kind]), world.home, TARGET, kind, clock=world.clock)
+    world.publish()
+
+
+def test_views_of_every_resource_come_with_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """VIEW-02: no text of people is in them."""
+    publish_only(monkeypatch, *OURS)
+    show(world, TASK, FORM, FILLED, PAID, MEASURED)
+    rows = {name: world.rows(f"FROM {name} ORDER BY ALL") for name in OURS}
+    due, day = datetime(2026, 2, 3, 10, tzinfo=UTC), datetime(2026, 1, 31, 10, tzinfo=UTC)
+    at_nine = datetime(2026, 2, 1, 9, tzinfo=UTC)
+    assert {name: found for name, found in rows.items() if not name.startswith("diagnostic")} == {
+        "task_at_target": [("t1", "p1", "requested", None, "anna", day, due, None, None, None)],
+        "task_note": [("t1", "p1", 0, "anna", at_nine, None), ("t1", "p1", 1, None, None, None)],
+        "payment_at_target": [("n1", "p1", "active", "paid", day, Decimal("12.50"), "USD", None)],
+        "questionnaire_item": [
+            ("q1", 0, "part", None, None, None, None, None, None),
+            ("q1", 1, "a", None, True, None, None, None, None),
+            ("q1", 2, "b", None, None, None, "any", None, None),
+        ],
+        "question_condition": [
+            ("q1", 2, "b", 0, "a", "=", "urn:s", "yes", None, None, None),
+            ("q1", 2, "b", 1, "c", ">", None, None, 1.5, None, None),
+        ],
+        "question_code": [
+            ("q1", 1, "a", 0, "urn:s", "yes", None),
+            ("q1", 1, "a", 1, "urn:s", "other", None),
+        ],
+        "questionnaire_response_item": [
+            ("a1", "p1", "in-progress", None, 0, "part", None, 0, *[None] * 10),
+            ("a1", "p1", "in-progress", None, 1, "a", None, 0, "urn:s", "yes", *[None] * 8),
+            ("a1", "p1", "in-progress", None, 2, "b", None, 0, *[None] * 10),
+            ("a1", "p1", "in-progress", None, 2, "b", None, 1, *[None] * 10),
+            ("a1", "p1", "in-progress", None, 2, "b", None, 2, None, None, None, 3, *[None] * 6),
+        ],
+        "observation_coding": [
+            ("o1", "p1", "code", 0, "urn:s", "yes", None),
+            ("o1", "p1", "code", 1, "urn:s", "other", None),
+            ("o1", "p1", "interpretation", 0, None, "H", None),
+        ],
+        "observation_range": [
+            ("o1", "p1", 0, None, None, 1.0, 2.5, "g", "g", None, None, None, None),
+            ("o1", "p1", 1, None, None, None, 9.0, None, None, None, 12.0, "a", None),
+        ],
+    }
+    (world.home / "reports.toml").write_text("publish_free_text = true\n")
+    world.publish()
+    said = ("CALL", "FIRST", "SECOND", "ASKED", "SAID", "1970-01-01", "of CHILDREN")
+    values = {value for name in OURS for row in world.rows(f"FROM {name}") for value in row}
+    assert values.issuperset(said)
+
+
+def test_odd_resources_stop_none_of_the_views_that_come_with_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """VIEW-02: a target of another make may show elements of other shapes, several where one belongs, and doubles."""
+
+    def odd(body: dict[str, Any], value: Any) -> dict[str, Any]:
+        return {name: each if name in ("resourceType", "id") else value for name, each in body.items()}
+
+    every = (TASK, FORM, FILLED, PAID, MEASURED)
+    values: tuple[Any, ...] = ("x", 7, [], [[{}]], {}, [{"coding": "x", "item": 3, "answer": {}}], {"reference": ["x"]})
+    oddest = [
+        odd(body, value) | {"id": f"{body['id']}-{place}"}
+        for body in every
+        for place, value in enumerate([*values, None])
+    ]
+    doubled = {**FORM, "item": [*FORM["item"], *FORM["item"]]}
+    twice = {**FILLED, "item": [*FILLED["item"], *FILLED["item"]]}
+    far = {**TASK, "authoredOn": "infinity", "restriction": {"period": {"end": "99999-01-01"}}}
+    publish_only(monkeypatch, *OURS)
+    show(world, *oddest, doubled, twice, far, {**PAID, "amount": {"value": 1e30}}, MEASURED)
+    assert world.rows("SELECT count(*) FROM questionnaire_response_item WHERE response_id = 'a1'") == [(10,)]
+    assert world.rows("SELECT authored_at, due_at FROM task_at_target WHERE task_id = 't1'") == [(None, None)]
+    assert world.rows("SELECT amount FROM payment_at_target WHERE payment_id = 'n1'") == [(None,)]
+    assert world.rows("SELECT count(*) FROM task_at_target") == [(9,)]
+
+
+def test_free_text_is_said_of_a_column_of_one_text(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """VIEW-02"""
+    publish_only(monkeypatch)
+    free = {"name": "chartferry/free-text", "value": "true"}
+    for column in ({"type": "boolean"}, {"collection": True}, {"tag": [{**free, "value": "yes"}]}):
+        put(world, {**TEXT, "tag": [free], **column})
+        with pytest.raises(PublicationError, match="chartferry/free-text is `true`, for a column of one text"):
+            world.publish()
+    put(world, {**TEXT, "tag": [free]})
+    world.publish()
+    assert set(world.rows("FROM mine")) == {(None,)}
+
+
 def test_the_views_that_come_with_it_describe_every_column() -> None:
     """VIEW-02"""
     views = [table.view for table in report_tables() if table.view]
+    assert {view.name for view in views} == OURS
     assert all(column.description for view in views for column in columns_of(view.select))
     assert all(view.description for view in views)
 
