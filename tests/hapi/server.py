@@ -3,6 +3,7 @@
 It is the one that `make bench-peers` builds, from published artifacts of a pinned version.
 """
 
+import json
 import os
 import shutil
 import subprocess
@@ -10,6 +11,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 from bench.peers import servers
 from tests.support.commands import command, environment
@@ -74,11 +76,12 @@ def serving(folder: Path, reference: Path | None = SAMPLES / "reference") -> Ite
             hapi.stop()
 
 
-def new_home(folder: Path) -> Path:
-    """A home that computes balances, which HAPI keeps none of."""
+def new_home(folder: Path, balances: bool = True) -> Path:
+    """A home that computes balances, which HAPI keeps none of, unless it is said otherwise."""
     (folder / "targets").mkdir(parents=True, mode=0o700)
     folder.chmod(0o700)
-    (folder / "targets" / "hapi.toml").write_text(PROFILE, encoding="utf-8")
+    if balances:
+        (folder / "targets" / "hapi.toml").write_text(PROFILE, encoding="utf-8")
     return folder
 
 
@@ -92,6 +95,14 @@ def chartferry(home: Path, url: str, *arguments: object) -> subprocess.Completed
     """Run a command over a home to its end."""
     words, settings = of_home(home, url, *arguments)
     return subprocess.run(words, env=settings, capture_output=True, text=True, check=False, timeout=1800)
+
+
+def said(home: Path, url: str, *arguments: object) -> dict[str, Any]:
+    """What a command says as JSON."""
+    done = chartferry(home, url, *arguments, "--json")
+    assert done.stdout, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
 
 
 @contextmanager

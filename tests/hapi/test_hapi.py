@@ -1,16 +1,14 @@
 """An import into a real HAPI server: `make test-hapi`. It needs Java, Maven, PostgreSQL and, once, the network."""
 
-import json
 import os
 import random
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.hapi.server import SAMPLES, Hapi, chartferry, missing, new_home, of_home, scratch, serving
+from tests.hapi.server import SAMPLES, Hapi, missing, new_home, of_home, said, scratch, serving
 
 INBOX = SAMPLES / "inbox"
 KILLS = 8
@@ -23,14 +21,6 @@ pytestmark = [pytest.mark.long, pytest.mark.skipif(WHY is not None, reason=WHY o
 def hapi() -> Iterator[Hapi]:
     with scratch() as folder, serving(folder) as started:
         yield started
-
-
-def said(home: Path, url: str, *arguments: object) -> dict[str, Any]:
-    """What a command says as JSON."""
-    done = chartferry(home, url, *arguments, "--json")
-    assert done.stdout, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
 
 
 def killed(home: Path, hapi: Hapi, seconds: float, server_too: bool) -> None:
