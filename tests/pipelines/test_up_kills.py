@@ -1,7 +1,6 @@
 """What `chartferry up` runs is killed in the middle of imports: the next tick finishes them, nothing double or lost.
 
-Seeded; a new file for each kill. Killed are the process of the run, the code server, the daemon, the web server and the
-service.
+Seeded; a new file for each kill. Killed are the process of the run, the daemon, the web server and the service.
 """
 
 import json
@@ -73,7 +72,7 @@ def killed(up: Standing, victim: str, batch: int, rows: int) -> bool:
     return sent(up.home, batch) is not None
 
 
-@pytest.mark.parametrize("victim", ["run", "code server", "daemon", "Dagster", "service"])
+@pytest.mark.parametrize("victim", ["run", "daemon", "Dagster", "service"])
 def test_what_is_killed_in_the_middle_of_an_import_is_finished_to_the_row_and_the_cent(tmp_path, victim):
     """LEDGER-01, LEDGER-05, CLI-CMD-13: each five times."""
     home, chosen = tmp_path / "home", random.Random(victim)
