@@ -22,14 +22,16 @@ from fhir_service.reference.loading import load
 from fhir_service.serve import _Protocol
 from fhir_service.service import Service, utc_now
 from fhir_service.settings import Settings
+from pipelines.home import in_memory
 from pipelines.ledger.access import JOURNAL
 from pipelines.session import connections
 from tests.support import loopback
 from tests.support.dialects import share_compiled
-from tests.support.in_memory import keep_files_in_memory
+from tests.support.instances import Instances
 from tests.support.postgres import NoPostgres, Postgres, running_server
 from tests.support.replaying import assert_replay_is_equal
 from tests.support.starting import OwnService
+from tests.support.temporary_files import keep_files_in_memory
 
 WORLD = Path(__file__).parent / "spec" / "world"
 share_compiled()
@@ -122,6 +124,14 @@ def own_services_start_warm() -> Iterator[None]:
     """The services that commands in this process start come from the warm process, and cost no imports."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(connections, "SERVICE", OwnService())
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def databases_in_memory_share_instances() -> Iterator[None]:
+    """What commands in this process sort in memory, they sort in instances of DuckDB that are there already."""
+    with pytest.MonkeyPatch.context() as patch, closing(Instances()) as instances:
+        patch.setattr(in_memory, "open_in_memory", instances)
         yield
 
 

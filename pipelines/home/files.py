@@ -9,6 +9,8 @@ from pathlib import Path
 
 import duckdb
 
+from pipelines.home import in_memory
+
 MEMORY_LIMIT = "160MB"
 READABLE_SINCE = "v1.0.0"
 """Database files are written so that every DuckDB from this version on reads them."""
@@ -61,15 +63,21 @@ def lock_now(path: Path) -> Iterator[bool]:
 def session(spill: Path, database: Path | None = None) -> Iterator[duckdb.DuckDBPyConnection]:
     """A DuckDB session in UTC, in memory or over `database`; what memory cannot hold goes to `spill`, removed after."""
     shutil.rmtree(spill, ignore_errors=True)
-    config: dict[str, str | bool | int | float | list[str]] = {
+    settings: dict[str, str | bool | int] = {
         "memory_limit": MEMORY_LIMIT,
         "temp_directory": str(spill),
         "preserve_insertion_order": False,
         "storage_compatibility_version": READABLE_SINCE,
     }
     try:
-        with duckdb.connect(str(database or ":memory:"), config=config) as connection:
+        with _opened(database, settings) as connection:
             connection.execute("SET TimeZone = 'UTC'")
             yield connection
     finally:
         shutil.rmtree(spill, ignore_errors=True)
+
+
+def _opened(database: Path | None, settings: dict[str, str | bool | int]) -> duckdb.DuckDBPyConnection:
+    if database is None:
+        return in_memory.open_in_memory(settings)
+    return duckdb.connect(str(database), config=dict(settings))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines.home import arrow
+from pipelines.home import arrow, in_memory
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -95,12 +95,9 @@ def is_whole(path: Path) -> bool:
 
 def sorter(spill: Path, memory: str = "96MB") -> "DuckDBPyConnection":
     """A DuckDB of its own that keeps to this much memory and spills into the folder."""
-    import duckdb  # a helper process that only checks chunks does without it
-
     spill.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return duckdb.connect(
-        ":memory:",
-        config={"memory_limit": memory, "temp_directory": str(spill), "threads": 1, "preserve_insertion_order": True},
+    return in_memory.open_in_memory(
+        {"memory_limit": memory, "temp_directory": str(spill), "threads": 1, "preserve_insertion_order": True}
     )
 
 

@@ -1,0 +1,40 @@
+"""Databases of DuckDB in memory, cheaper than they come: a new instance takes 16 ms, and a command opens several.
+
+Each is a database of its own in an instance that many share. It has their threads and order, and no folder to spill to:
+what is spilled, and how much memory is taken, is tested in processes of their own.
+"""
+
+from collections.abc import Iterator, Mapping
+from itertools import count
+
+import duckdb
+
+MOST = 200
+"""Databases in one instance, which is gone once the last of them is closed."""
+APART = ("memory_limit", "temp_directory")
+"""Settings that would not be the same for all."""
+
+
+class Instances:
+    """Opens databases in memory, as `open_in_memory` does."""
+
+    def __init__(self) -> None:
+        self._shared: dict[str, duckdb.DuckDBPyConnection] = {}
+        self._numbers: Iterator[int] = count(1)
+
+    def __call__(self, settings: Mapping[str, str | bool | int]) -> duckdb.DuckDBPyConnection:
+        shared = {name: value for name, value in settings.items() if name not in APART}
+        number, kind = next(self._numbers), repr(sorted(shared.items()))
+        if number % MOST == 0:
+            self.close()
+        if kind not in self._shared:
+            self._shared[kind] = duckdb.connect(":memory:", config=dict(shared))
+        own = self._shared[kind].cursor()
+        own.execute(f"ATTACH ':memory:' AS own_{number}")
+        own.execute(f"USE own_{number}")
+        return own
+
+    def close(self) -> None:
+        for each in self._shared.values():
+            each.close()
+        self._shared.clear()
