@@ -14,10 +14,11 @@ from pipelines.session.sweeping import sweep_for_bulk, sweep_target
 def publish_reports(session: Session, is_asked_for: bool = False, study: Study | None = None) -> Publication:
     """Sweep the reports and publish all tables in one step. Raises `TargetUnusable`, `PublicationError`.
 
-    is_asked_for: see `sweep_target`. study: whom pseudonymous tables are made for; None for the ordinary publication.
+    is_asked_for: see `sweep_target`; what views read of tasks and payments is read then alone. study: whom pseudonymous
+    tables are made for; None for the ordinary publication.
     """
     session.progress.stage("publish", "reports")
-    swept = sweep_target(session, is_asked_for)
+    swept = sweep_target(session, is_asked_for, with_views=is_asked_for)
     if study:
         published = publish_pseudonymous(session.home, session.ledger, swept, study)
     else:

@@ -20,16 +20,17 @@ IN_BULK = {RESULT, QUESTIONNAIRE, RESPONSE, *WRITTEN}
 """The types that are published in bulk beside the reports."""
 
 
-def sweep_target(session: Session, is_asked_for: bool = False) -> Sweep:
+def sweep_target(session: Session, is_asked_for: bool = False, with_views: bool = True) -> Sweep:
     """Sweep the diagnostic reports, and read what else the tables are made of.
 
     What else cannot be read holds nothing up: the tables have it as last read. Raises `TargetUnusable`.
 
-    is_asked_for: True if what others write is read whole even where that was done within a day.
+    is_asked_for: True if what others write is read whole even where that was done within a day. with_views: False if
+    tasks and payments are not read, which may be millions: the views of them stay as they were last read.
     """
     with reading(RESOURCE):
         swept = sweep(session.connection.client, session.home, session.target)
-    for what, read in BESIDE.items():
+    for what, read in {**BESIDE, **(VIEWED if with_views else {})}.items():
         try:
             read(session, is_asked_for)
         except (SweepIncomplete, TargetUnusable) as error:
@@ -112,6 +113,6 @@ BESIDE: dict[str, Callable[[Session, bool], None]] = {
     "questionnaires or names": _words,
     "charges": _charges,
     "patients": _patients,
-    "what views read": _viewed,
 }
 """What is read beside the reports, in words."""
+VIEWED = {"what views read": _viewed}

@@ -12,6 +12,7 @@ import pytest
 
 from pipelines.client.replies import TargetUnusable
 from pipelines.home.progress import progress_on
+from pipelines.reports.sweep import FILES, folder_of
 from pipelines.reports.words import rows_of
 from pipelines.session.opening import open_session
 from pipelines.session.sweeping import sweep_target
@@ -182,3 +183,12 @@ def test_words_that_cannot_be_read_hold_nothing_up(home: Path) -> None:
     assert said.getvalue().splitlines() == [
         "questionnaires or names could not be read (no): the tables have those last read"
     ]
+
+
+def test_tasks_and_payments_are_not_read_for_views_after_an_import(home: Path) -> None:
+    with open_session(home, {}) as session:
+        files = [folder_of(home, session.target) / FILES[kind][0] for kind in ("Task", "PaymentNotice")]
+        sweep_target(session, with_views=False)
+        assert not any(file.exists() for file in files)
+        sweep_target(session)
+        assert all(file.exists() for file in files)

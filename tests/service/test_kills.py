@@ -21,6 +21,8 @@ from tests.support.bodies import entry, payment, task
 from tests.support.starting import start
 
 PHASES = ("waiting", "rules", "append", "commit", "committed", "answering", "catching up", "caught up")
+RARE = ("catching up", "caught up")
+"""Phases that come once in 500 writes, or when the service has a rest."""
 CLIENTS = 6
 
 
@@ -76,7 +78,7 @@ def killed_under_load(store: Path, headers: dict[str, str], phase: str, number: 
 
 @pytest.mark.parametrize("phase", PHASES)
 def test_what_was_acknowledged_survives_a_kill(tmp_path: Path, phase: str) -> None:
-    survives(tmp_path, phase, random.Random(phase).randint(3, 25))
+    survives(tmp_path, phase, random.Random(phase).randint(*((1, 3) if phase in RARE else (3, 25))))
 
 
 @pytest.mark.parametrize(("phase", "stored"), [("rules", 0), ("append", 0), ("commit", 0), ("committed", 40)])
@@ -105,7 +107,7 @@ def test_a_batch_is_there_whole_or_not_at_all(tmp_path: Path, phase: str, stored
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("phase", PHASES)
 def test_what_was_acknowledged_survives_a_kill_at_any_time(tmp_path: Path, phase: str, seed: int) -> None:
-    survives(tmp_path, phase, random.Random(f"{phase}{seed}").randint(1, 80))
+    survives(tmp_path, phase, random.Random(f"{phase}{seed}").randint(1, 4 if phase in RARE else 80))
 
 
 def survives(folder: Path, phase: str, number: int) -> None:
