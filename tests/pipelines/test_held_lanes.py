@@ -44,7 +44,7 @@ def closes(batch):
 def test_a_doubt_of_an_earlier_file_holds_its_lane(asked, put, target):
     """LEDGER-05: nothing behind it is judged or sent; other patients go on; afterwards the first file decides first."""
     target.additions = False
-    target.faults = ["lost_before"]
+    target.faults, target.faulty = ["lost_before"], lambda body: body["request"]["reference"] == "Patient/p1"
     first, second = put("payments-1.csv", FIRST), put("payments-2.csv", SECOND)
     [one] = asked("import", first)["batches"]
     assert (one["counts"]["in_doubt"], one["waiting"], one["state"]) == (1, 1, "running")

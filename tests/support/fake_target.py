@@ -50,7 +50,7 @@ class Said(NamedTuple):
 
 
 class FakeTarget:
-    """`faults` holds the names of faults for the next writes; `refuse` tells which bodies get a 422.
+    """`faults` holds the names of faults for the next writes of bodies that are `faulty`; `refuse` tells which bodies get a 422.
 
     now: the clock that payments are dated with; keeps: how their `created` is written;
     date_header: the clock of the header `Date`, where it is another.
@@ -75,7 +75,7 @@ class FakeTarget:
         self.promised = says
         self.does_not, self.fails, self.found_after = set(does_not), lambda body: False, 0
         self.conditions: list[str | None] = []
-        self.faults, self.refuse = [], lambda body: False
+        self.faults, self.faulty, self.refuse = [], lambda body: True, lambda body: False
         self.validate: Callable[[Any], Sequence[str] | None] | None = None
         self.validated = 0
         self.stored, self.identified, self.held = {}, {}, []
@@ -259,7 +259,7 @@ class Handler(BaseHTTPRequestHandler):
         if self.path.endswith("/$validate"):
             return self.validation(body)
         target.writes += 1
-        fault = target.faults.pop(0) if target.faults else ""
+        fault = target.faults.pop(0) if target.faults and target.faulty(body) else ""
         if isinstance(fault, Said):
             return self.fault_said(body, fault)
         return getattr(self, "fault_" + fault)(body) if fault else self.write(body)
