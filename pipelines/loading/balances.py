@@ -8,7 +8,7 @@ while the target may refuse one before it, and all of its patient behind it wait
 """
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal, InvalidOperation
 from typing import Any
@@ -30,7 +30,9 @@ UNCHARGED = ("cancelled", "draft", "entered-in-error")
 UNPAID = ("cancelled", "entered-in-error")
 PATIENTS_A_SEARCH = 20
 MOST_WAITING = 20_000
-"""Payments that wait for the answers to others, of those under way. Further ones are set aside at once."""
+"""Payments that wait for the answers to others, of those under way. Further ones are set aside at once, and all of
+their patients behind them too.
+"""
 READERS = 4
 ABOVE = Reason(
     "PAY-CREATE-04",
@@ -39,6 +41,7 @@ ABOVE = Reason(
     "the payment is above the balance owed, by the Claims and PaymentNotices of the target",
     True,
 )
+TOO_MANY = ABOVE._replace(message="too many payments wait for the answers to others; retry it after this load")
 
 
 class Balances:
@@ -56,6 +59,13 @@ class Balances:
         self._waiting: dict[str, deque[Row]] = {}
         self.waiting: set[str] = set()
         """Keys of the payments that wait."""
+        self._turned_away = set[str]()
+        """Patients one of whose payments was set aside, as too many wait."""
+
+    @property
+    def taken(self) -> Collection[str]:
+        """Keys of the payments that are off the balance and have no answer yet."""
+        return self._taken.keys()
 
     def judge(self, rows: Sequence[Row]) -> dict[str, Reason | None]:
         """By key, the payments that are not sent now: why one is set aside, None for one that waits.
@@ -70,6 +80,8 @@ class Balances:
                 continue  # a part of the balance already: its conditional create finds it
             if row.intended:
                 self._take(row)  # it may be there: it is sent again whatever the balance, and counts once more at worst
+            elif patient in self._turned_away:
+                found[row.key] = TOO_MANY
             elif patient in self._waiting or (not self._is_within(row) and self._open[patient]):
                 found[row.key] = self._wait(row)
             elif self._is_within(row):
@@ -113,7 +125,8 @@ class Balances:
 
     def _wait(self, row: Row) -> Reason | None:
         if len(self.waiting) >= MOST_WAITING:
-            return ABOVE
+            self._turned_away.add(row.patient_id or "")
+            return TOO_MANY
         self.waiting.add(row.key)
         self._waiting.setdefault(row.patient_id or "", deque()).append(row)
         return None

@@ -49,8 +49,9 @@ class Intake:
             return
         for rows in accepted_rows(self._batch.folder / "accepted.parquet", self._ledger.now(), self._batch.part):
             yield from self._to_send(rows)
-            self._release()
-            yield from self._taken_released()
+            if self._second_look is None:  # else a waiting row of a later page would come once more, with its page
+                self._release()
+                yield from self._taken_released()
             if self._book.loaded.unusable:
                 return
 
@@ -114,10 +115,21 @@ class Intake:
         return free
 
     def _of_second_look(self, rows: list[Row], known: dict[str, KnownRecord], lanes: set[str]) -> list[Row]:
-        """Return the rows that a doubt, settled since, held up. All others have been counted."""
-        aside = self._book.refused | (self._balances.waiting if self._balances else set())
-        held_up = [row for row in rows if row.lane in lanes and row.key not in aside]
-        return [each.row for each in self._judge.judge(held_up, known) if each.verdict == "sent"]
+        """Return the rows that a doubt, settled since, held up. All others have been counted.
+
+        Payments that another process has judged, in a load in parts, are held against the balance once more.
+        """
+        decided = self._book.refused | (self._balances.waiting if self._balances else set())
+        held_up = [row for row in rows if row.lane in lanes and row.key not in decided]
+        sent = [each for each in self._judge.judge(held_up, known) if each.verdict == "sent"]
+        taken = self._balances.taken if self._balances else {each.row.key for each in sent}
+        after = {each.row.key: each for each in self._within_balances([e for e in sent if e.row.key not in taken])}
+        if self._book.loaded.unusable:
+            return []
+        judged = [after.get(each.row.key, each) for each in sent]
+        if aside := [(each.row, each.reason) for each in judged if each.reason]:
+            self._book.write_known([], aside)
+        return [each.row for each in judged if each.verdict == "sent"]
 
     def _kept(self, judged: Judged) -> Iterator[Repeat]:
         """Count a row that is not sent; yield what is written of it where its record is from another line."""

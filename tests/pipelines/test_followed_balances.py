@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from pipelines.loading import balances
-from pipelines.loading.balances import ABOVE, Balances
+from pipelines.loading.balances import ABOVE, TOO_MANY, Balances
 from pipelines.loading.sending import Row
 
 SYSTEM = "urn:chartferry:till:PaymentNotice"
@@ -106,7 +106,10 @@ def test_payments_that_wait_are_bounded(target: list[dict[str, Any]], monkeypatc
     monkeypatch.setattr(balances, "MOST_WAITING", 2)
     kept = followed()
     found = kept.judge([row("k1", 600), row("k2", 500), row("k3", 1), row("k4", 1)])
-    assert found == {"k2": None, "k3": None, "k4": ABOVE}
+    assert found == {"k2": None, "k3": None, "k4": TOO_MANY}
+    kept.answered(row("k1", 600), True)
+    kept.released()
+    assert kept.judge([row("k5", 1)]) == {"k5": TOO_MANY}
 
 
 @pytest.mark.parametrize("seed", range(30))

@@ -1,0 +1,108 @@
+"""The second look at rows that a doubt held up: each payment goes once, and none above a balance that is followed."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple, cast
+
+import pytest
+
+from pipelines.loading import balances, intake
+from pipelines.loading.intake import Intake
+from pipelines.loading.judging import Judged
+from pipelines.loading.sending import Row
+
+PAID, WAITS, BEHIND = (
+    Row(number, 1, key, "p1", "h", "p1", None, cents, "{}", "2026-03-01T12:00:00Z")
+    for number, (key, cents) in enumerate([("k1", 8000), ("k2", 5000), ("k3", 1000)], 2)
+)
+CLAIM = {
+    "resourceType": "Claim",
+    "id": "c",
+    "status": "active",
+    "patient": {"reference": "Patient/p1"},
+    "total": {"value": 100},
+}
+
+
+class Adopted(NamedTuple):
+    """A row whose resource was found."""
+
+    row: Row
+    state: str
+    resource_id: None
+
+
+KNOWN = {"k1": SimpleNamespace(state="unchanged")}
+
+
+class Judge:
+    """What is not known is sent."""
+
+    def __init__(self, *_: object) -> None: ...
+
+    def judge(self, rows: Sequence[Row], known: dict[str, Any]) -> list[Judged]:
+        return [Judged(row, known.get(row.key), known[row.key].state if row.key in known else "sent") for row in rows]
+
+
+class Book:
+    """What the intake writes down: the keys of rows that are set aside."""
+
+    def __init__(self) -> None:
+        self.batch = SimpleNamespace(balances=True, target="t", folder=Path("batch"), part=None)
+        self.of, self.source, self.resource = ("t", "till", "PaymentNotice"), "till", "PaymentNotice"
+        self.client, self.answers, self.step = None, None, SimpleNamespace(repeats=False)
+        self.known = dict[str, Any]()
+        self.ledger = SimpleNamespace(now=str, known=lambda *_: self.known)
+        self.loaded = SimpleNamespace(unusable=None, move=lambda *_: None)
+        self.progress = SimpleNamespace(advance=lambda _: None)
+        self.stopped, self.refused = set[str](), set[str]()
+
+    def write_known(self, _: object, aside: Sequence[tuple[Row, object]]) -> None:
+        self.refused |= {row.key for row, _ in aside}
+
+    def has_landed(self, _: Row) -> None: ...
+
+
+@pytest.fixture
+def book(monkeypatch: pytest.MonkeyPatch) -> Book:
+    """A file for a patient who owes 100 dollars: 80, then 50, and 10 in another page."""
+    entries = {"Claim": [{"resource": CLAIM}], "PaymentNotice": []}
+    monkeypatch.setattr(balances, "every_page", lambda _, kind, *__, **___: iter([{"entry": entries[kind]}]))
+    monkeypatch.setattr(balances, "payments_made", lambda *_: [])
+    monkeypatch.setattr(intake, "Judge", Judge)
+    monkeypatch.setattr(intake, "Held", lambda *_: [])
+    monkeypatch.setattr(intake, "accepted_rows", lambda *_: iter([[PAID, WAITS], [BEHIND]]))
+    return Book()
+
+
+def looked(book: Book) -> Intake:
+    """An intake that found the first payment, which was in doubt, at the target."""
+    found = Intake(cast(Any, book))
+    adopted = SimpleNamespace(adopted=[Adopted(PAID, "adopted", None)], left=[], resend=[])
+    found.settle_doubts = lambda *_: adopted  # type: ignore[method-assign,assignment]
+    return found
+
+
+def test_a_payment_that_waited_goes_once_though_its_page_comes_after(book: Book) -> None:
+    """LEDGER-05, PAY-CREATE-04"""
+    rows = looked(book)
+    assert list(rows.rows_to_send()) == [PAID]
+    assert not rows.has_payments_again()
+    assert rows.settle_doubts_again()
+    book.known = KNOWN
+    sent = list(rows.rows_to_send())
+    while rows.has_payments_again():
+        sent += rows.rows_to_send()
+    assert (sent, book.refused) == ([BEHIND], {"k2"})
+
+
+def test_payments_that_another_process_judged_are_held_against_the_balance(
+    book: Book, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """LEDGER-05, PAY-CREATE-04: what waited in a worker is not known here."""
+    monkeypatch.setattr(balances, "payments_made", lambda *_: [("p1", "r1", 8000)])
+    book.known = KNOWN
+    rows = looked(book)
+    assert rows.settle_doubts_again()
+    assert (list(rows.rows_to_send()), book.refused) == ([BEHIND], {"k2"})
