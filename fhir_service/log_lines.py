@@ -79,10 +79,14 @@ class LogLines(logging.Handler):
         return taken, line is not None
 
     def _write(self, text: bytes) -> None:
-        # Whoever read the log may have ended: the service goes on.
+        # Whoever read the log may have ended: the service goes on. A process that shares the descriptor may have made it
+        # one that does not wait.
         with contextlib.suppress(OSError):
             while text:
-                text = text[os.write(self._descriptor, text) :]
+                try:
+                    text = text[os.write(self._descriptor, text) :]
+                except BlockingIOError:
+                    time.sleep(NAP)
 
 
 _NAME = __name__.encode()

@@ -57,6 +57,9 @@ concurrency:
 # How soon a run that may begin does.
 run_queue:
   dequeue_interval_seconds: 3
+  # While the definitions cannot be had, as those of a broken feed, runs wait: they are not dropped.
+  max_user_code_failure_retries: 100000
+  user_code_failure_retry_delay: 10
 
 # A run whose process was killed is seen as failed, and made again: what it had done is in the ledger.
 run_monitoring:

@@ -104,6 +104,7 @@ def test_dagsters_settings_are_valid_written_once_and_send_nothing(tmp_path: Pat
             queue = instance.get_concurrency_config().run_queue_config
             assert queue
             assert queue.max_concurrent_runs == 2
+            assert queue.max_user_code_failure_retries > 1000
             assert instance.run_retries_enabled
             assert instance.run_monitoring_enabled
     (folder / "dagster.yaml").write_text("telemetry: {enabled: false}\n")

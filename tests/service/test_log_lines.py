@@ -40,6 +40,17 @@ def test_lines_are_written_in_order_and_the_last_ones_at_the_end(pipe: tuple[int
     assert read_until(reading, "two \\udc80") == ["one", "two \\udc80"]
 
 
+def test_no_line_is_lost_where_the_descriptor_does_not_wait(pipe: tuple[int, int]) -> None:
+    """SCALE-01: another process that has it may have set it so."""
+    reading, writing = pipe
+    os.set_blocking(writing, False)
+    lines = LogLines(writing)
+    texts = [f"{number:0100}" for number in range(2000)]
+    say(lines, *texts)
+    assert read_until(reading, texts[-1]) == texts
+    lines.close()
+
+
 def test_a_reader_that_does_not_read_holds_nothing_up_and_hears_what_was_left_out(pipe: tuple[int, int]) -> None:
     """SCALE-01: a full pipe stops no request."""
     reading, writing = pipe

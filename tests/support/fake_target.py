@@ -50,7 +50,9 @@ class Said(NamedTuple):
 
 
 class FakeTarget:
-    """`faults` holds the names of faults for the next writes of bodies that are `faulty`; `refuse` tells which bodies get a 422.
+    """`faults` holds the names of faults for the next writes of bodies that are `faulty`.
+
+    refuse: tells which bodies get a 422.
 
     now: the clock that payments are dated with; keeps: how their `created` is written;
     date_header: the clock of the header `Date`, where it is another.
