@@ -79,8 +79,8 @@ class LogLines(logging.Handler):
         return taken, line is not None
 
     def _write(self, text: bytes) -> None:
-        # Whoever read the log may have ended: the service goes on. A process that shares the descriptor may have made it
-        # one that does not wait.
+        # Whoever read the log may have ended: the service goes on. A process that shares the descriptor may have made
+        # it one that does not wait.
         with contextlib.suppress(OSError):
             while text:
                 try:
