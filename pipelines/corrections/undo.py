@@ -27,7 +27,7 @@ from pipelines.ledger.former import Former, intend_withdrawal, standing_again, u
 from pipelines.ledger.lease import Lease
 from pipelines.ledger.states import MADE
 from pipelines.loading.changes import Changes
-from pipelines.loading.ownership import NOT_NAMED, OF_ANOTHER, Made
+from pipelines.loading.ownership import NOT_OURS, Made
 from pipelines.runs.loading import lease_of
 from pipelines.session.session import Session
 
@@ -161,7 +161,7 @@ def _undo_some(session: Session, lease: Lease, records: Piece, done: Undone, tog
             done.take(record)
         elif each.result.status == GONE:
             missing.append(version)
-            if each.result.outcome in (NOT_NAMED, OF_ANOTHER):
+            if each.result.outcome in NOT_OURS:
                 others[str(version.resource_id)] = each.result.outcome["text"]
         else:
             done.leave(record, f"{record.resource}: HTTP {each.result.status or 'without an answer'}")

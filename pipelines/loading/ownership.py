@@ -22,8 +22,10 @@ GONE = {
     "expression": None,
 }
 NOT_NAMED = {**GONE, "code": "NOT-OURS", "text": "what is there does not have its identifier"}
+GIVEN_AGAIN = {**NOT_NAMED, "text": "what is there does not have its identifier, but another of its source"}
 OF_ANOTHER = {**NOT_NAMED, "text": "what is there is another patient's"}
 """Outcomes of changes that were not sent, since the resource is not there, or is another's."""
+NOT_OURS = (NOT_NAMED, GIVEN_AGAIN, OF_ANOTHER)
 
 
 class Version(Protocol):
@@ -75,7 +77,8 @@ class Owner(NamedTuple):
         if body is None:
             return GONE
         if self.shown:
-            return None if made.value in values_of(self.identity.system, body) else NOT_NAMED
+            values = values_of(self.identity.system, body)
+            return None if made.value in values else GIVEN_AGAIN if values else NOT_NAMED
         patient = patient_of(body)
         return OF_ANOTHER if patient and made.patients and patient not in made.patients else None
 

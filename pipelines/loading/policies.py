@@ -1,16 +1,18 @@
 """Apply a feed's policy to other content under a known key: update tasks, take superseded responses back.
 
 A superseding response is sent like any row. The old one is taken back here, once the new one is at the target. What
-has its id and is not it stays as it is; the old one is looked for by its identifier then.
+has its id and is not it stays as it is; the old one is looked for by its identifier then. It is written down as gone
+where the target surely has it no more; else it stays, and the load says how many do.
 """
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol
+from typing import Any, Protocol
 
 from pipelines.client.client import FhirClient
 from pipelines.client.comparison import TAKEN_BACK
 from pipelines.client.replies import NotDone, NotSent, Refused, Unknown
+from pipelines.home.progress import Progress
 from pipelines.ledger.former import Former, earlier_versions, withdrawn
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rows import KnownRecord
@@ -18,10 +20,16 @@ from pipelines.ledger.states import LANDED, UNDECIDED
 from pipelines.loading.answered import Result
 from pipelines.loading.changes import Changes
 from pipelines.loading.loaded import Batch, Loaded
-from pipelines.loading.ownership import Made, Owner, places
+from pipelines.loading.ownership import GIVEN_AGAIN, GONE, Made, Owner, places
 from pipelines.loading.sending import Row
 
 UPDATES_A_COMMIT = 64
+NOT_THERE = (GONE, GIVEN_AGAIN)
+"""Outcomes that show that a resource is not under its id. One without any identifier may be it."""
+LEFT = (
+    "superseded responses could not be taken back: the next load of their source tries again; "
+    "chartferry verify names what stays"
+)
 
 
 class Book(Protocol):
@@ -33,6 +41,7 @@ class Book(Protocol):
     loaded: Loaded
     of: tuple[str, str, str]
     owner: Owner
+    progress: Progress
     source: str
     resource: str
 
@@ -62,27 +71,33 @@ def take_back_superseded(book: Book) -> None:
     """Take back what has been superseded, in this run or in an earlier one that ended before it could."""
     if book.resource not in TAKEN_BACK or book.loaded.unusable:
         return
-    left = earlier_versions(book.ledger, *book.of)
-    known = book.ledger.known(*book.of, {version.key for version in left})
-    old = {version: Made.of(version) for version in left if _is_superseded(version, known.get(version.key))}
-    there = _there(book, _taken_back(book, old), old)
-    _taken_back(
-        book, {each: old[each]._replace(resource_id=ids[0]) for each, ids in there.items() if _moved(each, ids)}
-    )
-    gone = [version for version, ids in there.items() if not ids or ids == [version.resource_id]]
+    standing = earlier_versions(book.ledger, *book.of)
+    known = book.ledger.known(*book.of, {version.key for version in standing})
+    old = {version: Made.of(version) for version in standing if _is_superseded(version, known.get(version.key))}
+    refused = _take_back(book, old)
+    there = _there(book, list(refused), old)
+    moved = {each: old[each]._replace(resource_id=ids[0]) for each, ids in there.items() if _moved(each, ids)}
+    gone = [each for each, ids in there.items() if refused[each] in NOT_THERE and not _elsewhere(each, ids)]
     withdrawn(book.ledger, book.batch.target, gone, "gone")
+    left = len(refused) - len(gone) - len(moved) + len(_take_back(book, moved))
+    if left:
+        book.progress.say(f"{left:,} {LEFT}")
 
 
-def _taken_back(book: Book, old: Mapping[Former, Made]) -> list[Former]:
-    """Take resources of earlier versions back; return those that are not there, or that the target does not let go."""
-    changes, refused = _changes(book), list[Former]()
+def _take_back(book: Book, old: Mapping[Former, Made]) -> dict[Former, Mapping[str, Any] | None]:
+    """Take resources of earlier versions back.
+
+    Returns:
+        Those that are not there, are another's, or that the target does not let go, with the outcome of each.
+    """
+    changes, refused = _changes(book), dict[Former, Mapping[str, Any] | None]()
     with ThreadPoolExecutor(book.batch.pace.at_once, "take back") as pool:
         for version, posted in zip(old, pool.map(changes.take_back, old.values()), strict=True):
             book.loaded.unusable = book.loaded.unusable or posted.unusable
             if posted.result.state == "undone":
                 withdrawn(book.ledger, book.batch.target, [version])
             elif posted.result.state == "refused":
-                refused.append(version)
+                refused[version] = posted.result.outcome
     return refused
 
 
@@ -95,6 +110,11 @@ def _there(book: Book, versions: Sequence[Former], old: Mapping[Former, Made]) -
     except (NotSent, NotDone, Refused, Unknown):
         return {}  # the next run takes them back
     return {version: found[old[version].value] for version in versions}
+
+
+def _elsewhere(version: Former, ids: Sequence[str]) -> bool:
+    """True if the target has a version's identifier under another id than the ledger knows."""
+    return any(each != version.resource_id for each in ids)
 
 
 def _moved(version: Former, ids: Sequence[str]) -> bool:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 import pipelines
+from pipelines.loading.policies import LEFT
 from tests.pipelines.test_settling import response, task
 from tests.support.fake_target import FakeTarget, serving
 from tests.support.work import Work
@@ -72,6 +73,62 @@ def test_a_superseded_response_that_moved_is_taken_back_where_it_is(work):
     assert work.target.stored["moved"]["status"] == "entered-in-error"
     assert work.target.stored[others["id"]] == others
     assert [row["fate"] for row in work.table("former")] == ["withdrawn"]
+
+
+def fate(work):
+    (former,) = work.table("former")
+    return former["fate"]
+
+
+@pytest.mark.parametrize("work", [SAYS], indirect=True, ids=["another make"])
+def test_a_superseded_response_without_an_identifier_stands_until_it_has_one(work):
+    """LEDGER-08: sent without, or somebody dropped it. Its load says so."""
+    work.follow("answers", "supersede")
+    work.run([response(1)], "one")
+    old = resource_of(work)
+    identifier, old["identifier"] = old["identifier"], []
+    work.run([response(1, text="no")], "two")
+    assert (old["status"], fate(work)) == ("completed", "standing")
+    assert work.progress.lines == [f"1 {LEFT}"]
+    old["identifier"] = identifier
+    work.run([response(1, text="no")], "two", resuming=False)
+    assert (work.target.stored[old["id"]]["status"], fate(work)) == ("entered-in-error", "withdrawn")
+    assert work.progress.lines == [f"1 {LEFT}"]
+
+
+@pytest.mark.parametrize("work", [SAYS], indirect=True, ids=["another make"])
+@pytest.mark.parametrize("again", [False, True], ids=["deleted", "id given again"])
+def test_a_superseded_response_that_is_not_there_is_gone(work, again):
+    """LEDGER-08: nothing is said, and no later load looks for it."""
+    work.follow("answers", "supersede")
+    work.run([response(1), response(2)], "one")
+    old, other = resource_of(work), resource_of(work, "k2")
+    if again:
+        old["identifier"] = other["identifier"]
+    else:
+        del work.target.stored[old["id"]]
+    work.run([response(1, text="no")], "two")
+    assert (old["status"], fate(work), work.progress.lines) == ("completed", "gone", [])
+
+
+@pytest.mark.parametrize("work", [SAYS], indirect=True, ids=["another make"])
+@pytest.mark.parametrize("case", ["several", "refused there", "refused where it was"])
+def test_superseded_responses_that_cannot_be_taken_back_are_counted_in_one_sentence(work, case):
+    """LEDGER-08"""
+    work.follow("answers", "supersede")
+    work.run([response(1), response(2)], "one")
+    for key in ("k1", "k2"):
+        old = resource_of(work, key)
+        if case != "refused where it was":
+            del work.target.stored[old["id"]]
+            names = [f"{key}-{at}" for at in range(2 if case == "several" else 1)]
+            work.target.stored |= {name: {**old, "id": name} for name in names}
+    work.target.put_faults = ["refused"] * 2
+    before = {name: dict(body) for name, body in work.target.stored.items()}
+    work.run([response(1, text="no"), response(2, text="no")], "two")
+    assert {name: work.target.stored[name] for name in before} == before
+    assert [row["fate"] for row in work.table("former")] == ["standing"] * 2
+    assert work.progress.lines == [f"2 {LEFT}"]
 
 
 def test_a_task_that_goes_from_one_patient_to_another_is_ours_before_and_after(work):

@@ -74,12 +74,31 @@ def test_rows_that_were_taken_back_before_the_ledger_was_lost_count_with_their_b
 
 
 def test_a_superseded_response_that_the_target_would_not_take_back_is_named(home, target, asked):
-    """CLI-CMD-17, LEDGER-08: both stand in the chart, and only a person can end that."""
+    """CLI-CMD-17, LEDGER-08: both stand in the chart, until a later load can end that."""
     target.put_faults = ["refused"]
     supersede_one(home, target, asked)
     old = next(iter(target.of("QuestionnaireResponse")))["id"]
     found = asked("verify")
     assert [(each["kind"], each["resource_id"]) for each in found["differences"]] == [("not taken back", old)]
+
+
+@pytest.mark.parametrize(("copies", "kind"), [(0, "not taken back"), (2, "double")], ids=["no identifier", "several"])
+def test_superseded_responses_that_an_import_leaves_are_named(home, target, asked, copies, kind):
+    """CLI-CMD-17, LEDGER-08: as the import says."""
+    target.additions, target.promised = False, ["transaction", "conditional", "identifier"]
+
+    def change():
+        old = target.of("QuestionnaireResponse")[0]
+        body = target.stored.pop(old["id"]) if copies else old
+        target.stored |= {f"copy-{at}": {**body, "id": f"copy-{at}"} for at in range(copies)}
+        body["identifier"] = []
+        stay.extend([f"copy-{at}" for at in range(copies)] or [old["id"]])
+
+    stay: list[str] = []
+    supersede_one(home, target, asked, before_the_second=change)
+    found = [(each["kind"], each["resource_id"]) for each in asked("verify")["differences"]]
+    assert sorted(found) == [(kind, each) for each in stay]
+    assert {target.stored[each]["status"] for each in stay} == {"completed"}
 
 
 @pytest.mark.by_hand
@@ -130,7 +149,7 @@ def an_hour_later(home):
         connection.execute(update(records).values(first_attempt_at=later))
 
 
-def supersede_one(home, target, asked):
+def supersede_one(home, target, asked, before_the_second=lambda: None):
     """Two files of responses; the second supersedes one of the first. Its totals."""
     target.stored["q1"] = QUESTIONS
     (home / "feeds").mkdir()
@@ -138,6 +157,8 @@ def supersede_one(home, target, asked):
     text = 'kind = "answers"\nfiles = ["forms*.csv"]\nchanged = "supersede"\n[columns]\n'
     (home / "feeds" / "forms.toml").write_text(text + "".join(f'{name} = "{name}"\n' for name in columns))
     for number, said in enumerate(("yes", "no")):
+        if number:
+            before_the_second()
         put(home, f"forms-{number}.csv", ",".join(columns) + f"\nr1,p1,q1,1,{said}\nr2,p1,q1,1,same\n")
         totals = asked("import")["totals"]
     return totals

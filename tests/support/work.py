@@ -32,6 +32,16 @@ def payment(number, patient="p1", cents=100, key=None, content=None):
     return (number + 1, 1, key, patient, number, content or f"hash {text}", patient, None, cents, text)
 
 
+class Said(Progress):
+    """Keeps the lines that a load says."""
+
+    def __init__(self):
+        self.lines: list[str] = []
+
+    def say(self, text):
+        self.lines.append(text)
+
+
 class Work:
     """A ledger, a target and a client; `run` loads payments as a run of a batch."""
 
@@ -39,6 +49,7 @@ class Work:
         self.home, self.target, self.runs = home, target, 0
         self.ledger = Ledger.open(home / "ledger.db")
         self.pauses: list[float] = []
+        self.progress = Said()
         patience = Patience(attempts=6, sleep=self.pauses.append)
         self.client = FhirClient(target.url, Credentials(client_id="c", client_secret="s"), 2.0, patience)
         feed = load_feeds().named("payments")
@@ -54,7 +65,7 @@ class Work:
     def run(self, rows, *args, **named):
         batch = self.batch(rows, *args, **named)
         with self.ledger.lease(TARGET) as lease:
-            return load(batch, self.client, self.client.capabilities(), self.ledger, lease, Progress())
+            return load(batch, self.client, self.client.capabilities(), self.ledger, lease, self.progress)
 
     def batch(self, rows, batch_id="payments-1", resuming=True, skipped=(), settling=900.0, remap=False):
         self.runs += 1
