@@ -63,7 +63,7 @@ def map_file(
         is_proved = feed.file.trailer is not None or has_amount_total(received)
         is_own = reader.header is not None and not reader.is_answer
         last = LastLine(mapper, feed.file.numbers, is_proved) if is_own else None
-        tables = SecondTables(reader.counted.repeats) if is_own else None
+        tables = SecondTables(reader) if is_own else None
         around = (reader.header, received.file_name, mapper.tables, known_as)
         make = partial(ChunkMapper, replace(feed, environ={}), *around)
         for mapped in work.over(make, _counted(reader.chunks(), trailers, last, tables, heads, found)):

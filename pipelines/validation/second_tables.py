@@ -1,14 +1,14 @@
 """A second table of a CSV under the same header, such as one of refunds: a line of its own announces it."""
 
 import sys
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from operator import itemgetter
 
 from pipelines.feeds.reading.broken import BadRow
-from pipelines.feeds.reading.chunks import Chunk
+from pipelines.feeds.reading.chunks import Chunk, RowReader
 from pipelines.feeds.terms.columns import Fault
-from pipelines.feeds.terms.totals import is_title
+from pipelines.feeds.terms.totals import filled, is_aside, is_title
 
 REPEATED_HEADER = "LEDGER-25"
 
@@ -16,46 +16,91 @@ REPEATED_HEADER = "LEDGER-25"
 class SecondTables:
     """Rejects rows below a header that comes again behind a title: they may be other records than those above.
 
-    repeats: the lines on which the header comes again, as far as the file has been read. A page number, a total or a
-    line that `[skip]` leaves out is no title.
+    The title is one of the rows right above the header that are no records: ragged, or mostly empty. A page number, a
+    total or a line that `[skip]` leaves out is no title. In an archive, each file begins anew.
     """
 
-    def __init__(self, repeats: Sequence[int]) -> None:
-        self._repeats, self._seen = repeats, 0
-        self._row: tuple[int, Sequence[str]] = (0, ())
+    def __init__(self, reader: RowReader) -> None:
+        self._reader, self._files, self._seen = reader, 0, 0
+        self._open = 0
+        """The line of a title among the last rows, if these are no records and no header has come since."""
         self._title = 0
 
     def take(self, chunk: Chunk) -> None:
         """Look at the next rows; those of a second table become bad ones."""
+        if (files := len(self._reader.places.ends)) != self._files:
+            self._files, self._open, self._title = files, 0, 0
         below = 0 if self._title else self._begins(chunk)
         if self._title:
-            first = bisect_left(chunk.line, below)
-            fault = announced(self._title)
-            for row, line, lines, raw in zip(
-                chunk.rows[first:], chunk.line[first:], chunk.lines[first:], chunk.raw[first:], strict=True
-            ):
-                chunk.bad.append(BadRow(line, lines, raw, fault, row, is_doubtful=True))
-            for held in (chunk.rows, chunk.line, chunk.lines, chunk.raw):
-                del held[first:]
+            _reject(chunk, below, announced(self._title))
 
     def _begins(self, chunk: Chunk) -> int:
         """The line of a header behind a title, whose line is kept; 0 for none."""
-        for header in self._repeats[self._seen :]:
-            line, cells = self._before(chunk, header)
-            if is_title(cells):
-                self._title = line
+        headers = self._reader.counted.repeats[self._seen :]
+        self._seen += len(headers)
+        asides = _Asides(chunk, self._reader.width) if headers or _ends_aside(chunk, self._reader.width) else None
+        after = 0
+        for header in headers:
+            self._title = asides.title(after, header, self._open) if asides else 0
+            if self._title:
                 return header
-        self._seen = len(self._repeats)
-        self._row = self._before(chunk, sys.maxsize)
+            self._open, after = 0, header
+        self._open = asides.title(after, sys.maxsize, self._open) if asides else 0
         return 0
 
-    def _before(self, chunk: Chunk, line: int) -> tuple[int, Sequence[str]]:
-        """The last row before a line, with its fields."""
-        found = self._row
-        if place := bisect_left(chunk.line, line):
-            found = chunk.line[place - 1], chunk.rows[place - 1]
-        ragged = [(row.line, row.cells) for row in chunk.bad if row.line < line and row.is_ragged and row.cells]
-        return max([found, *ragged], key=itemgetter(0))
+
+class _Asides:
+    """The rows of a chunk by their lines, to look for titles among those that are no records."""
+
+    def __init__(self, chunk: Chunk, width: int) -> None:
+        good = [(line, row, False) for line, row in zip(chunk.line, chunk.rows, strict=True)]
+        bad = [(row.line, row.cells or [row.raw], row.is_ragged or not row.cells) for row in chunk.bad]
+        self._rows: list[tuple[int, Sequence[str], bool]] = sorted([*good, *bad], key=itemgetter(0))
+        self._lines = [line for line, _, _ in self._rows]
+        self._usual = usual(chunk.rows, width)
+
+    def title(self, after: int, before: int, earlier: int) -> int:
+        """The line of a title among the last rows between two lines, 0 for none.
+
+        earlier: that of one right above the chunk, if any.
+        """
+        first = bisect_right(self._lines, after)
+        for line, cells, is_ragged in reversed(self._rows[first : bisect_left(self._lines, before)]):
+            is_empty = is_aside(cells, self._usual)
+            if not (is_ragged or is_empty):
+                return 0
+            if (is_empty or not _has_digits(cells)) and is_title(cells):
+                return line
+        return earlier if not after else 0
+
+
+def usual(rows: Sequence[Sequence[str]], width: int) -> int:
+    """How many cells a record fills: three in four rows fill at most so many. Rows of one cell alone say nothing."""
+    counts = sorted(map(filled, rows))
+    counts = [count for count in counts if count > 1] or counts
+    return counts[len(counts) * 3 // 4] if counts else width
+
+
+def _ends_aside(chunk: Chunk, width: int) -> bool:
+    """True if the last row of a chunk may be no record, or if there is none."""
+    if chunk.bad or not chunk.rows:
+        return True
+    return is_aside(chunk.rows[-1], width)
+
+
+def _has_digits(cells: Sequence[str]) -> bool:
+    return any(sign.isdigit() for cell in cells for sign in cell)
+
+
+def _reject(chunk: Chunk, below: int, fault: Fault) -> None:
+    """Make the rows below a line bad ones."""
+    first = bisect_left(chunk.line, below)
+    for row, line, lines, raw in zip(
+        chunk.rows[first:], chunk.line[first:], chunk.lines[first:], chunk.raw[first:], strict=True
+    ):
+        chunk.bad.append(BadRow(line, lines, raw, fault, row, is_doubtful=True))
+    for held in (chunk.rows, chunk.line, chunk.lines, chunk.raw):
+        del held[first:]
 
 
 def announced(line: int) -> Fault:

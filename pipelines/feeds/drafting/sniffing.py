@@ -10,7 +10,7 @@ from fhir_service.interface.datatypes import Malformed, parse_json
 from pipelines.feeds.drafting.encodings import decoded
 from pipelines.feeds.drafting.tables import ROWS, Row, Written, header_of, width_of, written
 from pipelines.feeds.reading.packed import first_content
-from pipelines.feeds.terms.totals import FOOTS, is_title, total_word
+from pipelines.feeds.terms.totals import FOOTS, is_aside, is_title, total_word
 from pipelines.home.batch import Unreadable
 
 HEAD = 256 << 10
@@ -23,7 +23,7 @@ class Export:
     header_sure: False where another line could be it. letters: beyond ASCII, as the encoding gives them; others: as
     others give them. rivals: other delimiters that fit. trailer: the last row, unlike the others, which is not among
     the rows. extras: rows of totals and lines below a table, each with its line. again: lines where the table seems to
-    begin again. titles: lines of one text right above the header that comes again. file_name: of the file whose rows
+    begin again. titles: lines of titles above the header that comes again. file_name: of the file whose rows
     these are, without endings of compression. keys: further lines of the feed file.
     """
 
@@ -114,19 +114,35 @@ def of_rows(rows: Sequence[Row], form: str, *, is_whole: bool = False) -> Export
 
 def _sort_out(body: Sequence[Row], export: Export) -> None:
     """Keep rows that are records, and note the others: totals, what stands below a table, headers further down."""
-    width, before = len(export.names), (0, False)
+    width, title, titles = len(export.names), (0, ""), []
     for line, cells in body:
         texts = [cell.strip() for cell in cells]
         if export.header and texts == export.names:
-            export.titles += [before[0]] if before[1] else []
+            titles += [title] if title[0] else []
+            title = 0, ""
             continue
-        before = line, is_title(texts)
+        title = _title_so_far(title, line, texts, width)
         if _is_extra(texts, width):
             export.extras.append((line, texts))
         elif len(cells) == width and export.header and _is_another_header(texts, export):
             export.again.append(line)
         else:
             export.rows.append(list(cells))
+    export.titles += [line for line, _ in titles]
+    export.extras = [row for row in export.extras if not _begins_a_title(row[1], [text for _, text in titles])]
+
+
+def _title_so_far(title: tuple[int, str], line: int, texts: Sequence[str], width: int) -> tuple[int, str]:
+    """The last title among the rows since the last record, with its line; 0 for none."""
+    if len(texts) == width and not is_aside(texts, width):
+        return 0, ""
+    return (line, next(filter(None, texts), "")) if is_aside(texts, width) and is_title(texts) else title
+
+
+def _begins_a_title(texts: Sequence[str], titles: Sequence[str]) -> bool:
+    """True if a title begins as a row does that is to be left out: the title would be left out with it."""
+    word = total_word(next(filter(None, texts), "")).lower()
+    return any(title.lower().startswith(word) for title in titles)
 
 
 def _is_extra(texts: Sequence[str], width: int) -> bool:

@@ -65,19 +65,22 @@ class Several(RowReader):
         return self._make(file).__enter__()
 
     def _shifted(self, reader: RowReader) -> Iterator[Chunk]:
-        before = self.counted.lines
+        """The chunks of a file, with lines of the whole. Headers that come again are known before their chunk is."""
+        before, published = self.counted.lines, 0
         for chunk in reader.chunks():
             chunk.line = [line + before for line in chunk.line]
             for row in chunk.bad:
                 row.line += before
             self.answers |= {line + before: ids for line, ids in reader.answers.items()}
             reader.answers.clear()
+            repeats = reader.counted.repeats
+            self.counted.repeats += [line + before for line in repeats[published:]]
+            published = len(repeats)
             yield chunk
 
     def _add(self, name: str, reader: RowReader) -> None:
         """Add a file's counts to those of the files before it."""
         counted, own = self.counted, reader.counted
-        counted.repeats += [line + counted.lines for line in own.repeats]
         counted.lines += own.lines
         counted.header += own.header
         counted.blank += own.blank

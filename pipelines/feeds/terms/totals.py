@@ -17,7 +17,51 @@ def total_word(text: str) -> str:
     return text[: len(max(found, key=len))].strip() if found else ""
 
 
+_FOOT = (
+    r"page\W{0,3}\d{1,9}|seite\W{0,3}\d{1,9}|(?:end of|ende de[rs]) (?:the )?\w{1,40}"
+    r"|(?:report )?(?:generated|printed)|report (?:end|date)|gedruckt|erstellt|fortsetzung"
+    r"|continued(?: on (?:the )?next page| from (?:the )?previous page)?"
+)
+_SMALL = (
+    r"of|von|on|at|am|pm|um|uhr|utc|gmt|by\W{1,3}\w{1,40}|t|z"
+    r"|(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]{0,6}|(?:mon|tues?|wednes|thurs?|fri|satur|sun)(?:day)?"
+)
+_BEGINS = re.compile(rf"(?:{_FOOT})(?![^\W\d_])")
+_GOES_ON = re.compile(rf"[\W\d_]*(?:{_FOOT}|{_SMALL})(?![^\W\d_])")
+"""The phrases of which a foot is put together, such as `Page 2 of 3, printed 1 May 2024`; all else is a title."""
+
+
+def is_aside(cells: Sequence[str], usual: int) -> bool:
+    """True if a row is mostly empty. usual: how many cells a record fills."""
+    return 0 < filled(cells) * 2 <= usual
+
+
+def filled(cells: Sequence[str]) -> int:
+    """Return how many cells have a text."""
+    return sum(1 for cell in cells if cell.strip())
+
+
 def is_title(cells: Sequence[str]) -> bool:
-    """True if a row has one text alone that is no total, and not what stands below a table."""
-    texts = [cell for cell in cells if cell.strip()]
-    return len(texts) == 1 and not total_word(texts[0].strip())
+    """True if the texts of a row that is no record have letters, and are neither a total nor what ends a page."""
+    text = " ".join(cell.strip() for cell in cells if cell.strip()).lower()
+    text = text[next((place for place, sign in enumerate(text) if sign.isalnum()), len(text)) :]
+    return not _is_total(text) and _has_letters(_without_foot(text))
+
+
+def _is_total(text: str) -> bool:
+    """True if a text is a word for a total, and a number or nothing: `Total refunds` may be a title."""
+    found = max((word for word in TOTALS if re.match(rf"{re.escape(word)}(?!\w)", text)), key=len, default="")
+    return bool(found) and (any(map(str.isdigit, text)) or not _has_letters(text[len(found) :]))
+
+
+def _without_foot(text: str) -> str:
+    """A text without the phrases of a foot that it begins with."""
+    found, place = _BEGINS.match(text), 0
+    while found:
+        place = found.end()
+        found = _GOES_ON.match(text, place)
+    return text[place:]
+
+
+def _has_letters(text: str) -> bool:
+    return any(map(str.isalpha, text))

@@ -2,15 +2,18 @@
 
 from datetime import UTC, datetime
 from pathlib import Path
+from zipfile import ZipFile
 
 import pyarrow.parquet as pq
 import pytest
 
 from fhir_service.interface.site import Site
+from pipelines.feeds.drafting.sniffing import of_rows
 from pipelines.feeds.files.catalog import load_feed
+from pipelines.feeds.terms.totals import total_word
 from pipelines.home.batch import Received
 from pipelines.session.questionnaires import Snapshot
-from pipelines.validation.stage import validate
+from pipelines.validation.stage import Validated, validate
 from tests.pipelines.feeds.test_quotes import PAYMENTS, TASKS, accepted, payment, rejected, validated
 
 
@@ -73,7 +76,31 @@ def test_rows_of_a_second_table_are_rejected(title: str, tmp_path: Path) -> None
     assert [message.startswith(TITLE) for _, _, message in told[1:]] == [True, True]
 
 
-@pytest.mark.parametrize("foot", ["Page 1 of 2\n", "Total: 1\n", "\n"])
+TITLES = (
+    *("*** REFUNDS ***", "--- Refunds ---", "=== Refunds ===", "# Refunds", "Report of refunds", "Refunds,,,2024-05,"),
+    *("Refunds\nPrinted 2024-05-01", "Refunds\n-----\nPage 2 of 3", "Page 2: Refunds", "Page 2 of 3,,,Refunds,"),
+    *("Total refunds", "Refunds, May", '"Refunds" of May', "Printed refunds", "End of payments; refunds"),
+    "Refunds,,,,\n" + 9 * "-----,,,,\n" + "Page 1,,,,",
+)
+
+
+@pytest.mark.parametrize("title", TITLES)
+def test_a_title_is_known_by_its_words(title: str, tmp_path: Path) -> None:
+    """LEDGER-25: whatever decorates it or stands below it."""
+    found = validated(tmp_path, PAYMENTS + payment("a") + title + "\n" + PAYMENTS + payment("b"))
+    assert accepted(found) == [(2, "a")]
+    assert max(rejected(found))[2].startswith("line 3 is a title, and the header comes again below it")
+
+
+FEET = (
+    *("Page 1 of 2", "Page 2 of 3", "Page 2 of 3,,,,2024-05-01", "- 2 -", "-----", "=====,,,,", "Seite 1 von 2"),
+    *("Total: 1", "Total: 100.00", "Total,,100.00 USD,,", "*** End of report ***", "Printed 2024-05-01"),
+    *("Report generated 2024-05-01", "Printed 1 May 2024 at 10:00 UTC by jsmith", "Continued on next page", ""),
+    *("-----\nTotal: 1\nPage 1 of 2",),
+)
+
+
+@pytest.mark.parametrize("foot", [f"{foot}\n" for foot in FEET])
 def test_rows_behind_the_foot_of_a_page_are_of_the_same_table(foot: str, tmp_path: Path) -> None:
     """LEDGER-25"""
     found = validated(tmp_path, PAYMENTS + payment("a") + foot + PAYMENTS + payment("b"))
@@ -87,3 +114,54 @@ def test_a_title_that_the_feed_leaves_out_begins_no_other_table(tmp_path: Path) 
     received = Received("b", "0" * 64, tmp_path / "till.csv", "till.csv", 0, datetime(2024, 6, 1, tzinfo=UTC))
     found = validate(received, load_feed(tmp_path / "till.toml"), Snapshot(), Site(), tmp_path / "run")
     assert [key for _, key in accepted(found)] == ["a", "b"]
+
+
+def zipped(folder: Path, *files: str) -> Validated:
+    with ZipFile(folder / "packed", "w") as archive:
+        for number, text in enumerate(files):
+            archive.writestr(f"till{number}.csv", text)
+    (folder / "till.toml").write_text(FEED)
+    received = Received("b", "0" * 64, folder / "packed", "till.zip", 0, datetime(2024, 6, 1, tzinfo=UTC))
+    return validate(received, load_feed(folder / "till.toml"), Snapshot(), Site(), folder / "run")
+
+
+def test_each_file_of_an_archive_has_its_own_second_tables(tmp_path: Path) -> None:
+    """LEDGER-25: as if it had come by itself."""
+    two = PAYMENTS + payment("a") + "Refunds\n" + PAYMENTS + payment("b")
+    found = zipped(tmp_path, two, PAYMENTS + payment("c"), two.replace("a,", "d,", 1).replace("b,p1", "e,p1"))
+    assert {key for _, key in accepted(found)} >= {"c"}
+    assert [line for line, _, _ in sorted(rejected(found))] == [3, 5, 10, 12]
+    assert found.warnings["LEDGER-25"] == 2
+
+
+def test_a_last_line_is_no_title_of_the_next_file(tmp_path: Path) -> None:
+    """LEDGER-25: no header comes below it in its file."""
+    first = PAYMENTS + payment("a") + PAYMENTS + payment("b") + "Thank you\n"
+    found = zipped(tmp_path, first, PAYMENTS + payment("c") + payment("d"))
+    assert [key for _, key in accepted(found)] == ["a", "b", "c", "d"]
+    assert [line for line, _, _ in rejected(found)] == [5]
+
+
+def test_a_title_may_end_a_chunk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """LEDGER-25"""
+    monkeypatch.setattr("pipelines.feeds.reading.chunks.CHUNK", 2)
+    below = "Refunds\nPrinted 2024-05-01\n" + PAYMENTS + payment("b") + payment("c") + payment("d")
+    for records in (["a"], ["a", "x"]):
+        found = validated(tmp_path, PAYMENTS + "".join(map(payment, records)) + below)
+        assert [key for _, key in accepted(found)] == records
+
+
+def test_records_with_few_cells_are_no_titles(tmp_path: Path) -> None:
+    """LEDGER-25: files of them were put one behind the other."""
+    found = validated(tmp_path, TASKS + "1,call,,,\n2,call,,,\n" + TASKS + "3,call,,,\n", "tasks.csv")
+    assert not [message for _, _, message in rejected(found) if "is a title" in message]
+
+
+@pytest.mark.parametrize("title", ["*** REFUNDS ***", "Page 2: Refunds", "Refunds"])
+def test_a_draft_leaves_no_title_out(title: str) -> None:
+    """LEDGER-25: by the words of a foot, with which a title may begin; what is below would be taken."""
+    header, record = PAYMENTS.strip().split(","), payment("a").strip().split(",")
+    feet = [["Page 1 of 2"], ["*** End of report ***"]]
+    export = of_rows(list(enumerate([header, record, [title], feet[0], header, record, *feet], 1)), "csv")
+    assert export.titles == [3]
+    assert not [texts for _, texts in export.extras if title.startswith(total_word(texts[0]))]
