@@ -1,10 +1,13 @@
-"""Keys in the ledger that have more signs than ASCII has, or two blanks in a row: those that may look like others."""
+"""Keys in the ledger that may be read in another form today.
+
+They have signs beyond ASCII, two blanks in a row, or a guard against spreadsheets around them (`="007"`).
+"""
 
 from pipelines.ledger.access import LedgerAccess
 
 NOT_PLAIN = {
-    "sqlite": "(length(CAST({key} AS BLOB)) <> length({key}) OR instr({key}, '  ') > 0)",
-    "postgresql": "(octet_length({key}) <> length({key}) OR position('  ' IN {key}) > 0)",
+    "sqlite": "(length(CAST({key} AS BLOB)) <> length({key}) OR instr({key}, '  ') > 0 OR substr({key}, 1, 2) = '=\"')",
+    "postgresql": "(octet_length({key}) <> length({key}) OR position('  ' IN {key}) > 0 OR substr({key}, 1, 2) = '=\"')",
 }
 QUERY = """
 SELECT key FROM record JOIN stream USING (stream_id)

@@ -12,7 +12,6 @@ from typing import Any, Protocol
 from pipelines.client.client import FhirClient
 from pipelines.client.comparison import TAKEN_BACK
 from pipelines.client.replies import NotDone, NotSent, Refused, Unknown
-from pipelines.home.progress import Progress
 from pipelines.ledger.former import Former, earlier_versions, withdrawn
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rows import KnownRecord
@@ -32,6 +31,12 @@ LEFT = (
 )
 
 
+class Tells(Protocol):
+    """Who tells the user."""
+
+    def say(self, text: str) -> None: ...
+
+
 class Book(Protocol):
     """The parts of the load's book that policies need."""
 
@@ -41,10 +46,11 @@ class Book(Protocol):
     loaded: Loaded
     of: tuple[str, str, str]
     owner: Owner
-    progress: Progress
     source: str
     resource: str
 
+    @property
+    def progress(self) -> Tells: ...
     def intend_updates(self, updates: Sequence[tuple[Row, KnownRecord]]) -> list[Row]: ...
     def write_down(self, intended: Sequence[Row], results: Sequence[tuple[Row, Result]]) -> None: ...
     def confirm(self) -> None: ...

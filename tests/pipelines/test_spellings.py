@@ -73,12 +73,42 @@ def test_a_key_that_is_known_in_another_spelling_is_that_record(home, target, as
 
 
 @pytest.mark.by_hand
-def test_keys_that_are_two_records_already_stay_two(home, target, asked):
-    """LEDGER-22"""
-    payments(home, ("AB 17", "p1", "1.00"), ("k2", "p1", "2.00"))
+@pytest.mark.parametrize("first", ['="R1"', '=" R1"', '="R1\u200d"'], ids=ascii)
+@pytest.mark.parametrize("again", ["as it was", '="R1"', "R1", " R1 "], ids=ascii)
+def test_a_key_that_was_sent_with_its_guard_against_spreadsheets_is_that_record(home, target, asked, first, again):
+    """LEDGER-22: it keeps the identifier that was first sent, and nothing is sent a second time."""
+    payments(home, ("R1", "p1", "1.00"))
     asked("import")
-    spell(home, {"k2": "AB\u00a017"})
-    payments(home, ("AB 17", "p1", "1.00"), ("AB\u00a017", "p1", "2.00"), name="payments-2.csv")
+    spell(home, {"R1": first})
+    row = (first if again == "as it was" else again, "p1", "1.00")
+    payments(home, row, ("k2", "p1", "2.00"), name="payments-2.csv")
+    totals = asked("import")["totals"]
+    assert (totals["unchanged"], totals["created"]) == (1, 1)
+    assert len(target.of("PaymentNotice")) == 2
+    with closing(Ledger.open(home / "ledger.db")) as ledger:
+        assert {row["key"] for row in ledger.tables()["record"].to_pylist()} == {first, "k2"}
+
+
+@pytest.mark.by_hand
+def test_a_word_for_nothing_that_was_sent_with_a_guard_is_known_by_that_spelling_alone(home, target, asked):
+    """LEDGER-22, FEED-FILE-09: any row could have the word."""
+    payments(home, ("R1", "p1", "1.00"))
+    asked("import")
+    spell(home, {"R1": '="NULL"'})
+    payments(home, ('="NULL"', "p1", "1.00"), ("NULL", "p1", "1.00"), ("NULL ", "p1", "2.00"), name="payments-2.csv")
+    totals = asked("import")["totals"]
+    assert (totals["unchanged"], totals["created"], totals["rejected"]) == (1, 0, 2)
+    assert len(target.of("PaymentNotice")) == 1
+
+
+@pytest.mark.by_hand
+@pytest.mark.parametrize(("one", "other"), [("AB 17", "AB\u00a017"), ("R1", '="R1"')], ids=ascii)
+def test_keys_that_are_two_records_already_stay_two(home, target, asked, one, other):
+    """LEDGER-22"""
+    payments(home, (one, "p1", "1.00"), ("k2", "p1", "2.00"))
+    asked("import")
+    spell(home, {"k2": other})
+    payments(home, (one, "p1", "1.00"), (other, "p1", "2.00"), name="payments-2.csv")
     assert asked("import")["totals"]["unchanged"] == 2
     assert len(target.of("PaymentNotice")) == 2
 
@@ -110,15 +140,16 @@ def test_with_a_lost_ledger_a_record_is_found_by_the_spelling_it_was_sent_with(h
 
 
 def test_only_keys_that_may_look_like_others_are_read_of_a_ledger(ledger: Ledger) -> None:
-    """LEDGER-22: of records and of rejects."""
+    """LEDGER-22, STATE-HOME-02: of records and of rejects."""
+    keys = ("a b", "a  b", "a\u00a0b", "c", '="c"', "a=b", '"c"')
     start(ledger, "payments-a")
     with ledger.lease(TARGET) as lease:
-        ledger.intend(lease, *OF, [intent(each, line) for line, each in enumerate(("a b", "a  b", "a\u00a0b", "c"))])
+        ledger.intend(lease, *OF, [intent(each, line) for line, each in enumerate(keys)])
         ledger.intend(lease, "other", "Task", [intent("d  d")])
-    assert unplain_keys(ledger, TARGET, *OF) == ["a  b", "a\u00a0b"]
+    assert unplain_keys(ledger, TARGET, *OF) == ['="c"', "a  b", "a\u00a0b"]
     about = [Reason("PAY-9", None, None, "above the balance", False)]
     ledger.reject(TARGET, *OF, "payments-a", [Reject(9, 1, "r\u200dr", "rule", None, None, None, about)])
-    assert unplain_keys(ledger, TARGET, *OF) == ["a  b", "a\u00a0b", "r\u200dr"]
+    assert unplain_keys(ledger, TARGET, *OF) == ['="c"', "a  b", "a\u00a0b", "r\u200dr"]
     assert unplain_keys(ledger, "elsewhere", *OF) == []
 
 

@@ -133,7 +133,7 @@ def key(text: str, known_as: Mapping[str, str] = {}) -> object:
         return Fault("FEED-FILE-09", "a spreadsheet has made a number of this key (7.0, 1.2E+14); export it as text")
     if guarded := _GUARDED.fullmatch(text):
         return key(guarded[1], known_as)
-    return text or None
+    return _NO_ID.get(text, text) or None
 
 
 NO_FLAG = Fault("FEED-FILE-09", "true or false where a key or an id is expected, which is another text or a number")
@@ -146,7 +146,10 @@ _NO_ID: Mapping[str, Fault] = {
             "a word for nothing where a key or an id is expected; if it stands for an empty cell, name it in the feed"
             f' file: empty = ["{word}"]',
         )
-        for word in ("null", "Null", "NULL", "none", "None", "NONE", "nil", "nan", "NaN", "NAN", "undefined", "NA")
+        for word in (
+            *("null", "Null", "NULL", "(null)", "(NULL)", "none", "None", "NONE", "nil", "undefined"),
+            *("nan", "NaN", "NAN", "NA", "N/A", "n/a", "#N/A"),
+        )
     },
 }
 """Faults of texts that are no keys and no ids, though they could be."""

@@ -8,6 +8,7 @@ import pytest
 
 from fhir_service.interface.site import Site
 from pipelines.feeds.files.catalog import load_feed
+from pipelines.feeds.terms.columns import Fault, key, reference
 from pipelines.home.batch import Received
 from pipelines.session.questionnaires import Snapshot
 from pipelines.validation.stage import validate
@@ -65,6 +66,29 @@ def test_a_word_for_nothing_is_no_key_and_no_id_and_the_reason_names_the_key_tha
     assert keys == ["2"]
     assert len(reasons) == 2
     assert all(reason.endswith(f'empty = ["{word}"]') for reason in reasons)
+
+
+@pytest.mark.parametrize("word", ["NULL", "none", "true", "NA", "N/A", "(null)", "#N/A"])
+@pytest.mark.parametrize("form", ["{}", "{} ", " {}", "{}\t", "{}\u200b", "\u00a0{}", '="{}"', '="{} "'], ids=ascii)
+def test_a_flag_or_a_word_for_nothing_is_no_key_with_blanks_or_a_guard_around_it(form: str, word: str) -> None:
+    """FEED-FILE-09: but one that the ledger has of a record is that record."""
+    text = form.format(word)
+    found = key(text)
+    assert isinstance(found, Fault)
+    assert found == key(word)
+    assert key(text, {word: "k1"}) == "k1"
+
+
+@pytest.mark.parametrize("word", ["N/A", "(null)", "#N/A"])
+def test_a_word_for_nothing_is_no_reference(word: str) -> None:
+    """FEED-FILE-09"""
+    assert isinstance(reference(f" {word} ", ("Patient",)), Fault)
+
+
+@pytest.mark.parametrize("text", ["NULL-1", "NA 7", "(null) 1", "N/A/7", "annul", "truelove"])
+def test_a_key_that_only_begins_with_such_a_word_is_one(text: str) -> None:
+    """FEED-FILE-09"""
+    assert key(text) == text
 
 
 def test_what_guards_an_id_from_a_spreadsheet_is_no_part_of_it(tmp_path: Path) -> None:
