@@ -5,9 +5,10 @@ They have signs beyond ASCII, two blanks in a row, or a guard against spreadshee
 
 from pipelines.ledger.access import LedgerAccess
 
+_GUARDED = "substr({key}, 1, 2) = '=\"'"
 NOT_PLAIN = {
-    "sqlite": "(length(CAST({key} AS BLOB)) <> length({key}) OR instr({key}, '  ') > 0 OR substr({key}, 1, 2) = '=\"')",
-    "postgresql": "(octet_length({key}) <> length({key}) OR position('  ' IN {key}) > 0 OR substr({key}, 1, 2) = '=\"')",
+    "sqlite": "(length(CAST({key} AS BLOB)) <> length({key}) OR instr({key}, '  ') > 0 OR " + _GUARDED + ")",
+    "postgresql": "(octet_length({key}) <> length({key}) OR position('  ' IN {key}) > 0 OR " + _GUARDED + ")",
 }
 QUERY = """
 SELECT key FROM record JOIN stream USING (stream_id)
