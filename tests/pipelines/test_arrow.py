@@ -73,16 +73,19 @@ def test_no_rows_are_a_batch_of_none() -> None:
 IMPORT = """
 import sys
 from pathlib import Path
+from pipelines.loading.accepted import accepted_rows
 from tests.pipelines.test_golden import GOLDEN, validated
 for case in ("payments_csv", "tasks_csv", "answers_csv"):
     folder = Path(sys.argv[1], case)
     folder.mkdir()
-    assert validated(GOLDEN / case / "input", folder).rejected
+    found = validated(GOLDEN / case / "input", folder)
+    assert found.rejected
+    assert [*accepted_rows(folder / "run-1" / "accepted.parquet", "2026-11-01T00:00:00.000000Z")]
 assert "pyarrow" in sys.modules
 assert "pandas" not in sys.modules
 """
 
 
-def test_validating_loads_no_pandas(tmp_path) -> None:
+def test_validating_and_reading_what_was_accepted_loads_no_pandas(tmp_path) -> None:
     pytest.importorskip("pandas")
     subprocess.run([sys.executable, "-c", IMPORT, str(tmp_path)], check=True)
