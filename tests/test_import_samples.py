@@ -29,6 +29,7 @@ SAMPLES = Path(__file__).parents[1] / "data" / "samples"
 EXPECTED: dict[str, dict[str, Any]] = json.loads((SAMPLES / "expected.json").read_text(encoding="utf-8"))
 FILES, REFERENCE = EXPECTED["files"], EXPECTED["reference"]
 SET_ASIDE, UNREADABLE = 3, 4
+PANDAS = "pandas was looked for"
 LOADED = ("Task", "PaymentNotice", "QuestionnaireResponse")
 
 ANALYST = """
@@ -67,9 +68,13 @@ def rehearsed(home) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def first(home, rehearsed) -> subprocess.CompletedProcess[str]:
-    """The first import of the samples."""
-    return run("chartferry", "--home", home, "import", "--json", SAMPLES / "inbox")
+def first(home, rehearsed, tmp_path_factory) -> subprocess.CompletedProcess[str]:
+    """The first import of the samples, in a process whose pandas only says that it was looked for."""
+    pandas = tmp_path_factory.mktemp("modules") / "pandas.py"
+    pandas.write_text(f"import sys\nsys.stderr.write({PANDAS!r})\nraise ImportError\n", encoding="utf-8")
+    given = command("chartferry", "--home", home, "import", "--json", SAMPLES / "inbox")
+    own = environment(PYTHONPATH=str(pandas.parent))
+    return subprocess.run(given, env=own, capture_output=True, text=True, check=False)
 
 
 @pytest.fixture(scope="module")
@@ -92,6 +97,11 @@ def rows(connection: duckdb.DuckDBPyConnection, query: str) -> list[dict[str, An
 
 
 # --- One import ------------------------------------------------------------------------------------
+
+
+def test_an_import_with_its_publication_loads_no_pandas(first):
+    """Half a second and 60 MB: longer than a small file takes."""
+    assert PANDAS not in first.stderr
 
 
 def test_an_import_of_messy_files_ends_with_3_and_one_json_document(first):

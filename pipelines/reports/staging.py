@@ -8,6 +8,7 @@ import duckdb
 import pyarrow as pa
 
 from pipelines.feeds.terms.rulebook import rules
+from pipelines.home import arrow
 from pipelines.home.spill import is_whole
 from pipelines.ledger.ledger import Snapshot
 from pipelines.ledger.manifests import run_of
@@ -106,6 +107,7 @@ OTHERS = {
 }
 """By relation that staging reads: the type of the resources that were read from the target."""
 READ = ("sweep", *OTHERS)
+RULE = pa.schema([(name, pa.string()) for name in ("rule_id", "sentence", "basis", "advice")])
 QUESTIONNAIRE_OF = """
     CREATE TEMP MACRO questionnaire_of(said) AS coalesce(
         (SELECT any_value(questionnaire_id) FROM known_address WHERE address = said),
@@ -215,11 +217,8 @@ def _stage_words(db: duckdb.DuckDBPyConnection, folder: Path, scores: Sequence[S
 
 
 def _rules() -> pa.Table:
-    rows = [
-        {"rule_id": rule_id, "sentence": entry.sentence, "basis": entry.basis, "advice": entry.do}
-        for rule_id, entry in rules().items()
-    ]
-    return pa.Table.from_pylist(rows)
+    rows = [(rule_id, entry.sentence, entry.basis, entry.do) for rule_id, entry in rules().items()]
+    return arrow.table_of_rows(rows, RULE)
 
 
 def _accepted(batches: Path, ids: Sequence[str]) -> list[str]:

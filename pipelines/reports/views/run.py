@@ -9,6 +9,7 @@ import duckdb
 import orjson
 import pyarrow as pa
 
+from pipelines.home import arrow
 from pipelines.home.files import session
 from pipelines.reports.views.compile import compile_view
 from pipelines.reports.views.definition import BadView, View
@@ -54,7 +55,7 @@ def run_view(view: View, resources: Iterable[bytes], spill: Path, out: Path) -> 
 def _batches(resources: Iterable[bytes]) -> Iterator[pa.Table]:
     waiting = iter(resources)
     while some := list(islice(waiting, AT_ONCE)):
-        yield pa.table([[each.decode() for each in some]], schema=_BODIES)
+        yield arrow.table_of_rows([(each.decode(),) for each in some], _BODIES)
 
 
 def resources_of(paths: Iterable[Path]) -> Iterator[bytes]:
