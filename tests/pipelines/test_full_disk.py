@@ -10,16 +10,12 @@ import duckdb
 import pytest
 from sqlalchemy.exc import OperationalError
 
-from pipelines.client.capabilities import Capabilities
-from pipelines.client.steps import FREE_OF_RACES
 from pipelines.feeds.files.catalog import load_feeds
 from pipelines.home import disk, spill
 from pipelines.home.batch import Unreadable
-from pipelines.home.progress import Progress
 from pipelines.ledger.database import why
 from pipelines.ledger.ledger import Ledger
 from pipelines.loading.answered import Result
-from pipelines.loading.book import Book
 from pipelines.loading.intake import Intake
 from pipelines.receiving import stage as receive
 from pipelines.reports import publish
@@ -118,15 +114,7 @@ def test_a_ledger_that_has_no_room_says_what_it_needs():
 def test_what_could_not_be_written_down_counts_once_when_it_could(tmp_path, monkeypatch, breaking):
     """REPORT-14: a load that writes its last results once more would have counted them twice."""
     with serving(FakeTarget()) as target, closing(Work(tmp_path, target)) as work, work.ledger.lease(TARGET) as lease:
-        book = Book(
-            work.batch([payment(1), payment(2)]),
-            work.client,
-            work.ledger,
-            lease,
-            Progress(),
-            FREE_OF_RACES,
-            Capabilities(),
-        )
+        book = work.book(lease, [payment(1), payment(2)])
         first, second = rows = list(Intake(book).rows_to_send())
         book.write_down(rows, [])
         results = [(first, Result("created", "r1", 201)), (second, Result("refused", None, 422))]

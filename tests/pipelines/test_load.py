@@ -2,9 +2,6 @@
 
 import pytest
 
-from pipelines.client.capabilities import Capabilities
-from pipelines.client.steps import FREE_OF_RACES
-from pipelines.home.progress import Progress
 from pipelines.ledger.ledger import LeaseLost, Ledger
 from pipelines.loading.answered import Result
 from pipelines.loading.book import Book
@@ -231,15 +228,7 @@ def test_rows_left_sending_by_a_killed_run_are_settled_by_the_next(work, monkeyp
 def test_who_lost_the_target_writes_down_only_what_is_sure(work):
     """LEDGER-10: what is open is for who took over to settle, and may be settled and sent by now."""
     with work.ledger.lease(TARGET) as lease:
-        book = Book(
-            work.batch([payment(1), payment(2)]),
-            work.client,
-            work.ledger,
-            lease,
-            Progress(),
-            FREE_OF_RACES,
-            Capabilities(),
-        )
+        book = work.book(lease, [payment(1), payment(2)])
         made, left = Intake(book).rows_to_send()
         book.write_down([made, left], [])
         with work.ledger.transaction() as connection:

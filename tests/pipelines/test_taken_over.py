@@ -6,15 +6,11 @@ from datetime import UTC, datetime
 import pytest
 from sqlalchemy import update
 
-from pipelines.client.capabilities import Capabilities
 from pipelines.client.client import FhirClient
-from pipelines.client.steps import FREE_OF_RACES
-from pipelines.home.progress import Progress
 from pipelines.ledger.lease import SILENCE
 from pipelines.ledger.ledger import LeaseLost, Ledger
 from pipelines.ledger.tables import lease, records
 from pipelines.loading.answered import Result
-from pipelines.loading.book import Book
 from pipelines.loading.intake import Intake
 from tests.pipelines.test_settling import response, task
 from tests.support.fake_target import FakeTarget, serving
@@ -103,15 +99,7 @@ def test_an_undo_goes_no_further(home, target, asked, held_up):
 def test_an_old_fact_is_not_written_over_a_newer_one(work, now):
     """LEDGER-01, LEDGER-10"""
     with work.ledger.lease(TARGET) as lease:
-        book = Book(
-            work.batch([payment(1), payment(2)]),
-            work.client,
-            work.ledger,
-            lease,
-            Progress(),
-            FREE_OF_RACES,
-            Capabilities(),
-        )
+        book = work.book(lease, [payment(1), payment(2)])
         rows = list(Intake(book).rows_to_send())
         book.write_down(rows, [])
         with work.ledger.transaction() as connection:

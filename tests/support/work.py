@@ -6,11 +6,14 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipelines.client.capabilities import Capabilities
 from pipelines.client.client import Credentials, FhirClient, Patience
 from pipelines.client.pace import Pace
+from pipelines.client.steps import FREE_OF_RACES
 from pipelines.feeds.files.catalog import load_feeds
 from pipelines.home.progress import Progress
 from pipelines.ledger.ledger import Ledger
+from pipelines.loading.book import Book
 from pipelines.loading.stage import Batch, load
 from pipelines.validation.stage import ACCEPTED, SKIPPED
 
@@ -77,6 +80,10 @@ class Work:
         if self.ledger.start_batch(TARGET, batch_id):
             self.ledger.finish_batch(TARGET, batch_id, "finished")  # it holds no lane of others
         return Batch(TARGET, batch_id, self.feed, folder, resuming, Pace(settling_seconds=settling), remap)
+
+    def book(self, lease, rows):
+        """The book of a batch whose rows are still to be sent."""
+        return Book(self.batch(rows), self.client, self.ledger, lease, Progress(), FREE_OF_RACES, Capabilities())
 
     def states(self):
         rows = self.ledger.tables()["record"].to_pylist()
