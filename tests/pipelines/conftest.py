@@ -14,7 +14,7 @@ from pipelines.client.pace import Patience
 from pipelines.ledger.ledger import Ledger, LedgerError
 from tests.support.commands import forget_settings
 from tests.support.fake_target import FakeTarget, serving
-from tests.support.publishing import publish_last_target
+from tests.support.publishing import publish_as_marked, publish_last_target
 
 
 @pytest.fixture
@@ -30,11 +30,10 @@ def home(request, tmp_path, target, monkeypatch):
     """An empty home with an inbox, in an environment that names the target; loads wait neither for late
     answers nor long before they try again.
 
-    What commands make is published at the end of the test, and not by each of them, unless it is marked `publishes`.
+    What commands make is published at the end of the test, and not by each of them, unless it is marked `publishes`:
+    then each publishes the tables that the mark names, or all.
     """
-    if not request.node.get_closest_marker("publishes"):
-        for module in ("closing", "retry"):
-            monkeypatch.setattr(f"pipelines.importing.{module}.publish_into", lambda *_: None)
+    publish_as_marked(monkeypatch, request.node)
     forget_settings(monkeypatch)
     monkeypatch.setenv("FHIR_BASE_URL", target.url)
     monkeypatch.setenv("FHIR_TOKEN", "fixed")
@@ -54,9 +53,11 @@ def whatever_came_can_be_published(request):
     home = request.getfixturevalue("home") if "home" in request.fixturenames else None
     yield
     some = "not long" in request.config.option.markexpr and crc32(request.node.nodeid.encode()) % 100
-    apart = some or any(request.node.get_closest_marker(name) for name in ("publishes", "by_hand"))
+    publishes = request.node.get_closest_marker("publishes")
+    apart = some or request.node.get_closest_marker("by_hand") or (publishes and not publishes.args)
     if not isinstance(home, Path) or apart or not (home / "ledger.db").exists():
         return
+    request.getfixturevalue("monkeypatch").undo()
     try:
         ledger = Ledger.open(home / "ledger.db", anew=True)
     except LedgerError:

@@ -51,7 +51,7 @@ def test_an_import_takes_the_inbox_to_the_target_and_the_tables(chartferry, home
         ]
 
 
-@pytest.mark.publishes
+@pytest.mark.publishes("import_row", "import_run")
 def test_the_same_file_again_creates_nothing_and_is_another_run(chartferry, home, target):
     """LEDGER-02, STATE-HOME-07"""
     path = put(home)
@@ -257,7 +257,7 @@ def test_status_lists_batches_and_one_with_its_runs_and_manifest(chartferry, hom
     assert chartferry("status", "none")[0] == 4
 
 
-@pytest.mark.publishes
+@pytest.mark.publishes("import_run")
 def test_every_run_leaves_a_manifest_that_agrees_with_status_and_the_tables(chartferry, home):
     """STATE-HOME-03, CLI-CMD-03: what went in, by which rules, to where, and what came of it; the first run's stay."""
     path = put(home)
@@ -306,7 +306,7 @@ def test_a_run_that_did_not_end_is_shown_with_what_its_rows_are(chartferry, home
     assert (manifest["state"], manifest["ended_at"]) == ("running", None)
 
 
-@pytest.mark.publishes
+@pytest.mark.publishes("diagnostic_report")
 def test_reports_publishes_without_an_import(chartferry, home, target):
     """CLI-CMD-12"""
     target.stored["r1"] = {"resourceType": "DiagnosticReport", "id": "r1", "status": "final"}

@@ -39,7 +39,7 @@ def tables_full(*_: object, **__: object) -> None:
     raise duckdb.IOException('IO Error: Could not write file "x": No space left on device')
 
 
-@pytest.mark.publishes
+@pytest.mark.publishes("import_row")
 @pytest.mark.parametrize(
     ("where", "name", "fails"),
     [

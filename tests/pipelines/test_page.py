@@ -72,10 +72,21 @@ def page(world: World) -> tuple[str, Page]:
     return html, Page(html)
 
 
-def test_the_page_shows_the_figures_of_the_tables(world: World) -> None:
+@pytest.fixture(scope="module")
+def paid(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[World, str]]:
+    """A world with payments of every fate, and its page, for tests that only look at them."""
+    made = World(tmp_path_factory.mktemp("paid"))
+    import_payments(made)
+    with pytest.MonkeyPatch.context() as patch:
+        publish_only(patch, *PAGED, "report_latest")
+        html, _ = page(made)
+    yield made, html
+    made.ledger.close()
+
+
+def test_the_page_shows_the_figures_of_the_tables(paid: tuple[World, str]) -> None:
     """STATE-HOME-04"""
-    import_payments(world)
-    _, shown = page(world)
+    shown = Page(paid[1])
     assert shown.table("Reports by month") == [
         ["Month", "Laboratory", "Radiology", "All"],
         ["2026-01", "3", "0", "3"],
@@ -124,10 +135,9 @@ def problems(world: World) -> list[list[str]]:
     return [row[:2] for row in page(world)[1].table("As of this publication")[1:]]
 
 
-def test_every_problem_of_now_is_told_with_what_to_do(world: World) -> None:
+def test_every_problem_of_now_is_told_with_what_to_do(paid: tuple[World, str]) -> None:
     """STATE-HOME-04"""
-    import_payments(world)
-    _, shown = page(world)
+    shown = Page(paid[1])
     assert shown.table("As of this publication")[1:] == [
         [
             "payments.csv",
@@ -284,19 +294,17 @@ def failed(world: World, batch: str) -> None:
     world.ledger.finish_batch(TARGET, batch, "failed", {})
 
 
-def test_the_page_loads_nothing_from_elsewhere(world: World) -> None:
+def test_the_page_loads_nothing_from_elsewhere(paid: tuple[World, str]) -> None:
     """STATE-HOME-04"""
-    import_payments(world)
-    html, shown = page(world)
+    html, shown = paid[1], Page(paid[1])
     assert all(address.startswith("#") or address == "data:," for address in shown.addresses)
     assert not {"script", "img", "iframe", "object", "embed", "form"} & set(shown.tags)
     assert not re.search(r"url\(|@import|https?://", html)
     assert "default-src 'none'" in html
 
 
-def test_a_chart_is_described_and_a_table_stands_under_it(world: World) -> None:
-    import_payments(world)
-    html, shown = page(world)
+def test_a_chart_is_described_and_a_table_stands_under_it(paid: tuple[World, str]) -> None:
+    html, shown = paid[1], Page(paid[1])
     charts = re.findall(r'<svg role="img".*?</svg>', html, re.DOTALL)
     assert len(shown.tables) == 6
     assert len(charts) == 2 * shown.tags.count("figure") == 10
@@ -309,10 +317,9 @@ def test_a_chart_is_described_and_a_table_stands_under_it(world: World) -> None:
     assert '<html lang="en">' in html
 
 
-def test_nothing_of_a_patient_is_on_the_page(world: World) -> None:
+def test_nothing_of_a_patient_is_on_the_page(paid: tuple[World, str]) -> None:
     """STATE-HOME-04, REPORT-25"""
-    import_payments(world)
-    html, _ = page(world)
+    world, html = paid
     names = {
         row[0] for row in world.rows("SELECT patient_id FROM import_row UNION SELECT patient_id FROM report_latest")
     }

@@ -21,6 +21,7 @@ from pipelines.rehearsing.refusals import basis, rests_on_decisions, rule_behind
 from pipelines.session.connections import bundled_service
 from pipelines.session.questionnaires import Snapshot
 from tests.support import commands
+from tests.support.publishing import publish_as_marked
 from tests.support.starting import start
 
 ROOT = Path(__file__).parents[2]
@@ -46,8 +47,9 @@ def loaded(tmp_path_factory):
 
 
 @pytest.fixture
-def home(tmp_path, loaded, monkeypatch):
+def home(request, tmp_path, loaded, monkeypatch):
     commands.forget_settings(monkeypatch)
+    publish_as_marked(monkeypatch, request.node)
     home = tmp_path / "home"
     shutil.copytree(loaded, home)
     (home / "inbox").mkdir()
@@ -130,6 +132,7 @@ def test_the_sentence_of_a_rule_is_below_its_first_row(home, chartferry):
     assert [*json.loads(report.read_text())["sentences"]] == ["FEED-FILE-09", "PAY-14"]
 
 
+@pytest.mark.publishes("import_row")
 def test_nothing_is_left_but_the_report(home, chartferry):
     """CLI-CMD-02: store, ledger, inbox, tables and all else are the same to the byte."""
     put(home, "k0,p1,1.00,2026-01-01,\n", "payments-0.csv")

@@ -255,7 +255,7 @@ def test_a_row_that_is_refused_once_its_reject_was_closed_is_open_again(practice
     assert practice.rejects() == {"t1": ("closed", 2)}
 
 
-@pytest.mark.publishes
+@pytest.mark.publishes("reject", "payment_reconciliation")
 def test_a_refused_row_that_is_refused_again_is_the_same_reject(practice):
     """CLI-CMD-05, LEDGER-07"""
     practice.target.refuse = lambda body: body["amount"]["value"] > 2

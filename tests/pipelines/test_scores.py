@@ -33,11 +33,11 @@ def questionnaire(of: str, *items: dict[str, Any], code: str = "local", name: st
 
 
 def panel(name: str, *codes: str) -> dict[str, Any]:
-    """The questionnaire of a known panel, each question with the options named."""
+    """The questionnaire of a known panel, its name for an id, each question with the options named."""
     [(whole, _)] = [each for each in KNOWN.items() if each[1] == name]
     links = sorted(each.partition("|")[2] for each in COUNTED[whole])
     return questionnaire(
-        "q1", *(question(link, list(map(option, codes))) for link in links), code=whole.partition("|")[2]
+        name, *(question(link, list(map(option, codes))) for link in links), code=whole.partition("|")[2]
     )
 
 
@@ -65,49 +65,46 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
 def scores(world: World, *responses: Response) -> list[tuple[Any, ...]]:
     carry_over(world, "QuestionnaireResponse", {f"r{n}": each for n, each in enumerate(responses, 1)})
     world.publish()
-    return world.rows("SELECT score_name, value, complete, missing, band FROM score")
+    order = "ORDER BY length(response_id), response_id"
+    return world.rows(f"SELECT score_name, value, complete, missing, band FROM score {order}")
 
 
-@pytest.mark.parametrize(
-    ("name", "chosen", "value", "band"),
-    [
-        ("PHQ-9", [3, 3, 3, 3, 3, 3, 3, 3, 3], 27.0, "severe"),
-        ("PHQ-9", [0, 0, 0, 0, 0, 0, 0, 0, 0], 0.0, "minimal"),
-        ("PHQ-9", [1, 2, 1, 0, 2, 1, 0, 2, 1], 10.0, "moderate"),
-        ("PHQ-9", [1, 2, 1, 0, 2, 1, 0, 2, 0], 9.0, "mild"),
-        ("PHQ-2", [1, 1], 2.0, "negative"),
-        ("PHQ-2", [1, 2], 3.0, "positive"),
-        ("GAD-7", [3, 2, 2, 2, 2, 2, 2], 15.0, "severe"),
-        ("GAD-7", [2, 2, 2, 2, 2, 2, 2], 14.0, "moderate"),
-    ],
+PANELS = (
+    ("PHQ-9", [3, 3, 3, 3, 3, 3, 3, 3, 3], 27.0, "severe"),
+    ("PHQ-9", [0, 0, 0, 0, 0, 0, 0, 0, 0], 0.0, "minimal"),
+    ("PHQ-9", [1, 2, 1, 0, 2, 1, 0, 2, 1], 10.0, "moderate"),
+    ("PHQ-9", [1, 2, 1, 0, 2, 1, 0, 2, 0], 9.0, "mild"),
+    ("PHQ-2", [1, 1], 2.0, "negative"),
+    ("PHQ-2", [1, 2], 3.0, "positive"),
+    ("GAD-7", [3, 2, 2, 2, 2, 2, 2], 15.0, "severe"),
+    ("GAD-7", [2, 2, 2, 2, 2, 2, 2], 14.0, "moderate"),
 )
-def test_the_known_panels_are_added_up(world: World, name: str, chosen: list[int], value: float, band: str) -> None:
-    form = panel(name, *FREQUENCY)
-    world.questionnaires = [form]
-    links = [item["linkId"] for item in form["item"]]
-    answers: dict[str, str | float] = {link: FREQUENCY[place] for link, place in zip(links, chosen, strict=True)}
-    assert scores(world, response(answers)) == [(name, value, True, 0, band)]
 
 
-@pytest.mark.parametrize(
-    ("answers", "expected"),
-    [
-        ({"68518-0": "LA18929-2", "68519-8": "LA18932-6", "68520-6": "LA18934-2"}, (12.0, True, 0, "positive")),
-        (
-            {"68518-0": "LA18927-6", "68519-8": "LA15694-5", "68520-6": "LA18933-4"},
-            (3.0, True, 0, "positive for women"),
-        ),
-        ({"68518-0": "LA6270-8"}, (0.0, True, 0, "negative")),
-        ({"68518-0": "LA18926-8"}, (1.0, False, 2, None)),
-        ({}, (None, False, 3, None)),
-    ],
+def test_the_known_panels_are_added_up(world: World) -> None:
+    forms = {name: panel(name, *FREQUENCY) for name, *_ in PANELS}
+    world.questionnaires = list(forms.values())
+    given = []
+    for name, chosen, *_ in PANELS:
+        links = [item["linkId"] for item in forms[name]["item"]]
+        given.append(response({link: FREQUENCY[at] for link, at in zip(links, chosen, strict=True)}, of=name))
+    assert scores(world, *given) == [(name, value, True, 0, band) for name, _, value, band in PANELS]
+
+
+DRINKS: tuple[tuple[dict[str, str | float], tuple[Any, ...]], ...] = (
+    ({"68518-0": "LA18929-2", "68519-8": "LA18932-6", "68520-6": "LA18934-2"}, (12.0, True, 0, "positive")),
+    ({"68518-0": "LA18927-6", "68519-8": "LA15694-5", "68520-6": "LA18933-4"}, (3.0, True, 0, "positive for women")),
+    ({"68518-0": "LA6270-8"}, (0.0, True, 0, "negative")),
+    ({"68518-0": "LA18926-8"}, (1.0, False, 2, None)),
+    ({}, (None, False, 3, None)),
 )
-def test_who_never_drinks_is_asked_nothing_more(
-    world: World, answers: dict[str, str | float], expected: tuple[Any, ...]
-) -> None:
+
+
+def test_who_never_drinks_is_asked_nothing_more(world: World) -> None:
     codes = ("LA6270-8", "LA18926-8", "LA18927-6", "LA18929-2", "LA15694-5", "LA18932-6", "LA18933-4", "LA18934-2")
     world.questionnaires = [panel("AUDIT-C", *codes)]
-    assert scores(world, response(answers)) == [("AUDIT-C", *expected)]
+    given = [response(answers, of="AUDIT-C") for answers, _ in DRINKS]
+    assert scores(world, *given) == [("AUDIT-C", *expected) for _, expected in DRINKS]
 
 
 def test_our_scores_count_the_questions_that_validation_misses(tmp_path: Path) -> None:
@@ -121,9 +118,9 @@ def test_an_incomplete_score_has_no_band_and_is_in_no_course_of_a_patient(world:
     both: dict[str, str | float] = {"44250-9": "LA6571-9", "44255-8": "LA6570-1"}
     found = scores(
         world,
-        response(both, day=0),
-        response({"44250-9": "LA6571-9"}, day=3),
-        response(both | {"44255-8": "LA6568-5"}, day=10),
+        response(both, of="PHQ-2", day=0),
+        response({"44250-9": "LA6571-9"}, of="PHQ-2", day=3),
+        response(both | {"44255-8": "LA6568-5"}, of="PHQ-2", day=10),
     )
     assert found == [
         ("PHQ-2", 5.0, True, 0, "positive"),
@@ -137,7 +134,7 @@ def test_an_incomplete_score_has_no_band_and_is_in_no_course_of_a_patient(world:
 def test_an_option_that_the_score_does_not_know_leaves_it_incomplete(world: World) -> None:
     world.questionnaires = [panel("PHQ-2", *FREQUENCY, "LA-refused")]
     answers: dict[str, str | float] = {"44250-9": "LA-refused", "44255-8": "LA6570-1"}
-    assert scores(world, response(answers)) == [("PHQ-2", 2.0, False, 1, None)]
+    assert scores(world, response(answers, of="PHQ-2")) == [("PHQ-2", 2.0, False, 1, None)]
 
 
 OWN = """
@@ -164,26 +161,29 @@ def own_score(world: World, text: str, name: str = "own.toml") -> None:
     (world.home / "scores" / name).write_text(text)
 
 
-@pytest.mark.parametrize(
-    ("method", "answers", "expected"),
-    [
-        ("sum", {"a": "much", "b": "no", "pain": 1.5}, (9.5, True, 0, "well")),
-        ("sum", {"a": "much", "pain": 2.0}, (9.0, True, 1, "well")),
-        ("sum", {"a": "some", "b": "much", "pain": 0.0}, (2.0, True, 0, None)),
-        ("mean", {"a": "much", "b": "no", "pain": 1.0}, (3.0, True, 0, None)),
-        ("mean", {"b": "some", "pain": 1.0}, (1.5, True, 1, None)),
-        ("mean", {"b": "some"}, (2.0, False, 2, None)),
-    ],
-)
-def test_a_practices_own_score_has_reversed_questions_gaps_and_bands(
-    world: World, method: str, answers: dict[str, str | float], expected: tuple[Any, ...]
-) -> None:
+ADDED: dict[str, tuple[tuple[dict[str, str | float], tuple[Any, ...]], ...]] = {
+    "sum": (
+        ({"a": "much", "b": "no", "pain": 1.5}, (9.5, True, 0, "well")),
+        ({"a": "much", "pain": 2.0}, (9.0, True, 1, "well")),
+        ({"a": "some", "b": "much", "pain": 0.0}, (2.0, True, 0, None)),
+    ),
+    "mean": (
+        ({"a": "much", "b": "no", "pain": 1.0}, (3.0, True, 0, None)),
+        ({"b": "some", "pain": 1.0}, (1.5, True, 1, None)),
+        ({"b": "some"}, (2.0, False, 2, None)),
+    ),
+}
+
+
+@pytest.mark.parametrize("method", ADDED)
+def test_a_practices_own_score_has_reversed_questions_gaps_and_bands(world: World, method: str) -> None:
     choices = [option("no"), option("some"), option("much")]
     world.questionnaires = [
         questionnaire("q1", question("a", choices), question("b", choices), {"linkId": "pain", "type": "decimal"})
     ]
     own_score(world, OWN.format(method=method))
-    assert scores(world, response(answers)) == [("Well-being", *expected)]
+    given = [response(answers) for answers, _ in ADDED[method]]
+    assert scores(world, *given) == [("Well-being", *expected) for _, expected in ADDED[method]]
 
 
 def test_what_a_questionnaire_declares_is_added_up_and_goes_before_the_file(world: World) -> None:
@@ -206,7 +206,21 @@ def test_a_score_of_the_home_takes_the_place_of_ours(world: World) -> None:
     values = "".join(f'"{code}" = {value}\n' for value, code in enumerate(FREQUENCY, 1))
     questions = '["44250-9", "44255-8"]'
     own_score(world, f'name = "PHQ-2"\nquestionnaires = ["55757-9"]\nquestions = {questions}\n[values]\n{values}')
-    assert scores(world, response({"44250-9": "LA6568-5", "44255-8": "LA6568-5"})) == [("PHQ-2", 2.0, True, 0, None)]
+    given = response({"44250-9": "LA6568-5", "44255-8": "LA6568-5"}, of="PHQ-2")
+    assert scores(world, given) == [("PHQ-2", 2.0, True, 0, None)]
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """A world with a form that is published, for tests after which it stays as it is."""
+    made = World(tmp_path_factory.mktemp("published"))
+    items = question("a", [option("no"), option("yes")]), {"linkId": "story", "type": "text"}
+    made.questionnaires = [questionnaire("q1", *items)]
+    with pytest.MonkeyPatch.context() as patch:
+        publish_only(patch, "score")
+        made.publish()
+    yield made
+    made.ledger.close()
 
 
 VALID = 'name = "Own"\nquestionnaires = ["q1"]\nquestions = ["a"]\n'
@@ -233,18 +247,16 @@ VALID = 'name = "Own"\nquestionnaires = ["q1"]\nquestions = ["a"]\n'
     ],
 )
 def test_a_score_that_cannot_be_made_is_said_in_one_sentence_and_the_last_publication_stays(
-    world: World, text: str, why: str
+    published: World, monkeypatch: pytest.MonkeyPatch, text: str, why: str
 ) -> None:
-    form = questionnaire("q1", question("a", [option("no"), option("yes")]), {"linkId": "story", "type": "text"})
-    world.questionnaires = [form]
-    world.publish()
-    before = (world.home / "published" / "reports.duckdb").read_bytes()
-    own_score(world, text)
+    publish_only(monkeypatch, "score")
+    before = (published.home / "published" / "reports.duckdb").read_bytes()
+    own_score(published, text)
     with pytest.raises(PublicationError) as caught:
-        world.publish()
+        published.publish()
     assert str(caught.value).startswith(f"not published: {why}")
     assert "\n" not in str(caught.value)
-    assert (world.home / "published" / "reports.duckdb").read_bytes() == before
+    assert (published.home / "published" / "reports.duckdb").read_bytes() == before
 
 
 def test_two_files_of_one_score_are_named(world: World) -> None:

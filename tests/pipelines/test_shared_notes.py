@@ -19,6 +19,7 @@ from tests.pipelines.test_settling import QUESTIONNAIRE
 from tests.support import commands
 from tests.support.fake_target import FakeTarget, Said, serving
 from tests.support.ledgers import lose_ledger
+from tests.support.publishing import publish_nothing
 from tests.support.work import Work
 
 NOTE_ID = "http://schemas.example.com/fhir/extensions/note-id"
@@ -300,6 +301,7 @@ MONDAY = (
 def imported(request, tmp_path, monkeypatch, capsys):
     """A home over a real service, the service, and an import of one file: its summary."""
     commands.forget_settings(monkeypatch)
+    publish_nothing(monkeypatch)
     with running(tmp_path, interface_only=request.param) as service:
         credentials = service.service.auth.add_client("importer")
         monkeypatch.setenv("FHIR_BASE_URL", service.url)

@@ -45,7 +45,7 @@ def there(target):
 # -- what closes a reject
 
 
-@pytest.mark.publishes
+@pytest.mark.publishes("payment_reconciliation")
 def test_the_old_content_again_closes_no_reject_of_other_content(home, put, asked, chartferry):
     """LEDGER-17: nobody decided, and nothing was loaded."""
     put("payments-1.csv", pay("x1", "10.00"))
@@ -146,7 +146,7 @@ def test_the_file_that_was_undone_says_so_and_how_to_load_it(undone, home, targe
     assert there(target) == [f"call {n}" for n in range(4)]
 
 
-@pytest.mark.publishes
+@pytest.mark.publishes("reject_reason")
 def test_a_corrected_export_loads_what_was_taken_back_anew(additions, undone, home, target, put, asked):
     """LEDGER-18: each corrected row is a new generation; what stayed as it was is set aside, and named."""
     put("tasks-2.csv", *(call(f"t{n}", "right") for n in range(3)), call("t3", "call 3"))
@@ -218,7 +218,7 @@ def test_what_is_refused_anew_is_not_there_and_may_come_corrected(undone, home, 
     assert asked("verify")["exit_code"] == 0
 
 
-@pytest.mark.publishes
+@pytest.mark.publishes("import_row")
 def test_a_record_without_an_amount_is_published_without_one(home, put, asked):
     """REPORT-15: no sum of tables over tasks or answers is made of it."""
     put("tasks-1.csv", call("t1"), "t2,p1,call,odd,a")

@@ -13,6 +13,7 @@ from pipelines.client.client import NotSent
 from pipelines.home import traces
 from tests.conftest import running
 from tests.support.commands import forget_settings
+from tests.support.publishing import publish_nothing
 
 sdk = pytest.importorskip("opentelemetry.sdk.trace", reason="the extra `traces` is not installed")
 
@@ -50,6 +51,7 @@ def test_a_batch_is_one_trace_from_its_file_to_the_commit_without_a_value(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     forget_settings(monkeypatch)
+    publish_nothing(monkeypatch)
     inbox = tmp_path / "home" / "inbox"
     inbox.mkdir(parents=True)
     (inbox / "tasks-1.csv").write_text(ROWS)

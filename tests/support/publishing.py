@@ -1,5 +1,6 @@
 """A home with reports and payments of every fate, for the tests of what is published."""
 
+import re
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -14,7 +15,7 @@ import pytest
 
 from pipelines.ledger.ledger import Intent, Ledger, Outcome, Reason, Reject, Repeat, utc_text
 from pipelines.reports.changes import sweep_changes
-from pipelines.reports.publish import Publication, publish
+from pipelines.reports.publish import TOTALS, Publication, publish
 from pipelines.reports.results import sweep_results
 from pipelines.reports.sweep import Sweep, sweep
 from pipelines.reports.tables import ReportTable, report_tables
@@ -97,7 +98,7 @@ PAGED = (
     ),
     *("report_volume_by_month", "report_turnaround", "reject_by_rule", "reject_by_age"),
 )
-"""The tables that the page and the totals of a publication read."""
+"""The tables that the page of a publication reads."""
 WIDE = ("questionnaire_response", "questionnaire", "question", "answer", "answer_option")
 """The tables that those of each questionnaire are made from."""
 
@@ -105,8 +106,8 @@ WIDE = ("questionnaire_response", "questionnaire", "question", "answer", "answer
 def publish_only(patch: pytest.MonkeyPatch, *names: str, wide: bool = False) -> None:
     """Let publications make these of our tables, with those that they read and name, and no page.
 
-    The page comes with the tables that it reads. For tests that look at a few tables, or at what goes wrong with one:
-    all of them take a second.
+    The page and the statements of `TOTALS` come with the tables that they read. For tests that look at a few tables, or
+    at what goes wrong with one: all of them take a second.
 
     wide: whether they make the tables of each questionnaire.
     """
@@ -122,7 +123,26 @@ def publish_only(patch: pytest.MonkeyPatch, *names: str, wide: bool = False) -> 
         patch.setattr("pipelines.reports.publish.response_tables", lambda *_: [])
     if not wanted.issuperset(PAGED):
         patch.setattr("pipelines.reports.publish.page_of", lambda *_: "")
-        patch.setattr("pipelines.reports.publish.TOTALS", {})
+    held = {said: query for said, query in TOTALS.items() if wanted.issuperset(OURS.keys() & re.findall(r"\w+", query))}
+    patch.setattr("pipelines.reports.publish.TOTALS", held)
+
+
+def publish_nothing(patch: pytest.MonkeyPatch) -> None:
+    """Let imports and retries publish nothing, for tests that look at no table."""
+    for module in ("closing", "retry"):
+        patch.setattr(f"pipelines.importing.{module}.publish_into", lambda *_: None)
+
+
+def publish_as_marked(patch: pytest.MonkeyPatch, test: pytest.Item) -> None:
+    """Let imports and retries publish what the mark `publishes` of a test says: the tables that it names, or all.
+
+    Without the mark they publish nothing.
+    """
+    mark = test.get_closest_marker("publishes")
+    if mark is None:
+        publish_nothing(patch)
+    elif mark.args:
+        publish_only(patch, *mark.args)
 
 
 def closure(names: set[str]) -> set[str]:
