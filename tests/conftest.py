@@ -1,8 +1,10 @@
 """Fixtures that the areas share: a real service on loopback over a fresh store with the small world loaded."""
 
+import atexit
 import itertools
 import shutil
 import socket
+import tempfile
 import threading
 import time
 import uuid
@@ -10,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 
 import httpx
@@ -56,14 +59,21 @@ def running(
     new_id: Callable[[], str] = ids.new_id,
     **settings: object,
 ) -> Iterator[Running]:
-    """A service over a new store in `folder`, with reference data from `world`."""
+    """A service over a new store in `folder`, with reference data from `world`.
+
+    Where that is the small world as any process loads it, the store is a copy.
+    """
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         port = bound.getsockname()[1]
         options: dict[str, object] = {"store": str(folder / "service.duckdb"), "port": port} | settings
         options.setdefault("audit", str(folder / "service.duckdb.audit.ndjson"))
+        plain = "store" not in settings and clock is utc_now and new_id is ids.new_id
+        is_copy = world == WORLD and plain and not Path(str(options["store"])).exists()
+        if is_copy:
+            shutil.copy(small_world(), str(options["store"]))
         service = Service.open(Settings(**options), clock=clock, new_id=new_id)  # type: ignore[arg-type]
-        if world:
+        if world and not is_copy:
             load_world(service, world)
         config = uvicorn.Config(create_app(service), http=_Protocol, ws="none", log_level="error", lifespan="off")
         server = uvicorn.Server(config)
@@ -84,6 +94,17 @@ def running(
             server.should_exit = True
             thread.join()
             service.close()
+
+
+@cache
+def small_world() -> Path:
+    """A store of DuckDB that holds the small world, made once in a process."""
+    folder = Path(tempfile.mkdtemp(prefix="world-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    store = folder / "service.duckdb"
+    with closing(Service.open(Settings(str(store), audit=str(folder / "audit")))) as service:
+        load_world(service, WORLD)
+    return store
 
 
 def load_world(service: Service, world: Path) -> None:
