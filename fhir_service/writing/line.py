@@ -127,6 +127,8 @@ class Line:
             if self._ended:
                 return []
             self._receive(self._arriving.get(timeout=patience))
+            # More may have come until this thread went on: together they take one commit.
+            self._sort()
         if self._was_large:
             self._before_large = len(self._waiting[False])
         self._was_large = bool(self._waiting[True]) and self._before_large <= 0

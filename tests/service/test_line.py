@@ -70,6 +70,22 @@ def test_single_writes_that_go_on_coming_let_each_large_one_have_its_turn() -> N
     assert order == [500, 1, 500, 1, 500, 1]
 
 
+class _Seen(queue.SimpleQueue[Work | None]):
+    """A queue that looks empty once: what is put on it came while a thread that waits was woken."""
+
+    looked = False
+
+    def qsize(self) -> int:
+        seen, self.looked = super().qsize() if self.looked else 0, True
+        return seen
+
+
+def test_what_came_while_the_writer_woke_is_in_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queue, "SimpleQueue", _Seen)
+    larges = [request(300), request(300), request(300)]
+    assert waiting(*larges).turn() == larges
+
+
 def end(found: Line, works: list[Work], milliseconds: float) -> None:
     """A turn in which each entry was stored, in so much time each."""
     entries = 0
