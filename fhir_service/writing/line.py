@@ -22,10 +22,11 @@ from fhir_service.writing.entry import Entry
 LARGE = 50
 """Entries of a request from which on it is large."""
 LARGE_BYTES = 512 << 10
-TURN, LONG_TURN = 0.1, 0.5
+TURN, LONG_TURN = 0.1, 0.25
 """Seconds that a large turn may take: requests that wait join it as long as it is likely to be over by then.
 
-Long: where no single write has come for `QUIET` seconds, so that only the first of them may wait for a long turn.
+Long: where no single write has come for `QUIET` seconds. The first of them waits for a whole long turn, and for the
+turn of its own.
 """
 QUIET = 5.0
 MOST_SMALL = 500
@@ -160,7 +161,8 @@ class Line:
             self._ended = True
         else:
             self._waiting[work.large].append(work)
-            if not work.large:
+            # Not a sign-in: an import begins with one, and each of its bundles would have a commit of its own.
+            if isinstance(work, Waiting) and not work.large:
                 self._single_at = time.monotonic()
 
     def _small_turn(self) -> list[Work]:

@@ -112,7 +112,7 @@ def test_a_large_turn_ends_by_the_time_that_entries_take(milliseconds: float, to
     assert len(found.turn()) == together
 
 
-@pytest.mark.parametrize(("milliseconds", "together"), [(0.1, 10), (0.3, 3), (0.6, 1), (5, 1)])
+@pytest.mark.parametrize(("milliseconds", "together"), [(0.1, 5), (0.15, 3), (0.4, 1), (5, 1)])
 def test_a_large_turn_may_take_longer_while_nobody_makes_single_writes(milliseconds: float, together: int) -> None:
     found = waiting(*(request(500) for _ in range(30)))
     end(found, found.turn(), milliseconds)
@@ -120,6 +120,15 @@ def test_a_large_turn_may_take_longer_while_nobody_makes_single_writes(milliseco
     found.put(single := request())
     assert found.turn() == [single]
     assert len(found.turn()) == max(1, int(TURN / milliseconds * 1000 / 500))
+
+
+def test_a_sign_in_is_no_single_write_for_which_large_turns_are_short() -> None:
+    found = waiting(sign_in := change())
+    assert found.turn() == [sign_in]
+    larges = [request(400) for _ in range(3)]
+    for work in larges:
+        found.put(work)
+    assert found.turn() == larges
 
 
 def test_turns_grow_slowly_where_entries_are_cheap() -> None:
