@@ -6,10 +6,12 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-
-import duckdb
+from typing import TYPE_CHECKING
 
 from pipelines.home import in_memory
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
 
 MEMORY_LIMIT = "160MB"
 READABLE_SINCE = "v1.0.0"
@@ -60,7 +62,7 @@ def lock_now(path: Path) -> Iterator[bool]:
 
 
 @contextmanager
-def session(spill: Path, database: Path | None = None) -> Iterator[duckdb.DuckDBPyConnection]:
+def session(spill: Path, database: Path | None = None) -> Iterator["DuckDBPyConnection"]:
     """A DuckDB session in UTC, in memory or over `database`; what memory cannot hold goes to `spill`, removed after."""
     shutil.rmtree(spill, ignore_errors=True)
     settings: dict[str, str | bool | int] = {
@@ -77,7 +79,9 @@ def session(spill: Path, database: Path | None = None) -> Iterator[duckdb.DuckDB
         shutil.rmtree(spill, ignore_errors=True)
 
 
-def _opened(database: Path | None, settings: dict[str, str | bool | int]) -> duckdb.DuckDBPyConnection:
+def _opened(database: Path | None, settings: dict[str, str | bool | int]) -> "DuckDBPyConnection":
     if database is None:
         return in_memory.open_in_memory(settings)
+    import duckdb  # as in `in_memory`
+
     return duckdb.connect(str(database), config=dict(settings))

@@ -84,6 +84,15 @@ for case in ("payments_csv", "tasks_csv", "answers_csv"):
 assert "pyarrow" in sys.modules
 assert "pandas" not in sys.modules
 """
+HELPER = """
+import sys
+import pipelines.validation.helper
+assert not {"duckdb", "sqlalchemy", "httpx", "pandas"} & set(sys.modules)
+"""
+
+
+def test_a_helper_that_only_checks_chunks_loads_no_database() -> None:
+    subprocess.run([sys.executable, "-c", HELPER], check=True)
 
 
 def test_validating_and_reading_what_was_accepted_loads_no_pandas(tmp_path) -> None:
