@@ -11,6 +11,8 @@ from typing import Any
 import httpx
 import yaml
 
+from pipelines.home.files import write_whole
+
 DEFINITIONS = "pipelines.definitions"
 RELOAD = """mutation ($name: String!) { reloadRepositoryLocation(repositoryLocationName: $name) { __typename
     ... on WorkspaceLocationEntry { locationOrLoadError { ... on PythonError { message causes { message } } } }
@@ -26,7 +28,7 @@ Stamp = tuple[tuple[str, int, int], ...]
 def write_workspace(path: Path, socket: Path) -> None:
     """Write the file that tells Dagster's processes where the code server is."""
     server = {"socket": str(socket), "location_name": DEFINITIONS}
-    path.write_text(yaml.safe_dump({"load_from": [{"grpc_server": server}]}), encoding="utf-8")
+    write_whole(path, yaml.safe_dump({"load_from": [{"grpc_server": server}]}).encode())
 
 
 def stamp_of(home: Path, environ: Mapping[str, str]) -> Stamp:

@@ -180,9 +180,11 @@ def _service(home: Path, port: int) -> Child:
 def _dagster(folder: Path, runtime: Path, port: int) -> list[Child]:
     """Return Dagster's three processes. runtime: a folder of the owner, for the socket that they share.
 
-    Whoever may write to the code server's socket may have it run any program: it is no port of this machine.
+    Whoever may write to the code server's socket may have it run any program: it is no port of this machine. The file
+    that names it is in the home, since a process that is restarted reads it again: a system may remove old files of
+    `/tmp`. The path of a socket must be short, so that the socket itself is there.
     """
-    socket, workspace = runtime / "code.sock", runtime / "workspace.yaml"
+    socket, workspace = runtime / "code.sock", folder / "workspace.yaml"
     write_workspace(workspace, socket)
     attended = (sys.executable, "-m", "pipelines.dagster.attended")
     code = (*attended, "code", DEFINITIONS, str(socket))

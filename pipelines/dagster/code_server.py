@@ -2,7 +2,7 @@
 
 It is Dagster's own command `dagster code-server start`, on a socket. A second process of that command holds the
 definitions. At each reload a new one takes its place, while runs of the one before go on. The command does not notice
-when that process ends by itself; `end_without_children` does.
+when that process ends by itself; `end_without_definitions` does.
 """
 
 import os
@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from runpy import run_module
 
 import psutil
@@ -21,23 +22,32 @@ LOG_LEVEL = "warning"
 def serve(module: str, socket: str) -> None:
     """Serve the definitions of a module until the process is interrupted, or what holds them has ended."""
     give_up_lost_runs()
-    threading.Thread(target=end_without_children, args=(os._exit,), name="children", daemon=True).start()
+    threading.Thread(target=end_without_definitions, args=(os._exit,), name="definitions", daemon=True).start()
     where = ("--socket", socket, "--module-name", module, "--location-name", module)
     sys.argv = ["dagster", "code-server", "start", *where, "--log-level", LOG_LEVEL]
     run_module("dagster", run_name="__main__")
 
 
-def end_without_children(end: Callable[[int], None], seconds: float = SECONDS_BETWEEN_LOOKS) -> None:
-    """Wait until this process had children and has none, then call `end`, so that the supervisor starts it anew."""
-    own, had = psutil.Process(), False
-    while True:
-        living = [child for child in own.children() if child.status() != psutil.STATUS_ZOMBIE]
-        if had and not living:
-            print("The process that holds the definitions ended.", file=sys.stderr, flush=True)
-            end(1)
-            return
-        had = had or bool(living)
+def end_without_definitions(end: Callable[[int], None], seconds: float = SECONDS_BETWEEN_LOOKS) -> None:
+    """Wait until the newest child of this process has ended, then call `end`, so that the supervisor starts it anew.
+
+    The newest child holds the definitions. Older ones only finish their runs, and may end at any time.
+    """
+    own, known, holder = psutil.Process(), set[psutil.Process](), None
+    while holder is None or _lives(holder):
         time.sleep(seconds)
+        children = own.children()
+        if new := [child for child in children if child not in known]:
+            holder = max(new, key=lambda child: (child.create_time(), child.pid))
+        known = set(children)
+    print("The process that holds the definitions ended.", file=sys.stderr, flush=True)
+    end(1)
+
+
+def _lives(process: psutil.Process) -> bool:
+    with suppress(psutil.NoSuchProcess):
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False
 
 
 def give_up_lost_runs() -> None:

@@ -1,16 +1,19 @@
 """The sensor that publishes the tables once the imports that are under way have ended.
 
-A publication holds what Dagster was told of before its run began, so whatever is newer than that is news. So nothing is
-missed when an import ends while a publication is under way, or soon after it.
+A publication holds what Dagster was told of before its run began, so whatever is newer than that is news. An import
+that has ended since then is news too, however it ended: one that failed may have loaded a part without telling of an
+asset. So nothing is missed when an import ends while a publication is under way, or soon after it.
 """
 
 from collections.abc import Collection, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import dagster as dg
+from dagster._core.storage.dagster_run import FINISHED_STATUSES
 
-from pipelines.dagster.names import keys_of
+from pipelines.dagster.names import job_of, keys_of
 from pipelines.dagster.reference import REFERENCE
 from pipelines.dagster.requests import UNDER_WAY
 from pipelines.dagster.tables import GROUP, PUBLISH, PUBLISHED, SWEEP
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
 
 NAME = "publish_after_imports"
 SECONDS_BETWEEN_LOOKS = 15
+RUNS_LOOKED_AT = 100
 
 
 def publication_job() -> "UnresolvedAssetJobDefinition":
@@ -41,7 +45,7 @@ def publishing_sensor(
 ) -> dg.SensorDefinition:
     """Return the sensor. imports: the jobs that must have ended, those of reference data too."""
     stages = [key for feed in feeds for key in keys_of(feed).values()]
-    jobs = {job.name for job in (publication, refresh, *imports)}
+    jobs, of_feeds = {job.name for job in (publication, refresh, *imports)}, {job_of(feed) for feed in feeds}
 
     @dg.sensor(
         name=NAME,
@@ -54,14 +58,15 @@ def publishing_sensor(
     def sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         note_tick(home, NAME)
         unswept = news(context.instance, SWEEP, [REFERENCE], is_due_at_first=True)
-        unpublished = news(context.instance, PUBLISHED, [SWEEP, *stages])
+        told = news(context.instance, PUBLISHED, [SWEEP, *stages])
+        ended = _ended_since(context.instance, of_feeds, stages)
         # What failed is not asked for again by the same news: the schedule makes the next try.
         job = publication if unswept is None or unswept == context.cursor else refresh
-        if job is publication and unpublished is None:
+        if job is publication and told is None and ended is None:
             return dg.SensorResult(skip_reason="The tables hold all imports that Dagster knows of.")
         if _is_busy(context.instance, jobs, {REFERENCE, SWEEP, PUBLISHED, *stages}):
             return dg.SensorResult(skip_reason="Imports or a publication are under way.")
-        request = dg.RunRequest(f"{job.name} {unswept} {unpublished}", job_name=job.name)
+        request = dg.RunRequest(f"{job.name} {unswept} {told} {ended}", job_name=job.name)
         return dg.SensorResult(run_requests=[request], cursor=unswept)
 
     return sensor
@@ -80,8 +85,7 @@ def news(
     }
     last, others = found.pop(made, None), [record for record in found.values() if record]
     if last:
-        run = instance.get_run_record_by_id(last.run_id)
-        began = run.start_time if run and run.start_time else last.timestamp
+        began = _began(instance, last.run_id, last.timestamp)
         others = [record for record in others if record.run_id != last.run_id and record.timestamp > began]
     newest = max((record.storage_id for record in others), default=None)
     if newest is None:
@@ -89,7 +93,27 @@ def news(
     return str(newest)
 
 
+def _began(instance: dg.DagsterInstance, run_id: str, made_at: float) -> float:
+    """Return when a run began, in seconds since 1970. made_at: when it made an asset, if its beginning is not known."""
+    run = instance.get_run_record_by_id(run_id)
+    return run.start_time if run and run.start_time else made_at
+
+
+def _ended_since(instance: dg.DagsterInstance, jobs: Collection[str], keys: Collection[dg.AssetKey]) -> str | None:
+    """Return the id of the last import that ended after the last publication began; None if there is none."""
+    last = instance.get_latest_materialization_event(PUBLISHED)
+    began = _began(instance, last.run_id, last.timestamp) if last else 0.0
+    since = dg.RunsFilter(statuses=FINISHED_STATUSES, updated_after=datetime.fromtimestamp(began, UTC))
+    found = instance.get_run_records(since, RUNS_LOOKED_AT, order_by="update_timestamp")
+    ended = [(run.end_time or 0.0, run.dagster_run.run_id) for run in found if _is_of(run.dagster_run, jobs, keys)]
+    later = [each for each in ended if each[0] > began]
+    return max(later)[1] if later else None
+
+
 def _is_busy(instance: dg.DagsterInstance, jobs: Collection[str], keys: Collection[dg.AssetKey]) -> bool:
     """True if a run of these jobs, or one that makes some of these assets, is waiting or under way."""
-    runs = instance.get_runs(dg.RunsFilter(statuses=list(UNDER_WAY)))
-    return any(run.job_name in jobs or not (run.asset_selection or set()).isdisjoint(keys) for run in runs)
+    return any(_is_of(run, jobs, keys) for run in instance.get_runs(dg.RunsFilter(statuses=list(UNDER_WAY))))
+
+
+def _is_of(run: dg.DagsterRun, jobs: Collection[str], keys: Collection[dg.AssetKey]) -> bool:
+    return run.job_name in jobs or not (run.asset_selection or set()).isdisjoint(keys)

@@ -86,6 +86,18 @@ def test_an_import_that_ends_beside_a_publication_or_soon_after_it_is_published(
     assert publishing.look() == "publish_tables"
 
 
+def test_what_an_import_did_before_it_failed_beside_a_publication_is_published(publishing: Publishing) -> None:
+    loading = publishing.begin("import_payments")
+    publishing.end(publishing.begin("refresh_reports"), SWEEP, PUBLISHED)
+    assert publishing.look() is None
+    publishing.end(loading)
+    assert publishing.look() == "publish_tables"
+    assert publishing.look() is None
+    publishing.end(publishing.begin("publish_tables"), PUBLISHED)
+    publishing.end(publishing.begin("load_reference"))
+    assert publishing.look() is None
+
+
 def test_a_publication_that_failed_waits_for_the_schedule_or_for_news(publishing: Publishing) -> None:
     assert publishing.look() == "refresh_reports"
     publishing.end(publishing.begin("refresh_reports"))

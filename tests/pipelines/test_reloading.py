@@ -10,7 +10,8 @@ import psutil
 import pytest
 import yaml
 
-from pipelines.commands.definitions import DEFINITIONS, Reloading, stamp_of, told, write_workspace
+from pipelines.commands import up as running
+from pipelines.commands.definitions import DEFINITIONS, Reloading, stamp_of, told
 from tests.support.commands import load
 from tests.support.payers import practice
 from tests.support.standing import Standing, standing, until
@@ -90,19 +91,30 @@ def test_the_result_of_a_reload_is_one_sentence(answer: dict[str, Any] | None, s
 
 
 def test_dagsters_processes_find_the_code_server_by_a_socket_of_the_owner(tmp_path: Path) -> None:
-    write_workspace(tmp_path / "workspace.yaml", tmp_path / "code.sock")
-    server = {"socket": str(tmp_path / "code.sock"), "location_name": DEFINITIONS}
-    assert yaml.safe_load((tmp_path / "workspace.yaml").read_text()) == {"load_from": [{"grpc_server": server}]}
+    """CLI-CMD-01: the file that names it is in the home, where no system removes what is old."""
+    folder, runtime = tmp_path / "dagster", tmp_path / "run"
+    folder.mkdir()
+    code, web, daemon = running._dagster(folder, runtime, 3000)
+    server = {"socket": str(code.socket), "location_name": DEFINITIONS}
+    assert yaml.safe_load((folder / "workspace.yaml").read_text()) == {"load_from": [{"grpc_server": server}]}
+    assert code.socket == runtime / "code.sock"
+    assert all(str(folder / "workspace.yaml") in each.command for each in (web, daemon))
 
 
 def test_a_code_server_whose_definitions_process_ended_ends_too() -> None:
-    """CLI-CMD-13: so that the supervisor starts it anew."""
+    """CLI-CMD-13: so that the supervisor starts it anew, also while the process before still finishes its runs."""
     program = """if True:
         import os, subprocess, sys
-        from pipelines.dagster.code_server import end_without_children
-        ends = [sys.executable, "-c", "import time; time.sleep(0.5)"]
-        child = subprocess.Popen(ends)
-        end_without_children(os._exit, 0.1)"""
+        from pipelines.dagster.code_server import end_without_definitions
+        before, holder = (
+            subprocess.Popen([sys.executable, "-c", f"import time; time.sleep({seconds})"], stderr=subprocess.DEVNULL)
+            for seconds in (30, 0.5)
+        )
+        def end(code):
+            lives = before.poll() is None
+            before.kill()
+            os._exit(code if lives else 3)
+        end_without_definitions(end, 0.1)"""
     done = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stderr) == (1, "The process that holds the definitions ended.\n")
 
