@@ -4,33 +4,24 @@ What is done is a value. The routes of the interface (`app.py`) and those of the
 own form.
 """
 
-import asyncio
-from collections.abc import Callable, Sequence, Sized
-from datetime import UTC
-from email.utils import format_datetime
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
-from fhir_service import traces
 from fhir_service.audit import touch
 from fhir_service.http import caller_of, parse_body, read_body
 from fhir_service.interactions import create, plain, update, validate
 from fhir_service.interactions.create import Created
-from fhir_service.interactions.read import referred, there
-from fhir_service.interface.outcomes import UNAVAILABLE, FhirError
+from fhir_service.interactions.if_none_exist import condition_of
+from fhir_service.interface.checking import parse
 from fhir_service.interface.vocabulary import Problem, Resource
 from fhir_service.service import Service
-from fhir_service.store.bodies import Found
-from fhir_service.writing.entry import Entry
+from fhir_service.submitting import written
 
 LARGE_BODY = 32 << 10
 """Bytes from which on a body is parsed and checked in a thread: some milliseconds."""
-FEW_PARTS = 50
-"""Resources that are joined to a Bundle without a thread: they take less than a millisecond."""
-WRITE_SECONDS = 60.0
-"""Seconds that a write may wait for the writer; a write that has not begun by then is withdrawn."""
 T = TypeVar("T")
 
 
@@ -42,11 +33,11 @@ async def created(
     touched = touch(request, "create", resource.name)
     caller.require(resource.name, "c")
     raw = await read_body(request, service.settings.max_body)
-    condition = create.condition_of(conditions(request))
+    condition = condition_of(conditions(request))
     model = await _aside(raw, _model, service, resource, raw)
     entry = create.Create(resource, model, caller.client, service.site, len(raw), condition)
     try:
-        made: Created = await _written(service, entry)
+        made: Created = await written(service, entry)
     finally:
         touched.patients = entry.patients
     touched.id = made.id
@@ -57,7 +48,7 @@ def _model(service: Service, resource: Resource, raw: bytes) -> Any:
     """The model of a body that is to be created. Raises its bad request."""
     additions = not service.settings.interface_only
     model = plain.create(resource, raw, service.site) if additions else None
-    return create.parse(resource, parse_body(raw), service.site, additions) if model is None else model
+    return parse(resource, parse_body(raw), service.site, additions) if model is None else model
 
 
 async def _aside(raw: bytes, work: Callable[..., T], *arguments: Any) -> T:
@@ -80,7 +71,7 @@ async def updated(
     since = update.http_date(request.headers.get("if-unmodified-since"))
     conditions = update.Preconditions(since, match(request, body))
     entry = update.Update(resource, resource_id, model, caller.client, service.site, len(raw), conditions)
-    touched.patients = await _written(service, entry)
+    touched.patients = await written(service, entry)
 
 
 def if_none_exist(request: Request) -> Sequence[str]:
@@ -94,59 +85,6 @@ def if_match(request: Request, _: Any = None) -> str | None:
     return ",".join(matches) if matches else None
 
 
-async def _written(service: Service, entry: Entry) -> Any:
-    """The result of one entry, or its error."""
-    (result,) = await write(service, [entry])
-    if isinstance(result, FhirError):
-        raise result
-    return result
-
-
-async def write(service: Service, entries: Sequence[Entry], whole: bool = False) -> list[Any]:
-    """The results of entries that are written together. What waits too long is withdrawn, and surely not stored.
-
-    whole: all or none are stored; the results end with the first refusal.
-    """
-    with traces.commit(len(entries)):
-        future = service.writer.submit(entries, whole)
-        waiting = asyncio.ensure_future(asyncio.wrap_future(future))
-        try:
-            done, _ = await asyncio.wait([waiting], timeout=WRITE_SECONDS)
-        except asyncio.CancelledError:
-            # At the end of the server's patience: what has not begun is not stored.
-            future.cancel()
-            waiting.cancel()
-            raise
-        if not done and future.cancel():
-            raise FhirError(UNAVAILABLE, headers={"retry-after": "5"})
-        results: list[Any] = await waiting
-        return results
-
-
-async def read(service: Service, resource: Resource, request: Request) -> Found:
-    """Read the resource of a request's path."""
-    resource_id = request.path_params["id"]
-    touched = touch(request, "read", resource.name, resource_id)
-    caller_of(request).require(resource.name, "r")
-    found = await current(service, resource, resource_id)
-    touched.patients = found.patients
-    return found
-
-
-def validators(found: Found) -> dict[str, str]:
-    """The headers that tell the version and time of a resource."""
-    changed = format_datetime(found.updated_at.astimezone(UTC), usegmt=True)
-    return {"last-modified": changed, "etag": update.etag(found.version)}
-
-
-async def current(service: Service, resource: Resource, resource_id: str) -> Found:
-    """Return a resource as it is now. Raises the 404 that names type and id."""
-    if found := service.reader.at_hand(resource, resource_id):
-        return found
-    reference = referred(resource, resource_id)
-    return there(await service.reader.together.look_up(reference), reference)
-
-
 async def validated(
     service: Service, resource: Resource, request: Request, within: Callable[[Any], Any] = lambda body: body
 ) -> list[Problem]:
@@ -154,19 +92,5 @@ async def validated(
     caller_of(request).require(resource.name, "c")
     raw = await read_body(request, service.settings.max_body)
     body = await _aside(raw, parse_body, raw)
-    problems: list[Problem] = await _written(service, validate.Validate(resource, within(body), service.site, len(raw)))
+    problems: list[Problem] = await written(service, validate.Validate(resource, within(body), service.site, len(raw)))
     return problems
-
-
-def rendered(service: Service, stored: bytes) -> bytes:
-    """A stored body, or several joined, as it goes out."""
-    return service.documents.sign_all(service.site.fill(stored))
-
-
-async def joined(service: Service, parts: Sized, join: Callable[..., bytes], *arguments: Any) -> bytes:
-    """Return a Bundle of stored bodies as it goes out: made beside the event loop where it has many parts."""
-
-    def made() -> bytes:
-        return rendered(service, join(*arguments))
-
-    return await run_in_threadpool(made) if len(parts) > FEW_PARTS else made()

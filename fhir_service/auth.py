@@ -8,11 +8,8 @@ import binascii
 import hashlib
 import re
 import secrets
-import threading
 import uuid
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from hmac import compare_digest
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -25,6 +22,7 @@ from fhir_service.client_keys import BadKeys, FetchedKeys
 from fhir_service.interface.datatypes import CONTROLS
 from fhir_service.interface.outcomes import AUTHENTICATION, FhirError
 from fhir_service.interface.registry import RESOURCES
+from fhir_service.known_tokens import Known, KnownTokens
 from fhir_service.scopes import CHART_TYPES, EVERYTHING, Caller, ScopeError, grants, within
 from fhir_service.signing_clients import ASSERTION_FIELDS, SigningClients, keys_row, take_once
 from fhir_service.store.tables import CLIENT, CLIENT_KEYS, TOKEN
@@ -56,51 +54,6 @@ class TokenError(Exception):
         super().__init__(code)
         self.status = status
         self.body = {"error": code, "error_description": description}
-
-
-@dataclass(frozen=True, slots=True)
-class Known:
-    """The caller of a token, and when it runs out."""
-
-    caller: Caller
-    expires_at: datetime
-
-
-class _TokenCache:
-    """The callers of tokens met lately, by the token's hash; bounded, the least used go first.
-
-    `forget` also voids what was read from the store before it: a look-up under way cannot bring a revoked token back.
-    """
-
-    def __init__(self, size: int) -> None:
-        self._size = size
-        self._known: OrderedDict[str, Known] = OrderedDict()
-        self._lock = threading.Lock()
-        self.epoch = 0
-
-    def __len__(self) -> int:
-        return len(self._known)
-
-    def get(self, digest: str) -> Known | None:
-        with self._lock:
-            known = self._known.get(digest)
-            if known:
-                self._known.move_to_end(digest)
-            return known
-
-    def put(self, digest: str, known: Known, epoch: int) -> None:
-        with self._lock:
-            if epoch != self.epoch:
-                return
-            self._known[digest] = known
-            if len(self._known) > self._size:
-                self._known.popitem(last=False)
-
-    def forget(self, client: str) -> None:
-        with self._lock:
-            self.epoch += 1
-            kept = {digest: known for digest, known in self._known.items() if known.caller.client != client}
-            self._known = OrderedDict(kept)
 
 
 def hashed(secret: str) -> str:
@@ -140,7 +93,7 @@ class Auth:
         """audience: the token address, which assertions are for."""
         self._store, self._writer, self._clock, self._new_id = store, writer, clock, new_id
         self._signing = SigningClients(store, audience, fetched or FetchedKeys())
-        self._cache = _TokenCache(cached_tokens)
+        self._cache = KnownTokens(cached_tokens)
         self.together = Together(self.look_up)
 
     def caller(self, authorization: str | None) -> Caller:

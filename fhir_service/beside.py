@@ -11,7 +11,7 @@ from fhir_service.audit import touch
 from fhir_service.capability import capability_statement, smart_configuration
 from fhir_service.health import Health
 from fhir_service.http import Handler, caller_of, json_response, route
-from fhir_service.interface.datatypes import dump_json
+from fhir_service.interface.json_text import dump_json
 from fhir_service.interface.outcomes import NOT_FOUND, FhirError
 from fhir_service.middleware import TOKEN_PATHS
 from fhir_service.service import VERSION, Service

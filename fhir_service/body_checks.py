@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, Table, null, select, tuple_
 
 from fhir_service.findings import MOST, Finding, Found
-from fhir_service.interface.datatypes import Malformed, parse_json
+from fhir_service.interface.json_text import Malformed, parse_json
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.site import Site
 from fhir_service.interface.vocabulary import Resource
@@ -16,16 +16,7 @@ from fhir_service.reference import claims
 from fhir_service.reference.examining import PATIENT_ELEMENTS
 from fhir_service.reference.reading import Flaw
 from fhir_service.reference.references import AUTOMATION, patient_of, targets
-from fhir_service.store.tables import (
-    BODIES,
-    CHARGE,
-    RECORD,
-    SIDES,
-    digest,
-    index_values,
-    repeating,
-    side_values,
-)
+from fhir_service.store.tables import BODIES, CHARGE, RECORD, SIDES, digest, index_values, repeating, side_values
 
 PAGE = 2000
 

@@ -8,7 +8,7 @@ import orjson
 from fhir_service.interactions import history
 from fhir_service.interactions.search import SNAPSHOT, Page
 from fhir_service.interactions.update import etag
-from fhir_service.interface.datatypes import instant_text
+from fhir_service.interface.times import instant_text
 from fhir_service.store.bodies import Found
 from fhir_service.store.snapshots import Snapshot
 

@@ -15,12 +15,7 @@ from fhir_service.findings import MOST, Finding, Found
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.site import Site
 from fhir_service.store.store import Store
-from fhir_service.store.tables import (
-    ALLOCATION,
-    BODIES,
-    CHARGE,
-    snake,
-)
+from fhir_service.store.tables import ALLOCATION, BODIES, CHARGE, snake
 
 
 def check_store(store: Store, site: Site) -> list[Finding]:

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from fhir_service.interface.datatypes import Malformed, parse_json
+from fhir_service.interface.json_text import Malformed, parse_json
 from fhir_service.interface.outcomes import INVALID, NOT_FOUND, NOT_SUPPORTED, TOO_LARGE, FhirError
 from fhir_service.scopes import Caller, letter_of
 

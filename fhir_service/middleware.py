@@ -16,7 +16,7 @@ from fhir_service import traces
 from fhir_service.audit import unwritten
 from fhir_service.auth import hash_of
 from fhir_service.http import json_response
-from fhir_service.interface.datatypes import dump_json
+from fhir_service.interface.json_text import dump_json
 from fhir_service.interface.outcomes import EXCEPTION, THROTTLED, FhirError, outcome_of
 from fhir_service.limits import Rates
 from fhir_service.scopes import Caller

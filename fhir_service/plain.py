@@ -7,12 +7,12 @@ from typing import NamedTuple
 from starlette.requests import Request
 from starlette.responses import Response
 
-from fhir_service import acts, finding
+from fhir_service import acts, finding, showing
 from fhir_service.batches import answering
 from fhir_service.bundle import history_bundle, searchset
 from fhir_service.http import Handler, json_response, null_body
 from fhir_service.interactions.validate import outcome
-from fhir_service.interface.datatypes import dump_json
+from fhir_service.interface.json_text import dump_json
 from fhir_service.interface.vocabulary import Resource
 from fhir_service.service import Service
 
@@ -53,8 +53,8 @@ def update(service: Service, resource: Resource) -> Handler:
 
 def read(service: Service, resource: Resource) -> Handler:
     async def handle(request: Request) -> Response:
-        found = await acts.read(service, resource, request)
-        return json_response(request, acts.rendered(service, found.body), headers=acts.validators(found))
+        found = await showing.read(service, resource, request)
+        return json_response(request, showing.rendered(service, found.body), headers=showing.validators(found))
 
     return handle
 
@@ -63,7 +63,7 @@ def search(service: Service, resource: Resource) -> Handler:
     async def handle(request: Request) -> Response:
         at_hand = partial(finding.page_at_hand, service, resource)
         page = await finding.searched(service, resource, request, partial(finding.page_of, service, resource), at_hand)
-        return json_response(request, await acts.joined(service, page.found, searchset, page))
+        return json_response(request, await showing.joined(service, page.found, searchset, page))
 
     return handle
 
@@ -79,7 +79,7 @@ def validate(service: Service, resource: Resource) -> Handler:
 def history(service: Service, resource: Resource, letter: str) -> Handler:
     async def handle(request: Request) -> Response:
         found = await finding.versions(service, resource, request, letter, lambda pairs: pairs)
-        shown = await acts.joined(service, found.versions, history_bundle, resource.name, found)
+        shown = await showing.joined(service, found.versions, history_bundle, resource.name, found)
         return json_response(request, shown)
 
     return handle

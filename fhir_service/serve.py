@@ -21,7 +21,7 @@ from fhir_service.admin_socket import Door
 from fhir_service.app import create_app
 from fhir_service.door import routes
 from fhir_service.ids import new_id
-from fhir_service.interface.datatypes import dump_json
+from fhir_service.interface.json_text import dump_json
 from fhir_service.interface.outcomes import INVALID, FhirError, outcome_of
 from fhir_service.log_lines import LogLines
 from fhir_service.middleware import ACCESS

@@ -7,16 +7,16 @@ from typing import Any, NamedTuple, cast
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
-from fhir_service import acts
 from fhir_service.audit import Touch, require_audit
 from fhir_service.batches.reads import Fetcher, fetched_plain, fetched_together, parts
 from fhir_service.batches.requests import understood
 from fhir_service.batches.touches import touches
 from fhir_service.http import caller_of, read_body
 from fhir_service.interactions import batch, transaction
-from fhir_service.interface.datatypes import dump_json
+from fhir_service.interface.json_text import dump_json
 from fhir_service.interface.outcomes import EXCEPTION, FhirError
 from fhir_service.service import Service
+from fhir_service.submitting import write
 from fhir_service.writing.entry import Entry
 
 READ_AT_ONCE = 100
@@ -57,7 +57,7 @@ async def answered(service: Service, request: Request, rendering: Rendering) -> 
 async def _carried_out_whole(service: Service, requests: list[batch.Request]) -> list[Any]:
     """The results of the entries of a transaction, in the order sent. Raises the refusal of the first that failed."""
     order = transaction.in_order(requests)
-    done = await acts.write(service, [cast("Entry", requests[index].entry) for index in order], whole=True)
+    done = await write(service, [cast("Entry", requests[index].entry) for index in order], whole=True)
     if done and isinstance(done[-1], FhirError):
         raise transaction.placed(done[-1], order[len(done) - 1])
     results = dict(zip(order, done, strict=True))
@@ -84,7 +84,7 @@ async def _carry_out(
             continue
         for part in parts(row, PART):
             try:
-                results += await acts.write(service, part)
+                results += await write(service, part)
             except FhirError as error:
                 if not results:
                     raise

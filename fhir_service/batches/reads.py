@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
-from fhir_service import acts, finding
+from fhir_service import finding, showing
 from fhir_service.bundle import how, searchset
 from fhir_service.http import parse_query
 from fhir_service.interactions import batch
@@ -69,9 +69,9 @@ def fetched_plain(service: Service, fetch: batch.Fetch, known: Known) -> batch.F
     if fetch.id is None:
         asked = service, fetch.resource, parse_query(fetch.query), False
         page = finding.page_at_hand(*asked) or finding.page_of(*asked)
-        return batch.Fetched(acts.rendered(service, searchset(page)), {}, page.patients)
+        return batch.Fetched(showing.rendered(service, searchset(page)), {}, page.patients)
     found = read_of(fetch, known)
-    return batch.Fetched(acts.rendered(service, found.body), how(found), found.patients)
+    return batch.Fetched(showing.rendered(service, found.body), how(found), found.patients)
 
 
 def read_of(fetch: batch.Fetch, known: Known) -> Found:

@@ -7,7 +7,8 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, func, or_, select
 
 from fhir_service.chart.paging import Page
-from fhir_service.interface.datatypes import id_of, parse_json
+from fhir_service.interface.datatypes import id_of
+from fhir_service.interface.json_text import parse_json
 from fhir_service.interface.outcomes import unknown_resource
 from fhir_service.interface.resources.questionnaire_response import AUTOMATION
 from fhir_service.interface.site import Site

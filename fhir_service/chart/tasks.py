@@ -9,9 +9,10 @@ from sqlalchemy import ColumnElement, Connection, case, func, select
 
 from fhir_service.chart.paging import Page
 from fhir_service.chart.records import stored
-from fhir_service.interface.datatypes import id_of, period_of
+from fhir_service.interface.datatypes import id_of
 from fhir_service.interface.outcomes import unknown_resource
 from fhir_service.interface.site import Site
+from fhir_service.interface.times import period_of
 from fhir_service.store.tables import BODIES
 
 TASK = BODIES["Task"]

@@ -11,9 +11,9 @@ from sqlalchemy import Connection, func, select
 from fhir_service.chart.answers import Display, displayed
 from fhir_service.chart.paging import Page
 from fhir_service.chart.records import stored
-from fhir_service.interface.datatypes import period_of
 from fhir_service.interface.outcomes import unknown_resource
 from fhir_service.interface.site import Site
+from fhir_service.interface.times import period_of
 from fhir_service.store.tables import BODIES, NOTE
 
 RESPONSE = BODIES["QuestionnaireResponse"]

@@ -11,7 +11,7 @@ from fhir_service.face.batches import rendering
 from fhir_service.face.shown import shown
 from fhir_service.face.statement import face_statement
 from fhir_service.http import FACE, JSON, Handler, address_pairs, caller_of, is_lenient, preferences, route
-from fhir_service.interface.datatypes import dump_json
+from fhir_service.interface.json_text import dump_json
 from fhir_service.service import VERSION, Service
 
 OPEN = (f"{FACE}/metadata", f"{FACE}/.well-known/smart-configuration")

@@ -1,6 +1,6 @@
 """Reads and searches among the entries of a batch, as the R4 face shows them."""
 
-from fhir_service import acts
+from fhir_service import showing
 from fhir_service.batches.reads import Known, read_of
 from fhir_service.bundle import how
 from fhir_service.face.asked import OF_READS, alone
@@ -8,7 +8,7 @@ from fhir_service.face.rendering import resource_of
 from fhir_service.face.searching import page_of
 from fhir_service.http import parse_query
 from fhir_service.interactions import batch
-from fhir_service.interface.datatypes import dump_json
+from fhir_service.interface.json_text import dump_json
 from fhir_service.scopes import Caller
 from fhir_service.service import Service
 
@@ -21,5 +21,5 @@ def fetched(caller: Caller, service: Service, fetch: batch.Fetch, known: Known) 
         return batch.Fetched(page.body, {}, page.patients)
     form = alone(pairs, OF_READS, lenient=False)
     found = read_of(fetch, known)
-    body = acts.rendered(service, dump_json(resource_of(found, form), form.pretty))
+    body = showing.rendered(service, dump_json(resource_of(found, form), form.pretty))
     return batch.Fetched(body, how(found), found.patients)

@@ -7,23 +7,23 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
-from fhir_service import acts, finding
+from fhir_service import acts, finding, showing
 from fhir_service.face.asked import OF_READS, OF_WRITES, alone, asked
 from fhir_service.face.rendering import history_bundle
 from fhir_service.face.searching import of_history, page_of
 from fhir_service.face.shown import body_of, is_known, shown
 from fhir_service.http import Handler, address_pairs, caller_of, is_lenient
 from fhir_service.interactions.validate import outcome
-from fhir_service.interface.datatypes import dump_json
+from fhir_service.interface.json_text import dump_json
 from fhir_service.interface.vocabulary import Resource
 from fhir_service.service import Service
 
 
 def read(service: Service, resource: Resource) -> Handler:
     async def handle(request: Request) -> Response:
-        found = await acts.read(service, resource, request)
+        found = await showing.read(service, resource, request)
         form = alone(address_pairs(request), OF_READS, is_lenient(request))
-        headers = acts.validators(found)
+        headers = showing.validators(found)
         if is_known(request, found):
             return Response(None, 304, headers)
         return shown(request, form, await body_of(service, found, form), headers=headers)
@@ -64,6 +64,6 @@ def history(service: Service, resource: Resource, letter: str) -> Handler:
         found = await finding.versions(service, resource, request, letter, of_history)
         form, _ = asked(address_pairs(request), OF_READS)
         bundle = await run_in_threadpool(history_bundle, resource.name, found, form, service.site)
-        return shown(request, form, acts.rendered(service, dump_json(bundle, form.pretty)))
+        return shown(request, form, showing.rendered(service, dump_json(bundle, form.pretty)))
 
     return handle

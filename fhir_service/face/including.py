@@ -11,7 +11,7 @@ from typing import Any
 from fhir_service.face.asked import Asked
 from fhir_service.face.rendering import formed, resource_of
 from fhir_service.interactions.conditions import bad
-from fhir_service.interface.datatypes import parse_json
+from fhir_service.interface.json_text import parse_json
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.vocabulary import Param, Resource
 from fhir_service.scopes import Caller

@@ -14,8 +14,9 @@ from fhir_service.face.asked import Asked
 from fhir_service.face.elements import part
 from fhir_service.http import FACE
 from fhir_service.interactions import history, search
-from fhir_service.interface.datatypes import instant_text, parse_json
+from fhir_service.interface.json_text import parse_json
 from fhir_service.interface.site import STORED, Site
+from fhir_service.interface.times import instant_text
 from fhir_service.store.bodies import Found
 
 Shown = dict[str, Any]

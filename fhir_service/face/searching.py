@@ -3,12 +3,12 @@
 from dataclasses import replace
 from typing import NamedTuple
 
-from fhir_service import acts, finding
+from fhir_service import finding, showing
 from fhir_service.face.asked import OF_READS, OF_SEARCHES, Asked, asked
 from fhir_service.face.including import included, wanted
 from fhir_service.face.rendering import searchset
 from fhir_service.interactions.search import Pairs
-from fhir_service.interface.datatypes import dump_json
+from fhir_service.interface.json_text import dump_json
 from fhir_service.interface.vocabulary import Param, Resource
 from fhir_service.scopes import Caller
 from fhir_service.service import Service
@@ -31,7 +31,7 @@ def page_of(service: Service, caller: Caller, resource: Resource, pairs: Pairs, 
     query = service, _of_face(resource), bare(others, form), lenient
     page = finding.page_at_hand(*query) or finding.page_of(*query)
     bundle = searchset(page, included(service, caller, params, page.found, form), form, service.site)
-    return FacePage(acts.rendered(service, dump_json(bundle, form.pretty)), form, page.patients)
+    return FacePage(showing.rendered(service, dump_json(bundle, form.pretty)), form, page.patients)
 
 
 def bare(pairs: Pairs, form: Asked) -> Pairs:

@@ -4,12 +4,12 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
-from fhir_service import acts
+from fhir_service import acts, showing
 from fhir_service.face.asked import Asked
 from fhir_service.face.rendering import resource_of
 from fhir_service.http import media_type
 from fhir_service.interactions.update import etag
-from fhir_service.interface.datatypes import dump_json
+from fhir_service.interface.json_text import dump_json
 from fhir_service.service import Service
 from fhir_service.store.bodies import Found
 
@@ -25,7 +25,7 @@ async def body_of(service: Service, found: Found, form: Asked) -> bytes:
     """Return a resource as it goes out."""
 
     def made() -> bytes:
-        return acts.rendered(service, dump_json(resource_of(found, form), form.pretty))
+        return showing.rendered(service, dump_json(resource_of(found, form), form.pretty))
 
     # Facts about elements are slow to import, once.
     slow = form.is_part or len(found.body) > acts.LARGE_BODY

@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 import orjson
 
-from fhir_service import acts
+from fhir_service import showing
 from fhir_service.bundle import how
 from fhir_service.face.asked import Asked
 from fhir_service.face.rendering import Shown, at_face, resource_of
 from fhir_service.interactions.update import etag
-from fhir_service.interface.datatypes import dump_json
+from fhir_service.interface.json_text import dump_json
 from fhir_service.interface.outcomes import FhirError
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.scopes import Caller
@@ -63,7 +63,7 @@ def entry_of(service: Service, caller: Caller, written: Written, found: Found | 
         response["etag"] = etag(1)
     if found is None or not caller.may(written.type, "r"):
         return {"response": response}, 0
-    body = acts.rendered(service, dump_json(resource_of(found, Asked()))) if len(found.body) <= room else b""
+    body = showing.rendered(service, dump_json(resource_of(found, Asked()))) if len(found.body) <= room else b""
     if not body or len(body) > room:
         return {"response": response}, 0
     return {"fullUrl": url, "resource": orjson.Fragment(body), "response": response}, len(body)

@@ -8,13 +8,13 @@ from urllib.parse import urlencode
 from starlette.requests import Request
 from starlette.responses import Response
 
-from fhir_service import acts
+from fhir_service import acts, showing
 from fhir_service.face.asked import OF_WRITES, alone, asked
 from fhir_service.face.elements import is_part
 from fhir_service.face.rendering import at_face
 from fhir_service.face.shown import body_of, shown, tag_of
 from fhir_service.http import Handler, address_pairs, caller_of, is_lenient, preferences
-from fhir_service.interface.datatypes import dump_json
+from fhir_service.interface.json_text import dump_json
 from fhir_service.interface.outcomes import BUSINESS_RULE, FhirError, issue, operation_outcome
 from fhir_service.interface.vocabulary import Resource
 from fhir_service.service import Service
@@ -78,11 +78,11 @@ async def _stored(
     """Return the answer to a write, completed by what is stored, as the request prefers it."""
     form, _ = asked(address_pairs(request), OF_WRITES)
     try:
-        found = await acts.current(service, resource, resource_id)
+        found = await showing.current(service, resource, resource_id)
     except FhirError:
         # An error would say that nothing is stored.
         return answer
-    headers = dict(answer.headers) | acts.validators(found)
+    headers = dict(answer.headers) | showing.validators(found)
     headers.pop("content-length", None)
     wanted = next((one for one in preferences(request) if one.startswith("return=")), "return=representation")
     if wanted == "return=operationoutcome":

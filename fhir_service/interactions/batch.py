@@ -10,7 +10,9 @@ from urllib.parse import unquote
 
 from fhir_service.interactions import create, plain, update
 from fhir_service.interactions.create import Created
+from fhir_service.interactions.if_none_exist import condition as condition_in
 from fhir_service.interactions.plain import BundleType
+from fhir_service.interface.checking import parse
 from fhir_service.interface.outcomes import (
     BUSINESS_RULE,
     INVALID,
@@ -108,7 +110,7 @@ def understand_plain(raw: bytes, caller: Caller, site: Site) -> Bundle | None:
 def _requested(one: plain.PlainCreate, caller: Caller, site: Site, size: int) -> Request:
     try:
         caller.require(one.resource.name, "c")
-        condition = create.condition(one.condition)
+        condition = condition_in(one.condition)
         return Request(create.Create(one.resource, one.model, caller.client, site, size, condition))
     except FhirError as error:
         return Request(None, error)
@@ -153,8 +155,8 @@ def _target(url: Any) -> tuple[str, str | None, str]:
 
 def _create(name: str, _: str, request: Any, body: Any, caller: Caller, site: Site, size: int) -> Entry:
     resource = RESOURCES[name]
-    condition = create.condition(_text(request, "ifNoneExist"))
-    model = create.parse(resource, body, site, additions=True)
+    condition = condition_in(_text(request, "ifNoneExist"))
+    model = parse(resource, body, site, additions=True)
     return create.Create(resource, model, caller.client, site, size, condition)
 
 

@@ -9,10 +9,11 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Table, and_, not_, null, or_, select, true
 
-from fhir_service.interface.datatypes import CONTROLS, ID_PATTERN, search_period
+from fhir_service.interface.datatypes import CONTROLS, ID_PATTERN
 from fhir_service.interface.outcomes import INVALID, FhirError
 from fhir_service.interface.resources.response_model import questionnaire_id
 from fhir_service.interface.site import Site
+from fhir_service.interface.times import search_period
 from fhir_service.interface.vocabulary import Param, Resource
 from fhir_service.store.expressions import contains, equal, starts
 from fhir_service.store.tables import BODIES, SIDES, digest

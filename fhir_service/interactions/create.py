@@ -1,21 +1,18 @@
 """Create, for every resource that can be created: the checks of the body, and the entry that the writer carries out."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
-from urllib.parse import parse_qsl
 
-from pydantic import BaseModel
-
-from fhir_service.interactions.conditions import literal, pieces
 from fhir_service.interactions.effects import EFFECTS
-from fhir_service.interface.datatypes import CONTROLS, dump_json, id_of
+from fhir_service.interface.checking import is_sound, rule_problems
+from fhir_service.interface.datatypes import id_of
+from fhir_service.interface.json_text import dump_json
 from fhir_service.interface.outcomes import INVALID, MULTIPLE_MATCHES, FhirError
 from fhir_service.interface.resources.questionnaire_response import note_id_of
 from fhir_service.interface.resources.response_model import questionnaire_id
 from fhir_service.interface.site import Site
-from fhir_service.interface.vocabulary import Moment, Problem, Resource, is_sound, rule_problems, shape
+from fhir_service.interface.vocabulary import Moment, Problem, Resource
 from fhir_service.store.view import Needs
 from fhir_service.strangers import Stranger
 from fhir_service.writing.entry import Desk
@@ -28,45 +25,6 @@ class Created(NamedTuple):
 
     id: str
     existed: bool = False
-
-
-def parse(
-    resource: Resource, body: Any, site: Site, additions: bool, model: type[BaseModel] | None = None
-) -> BaseModel:
-    """The model of a body whose shape is right. Raises the first bad request."""
-    if not additions and isinstance(body, dict) and "identifier" in body:
-        raise Problem("EXTRA-04", INVALID, f"{resource.name}.identifier", "the element is not known here").error()
-    parsed, problems = shape(model or resource.model, body, resource.name)
-    if parsed is None:
-        raise problems[0].error()
-    for problem in rule_problems(resource, parsed, site, None, outcome=INVALID):
-        raise problem.error()
-    return parsed
-
-
-# An identifier without escapes: what there is almost always, read without a detour.
-_PLAIN = re.compile(r"identifier=([\w.:/\-]+)\|([\w.:/~\-]+)\Z", re.ASCII)
-
-
-def condition_of(headers: Sequence[str]) -> Identifier | None:
-    """Return the identifier of a request's `If-None-Exist` headers, at most one. Raises a bad request."""
-    if len(headers) > 1:
-        raise FhirError(INVALID, "If-None-Exist is sent twice")
-    return condition(*headers)
-
-
-def condition(text: str | None = None) -> Identifier | None:
-    """The identifier of `identifier=<system>|<value>`, None where there is none. Raises a bad request for all else."""
-    if text is None:
-        return None
-    if plain := _PLAIN.match(text):
-        return plain[1], plain[2]
-    pairs = parse_qsl(text.lstrip("?"), keep_blank_values=True)
-    if len(pairs) == 1 and pairs[0][0] == "identifier" and len(list(pieces(pairs[0][1], ","))) == 1:
-        parts = [literal(part) for part in pieces(pairs[0][1], "|")]
-        if len(parts) == 2 and all(parts) and not CONTROLS.search(pairs[0][1]):
-            return parts[0], parts[1]
-    raise FhirError(INVALID, "If-None-Exist takes one identifier=<system>|<value>")
 
 
 def _identifiers(model: Any) -> list[Identifier]:

@@ -8,8 +8,10 @@ from sqlalchemy import ColumnElement, Select, Subquery, func, literal, select, u
 
 from fhir_service.interactions import search
 from fhir_service.interactions.conditions import bad
-from fhir_service.interface.datatypes import is_id, parse_instant, parse_json
+from fhir_service.interface.datatypes import is_id
+from fhir_service.interface.json_text import parse_json
 from fhir_service.interface.outcomes import unknown_resource
+from fhir_service.interface.times import parse_instant
 from fhir_service.interface.vocabulary import Resource
 from fhir_service.store.store import Store
 from fhir_service.store.tables import BODIES, HISTORY

@@ -6,11 +6,12 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from fhir_service.interactions import create
-from fhir_service.interface.datatypes import dump_json, is_id
+from fhir_service.interface.checking import parse, rule_problems
+from fhir_service.interface.datatypes import is_id
+from fhir_service.interface.json_text import dump_json
 from fhir_service.interface.outcomes import BUSINESS_RULE, CONFLICT, INVALID, FhirError, unknown_resource
 from fhir_service.interface.site import Site
-from fhir_service.interface.vocabulary import Moment, Problem, Resource, rule_problems
+from fhir_service.interface.vocabulary import Moment, Problem, Resource
 from fhir_service.store.view import Current, Needs
 from fhir_service.writing.entry import Desk
 
@@ -60,7 +61,7 @@ def http_date(text: str | None) -> datetime | None:
 
 def parse_task(resource: Resource, body: Any, resource_id: str, site: Site, additions: bool) -> Any:
     """The model of a Task update. Raises the first bad request."""
-    parsed: Any = create.parse(resource, body, site, additions, resource.update_model)
+    parsed: Any = parse(resource, body, site, additions, resource.update_model)
     if parsed.id not in (None, resource_id):
         raise Problem("TASK-UPDATE-15", INVALID, "Task.id", "the id differs from the id in the path").error()
     return parsed

@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from fhir_service.interactions.create import Create
+from fhir_service.interface.checking import check
 from fhir_service.interface.datatypes import ID_PATTERN, id_of, is_id
 from fhir_service.interface.outcomes import issue, operation_outcome
 from fhir_service.interface.parts import part_problems
 from fhir_service.interface.resources.response_model import questionnaire_id
+from fhir_service.interface.shape import shape
 from fhir_service.interface.site import Site
-from fhir_service.interface.vocabulary import EVERYTHING, Problem, Resource, check, shape
+from fhir_service.interface.vocabulary import EVERYTHING, Problem, Resource
 from fhir_service.store.view import Needs
 from fhir_service.writing.entry import Desk
 

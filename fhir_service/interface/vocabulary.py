@@ -1,20 +1,18 @@
-"""What a resource of the interface is made of: model, rules, search parameters; and `check`, the one entry point.
+"""What a resource of the interface is made of: model, rules, search parameters.
 
 A rule is a small generator that yields `(expression, text)` or `(expression, text, message)` for each thing that
 is wrong, and never raises: `expression` is the FHIRPath of the element, `text` says what is wrong in codes, ids and
 paths, `message` is the interface's own wording where it has one.
 """
 
-import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 from typing import Any, Literal, NamedTuple, NoReturn, Protocol
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
-from fhir_service.interface.datatypes import NOT_READABLE
 from fhir_service.interface.outcomes import BUSINESS_RULE, INVALID, FhirError, Outcome
 from fhir_service.interface.site import Site
 
@@ -240,195 +238,3 @@ class Resource:
             ]
             for outcome in (INVALID, BUSINESS_RULE)
         }
-
-
-@dataclass(frozen=True, slots=True)
-class Checked:
-    """A body that was checked: its model when the shape is right, and what is wrong, the first problem first."""
-
-    model: Any | None
-    problems: list[Problem]
-
-
-def check(
-    resource: Resource,
-    body: Any,
-    site: Site,
-    lookup: Lookup | None = None,
-    needs: Collection[Needs] = ("payload", "reference"),
-    model: type[BaseModel] | None = None,
-) -> Checked:
-    """Everything that is wrong with a body: its shape (all problems), else what the rules find, in rule order.
-
-    `body` is what `parse_json` gives. Rules that need more than `needs` says are left out; without a `lookup` so are
-    those that need one.
-    """
-    parsed, problems = shape(model or resource.model, body, resource.name)
-    if parsed is None:
-        return Checked(None, problems)
-    for outcome in (INVALID, BUSINESS_RULE):
-        problems += rule_problems(resource, parsed, site, lookup, needs, outcome)
-    return Checked(parsed, problems)
-
-
-def rule_problems(
-    resource: Resource,
-    parsed: Any,
-    site: Site,
-    lookup: Lookup | None,
-    needs: Collection[Needs] = EVERYTHING,
-    outcome: Outcome = BUSINESS_RULE,
-) -> Iterator[Problem]:
-    """Yield the problems by rules with this outcome in a body of the right shape (a model or its struct), in rule
-    order.
-    """
-    world = None if lookup is None else World(site, lookup, {})
-    for needed, rules in resource.ordered_rules[outcome.code]:
-        if needed not in needs or (world is None and needed != "payload"):
-            continue
-        if needed == "reference" and world and resource.settled(parsed, world):
-            continue
-        seen = site if needed == "payload" else world
-        found = [rule.problem(*found) for rule in rules for found in rule.function(parsed, seen)]
-        yield from sorted(found, key=resource.order) if resource.order and len(found) > 1 else found
-
-
-def is_sound(resource: Resource, parsed: Any, site: Site, known: State, named: Collection[str]) -> bool:
-    """True if `rule_problems` finds nothing: no rule is asked further than that.
-
-    named: the references that the resource names.
-    """
-    if not all(map(known.exists, named)):
-        return False
-    world = World(site, known, {})
-    for needed, functions in resource.meaning:
-        if needed == "reference" and resource.settled(parsed, world):
-            continue
-        seen = site if needed == "payload" else world
-        for function in functions:
-            for _ in function(parsed, seen):
-                return False
-    return True
-
-
-def shape(model: type[BaseModel], body: Any, name: str) -> tuple[BaseModel | None, list[Problem]]:
-    """The model of a body, or all structural problems, each with its FHIRPath."""
-    try:
-        parsed = model.model_validate(body)
-    except ValidationError as error:
-        nulls = [problem for problem in _nothings(body, name) if problem.text == _NOTHING[type(None)]]
-        return None, [*nulls, *structural(error, name)]
-    if _holds_nothing(body):
-        return None, list(_nothings(body, name))
-    return parsed, []
-
-
-_NOTHING: dict[type, str] = {
-    type(None): "null is not a value",
-    str: "an empty string is not a value",
-    list: "an empty array is not a value",
-    dict: "an empty object is not a value",
-}
-_MAY_BE_EMPTY = ("payment", "recipient")
-
-
-def _holds_nothing(body: Any) -> bool:
-    """True if something at any depth is null or empty: the quick question before `_nothings` says where.
-
-    A loop over a growing list: this is asked of every body, and generators take three times as long.
-    """
-    holders = [body] if type(body) in _HOLDERS else []
-    for holder in holders:
-        for part in holder.values() if type(holder) is dict else holder:
-            if part:
-                if type(part) is dict or type(part) is list:
-                    holders.append(part)
-            elif _is_nothing(part) and (part != {} or not _may_be_empty(holder, part)):
-                return True
-    return False
-
-
-_HOLDERS = (dict, list)
-
-
-def _may_be_empty(holder: Any, part: dict[str, Any]) -> bool:
-    """True if this empty object is one of the unused objects of a PaymentNotice."""
-    return type(holder) is dict and any(holder.get(name) is part for name in _MAY_BE_EMPTY)
-
-
-def _is_nothing(value: Any) -> bool:
-    return not value and type(value) in _NOTHING
-
-
-def _nothings(value: Any, path: str) -> Iterator[Problem]:
-    """Null and empty elements are no values (COMMON-42), except the unused objects of a PaymentNotice."""
-    if _is_nothing(value):
-        yield Problem("COMMON-42", INVALID, path, _NOTHING[type(value)], given=False)
-    elif isinstance(value, dict):
-        for name, part in value.items():
-            if part != {} or name not in _MAY_BE_EMPTY:
-                yield from _nothings(part, f"{path}.{printable(name)}")
-    elif isinstance(value, list):
-        for index, part in enumerate(value):
-            yield from _nothings(part, f"{path}[{index}]")
-
-
-_STRUCTURAL: dict[str, tuple[str, str]] = {
-    "missing": ("COMMON-38", "a required element is missing"),
-    "extra_forbidden": ("COMMON-37", "the element is not known here"),
-    "string_type": ("COMMON-35", "a string is expected"),
-    "string_unicode": ("COMMON-46", "the text is not valid Unicode"),
-    "string_too_short": ("COMMON-42", "an empty string is not a value"),
-    "too_short": ("COMMON-42", "an empty array is not a value"),
-    "list_type": ("COMMON-35", "an array is expected"),
-    "dict_type": ("COMMON-35", "an object is expected"),
-    "model_type": ("COMMON-35", "an object is expected"),
-    "model_attributes_type": ("COMMON-35", "an object is expected"),
-    "is_instance_of": ("COMMON-35", "a number is expected"),
-    "decimal_type": ("COMMON-35", "a number is expected"),
-    "not_readable": ("COMMON-35", NOT_READABLE),
-    "value_error": ("COMMON-31", "not a date, or a datetime with an offset"),
-    "type_agrees": ("COMMON-11", "type contradicts reference"),
-    "literal_error": ("COMMON-11", "not the type that is expected here"),
-}
-_PATTERNS: dict[str, tuple[str, str]] = {
-    "reference": ("COMMON-09", "not a reference of the form <Type>/<id> to a type that is allowed here"),
-    "id": ("COMMON-39", "not an id"),
-    "system": ("COMMON-39", "not a URL"),
-    "url": ("COMMON-39", "not a URL"),
-}
-
-
-def structural(error: ValidationError, name: str) -> list[Problem]:
-    """pydantic's findings as problems of ours: rule, FHIRPath and a text that holds no value."""
-    return [
-        _structural(found["type"], found["loc"], name)
-        for found in error.errors(include_url=False, include_context=False, include_input=False)
-    ]
-
-
-def _structural(kind: str, loc: tuple[int | str, ...], name: str) -> Problem:
-    last = next((part for part in reversed(loc) if isinstance(part, str)), "")
-    if kind == "string_pattern_mismatch":
-        rule_id, text = _PATTERNS.get(last, ("COMMON-46", "the text is empty or holds a control character"))
-    elif kind == "literal_error" and last == "resourceType":
-        rule_id, text = "COMMON-43", "not the resource type that is expected here"
-    elif kind == "missing" and last == "resourceType":
-        rule_id, text = "COMMON-43", "a required element is missing"
-    else:
-        rule_id, text = _STRUCTURAL.get(kind, ("COMMON-35", "not a value of the right type"))
-    return Problem(rule_id, INVALID, fhir_path(name, loc), text, given=False)
-
-
-def fhir_path(name: str, loc: tuple[int | str, ...]) -> str:
-    """`Task.note[0].text` of `("note", 0, "text")`."""
-    parts = [f"[{part}]" if isinstance(part, int) else f".{printable(part)}" for part in loc]
-    return name + "".join(parts)
-
-
-_NAME = re.compile(r"[A-Za-z_$][\w\-]{0,63}\Z", re.ASCII)
-
-
-def printable(name: str) -> str:
-    """An element's name as it may appear in an outcome: what looks like no name is not repeated."""
-    return name if _NAME.match(name) else "?"

@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from fhir_service.interface.datatypes import dump_json
+from fhir_service.interface.json_text import dump_json
 from fhir_service.interface.resources.questionnaire import STATUSES as QUESTIONNAIRE_STATUSES
 from fhir_service.interface.site import Site
 from fhir_service.reference import claims, observations, questionnaires, reports

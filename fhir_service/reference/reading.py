@@ -12,8 +12,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fhir_service.interface.datatypes import CONTROLS, ID_PATTERN, Malformed, parse_bounded
-from fhir_service.interface.vocabulary import printable
+from fhir_service.interface.datatypes import CONTROLS, ID_PATTERN
+from fhir_service.interface.json_text import Malformed, parse_bounded
+from fhir_service.interface.shape import printable
 
 SUFFIXES = (".ndjson", ".ndjson.gz", ".json")
 # Text in which a control character, half a character or a null can hide; only then is it looked for value by value.

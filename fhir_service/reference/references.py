@@ -4,8 +4,9 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from fhir_service.interface.datatypes import ID_PATTERN, normal_time
+from fhir_service.interface.datatypes import ID_PATTERN
 from fhir_service.interface.site import Site
+from fhir_service.interface.times import normal_time
 from fhir_service.reference.reading import Flaw
 
 # In the order of loading: what others are refused without comes first.

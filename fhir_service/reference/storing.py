@@ -8,8 +8,10 @@ from typing import Any, Literal
 
 from sqlalchemy import Connection, Table, delete, func, select, update
 
-from fhir_service.interface.datatypes import dump_json, parse_instant, reference
+from fhir_service.interface.datatypes import reference
+from fhir_service.interface.json_text import dump_json
 from fhir_service.interface.registry import RESOURCES
+from fhir_service.interface.times import parse_instant
 from fhir_service.reference import questionnaires
 from fhir_service.reference.examining import Ready
 from fhir_service.reference.reading import Flaw

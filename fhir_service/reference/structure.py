@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from fhir_service.interface.vocabulary import fhir_path
+from fhir_service.interface.shape import fhir_path
 from fhir_service.reference.reading import Flaw
 
 _TEXTS = {

@@ -8,7 +8,8 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, func, select, update
 
-from fhir_service.interface.datatypes import dump_json, parse_json, reference
+from fhir_service.interface.datatypes import reference
+from fhir_service.interface.json_text import dump_json, parse_json
 from fhir_service.interface.resources.observation import OBSERVATION, content_of
 from fhir_service.store.changes import Changes
 from fhir_service.store.dialect import Dialect

@@ -15,8 +15,8 @@ from sqlalchemy import BigInteger, Column, DateTime, Integer, MetaData, Table, T
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.schema import CreateColumn
 
-from fhir_service.interface.datatypes import period_of
 from fhir_service.interface.registry import RESOURCES
+from fhir_service.interface.times import period_of
 from fhir_service.interface.vocabulary import Param, Resource
 
 SCHEMA_VERSION = 4

@@ -12,19 +12,12 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Table, func, select
 
 from fhir_service.billing import Account, Charge, in_order
-from fhir_service.interface.datatypes import parse_json
+from fhir_service.interface.json_text import parse_json
 from fhir_service.interface.resources.common import identifiers
 from fhir_service.interface.resources.questionnaire import Questionnaire
 from fhir_service.interface.site import Site
 from fhir_service.store.dialect import Ask, Dialect, Fetch, Row
-from fhir_service.store.tables import (
-    ACCOUNT,
-    BODIES,
-    CHARGE,
-    NOTE,
-    RECORD,
-    SIDES,
-)
+from fhir_service.store.tables import ACCOUNT, BODIES, CHARGE, NOTE, RECORD, SIDES
 
 AUTOMATION = "Practitioner/automation"
 Code = tuple[str | None, str | None]

@@ -1,8 +1,7 @@
-"""The commands that carry data: `import`, `rehearse`, `reports`, `up`."""
+"""The commands that carry data: `import`, `rehearse`, `up`."""
 
-import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -74,16 +73,15 @@ def import_(
     from pipelines.importing.imports import import_again, import_confirmed, import_paths, import_remapped, import_whole
     from pipelines.session.opening import open_session
 
-    if again and (places or dry_run or remap):
-        raise click.UsageError("--again takes a batch alone")
-    if copayments and (places or dry_run or remap or again):
-        raise click.UsageError("--copayments takes a batch alone")
-    if whole and (places or remap or again or copayments):
-        raise click.UsageError("--whole takes a feed alone")
-    if remap and dry_run:
-        raise click.UsageError("--remap has no dry run")
-    if why and not (again or copayments or remap):
-        raise click.UsageError("--why goes with --again, --copayments or --remap")
+    _refuse(
+        {
+            "--again takes a batch alone": again and (places or dry_run or remap),
+            "--copayments takes a batch alone": copayments and (places or dry_run or remap or again),
+            "--whole takes a feed alone": whole and (places or remap or again or copayments),
+            "--remap has no dry run": remap and dry_run,
+            "--why goes with --again, --copayments or --remap": why and not (again or copayments or remap),
+        }
+    )
     addresses = [each for each in places if isinstance(each, str)]
     try:
         click.get_current_context().with_resource(alone(options.home, addresses))
@@ -107,6 +105,13 @@ def import_(
     if summary.exit_code != UNUSABLE:
         remove_fetched(options.home, addresses)
     return print_answer(summary, as_json)
+
+
+def _refuse(contradictions: Mapping[str, object]) -> None:
+    """Raise a usage error with the first sentence of which the contradiction is there."""
+    for sentence, contradiction in contradictions.items():
+        if contradiction:
+            raise click.UsageError(sentence)
 
 
 def _files_at(places: Sequence[Path | str], home: Path, insecure: bool) -> list[Path]:
@@ -154,66 +159,6 @@ def rehearse(
         return UNREADABLE
     click.echo(done.path.read_text(encoding="utf-8") if as_json else as_text(done.lines()), nl=not as_json)
     return done.exit_code
-
-
-@click.command(short_help="Sweeps the reports, builds and publishes the tables.")
-@click.option("--pseudonymous", is_flag=True, help="Only pseudonymous tables, in <home>/pseudonymous.")
-@click.option(
-    "--study",
-    metavar="NAME",
-    help="With --pseudonymous: pseudonyms and days of this study alone, in <home>/pseudonymous-NAME.",
-)
-@click.option(
-    "--smallest-cell",
-    type=click.IntRange(2),
-    default=10,
-    show_default=True,
-    help="With --pseudonymous: the least count that an aggregate shows.",
-)
-@click.option("--bulk", metavar="URL", help="Only NDJSON of whole resources, in <home>/bulk-publish, served at URL.")
-@with_target
-@click.pass_obj
-def reports(
-    options: Options,
-    pseudonymous: bool,
-    study: str | None,
-    smallest_cell: int,
-    bulk: str | None,
-    insecure: bool,
-    as_json: bool,
-) -> int:
-    """Sweeps the diagnostic reports, builds and publishes the tables.
-
-    With --pseudonymous ids are keyed pseudonyms, days are moved by patient, text and small cells are left out.
-    """
-    from pipelines.importing.closing import publish_only
-    from pipelines.reports.pseudonymous import STUDY, Study
-    from pipelines.session.opening import open_session
-    from pipelines.session.publishing import publish_in_bulk
-
-    if study is not None and not pseudonymous:
-        raise click.UsageError("--study goes with --pseudonymous")
-    if study is not None and not STUDY.fullmatch(study):
-        raise click.UsageError("--study takes a name of 1 to 40 small letters, digits, `_` and `-`")
-    if bulk and pseudonymous:
-        raise click.UsageError("--bulk and --pseudonymous are two publications: name one")
-    if bulk and not bulk.startswith(("http://", "https://")):
-        raise click.UsageError("--bulk takes the http:// or https:// address at which the folder will be served")
-    with (
-        showing_progress() as progress,
-        open_session(options.home, os.environ, options.feeds, insecure, progress=progress) as session,
-    ):
-        if bulk:
-            click.echo(f"published: {publish_in_bulk(session, bulk)}")
-            return ALL_LOADED
-        summary = publish_only(session, Study(study or "", smallest_cell) if pseudonymous else None)
-    if as_json:
-        click.echo(json.dumps(summary.as_json(), indent=1))
-    else:
-        click.echo(f"target: {summary.target}")
-        click.echo("\n".join(f"{name}  {rows:,}" for name, rows in summary.tables.items()))
-        click.echo(f"published: {summary.published}")
-    return summary.exit_code
 
 
 @click.command(short_help="Runs service, Dagster's web pages and daemon, until Ctrl-C.")

@@ -14,8 +14,8 @@ from pipelines.commands import (
     questionnaires,
     rejects,
     rules,
+    tables,
     target,
-    views,
 )
 from pipelines.commands.common import Options
 
@@ -32,12 +32,12 @@ COMMANDS: tuple[click.Command, ...] = (
     batches.doubts,
     batches.undo,
     batches.purge,
-    carrying.reports,
+    tables.reports,
     metrics.metrics,
     carrying.up,
     feeds.feeds,
     questionnaires.questionnaire,
-    views.views,
+    tables.views,
 )
 
 

@@ -21,8 +21,8 @@ from dagster._core.definitions.freshness import FreshnessState
 from dagster._core.storage.tags import AUTO_RETRY_RUN_ID_TAG, WILL_RETRY_TAG
 
 from pipelines.dagster.cursors import understood
-from pipelines.dagster.inbox import lain_too_long
-from pipelines.dagster.standing_check import broken_in, unexpected_in
+from pipelines.dagster.inbox.files import lain_too_long
+from pipelines.dagster.standing.found import broken_in, unexpected_in
 from pipelines.dagster.tables import PUBLISH, PUBLISHED, REFRESH
 from pipelines.dagster.waiting import Waiting, waiting_now
 from pipelines.feeds.files.catalog import Feed

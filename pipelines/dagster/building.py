@@ -6,18 +6,15 @@ from pathlib import Path
 
 import dagster as dg
 
-from pipelines.dagster.alerts import alert_sensor
-from pipelines.dagster.command_line import telling_sensor
 from pipelines.dagster.imports import import_assets, import_job
-from pipelines.dagster.inbox import inbox_sensor
-from pipelines.dagster.openlineage import lineage_sensors
-from pipelines.dagster.publishing import publication_job, publishing_sensor
+from pipelines.dagster.publishing import publication_job
 from pipelines.dagster.queries import query_job, query_schedule
 from pipelines.dagster.reference import REFERENCE, is_bundled, reference_asset, reference_job
-from pipelines.dagster.reports import report_assets, report_schedule, reports_job
+from pipelines.dagster.reports.assets import report_assets
+from pipelines.dagster.reports.schedule import report_schedule, reports_job
 from pipelines.dagster.retention import retention_job, retention_schedule
-from pipelines.dagster.standing_check import standing_check, standing_job, standing_schedule, standing_sensor
-from pipelines.dagster.unfinished import unfinished_sensor
+from pipelines.dagster.sensors import sensors_of
+from pipelines.dagster.standing.check import standing_check, standing_job, standing_schedule
 from pipelines.dagster.workplace import RESOURCE_KEY, workplace_resource
 from pipelines.feeds.files.catalog import home_catalog
 
@@ -61,15 +58,7 @@ def build_definitions(
         ],
         asset_checks=[standing_check(catalog.feeds)],
         jobs=[*own, *imports, *queries, refresh, publication, standing, retention],
-        sensors=[
-            inbox_sensor(home, environ, catalog, [*own, *imports]),
-            unfinished_sensor(home, environ, catalog, imports),
-            telling_sensor(home, environ, catalog, imports),
-            publishing_sensor(home, catalog.feeds, publication, refresh, [*own, *imports]),
-            standing_sensor(home, environ, catalog.feeds),
-            alert_sensor(home, environ, catalog.feeds),
-            *lineage_sensors(environ),
-        ],
+        sensors=sensors_of(home, environ, catalog, imports, own, (publication, refresh)),
         schedules=[
             *map(query_schedule, queries),
             report_schedule(refresh, environ),

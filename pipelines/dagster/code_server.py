@@ -46,7 +46,7 @@ def end_without_definitions(end: Callable[[int], None], seconds: float = SECONDS
 
 def _lives(process: psutil.Process) -> bool:
     with suppress(psutil.NoSuchProcess):
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
     return False
 
 

@@ -17,7 +17,7 @@ from sqlalchemy import select
 from pipelines.dagster.cursors import understood
 from pipelines.dagster.handover import is_signed
 from pipelines.dagster.requests import ask_for
-from pipelines.dagster.stages import FINISHED, NOTHING_SENT
+from pipelines.dagster.stages.outcome import FINISHED, NOTHING_SENT
 from pipelines.feeds.files.catalog import Catalog
 from pipelines.home.dagster_folder import TOLD_TAG
 from pipelines.home.ticks import note_tick

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.feeds.files.catalog import Feed
-from pipelines.home.batch import received_before
+from pipelines.home.batch import Received, received_before
 from pipelines.home.files import write_whole
+from pipelines.runs.beginning import begin
 from pipelines.runs.run import Result, Run
 from pipelines.session.session import Session
 from pipelines.validation.stage import Validated
@@ -49,9 +50,14 @@ def hand_over(session: Session, run: Run, validated: Validated) -> None:
     write_whole(run.folder / HANDED_OVER, json.dumps(about).encode())
 
 
-def sign(session: Session, run: Run) -> None:
-    """Mark a run as made by Dagster, so that the sensor of the command line does not report it again."""
+def begin_signed(session: Session, received: Received, feed: Feed) -> Run:
+    """Begin a run of the batch, marked as made by Dagster: the sensor of the command line does not report it again.
+
+    Raises NotPossible.
+    """
+    run = begin(session, received, feed)
     write_whole(run.folder / SIGNED, session.target.encode())
+    return run
 
 
 def is_signed(home: Path, target: str, batch_id: str, run: int) -> bool:

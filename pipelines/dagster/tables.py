@@ -11,7 +11,7 @@ import duckdb
 
 from pipelines.dagster import metadata
 from pipelines.reports.lineage import Column, column_lineage
-from pipelines.reports.publish import Publication, PublicationError
+from pipelines.reports.publication import Publication, PublicationError
 from pipelines.reports.tables import VIEWED, ReportTable
 
 GROUP = "reports"

@@ -13,10 +13,10 @@ from typing import Any
 from pipelines.dagster import metadata
 from pipelines.dagster.checks import LoadedBatch, counted_in
 from pipelines.dagster.handover import MANIFEST
-from pipelines.dagster.stages import FINISHED, NOTHING_SENT, Outcome
+from pipelines.dagster.stages.outcome import FINISHED, NOTHING_SENT, Outcome
 from pipelines.feeds.files.catalog import Feed
 from pipelines.home.batch import received_before
-from pipelines.ledger import tables as t
+from pipelines.ledger.columns import COPAYMENTS, COUNTS
 from pipelines.ledger.ledger import Ledger
 from pipelines.runs.run import Result
 from pipelines.session.opening import open_ledger
@@ -95,7 +95,7 @@ def _received(known: Known) -> metadata.Metadata:
 
 def _validated(known: Known) -> metadata.Metadata:
     names = "header lines not_taken records accepted rejected skipped amount_received amount_accepted".split()
-    names += t.COPAYMENTS
+    names += COPAYMENTS
     validated = Validated(known.folder, **{name: known.row[name] for name in names})
     validated.reasons, validated.warnings = (Counter(known.first[1].get(n, {})) for n in ("reasons", "warnings"))
     return metadata.of_validated(known.row["file_name"], validated, known.seconds, metadata.is_money(known.feed))
@@ -106,7 +106,7 @@ def _as_its_files_say(known: Known) -> Validated:
     folder, manifest = known.first
     files, counts = counted_in(folder), manifest["counts"]
     said = {name: counts[name] for name in ("header", "lines", "not_taken", "records", "amount_received")}
-    said |= {name: counts.get(name, 0) for name in t.COPAYMENTS}
+    said |= {name: counts.get(name, 0) for name in COPAYMENTS}
     accepted, skipped, there = (files[name] for name in ("accepted", "skipped", "known"))
     return Validated(
         folder,
@@ -120,7 +120,7 @@ def _as_its_files_say(known: Known) -> Validated:
 
 def _result(known: Known) -> Result:
     row = known.row
-    counts = {name: int(row[name] or 0) for name in t.COUNTS}
+    counts = {name: int(row[name] or 0) for name in COUNTS}
     result = Result(row["batch_id"], known.run["run"], known.feed.name, row["file_name"], row["state"], counts)
     result.seconds, result.reasons = known.seconds, known.first[1].get("reasons", {})
     return result

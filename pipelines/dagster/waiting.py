@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from pipelines.dagster.inbox import lain_for
+from pipelines.dagster.inbox.files import lain_for
 from pipelines.dagster.reference import is_bundled, looks_new
-from pipelines.dagster.unfinished import left_batches, somebody_loads
+from pipelines.dagster.unfinished.left import left_batches, somebody_loads
 from pipelines.home.batch import shown
 from pipelines.importing.broken import NAMED, loaded_last
 from pipelines.session.connections import target_now

@@ -18,10 +18,11 @@ from pipelines.client.client import TargetUnusable
 from pipelines.feeds.files.catalog import FeedError
 from pipelines.home.batch import Unreadable
 from pipelines.home.dagster_folder import INSECURE, STRICT, is_set
+from pipelines.home.inbox import Inbox
 from pipelines.home.preparing import prepare_home
 from pipelines.home.progress import PlainProgress
 from pipelines.ledger.tables import LedgerError
-from pipelines.reports.publish import PublicationError
+from pipelines.reports.publication import PublicationError
 from pipelines.session.connections import BadTarget
 from pipelines.session.opening import open_session
 from pipelines.session.session import Session
@@ -39,6 +40,10 @@ class Workplace:
         self.home, self.environ, self.began = home, environ, datetime.now(UTC)
         self._stack = ExitStack()
         self._session: Session | None = None
+
+    @property
+    def inbox(self) -> Inbox:
+        return Inbox.of(self.home, self.environ)
 
     def session(self, log: logging.Logger) -> Session:
         """Return the session; the first call connects. Raises FeedError, BadTarget, TargetUnusable, LedgerError."""

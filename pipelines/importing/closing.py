@@ -7,7 +7,7 @@ from pipelines.corrections.retention import retain
 from pipelines.importing.figures import write_figures
 from pipelines.ledger.rejects import settle_resubmitted
 from pipelines.reports.pseudonymous import Study
-from pipelines.reports.publish import PublicationError
+from pipelines.reports.publication import PublicationError
 from pipelines.runs.summary import Summary
 from pipelines.session.connections import STORE
 from pipelines.session.publishing import publish_reports

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fhir_service.interface.datatypes import Malformed, parse_json
+from fhir_service.interface.checking import check
+from fhir_service.interface.json_text import Malformed, parse_json
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.site import Site
-from fhir_service.interface.vocabulary import check
 from pipelines.home.batch import Unreadable
 from pipelines.home.folder import make_private
 from pipelines.home.scratch import throwaway_folder

@@ -10,6 +10,7 @@ from sqlalchemy.sql.base import ReadOnlyColumnCollection
 
 from pipelines.ledger import tables as t
 from pipelines.ledger.access import LedgerAccess
+from pipelines.ledger.columns import LARGEST
 from pipelines.ledger.rows import SoFar
 from pipelines.ledger.states import UNDECIDED
 from pipelines.ledger.tables import LedgerError
@@ -284,7 +285,7 @@ def _by_state(lines: ReadOnlyColumnCollection[str, Any]) -> Select[Any]:
 
 def _held(counts: Mapping[str, int | None]) -> dict[str, int]:
     """Counts as the ledger can hold them: a sum of amounts that nobody can have meant is its largest."""
-    return {name: max(-t.LARGEST, min(number or 0, t.LARGEST)) for name, number in counts.items()}
+    return {name: max(-LARGEST, min(number or 0, LARGEST)) for name, number in counts.items()}
 
 
 def _decision_id(number: int, subject: str) -> str:

@@ -11,8 +11,9 @@ from sqlalchemy.engine import URL, Connection, ExceptionContext, make_url
 from sqlalchemy.exc import OperationalError, SQLAlchemyError
 from sqlalchemy.schema import CreateIndex, CreateTable, DDLElement
 
+from pipelines.ledger.columns import metadata
 from pipelines.ledger.migration import bring_to_today
-from pipelines.ledger.tables import SCHEMA_VERSION, LedgerError, metadata, schema_version
+from pipelines.ledger.tables import SCHEMA_VERSION, LedgerError, schema_version
 
 IDLE_MILLISECONDS = 60_000
 """After which a server ends the transaction of a process that was stopped, or lost, in the middle of it. It may hold

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from sqlalchemy import Connection, Table, select
 
 from pipelines.ledger import tables as t
+from pipelines.ledger.columns import metadata
 from pipelines.ledger.tables import LedgerError
 from pipelines.ledger.verbs import Told, verb
 
@@ -42,13 +43,13 @@ def take_in(ledger: Written, table: str, columns: Sequence[str], rows: Sequence[
 
     Raises `LedgerError` for a table of an earlier version: its tables can be brought to today's form, its facts cannot.
     """
-    if table not in t.metadata.tables:
+    if table not in metadata.tables:
         raise LedgerError(
             f"the journal begins with a table of an earlier version ({table}): open the home once with the version that"
             " wrote it, which makes the ledger again, then with this one. Nothing was sent"
         )
     with ledger.transaction() as connection:
-        connection.execute(t.metadata.tables[table].insert(), [dict(zip(columns, row, strict=True)) for row in rows])
+        connection.execute(metadata.tables[table].insert(), [dict(zip(columns, row, strict=True)) for row in rows])
 
 
 def clear(connection: Connection) -> None:
@@ -59,6 +60,6 @@ def clear(connection: Connection) -> None:
 
 def _with_rows(connection: Connection) -> list[Table]:
     """Return the tables that have rows which facts have made, found with one statement."""
-    tables = [table for table in t.metadata.sorted_tables if table not in NO_FACTS]
+    tables = [table for table in metadata.sorted_tables if table not in NO_FACTS]
     has = connection.exec_driver_sql("SELECT " + ", ".join(f'EXISTS (SELECT 1 FROM "{each.name}")' for each in tables))
     return [table for table, some in zip(tables, has.one(), strict=True) if some]

@@ -8,6 +8,7 @@ from sqlalchemy import Connection, Table, inspect
 from sqlalchemy.schema import CreateColumn
 
 from pipelines.ledger import tables as t
+from pipelines.ledger.columns import metadata
 
 TERMS = ("target", "source", "resource_type", "batch_id", "feed_hash")
 VIEWS = {"record": "entry", "repeat": "appearance"}
@@ -52,8 +53,8 @@ def bring_to_today(connection: Connection) -> None:
     there = set(inspect(connection).get_table_names())
     if "stream" not in there:
         _set_aside(connection, there)
-    t.metadata.create_all(connection)
-    for table in t.metadata.sorted_tables:
+    metadata.create_all(connection)
+    for table in metadata.sorted_tables:
         if table.name in there:
             _add_columns(connection, table)
     if "stream" not in there:

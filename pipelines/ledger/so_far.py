@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
+from pipelines.ledger.columns import COPAYMENTS, LINE_COUNTS
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.states import OUTCOMES
-from pipelines.ledger.tables import COPAYMENTS, LINE_COUNTS
 
 LINES = (*LINE_COUNTS, "amount_received", "amount_accepted", *COPAYMENTS)
 

@@ -11,49 +11,17 @@ from sqlalchemy import (
     FromClause,
     Index,
     Integer,
-    MetaData,
     Subquery,
     Table,
-    Text,
     UniqueConstraint,
     literal_column,
     select,
     text,
 )
 
-from pipelines.ledger.states import OUTCOMES
+from pipelines.ledger.columns import cents_column, count_columns, metadata, text_column, text_columns
 
 SCHEMA_VERSION = 11
-
-LINE_COUNTS = ("header", "lines", "not_taken", "records", "accepted", "rejected")
-AMOUNTS = ("amount_received", "amount_accepted", "amount_created")
-COPAYMENTS = ("copayments", "amount_copayments")
-COUNTS = LINE_COUNTS + OUTCOMES + AMOUNTS + COPAYMENTS
-"""The counts of a batch and of a run: lines, records, outcomes, three amounts in cents, and copayments.
-
-Copayments are the accepted payments with a claim, and their cents; both are empty where nobody counted them.
-"""
-LARGEST = 10**18 - 1
-"""The largest count, and sum of cents, that is kept: what a published amount has digits for."""
-
-metadata = MetaData()
-
-
-def _text(name: str, **options: bool) -> Column[str]:
-    return Column(name, Text, **options)  # type: ignore[arg-type]
-
-
-def _texts(*names: str, **options: bool) -> list[Column[str]]:
-    return [_text(name, **options) for name in names]
-
-
-def _counts() -> list[Column[int]]:
-    told = [Column(name, BigInteger, nullable=False, server_default="0") for name in COUNTS if name not in COPAYMENTS]
-    return [*told, *(Column(name, BigInteger) for name in COPAYMENTS)]
-
-
-def _cents() -> Column[int]:
-    return Column("amount_cents", BigInteger)
 
 
 schema_version = Table("schema_version", metadata, Column("version", Integer, primary_key=True))
@@ -61,7 +29,7 @@ schema_version = Table("schema_version", metadata, Column("version", Integer, pr
 position = Table(
     "position",
     metadata,
-    _text("journal", primary_key=True),
+    text_column("journal", primary_key=True),
     Column("segment", BigInteger, nullable=False),
     Column("number", BigInteger, nullable=False),
     Column("end", BigInteger, nullable=False),
@@ -72,36 +40,40 @@ journal = Table(
     "journal",
     metadata,
     Column("number", BigInteger().with_variant(Integer, "sqlite"), primary_key=True),
-    _text("at", nullable=False),
-    _text("facts", nullable=False),
+    text_column("at", nullable=False),
+    text_column("facts", nullable=False),
 )
 """The journal of a ledger on a server, a row for each transaction. A ledger in a file has it beside that."""
 
 target = Table(
-    "target", metadata, _text("target_id", primary_key=True), _text("base_url"), _text("first_seen_at", nullable=False)
+    "target",
+    metadata,
+    text_column("target_id", primary_key=True),
+    text_column("base_url"),
+    text_column("first_seen_at", nullable=False),
 )
 
-alias = Table("alias", metadata, _text("target_id", primary_key=True), _text("known_as", nullable=False))
+alias = Table("alias", metadata, text_column("target_id", primary_key=True), text_column("known_as", nullable=False))
 """Ids of targets that the ledger knew by their addresses first, and still knows so."""
 
 batch = Table(
     "batch",
     metadata,
     Column("batch_no", Integer, primary_key=True),
-    *_texts("target", "batch_id", nullable=False),
-    *_texts("feed", "source", "resource_type", "state", "file_name", "file_sha256", "received_at", "finished_at"),
-    *_counts(),
+    *text_columns("target", "batch_id", nullable=False),
+    *text_columns("feed", "source", "resource_type", "state", "file_name", "file_sha256", "received_at", "finished_at"),
+    *count_columns(),
     UniqueConstraint("target", "batch_id"),
 )
 
 run = Table(
     "run",
     metadata,
-    _text("target", primary_key=True),
-    _text("batch_id", primary_key=True),
+    text_column("target", primary_key=True),
+    text_column("batch_id", primary_key=True),
     Column("run", Integer, primary_key=True, autoincrement=False),
-    *_texts("started_at", "finished_at", "state", "feed_hash", "rules_version", "software_version", "message"),
-    *_counts(),
+    *text_columns("started_at", "finished_at", "state", "feed_hash", "rules_version", "software_version", "message"),
+    *count_columns(),
 )
 
 
@@ -109,7 +81,7 @@ stream = Table(
     "stream",
     metadata,
     Column("stream_id", Integer, primary_key=True),
-    *_texts("target", "source", "resource_type", nullable=False),
+    *text_columns("target", "source", "resource_type", nullable=False),
     UniqueConstraint("target", "source", "resource_type"),
 )
 """Records of one type, from one source, at one target: within a stream a key names one record."""
@@ -118,7 +90,7 @@ feed_version = Table(
     "feed_version",
     metadata,
     Column("feed_no", Integer, primary_key=True),
-    _text("feed_hash", nullable=False, unique=True),
+    text_column("feed_hash", nullable=False, unique=True),
 )
 """The contents of feeds that records were read by."""
 
@@ -126,18 +98,18 @@ records = Table(
     "record",
     metadata,
     Column("stream_id", Integer, primary_key=True, autoincrement=False),
-    _text("key", primary_key=True),
+    text_column("key", primary_key=True),
     Column("generation", Integer, nullable=False),
     Column("batch_no", Integer, nullable=False),
     Column("line", BigInteger, nullable=False),
-    _text("content_hash", nullable=False),
+    text_column("content_hash", nullable=False),
     Column("feed_no", Integer, nullable=False),
-    _text("state", nullable=False),
-    *_texts("resource_id", "patient_id", "source_at"),
-    _cents(),
+    text_column("state", nullable=False),
+    *text_columns("resource_id", "patient_id", "source_at"),
+    cents_column(),
     Column("attempts", Integer, nullable=False),
     Column("http_status", Integer),
-    *_texts("first_attempt_at", "finished_at", "first_sent_at"),
+    *text_columns("first_attempt_at", "finished_at", "first_sent_at"),
 )
 """Each record as it is now, and the line that it is from. `record` has it with names in the place of numbers.
 
@@ -154,21 +126,21 @@ versions = Table(
     metadata,
     Column("version_no", BigInteger().with_variant(Integer, "sqlite"), primary_key=True),
     Column("stream_id", Integer, nullable=False),
-    _text("key", nullable=False),
+    text_column("key", nullable=False),
     Column("batch_no", Integer, nullable=False),
     Column("line", BigInteger, nullable=False),
     Column("is_outcome", Integer, nullable=False),
     Column("generation", Integer),
-    _text("content_hash"),
+    text_column("content_hash"),
     Column("feed_no", Integer),
-    _text("state", nullable=False),
-    *_texts("resource_id", "patient_id", "source_at"),
-    _cents(),
+    text_column("state", nullable=False),
+    *text_columns("resource_id", "patient_id", "source_at"),
+    cents_column(),
     Column("attempts", Integer, nullable=False),
     Column("http_status", Integer),
-    *_texts("first_attempt_at", "finished_at", "first_sent_at"),
+    *text_columns("first_attempt_at", "finished_at", "first_sent_at"),
     Column("version", Integer),
-    *_texts("fate", "kept_at"),
+    *text_columns("fate", "kept_at"),
 )
 """Facts about records that are past, or from other lines: `former` and `repeat` show the two kinds.
 
@@ -230,18 +202,18 @@ repeat = _named(
 reject = Table(
     "reject",
     metadata,
-    _text("target", primary_key=True),
-    _text("reject_id", primary_key=True),
-    _text("batch_id", nullable=False),
+    text_column("target", primary_key=True),
+    text_column("reject_id", primary_key=True),
+    text_column("batch_id", nullable=False),
     Column("line", BigInteger, nullable=False),
     Column("lines", BigInteger, nullable=False),
-    *_texts("source", "resource_type", nullable=False),
-    _text("source_key"),
-    *_texts("stage", "state", nullable=False),
+    *text_columns("source", "resource_type", nullable=False),
+    text_column("source_key"),
+    *text_columns("stage", "state", nullable=False),
     Column("attempts", Integer, nullable=False),
-    *_texts("first_seen_at", "last_seen_at", "closed_by_batch", "patient_id", "source_at"),
-    _cents(),
-    _text("content_hash"),
+    *text_columns("first_seen_at", "last_seen_at", "closed_by_batch", "patient_id", "source_at"),
+    cents_column(),
+    text_column("content_hash"),
 )
 """content_hash: of a record that was mapped; where that content is at the target, the reject is closed."""
 Index("reject_by_key", reject.c.target, reject.c.source, reject.c.resource_type, reject.c.source_key)
@@ -249,9 +221,9 @@ Index("reject_by_key", reject.c.target, reject.c.source, reject.c.resource_type,
 reject_reason = Table(
     "reject_reason",
     metadata,
-    _text("reject_id", primary_key=True),
+    text_column("reject_id", primary_key=True),
     Column("position", Integer, primary_key=True, autoincrement=False),
-    *_texts("rule_id", "expression", "column_name", "message"),
+    *text_columns("rule_id", "expression", "column_name", "message"),
     Column("retryable", Integer, nullable=False),
     Column("line", BigInteger),
 )
@@ -260,11 +232,11 @@ reject_reason = Table(
 resubmission = Table(
     "resubmission",
     metadata,
-    _text("target", primary_key=True),
-    _text("batch_id", primary_key=True),
+    text_column("target", primary_key=True),
+    text_column("batch_id", primary_key=True),
     Column("line", BigInteger, primary_key=True, autoincrement=False),
-    _text("reject_id", primary_key=True),
-    _text("seen_at", nullable=False),
+    text_column("reject_id", primary_key=True),
+    text_column("seen_at", nullable=False),
 )
 """Records of later files that answer a reject: the newest of them is what stands for it now."""
 Index("resubmission_of_reject", resubmission.c.target, resubmission.c.reject_id)
@@ -272,22 +244,22 @@ Index("resubmission_of_reject", resubmission.c.target, resubmission.c.reject_id)
 lease = Table(
     "lease",
     metadata,
-    _text("target", primary_key=True),
-    *_texts("owner", "host", "machine", nullable=False),
+    text_column("target", primary_key=True),
+    *text_columns("owner", "host", "machine", nullable=False),
     Column("pid", Integer, nullable=False),
-    *_texts("taken_at", "heartbeat_at", nullable=False),
+    *text_columns("taken_at", "heartbeat_at", nullable=False),
 )
 
 part = Table(
     "part",
     metadata,
-    _text("target", primary_key=True),
+    text_column("target", primary_key=True),
     Column("part", Integer, primary_key=True, autoincrement=False),
     Column("attempts", Integer, nullable=False),
-    *_texts("owner", "host", "machine", nullable=False),
+    *text_columns("owner", "host", "machine", nullable=False),
     Column("pid", Integer, nullable=False),
-    *_texts("taken_at", "heartbeat_at", nullable=False),
-    *_texts("counts", "outcome"),
+    *text_columns("taken_at", "heartbeat_at", nullable=False),
+    *text_columns("counts", "outcome"),
 )
 """The parts of the batch that is loaded into a target just now, each with its own lease; without an owner it is free.
 
@@ -297,22 +269,22 @@ attempts: how often it was begun. counts: of its rows so far. outcome: what it c
 publication = Table(
     "publication",
     metadata,
-    _text("published_at", primary_key=True),
-    _text("target"),
-    _text("sweep_started_at"),
+    text_column("published_at", primary_key=True),
+    text_column("target"),
+    text_column("sweep_started_at"),
     Column("reports_total", BigInteger, nullable=False),
     Column("batches", BigInteger, nullable=False),
-    _text("software_version"),
+    text_column("software_version"),
 )
 
 shared_note = Table(
     "shared_note",
     metadata,
-    _text("target", primary_key=True),
-    _text("source", primary_key=True),
-    _text("key", primary_key=True),
+    text_column("target", primary_key=True),
+    text_column("source", primary_key=True),
+    text_column("key", primary_key=True),
     Column("generation", Integer, primary_key=True, autoincrement=False),
-    *_texts("patient_id", "day", nullable=False),
+    *text_columns("patient_id", "day", nullable=False),
 )
 """Responses that share the note of a patient and local day (`notes = "patient-day"`)."""
 Index(
@@ -326,12 +298,12 @@ Index(
 sighting = Table(
     "sighting",
     metadata,
-    _text("target", primary_key=True),
-    _text("resource_type", primary_key=True),
-    _text("patient_id", primary_key=True),
-    _text("noted_at", primary_key=True),
+    text_column("target", primary_key=True),
+    text_column("resource_type", primary_key=True),
+    text_column("patient_id", primary_key=True),
+    text_column("noted_at", primary_key=True),
     Column("ahead_us", BigInteger),
-    _text("ids"),
+    text_column("ids"),
 )
 """A patient's resources at a bare target, before anything was sent.
 
@@ -342,10 +314,10 @@ they could not be read.
 decision = Table(
     "decision",
     metadata,
-    _text("decision_id", primary_key=True),
-    _text("target"),
-    *_texts("at", "user", "command", "subject", nullable=False),
-    _text("why"),
+    text_column("decision_id", primary_key=True),
+    text_column("target"),
+    *text_columns("at", "user", "command", "subject", nullable=False),
+    text_column("why"),
 )
 """Decisions by hand. `subject`: a batch, a reject's id, or a row in doubt as `<batch>:<line>`."""
 
@@ -353,9 +325,9 @@ decision = Table(
 query_mark = Table(
     "query_mark",
     metadata,
-    _text("target", primary_key=True),
-    _text("feed", primary_key=True),
-    *_texts("query_hash", "batch_id", "kind", "value", "noted_at", nullable=False),
+    text_column("target", primary_key=True),
+    text_column("feed", primary_key=True),
+    *text_columns("query_hash", "batch_id", "kind", "value", "noted_at", nullable=False),
 )
 """Up to where the database of a feed was read, by its watermark: a time, a date or a number. The next query begins
 there.

@@ -12,6 +12,7 @@ from sqlalchemy.engine import make_url
 
 from pipelines.home.batch import received_before
 from pipelines.ledger import tables as t
+from pipelines.ledger.columns import metadata
 from pipelines.ledger.database import address_of
 from pipelines.ledger.ledger import Ledger
 from pipelines.session.connections import STORE, copy_named_store, copy_store, load_store
@@ -86,7 +87,7 @@ def _copy_tables(url: str, to: Path) -> None:
         into = Ledger.open(to, journal=False)
         with closing(into), source.connect() as reading, into.transaction() as writing:
             there = set(inspect(reading).get_table_names())
-            for table in t.metadata.sorted_tables:
+            for table in metadata.sorted_tables:
                 if table.name in there and table not in (t.schema_version, t.journal):
                     for rows in reading.execution_options(yield_per=ROWS_A_COPY).execute(select(table)).partitions():
                         writing.execute(table.insert(), [dict(row._mapping) for row in rows])

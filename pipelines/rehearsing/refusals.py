@@ -9,10 +9,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from fhir_service.interface.datatypes import parse_json
+from fhir_service.interface.json_text import parse_json
 from fhir_service.interface.registry import RESOURCES
+from fhir_service.interface.shape import shape
 from fhir_service.interface.site import Site
-from fhir_service.interface.vocabulary import Lookup, Note, Problem, World, shape
+from fhir_service.interface.vocabulary import Lookup, Note, Problem, World
 from pipelines.feeds.terms.rulebook import GIVEN, IMPORTER, TARGET, basis_of
 
 UNKNOWN = "unknown"

@@ -14,7 +14,7 @@ import orjson
 
 from pipelines.home.files import locked, replace_whole, session, write_whole
 from pipelines.home.scratch import throwaway_folder
-from pipelines.reports.publish import PublicationError, why
+from pipelines.reports.publication import PublicationError, why
 from pipelines.reports.sweep import FILES, held
 
 FOLDER = "bulk-publish"

@@ -7,32 +7,20 @@ out was ever in the file that is given away.
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
-from importlib.metadata import version
-from os import getpid, utime
+from os import utime
 from pathlib import Path
-
-import duckdb
 
 from pipelines.home.files import locked, replace_whole, session
 from pipelines.home.scratch import throwaway_folder
 from pipelines.ledger.ledger import Ledger
-from pipelines.reports.building import comment, quoted, write_parquet
-from pipelines.reports.dictionary import data_package, dbt_sources
+from pipelines.reports.building import quoted
+from pipelines.reports.making import make_tables, write_files
+from pipelines.reports.placing import BESIDE, READ_ONLY, being_built, put_beside
 from pipelines.reports.pseudonymous import Study, copy, key_of, set_key, shown
-from pipelines.reports.publish import (
-    BESIDE,
-    READ_ONLY,
-    Publication,
-    PublicationError,
-    make_tables,
-    remove_former,
-    remove_leftovers,
-    rows_of,
-    why,
-)
+from pipelines.reports.publication import Publication
 from pipelines.reports.settings import settings_of
 from pipelines.reports.sweep import Sweep, held
-from pipelines.reports.tables import BrokenTable, ReportTable
+from pipelines.reports.tables import ReportTable
 from pipelines.reports.terms import set_terms
 
 FOLDER = "pseudonymous"
@@ -44,24 +32,13 @@ def publish_pseudonymous(home: Path, ledger: Ledger, sweep: Sweep, study: Study)
     folder = home / (f"{FOLDER}-{study.name}" if study.name else FOLDER)
     (folder / "parquet").mkdir(parents=True, exist_ok=True, mode=0o700)
     with locked(folder / ".lock"), held(home, sweep.target) as last, throwaway_folder(home) as scratch:
-        remove_leftovers(folder)
-        build, published_at = folder / f".reports.{getpid()}.duckdb", ledger.now()
-        try:
+        published_at = ledger.now()
+        with being_built(folder) as build:
             tables = _make_private(scratch, ledger, last, published_at, home)
             rows = _build(build, scratch, tables, key_of(home, study.name), published_at, study.smallest)
             replace_whole(build, folder / "reports.duckdb", READ_ONLY)
-            for part in sorted(folder.glob("parquet/*.part")):
-                replace_whole(part, part.with_suffix(""), READ_ONLY)
-            remove_former(folder / "parquet", set(rows))
-            for suffix, name in FILES.items():
-                replace_whole(build.with_suffix(suffix), folder / name, READ_ONLY)
+            put_beside(build, rows, FILES)
             _forget_times(folder, published_at)
-        except BrokenTable as error:
-            raise PublicationError(f"not published: {error}") from None
-        except duckdb.Error as error:  # its text may hold values
-            raise PublicationError(why(error, folder)) from None
-        finally:
-            remove_leftovers(folder)
     page = folder / FILES[".json"]
     return Publication(folder / "reports.duckdb", page, datetime.fromisoformat(published_at), last.target, rows)
 
@@ -95,11 +72,6 @@ def _build(
         set_terms(db, tables, "private", smallest)
         for table in tables:
             copy(db, table, "private", smallest)
-            comment(db, table)
-            write_parquet(db, table, build.parent / "parquet" / f"{table.name}.parquet.part")
-        rows = rows_of(db, tables)
-        package = data_package(tables, _month(published_at), version("chartferry"))
-        build.with_suffix(".json").write_text(package, "utf-8")
-        build.with_suffix(".yml").write_text(dbt_sources(tables), "utf-8")
+        rows = write_files(db, tables, build, _month(published_at))
         db.execute("CHECKPOINT")
     return rows

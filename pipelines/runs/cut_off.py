@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.home.files import write_whole
+from pipelines.ledger.columns import COUNTS
 from pipelines.ledger.manifests import MANIFEST, manifest_in
 from pipelines.ledger.rejects import OPEN, reject_places
-from pipelines.ledger.tables import COUNTS
 from pipelines.runs.run import Run
 from pipelines.session.session import Session
 

@@ -5,11 +5,11 @@ from collections import Counter
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
+from pipelines.ledger.columns import COPAYMENTS, LINE_COUNTS
 from pipelines.ledger.lease import utc_text
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.so_far import with_outcomes
 from pipelines.ledger.states import OUTCOMES
-from pipelines.ledger.tables import COPAYMENTS, LINE_COUNTS
 from pipelines.loading.loaded import Loaded
 from pipelines.reports.newer import tell_newer
 from pipelines.runs.cut_off import close_cut_off

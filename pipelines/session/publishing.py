@@ -5,7 +5,8 @@ from pathlib import Path
 from pipelines.client.replies import TargetUnusable
 from pipelines.reports.bulk import publish_bulk
 from pipelines.reports.pseudonymous import Study
-from pipelines.reports.publish import Publication, PublicationError, publish
+from pipelines.reports.publication import Publication, PublicationError
+from pipelines.reports.publish import publish
 from pipelines.reports.publish_pseudonymous import publish_pseudonymous
 from pipelines.session.session import Session
 from pipelines.session.sweeping import sweep_for_bulk, sweep_target

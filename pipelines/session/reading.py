@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from fhir_service.interface.checking import check
 from fhir_service.interface.registry import RESOURCES
-from fhir_service.interface.vocabulary import check
 from pipelines.client.replies import NotDone, NotSent, Refused, TargetUnusable, Unknown
 from pipelines.reports.pages import SweepIncomplete
 from pipelines.session.connections import Connection

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from fhir_service.interface.datatypes import Malformed, parse_json
+from fhir_service.interface.checking import check
+from fhir_service.interface.json_text import Malformed, parse_json
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.site import Site
-from fhir_service.interface.vocabulary import check
 from pipelines.session.questionnaires import Snapshot
 
 MOST_BYTES = 64 << 20

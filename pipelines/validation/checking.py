@@ -14,9 +14,10 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fhir_service.interface.datatypes import parse_json
+from fhir_service.interface.checking import check
+from fhir_service.interface.json_text import parse_json
 from fhir_service.interface.registry import RESOURCES
-from fhir_service.interface.vocabulary import Problem, check
+from fhir_service.interface.vocabulary import Problem
 from pipelines.feeds.kinds.payments import is_copayment
 from pipelines.feeds.kinds.registry import kind_of
 from pipelines.feeds.mapping.origins import Origins

@@ -6,8 +6,8 @@ Read and map a chunk at a time into `mapped.parquet`; sort and group that; build
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from fhir_service.interface.datatypes import instant_text
 from fhir_service.interface.site import Site
+from fhir_service.interface.times import instant_text
 from pipelines.feeds.files.catalog import Feed
 from pipelines.feeds.mapping.mapping import NOBODY, Crosswalks
 from pipelines.feeds.terms.record import Around

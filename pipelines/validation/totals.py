@@ -5,7 +5,7 @@ from decimal import Decimal
 from difflib import get_close_matches
 from pathlib import Path
 
-from fhir_service.interface.datatypes import Malformed, parse_json
+from fhir_service.interface.json_text import Malformed, parse_json
 from pipelines.feeds.files.catalog import Feed
 from pipelines.home.batch import CONTROL, Received
 from pipelines.validation.outcome import Validated

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
+from pipelines.ledger.columns import COUNTS
 from pipelines.ledger.rejects import open_by_key
 from pipelines.ledger.states import LANDED
-from pipelines.ledger.tables import COUNTS
 from pipelines.runs.lost import NOTED, LostBatch
 from pipelines.session.session import Session
 

@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 from fhir_service.http import FACE
-from fhir_service.interface.datatypes import parse_json
+from fhir_service.interface.json_text import parse_json
 from fhir_service.interface.registry import RESOURCES
 from tests.conftest import BOTH, Database, Running, counted_ids, running
 from tests.laws.generated import BASE, Campaign, Step

@@ -23,7 +23,7 @@ import pytest
 
 from fhir_service.checks import check_store
 from fhir_service.interactions import plain
-from fhir_service.interface.datatypes import parse_json
+from fhir_service.interface.json_text import parse_json
 from tests.conftest import BOTH, FROZEN, WORLD, Database, Running, counted_ids, running
 from tests.laws.generated import BASE, SYSTEM, VALUES, Campaign, Step
 from tests.service.test_fuzz import Sender

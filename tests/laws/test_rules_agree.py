@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from fhir_service.interactions import create, plain
-from fhir_service.interface.datatypes import Malformed, parse_json
+from fhir_service.interactions import plain
+from fhir_service.interface.checking import is_sound, parse, rule_problems
+from fhir_service.interface.json_text import Malformed, parse_json
 from fhir_service.interface.outcomes import FhirError
 from fhir_service.interface.registry import RESOURCES
-from fhir_service.interface.vocabulary import is_sound, rule_problems
 from tests.service.test_readers_agree import KNOWN, SITE, SOUND, Spoiler
 
 
@@ -89,7 +89,7 @@ def test_a_body_is_sound_just_where_no_rule_finds_anything(name: str) -> None:
         text = spoiler.text(changed(dice, SOUND[name]))
         raw = text.encode("utf-8", "replace")
         try:
-            bodies = [create.parse(resource, parse_json(raw), SITE, additions=True)]
+            bodies = [parse(resource, parse_json(raw), SITE, additions=True)]
         except (Malformed, FhirError):
             continue
         if (read := plain.create(resource, raw, SITE)) is not None:

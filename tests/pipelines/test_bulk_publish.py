@@ -14,7 +14,7 @@ from pipelines.client.replies import TargetUnusable
 from pipelines.reports.bulk import publish_bulk
 from pipelines.reports.changes import sweep_changes
 from pipelines.reports.pages import SweepIncomplete
-from pipelines.reports.publish import PublicationError
+from pipelines.reports.publication import PublicationError
 from pipelines.reports.sweep import kept
 from pipelines.session.sweeping import IN_BULK, sweep_for_bulk
 from tests.support.publishing import REPORTS, TARGET, Target, World

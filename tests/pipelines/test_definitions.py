@@ -16,9 +16,9 @@ import duckdb
 import pytest
 
 from pipelines.dagster import checks, imports
-from pipelines.dagster.inbox import Asked, from_cursor, to_cursor
-from pipelines.dagster.stages import batch_id_of
-from pipelines.dagster.standing_check import INBOX_CHECK, WAITING_CHECK
+from pipelines.dagster.inbox.seen import Asked, from_cursor, to_cursor
+from pipelines.dagster.stages.receiving import batch_id_of
+from pipelines.dagster.standing.specs import INBOX_CHECK, WAITING_CHECK
 from pipelines.dagster.tables import PUBLISHED
 from pipelines.definitions import build_definitions
 from pipelines.feeds.files.catalog import load_feed

@@ -8,7 +8,7 @@ from decimal import Decimal
 import pytest
 
 from pipelines.dagster.alerts import of_expectations
-from pipelines.dagster.standing_check import _verdicts
+from pipelines.dagster.standing.verdicts import verdicts_of
 from pipelines.feeds.files.catalog import FeedError, load_feed
 from pipelines.importing.expected import Unexpected, draft_expectations, unexpected_now, usual
 from pipelines.ledger.ledger import Ledger
@@ -157,7 +157,7 @@ def test_checks_and_alerts_tell_of_it(tmp_path):
     feed = feed_of(tmp_path, '[expect]\nby = "00:00"\nrows = [5, 9]')
     with closing(Ledger.open(tmp_path / "ledger.db", Clock())) as ledger:
         came(ledger, (1, 100))
-    verdict = _verdicts(tmp_path, {"FHIR_TOKEN": "x"}, [feed])["files_of_till_are_as_expected"]
+    verdict = verdicts_of(tmp_path, {"FHIR_TOKEN": "x"}, [feed])["files_of_till_are_as_expected"]
     assert (verdict["passed"], verdict["metadata"]) == (False, {"is_late": True, "files_unusual": 1})
     events = [each.as_json(tmp_path, MONDAY) for each in of_expectations(tmp_path, {}, [feed])]
     assert [event["event"] for event in events] == ["file_late", "file_unusual"]

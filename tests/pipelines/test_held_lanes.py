@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 import pytest
 from sqlalchemy import event
 
-from pipelines.dagster.stages import Outcome, validate_all
+from pipelines.dagster.stages.outcome import Outcome
+from pipelines.dagster.stages.validating import validate_all
 from pipelines.loading.held import Held
 from pipelines.loading.loaded import Batch
 from pipelines.loading.posting import post

@@ -11,9 +11,12 @@ from threading import Event
 import dagster as dg
 import pytest
 
-from pipelines.dagster.inbox import Asked, Hashes, Seen, Surroundings, from_cursor, lain_too_long, look, to_cursor
+from pipelines.dagster.inbox.files import lain_too_long
+from pipelines.dagster.inbox.hashes import Hashes
+from pipelines.dagster.inbox.look import Surroundings, look
+from pipelines.dagster.inbox.seen import Asked, Seen, from_cursor, to_cursor
 from pipelines.dagster.requests import stretches
-from pipelines.dagster.stages import batch_id_of, waiting_files
+from pipelines.dagster.stages.receiving import batch_id_of, waiting_files
 from pipelines.definitions import build_definitions
 from pipelines.feeds.files.catalog import Feed, load_feeds
 from pipelines.ledger.ledger import Ledger
@@ -33,7 +36,7 @@ def inbox(tmp_path: Path) -> Path:
 @pytest.fixture(autouse=True)
 def nothing_is_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     """However slow a test is, its files have just been written."""
-    monkeypatch.setattr("pipelines.dagster.inbox.QUIET", timedelta(days=1))
+    monkeypatch.setattr("pipelines.dagster.inbox.files.QUIET", timedelta(days=1))
 
 
 def put(inbox: Path, name: str, text: str = ROWS) -> Path:
@@ -84,7 +87,7 @@ def test_a_file_is_taken_up_when_two_looks_saw_the_same(inbox: Path) -> None:
 def test_one_look_is_enough_for_a_file_that_has_not_changed_for_some_seconds(
     inbox: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pipelines.dagster.inbox.QUIET", timedelta(seconds=10))
+    monkeypatch.setattr("pipelines.dagster.inbox.files.QUIET", timedelta(seconds=10))
     path = put(inbox, "payments-1.csv")
     written = datetime.fromtimestamp(path.stat().st_ctime, UTC)
     for seconds, taken in ((9, 0), (11, 1), (-3600, 0)):
@@ -110,7 +113,7 @@ def test_a_file_that_may_not_be_read_is_named_at_each_look_until_it_may(
 
     seen = look(inbox, Seen(), by).seen
     with monkeypatch.context() as patched:
-        patched.setattr("pipelines.dagster.inbox.batch_id_of", refused)
+        patched.setattr("pipelines.dagster.inbox.hashes.batch_id_of", refused)
         for _ in range(2):
             found = look(inbox, seen, by)
             assert (found.unreadable, found.ready) == ({path.name: "Permission denied"}, {})
@@ -198,7 +201,7 @@ def test_a_file_that_takes_longer_than_a_look_to_hash_is_taken_up_by_a_later_one
             assert read.wait(60)
         return real(feed, path)
 
-    monkeypatch.setattr("pipelines.dagster.inbox.batch_id_of", slow)
+    monkeypatch.setattr("pipelines.dagster.inbox.hashes.batch_id_of", slow)
     for number in (1, 2):
         put(inbox, f"payments-{number}.csv", ROWS + f"B{number},p1,1.00,2026-01-05\n")
     by = Surroundings(load_feeds(), NOW, hashes=Hashes(patience=0.05))
@@ -323,7 +326,7 @@ def test_thousands_of_waiting_files_cost_a_short_cursor_and_no_second_hash(
         hashed.append(path)
         return path.stem
 
-    monkeypatch.setattr("pipelines.dagster.inbox.batch_id_of", batch_id)
+    monkeypatch.setattr("pipelines.dagster.inbox.hashes.batch_id_of", batch_id)
     for number in range(files):
         (inbox / f"payments-{number:05}.csv").touch()
     sensor = Sensor(inbox.parent)

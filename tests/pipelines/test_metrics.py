@@ -13,7 +13,7 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from pipelines.dagster.standing_check import standing_sensor
+from pipelines.dagster.standing.sensor import standing_sensor
 from pipelines.feeds.files.catalog import load_feeds
 from tests.support.commands import command, environment
 from tests.support.exports import payments

@@ -12,12 +12,12 @@ import dagster as dg
 import pytest
 
 from pipelines.dagster.openlineage import URL, lineage_sensors
-from pipelines.dagster.stages import batch_id_of
+from pipelines.dagster.stages.receiving import batch_id_of
 from pipelines.dagster.tables import told_of
 from pipelines.definitions import build_definitions
 from pipelines.feeds.files.catalog import load_feeds
 from pipelines.home.dagster_folder import BATCH_TAG
-from pipelines.reports.publish import Publication
+from pipelines.reports.publication import Publication
 from pipelines.reports.tables import report_tables
 
 pytest.importorskip("openlineage.client", reason="the extra `lineage` is not installed")

@@ -14,7 +14,7 @@ from pipelines.home.folder import REFERENCE_NOTE
 from pipelines.ledger.ledger import Reason, Reject
 from pipelines.reports.charts import NARROW, Series, columns, rows
 from pipelines.reports.newer import PAGE, tell_newer
-from pipelines.reports.publish import PublicationError
+from pipelines.reports.publication import PublicationError
 from pipelines.reports.reasons import without_names, without_quotes
 from tests.support.publishing import CBC, LAB, OF, PAGED, START, TARGET, World, import_payments, publish_only, report
 

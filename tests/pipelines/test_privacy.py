@@ -21,7 +21,7 @@ from sqlalchemy.exc import IntegrityError
 
 from pipelines.cli import run as chartferry
 from pipelines.dagster import alerts
-from pipelines.dagster.stages import batch_id_of
+from pipelines.dagster.stages.receiving import batch_id_of
 from pipelines.dagster.waiting import waiting_now
 from pipelines.definitions import build_definitions
 from pipelines.feeds.files.catalog import load_feeds

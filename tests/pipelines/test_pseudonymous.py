@@ -15,7 +15,7 @@ import duckdb
 import pytest
 
 from pipelines.reports.pseudonymous import Study, copy, key_of, set_key, shown
-from pipelines.reports.publish import PublicationError
+from pipelines.reports.publication import PublicationError
 from pipelines.reports.publish_pseudonymous import publish_pseudonymous
 from pipelines.reports.small_cells import left_out
 from pipelines.reports.sweep import kept

@@ -13,7 +13,8 @@ from sqlalchemy import update
 
 from pipelines.ledger import tables as ledger_tables
 from pipelines.ledger.ledger import Reason, Reject, Repeat, utc_text
-from pipelines.reports.publish import PublicationError, publish
+from pipelines.reports.publication import PublicationError
+from pipelines.reports.publish import publish
 from pipelines.reports.tables import report_tables, with_dictionary
 from tests.support.publishing import (
     BATCH,

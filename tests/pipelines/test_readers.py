@@ -11,7 +11,7 @@ import pandas as pd
 import polars as pl
 import pytest
 
-from pipelines.reports.publish import Publication
+from pipelines.reports.publication import Publication
 from pipelines.reports.tables import ReportTable, report_tables
 from tests.support.publishing import World, import_payments
 

@@ -22,7 +22,7 @@ PATIENT = {"resourceType": "Patient", "id": "p1", "name": [{"family": "Marker", 
 @pytest.fixture(autouse=True)
 def nothing_is_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     """However slow a test is, its files have just been written."""
-    monkeypatch.setattr("pipelines.dagster.inbox.QUIET", timedelta(days=1))
+    monkeypatch.setattr("pipelines.dagster.inbox.files.QUIET", timedelta(days=1))
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.reports.publish import PublicationError
+from pipelines.reports.publication import PublicationError
 from pipelines.reports.tables import report_tables, sql_folder, with_dictionary
 from tests.support.publishing import RAD, START, World, carry_over, import_payments, publish_only, report
 from tests.support.questions import asked

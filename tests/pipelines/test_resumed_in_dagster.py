@@ -6,7 +6,9 @@ from datetime import UTC, datetime
 import pytest
 
 from pipelines.dagster.checks import AFTER_LOAD
-from pipelines.dagster.stages import Outcome, load_all, validate_all
+from pipelines.dagster.stages.loading import load_all
+from pipelines.dagster.stages.outcome import Outcome
+from pipelines.dagster.stages.validating import validate_all
 from pipelines.receiving.stage import receive
 from pipelines.session.opening import open_session
 

@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 
-from pipelines.ledger.tables import COUNTS
+from pipelines.ledger.columns import COUNTS
 from pipelines.loading.loaded import Batch, Loaded
 from tests.support.fake_target import FakeTarget, serving
 from tests.support.work import TARGET, Work, payment

@@ -8,10 +8,10 @@ from typing import Any
 import orjson
 import pytest
 
-from fhir_service.interface.datatypes import parse_json
+from fhir_service.interface.checking import check
+from fhir_service.interface.json_text import parse_json
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.site import Site
-from fhir_service.interface.vocabulary import check
 from pipelines.feeds.kinds.answers import ANSWERS
 from pipelines.feeds.kinds.payments import PAYMENTS
 from pipelines.feeds.kinds.tasks import TASKS

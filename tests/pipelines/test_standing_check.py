@@ -15,7 +15,7 @@ from dagster._core.definitions.freshness import FreshnessState
 
 from pipelines.dagster import alerts
 from pipelines.dagster.alerts import COMMAND, WEBHOOK, Event, Told, give, tell_new
-from pipelines.dagster.standing_check import INBOX_CHECK, WAITING_CHECK
+from pipelines.dagster.standing.specs import INBOX_CHECK, WAITING_CHECK
 from pipelines.dagster.tables import PUBLISHED
 from pipelines.dagster.waiting import PATIENCE, waiting_now
 from pipelines.definitions import build_definitions
@@ -138,7 +138,7 @@ def test_a_file_that_stays_in_the_inbox_is_named_and_told_once(
 ) -> None:
     (home.path / "inbox").mkdir()
     (home.path / "inbox" / "payments-stuck.csv").write_text("")
-    monkeypatch.setattr("pipelines.dagster.inbox.LAIN_TOO_LONG", timedelta(0))
+    monkeypatch.setattr("pipelines.dagster.inbox.files.LAIN_TOO_LONG", timedelta(0))
     environ, told = noting
     repository = build_definitions({"CHARTFERRY_HOME": str(home.path)}).get_repository_def()
     with dg.DagsterInstance.ephemeral() as instance:
@@ -155,7 +155,7 @@ def test_a_file_that_stays_in_the_inbox_is_named_and_told_once(
 def test_imports_that_wait_for_reference_data_are_one_alert_and_a_check(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pipelines.dagster.inbox.LAIN_TOO_LONG", timedelta(0))
+    monkeypatch.setattr("pipelines.dagster.inbox.files.LAIN_TOO_LONG", timedelta(0))
     for folder, name in (("inbox", "payments-1.csv"), ("inbox", "payments-2.csv"), ("reference", "patient.ndjson")):
         (home.path / folder).mkdir(exist_ok=True)
         (home.path / folder / name).write_text("")

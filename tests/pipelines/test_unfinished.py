@@ -9,8 +9,9 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from pipelines.dagster import unfinished
-from pipelines.dagster.unfinished import TRIES, Left, Try, due, from_cursor, left_batches, pause, to_cursor
+from pipelines.dagster.unfinished import sensor as unfinished
+from pipelines.dagster.unfinished.left import Left, left_batches
+from pipelines.dagster.unfinished.tries import TRIES, Try, due, from_cursor, pause, to_cursor
 from pipelines.definitions import build_definitions
 from pipelines.feeds.files.catalog import load_feed
 from pipelines.home.dagster_folder import BATCH_TAG, FILE_TAG

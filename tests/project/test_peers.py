@@ -26,10 +26,10 @@ from bench.peers.bodies import (
 from bench.peers.servers import Server
 from bench.peers.table import Line, markdown
 from bench.peers.work import LUA, WORKS, Bundles, Measured, Work, searches, told
-from fhir_service.interface.datatypes import parse_json
+from fhir_service.interface.checking import check
+from fhir_service.interface.json_text import parse_json
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.site import Site
-from fhir_service.interface.vocabulary import check
 
 
 def references(body: object) -> Iterator[str]:

@@ -8,18 +8,9 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 MOST = 12
 IMPORTS_MORE = {
-    "fhir_service.acts",
-    "pipelines.commands.carrying",
-    "pipelines.dagster.building",
-    "pipelines.dagster.inbox",
-    "pipelines.dagster.reports",
-    "pipelines.dagster.stages",
-    "pipelines.dagster.standing_check",
-    "pipelines.dagster.unfinished",
     "pipelines.loading.book",
     "pipelines.loading.part_stage",
     "pipelines.loading.stage",
-    "pipelines.reports.publish",
     "pipelines.runs.ending",
     "pipelines.runs.parts",
     "pipelines.runs.validating",

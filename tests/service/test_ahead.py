@@ -14,9 +14,11 @@ from sqlalchemy import select
 from fhir_service.checks import check_store
 from fhir_service.ids import new_id
 from fhir_service.interactions import create
+from fhir_service.interactions.if_none_exist import condition as condition_in
 from fhir_service.interactions.read import Reader
 from fhir_service.interactions.update import Status, Update
-from fhir_service.interface.datatypes import dump_json, parse_json
+from fhir_service.interface.checking import parse
+from fhir_service.interface.json_text import dump_json, parse_json
 from fhir_service.interface.outcomes import EXCEPTION, UNAVAILABLE, FhirError
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.service import Service
@@ -71,8 +73,8 @@ def restless(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def entry(service: Service, body: dict[str, Any], condition: str | None = None) -> create.Create:
     resource, raw = RESOURCES[body["resourceType"]], dump_json(body)
-    model = create.parse(resource, parse_json(raw), service.site, additions=True)
-    return create.Create(resource, model, "c", service.site, len(raw), create.condition(condition))
+    model = parse(resource, parse_json(raw), service.site, additions=True)
+    return create.Create(resource, model, "c", service.site, len(raw), condition_in(condition))
 
 
 def created(service: Service, body: dict[str, Any], condition: str | None = None) -> Any:

@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner, Result
 from starlette.requests import Request
 
-from fhir_service import acts
+from fhir_service import submitting
 from fhir_service.__main__ import main
 from fhir_service.audit import Audit, Touch, touch
 from fhir_service.chain import ChainedFile, Head, examine, files_of
@@ -198,7 +198,7 @@ def test_what_a_request_that_was_cut_off_did_is_on_record(fresh_service: Running
 
     async def application(scope: Any, receive: Any, send: Any) -> None:
         touch(Request(scope), "create", "Task")
-        await acts.write(service, [])
+        await submitting.write(service, [])
 
     async def cut_off() -> None:
         scope = {"type": "http", "method": "POST", "path": "/metadata", "headers": [], "query_string": b""}

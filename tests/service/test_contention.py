@@ -18,8 +18,9 @@ from sqlalchemy import make_url, text
 from bench.proxy import Proxy, proxied
 from fhir_service.checks import check_store
 from fhir_service.health import Probe
-from fhir_service.interactions.create import Create, Created, parse
-from fhir_service.interface.datatypes import dump_json, parse_json
+from fhir_service.interactions.create import Create, Created
+from fhir_service.interface.checking import parse
+from fhir_service.interface.json_text import dump_json, parse_json
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.service import Service
 from fhir_service.settings import Settings

@@ -10,7 +10,7 @@ import httpcore
 import pytest
 from fhir.resources.R4B import get_fhir_model_class
 
-from fhir_service import acts
+from fhir_service import showing
 from fhir_service.audit import read
 from fhir_service.face.statement import face_statement
 from fhir_service.http import FACE
@@ -59,7 +59,7 @@ def test_what_is_stored_is_answered_as_stored_even_where_it_cannot_be_read(
     async def fails(*_: Any) -> None:
         raise FhirError(UNAVAILABLE)
 
-    monkeypatch.setattr(acts, "current", fails)
+    monkeypatch.setattr(showing, "current", fails)
     made = fresh_service.client.post("/fhir/Task", json=task(1))
     assert (made.status_code, made.content) == (201, b"")
     assert made.headers["location"].startswith(f"{fresh_service.url}/fhir/Task/")

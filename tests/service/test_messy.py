@@ -10,7 +10,8 @@ from urllib.parse import quote
 
 import pytest
 
-from fhir_service.interface.datatypes import CONTROLS, ID_PATTERN, Malformed, parse_json
+from fhir_service.interface.datatypes import CONTROLS, ID_PATTERN
+from fhir_service.interface.json_text import Malformed, parse_json
 from fhir_service.interface.registry import RESOURCES
 from tests.support import loopback
 from tests.support.realdata import MISSING, REALDATA

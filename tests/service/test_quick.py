@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from fhir_service.interactions import batch, plain
-from fhir_service.interface.datatypes import Malformed, parse_json
 from fhir_service.interface.fast.structs import Reader, struct_of
+from fhir_service.interface.json_text import Malformed, parse_json
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.resources.response_model import QuestionnaireResponse
+from fhir_service.interface.shape import shape
 from fhir_service.interface.site import Site
-from fhir_service.interface.vocabulary import shape
 from fhir_service.scopes import Caller
 
 SITE = Site()

@@ -12,12 +12,13 @@ from typing import Any
 
 import pytest
 
-from fhir_service.interactions import create, plain
-from fhir_service.interface.datatypes import Malformed, dump_json, parse_json
+from fhir_service.interactions import plain
+from fhir_service.interface.checking import check, parse
+from fhir_service.interface.json_text import Malformed, dump_json, parse_json
 from fhir_service.interface.outcomes import FhirError
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.site import Site
-from fhir_service.interface.vocabulary import Moment, check
+from fhir_service.interface.vocabulary import Moment
 from pipelines.session.questionnaires import Snapshot
 from pipelines.validation.soundness import SoundByItem, Soundness
 from tests.conftest import Running, counted_ids
@@ -184,7 +185,7 @@ def prepared(name: str, body: Any) -> bytes:
 def by_models(name: str, text: str) -> bytes | None:
     """What is stored of a text by the models alone; None where they refuse it."""
     try:
-        return prepared(name, create.parse(RESOURCES[name], parse_json(text.encode("utf-8", "replace")), SITE, True))
+        return prepared(name, parse(RESOURCES[name], parse_json(text.encode("utf-8", "replace")), SITE, True))
     except (Malformed, FhirError):
         return None
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from fhir.resources.R4B.questionnaire import Questionnaire
 
-from fhir_service.interface.datatypes import dump_json, parse_json
+from fhir_service.interface.json_text import dump_json, parse_json
 from fhir_service.interface.site import Site
 from fhir_service.reference.examining import examine, ready
 from fhir_service.reference.reading import Record

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy import insert
 
-from fhir_service.interface.datatypes import parse_json
+from fhir_service.interface.json_text import parse_json
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.service import Service
 from fhir_service.settings import Settings

@@ -8,17 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fhir_service.interface import datatypes
-from fhir_service.interface.datatypes import (
-    Malformed,
-    dump_json,
-    instant_text,
-    normal_time,
-    parse_instant,
-    parse_json,
-    period_of,
-    search_period,
-)
+from fhir_service.interface import json_text
+from fhir_service.interface.json_text import Malformed, dump_json, parse_json
+from fhir_service.interface.times import instant_text, normal_time, parse_instant, period_of, search_period
 
 offsets = st.integers(-12 * 60, 14 * 60).map(lambda minutes: timezone(timedelta(minutes=minutes)))
 FROM, TO = datetime(1900, 1, 2), datetime(9000, 1, 1)  # noqa: DTZ001 - the strategy adds the zone
@@ -129,7 +121,7 @@ def _joined(parts: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
 def test_the_quick_way_to_read_json_finds_what_the_careful_one_finds(text: str) -> None:
     """COMMON-32, COMMON-33: whatever keys, quotation marks and brackets stand in keys and strings."""
     try:
-        expected = datatypes._CAREFUL.decode(text)
+        expected = json_text._CAREFUL.decode(text)
     except Malformed:
         with pytest.raises(Malformed):
             parse_json(text)

@@ -5,11 +5,12 @@ from typing import Any
 
 import pytest
 
-from fhir_service.interface.datatypes import Malformed, parse_json
+from fhir_service.interface.checking import check
+from fhir_service.interface.json_text import Malformed, parse_json
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.resources.questionnaire import Questionnaire
 from fhir_service.interface.site import Site
-from fhir_service.interface.vocabulary import Needs, Problem, Resource, check
+from fhir_service.interface.vocabulary import Needs, Problem, Resource
 from tests.spec.casebook import Case, cases, world
 
 SITE = Site("http://service.example:8400", "example", "demo")

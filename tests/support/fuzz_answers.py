@@ -5,7 +5,7 @@ from typing import Any
 
 import httpx
 
-from fhir_service.interface import datatypes
+from fhir_service.interface import json_text
 from fhir_service.interface.registry import RESOURCES
 
 
@@ -42,8 +42,8 @@ def fault(sent: Sent, response: httpx.Response) -> str | None:
     if response.is_success and "/files/" in sent.target:
         return None
     try:
-        body = datatypes.parse_json(response.content)
-    except datatypes.Malformed as error:
+        body = json_text.parse_json(response.content)
+    except json_text.Malformed as error:
         return f"the body is not JSON: {error}"
     return _fault_of_outcome(response, body) if response.is_error else _fault_of_success(sent, body)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import dagster as dg
 from dagster._core.events import DagsterEventType
 
-from pipelines.dagster.stages import batch_id_of
+from pipelines.dagster.stages.receiving import batch_id_of
 from pipelines.definitions import build_definitions
 from pipelines.feeds.files.catalog import load_feeds
 from pipelines.session.opening import open_ledger

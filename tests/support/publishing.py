@@ -15,10 +15,12 @@ import pytest
 
 from pipelines.ledger.ledger import Intent, Ledger, Outcome, Reason, Reject, Repeat, utc_text
 from pipelines.reports.changes import sweep_changes
-from pipelines.reports.publish import TOTALS, Publication, publish
+from pipelines.reports.publication import Publication
+from pipelines.reports.publish import publish
 from pipelines.reports.results import sweep_results
 from pipelines.reports.sweep import Sweep, sweep
 from pipelines.reports.tables import ReportTable, report_tables
+from pipelines.reports.truths import TOTALS
 from pipelines.reports.words import keep_names
 
 TARGET = "urn:uuid:5f0c7c5e-0000-4000-8000-000000000001"
@@ -116,15 +118,15 @@ def publish_only(patch: pytest.MonkeyPatch, *names: str, wide: bool = False) -> 
     def tables(home: Path) -> list[ReportTable]:
         return [each for each in report_tables(home) if each.name in wanted or each.name not in OURS]
 
-    patch.setattr("pipelines.reports.publish.report_tables", tables)
-    if "pipelines.dagster.reports" in sys.modules:  # it takes seconds to import
-        patch.setattr("pipelines.dagster.reports.readable_tables", tables)
+    patch.setattr("pipelines.reports.making.report_tables", tables)
+    if "pipelines.dagster.reports.assets" in sys.modules:  # it takes seconds to import
+        patch.setattr("pipelines.dagster.reports.assets.readable_tables", tables)
     if not wide:
-        patch.setattr("pipelines.reports.publish.response_tables", lambda *_: [])
+        patch.setattr("pipelines.reports.making.response_tables", lambda *_: [])
     if not wanted.issuperset(PAGED):
         patch.setattr("pipelines.reports.publish.page_of", lambda *_: "")
     held = {said: query for said, query in TOTALS.items() if wanted.issuperset(OURS.keys() & re.findall(r"\w+", query))}
-    patch.setattr("pipelines.reports.publish.TOTALS", held)
+    patch.setattr("pipelines.reports.truths.TOTALS", held)
 
 
 def publish_nothing(patch: pytest.MonkeyPatch) -> None:

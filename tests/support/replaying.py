@@ -10,6 +10,7 @@ from pathlib import Path
 from sqlalchemy import select
 
 from pipelines.ledger import tables as t
+from pipelines.ledger.columns import metadata
 from pipelines.ledger.database import open_engine
 from pipelines.ledger.image import NO_FACTS
 from pipelines.ledger.in_step import BesideFile
@@ -39,7 +40,7 @@ def rows_of(ledger: Ledger) -> dict[str, Counter[tuple[object, ...]]]:
 @cache
 def _queries(_: str) -> dict[str, str]:
     """What reads each table, for a dialect: every ledger has an engine of its own, which would compile it anew."""
-    tables = {**t.metadata.tables, "record": t.record, "repeat": t.repeat}
+    tables = {**metadata.tables, "record": t.record, "repeat": t.repeat}
     return {name: str(select(table)) for name, table in tables.items() if name not in APART}
 
 

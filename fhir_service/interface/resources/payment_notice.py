@@ -18,12 +18,12 @@ from fhir_service.interface.datatypes import (
     Unused,
     Uri,
     id_of,
-    instant_text,
     reference,
 )
 from fhir_service.interface.outcomes import BUSINESS_RULE, INVALID
 from fhir_service.interface.resources.common import ID, IDENTIFIER, optional, records_exist, reference_id
 from fhir_service.interface.site import STORED, Site
+from fhir_service.interface.times import instant_text
 from fhir_service.interface.vocabulary import Found, Moment, Param, Resource, World, rule
 
 MOST = Decimal("9999999.99")

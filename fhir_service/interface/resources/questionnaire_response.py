@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from fhir_service.interface.datatypes import id_of, instant_text, reference
+from fhir_service.interface.datatypes import id_of, reference
 from fhir_service.interface.outcomes import BUSINESS_RULE, INVALID
 from fhir_service.interface.resources.answer_rules import ANSWER_RULES, chooses_an_option, is_settled
 from fhir_service.interface.resources.common import (
@@ -17,15 +17,10 @@ from fhir_service.interface.resources.common import (
     reference_id,
 )
 from fhir_service.interface.resources.questionnaire import Questionnaire
-from fhir_service.interface.resources.response_model import (
-    ROOT,
-    Answer,
-    Item,
-    QuestionnaireResponse,
-    questionnaire_id,
-)
+from fhir_service.interface.resources.response_model import ROOT, Answer, Item, QuestionnaireResponse, questionnaire_id
 from fhir_service.interface.resources.shared_items import settle
 from fhir_service.interface.site import STORED, Site
+from fhir_service.interface.times import instant_text
 from fhir_service.interface.vocabulary import Found, Moment, Note, Param, Problem, Resource, World, rule
 
 AUTOMATION = "Practitioner/automation"

@@ -15,7 +15,6 @@ from fhir_service.interface.datatypes import (
     Text,
     Time,
     Uri,
-    instant_text,
     reference,
 )
 from fhir_service.interface.outcomes import BUSINESS_RULE
@@ -29,6 +28,7 @@ from fhir_service.interface.resources.common import (
     reference_id,
 )
 from fhir_service.interface.site import STORED, Site
+from fhir_service.interface.times import instant_text
 from fhir_service.interface.vocabulary import Found, Moment, Param, Resource, rule
 
 STATUSES = ("requested", "cancelled", "completed")

@@ -8,9 +8,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fhir_service.interface.checking import check
 from fhir_service.interface.registry import RESOURCES
 from fhir_service.interface.site import Site
-from fhir_service.interface.vocabulary import Needs, check
+from fhir_service.interface.vocabulary import Needs
 from pipelines.feeds.files.catalog import Feed
 from pipelines.feeds.mapping.mapping import Mapper
 from pipelines.feeds.mapping.origins import Origins

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
-from fhir_service.interface.datatypes import Malformed, parse_json
+from fhir_service.interface.json_text import Malformed, parse_json
 from pipelines.feeds.drafting.encodings import decoded
 from pipelines.feeds.drafting.tables import ROWS, Row, Written, header_of, width_of, written
 from pipelines.feeds.reading.packed import first_content

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from fhir_service.interface.datatypes import Malformed, parse_json
+from fhir_service.interface.json_text import Malformed, parse_json
 from pipelines.feeds.reading.opening import NAME_THE_ENCODING
 from pipelines.feeds.terms.columns import Fault
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from fhir_service.interface.datatypes import Malformed, parse_json
+from fhir_service.interface.json_text import Malformed, parse_json
 from pipelines.feeds.reading.dialect import dialect
 from pipelines.feeds.reading.packed import Content, first_content
 from pipelines.feeds.terms.schema import FeedFile

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, Self
 
-from fhir_service.interface.datatypes import NOT_READABLE, Malformed, parse_bounded
+from fhir_service.interface.json_text import NOT_READABLE, Malformed, parse_bounded
 from pipelines.feeds.reading.broken import OUT_OF_RANGE, BadRow, unfit, unreadable
 from pipelines.feeds.reading.chunks import LONGEST_ROW, Chunk, RowReader, filled
 from pipelines.feeds.reading.marks import unmarked_line

@@ -11,14 +11,9 @@ from decimal import Decimal, InvalidOperation
 from functools import lru_cache, partial
 from typing import Literal
 
-from fhir_service.interface.datatypes import (
-    ID_PATTERN,
-    NOT_READABLE,
-    instant_text,
-    is_readable,
-    normal_time,
-    parse_date,
-)
+from fhir_service.interface.datatypes import ID_PATTERN
+from fhir_service.interface.json_text import NOT_READABLE, is_readable
+from fhir_service.interface.times import instant_text, normal_time, parse_date
 from pipelines.feeds.terms.numbers import CENT, PLAIN, Numbers
 from pipelines.feeds.terms.texts import composed, folded, has_unseen
 

@@ -13,7 +13,7 @@ import pytest
 
 from pipelines.definitions import build_definitions
 from pipelines.reports.changes import sweep_changes
-from pipelines.reports.publish import PublicationError
+from pipelines.reports.publication import PublicationError
 from pipelines.reports.tables import VIEWED, readable_tables, report_tables
 from pipelines.reports.views.definition import columns_of
 from tests.support.publishing import TARGET, Target, World, publish_only, report

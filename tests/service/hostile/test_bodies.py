@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import pytest
 
-from fhir_service.interface.datatypes import DEEPEST
+from fhir_service.interface.json_text import DEEPEST
 from fhir_service.interface.registry import RESOURCES
 from tests.conftest import BOTH
 from tests.service.hostile.sent import PAYMENT, TASK, TEXT, arrays, objects, outcome, post, response_of, with_meta

@@ -21,7 +21,7 @@ from fhir_service import serve, token_address
 from fhir_service.admin_socket import run_file
 from fhir_service.checks import check_store
 from fhir_service.interactions import create
-from fhir_service.interface.datatypes import DEEPEST
+from fhir_service.interface.json_text import DEEPEST
 from tests.conftest import BOTH, WORLD
 from tests.service.hostile.sent import (
     HEADERS,

@@ -1,4 +1,6 @@
-"""The commands `views`: check ViewDefinitions of SQL on FHIR, run one as a table, and run test files."""
+"""The commands of the tables: `reports` publishes them; `views` checks ViewDefinitions of SQL on FHIR, runs one and
+runs test files.
+"""
 
 import json
 import os
@@ -8,10 +10,70 @@ from pathlib import Path
 
 import click
 
-from pipelines.commands.common import Options, as_text, insecure_option, showing_progress
+from pipelines.commands.common import Options, as_text, insecure_option, showing_progress, with_target
 from pipelines.home.exits import ALL_LOADED, SET_ASIDE, UNREADABLE
 
 A_FILE = click.Path(path_type=Path)
+
+
+@click.command(short_help="Sweeps the reports, builds and publishes the tables.")
+@click.option("--pseudonymous", is_flag=True, help="Only pseudonymous tables, in <home>/pseudonymous.")
+@click.option(
+    "--study",
+    metavar="NAME",
+    help="With --pseudonymous: pseudonyms and days of this study alone, in <home>/pseudonymous-NAME.",
+)
+@click.option(
+    "--smallest-cell",
+    type=click.IntRange(2),
+    default=10,
+    show_default=True,
+    help="With --pseudonymous: the least count that an aggregate shows.",
+)
+@click.option("--bulk", metavar="URL", help="Only NDJSON of whole resources, in <home>/bulk-publish, served at URL.")
+@with_target
+@click.pass_obj
+def reports(
+    options: Options,
+    pseudonymous: bool,
+    study: str | None,
+    smallest_cell: int,
+    bulk: str | None,
+    insecure: bool,
+    as_json: bool,
+) -> int:
+    """Sweeps the diagnostic reports, builds and publishes the tables.
+
+    With --pseudonymous ids are keyed pseudonyms, days are moved by patient, text and small cells are left out.
+    """
+    from pipelines.importing.closing import publish_only
+    from pipelines.reports.pseudonymous import STUDY, Study
+    from pipelines.session.opening import open_session
+    from pipelines.session.publishing import publish_in_bulk
+
+    if study is not None and not pseudonymous:
+        raise click.UsageError("--study goes with --pseudonymous")
+    if study is not None and not STUDY.fullmatch(study):
+        raise click.UsageError("--study takes a name of 1 to 40 small letters, digits, `_` and `-`")
+    if bulk and pseudonymous:
+        raise click.UsageError("--bulk and --pseudonymous are two publications: name one")
+    if bulk and not bulk.startswith(("http://", "https://")):
+        raise click.UsageError("--bulk takes the http:// or https:// address at which the folder will be served")
+    with (
+        showing_progress() as progress,
+        open_session(options.home, os.environ, options.feeds, insecure, progress=progress) as session,
+    ):
+        if bulk:
+            click.echo(f"published: {publish_in_bulk(session, bulk)}")
+            return ALL_LOADED
+        summary = publish_only(session, Study(study or "", smallest_cell) if pseudonymous else None)
+    if as_json:
+        click.echo(json.dumps(summary.as_json(), indent=1))
+    else:
+        click.echo(f"target: {summary.target}")
+        click.echo("\n".join(f"{name}  {rows:,}" for name, rows in summary.tables.items()))
+        click.echo(f"published: {summary.published}")
+    return summary.exit_code
 
 
 @click.group()

@@ -1,0 +1,42 @@
+"""Hand entries to the writer, and wait for what became of them."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from fhir_service import traces
+from fhir_service.interface.outcomes import UNAVAILABLE, FhirError
+from fhir_service.service import Service
+from fhir_service.writing.entry import Entry
+
+WRITE_SECONDS = 60.0
+"""Seconds that a write may wait for the writer; a write that has not begun by then is withdrawn."""
+
+
+async def written(service: Service, entry: Entry) -> Any:
+    """The result of one entry, or its error."""
+    (result,) = await write(service, [entry])
+    if isinstance(result, FhirError):
+        raise result
+    return result
+
+
+async def write(service: Service, entries: Sequence[Entry], whole: bool = False) -> list[Any]:
+    """The results of entries that are written together. What waits too long is withdrawn, and surely not stored.
+
+    whole: all or none are stored; the results end with the first refusal.
+    """
+    with traces.commit(len(entries)):
+        future = service.writer.submit(entries, whole)
+        waiting = asyncio.ensure_future(asyncio.wrap_future(future))
+        try:
+            done, _ = await asyncio.wait([waiting], timeout=WRITE_SECONDS)
+        except asyncio.CancelledError:
+            # At the end of the server's patience: what has not begun is not stored.
+            future.cancel()
+            waiting.cancel()
+            raise
+        if not done and future.cancel():
+            raise FhirError(UNAVAILABLE, headers={"retry-after": "5"})
+        results: list[Any] = await waiting
+        return results

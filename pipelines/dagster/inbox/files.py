@@ -1,0 +1,61 @@
+"""The files of the inbox: their marks, whether they have stopped growing, and how long they have been there."""
+
+import hashlib
+import os
+from base64 import urlsafe_b64encode
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from stat import S_ISREG
+
+from pipelines.home.batch import is_control
+
+BYTES_OF_MARK = 6
+LAIN_TOO_LONG = timedelta(hours=1)
+QUIET = timedelta(seconds=10)
+"""A file that has not changed for so long has stopped growing: one look is enough."""
+
+
+def is_quiet(about: os.stat_result, now: datetime) -> bool:
+    """True if a file has not changed for some seconds. A time that lies ahead, as of another machine, is no proof."""
+    return now.timestamp() - max(about.st_mtime, about.st_ctime) >= QUIET.total_seconds()
+
+
+def lain_too_long(inbox: Path, now: datetime) -> dict[str, datetime]:
+    """Return since when files are in the inbox, for those of an hour or more, whether or not a feed takes them."""
+    return lain_for(inbox, now, LAIN_TOO_LONG)
+
+
+def lain_for(inbox: Path, now: datetime, least: timedelta) -> dict[str, datetime]:
+    """Return since when files are in the inbox, for those that are there for `least` or longer."""
+    if not inbox.is_dir():
+        return {}
+    came = {path.name: datetime.fromtimestamp(about.st_ctime, UTC) for path, about in files_in(inbox)}
+    return {name: at for name, at in came.items() if at <= now - least}
+
+
+def mark_of(path: Path, about: os.stat_result) -> str:
+    """Return the mark of a file: a hash of name, size, and times of change and modification.
+
+    The time of change (ctime) shows a replaced file even if its modification time was set back.
+    """
+    return short_hash([path.name, str(about.st_size), str(about.st_ctime_ns), str(about.st_mtime_ns)])
+
+
+def short_hash(parts: Iterator[str] | Sequence[str]) -> str:
+    digest = hashlib.sha256("\0".join(parts).encode("utf-8", "surrogateescape")).digest()
+    return urlsafe_b64encode(digest[:BYTES_OF_MARK]).decode()
+
+
+def files_in(inbox: Path) -> Iterator[tuple[Path, os.stat_result]]:
+    """Yield the files of the inbox by name. Names that begin with a dot are left out: they are still being written."""
+    with os.scandir(inbox) as entries:
+        named = sorted(entry.path for entry in entries if not entry.name.startswith("."))
+    for path in map(Path, named):
+        if not is_control(path.name):
+            try:
+                about = path.stat()
+            except OSError:  # removed since, or a broken link
+                continue
+            if S_ISREG(about.st_mode):
+                yield path, about

@@ -1,0 +1,164 @@
+"""One look at the inbox: files that have stopped growing are to be imported, others are compared at the next look.
+
+A file is imported once it has not changed for some seconds, or two looks in a row saw the same mark. If it is still
+there afterwards, and no run is about to take it, it is requested again with growing pauses.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import islice
+from pathlib import Path
+
+from pipelines.dagster.inbox.files import files_in, is_quiet, mark_of, short_hash
+from pipelines.dagster.inbox.hashes import Hashes
+from pipelines.dagster.inbox.seen import Asked, Seen
+from pipelines.dagster.unfinished.tries import pause
+from pipelines.feeds.files.catalog import Catalog, Feed, FeedError
+from pipelines.home.batch import shown
+from pipelines.home.inbox import LEADS_OUT, Inbox
+from pipelines.ledger.ledger import Ledger
+from pipelines.receiving.written import is_written
+from pipelines.session.answers import feed_of
+
+SECONDS_OF_HASHING = 20.0
+FILES_A_LOOK = 1_000
+NAMES_SAID = 20
+
+
+@dataclass
+class Look:
+    """The result of one look at the inbox: the marks as in `Seen`, and the names of files to import or to warn about.
+
+    ready: batches to import now, by feed and by the mark of their file. refused: links that lead out of the inbox.
+    unmatched: files that no feed takes. unreadable: the reason by file name; these files are tried again.
+    """
+
+    still: set[str] = field(default_factory=set)
+    asked: dict[str, Asked] = field(default_factory=dict)
+    left: set[str] = field(default_factory=set)
+    ready: dict[str, dict[str, str]] = field(default_factory=dict)
+    names: dict[str, str] = field(default_factory=dict)
+    unmatched: list[str] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
+    unreadable: dict[str, str] = field(default_factory=dict)
+    feeds: str = ""
+
+    @property
+    def number(self) -> int:
+        """Return the number of files to import now."""
+        return sum(map(len, self.ready.values()))
+
+    @property
+    def seen(self) -> Seen:
+        """Return the marks to compare with at the next look."""
+        return Seen(frozenset(self.still), dict(self.asked), frozenset(self.left), self.feeds)
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """Everything beside the files that a look depends on.
+
+    ledger: if there is one, a file of corrected rejects goes to their feed, whatever its name.
+    under_way: returns the batches of runs that have not ended; called only when needed.
+    inbox: decides which links may be followed.
+    """
+
+    catalog: Catalog
+    now: datetime
+    ledger: Ledger | None = None
+    under_way: Callable[[], set[str]] = set
+    hashes: Hashes = field(default_factory=Hashes)
+    inbox: Inbox | None = None
+
+
+def look(inbox: Path, before: Seen, by: Surroundings, seconds: float = SECONDS_OF_HASHING) -> Look:
+    """Compare the inbox with the look before.
+
+    Files that remain after `seconds` of hashing, or after `FILES_A_LOOK` files, are left to the next look.
+    """
+    until, found = time.monotonic() + seconds, Look(feeds=short_hash(_settled_by(by)))
+    left = before.left if before.feeds == found.feeds else frozenset[str]()
+    for path, about in files_in(inbox):
+        mark = mark_of(path, about)
+        known = before.asked.get(mark)
+        if mark in left:
+            found.left.add(mark)
+        elif known is None and mark not in before.still and not is_quiet(about, by.now):
+            found.still.add(mark)
+        elif (known and known.due > by.now.timestamp()) or time.monotonic() > until or found.number >= FILES_A_LOOK:
+            _not_now(mark, known, found)
+        else:
+            _take_up(path, mark, known, by, found)
+    return found
+
+
+def warnings_of(found: Look) -> Iterator[str]:
+    """Yield a sentence about each of the first files that are left where they are."""
+    for name in found.unmatched[:NAMES_SAID]:
+        yield f"no feed takes a file of the name {shown(name)}, or two do: it is left where it is"
+    for name in found.refused[:NAMES_SAID]:
+        yield f"{shown(name)}: {LEADS_OUT}; left where it is"
+    for name, why in islice(found.unreadable.items(), NAMES_SAID):
+        yield f"{shown(name)} cannot be read: {why}; it is left where it is, and tried again"
+
+
+def _settled_by(by: Surroundings) -> Iterator[str]:
+    """Yield the settings that decide which files are left. When they change, those files are looked at again."""
+    yield from (each.hash for each in by.catalog.feeds)
+    yield from map(str, by.inbox.links if by.inbox else ())
+
+
+def _not_now(mark: str, known: Asked | None, found: Look) -> None:
+    """Leave a file to the next look. known: its earlier requests, if any."""
+    if known:
+        found.asked[mark] = known
+    else:
+        found.still.add(mark)
+
+
+def _take_up(path: Path, mark: str, known: Asked | None, by: Surroundings, found: Look) -> None:
+    """Request the batch of a file that has stopped growing, or note why it is left."""
+    if by.inbox and by.inbox.refuses(path):
+        found.left.add(mark)
+        found.refused.append(path.name)
+        return
+    feed = _feed(path, by.catalog, by.ledger)
+    if feed is None:
+        found.left.add(mark)
+        found.unmatched.append(path.name)
+        return
+    try:
+        batch_id, written = by.hashes.batch_id(feed, path, mark), is_written(path)
+        after = mark_of(path, path.stat())
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        _not_now(mark, known, found)
+        found.unreadable[path.name] = error.strerror or type(error).__name__
+        return
+    if after != mark:
+        found.still.add(after)
+    elif written or batch_id is None:
+        _not_now(mark, known, found)
+    else:
+        found.names[batch_id] = path.name
+        _ask(feed, mark, batch_id, known or Asked(), by, found)
+
+
+def _ask(feed: Feed, mark: str, batch_id: str, known: Asked, by: Surroundings, found: Look) -> None:
+    """Request the batch now, unless a run of it has not ended. Note when the file is due again."""
+    busy = batch_id in by.under_way()
+    tries = known.tries if busy else known.tries + 1
+    found.asked[mark] = Asked(tries, int((by.now + pause(max(0, tries - 1))).timestamp()))
+    if not busy:
+        found.ready.setdefault(feed.name, {})[mark] = batch_id
+
+
+def _feed(path: Path, catalog: Catalog, ledger: Ledger | None) -> Feed | None:
+    """Return the file's feed, or None if no feed takes it or several do."""
+    try:
+        return feed_of(path, catalog, ledger)
+    except FeedError:
+        return None

@@ -1,0 +1,116 @@
+"""The sensor of the inbox: files that have stopped growing become partitions; files of one feed share a run, in order.
+
+Waiting reference data is loaded first.
+"""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import dagster as dg
+
+from pipelines.dagster import reference
+from pipelines.dagster.inbox.files import files_in, is_quiet, mark_of, short_hash
+from pipelines.dagster.inbox.hashes import Hashes
+from pipelines.dagster.inbox.look import NAMES_SAID, Look, Surroundings, look, warnings_of
+from pipelines.dagster.inbox.seen import Seen, from_cursor, to_cursor
+from pipelines.dagster.names import job_of
+from pipelines.dagster.requests import Additions, ask_for, batches_under_way
+from pipelines.feeds.files.catalog import Catalog
+from pipelines.home.inbox import Inbox
+from pipelines.home.ticks import note_tick
+from pipelines.ledger.ledger import Ledger
+from pipelines.session.opening import has_ledger, open_ledger
+
+if TYPE_CHECKING:
+    from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
+
+SECONDS_BETWEEN_LOOKS = 9
+"""Dagster looks every 5 seconds and a little what is due: this makes it every other time, 10 seconds apart."""
+SECONDS_BEFORE_ANOTHER_LOAD = 900
+
+
+def inbox_sensor(
+    home: Path, environ: Mapping[str, str], catalog: Catalog, jobs: Sequence["UnresolvedAssetJobDefinition"]
+) -> dg.SensorDefinition:
+    hashes, links = Hashes(), Inbox.of(home, environ)
+
+    @dg.sensor(
+        name="inbox",
+        jobs=jobs,
+        minimum_interval_seconds=SECONDS_BETWEEN_LOOKS,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description=f"Imports what is put into {home / 'inbox'}, once it has stopped growing, and asks again, with "
+        f"growing pauses, for what stays there. Loads what is put into {home / reference.GROUP} before that, where the "
+        "target is the bundled service.",
+    )
+    def inbox(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
+        note_tick(home, "inbox")
+        before = from_cursor(context.cursor)
+        waiting = reference.looks_new(home) if reference.is_bundled(environ) else []
+        if waiting:
+            return _reference_first(waiting, before, int(time.time() // SECONDS_BEFORE_ANOTHER_LOAD))
+        if not (home / "inbox").is_dir():
+            return dg.SkipReason("There is no inbox yet.")
+        if next(files_in(home / "inbox"), None) is None:  # nothing is opened for an empty inbox
+            return dg.SensorResult(cursor=to_cursor(Seen()), skip_reason="The inbox is empty.")
+        now, names = datetime.now(UTC), [job_of(feed) for feed in catalog.feeds]
+        under_way = cache(lambda: batches_under_way(context.instance, names))
+        with _ledger(home, environ) as ledger:
+            found = look(home / "inbox", before, Surroundings(catalog, now, ledger, under_way, hashes, links))
+        for sentence in warnings_of(found):
+            context.log.warning(sentence)
+        requests: list[dg.RunRequest] = []
+        additions: Additions = []
+        for feed in catalog.feeds:
+            batches = list(found.ready.get(feed.name, {}).values())
+            runs, new = ask_for(context.instance, feed, batches, now.isoformat(), found.names)
+            requests += runs
+            additions += new
+        return dg.SensorResult(
+            run_requests=requests,
+            dynamic_partitions_requests=additions,
+            cursor=to_cursor(found.seen),
+            skip_reason=None if requests else _nothing(found),
+        )
+
+    return inbox
+
+
+def _reference_first(waiting: Sequence[Path], before: Seen, turn: int) -> dg.SensorResult:
+    """Request the load of reference data once its files have stopped growing. Imports wait until it succeeds.
+
+    turn: number of the current quarter of an hour. It is part of the run key, so that a failed load runs again in the
+    next one. A load that succeeded since finds nothing to do.
+    """
+    looked, now = [(path, path.stat()) for path in waiting], datetime.now(UTC)
+    marks = frozenset(mark_of(path, about) for path, about in looked)
+    still = all(is_quiet(about, now) or mark_of(path, about) in before.still for path, about in looked)
+    request = dg.RunRequest(f"{short_hash(sorted(marks))} {turn}", job_name=reference.JOB)
+    names = ", ".join(path.name for path in waiting[:NAMES_SAID])
+    return dg.SensorResult(
+        run_requests=[request] if still else [],
+        cursor=to_cursor(Seen(before.still | marks, before.asked, before.left, before.feeds)),
+        skip_reason=None if still else f"Imports wait for reference data: {names}.",
+    )
+
+
+@contextmanager
+def _ledger(home: Path, environ: Mapping[str, str]) -> Iterator[Ledger | None]:
+    """Open the ledger; yield None if there is none yet."""
+    if not has_ledger(home, environ):
+        yield None
+        return
+    with closing(open_ledger(home, environ)) as ledger:
+        yield ledger
+
+
+def _nothing(found: Look) -> str:
+    return (
+        f"Nothing new: {len(found.still)} files are not yet still, {len(found.asked)} are in runs that were asked for, "
+        f"{len(found.left)} are taken by no feed."
+    )

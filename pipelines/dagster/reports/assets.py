@@ -1,0 +1,19 @@
+"""The assets of the reports: the sweep of the target's diagnostic reports, and the published tables."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import dagster as dg
+
+from pipelines.dagster.reference import REFERENCE, is_bundled
+from pipelines.dagster.reports.published import published_assets
+from pipelines.dagster.reports.schedule import freshness
+from pipelines.dagster.reports.sweep import sweep_asset
+from pipelines.feeds.files.catalog import Feed
+from pipelines.reports.tables import readable_tables
+
+
+def report_assets(feeds: Sequence[Feed], environ: Mapping[str, str], home: Path) -> list[dg.AssetsDefinition]:
+    """Return the asset of the sweep, and the one step that makes the published file and all its tables."""
+    tables, fresh = readable_tables(home), freshness(environ)
+    return [sweep_asset([REFERENCE] if is_bundled(environ) else []), published_assets(tables, feeds, fresh)]

@@ -1,0 +1,23 @@
+"""Publish the reports that the last sweep found, and what the ledger says now."""
+
+from pipelines.corrections.retention import retain
+from pipelines.ledger.rejects import settle_resubmitted
+from pipelines.reports.publication import Publication
+from pipelines.reports.publish import publish
+from pipelines.reports.sweep import Sweep, kept
+from pipelines.session.session import Session
+from pipelines.session.sweeping import sweep_target
+
+
+def publish_kept(session: Session) -> tuple[Publication, Sweep]:
+    """Publish the kept sweep, the first time a new one, and remove what was kept for long enough.
+
+    Raises `PublicationError`.
+    """
+    swept = kept(session.home, session.target)
+    if not swept.path.exists():
+        swept = sweep_target(session)
+    settle_resubmitted(session.ledger, session.target)
+    done = publish(session.home, session.ledger, swept)
+    retain(session)
+    return done, swept

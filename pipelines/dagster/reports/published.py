@@ -1,0 +1,66 @@
+"""The assets of the published tables, which one step makes."""
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import dagster as dg
+
+from pipelines.dagster import metadata
+from pipelines.dagster.names import AGAIN, keys_of
+from pipelines.dagster.openlineage import is_told
+from pipelines.dagster.reports.publication import publish_kept
+from pipelines.dagster.reports.told import TABLES_AGREE, of_publication, tables_agree
+from pipelines.dagster.standing.sensor import note_verdicts
+from pipelines.dagster.tables import GROUP, OWNERS, PUBLISHED, SWEEP, table_checks, table_specs, told_of, untrue_of
+from pipelines.dagster.workplace import RESOURCE_KEY, place_of, told_without_data
+from pipelines.feeds.files.catalog import Feed
+from pipelines.reports.publication import PublicationError
+from pipelines.reports.tables import ReportTable
+from pipelines.runs.manifest import software_version
+
+
+def published_assets(
+    tables: Sequence[ReportTable], feeds: Sequence[Feed], fresh: dg.FreshnessPolicy
+) -> dg.AssetsDefinition:
+    loaded = [keys_of(feed)["loaded"] for feed in feeds]
+    whole = dg.AssetSpec(
+        PUBLISHED,
+        deps=[SWEEP, *loaded, *(dg.AssetKey([GROUP, table.name]) for table in tables)],
+        group_name=GROUP,
+        owners=OWNERS,
+        kinds={"duckdb", "parquet"},
+        code_version=software_version(),
+        description="`published/reports.duckdb`, its Parquet files and `report.html`: the reports, and the record of "
+        "the imports. Built beside the old ones, checked, and put in their place in one step; after every import and "
+        "on schedule.",
+        freshness_policy=fresh,
+        metadata={"dagster/column_schema": metadata.schema([(t.name, "table", t.comment) for t in tables])},
+    )
+
+    @dg.multi_asset(
+        name="published",
+        specs=[*table_specs(tables, loaded, fresh), whole],
+        check_specs=[*table_checks(tables), TABLES_AGREE],
+        required_resource_keys={RESOURCE_KEY},
+        retry_policy=AGAIN,
+    )
+    def published(context: dg.AssetExecutionContext) -> Iterator[Any]:
+        place = place_of(context)
+        with told_without_data(place):
+            began = datetime.now(UTC)
+            try:
+                done, swept = publish_kept(place.session(context.log))
+            except PublicationError as error:
+                yield from untrue_of(tables, error)
+                raise
+            yield from told_of(tables, done, with_columns=is_told(place.environ))
+            seconds = (datetime.now(UTC) - began).total_seconds()
+            yield dg.MaterializeResult(
+                asset_key=PUBLISHED,
+                metadata=of_publication(done, swept, seconds),
+                check_results=[tables_agree(done, swept)],
+            )
+            note_verdicts(context.instance, place.home, place.environ, feeds)
+
+    return published

@@ -1,0 +1,45 @@
+"""When the reports are swept and the tables are published, and from when on they count as late."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from itertools import islice, pairwise
+from typing import TYPE_CHECKING
+
+import dagster as dg
+from dagster._utils.schedules import cron_string_iterator
+
+from pipelines.dagster.tables import GROUP, REFRESH
+
+if TYPE_CHECKING:
+    from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
+
+SCHEDULE = "CHARTFERRY_REPORTS_SCHEDULE"
+EVERY_HOUR = "0 * * * *"
+
+
+def freshness(environ: Mapping[str, str]) -> dg.FreshnessPolicy:
+    """Return the policy: late after the schedule's longest gap and half an hour, overdue after twice that time.
+
+    The gap is the longest among the next 100 runs of the schedule.
+    """
+    ticks = cron_string_iterator(datetime.now(UTC).timestamp(), environ.get(SCHEDULE) or EVERY_HOUR, "UTC")
+    gap = max(after - before for before, after in pairwise(islice(ticks, 100)))
+    return dg.FreshnessPolicy.time_window(2 * gap + timedelta(hours=1), gap + timedelta(minutes=30))
+
+
+def reports_job() -> "UnresolvedAssetJobDefinition":
+    return dg.define_asset_job(
+        REFRESH,
+        selection=dg.AssetSelection.groups(GROUP),
+        description="Sweeps the reports and publishes the tables.",
+    )
+
+
+def report_schedule(job: "UnresolvedAssetJobDefinition", environ: Mapping[str, str]) -> dg.ScheduleDefinition:
+    return dg.ScheduleDefinition(
+        name=REFRESH,
+        job=job,
+        cron_schedule=environ.get(SCHEDULE) or EVERY_HOUR,
+        default_status=dg.DefaultScheduleStatus.RUNNING,
+        description=f"Every hour, or as the cron line in {SCHEDULE} says.",
+    )

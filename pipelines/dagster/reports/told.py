@@ -1,0 +1,58 @@
+"""What Dagster is told of a publication: counts, charts, and whether the tables agree with the ledger."""
+
+from contextlib import suppress
+
+import dagster as dg
+import duckdb
+
+from pipelines.dagster import metadata
+from pipelines.dagster.pictures import charts_of
+from pipelines.dagster.tables import PUBLISHED
+from pipelines.ledger.states import OUTCOMES
+from pipelines.reports.publication import Publication
+from pipelines.reports.sweep import Sweep
+
+TABLES_AGREE = dg.AssetCheckSpec(
+    "the_tables_agree_with_the_ledger",
+    asset=PUBLISHED,
+    blocking=True,
+    description="Of every finished batch: records = accepted + rejected, accepted = the outcomes; and all batches and "
+    "all reports are there. Read from the published file.",
+)
+
+
+def of_publication(done: Publication, swept: Sweep, seconds: float) -> metadata.Metadata:
+    """Return counts, and the charts of the page as images; left out if they cannot be drawn."""
+    charts: metadata.Metadata = {}
+    with suppress(duckdb.Error):
+        charts.update(charts_of(done.path))
+    columns = [("table", "string", "The table."), ("rows", "int", "Its rows.")]
+    return {
+        metadata.ROWS: sum(done.rows.values()),
+        "tables": len(done.rows),
+        "reports": done.rows["diagnostic_report"],
+        "batches": done.rows["import_batch"],
+        "records": done.rows["import_row"],
+        "rejects": done.rows["reject"],
+        **metadata.pace(sum(done.rows.values()), seconds),
+        "swept_at": dg.MetadataValue.timestamp(swept.finished_at),
+        "file": dg.MetadataValue.path(str(done.path)),
+        "page": dg.MetadataValue.path(str(done.page)),
+        "rows_by_table": metadata.table(columns, sorted(done.rows.items())),
+        **charts,
+    }
+
+
+def tables_agree(done: Publication, swept: Sweep) -> dg.AssetCheckResult:
+    query = f"""
+        SELECT count(*), count(*) FILTER (WHERE state = 'finished'
+            AND (records <> accepted + rejected OR accepted <> {" + ".join(OUTCOMES)})) FROM import_batch"""
+    with duckdb.connect(str(done.path), read_only=True) as db:
+        [(batches, open_batches)] = db.execute(query).fetchall()
+        [(reports,)] = db.execute("SELECT count(*) FROM diagnostic_report").fetchall()
+    return dg.AssetCheckResult(
+        asset_key=PUBLISHED,
+        check_name=TABLES_AGREE.name,
+        passed=open_batches == 0 and reports == swept.total and batches == done.rows["import_batch"],
+        metadata={"batches": batches, "batches_that_do_not_close": open_batches, "reports": reports},
+    )

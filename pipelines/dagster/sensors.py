@@ -1,0 +1,45 @@
+"""The sensors of a home: what they watch is in the modules that make them."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import dagster as dg
+
+from pipelines.dagster.alerts import alert_sensor
+from pipelines.dagster.command_line import telling_sensor
+from pipelines.dagster.inbox.sensor import inbox_sensor
+from pipelines.dagster.openlineage import lineage_sensors
+from pipelines.dagster.publishing import publishing_sensor
+from pipelines.dagster.standing.sensor import standing_sensor
+from pipelines.dagster.unfinished.sensor import unfinished_sensor
+from pipelines.feeds.files.catalog import Catalog
+
+if TYPE_CHECKING:
+    from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
+
+
+def sensors_of(
+    home: Path,
+    environ: Mapping[str, str],
+    catalog: Catalog,
+    imports: Sequence["UnresolvedAssetJobDefinition"],
+    reference: Sequence["UnresolvedAssetJobDefinition"],
+    publications: tuple["UnresolvedAssetJobDefinition", "UnresolvedAssetJobDefinition"],
+) -> list[dg.SensorDefinition]:
+    """Return all sensors.
+
+    Args:
+        imports: a job for each feed.
+        reference: the job that loads reference data, where the target is the bundled service.
+        publications: the job that publishes, and the one that sweeps the reports first.
+    """
+    return [
+        inbox_sensor(home, environ, catalog, [*reference, *imports]),
+        unfinished_sensor(home, environ, catalog, imports),
+        telling_sensor(home, environ, catalog, imports),
+        publishing_sensor(home, catalog.feeds, *publications, [*reference, *imports]),
+        standing_sensor(home, environ, catalog.feeds),
+        alert_sensor(home, environ, catalog.feeds),
+        *lineage_sensors(environ),
+    ]

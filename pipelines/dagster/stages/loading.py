@@ -1,0 +1,64 @@
+"""The stage `loaded` over the batches of a Dagster run, by the functions of the command line."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from pipelines.dagster import metadata
+from pipelines.dagster.checks import LoadedBatch
+from pipelines.dagster.handover import begin_signed, newest
+from pipelines.dagster.stages.outcome import FINISHED, NOTHING_SENT, UNDER_WAY, Outcome
+from pipelines.feeds.files.catalog import Feed
+from pipelines.home.batch import received_before
+from pipelines.ledger.tables import LedgerError
+from pipelines.runs.batch import run_through
+from pipelines.runs.ending import end
+from pipelines.runs.loading import load_run
+from pipelines.runs.run import Result
+from pipelines.session.session import Session
+
+
+def load_all(
+    session: Session, feed: Feed, batch_ids: Sequence[str], since: datetime, outcome: Outcome
+) -> dict[str, LoadedBatch]:
+    """Load the batches; return what the checks need, by batch.
+
+    since: batches that ended after this time, in this run or an earlier try of it, are not loaded again.
+    """
+    facts: dict[str, LoadedBatch] = {}
+    for batch_id in batch_ids:
+        is_new = not session.ledger.row_counts(session.target, batch_id)
+        try:
+            result = _load_one(session, feed, batch_id, since)
+        except LedgerError as error:
+            outcome.fail(batch_id, str(error), retryable=True)
+            continue
+        if result is None:
+            outcome.fail(batch_id, "nothing was received")
+            continue
+        if result.state == FINISHED:
+            outcome.done[batch_id] = metadata.of_loaded(result, session.connection.label, metadata.is_money(feed))
+        else:
+            outcome.fail(batch_id, _why(result), retryable=result.unusable)
+        if result.state in (FINISHED, UNDER_WAY) and not result.unusable:
+            first = result.run == 1 and is_new
+            facts[batch_id] = LoadedBatch(result, session.ledger.row_counts(session.target, batch_id), first)
+    return facts
+
+
+def _load_one(session: Session, feed: Feed, batch_id: str, since: datetime) -> Result | None:
+    """Load the newest validated run; return None if no file was received.
+
+    If that run has ended, or the feed changed, the batch is validated again first. A batch that ended after `since`,
+    such as one that was stopped before its load, keeps its result.
+    """
+    found = newest(session, feed, batch_id)
+    if found.run and found.validated:
+        return end(session, found.run, found.validated, load_run(session, found.run, found.validated))
+    if found.result and found.result.state in (FINISHED, *NOTHING_SENT) and found.at >= since:
+        return found.result
+    received = received_before(session.home / "batches" / batch_id)
+    return run_through(session, begin_signed(session, received, feed)) if received else None
+
+
+def _why(result: Result) -> str:
+    return result.message or f"{result.count('in_doubt'):,} rows are in doubt, {result.waiting:,} wait for another run"

@@ -1,0 +1,53 @@
+"""The stage `received` over the batches of a Dagster run: files of the inbox become batches."""
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+
+from pipelines.dagster import metadata
+from pipelines.dagster.stages.outcome import Outcome
+from pipelines.feeds.files.catalog import Feed
+from pipelines.feeds.reading.marks import marked_form
+from pipelines.home.batch import Unreadable, received_before
+from pipelines.home.inbox import Inbox
+from pipelines.receiving.stage import receive
+
+
+def receive_all(feed: Feed, home: Path, batch_ids: Sequence[str], inbox: Inbox | None = None) -> Outcome:
+    outcome, waiting = Outcome(), waiting_files(feed, home / "inbox", set(batch_ids))
+    for batch_id in batch_ids:
+        try:
+            path = waiting.get(batch_id)
+            found = receive(path, feed, home, inbox=inbox) if path else received_before(home / "batches" / batch_id)
+        except Unreadable as error:
+            outcome.fail(batch_id, str(error))
+            continue
+        if found is None:
+            outcome.fail(batch_id, "no file: it is not in the inbox any more, or its batch was purged")
+        elif found.batch_id != batch_id:
+            outcome.fail(batch_id, f"{found.file_name} changed meanwhile: it is the batch {found.batch_id} now")
+        else:
+            outcome.done[batch_id] = metadata.of_received(found)
+    return outcome
+
+
+def waiting_files(feed: Feed, inbox: Path, batch_ids: set[str]) -> dict[str, Path]:
+    """Return the files of these batches in the inbox, by batch."""
+    found: dict[str, Path] = {}
+    for path in sorted(inbox.iterdir()) if inbox.is_dir() else ():
+        if len(found) == len(batch_ids) or not path.is_file() or path.name.startswith("."):
+            continue
+        if feed.takes(path.name) or marked_form(path):
+            try:
+                batch_id = batch_id_of(feed, path)
+            except OSError:
+                continue
+            if batch_id in batch_ids:
+                found[batch_id] = path
+    return found
+
+
+def batch_id_of(feed: Feed, path: Path) -> str:
+    """Return the id of the file's batch: the feed and the first 12 digits of the file's hash."""
+    with path.open("rb") as file:
+        return f"{feed.name}-{hashlib.file_digest(file, 'sha256').hexdigest()[:12]}"

@@ -1,0 +1,62 @@
+"""The stage `validated` over the batches of a Dagster run, by the functions of the command line."""
+
+import time
+from collections.abc import Sequence
+from datetime import datetime
+
+from pipelines.dagster import metadata
+from pipelines.dagster.handover import begin_signed, hand_over, newest
+from pipelines.dagster.stages.outcome import UNDER_WAY, Outcome
+from pipelines.feeds.files.catalog import Feed
+from pipelines.home.batch import Unreadable, received_before
+from pipelines.ledger.tables import NotPossible
+from pipelines.runs.ending import end_without_load
+from pipelines.runs.run import Run
+from pipelines.runs.validating import validate_run
+from pipelines.session.session import Session
+from pipelines.validation.stage import Validated
+
+
+def validate_all(
+    session: Session, feed: Feed, batch_ids: Sequence[str], since: datetime, outcome: Outcome
+) -> dict[str, Validated]:
+    """Validate the batches; return what the checks need, by batch.
+
+    since: batches validated after this time, by an earlier try of this run, are not validated again.
+    """
+    facts: dict[str, Validated] = {}
+    for batch_id in batch_ids:
+        earlier = newest(session, feed, batch_id)
+        received = received_before(session.home / "batches" / batch_id)
+        if received is None:
+            outcome.fail(batch_id, "nothing was received")
+            continue
+        try:
+            if earlier.run and earlier.validated and earlier.at >= since:
+                run, validated = earlier.run, earlier.validated
+            else:
+                run, validated = _validate_one(session, begin_signed(session, received, feed))
+        except (Unreadable, NotPossible) as error:
+            outcome.fail(batch_id, str(error))
+            continue
+        facts[batch_id] = validated
+        seconds = time.monotonic() - run.began
+        outcome.done[batch_id] = metadata.of_validated(received.file_name, validated, seconds, metadata.is_money(feed))
+    return facts
+
+
+def _validate_one(session: Session, run: Run) -> tuple[Run, Validated]:
+    """Validate the run; end it if nothing may be sent. Raises Unreadable, and the failures of reads from the target."""
+    try:
+        validated = validate_run(session, run)
+    except Exception as error:
+        state, message = (
+            ("failed", str(error)) if isinstance(error, Unreadable) else (UNDER_WAY, "it was not validated to its end")
+        )
+        end_without_load(session, run, state, message)
+        raise
+    if validated.stop:
+        end_without_load(session, run, "stopped", f"{run.received.file_name}: {validated.stop}", validated)
+    else:
+        hand_over(session, run, validated)
+    return run, validated

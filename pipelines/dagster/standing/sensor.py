@@ -1,0 +1,62 @@
+"""The sensor that records the verdict of a standing check when it changes, and all of them after a publication."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData
+
+from pipelines.dagster.cursors import understood
+from pipelines.dagster.standing.found import write_figures_of
+from pipelines.dagster.standing.verdicts import verdicts_of
+from pipelines.dagster.tables import PUBLISHED
+from pipelines.feeds.files.catalog import Feed
+from pipelines.home.ticks import note_tick
+
+SECONDS_BETWEEN_LOOKS = 60
+
+
+def standing_sensor(home: Path, environ: Mapping[str, str], feeds: Sequence[Feed]) -> dg.SensorDefinition:
+    @dg.sensor(
+        name="standing_check_after_imports",
+        minimum_interval_seconds=SECONDS_BETWEEN_LOOKS,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description="Notes what is broken as soon as that has changed, and anew beside each publication: Dagster shows "
+        "only checks that were made since.",
+    )
+    def sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        note_tick(home, "standing_check_after_imports")
+        verdicts, nothing = verdicts_of(home, environ, feeds), dict[str, Any]()
+        write_figures_of(home, environ)
+        before = understood(context.cursor, dict[str, Any], nothing)
+        last = context.instance.get_latest_materialization_event(PUBLISHED)
+        beside = last.timestamp if last else None
+        said = {name: [verdict["passed"], verdict["description"], beside] for name, verdict in verdicts.items()}
+        news = [verdicts[name] for name in said if said[name] != before.get(name)]
+        made_on = _newest_publication(context.instance)
+        return dg.SensorResult(
+            asset_events=[dg.AssetCheckEvaluation(**verdict, target_materialization_data=made_on) for verdict in news],
+            cursor=json.dumps(said),
+            skip_reason=f"{len(news)} verdicts were noted.",
+        )
+
+    return sensor
+
+
+def note_verdicts(instance: dg.DagsterInstance, home: Path, environ: Mapping[str, str], feeds: Sequence[Feed]) -> None:
+    """Record every verdict for the newest publication: Dagster hides older ones, and the sensor looks once a minute."""
+    made_on = _newest_publication(instance)
+    for verdict in verdicts_of(home, environ, feeds).values():
+        instance.report_runless_asset_event(dg.AssetCheckEvaluation(**verdict, target_materialization_data=made_on))
+
+
+def _newest_publication(instance: dg.DagsterInstance) -> AssetCheckEvaluationTargetMaterializationData | None:
+    records = instance.fetch_materializations(PUBLISHED, limit=1).records
+    if not records:
+        return None
+    [record] = records
+    return AssetCheckEvaluationTargetMaterializationData(
+        storage_id=record.storage_id, run_id=record.run_id, timestamp=record.timestamp
+    )

@@ -1,0 +1,75 @@
+"""Batches without an end: a killed run, an unreachable target, or rows in doubt."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import select
+
+from pipelines.feeds.files.catalog import Catalog
+from pipelines.home.batch import received_before
+from pipelines.ledger import tables as t
+from pipelines.ledger.lease import SILENCE
+from pipelines.ledger.ledger import Ledger, utc_text
+from pipelines.session.confirmed import confirmed_since
+
+
+@dataclass(frozen=True)
+class Left:
+    """An unfinished batch.
+
+    progress: text that differs after each step forward. since: when its last run ended or, if it was killed, began.
+    """
+
+    batch_id: str
+    feed: str
+    progress: str
+    since: datetime
+    file_name: str | None = None
+
+
+def left_batches(ledger: Ledger, home: Path, target: str, confirmed: Collection[str] = ()) -> list[Left]:
+    """Return the unfinished batches of the target, oldest first, and received files that the ledger does not know.
+
+    confirmed: stopped batches that may go on, since what they waited for was given.
+    """
+    here, known = ledger.batches(target), {row["batch_id"] for row in ledger.batches()}
+    folder = home / "batches"
+    going_on = [row for row in here if row["state"] == "running" or row["in_doubt"] or row["batch_id"] in confirmed]
+    found = [_left(ledger, row) for row in going_on]
+    forgotten = (received_before(path) for path in _folders(home) if path.name not in known)
+    found += [
+        Left(r.batch_id, r.batch_id.rpartition("-")[0], "received", r.received_at, r.file_name) for r in forgotten if r
+    ]
+    return sorted((each for each in found if received_before(folder / each.batch_id)), key=lambda each: each.since)
+
+
+def _folders(home: Path) -> list[Path]:
+    folder = home / "batches"
+    return sorted(folder.iterdir()) if folder.is_dir() else []
+
+
+def _left(ledger: Ledger, row: Mapping[str, Any]) -> Left:
+    runs = ledger.runs(row["target"], row["batch_id"])
+    last = max((str(run["finished_at"] or run["started_at"]) for run in runs), default=row["received_at"])
+    rows = ledger.row_counts(row["target"], row["batch_id"])
+    progress = ",".join(f"{state}={number}" for state, (number, _) in sorted(rows.items()))
+    return Left(row["batch_id"], row["feed"], progress, datetime.fromisoformat(last), row["file_name"])
+
+
+def anything_left(ledger: Ledger, home: Path, catalog: Catalog) -> bool:
+    rows = ledger.batches()
+    if any(confirmed_since(ledger, catalog, target) for target in {row["target"] for row in rows}):
+        return True
+    known = {row["batch_id"] for row in rows}
+    forgotten = (path for path in _folders(home) if path.name not in known)
+    return any(row["state"] == "running" or row["in_doubt"] for row in rows) or any(map(received_before, forgotten))
+
+
+def somebody_loads(ledger: Ledger, now: datetime) -> bool:
+    """True if a loader has given a sign of life."""
+    with ledger.engine.connect() as connection:
+        beats = connection.execute(select(t.lease.c.heartbeat_at)).scalars()
+        return any(beat > utc_text(now - SILENCE) for beat in beats)

@@ -1,0 +1,79 @@
+"""The sensor that runs unfinished batches again: after a killed run, an unreachable target, or with rows in doubt.
+
+It tries each batch a limited number of times, with growing pauses. Progress of a batch resets its tries and pauses.
+A batch that only a person can settle stays unfinished.
+"""
+
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import dagster as dg
+
+from pipelines.client.pace import pace_of
+from pipelines.dagster.names import job_of
+from pipelines.dagster.requests import ask_for, batches_under_way
+from pipelines.dagster.unfinished.left import anything_left, left_batches, somebody_loads
+from pipelines.dagster.unfinished.tries import FIRST_PAUSE, LONGEST_PAUSE, TRIES, due, from_cursor, to_cursor
+from pipelines.feeds.files.catalog import Catalog
+from pipelines.home.ticks import note_tick
+from pipelines.ledger.addresses import known_as
+from pipelines.session.confirmed import confirmed_since
+from pipelines.session.connections import target_now
+from pipelines.session.opening import has_ledger, open_ledger
+
+if TYPE_CHECKING:
+    from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
+
+SECONDS_BETWEEN_LOOKS = 60
+
+
+def unfinished_sensor(
+    home: Path, environ: Mapping[str, str], catalog: Catalog, jobs: Sequence["UnresolvedAssetJobDefinition"]
+) -> dg.SensorDefinition:
+    @dg.sensor(
+        name="unfinished",
+        jobs=jobs,
+        minimum_interval_seconds=SECONDS_BETWEEN_LOOKS,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description=f"Asks again for batches that have no end, up to {TRIES} times with pauses of {FIRST_PAUSE} to "
+        f"{LONGEST_PAUSE}.",
+    )
+    def unfinished(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
+        note_tick(home, "unfinished")
+        if not has_ledger(home, environ):
+            return dg.SkipReason("There is no ledger yet.")
+        now, before = datetime.now(UTC), from_cursor(context.cursor)
+        with closing(open_ledger(home, environ)) as ledger:
+            if not anything_left(ledger, home, catalog):
+                return dg.SensorResult(cursor="{}", skip_reason="Every batch has an end.")
+            if somebody_loads(ledger, now):
+                return dg.SkipReason("A loader is at work.")
+            target = target_now(home, environ)
+            if target is None:
+                return dg.SkipReason("The target does not answer; the tries are not counted.")
+            names = {feed.name for feed in catalog.feeds}
+            here = known_as(ledger, target)
+            confirmed = confirmed_since(ledger, catalog, here)
+            left = [each for each in left_batches(ledger, home, here, confirmed) if each.feed in names]
+        busy = batches_under_way(context.instance, [job_of(feed) for feed in catalog.feeds])
+        first = timedelta(seconds=pace_of(environ).settling_seconds)
+        asked, after = due([each for each in left if each.batch_id not in busy], before, now, max(first, FIRST_PAUSE))
+        kept = {name: each for name, each in before.items() if name in busy}
+        files = {each.batch_id: each.file_name for each in asked if each.file_name}
+        requests, additions = [], []
+        for feed in catalog.feeds:
+            wanted = [each.batch_id for each in asked if each.feed == feed.name]
+            runs, more = ask_for(context.instance, feed, wanted, f"again {now.isoformat()}", files)
+            requests += runs
+            additions += more
+        return dg.SensorResult(
+            run_requests=requests,
+            dynamic_partitions_requests=additions,
+            cursor=to_cursor({**kept, **after}),
+            skip_reason=None if requests else f"{len(left)} batches have no end; none is due yet.",
+        )
+
+    return unfinished

@@ -1,0 +1,35 @@
+"""The columns that several of the ledger's tables have: texts, cents, and the counts of a batch and of a run."""
+
+from sqlalchemy import BigInteger, Column, MetaData, Text
+
+from pipelines.ledger.states import OUTCOMES
+
+LINE_COUNTS = ("header", "lines", "not_taken", "records", "accepted", "rejected")
+AMOUNTS = ("amount_received", "amount_accepted", "amount_created")
+COPAYMENTS = ("copayments", "amount_copayments")
+COUNTS = LINE_COUNTS + OUTCOMES + AMOUNTS + COPAYMENTS
+"""The counts of a batch and of a run: lines, records, outcomes, three amounts in cents, and copayments.
+
+Copayments are the accepted payments with a claim, and their cents; both are empty where nobody counted them.
+"""
+LARGEST = 10**18 - 1
+"""The largest count, and sum of cents, that is kept: what a published amount has digits for."""
+
+metadata = MetaData()
+
+
+def text_column(name: str, **options: bool) -> Column[str]:
+    return Column(name, Text, **options)  # type: ignore[arg-type]
+
+
+def text_columns(*names: str, **options: bool) -> list[Column[str]]:
+    return [text_column(name, **options) for name in names]
+
+
+def count_columns() -> list[Column[int]]:
+    told = [Column(name, BigInteger, nullable=False, server_default="0") for name in COUNTS if name not in COPAYMENTS]
+    return [*told, *(Column(name, BigInteger) for name in COPAYMENTS)]
+
+
+def cents_column() -> Column[int]:
+    return Column("amount_cents", BigInteger)

@@ -1,0 +1,79 @@
+"""Make all tables in a database, and write them to the files of a publication."""
+
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+
+import duckdb
+
+from pipelines.home.strangers import hide_strangers
+from pipelines.ledger.ledger import Ledger
+from pipelines.reports.building import comment, make, write_parquet
+from pipelines.reports.dictionary import data_package, dbt_sources
+from pipelines.reports.settings import ReportSettings
+from pipelines.reports.staging import (
+    FREE_TEXT,
+    MACROS,
+    READ,
+    SENDING_TIMES,
+    stage_files,
+    stage_ledger,
+    stage_publication,
+)
+from pipelines.reports.sweep import Sweep
+from pipelines.reports.tables import ReportTable, report_tables
+from pipelines.reports.truths import check, count
+from pipelines.reports.wide import response_tables
+
+
+def make_tables(
+    db: duckdb.DuckDBPyConnection,
+    ledger: Ledger,
+    sweep: Sweep,
+    published_at: str,
+    home: Path,
+    settings: ReportSettings,
+    with_sending_times: bool = True,
+) -> list[ReportTable]:
+    """Make all tables in a database, and check them; return their declarations.
+
+    with_sending_times: False if a time of sending takes the place of no time that is missing.
+    """
+    tables = report_tables(home)
+    for macro in (FREE_TEXT[settings.publish_free_text], SENDING_TIMES[with_sending_times], *MACROS):
+        db.execute(macro)
+    with ledger.snapshot() as snapshot:
+        stage_ledger(db, snapshot)
+    stage_publication(db, sweep, published_at)
+    stage_files(db, sweep, home, settings.publish_patients)
+    hide_strangers(db, home)
+    for table in tables:
+        make(db, table)
+    for table in response_tables(db, settings, {table.name for table in tables}):
+        make(db, table)
+        tables.append(table)
+    for name in READ:
+        db.unregister(name)
+    check(db, tables, sweep)
+    return tables
+
+
+def write_files(
+    db: duckdb.DuckDBPyConnection, tables: Sequence[ReportTable], build: Path, published_at: str
+) -> dict[str, int]:
+    """Write the Parquet files as `*.part`, and the files for programs beside `build`; return the rows of every table.
+
+    published_at: the moment that `datapackage.json` tells.
+    """
+    for table in tables:
+        comment(db, table)
+        write_parquet(db, table, build.parent / "parquet" / f"{table.name}.parquet.part")
+    package = data_package(tables, published_at, version("chartferry"))
+    build.with_suffix(".json").write_text(package, encoding="utf-8")
+    build.with_suffix(".yml").write_text(dbt_sources(tables), encoding="utf-8")
+    return _rows_of(db, tables)
+
+
+def _rows_of(db: duckdb.DuckDBPyConnection, tables: Sequence[ReportTable]) -> dict[str, int]:
+    """Return the number of rows of every table."""
+    return {table.name: count(db, f'SELECT count(*) FROM main."{table.name}"') for table in tables}

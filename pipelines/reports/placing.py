@@ -1,0 +1,83 @@
+"""The folder of a publication: files are built beside the old ones, and each takes its place in one step."""
+
+import shutil
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from itertools import count as numbers
+from os import getpid
+from pathlib import Path
+
+import duckdb
+
+from pipelines.home.files import replace_whole
+from pipelines.reports.newer import PAGE
+from pipelines.reports.publication import PublicationError, why
+from pipelines.reports.tables import BrokenTable
+
+READ_ONLY = 0o444
+BESIDE = {".html": PAGE, ".json": "datapackage.json", ".yml": "sources.yml"}
+"""The files beside `reports.duckdb`, by their suffix while they are made."""
+
+
+@contextmanager
+def being_built(folder: Path) -> Iterator[Path]:
+    """Yield the path at which a `reports.duckdb` is built, and remove what is left in the end.
+
+    Raises `PublicationError` in the place of errors whose texts may hold values.
+    """
+    _remove_leftovers(folder)
+    try:
+        yield folder / f".reports.{getpid()}.duckdb"
+    except BrokenTable as error:
+        raise PublicationError(f"not published: {error}") from None
+    except duckdb.Error as error:
+        raise PublicationError(why(error, folder)) from None
+    finally:
+        _remove_leftovers(folder)
+
+
+def put_beside(build: Path, tables: Collection[str], beside: Mapping[str, str]) -> None:
+    """Replace the Parquet files, and those beside the database, by the new ones.
+
+    beside: the names of the latter, by the suffix that they have while they are made.
+    """
+    folder = build.parent
+    for part in sorted(folder.glob("parquet/*.part")):
+        replace_whole(part, part.with_suffix(""), READ_ONLY)
+    _remove_former(folder / "parquet", tables)
+    for suffix, name in beside.items():
+        replace_whole(build.with_suffix(suffix), folder / name, READ_ONLY)
+
+
+def _remove_leftovers(folder: Path) -> None:
+    """Remove files of a publication that failed or was killed."""
+    for left in [*folder.glob(".reports.*"), *folder.glob("parquet/*.part")]:
+        shutil.rmtree(left) if left.is_dir() else left.unlink()
+
+
+def _remove_former(parquet: Path, tables: Collection[str]) -> None:
+    """Remove Parquet files of tables no longer published. Files that others put there are writable, and stay."""
+    for path in parquet.glob("*.parquet"):
+        if path.stem not in tables and path.stat().st_mode & 0o777 == READ_ONLY:
+            path.unlink()
+
+
+def put_in_place(build: Path, final: Path, published_at: str) -> None:
+    """Replace the published file, keep the old one beside it, and move a foreign `.wal` out of the way."""
+    if final.exists():
+        part = final.with_name(".reports.previous")
+        part.hardlink_to(final)
+        part.replace(final.with_name("reports.previous.duckdb"))
+    _move_foreign_wal(final, published_at)
+    replace_whole(build, final, READ_ONLY)
+    _move_foreign_wal(final, published_at)
+
+
+def _move_foreign_wal(final: Path, published_at: str) -> None:
+    """Rename the `.wal` that another writer left: DuckDB would apply it to the new file, which has the same name."""
+    stamp = published_at.replace(":", "")
+    with suppress(FileNotFoundError):
+        for number in numbers(1):
+            aside = final.with_name(f"reports.foreign-{stamp}{f'-{number}' if number > 1 else ''}.wal")
+            if not aside.exists():
+                final.with_name(f"{final.name}.wal").rename(aside)

@@ -1,0 +1,41 @@
+"""A finished publication, and the error of one that was not made."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+import duckdb
+
+from pipelines.home import disk
+
+
+class PublicationError(Exception):
+    """The tables could not be built, or failed a check, so nothing was published. The message holds no data.
+
+    by_table: the statements about single tables that are not true.
+    """
+
+    def __init__(self, message: str, by_table: Mapping[str, Sequence[str]] | None = None) -> None:
+        super().__init__(message)
+        self.by_table = {name: list(untrue) for name, untrue in (by_table or {}).items() if untrue}
+
+
+@dataclass(frozen=True)
+class Publication:
+    """A finished publication: its file, its page, its time (UTC), and the number of rows of every table."""
+
+    path: Path
+    page: Path
+    published_at: datetime
+    target: str
+    rows: dict[str, int]
+
+
+def why(error: duckdb.Error, folder: Path) -> str:
+    """Return a sentence about an error whose text may hold values."""
+    if disk.is_full(error):
+        return disk.FULL
+    if "permission denied" in str(error).lower():
+        return f"{folder}: this user may not write there"
+    return f"the tables could not be built ({type(error).__name__})"

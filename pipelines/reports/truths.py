@@ -1,0 +1,78 @@
+"""Statements about the tables that must be true before they are published."""
+
+from collections.abc import Iterator
+
+import duckdb
+
+from pipelines.ledger.states import OUTCOMES
+from pipelines.reports.building import FAULTS_OF_THE_TEXT
+from pipelines.reports.publication import PublicationError
+from pipelines.reports.sweep import Sweep
+from pipelines.reports.tables import BrokenTable, ReportTable
+
+
+def count(db: duckdb.DuckDBPyConnection, query: str) -> int:
+    [[number]] = db.execute(query).fetchall()
+    return int(number)
+
+
+OUTCOMES_SUM = " + ".join(OUTCOMES)
+ONE_RUN = "(SELECT target, batch_id FROM ledger_run GROUP BY ALL HAVING count(*) = 1)"
+TOTALS: dict[str, str] = {
+    "every report is in exactly one row of report_volume_by_month": """
+        SELECT (SELECT count(*) FROM diagnostic_report) <> coalesce(sum(reports), 0) FROM report_volume_by_month""",
+    "records = accepted + rejected, and accepted = the sum of the outcomes": f"""
+        SELECT count(*) FROM ledger_batch
+        WHERE state = 'finished' AND (records <> accepted + rejected OR accepted <> {OUTCOMES_SUM})""",
+    "a batch of one finished run has as many rows as accepted records": f"""
+        SELECT count(*) FROM ledger_batch
+        SEMI JOIN {ONE_RUN} AS one_run USING (target, batch_id)
+        LEFT JOIN (SELECT target, batch_id, count(*) AS row_count FROM import_row GROUP BY ALL) USING (target, batch_id)
+        WHERE state = 'finished' AND accepted <> coalesce(row_count, 0)""",
+    "every refused row is a reject": """
+        SELECT count(*) FROM import_row ANTI JOIN (
+            SELECT target, batch_id, line FROM ledger_reject
+            UNION
+            SELECT target, batch_id, line FROM ledger_resubmission
+        ) AS set_aside USING (target, batch_id, line)
+        WHERE import_row.state = 'refused'""",
+    "the payments created are those of the ledger, to the cent": """
+        SELECT (SELECT coalesce(sum(created), 0) FROM payment_reconciliation) <> coalesce(sum(amount), 0)
+        FROM (SELECT * FROM ledger_record UNION ALL BY NAME SELECT * FROM ledger_repeat)
+        WHERE state IN ('created', 'adopted') AND resource_type = 'PaymentNotice'
+            AND target IN (SELECT target FROM this_publication)""",
+}
+"""Statements about the tables, each with a query that gives 0 if it is true."""
+
+
+def check(db: duckdb.DuckDBPyConnection, tables: list[ReportTable], sweep: Sweep) -> None:
+    """Raise `PublicationError` with every statement about the tables that is not true."""
+    by_table = {table.name: _false_of(db, table) for table in tables}
+    failed = [name for untrue in by_table.values() for name in untrue]
+    failed += [name for name, query in TOTALS.items() if count(db, query) != 0]
+    if count(db, "SELECT count(*) FROM diagnostic_report") != sweep.total:
+        failed.append("diagnostic_report has as many rows as the target counts reports")
+    if failed:
+        raise PublicationError(f"not published, because these are not true: {'; '.join(failed)}", by_table)
+
+
+def _false_of(db: duckdb.DuckDBPyConnection, table: ReportTable) -> list[str]:
+    """Return the statements of the table's header that are not true. Raises `BrokenTable`."""
+    try:
+        return list(_doubles_and_lost(db, table))
+    except FAULTS_OF_THE_TEXT:
+        raise BrokenTable(f"{table.file}: its key or references name what is not there") from None
+
+
+def _doubles_and_lost(db: duckdb.DuckDBPyConnection, table: ReportTable) -> Iterator[str]:
+    key = ", ".join(f'"{name}"' for name in table.key)
+    if key and count(
+        db, f'SELECT count(*) FROM (FROM main."{table.name}" SELECT 1 GROUP BY {key} HAVING count(*) > 1)'
+    ):
+        yield f"{table.name} has one row per {key}"
+    for column, other in table.references:
+        elsewhere = f'SELECT "{column}" FROM main."{other}"'
+        lost = f'''SELECT count(*) FROM main."{table.name}"
+            WHERE "{column}" IS NOT NULL AND "{column}" NOT IN ({elsewhere})'''
+        if count(db, lost):
+            yield f"every {column} of {table.name} is in {other}"
