@@ -1,7 +1,7 @@
 """The commands that carry data: `import`, `rehearse`, `up`."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -69,19 +69,13 @@ def import_(
     Takes the address of a manifest ($bulk-publish) too: its files of payments, responses and tasks are fetched first.
     """
     from pipelines.home.batch import Unreadable
+    from pipelines.importing.asked import Asked
     from pipelines.importing.bulk import alone, remove_fetched
-    from pipelines.importing.imports import import_again, import_confirmed, import_paths, import_remapped, import_whole
     from pipelines.session.opening import open_session
 
-    _refuse(
-        {
-            "--again takes a batch alone": again and (places or dry_run or remap),
-            "--copayments takes a batch alone": copayments and (places or dry_run or remap or again),
-            "--whole takes a feed alone": whole and (places or remap or again or copayments),
-            "--remap has no dry run": remap and dry_run,
-            "--why goes with --again, --copayments or --remap": why and not (again or copayments or remap),
-        }
-    )
+    asked = Asked(again, copayments, whole, remap, dry_run)
+    if contradiction := asked.contradiction(places, why):
+        raise click.UsageError(contradiction)
     addresses = [each for each in places if isinstance(each, str)]
     try:
         click.get_current_context().with_resource(alone(options.home, addresses))
@@ -94,24 +88,10 @@ def import_(
         showing_progress() as progress,
         open_session(options.home, environ, options.feeds, insecure, strict, progress, why=why) as session,
     ):
-        if again:
-            summary = import_again(session, again)
-        elif copayments:
-            summary = import_confirmed(session, copayments)
-        elif whole:
-            summary = import_whole(session, whole, dry_run)
-        else:
-            summary = import_remapped(session, paths) if remap else import_paths(session, paths, dry_run)
+        summary = asked.carry_out(session, paths)
     if summary.exit_code != UNUSABLE:
         remove_fetched(options.home, addresses)
     return print_answer(summary, as_json)
-
-
-def _refuse(contradictions: Mapping[str, object]) -> None:
-    """Raise a usage error with the first sentence of which the contradiction is there."""
-    for sentence, contradiction in contradictions.items():
-        if contradiction:
-            raise click.UsageError(sentence)
 
 
 def _files_at(places: Sequence[Path | str], home: Path, insecure: bool) -> list[Path]:

@@ -226,33 +226,18 @@ def write_report(
     earlier: Earlier | None,
 ) -> Rehearsed:
     """Write the report in one step, rows last, one a line. folder: the rehearsal's home."""
-    decided: Counter[str] = Counter()
-    aside: list[dict[str, Any]] = []
-    set_aside = 0
-    broken: set[str] = set()
-    changed: list[dict[str, Any]] = []
-    patients: dict[str, None] = {}
-    rows = folder / "rows.json"
+    found, rows = _Found(), folder / "rows.json"
     with rows.open("w", encoding="utf-8") as out:
         for file in files:
             for row in _rows(folder, file):
                 if any(rule["rule"] == ABOVE_THE_BALANCE for rule in row["rules"]):
                     row["balance_cents"] = owed[1].get(row["patient"], 0)
                 out.write(("," if out.tell() else "") + "\n" + json.dumps(row))
-                if row["rests_on_decision"]:
-                    decided.update({rule["rule"] for rule in row["rules"]})
-                if row["rules"]:
-                    set_aside += 1
-                    names = {rule["rule"] for rule in row["rules"]}
-                    aside += [row] if set_aside <= SHOWN or names - broken else []
-                    broken |= names
-                if row["patient"] and file.feed.resource == MONEY:
-                    patients[row["patient"]] = None
-                if earlier and (change := earlier.change(row, file.feed.source, file.feed.resource)):
-                    changed.append(change)
+                found.take(row, file.feed, earlier)
     if earlier:
-        changed.extend(earlier.gone())
-    balances = {name: (owed[0].get(name, 0), owed[1].get(name, 0)) for name in sorted(patients)}
+        found.changed.extend(earlier.gone())
+    balances = {name: (owed[0].get(name, 0), owed[1].get(name, 0)) for name in sorted(found.patients)}
+    changed = found.changed if earlier else None
     head = {
         "rehearsed_at": datetime.now(UTC).isoformat(timespec="milliseconds"),
         "software_version": software_version(),
@@ -264,14 +249,43 @@ def write_report(
         "unmatched": [str(left.path) for left in summary.unmatched],
         "error": summary.error,
         "exit_code": summary.exit_code,
-        "decisions": dict(decided),
-        "sentences": {rule_id: entry.sentence for rule_id, entry in rules().items() if rule_id in broken},
+        "decisions": dict(found.decided),
+        "sentences": {rule_id: entry.sentence for rule_id, entry in rules().items() if rule_id in found.broken},
         "balances": [{"patient": p, "before_cents": b, "after_cents": a} for p, (b, a) in balances.items()],
         "against": str(earlier.path) if earlier else None,
-        "changed": changed if earlier else None,
+        "changed": changed,
     }
     _write(path, head, rows)
-    return Rehearsed(path, summary, decided, aside, set_aside, balances, changed if earlier else None)
+    return Rehearsed(path, summary, found.decided, found.aside, found.set_aside, balances, changed)
+
+
+@dataclass
+class _Found:
+    """What the rows of a report come to.
+
+    decided: the rules of decisions that rows break, with their numbers. aside: the first rows that are set aside, and
+    the first of each rule. set_aside: the number of all. patients: who pays. changed: since the report before.
+    """
+
+    decided: Counter[str] = field(default_factory=Counter)
+    aside: list[dict[str, Any]] = field(default_factory=list)
+    set_aside: int = 0
+    broken: set[str] = field(default_factory=set)
+    changed: list[dict[str, Any]] = field(default_factory=list)
+    patients: set[str] = field(default_factory=set)
+
+    def take(self, row: dict[str, Any], feed: Feed, earlier: Earlier | None) -> None:
+        names = {rule["rule"] for rule in row["rules"]}
+        if row["rests_on_decision"]:
+            self.decided.update(names)
+        if names:
+            self.set_aside += 1
+            self.aside += [row] if self.set_aside <= SHOWN or names - self.broken else []
+            self.broken |= names
+        if row["patient"] and feed.resource == MONEY:
+            self.patients.add(row["patient"])
+        if earlier and (change := earlier.change(row, feed.source, feed.resource)):
+            self.changed.append(change)
 
 
 def _file(file: File) -> dict[str, Any]:
