@@ -147,7 +147,8 @@ def test_the_worked_queries_run_as_they_stand_where_there_are_only_payments_and_
     """REPORT-03"""
     import_payments(world)
     world.publish()
-    answers = {question: world.rows(query) for question, query in asked(ANALYSTS.read_text())}
+    with world.tables() as db:
+        answers = {question: db.execute(query).fetchall() for question, query in asked(ANALYSTS.read_text())}
     assert len(answers) == 40
     assert answers["Is all the money that the files name in the chart, and if not, where is it?"] == [
         ("created", 5, Decimal("44.05")),

@@ -347,6 +347,7 @@ def test_a_feed_file_makes_one_note_of_a_patient_and_day(imported):
 def test_a_rehearsal_shares_notes_as_the_import_does(tmp_path, monkeypatch, capsys):
     """CLI-CMD-01"""
     commands.forget_settings(monkeypatch)
+    publish_nothing(monkeypatch)
     home = tmp_path / "home"
     assert commands.load(home, WORLD).returncode in {0, 3}
     path = forms(home, "forms-1.csv", *MONDAY)

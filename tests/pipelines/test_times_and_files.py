@@ -30,7 +30,9 @@ def paid(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """Reports and payments, published once for tests that only read the tables."""
     made = World(tmp_path_factory.mktemp("paid"))
     import_payments(made)
-    made.publish()
+    with pytest.MonkeyPatch.context() as patch:
+        publish_only(patch, "payment", "import_row", "import_run", "reject", "rule")
+        made.publish()
     yield made
     made.ledger.close()
 
@@ -83,8 +85,9 @@ def change(world: World, number: int, status: str) -> None:
     ],
 )
 def test_a_task_shows_when_the_import_completed_and_last_changed_it(
-    world: World, statuses: list[str], completed_by: int | None
+    world: World, monkeypatch: pytest.MonkeyPatch, statuses: list[str], completed_by: int | None
 ) -> None:
+    publish_only(monkeypatch, "task")
     carry_over(world, "Task", {"k1": (None, task(statuses[0]))})
     times = [world.time]
     for number, status in enumerate(statuses[1:], 1):

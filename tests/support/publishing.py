@@ -3,6 +3,7 @@
 import re
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -197,7 +198,8 @@ class World:
         return self.time
 
     def publish(self) -> Publication:
-        return publish(self.home, self.ledger, self.read())
+        self.published = publish(self.home, self.ledger, self.read())
+        return self.published
 
     def read(self) -> Sweep:
         """Read from the target what a publication shows."""
@@ -229,9 +231,15 @@ class World:
         if new:
             self.ledger.finish_batch(target, batch, state, counts)
 
-    def rows(self, query: str) -> list[tuple[Any, ...]]:
+    @contextmanager
+    def tables(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        """The tables as published; a test with many queries opens them once."""
         with duckdb.connect(self.home / "published" / "reports.duckdb", read_only=True) as db:
             db.execute("SET TimeZone = 'UTC'")
+            yield db
+
+    def rows(self, query: str) -> list[tuple[Any, ...]]:
+        with self.tables() as db:
             return db.execute(query).fetchall()
 
 
