@@ -1,4 +1,4 @@
-"""Hand entries to the writer, and wait for what became of them."""
+"""Hand entries to the writer, and wait for their results."""
 
 import asyncio
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ WRITE_SECONDS = 60.0
 
 
 async def written(service: Service, entry: Entry) -> Any:
-    """The result of one entry, or its error."""
+    """Return the result of one entry, or raise its error."""
     (result,) = await write(service, [entry])
     if isinstance(result, FhirError):
         raise result
@@ -22,7 +22,7 @@ async def written(service: Service, entry: Entry) -> Any:
 
 
 async def write(service: Service, entries: Sequence[Entry], whole: bool = False) -> list[Any]:
-    """The results of entries that are written together. What waits too long is withdrawn, and surely not stored.
+    """Return the results of entries that are written together. What waits too long is withdrawn, and surely not stored.
 
     whole: all or none are stored; the results end with the first refusal.
     """

@@ -1,4 +1,4 @@
-"""What a resource of the interface is made of: model, rules, search parameters.
+"""The parts of a resource of the interface: model, rules, search parameters.
 
 A rule is a small generator that yields `(expression, text)` or `(expression, text, message)` for each thing that
 is wrong, and never raises: `expression` is the FHIRPath of the element, `text` says what is wrong in codes, ids and

@@ -1,4 +1,4 @@
-"""The sensors of a home: what they watch is in the modules that make them."""
+"""All sensors of a home. Each is made by a module of its own."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Which import a person asks for: files, a batch that is loaded anew or confirmed, or a database's rows."""
+"""The import that a person asks for: of files, of a batch that is loaded anew or confirmed, or of a database's rows."""
 
 from collections.abc import Sequence
 from pathlib import Path

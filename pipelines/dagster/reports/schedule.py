@@ -1,4 +1,4 @@
-"""When the reports are swept and the tables are published, and from when on they count as late."""
+"""The schedule of sweep and publication, and the policy by which published tables count as late."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta

@@ -1,4 +1,4 @@
-"""What Dagster is told of a publication: counts, charts, and whether the tables agree with the ledger."""
+"""The metadata and the check of a publication in Dagster: counts, charts, and tables that agree with the ledger."""
 
 from contextlib import suppress
 

@@ -1,4 +1,4 @@
-"""What became of the batches of a Dagster run in one stage: a batch that fails does not stop the others."""
+"""The outcome of one stage for the batches of a Dagster run: a batch that fails does not stop the others."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""What the standing checks look for in the ledger, which they open for that."""
+"""Open the ledger for the standing checks: broken batches, unexpected files, and the figures for Prometheus."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing

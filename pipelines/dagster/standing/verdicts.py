@@ -1,4 +1,4 @@
-"""The verdict of each standing check: what it says now, as arguments of its result."""
+"""The verdict of each standing check, as the arguments of its result in Dagster."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime

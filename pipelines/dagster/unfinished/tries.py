@@ -1,4 +1,4 @@
-"""How often and when an unfinished batch is run again, which the cursor of the sensor keeps."""
+"""The tries of unfinished batches: number and next moment of each, which the cursor of the sensor keeps."""
 
 import json
 from collections.abc import Mapping, Sequence
