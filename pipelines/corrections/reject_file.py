@@ -6,22 +6,18 @@ from collections.abc import Container, Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
-import pyarrow as pa
-
 from pipelines.corrections.sources import Lines
 from pipelines.feeds.files.catalog import Feed
 from pipelines.feeds.reading.chunks import Chunk, RowReader
 from pipelines.feeds.reading.marks import MARKS, csv_lead, marked_line
 from pipelines.feeds.reading.readers import reader_of
-from pipelines.home import arrow, spill
+from pipelines.home import spill
 from pipelines.home.batch import Received
 from pipelines.home.files import replace_whole
 from pipelines.ledger.rows import Reason
 from pipelines.validation.mapping import map_file
 from pipelines.validation.outcome import Validated
 from pipelines.validation.side_by_side import SideBySide
-
-WANTED = pa.schema([("line", pa.int64()), ("ids", pa.string())])
 
 
 def write_rejects(
@@ -57,9 +53,11 @@ def _rows_of(received: Received, feed: Feed, lines: Lines, work: Path) -> dict[i
     """The ids of rejects by physical line, for every row of these records; a record may have rows anywhere."""
     mapped = work / "mapped.parquet"
     map_file(received, feed, mapped, Validated(work), SideBySide(1))
-    wanted = arrow.table_of_rows([(line, " ".join(ids)) for line, ids in lines.items()], WANTED)
+    wanted = [[*lines], [" ".join(ids) for ids in lines.values()]]
     with spill.sorter(work / ".spill") as database:
-        database.register("wanted", wanted)
+        database.execute(
+            "create temp table wanted as select unnest(?::bigint[]) as line, unnest(?::text[]) as ids", wanted
+        )
         return dict(spill.rows(database, _query(mapped, feed.kind.grouped)))
 
 
