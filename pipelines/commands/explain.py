@@ -7,7 +7,7 @@ from pipelines.feeds.files.describe import describe, skipped, taken, trailer
 from pipelines.feeds.terms.schema import Query
 from pipelines.validation.scoring import KNOWN
 
-COPAYMENT = "a payment with a claim_id is a copayment, which is not held against the patient's balance"
+COPAYMENT = "a payment with a claim_id is a copayment, which may take the patient's balance below zero"
 HEADERS = {0: "none", 1: ""}
 COPAYMENTS = {
     "ask": "a file of copayments alone, the first of this feed, waits for a confirmation (copayments)",

@@ -167,7 +167,7 @@ def _notes(result: Result) -> Iterable[str]:
         yield f"{name}: {number:,} rows were taken back by a person: chartferry rejects retry --taken-back loads them"
     if number := result.count("copayments"):
         sums = f"{number:,} of the payments, {dollars(result.count('amount_copayments'))}, have a claim"
-        yield f"{name}: {sums}: copayments, which are not held against the balance{_others(result.without_claim)}"
+        yield f"{name}: {sums}: copayments, which may take the balance below zero{_others(result.without_claim)}"
     if result.warnings:
         told = {f"{rule}, {WARNINGS[rule]}" if rule in WARNINGS else rule: n for rule, n in result.warnings.items()}
         yield f"{name}: warnings by {_by_rule(told)}"

@@ -31,7 +31,7 @@
 -- column amount_received DECIMAL(18,2) internal: Sum of the amounts of all records, US dollars.
 -- column amount_accepted DECIMAL(18,2) internal: Sum of the amounts of accepted records, US dollars.
 -- column amount_created DECIMAL(18,2) internal: Sum of the amounts of created records, US dollars.
--- column copayments BIGINT internal: Accepted payments with a claim, which are not held against the balance; empty
+-- column copayments BIGINT internal: Accepted payments with a claim, which may take the balance below zero; empty
 --   where an older version did not count them.
 -- column amount_copayments DECIMAL(18,2) internal: Sum of their amounts, US dollars.
 SELECT

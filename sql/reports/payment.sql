@@ -13,7 +13,7 @@
 -- column patient_id VARCHAR patient: Id of the patient; empty where a rejected record names none.
 -- column paid_on DATE time: UTC day of the payment in its source; empty where a rejected record has none.
 -- column amount DECIMAL(18,2) value: Amount in US dollars.
--- column kind VARCHAR code: copayment (it has a claim, and is not held against the balance) or balance payment; empty
+-- column kind VARCHAR code: copayment (it has a claim, and may take the balance below zero) or balance payment; empty
 --   where a rule rejected the record, or its source rows were purged.
 -- column claim_id VARCHAR key: Id of the Claim that a copayment names; empty for others.
 -- column fate VARCHAR code: created (at the target, adopted ones included), refused (rejected by a rule or refused by

@@ -10,7 +10,7 @@ from pipelines.feeds.drafting.draft import draft
 HEADER = "payment_id,patient_id,amount,paid_on,claim_id,method\n"
 CASH = "3,p1,5.00,2026-03-03,,cash\n"
 ROWS = f"1,p1,10.00,2026-03-01,c1,copay\n2,p1,20.50,2026-03-02,c2,copay\n{CASH}{CASH}"
-NOT_HELD = "copayments, which are not held against the balance"
+NOT_HELD = "copayments, which may take the balance below zero"
 SAID = f"2 of the payments, 30.50, have a claim: {NOT_HELD}; without a claim: 1, 5.00"
 
 
@@ -20,7 +20,7 @@ def test_a_draft_takes_no_claim_until_somebody_has_decided(tmp_path):
     text = draft(tmp_path / "payments.csv")
     taken = [line for line in text.splitlines() if "claim_id" in line and not line.startswith("#")]
     assert taken == []
-    assert "# DECIDE: a payment with a claim is a copayment and is not held against the balance" in text
+    assert "# DECIDE: a payment with a claim is a copayment and may take the balance below zero" in text
     assert '# claim_id = { column = "claim_id", when = { "method" = "copay" } }' in text
     (tmp_path / "payments.csv").write_text("payment_id,patient_id,amount,paid_on\n1,p1,10.00,2026-03-01\n")
     assert "copayment" not in draft(tmp_path / "payments.csv")
@@ -49,8 +49,8 @@ def test_feeds_check_says_what_a_claim_does_and_counts_those_of_a_sample(tmp_pat
     (tmp_path / "payments.csv").write_text(HEADER + ROWS)
     code, out, _ = chartferry("feeds", "check", "--sample", tmp_path / "payments.csv")
     assert code == 0
-    assert "a payment with a claim_id is a copayment, which is not held against the patient's balance" in out
-    said = "2 of these are copayments, 30.50 in all: they are not held against the balance; without a claim: 2, 10.00"
+    assert "a payment with a claim_id is a copayment, which may take the patient's balance below zero" in out
+    said = "2 of these are copayments, 30.50 in all: they may take the balance below zero; without a claim: 2, 10.00"
     assert said in out
     (tmp_path / "payments.csv").write_text(HEADER + CASH)
     assert "of these are copayments" not in chartferry("feeds", "check", "--sample", tmp_path / "payments.csv")[1]

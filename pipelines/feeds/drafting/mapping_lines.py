@@ -187,7 +187,7 @@ def _are_parts(cells: Sequence[str], sign: str) -> bool:
 def _claim(choice: Choice, columns: Sequence[Seen], export: Export) -> Iterator[Entry]:
     """The claim of a payment: it makes of the payment a copayment. Proposed, and taken by nobody but a person."""
     seen, source = choice.seen, source_of(choice.seen, export)
-    said = "a payment with a claim is a copayment and is not held against the balance"
+    said = "a payment with a claim is a copayment and may take the balance below zero"
     ids = _reference(("Claim",), seen, source)
     if found := copayments(columns):
         other, codes = found

@@ -54,7 +54,7 @@ def sample_lines(feed: Feed, path: Path, rows: int, known: Any = None) -> Iterat
         yield f"{path.name}: {f'of the first {shown.total()} rows {counts}' if shown else 'no rows'}"
         if paid[True]:
             copaid, others = (f"{Decimal(sum(paid[kind])) / 100:,.2f}" for kind in (True, False))
-            told = f"{len(paid[True])} of these are copayments, {copaid} in all: they are not held against the balance"
+            told = f"{len(paid[True])} of these are copayments, {copaid} in all: they may take the balance below zero"
             yield f"{path.name}: {told}; without a claim: {len(paid[False])}, {others}"
 
 
