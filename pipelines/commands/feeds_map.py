@@ -30,6 +30,9 @@ def feeds_map(options: Options, feed: str, out: Path | None, entries: Path | Non
     from pipelines.home.batch import Unreadable
 
     found = work_list(options.home, os.environ, options.feeds, feed, reference)
+    if found.work and not any(work.candidates for work in found.work):
+        folder = reference or options.home / "reference"
+        click.echo(f"no candidates: {folder} has no such records; --reference DIR names other reference data", err=True)
     try:
         if entries:
             given = read_csv_entries(entries)
@@ -57,7 +60,7 @@ def _asked_for(found: "WorkList", asking: bool) -> dict[tuple[str, str], str]:
     """Print the work list; on a terminal ask for each entry, by the number of a candidate or as an id."""
     given: dict[tuple[str, str], str] = {}
     for work in found.work:
-        click.echo(as_text([f"{work.walk.name}: {work.value}: {work.rows:,} rows"]))
+        click.echo(as_text([f"{work.walk.name}: {work.value}: {work.rows:,} row{'s' * (work.rows != 1)}"]))
         for number, near in enumerate(work.candidates, 1):
             click.echo(as_text([f"  {number}  {near.id}  {near.words}"]))
         if asking and work.walk.file:

@@ -57,6 +57,7 @@ def questionnaire_check(options: Options, file: Path, out: Path | None) -> int:
         return UNREADABLE
     click.echo(as_text(checked.lines()))
     if out and not checked.problems:
+        out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text(checked.text, encoding="utf-8")
         click.echo(f"{out}: load it with: fhir-service load, or put it into the reference folder")
     return UNREADABLE if checked.problems else ALL_LOADED

@@ -49,9 +49,17 @@ def test_values_are_listed_with_how_often_they_came_and_the_nearest_people(pract
         "people.csv: MRN10011: 2 rows",
         "  1  p1  MRN100111 Ana Diaz 1961-01-02",
         "  2  p2  MRN200 Bo Li 1999-05-05",
-        "people.csv: Li Bo 1999: 1 rows",
+        "people.csv: Li Bo 1999: 1 row",
         "  1  p2  MRN200 Bo Li 1999-05-05",
     ]
+
+
+def test_a_list_without_candidates_says_where_they_were_looked_for(practice, chartferry):
+    """FEED-FILE-06"""
+    (practice.home / "reference" / "patients.ndjson").unlink()
+    code, out, said = chartferry("feeds", "map", "till")
+    assert (code, len(out.splitlines())) == (0, 2)
+    assert said.startswith(f"no candidates: {practice.home / 'reference'} has no such records; --reference DIR names")
 
 
 def test_a_list_filled_in_by_a_colleague_closes_the_rejects_with_the_next_import(practice, chartferry):
