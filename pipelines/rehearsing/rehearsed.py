@@ -138,8 +138,15 @@ def _told(row: Mapping[str, Any] | None) -> str:
     if row is None:
         return "not there"
     marks = {rule["rule"]: ", a decision" if rule["basis"] == "decision" else "" for rule in row["rules"]}
-    names = "; ".join(f"{rule}{mark}" for rule, mark in marks.items())
+    columns = {rule: ", ".join(_columns(row, rule)) for rule in marks}
+    names = "; ".join(f"{rule}{columns[rule] and f' in {columns[rule]}'}{mark}" for rule, mark in marks.items())
     return f"{row['state']} ({names})" if names else str(row["state"])
+
+
+def _columns(row: Mapping[str, Any], rule: str) -> Iterable[str]:
+    """The columns of a row that a rule of the import is about."""
+    found = (each.get("column") for each in row["rules"] if each["rule"] == rule and each["basis"] == "importer")
+    return dict.fromkeys(column for column in found if column)
 
 
 def _balance(one: Mapping[str, Any]) -> str:

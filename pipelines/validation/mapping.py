@@ -18,6 +18,7 @@ from pipelines.feeds.mapping.mapping import NOBODY, Crosswalks, Mapper
 from pipelines.feeds.reading.broken import BadRow, printable
 from pipelines.feeds.reading.chunks import Chunk, Notice
 from pipelines.feeds.reading.readers import reader_of
+from pipelines.feeds.reading.second_tables import REPEATED_HEADER, REPEATS, SecondTables
 from pipelines.feeds.terms.columns import MISSING, Fault, micros
 from pipelines.feeds.terms.record import Found, Kind, Values
 from pipelines.home import arrow, spill
@@ -27,13 +28,11 @@ from pipelines.validation.content import canonical, dump, sha
 from pipelines.validation.last_line import LastLine
 from pipelines.validation.left_out import leave_out
 from pipelines.validation.outcome import Validated
-from pipelines.validation.second_tables import REPEATED_HEADER, SecondTables
 from pipelines.validation.side_by_side import SideBySide
 from pipelines.validation.tables import MAPPED
 from pipelines.validation.totals import has_amount_total
 from pipelines.validation.trailer import Trailers
 
-REPEATS = "the row repeats the header, as in a file that was put together; it is no record"
 TEXTS = ("record", "raw")
 """The columns of `MAPPED` whose texts may be long."""
 

@@ -49,7 +49,7 @@ class Rows:
         if name not in self._found:
             found = self._texts(name)
             if self.form.empty:
-                found = (None if text in self.form.empty else text for text in found)
+                found = (None if is_one_of(text, self.form.empty) else text for text in found)
             self._found[name] = array(found)
         return self._found[name]
 
@@ -83,6 +83,11 @@ def single(found: object, numbers: Numbers = PLAIN) -> object:
     if isinstance(found, Decimal):
         return numbers.written(found) if abs(found.adjusted()) < 40 else str(found)
     return Fault("FEED-FILE-09", "an array or object where one value is expected")
+
+
+def is_one_of(found: object, texts: frozenset[str]) -> bool:
+    """True if a cell is one of these texts, with blanks around it or without."""
+    return isinstance(found, str) and (found in texts or found.strip() in texts)
 
 
 def if_seen(text: str) -> str | None:

@@ -3,12 +3,13 @@
 Columns of the second file have the name of the join before theirs: `comments.body`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Self
 
 from pipelines.feeds.reading.broken import BadRow
 from pipelines.feeds.reading.chunks import Chunk, Notice, Places, RowReader
 from pipelines.feeds.reading.partners import Halves, Partners, key_by
+from pipelines.feeds.reading.second_tables import REPEATED_HEADER, REPEATS, SecondTables
 from pipelines.feeds.terms.columns import Fault
 from pipelines.feeds.terms.schema import FeedFile
 from pipelines.home.batch import Unreadable
@@ -32,6 +33,7 @@ class JoinedReader(RowReader):
             self._partners.hold(second, key_of, None if self._join.one_row_per else self._twice_in_second)
             self.noticed += second.noticed
             counted = second.counted
+            self._note_repeats(counted.repeats, 0)
             self.counted.header, self.counted.blank = counted.header, counted.blank + counted.of_repeats
         first = self._first.__enter__()
         try:
@@ -63,7 +65,10 @@ class JoinedReader(RowReader):
 
     def chunks(self) -> Iterator[Chunk]:
         before, alone = self._second.counted.lines, 0
+        tables = SecondTables(self._first) if self._first.header is not None and not self._first.is_answer else None
         for chunk in self._first.chunks():
+            if tables:
+                tables.take(chunk)
             out = Chunk()
             for row, line, lines, raw in zip(chunk.rows, chunk.line, chunk.lines, chunk.raw, strict=True):
                 alone += self._join_row(out, row, line + before, lines, raw)
@@ -76,6 +81,7 @@ class JoinedReader(RowReader):
         self.counted.header += counted.header
         self.counted.blank += counted.blank + counted.of_repeats
         self.noticed += [each._replace(line=each.line and each.line + before) for each in self._first.noticed]
+        self._note_repeats(counted.repeats, before)
         yield self._without_partner(alone)
 
     def _join_row(self, out: Chunk, row: Any, line: int, lines: int, raw: str) -> bool:
@@ -118,6 +124,10 @@ class JoinedReader(RowReader):
         if alone:
             self._say(None, alone, self._names[0], self._names[1])
         return out
+
+    def _note_repeats(self, lines: Sequence[int], before: int) -> None:
+        """Warn of rows that repeat the header of a file, which has this many lines before it."""
+        self.noticed += [Notice(line + before, REPEATED_HEADER, REPEATS) for line in lines]
 
     def _say(self, line: int | None, number: int, one: str, other: str) -> None:
         self.noticed.append(Notice(line, PARTNERS, f"{number:,} rows of {one} have no partner in {other}"))

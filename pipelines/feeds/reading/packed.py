@@ -112,7 +112,7 @@ def _of_zip(path: Path, name: str, patterns: Sequence[str], most: int) -> Conten
     if len(members) > MOST_FILES or (len(taken) > 1 and patterns and not is_taken(taken[0].filename, patterns)):
         raise Unreadable(
             f"{name}: {len(members):,} files are in the archive, and which of them are wanted cannot be told; "
-            f"pack up to {MOST_FILES:,} exports whose names the feed takes"
+            f"name those, too, in files = [...] of the feed file, and pack {MOST_FILES:,} at most"
         )
     if sum(each.file_size for each in taken) > most:
         raise Unreadable(_too_much(name, most))

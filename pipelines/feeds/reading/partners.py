@@ -7,6 +7,7 @@ from typing import Any
 from pipelines.feeds.reading.chunks import RowReader
 from pipelines.feeds.reading.dialect import dialect
 from pipelines.feeds.reading.marks import compact, csv_text
+from pipelines.feeds.reading.second_tables import SecondTables
 from pipelines.feeds.terms.columns import Fault
 from pipelines.feeds.terms.paths import parse_path, walk_path
 from pipelines.feeds.terms.schema import FeedFile
@@ -43,7 +44,10 @@ class Partners:
         Raises Unreadable.
         """
         held = 0
+        tables = SecondTables(second) if second.header is not None else None
         for chunk in second.chunks():
+            if tables:
+                tables.take(chunk)
             held += chunk.size
             if held > MOST_HELD:
                 raise Unreadable(

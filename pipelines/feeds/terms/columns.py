@@ -70,7 +70,7 @@ _ISO_TIME = re.compile(
     r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d)(:\d\d)?(?:[.,](\d{1,9}))?\s?(Z|z|[+-]\d\d(?::?\d\d)?)?", re.ASCII
 )
 _UNSEEN = " \t\n\r\v\f\u00a0\u00ad\u200b\u200e\u200f\u2028\u2029\u202f\u2060\u3000\ufeff"
-_PLAIN_KEY = re.compile(r"[A-Za-z0-9_-]{1,200}")
+_PLAIN_KEY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,199}")
 _GUARDED = re.compile(r'="([^"]*)"')
 """A text that is kept from becoming a number in a spreadsheet: `="007"`."""
 MADE_A_NUMBER = re.compile(r"[0-9]+\.0|[0-9](?:\.[0-9]+)?E\+[0-9]+")
@@ -79,6 +79,8 @@ LONGEST_AMOUNT = 25  # characters: within what decimals compute exactly
 LONGEST_NUMBER = 100
 EXCEL = "excel"
 """A format of dates: a number, the days since the end of 1899 as a spreadsheet counts them."""
+UNIX = "unix"
+"""A format of dates: a number, the seconds since 1970, or thousandths or millionths of them."""
 EXCEL_DAYS = 73_051
 """The first day of the year 2100, counted so."""
 LARGEST_CENTS = 10**15
@@ -128,7 +130,22 @@ def key(text: str, known_as: Mapping[str, str] = {}) -> object:
         return Fault("FEED-FILE-09", "a spreadsheet has made a number of this key (7.0, 1.2E+14); export it as text")
     if guarded := _GUARDED.fullmatch(text):
         return key(guarded[1], known_as)
-    return _NO_ID.get(text, text) or None
+    return _no_key(text) or _NO_ID.get(text, text) or None
+
+
+def _no_key(text: str) -> Fault | None:
+    """The fault of a text by which a row is seen to be no record, or whose value is not known."""
+    if text.startswith("="):
+        return Fault("FEED-FILE-09", "a formula where a key is expected; export the values of the cells")
+    if _SWITCHED_OFF.match(text) and text not in _NO_ID:
+        return Fault("FEED-FILE-09", "the key begins with a sign by which rows are switched off (//, --, ;, REM)")
+    if _OF_A_TOTAL.search(text.lower()):
+        return Fault("FEED-FILE-09", "the key reads as that of a total; [skip] in the feed file leaves such rows out")
+    return None
+
+
+_SWITCHED_OFF = re.compile(r"//|--|;|rem\s", re.IGNORECASE)
+_OF_A_TOTAL = re.compile(r"\s(?:sub-?)?(?:totals?|summe|gesamt)\Z|\A(?:grand |sub-?)?(?:totals?|summe|gesamt)\s")
 
 
 NO_FLAG = Fault("FEED-FILE-09", "true or false where a key or an id is expected, which is another text or a number")
@@ -143,7 +160,8 @@ _NO_ID: Mapping[str, Fault] = {
         )
         for word in (
             *("null", "Null", "NULL", "(null)", "(NULL)", "none", "None", "NONE", "nil", "undefined"),
-            *("nan", "NaN", "NAN", "NA", "N/A", "n/a", "#N/A"),
+            *("nan", "NaN", "NAN", "NA", "N/A", "n/a", "#N/A", "NaT", "<NA>", "<null>", "[null]", r"\N"),
+            *("#REF!", "#NAME?", "#VALUE!", "#NULL!", "#DIV/0!", "(blank)", "(empty)", "-", "--", "---", "?", "."),
         )
     },
 }
@@ -242,11 +260,26 @@ def time(text: str, conventions: Conventions) -> object:
     readers += [partial(_formatted_time, form) for form in conventions.dates]
     for read in readers:
         try:
-            return read(text, conventions)
+            found = read(text, conventions)
         except (ValueError, OverflowError):
             continue
+        return NO_DAY if isinstance(found, str) and _is_no_day(found) else found
     forms = " or ".join(["ISO 8601", *conventions.dates])
     return Fault("FEED-FILE-09", f"no date or time that exists in the calendar, written as {forms}")
+
+
+def _is_no_day(found: str) -> bool:
+    """True if a converted time is of no year of records, or of a day that programs write where they have none."""
+    return not "1900-01-01" < found[:10] < "2200" or found in _BEGINNINGS
+
+
+_BEGINNINGS = ("1970-01-01", "1970-01-01T00:00:00+00:00")
+NO_DAY = Fault(
+    "FEED-FILE-09",
+    "a day before 1900, after 2199, or such as programs write for none (1970-01-01); if it stands for an empty cell, "
+    "name its text in the feed file: empty = [...]",
+)
+"""The fault of a time that is hardly meant: a typing error, another calendar, or a day in place of none."""
 
 
 def _iso_time(text: str, conventions: Conventions) -> str | Fault:
@@ -276,9 +309,23 @@ _EXCEL_BEGINS = datetime(1899, 12, 30)  # noqa: DTZ001 - made aware in the feed'
 _DAY_COUNT = re.compile(r"[0-9]{2,5}(?:[.][0-9]{1,15})?")
 
 
+def _unix_time(text: str) -> str:
+    """The moment of a number of seconds since 1970, or of thousandths or millionths of them, by its length."""
+    if not (found := _UNIX_TIME.fullmatch(text)):
+        raise ValueError
+    whole, fraction = found.groups(default="")
+    figures = f"{whole}{fraction}"[:16].ljust(16, "0")
+    return instant_text(_EPOCH + timedelta(microseconds=int(figures)))
+
+
+_UNIX_TIME = re.compile(r"([1-9][0-9]{9}(?:[0-9]{3}|[0-9]{6})?)(?:[.]([0-9]{1,9}))?")
+
+
 def _formatted_time(form: str, text: str, conventions: Conventions) -> str | Fault:
     if form == EXCEL:
         return _day_count(text, conventions)
+    if form == UNIX:
+        return _unix_time(text)
     found = datetime.strptime(text, form)  # noqa: DTZ007 - made aware in the feed's zone
     if any(part in form for part in ("%H", "%I", "%X", "%c")):
         return _instant(found, conventions)

@@ -309,8 +309,8 @@ class FeedFile(Part):
     @classmethod
     def _known_dates(cls, forms: tuple[str, ...]) -> tuple[str, ...]:
         for form in forms:
-            if form != "excel" and not is_date_format(form):
-                raise ValueError(f"'{form}' is no format of a date (such as %d.%m.%Y %H:%M, or excel for its days)")
+            if form not in ("excel", "unix") and not is_date_format(form):
+                raise ValueError(f"'{form}' is no format of a date (such as %d.%m.%Y %H:%M, excel or unix for numbers)")
         return forms
 
     @field_validator("currency")

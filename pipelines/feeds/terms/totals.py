@@ -17,6 +17,17 @@ def total_word(text: str) -> str:
     return text[: len(max(found, key=len))].strip() if found else ""
 
 
+def announces_no_payments(cells: Sequence[str]) -> bool:
+    """True if a title says that the rows below it are no payments received: `Voided receipts`."""
+    text = " ".join(cells)
+    return bool(_NO_PAYMENTS.search(text)) and not any(map(str.isdigit, text)) and is_title(cells)
+
+
+_NO_PAYMENTS = re.compile(
+    r"\b(?:void|refund|cancel|revers|delet|declin|adjust|write-?off|charge|storn|erstattung)", re.IGNORECASE
+)
+
+
 _FOOT = (
     r"page\W{0,3}\d{1,9}|seite\W{0,3}\d{1,9}|(?:end of|ende de[rs]) (?:the )?\w{1,40}"
     r"|(?:report )?(?:generated|printed)|report (?:end|date)|gedruckt|erstellt|fortsetzung"

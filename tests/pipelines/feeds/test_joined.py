@@ -75,6 +75,22 @@ def test_comments_beside_items_are_the_comments_of_their_tasks(tmp_path):
     assert [each.message for each in found.noticed] == ["1 rows of items.csv have no partner in comments.csv"]
 
 
+def test_a_second_table_in_either_file_is_rejected_and_a_repeated_header_named(tmp_path):
+    """LEDGER-25, FEED-FILE-01."""
+    head, items = COMMENTS.splitlines(keepends=True)[0], ITEMS.splitlines(keepends=True)[0]
+    found = read({"items.csv": ITEMS + items, "comments.csv": COMMENTS + "Deleted\n" + head + "2,not so,b\n"}, tmp_path)
+    assert notes(found)["1"] == ["rang, twice", "done"]
+    assert "2" not in notes(found)
+    assert "line 5 is a title, and the header comes again below it" in str(rejected(found))
+    assert found.warnings["LEDGER-25"] == 2
+    (tmp_path / "next").mkdir()
+    found = read(
+        {"items.csv": ITEMS + "Deleted\n" + items + "4,no more\n", "comments.csv": COMMENTS}, tmp_path / "next"
+    )
+    assert "4" not in notes(found)
+    assert "is a title, and the header comes again below it" in str(rejected(found))
+
+
 def test_objects_are_joined_as_tables_are(tmp_path):
     """FEED-FILE-04"""
     items = "".join(json.dumps({"id": n, "title": "x"}) + "\n" for n in (1, 2))

@@ -116,6 +116,36 @@ def test_a_title_that_the_feed_leaves_out_begins_no_other_table(tmp_path: Path) 
     assert [key for _, key in accepted(found)] == ["a", "b"]
 
 
+OTHERS = {
+    "adjustment,patient_id,amount,entered_on,reason\n": "line 3 names columns otherwise than the header does",
+    "payment_id,patient_id,claim_id,paid_on,amount\n": "line 3 names columns otherwise than the header does",
+    "Voided receipts\n": "line 3 is a title that says of the rows below it that they are no payments received",
+    "Refunds,,,,\n": "line 3 is a title that says of the rows below it that they are no payments received",
+}
+
+
+@pytest.mark.parametrize("title", OTHERS)
+def test_rows_below_other_columns_or_a_title_of_no_payments_are_rejected(title: str, tmp_path: Path) -> None:
+    """LEDGER-25: the header does not come again."""
+    found = validated(tmp_path, PAYMENTS + payment("a") + title + payment("b") + payment("c"))
+    assert accepted(found) == [(2, "a")]
+    below = [message for line, _, message in rejected(found) if line > 3]
+    assert [message.startswith(OTHERS[title]) for message in below] == [True, True]
+
+
+@pytest.mark.parametrize("line", ["Downtown\n", "Page 2 of 3\n", "b,p1,1.00,2024-01-01,amount\n"])
+def test_rows_below_other_titles_or_texts_are_of_the_same_table(line: str, tmp_path: Path) -> None:
+    """LEDGER-25: a text that is the name of a column makes no header of its row."""
+    found = validated(tmp_path, PAYMENTS + payment("a") + line + payment("c"))
+    assert {"a", "c"} <= {key for _, key in accepted(found)}
+
+
+def test_titles_of_tasks_say_nothing_of_payments(tmp_path: Path) -> None:
+    """LEDGER-25"""
+    text = TASKS + "1,call,requested,d1,\nCancelled visits\n2,mend,requested,d1,\n"
+    assert accepted(validated(tmp_path, text, "tasks.csv")) == [(2, "1"), (4, "2")]
+
+
 def zipped(folder: Path, *files: str) -> Validated:
     with ZipFile(folder / "packed", "w") as archive:
         for number, text in enumerate(files):

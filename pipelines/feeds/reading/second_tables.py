@@ -1,23 +1,26 @@
-"""A second table of a CSV under the same header, such as one of refunds: a line of its own announces it."""
+"""A second table of a file below the first, such as one of refunds: a title or a header of its own announces it."""
 
 import sys
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from operator import itemgetter
 
 from pipelines.feeds.reading.broken import BadRow
 from pipelines.feeds.reading.chunks import Chunk, RowReader
 from pipelines.feeds.terms.columns import Fault
-from pipelines.feeds.terms.totals import filled, is_aside, is_title
+from pipelines.feeds.terms.totals import announces_no_payments, filled, is_aside, is_title
 
 REPEATED_HEADER = "LEDGER-25"
+REPEATS = "the row repeats the header, as in a file that was put together; it is no record"
 
 
 class SecondTables:
-    """Rejects rows below a header that comes again behind a title: they may be other records than those above.
+    """Rejects rows that may be other records than those above.
 
-    The title is one of the rows right above the header that are no records: ragged, or mostly empty. A page number, a
-    total or a line that `[skip]` leaves out is no title. In an archive, each file begins anew.
+    They are below a header that comes again behind a title, below a header with other columns or another order of
+    them, or, among payments, below a title that says that no payments follow. The title is one of the rows right above
+    that are no records: ragged, or mostly empty. A page number, a total or a line that `[skip]` leaves out is no title.
+    In an archive, each file begins anew.
     """
 
     def __init__(self, reader: RowReader) -> None:
@@ -25,14 +28,39 @@ class SecondTables:
         self._open = 0
         """The line of a title among the last rows, if these are no records and no header has come since."""
         self._title = 0
+        self._other: Fault | None = None
+        """The reason to reject all rows, once another table has begun without the header."""
+        self._names = frozenset(name.strip() for name in reader.header or () if name.strip())
 
     def take(self, chunk: Chunk) -> None:
         """Look at the next rows; those of a second table become bad ones."""
         if (files := len(self._reader.places.ends)) != self._files:
-            self._files, self._open, self._title = files, 0, 0
+            self._files, self._open, self._title, self._other = files, 0, 0, None
+        if self._other:
+            _reject(chunk, 0, self._other)
         below = 0 if self._title else self._begins(chunk)
         if self._title:
             _reject(chunk, below, announced(self._title))
+        if not self._other and (found := self._announced(chunk)):
+            line, fault = found
+            _reject(chunk, line, fault)
+            self._other = None if self._title else fault
+
+    def _announced(self, chunk: Chunk) -> tuple[int, Fault] | None:
+        """The first line that begins another table without the header, and the reason to reject what is below it."""
+        found = [(chunk.line[place], other_columns(chunk.line[place])) for place in self._headers(chunk.rows)][:1]
+        if self._reader.feed.kind == "payments":
+            found += [(line, no_payments(line)) for line in _titles_of_no_payments(chunk)]
+        return min(found, default=None, key=itemgetter(0))
+
+    def _headers(self, rows: Sequence[Sequence[str]]) -> Iterator[int]:
+        """The places of rows that name columns: several names of the header, and no fewer than a third of the cells."""
+        is_apart = self._names.isdisjoint
+        for place, row in enumerate(rows):
+            if not is_apart(row):
+                named = len(self._names.intersection(row))
+                if named > 1 and named * 3 >= filled(row):
+                    yield place
 
     def _begins(self, chunk: Chunk) -> int:
         """The line of a header behind a title, whose line is kept; 0 for none."""
@@ -74,6 +102,16 @@ class _Asides:
         return earlier if not after else 0
 
 
+def _titles_of_no_payments(chunk: Chunk) -> Iterator[int]:
+    """The lines of titles below which no payments are to be expected."""
+    for row in chunk.bad:
+        if row.is_ragged and announces_no_payments(row.cells or [row.raw]):
+            yield row.line
+    for line, cells in zip(chunk.line, chunk.rows, strict=True):
+        if cells.count("") * 2 >= len(cells) and announces_no_payments(cells) and filled(cells) == 1:
+            yield line
+
+
 def usual(rows: Sequence[Sequence[str]], width: int) -> int:
     """How many cells a record fills: three in four rows fill at most so many. Rows of one cell alone say nothing."""
     counts = sorted(map(filled, rows))
@@ -101,6 +139,24 @@ def _reject(chunk: Chunk, below: int, fault: Fault) -> None:
         chunk.bad.append(BadRow(line, lines, raw, fault, row, is_doubtful=True))
     for held in (chunk.rows, chunk.line, chunk.lines, chunk.raw):
         del held[first:]
+
+
+def other_columns(line: int) -> Fault:
+    """The fault of a row below a line that names columns otherwise than the header."""
+    return Fault(
+        REPEATED_HEADER,
+        f"line {line} names columns otherwise than the header does: it and the rows below may be of another table; "
+        "if they are of the same, leave the line out by [skip] in the feed file, or put the row in again as it is",
+    )
+
+
+def no_payments(line: int) -> Fault:
+    """The fault of a row below a title of rows that are no payments."""
+    return Fault(
+        REPEATED_HEADER,
+        f"line {line} is a title that says of the rows below it that they are no payments received; "
+        "if they are, leave the title out by [skip] in the feed file, or put the row in again as it is",
+    )
 
 
 def announced(line: int) -> Fault:

@@ -1,0 +1,70 @@
+"""Texts that stand in cells and are no values there: keys of rows that are no records, days that are none."""
+
+from datetime import UTC
+
+import pytest
+
+from pipelines.feeds.mapping.chunk import Form, Rows
+from pipelines.feeds.terms.columns import NO_DAY, Conventions, Fault, key, reference, time
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("=A2+1", '=HYPERLINK("https://x.example";"R1")', "//R501", "--R501", "; R501", "REM R501"),
+        *("p001 total", "Total p001", "grand total p001", "Zwischensumme gesamt"),
+        *("-", "?", "#REF!", "(blank)", r"\N", "NaT"),
+    ],
+)
+def test_keys_of_formulas_totals_and_rows_switched_off_are_refused(text: str) -> None:
+    """FEED-FILE-09"""
+    assert isinstance(key(text), Fault)
+    assert key(text, {text: text}) == text  # as it was taken before
+
+
+@pytest.mark.parametrize("text", ["R-501", "a--b", "total-7", "Subtotal", "sum of 3", "remedy 7", "_", "#1001", "-7"])
+def test_keys_that_look_like_these_are_taken(text: str) -> None:
+    """FEED-FILE-09"""
+    assert key(text) == text
+
+
+@pytest.mark.parametrize("text", ["-", "(blank)", "#NAME?"])
+def test_words_for_nothing_are_no_references(text: str) -> None:
+    """FEED-FILE-06, FEED-FILE-09."""
+    assert isinstance(reference(text, ("Patient",)), Fault)
+
+
+@pytest.mark.parametrize(
+    "text", ["2569-03-02", "0026-03-02", "1900-01-01", "1899-12-30", "9999-12-31", "1970-01-01", "1970-01-01T00:00:00Z"]
+)
+def test_days_of_no_year_of_records_are_none(text: str) -> None:
+    """FEED-FILE-09"""
+    assert time(text, Conventions(UTC)) is NO_DAY
+
+
+@pytest.mark.parametrize("text", ["1900-01-02", "1970-01-02", "1970-01-01T08:00:00Z", "2199-12-31"])
+def test_days_beside_them_are(text: str) -> None:
+    """FEED-FILE-09"""
+    assert str(time(text, Conventions(UTC))).startswith(text[:10])
+
+
+@pytest.mark.parametrize(
+    ("text", "moment"),
+    [
+        ("1772442000", "2026-03-02T09:00:00+00:00"),
+        ("1772442000.25", "2026-03-02T09:00:00.250000+00:00"),
+        ("1772442000250", "2026-03-02T09:00:00.250000+00:00"),
+        ("1772442000250125", "2026-03-02T09:00:00.250125+00:00"),
+    ],
+)
+def test_seconds_since_1970_are_times_where_the_feed_says_so(text: str, moment: str) -> None:
+    """FEED-FILE-09: and none where it does not."""
+    assert time(text, Conventions(UTC, ("unix",))) == moment
+    assert isinstance(time(text, Conventions(UTC)), Fault)
+    assert isinstance(time(text[:9], Conventions(UTC, ("unix",))), Fault)
+
+
+def test_words_for_nothing_are_empty_cells_with_blanks_around_them_too() -> None:
+    """FEED-FILE-09"""
+    rows = Rows([["NULL"], [" NULL "], ["NULLA"], ["NULL\u00a0"]], Form(["who"], ["NULL"]))
+    assert list(rows.cells("who")) == [None, None, "NULLA", None]
