@@ -136,6 +136,14 @@ def are_day_counts(cells: Sequence[str]) -> bool:
     return most(cells, lambda cell: _DAY_COUNT.fullmatch(cell) and 20_000 <= float(cell) < EXCEL_DAYS)
 
 
+def are_unix_times(cells: Sequence[str]) -> bool:
+    """True if nearly all cells are seconds since 1970 of our time, or thousandths or millionths of them."""
+    return most(cells, _UNIX_TIME)
+
+
+_UNIX_TIME = re.compile(r"1\d{9}(?:\d{3}|\d{6})?(?:\.\d+)?", re.ASCII).fullmatch
+
+
 def number_formats(cells: Sequence[str]) -> list[Numbers]:
     """The number formats of nearly all of these cells, those as good together; none where they are no amounts."""
     likely = [cell for cell in cells if _is_amount(cell)] if most(cells, _is_amount) else []

@@ -109,7 +109,8 @@ def _is_long(columns: Sequence[Seen]) -> bool:
     by_name = KINDS["answers"].by_name
     asked = candidates(by_name["question"], columns, "answers")
     keys = candidates(by_name["response_id"], columns, "answers")
-    return bool(asked) and (not keys or not keys[0].is_key)
+    answered = any(candidates(by_name[name], columns, "answers") for name in ("answer_code", "answer_number"))
+    return bool(asked) and (answered or not keys or not keys[0].is_key)
 
 
 def _in_turn(kind: str) -> Iterator[Column]:
@@ -125,11 +126,12 @@ def _choice(column: Column, left: Sequence[Seen], kind: str, *, grouped: bool) -
         return _key(column, left, kind, grouped=grouped)
     known = candidates(column, left, kind)
     if known:
+        weak = column.name == "paid_on" and (rank(column.name, known[0].words, kind) or 0) >= _TITLES["paid_on"]
         alike = column.shape == "labels" or column.name.startswith("comment")  # trackers repeat these
         others = [
             seen
             for seen in known[1:]
-            if not (alike and seen.label == known[0].label) and _is_near(column.name, seen, kind)
+            if not (alike and seen.label == known[0].label) and (weak or _is_near(column.name, seen, kind))
         ]
         more = _other_amounts(known[0], left) if column.shape == "amount" else []
         is_known = plain(known[0].words) not in WEAK.get(column.name, ()) or (kind, column.name) == (
@@ -169,7 +171,7 @@ _TITLES = {
 
 def _key(column: Column, left: Sequence[Seen], kind: str, *, grouped: bool) -> Choice | None:
     """The key: different in every row, or, where rows are parts of a record, alike in some."""
-    known = candidates(column, left, kind)
+    known = [seen for seen in candidates(column, left, kind) if not (grouped and seen.is_key)]
     if not grouped:
         known = [seen for seen in known if seen.is_key] or known
         if not known:

@@ -44,7 +44,8 @@ def draft_lines(path: Path, kind: str | None = None) -> list[Line]:
     columns = columns_of(export)
     guess = kind_of_export(columns, export)
     guess = guess._replace(kind=kind, is_sure=True) if kind else guess
-    return list(_lines(export, columns, guess.kind, head(path, guess, export)))
+    lines = list(_lines(export, columns, guess.kind, head(path, guess, export)))
+    return [*lines, *([""] if export.last else []), *export.last]
 
 
 def _lines(export: Export, columns: Sequence[Seen], kind: str, first: Iterator[Line]) -> Iterator[Line]:

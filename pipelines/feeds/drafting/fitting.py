@@ -10,8 +10,6 @@ from pipelines.feeds.terms.columns import Column
 
 _NO_BLANK = re.compile(r"\S+").fullmatch
 _MONEY = re.compile(r".*\d[.,]\d\d\D*").fullmatch
-_EPOCH = re.compile(r"1\d{9}(?:\d{3})?").fullmatch
-"""Seconds or milliseconds since 1970, of our time."""
 
 
 def fits(column: Column, seen: Seen) -> bool:
@@ -52,12 +50,12 @@ def _patient(seen: Seen) -> bool:
 
 
 def _time(seen: Seen) -> bool:
-    return seen.is_time or (seen.days and bool(set(seen.words) & TIME_WORDS))
+    return seen.is_time or seen.is_unix or (seen.days and bool(set(seen.words) & TIME_WORDS))
 
 
 def _amount(seen: Seen) -> bool:
     """Numbers, unless they are days or moments by name and value."""
-    is_time = seen.days or most(seen.cells, _EPOCH)
+    is_time = seen.days or seen.is_unix
     return seen.look == "number" and not (is_time and set(seen.words) & TIME_WORDS)
 
 
@@ -75,7 +73,8 @@ def _status(seen: Seen) -> bool:
 
 def _response(seen: Seen) -> bool:
     """A key that is called one, `Response` alone is an answer; always the same, it is that of a form."""
-    return _key(seen) and bool(set(seen.words) & ID_WORDS or seen.is_key) and not seen.is_constant
+    named = set(seen.words) & (ID_WORDS - ({"code"} if seen.is_coded else set()))
+    return _key(seen) and bool(named or seen.is_key) and not seen.is_constant
 
 
 _BY_NAME: Mapping[str, Callable[[Seen], bool]] = {

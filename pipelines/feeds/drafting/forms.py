@@ -10,7 +10,7 @@ from pipelines.feeds.drafting.entries import Entry, as_toml
 from pipelines.feeds.drafting.seen import Seen
 from pipelines.feeds.kinds.registry import KINDS
 from pipelines.feeds.reading.formats import DOLLARS
-from pipelines.feeds.terms.columns import EXCEL
+from pipelines.feeds.terms.columns import EXCEL, UNIX
 
 SWAPPED = (("%m/%d", "%d/%m"), ("%m-%d", "%d-%m"), ("%m.%d", "%d.%m"))
 
@@ -42,8 +42,8 @@ def _says_utc(seen: Seen) -> bool:
 
 def _dates(times: Sequence[Seen]) -> Iterator[Entry]:
     found = list(dict.fromkeys(alike[0] for seen in times for alike in seen.dates))
-    days = [seen for seen in times if seen.days]
-    if not found and not days:
+    days, moments = [seen for seen in times if seen.days], [seen for seen in times if seen.is_unix]
+    if not found and not days and not moments:
         return
     others = sorted({form for seen in times for form in _read_otherwise(seen)} - set(found))
     doubts = [f"the cells seen fit {', '.join(others)} too"] if others else []
@@ -51,8 +51,11 @@ def _dates(times: Sequence[Seen]) -> Iterator[Entry]:
         doubts.append(f"some cells are {clashing[0]}, some {clashing[1]}: what fits both is read as the first")
     if days:
         doubts.append("numbers such as a spreadsheet counts days by, from 1900: are these days?")
-    columns = tuple(seen for seen in times if seen.dates or seen.days)
-    yield Entry("dates", as_toml([*found, *([EXCEL] if days else [])]), "; ".join(doubts), columns=columns)
+    if moments:
+        doubts.append("numbers such as programs count seconds by, since 1970: are these times?")
+    columns = tuple(seen for seen in times if seen.dates or seen.days or seen.is_unix)
+    numbered = [*([EXCEL] if days else []), *([UNIX] if moments else [])]
+    yield Entry("dates", as_toml([*found, *numbered]), "; ".join(doubts), columns=columns)
 
 
 _NOTHING = re.compile(r"#?n/a|\(?null\)?|\\n|#null!|#value!|#ref!|nan|undefined", re.IGNORECASE).fullmatch

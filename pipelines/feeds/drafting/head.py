@@ -71,8 +71,14 @@ def _files(path: Path, export: Export) -> Entry:
 
 def _inside(path: Path, export: Export) -> list[str]:
     """The pattern of the files within an archive."""
+    if not path.name.endswith(".zip"):
+        return []
     inner = Path(export.file_name)
-    return [f"{stem_of(inner.stem)}*{inner.suffix}"] if path.name.endswith(".zip") else []
+    stem = stem_of(inner.stem)
+    sign = re.match(r"\D*", inner.stem[len(stem) :])
+    patterns = [f"{stem}*{inner.suffix}", f"{stem}{sign[0] if sign else ''}[0-9]*{inner.suffix}"]
+    own = (each for each in patterns if fnmatchcase(inner.name, each))
+    return [next((each for each in own if not any(fnmatchcase(name, each) for name in export.beside)), inner.name)]
 
 
 def _neighbours(path: Path) -> list[str]:

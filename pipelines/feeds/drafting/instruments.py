@@ -30,12 +30,17 @@ def known_items(names: Sequence[str]) -> dict[str, tuple[str, int]]:
     return {name: at for name, at in known.items() if counted[at[0]] > 1 and twice[at] == 1}
 
 
-def whole_instrument(names: Sequence[str]) -> dict[str, tuple[str, int]]:
-    """Columns that are all the questions of one instrument, as `known_items` has them; none where one is missing."""
+def whole_instruments(names: Sequence[str]) -> dict[str, tuple[str, int]]:
+    """Columns that are all the questions of an instrument, as `known_items` has them; none where one is missing."""
     known = known_items(names)
     counted = Counter(instrument for instrument, _ in known.values())
-    whole = [name for name, number in counted.items() if number == len(instruments()[name]["questions"])]
-    return {name: at for name, at in known.items() if whole == [at[0]]}
+    whole = {name for name, number in counted.items() if number == len(instruments()[name]["questions"])}
+    return {name: at for name, at in known.items() if at[0] in whole}
+
+
+def first_instrument(names: Sequence[str]) -> str | None:
+    """The instrument whose questions stand first, of those that are there whole."""
+    return next((instrument for instrument, _ in whole_instruments(names).values()), None)
 
 
 def _item(name: str) -> tuple[str, int] | None:
@@ -57,4 +62,4 @@ def _by_words() -> list[tuple[str, tuple[str, int]]]:
 
 
 def _plain(text: str) -> str:
-    return " ".join(re.findall(r"[a-z]+", text.lower()))
+    return " ".join(re.findall(r"[a-z]+", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", text).lower()))

@@ -8,12 +8,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from pipelines.feeds.drafting.joining import join_lines, pair_of
 from pipelines.feeds.drafting.sniffing import Export, look_at_text, of_rows
 from pipelines.feeds.drafting.tables import ROWS
 from pipelines.feeds.files.catalog import form_by_name
 from pipelines.feeds.reading.objects import ArrayReader
 from pipelines.feeds.reading.opening import BEGINNING
-from pipelines.feeds.reading.packed import Content, contents, first_content
+from pipelines.feeds.reading.packed import Content, contents
 from pipelines.feeds.reading.parquet import ParquetReader
 from pipelines.feeds.reading.workbook import WorkbookReader
 from pipelines.feeds.reading.workbook_parts import Workbook
@@ -28,19 +29,38 @@ def look_at(path: Path) -> Export:
         export = look(path)
         export.file_name = path.name
         return export
-    content = first_content(path)
-    is_array = _begins_an_array(content)
-    export = _look_at_array(content) if is_array else look_at_text(path)
-    export.file_name = content.file_name
-    export.keys += [*_records_inside(export), *_others_inside(path, export)]
+    parts = _unlike(path)
+    first, *others = [_look_at_content(content) for content in parts[:_JOINED]]
+    export, pair = first, pair_of([first, *others]) if len(parts) == _JOINED else None
+    if pair:
+        export = pair.first
+        export.last += join_lines(pair)
+    export.beside = [Path(content.file_name).name for content in parts if content.file_name != export.file_name]
+    export.keys += [*_records_inside(export), *([] if pair else _others_inside(export))]
     return export
 
 
-def _others_inside(path: Path, export: Export) -> Iterator[str]:
+_JOINED = 2
+
+
+def _unlike(path: Path) -> list[Content]:
+    """The file, or the files of an archive: one of those whose names differ in their figures alone."""
+    found: dict[str, Content] = {}
+    for content in contents(path, path.name).files:
+        found.setdefault(_without_figures(Path(content.file_name).name), content)
+    return list(found.values())
+
+
+def _look_at_content(content: Content) -> Export:
+    export = _look_at_array(content) if _begins_an_array(content) else look_at_text(content)
+    export.file_name = content.file_name
+    return export
+
+
+def _others_inside(export: Export) -> Iterator[str]:
     """What a person has to decide of an archive that has files of other names beside the one that was looked at."""
-    names = [Path(content.file_name).name for content in contents(path, path.name).files]
     looked_at = Path(export.file_name).name
-    if others := sorted({name for name in names if _without_figures(name) != _without_figures(looked_at)}):
+    if others := sorted(export.beside):
         yield (
             f"# DECIDE: drafted from {_text(looked_at)}; the archive also has {', '.join(map(_text, others[:_NAMED]))}."
             " If they belong together, draft from each, and put the second into the first by [join]"

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pipelines.feeds.drafting.cells import most
 from pipelines.feeds.drafting.choosing import Choice
 from pipelines.feeds.drafting.entries import Entry, as_toml
-from pipelines.feeds.drafting.instruments import LOINC, instruments, whole_instrument
+from pipelines.feeds.drafting.instruments import LOINC, first_instrument, instruments, whole_instruments
 from pipelines.feeds.drafting.seen import Seen
 from pipelines.feeds.drafting.sniffing import Export
 from pipelines.feeds.drafting.telling import copayments, telling
@@ -60,8 +60,7 @@ def column_lines(
 
 def _panel(columns: Sequence[Seen]) -> Entry | None:
     """The questionnaire of an instrument whose questions are all there."""
-    known = whole_instrument([seen.label for seen in columns])
-    for name in {instrument for instrument, _ in known.values()}:
+    if name := first_instrument([seen.label for seen in columns]):
         found = instruments()[name]
         code = as_toml(f"{LOINC}|{found['code']}")
         doubt = f"is it the {found['name']} that the target has under this code? If not: its id, name or system|code"
@@ -110,6 +109,8 @@ def _line(column: Column, choice: Choice, columns: Sequence[Seen], export: Expor
         doubts += doubt
     elif column.shape == "key" and not seen.is_key and seen.rows > 1 and column.name != "response_id":
         doubts.append(f"not one in each row: {seen.distinct} different ones in {seen.rows} rows")
+    elif column.name == "answer_code" and 0 < sum(" " in cell for cell in seen.cells) < len(seen.cells):
+        doubts.append("options, or also texts and numbers? Those are answer_text and answer_number")
     elif column.name == "answer_code":
         note = "code or system|code of an option"
     elif column.name == "question":
@@ -152,8 +153,11 @@ def _meaning(code: str) -> str:
 
 
 def _amount(seen: Seen, columns: Sequence[Seen]) -> Iterator[str]:
+    below = sum(bool(_BELOW_ZERO(cell)) for cell in seen.cells)
     if most(seen.cells, _BELOW_ZERO):
         yield "below zero, as a ledger has payments: received? Then { column = ..., scale = -1 }"
+    elif below * 4 > len(seen.cells):
+        yield f"{below} of {len(seen.cells)} are below zero: if those were received, {{ column = ..., scale = -1 }}"
     if not any(_CENTS.search(cell) for cell in seen.cells):
         yield "whole numbers: dollars? For cents: { column = ..., scale = 0.01 }"
     for other in columns:
@@ -218,15 +222,21 @@ def _comment(column: Column, choice: Choice, choices: Mapping[str, Choice], expo
 
 def question_lines(spare: Sequence[Seen], export: Export) -> Iterator[Entry]:
     """A line for each column that may hold the answers to a question."""
-    known = whole_instrument([seen.label for seen in spare])
+    known = whole_instruments([seen.label for seen in spare])
     answers = [seen for seen in spare if seen.label in known]
-    how = _options(answers)
-    for number, seen in enumerate(answers if how else ()):
+    how, first, said = _options(answers), first_instrument([seen.label for seen in spare]), set()
+    for seen in answers if how else ():
         instrument, question = known[seen.label]
         found = instruments()[instrument]
-        note = "" if number else f"all questions of a {found['name']} are there, in name or words"
+        note = doubt = ""
+        if instrument not in said:
+            note = f"all questions of a {found['name']} are there, in name or words"
+        if instrument != first:
+            told = f"of the {found['name']} too" if instrument in said else _ANOTHER
+            note, doubt = "", told.format(name=found["name"], before=instrument)
+        said.add(instrument)
         code, value = found["questions"][question - 1]["code"], f"{{ column = {source_of(seen, export)}, {how} }}"
-        yield Entry(as_toml(code), value, note=note, columns=(seen,), section="questions")
+        yield Entry(as_toml(code), value, doubt, note, (seen,), is_active=instrument == first, section="questions")
     for seen in spare:
         if how and seen in answers:
             continue
@@ -234,6 +244,12 @@ def question_lines(spare: Sequence[Seen], export: Export) -> Iterator[Entry]:
             as_toml(ASKED), source_of(seen, export), "which question? Its linkId or code; or leave it out",
             columns=(seen,), is_active=False, section="questions",
         )  # fmt: skip
+
+
+_ANOTHER = (
+    "of a {name}, which is a response of its own: a second feed file for a copy of the file, with these questions and"
+    ' response_id = {{ column = ..., before = "{before}-" }}'
+)
 
 
 def _options(answers: Sequence[Seen]) -> str:

@@ -8,6 +8,7 @@ from typing import Literal
 
 from pipelines.feeds.drafting.cells import (
     are_day_counts,
+    are_unix_times,
     clock_format,
     date_formats,
     has_offset,
@@ -30,7 +31,7 @@ class Seen:
     """A column. name: as the feed file names it; label: as the file does.
 
     dates: formats, those as good together. numbers: formats that fit alike. days: whether the numbers may be days as a
-    spreadsheet counts them. distinct: how many different texts.
+    spreadsheet counts them. is_unix: whether they may be seconds since 1970. distinct: how many different texts.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Seen:
     clock: str | None
     numbers: tuple[Numbers, ...]
     days: bool
+    is_unix: bool
     distinct: int
 
     @property
@@ -126,8 +128,8 @@ def _seen(name: str, label: str, cells: Sequence[str], rows: int) -> Seen:
     dates = () if iso else tuple(date_formats(cells[:LOOKED_AT]))
     clock = None if iso or dates else clock_format(cells[:LOOKED_AT])
     numbers = () if iso or dates or clock else tuple(number_formats(cells))
-    days = bool(numbers) and are_day_counts(cells)
-    return Seen(name, label, tuple(cells), rows, iso, dates, clock, numbers, days, len(Counter(cells)))
+    days, is_unix = (bool(numbers) and told(cells) for told in (are_day_counts, are_unix_times))
+    return Seen(name, label, tuple(cells), rows, iso, dates, clock, numbers, days, is_unix, len(Counter(cells)))
 
 
 def _flat(found: object, path: str = "") -> Iterator[tuple[str, str]]:

@@ -4,12 +4,11 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from pathlib import Path
 
 from fhir_service.interface.json_text import Malformed, parse_json
 from pipelines.feeds.drafting.encodings import decoded
 from pipelines.feeds.drafting.tables import ROWS, Row, Written, header_of, width_of, written
-from pipelines.feeds.reading.packed import first_content
+from pipelines.feeds.reading.packed import Content
 from pipelines.feeds.terms.totals import FOOTS, is_aside, is_title, total_word
 from pipelines.home.batch import Unreadable
 
@@ -24,7 +23,8 @@ class Export:
     others give them. rivals: other delimiters that fit. trailer: the last row, unlike the others, which is not among
     the rows. extras: rows of totals and lines below a table, each with its line. again: lines where the table seems to
     begin again. titles: lines of titles above the header that comes again. file_name: of the file whose rows
-    these are, without endings of compression. keys: further lines of the feed file.
+    these are, without endings of compression. beside: names of the other files of its archive. keys: further
+    lines of the feed file; last: those at its end.
     """
 
     form: str
@@ -43,7 +43,9 @@ class Export:
     again: list[int] = field(default_factory=list)
     titles: list[int] = field(default_factory=list)
     file_name: str = ""
+    beside: list[str] = field(default_factory=list)
     keys: list[str] = field(default_factory=list)
+    last: list[str] = field(default_factory=list)
 
     @property
     def is_objects(self) -> bool:
@@ -55,31 +57,32 @@ class Export:
         return [row[place].strip() for row in self.rows if place < len(row) and row[place].strip()]
 
 
-def look_at_text(path: Path) -> Export:
+def look_at_text(content: Content) -> Export:
     """The beginning of a text file. Raises Unreadable when it is none."""
-    start = _start(path)
-    found = decoded(path.name, start)
+    name = content.name
+    start = _start(content)
+    found = decoded(name, start)
     lines = found.text.splitlines(keepends=True)
     is_whole = len(start) < HEAD
     if objects := _objects(lines if is_whole else lines[:-1]):
         return Export("ndjson", found.encoding, objects=objects, letters=found.letters, others=found.others)
     if found.text.lstrip().startswith("{"):  # as a table, it would have what its first row says for names
-        raise Unreadable(f"{path.name}: the first line is no JSON object; correct it, or take another export")
+        raise Unreadable(f"{name}: the first line is no JSON object; correct it, or take another export")
     how, rivals = written(lines if is_whole else lines[:-1])
     if not how.rows:
-        raise Unreadable(f"{path.name}: the file is empty")
+        raise Unreadable(f"{name}: the file is empty")
     export = of_rows(how.rows, "csv", is_whole=is_whole)
     export.encoding, export.letters, export.others = found.encoding, found.letters, found.others
     export.written, export.rivals = how, rivals
     return export
 
 
-def _start(path: Path) -> bytes:
+def _start(content: Content) -> bytes:
     try:
-        with first_content(path).open() as file:
+        with content.open() as file:
             return file.read(HEAD)
     except OSError as error:
-        raise Unreadable(f"{path.name}: cannot be read: {error.strerror}") from None
+        raise Unreadable(f"{content.name}: cannot be read: {error.strerror}") from None
 
 
 def _objects(lines: Sequence[str]) -> list[dict[str, object]]:

@@ -126,10 +126,22 @@ def header_of(rows: Sequence[Row]) -> Header:
         body = [cells for cells in _body(rows, place, width) if cells != rows[place][1]]
         if could_name(names) and not _again_below(names, body):
             if _tells(names, body) or (not body and len(names) > 1):
+                if "" in names and (fuller := _fuller(rows, likely[number + 1 : _TRIED], width)):
+                    return Header(fuller, is_sure=False)
                 return Header(place, is_sure=not number)
             if not number and _all_texts(body) and _known(names):
                 return Header(place, is_sure=False)
     return Header(None, is_sure=False)
+
+
+def _fuller(rows: Sequence[Row], places: Sequence[int], width: int) -> int | None:
+    """A row below that names every column, by known names: what is above it may be facts of a report."""
+    for place in places:
+        names = [cell.strip() for cell in rows[place][1]]
+        body = [cells for cells in _body(rows, place, width) if cells != rows[place][1]]
+        if all(names) and could_name(names) and _known(names) > 1 and _tells(names, body):
+            return place
+    return None
 
 
 _TRIED = 5
@@ -147,7 +159,16 @@ def _body(rows: Sequence[Row], place: int, width: int) -> list[list[str]]:
 def could_name(names: Sequence[str]) -> bool:
     """True if texts could name columns: different words, and no values."""
     words = [name for name in names if name]
-    return bool(words) and not any(is_value(word) or len(word) > LONGEST_NAME for word in words) and _differ(words)
+    return bool(words) and not any(_is_no_name(word) for word in words) and _differ(words)
+
+
+def _is_no_name(text: str) -> bool:
+    """True for a value, a text too long for a name, and a span of days, as reports have it above their tables."""
+    dates = [part for part in text.split()[:5] if _DATED.search(part) and is_value(part.strip("(),;:"))]
+    return is_value(text) or len(text) > LONGEST_NAME or bool(dates)
+
+
+_DATED = re.compile(r"\d[-/.]\d+[-/.]\d")
 
 
 def _differ(words: Sequence[str]) -> bool:

@@ -16,6 +16,9 @@ _LONG = 4
 _ROWS = set("type typ kind art status state transaction vorgang event".split())
 _CARDS = {"debit"}
 _MEANS = set("method mode tender".split())
+_CODED = set("response result".split())
+_FLAGS = [{"true", "false"}, {"yes", "no"}, {"y", "n"}, {"0", "1"}, {"t", "f"}]
+_FLAGGED = set("paid captured settled approved void voided refunded deleted cancelled canceled reversed failed".split())
 _OF_ANSWERS = set("status finished complete type progress".split())
 _NO_PAYMENT = re.compile(
     r"charge|transfer|adjust|refund|void|invoice|withdraw|fail|fehl|pending|revers|write|debit(?! card)|lastschrift"
@@ -33,6 +36,20 @@ def telling(columns: Sequence[Seen], kind: str) -> list[Seen]:
         for seen in columns
         if seen.codes and seen.look == "text" and set(seen.words) & words and len(seen.words) < _LONG
     ]
+
+
+def _flags(columns: Sequence[Seen]) -> list[Seen]:
+    """The columns of yes and no that say of a row that it counts, or does not: `paid`, `voided`."""
+    return [
+        seen
+        for seen in columns
+        if {cell.lower() for cell in seen.cells} in _FLAGS and set(seen.words) & _FLAGGED and len(seen.words) < _LONG
+    ]
+
+
+def _numbered(columns: Sequence[Seen]) -> list[Seen]:
+    """The columns of a few numbers by which a payment was taken or not: `Response Code`."""
+    return [seen for seen in columns if seen.is_coded and seen.look == "number" and set(seen.words) & _CODED]
 
 
 def _tells_other_rows(seen: Seen) -> bool:
@@ -56,8 +73,11 @@ def taken(columns: Sequence[Seen], kind: str, *, in_doubt: bool) -> Iterator[Ent
     found = telling(columns, kind)
     charging = [seen for seen in columns if _tells_other_rows(seen)] if kind == "payments" else []
     must = charging or (found[:1] if in_doubt else [])
-    open_ = [seen for seen in found if kind != "payments" or (set(seen.words) & _ROWS and not set(seen.words) & _MEANS)]
-    for seen in dict.fromkeys([*must, *open_]):
+    flags = _flags(columns) if kind != "tasks" else []
+    if kind == "payments":
+        must, found = [*must, *flags], [*found, *_numbered(columns)]
+    open_ = [seen for seen in found if kind != "payments" or _tells_rows(seen)]
+    for seen in dict.fromkeys([*must, *open_, *flags]):
         asked = "which rows are payments received? It has " if kind == "payments" else "are all rows wanted? It has "
         yield Entry(
             as_toml(seen.name), as_toml(ASKED), asked + _counted(seen), columns=(seen,), is_active=seen in must,
@@ -65,11 +85,18 @@ def taken(columns: Sequence[Seen], kind: str, *, in_doubt: bool) -> Iterator[Ent
         )  # fmt: skip
 
 
+def _tells_rows(seen: Seen) -> bool:
+    words = set(seen.words)
+    return bool(words & (_ROWS | (_CODED if seen.look == "number" else set()))) and not words & _MEANS
+
+
 def _counted(seen: Seen) -> str:
     """The texts of a column of codes, each with its number among the rows seen."""
     numbers = Counter(seen.cells)
     empty = seen.rows - len(seen.cells)
-    told = [f"{as_toml(code)} ({numbers[code]})" for code in seen.codes] + ([f"nothing ({empty})"] if empty else [])
+    told = [f"{as_toml(code)} ({numbers[code]})" for code in seen.codes or sorted(set(seen.cells))] + (
+        [f"nothing ({empty})"] if empty else []
+    )
     return ", ".join(told)
 
 
@@ -83,7 +110,7 @@ def skipped(export: Export) -> Iterator[Entry]:
         lines.setdefault(place, []).append(line)
     for place, found in words.items():
         column = export.names[place] if export.names.count(export.names[place]) == 1 else f"#{place + 1}"
-        said = f"{_lines(lines[place])} begin so, as totals and the ends of tables do"
+        said = f"{_lines(lines[place])} begin{'s' * (len(lines[place]) == 1)} so, as totals and the ends of tables do"
         yield Entry(as_toml(column), f"{{ starts = {as_toml(list(dict.fromkeys(found)))} }}", said, section="skip")
 
 

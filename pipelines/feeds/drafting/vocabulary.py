@@ -39,10 +39,12 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
             "kunden",
         ),
         *("external reference", "custom data 1", "participant", "consumer", "resident"),
+        *("contact", "associated contact"),
     ),
     "amount": (
         *("amount paid", "paid amount", "payment amount", "paid", "payment", "amount", "betrag", "zahlungsbetrag"),
         *("amount received", "received", "total collected", "collected", "gross", "gross sales", "total", "umsatz"),
+        *("total amount", "amount total", "total paid"),
         *("net", "net sales", "sum", "summe", "value"),
     ),
     "paid_on": (
@@ -71,7 +73,8 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
             "answered",
             "survey",
         ),
-        *("ausgefüllt", "abgegeben", "finished", "phq", "gad", "end", "", "created", "entered"),
+        *("ausgefüllt", "abgegeben", "finished", "phq", "gad", "end", "observation", "observed"),
+        *("", "created", "entered"),
     ),
     "tasks.authored": (
         *("authored", "created", "creation", "creation log", "opened", "requested", "angelegt", "erstellt", "reported"),
@@ -80,12 +83,16 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
     "author": ("author", "respondent", "answered", "completed", "informant"),
     "encounter_id": ("encounter", "visit", "besuch"),
     "note_id": ("note",),
-    "question": ("question", "question code", "item", "link", "frage", "item code"),
+    "question": (
+        *("question", "question code", "item", "link", "frage", "item code", "field", "field name", "variable"),
+        *("variable name", "concept", "concept name"),
+    ),
     "answer_code": (
         *("answer code", "answer", "response", "option", "antwort", "response code", "choice", "answer value"),
+        *("value", "value coded", "coded value"),
     ),
-    "answer_text": ("answer text", "free text", "response text"),
-    "answer_number": ("answer number", "answer value", "score"),
+    "answer_text": ("answer text", "free text", "response text", "value text", "text value"),
+    "answer_number": ("answer number", "answer value", "score", "value numeric", "numeric value"),
     "task_id": (
         *("task", "issue", "ticket", "card", "bug", "work item", "request", "todo", "item", "aufgabe", "case"),
         *("", "reference"),
@@ -100,7 +107,18 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
         *("angelegt", "erstellt", "ersteller", "from", "user", "submitted", "sender", "taken", "entered"),
     ),
     "owner_id": (
-        *("owner", "assignee", "assigned to", "assigned", "responsible", "members", "member", "zuständig", "recipient"),
+        *(
+            "owner",
+            "assignee",
+            "assigned to",
+            "assigned",
+            "assign",
+            "responsible",
+            "members",
+            "member",
+            "zuständig",
+            "recipient",
+        ),
         *("assignee email", "bearbeiter", "to", "owned", "agent", "handler", "person", "people"),
     ),
     "group_id": ("group", "assignment group", "team", "gruppe", "department"),
@@ -149,9 +167,23 @@ def words_of(label: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=4096)
 def _words_of(label: str) -> tuple[str, ...]:
-    parted = re.sub(r"(?<=[a-zäöü])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", " ", label)
+    parted = re.sub(r"(?<=[a-zäöü])(?=[A-Z])|(?<=[A-Z])(?=[A-Z](?!s\b)[a-z])", " ", label)
     parted = re.sub(r"(?<=\w)\s*#|^#$", " nr ", parted)
-    return tuple(part for word in re.findall(r"[^\W\d_]+|\d+", parted.lower()) for part in _parts(word))
+    found = (part for word in re.findall(r"[^\W\d_]+|\d+", parted.lower()) for part in _parts(word))
+    return tuple(_SHORTENED.get(part, part) for part in found)
+
+
+_SHORTENED = {
+    **dict.fromkeys(("pmt", "pymt", "pay"), "payment"),
+    "amt": "amount",
+    "rcpt": "receipt",
+    "trans": "transaction",
+    "cust": "customer",
+    "desc": "description",
+    "pat": "patient",
+    "obs": "observation",
+}
+"""Words that names of columns shorten."""
 
 
 def _parts(word: str) -> list[str]:

@@ -468,16 +468,27 @@ def test_the_name_of_a_month_is_no_part_of_a_feeds_name(tmp_path: Path) -> None:
     assert (found["name"], found["files"]) == ("till", ["till*.csv"])
 
 
-def test_an_archive_of_two_tables_is_named_by_its_draft(tmp_path: Path) -> None:
-    """FEED-FILE-08: only one of them is drafted from; the pattern takes the archive."""
+def test_an_archive_of_two_tables_is_drafted_from_the_one_with_the_records(tmp_path: Path) -> None:
+    """FEED-FILE-08: the other is proposed as a join; the pattern takes the archive, and the first file in it."""
     with zipfile.ZipFile(tmp_path / "tracker.zip", "w") as packed:
         packed.writestr("comments.csv", "item_id,author,body\n1,d1,first\n1,d2,second\n2,d1,third\n")
         packed.writestr("items.csv", "id,title,state\n1,call,open\n2,write,open\n")
     written(tmp_path, "items.csv", "unpacked beside it\n")
     text = draft(tmp_path / "tracker.zip")
-    assert '# DECIDE: drafted from "comments.csv"; the archive also has "items.csv".' in text
-    assert tomllib.loads(text)["files"] == ["tracker*.zip", "comments*.csv"]
-    assert '# comment = "body"  # a comment needs its author' in text
+    assert tomllib.loads(text)["files"] == ["tracker*.zip", "items*.csv"]
+    assert '# DECIDE: "comments.csv" of the archive has values of "id" in "item_id": do they belong together?' in text
+    assert '# [join.comments]\n# files = ["comments*.csv"]\n# on = { "id" = "item_id" }\n' in text
+    assert '# comment = "comments.body"  # in [columns]' in text
+
+
+def test_an_archive_of_two_tables_without_a_common_key_is_named_by_its_draft(tmp_path: Path) -> None:
+    """FEED-FILE-08: only one of them is drafted from."""
+    with zipfile.ZipFile(tmp_path / "tracker.zip", "w") as packed:
+        packed.writestr("items.csv", "id,title,state\n1,call,open\n2,write,open\n")
+        packed.writestr("items_seen.csv", "who,when\nada,2026-03-01\nben,2026-03-02\n")
+    text = draft(tmp_path / "tracker.zip")
+    assert '# DECIDE: drafted from "items.csv"; the archive also has "items_seen.csv".' in text
+    assert tomllib.loads(text)["files"] == ["tracker*.zip", "items.csv"]
 
 
 def test_two_formats_by_which_all_cells_are_the_same_days_ask_nothing(tmp_path: Path) -> None:
@@ -501,6 +512,49 @@ def test_a_header_alone_and_a_json_array_under_another_name_have_drafts(tmp_path
     assert (found["kind"], found["columns"]["amount"], found["columns"]["paid_on"]) == ("payments", "amount", "paid_on")
     array = '[{"receipt": "a", "amount": 1.5}, {"receipt": "b", "amount": 2.5}]'
     assert tomllib.loads(draft(written(tmp_path, "rows.csv", array)))["format"] == "json"
+
+
+def test_seconds_since_1970_are_drafted_as_times_and_asked(tmp_path: Path) -> None:
+    """FEED-FILE-09"""
+    rows = [f"{number},p{number},1.50,{1_772_442_000 + number * 7_000},true" for number in range(7)]
+    text = draft(
+        written(
+            tmp_path, "till.csv", "\n".join(["receipt,patient,amount,created,paid", *rows, "8,p,1.50,1772442000,false"])
+        )
+    )
+    assert 'dates = ["unix"]  # DECIDE: numbers such as programs count seconds by, since 1970' in text
+    assert 'paid_on = "created"\n' in text
+    assert '"paid" = "..."  # DECIDE: which rows are payments received? It has "false" (1), "true" (7)' in text
+
+
+def test_two_questionnaires_in_one_row_are_drafted_one_and_the_other_told(tmp_path: Path) -> None:
+    """FEED-FILE-08"""
+    names = [f"GAD7_{number}" for number in range(1, 8)] + [f"PHQ9_{number}" for number in range(1, 10)]
+    rows = [
+        ",".join([f"r{n}", f"p{n}", f"2026-03-0{n}", *(str((n + at) % 4) for at in range(16))]) for n in range(1, 9)
+    ]
+    text = draft(
+        written(tmp_path, "screening.csv", "\n".join([",".join(["response id", "patient", "date", *names]), *rows]))
+    )
+    assert 'questionnaire = { constant = "http://loinc.org|69737-5" }' in text
+    assert '\n"69725-0" = { column = "GAD7_1", values = "frequency" }  # all questions of a GAD7' in text
+    assert (
+        '# "44250-9" = { column = "PHQ9_1", values = "frequency" }  # DECIDE: of a PHQ9, which is a response of its own'
+        in text
+    )
+
+
+def test_facts_of_a_report_above_its_table_are_no_header(tmp_path: Path) -> None:
+    """FEED-FILE-08: they are texts side by side as names are."""
+    rows = [f"{50_210 + n},2026-04-{n:02},p{n:03},Abt,Cash,20.00," for n in range(1, 9)]
+    facts = ["Deposits of the practice,,,,,,", "Period,April,,Printed by,lb,Site,North", ",,,,,,"]
+    text = draft(
+        written(
+            tmp_path, "deposits.csv", "\n".join([*facts, "Receipt,Date,Patient ID,Patient,Tender,Amount,Memo", *rows])
+        )
+    )
+    assert "header = 4  # DECIDE" in text
+    assert 'amount = "Amount"\n' in text
 
 
 def test_words_for_nothing_and_a_foreign_amount_are_drafted_as_questions(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from pipelines.feeds.files.catalog import load_feed
 from tests.pipelines.feeds.test_polluted import ASKED, REFUSED, REJECTED, RIGHT, WARNED, drafted, outcome
 from tests.support.export_headers import Judged, StrangeExport, judged, unseen
 from tests.support.polluted import Paid, Polluted
+from tests.support.polluted_unseen import WAYS, polluted_by, unseen_files
 
 UNSEEN = Path(__file__).parent / "unseen"
 CASES: list[dict[str, Any]] = json.loads((UNSEEN / "polluted.json").read_text(encoding="ascii"))
@@ -51,6 +52,26 @@ def test_no_unseen_export_is_misread_unsaid(case: dict[str, Any], tmp_path: Path
 def test_no_unseen_export_is_misread_unsaid_by_its_draft(case: dict[str, Any], tmp_path: Path) -> None:
     """FEED-FILE-02, FEED-FILE-08."""
     assert drafted(polluted(case), tmp_path)[0] in (*SAID, ASKED)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_no_further_way_of_pollution_is_misread_unsaid(way: str, tmp_path: Path) -> None:
+    """FEED-FILE-02, FEED-FILE-09, LEDGER-25."""
+    (tmp_path / "till.toml").write_text(FEED)
+    assert outcome(polluted_by(way, 0), load_feed(tmp_path / "till.toml"), tmp_path)[0] in SAID
+
+
+@pytest.mark.long
+def test_no_file_of_further_ways_is_misread_unsaid(tmp_path: Path) -> None:
+    """FEED-FILE-02, FEED-FILE-08, FEED-FILE-09, LEDGER-25: by a plain feed and by the export's own draft."""
+    (tmp_path / "till.toml").write_text(FEED)
+    feed, wrong = load_feed(tmp_path / "till.toml"), []
+    for number, (way, file) in enumerate(unseen_files()):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        if outcome(file, feed, folder)[0] not in SAID or drafted(file, folder)[0] not in (*SAID, ASKED):
+            wrong.append((way, file.kind))
+    assert wrong == []
 
 
 def verdicts(export: StrangeExport) -> tuple[str, list[Judged]]:
