@@ -1,29 +1,20 @@
-"""An import into HAPI FHIR: beside a bare loop of the same transactions, or through a network that does wrong.
+"""An import into HAPI FHIR beside a bare loop of the same transactions.
 
 usage: hapi.py URL [--payments 10000] [--rounds 2]
-       hapi.py URL --faults 0.01 [--single] [--payments 10000]
-The server runs already, and has patients. Every payment is new: one dollar for one of them. Without `--faults` import
-and loop alternate; the loop sends as many transactions of 500 at once as the import does, and keeps no account of them.
-With `--faults` a proxy loses that share of the answers to writes, sends that share of the writes again after their
-answer, and holds that share for 20 seconds; the import is repeated until nothing is left. `--single` hides
-transactions from the importer, so that each row is a request. Prints JSON lines.
+The server runs already, and has patients. Every payment is new: one dollar for one of them. Import and loop alternate;
+the loop sends as many transactions of 500 at once as the import does, and keeps no account of them. Prints JSON lines.
 """
 
 import argparse
 import json
 import os
-import random
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 import uuid
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -37,10 +28,7 @@ from pipelines.client.client import conditional_bundle  # noqa: E402
 from pipelines.loading.bundles import LINES, ROWS_A_BUNDLE  # noqa: E402
 
 SYSTEM = "urn:chartferry:default:PaymentNotice"
-HOLD_SECONDS = 20
-MOST_IMPORTS = 10
 JSON = {"content-type": "application/fhir+json", "accept": "application/json"}
-KEPT = ("content-type", "location", "etag", "last-modified")
 
 
 def patients_of(url: str) -> list[str]:
@@ -118,124 +106,13 @@ def side_by_side(url: str, payments: int, rounds: int) -> None:
         print(json.dumps({"round": number, "way": "bare loop", "payments": payments, "seconds": seconds}), flush=True)
 
 
-# -- a network that does wrong
-
-
-class Network(BaseHTTPRequestHandler):
-    """Hands requests on, and does some of them wrong."""
-
-    protocol_version = "HTTP/1.1"
-    target: str
-    share: float
-    single: bool
-    did: Counter[str]
-    dice: random.Random
-    lock: threading.Lock
-    client: httpx.Client
-
-    def do_GET(self) -> None:
-        self.pass_on(b"")
-
-    def do_POST(self) -> None:
-        content = self.rfile.read(int(self.headers["content-length"]))
-        with self.lock:
-            fate = int(self.dice.random() / self.share) if self.share else 3
-            name = ("lost", "twice", "held")[fate] if fate < 3 else "passed"
-            self.did[name] += 1
-        if name == "held":
-            time.sleep(HOLD_SECONDS)
-        self.pass_on(content, lost=name == "lost")
-        if name == "twice":
-            self.ask(content)
-
-    do_PUT = do_POST
-
-    def ask(self, content: bytes) -> httpx.Response:
-        names = ("content-type", "accept", "if-none-exist", "if-match", "cache-control")
-        headers = {name: self.headers[name] for name in names if name in self.headers}
-        return self.client.request(self.command, self.target + self.path, content=content, headers=headers)
-
-    def pass_on(self, content: bytes, lost: bool = False) -> None:
-        answer = self.ask(content)
-        if lost:
-            self.close_connection = True
-            return
-        body = answer.content
-        if self.path == "/metadata" and self.single:
-            body = body.replace(b'"transaction"', b'"history-system"')
-        self.send_response(answer.status_code)
-        for name in KEPT:
-            if name in answer.headers:
-                self.send_header(name, answer.headers[name])
-        self.send_header("content-length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: Any) -> None:
-        pass
-
-
-@contextmanager
-def network(target: str, share: float, single: bool) -> Iterator[tuple[str, Counter[str]]]:
-    """The address of a network before the target, and what it has done."""
-    did: Counter[str] = Counter()
-    with httpx.Client(timeout=300, trust_env=False) as client:
-        about = {"target": target, "share": share, "single": single, "did": did, "client": client}
-        about |= {"dice": random.Random(21), "lock": threading.Lock()}
-        with ThreadingHTTPServer(("127.0.0.1", 0), type("ThisNetwork", (Network,), about)) as server:
-            threading.Thread(target=server.serve_forever, daemon=True).start()
-            yield f"http://127.0.0.1:{server.server_port}", did
-            server.shutdown()
-
-
-def through_faults(url: str, payments: int, share: float, single: bool) -> None:
-    """Import until nothing is left, and print what came of it."""
-    with tempfile.TemporaryDirectory() as folder, network(url, share, single) as (proxy, did):
-        home, path = Path(folder) / "home", export(Path(folder), patients_of(url), payments)
-        name, began = path.read_text(encoding="utf-8").splitlines()[1].partition("-")[0], time.perf_counter()
-        found, imports = chartferry(home, proxy, "import", path), 1
-        while found["exit_code"] and imports < MOST_IMPORTS:
-            time.sleep(1)
-            found, imports = chartferry(home, proxy, "import", path), imports + 1
-        seconds = time.perf_counter() - began
-        verified = chartferry(home, proxy, "verify")
-        said = {"payments": payments, "single": single, "imports": imports, "seconds": round(seconds, 1), **did}
-        said |= {"there": there(url, name), "in_doubt": found["totals"].get("in_doubt", 0)}
-        print(json.dumps({**said, "verify": verified["counts"], "cents": verified["target_cents"]}), flush=True)
-
-
-def chartferry(home: Path, url: str, *arguments: object) -> dict[str, Any]:
-    """Run a command with `--json`."""
-    words = [Path(sys.executable).parent / "chartferry", "--home", home, *arguments, "--json"]
-    done = subprocess.run([*map(str, words)], env=settings(url), capture_output=True, text=True, check=False)
-    assert done.stdout, done.stderr[-500:]
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
-
-
-def there(url: str, name: str) -> int:
-    """Return how many payments the server has whose keys begin so."""
-    found, link = 0, f"{url}/PaymentNotice?identifier={SYSTEM}%7C&_count=1000&_elements=identifier"
-    while link:
-        page = httpx.get(link, headers=JSON | {"cache-control": "no-cache"}, timeout=300, trust_env=False).json()
-        for entry in page.get("entry", ()):
-            found += any(each["value"].startswith(f"{name}-") for each in entry["resource"].get("identifier", ()))
-        link = next((each["url"] for each in page.get("link", ()) if each["relation"] == "next"), "")
-    return found
-
-
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("url")
     parser.add_argument("--payments", type=int, default=10_000)
     parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--faults", type=float, default=0.0)
-    parser.add_argument("--single", action="store_true")
     given = parser.parse_args()
-    if given.faults:
-        through_faults(given.url.rstrip("/"), given.payments, given.faults, given.single)
-    else:
-        side_by_side(given.url.rstrip("/"), given.payments, given.rounds)
+    side_by_side(given.url.rstrip("/"), given.payments, given.rounds)
 
 
 if __name__ == "__main__":

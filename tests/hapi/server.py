@@ -13,11 +13,14 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx
+
 from bench.peers import servers
 from tests.support.commands import command, environment
 
 SAMPLES = Path(__file__).parents[2] / "data" / "samples"
 PROGRAMS = ("java", "mvn")
+JSON = {"accept": "application/json", "cache-control": "no-cache"}
 PROFILE = (
     'software = "HAPI FHIR Server"\ntotal = "accurate"\noffset = "_getpagesoffset"\nconflict = 409\nbalances = true\n'
 )
@@ -103,6 +106,23 @@ def said(home: Path, url: str, *arguments: object) -> dict[str, Any]:
     assert done.stdout, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     return found
+
+
+def there(url: str, source: str, kind: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield what the server has of a source, each with its key."""
+    system = f"urn:chartferry:{source}:{kind}"
+    link = f"{url}/{kind}?identifier={system}%7C&_count=1000"
+    while link:
+        answer = httpx.get(link, headers=JSON, timeout=300, trust_env=False).raise_for_status()
+        page: dict[str, Any] = answer.json()
+        for body in (entry["resource"] for entry in page.get("entry", ())):
+            named = body["identifier"]
+            yield from (
+                (one["value"], body)
+                for one in (named if isinstance(named, list) else [named])
+                if one["system"] == system
+            )
+        link = next((each["url"] for each in page.get("link", ()) if each["relation"] == "next"), "")
 
 
 @contextmanager

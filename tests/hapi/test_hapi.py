@@ -1,26 +1,17 @@
 """An import into a real HAPI server: `make test-hapi`. It needs Java, Maven, PostgreSQL and, once, the network."""
 
-import os
 import random
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.hapi.server import SAMPLES, Hapi, missing, new_home, of_home, said, scratch, serving
+from tests.hapi.server import SAMPLES, Hapi, new_home, of_home, said
 
 INBOX = SAMPLES / "inbox"
 KILLS = 8
 SERVERS_KILLED = 2
-WHY = "a real HAPI server is started by make test-hapi alone" if not os.environ.get("WITH_HAPI") else missing()
-pytestmark = [pytest.mark.long, pytest.mark.skipif(WHY is not None, reason=WHY or "")]
-
-
-@pytest.fixture(scope="module")
-def hapi() -> Iterator[Hapi]:
-    with scratch() as folder, serving(folder) as started:
-        yield started
+pytestmark = pytest.mark.long
 
 
 def killed(home: Path, hapi: Hapi, seconds: float, server_too: bool) -> None:
