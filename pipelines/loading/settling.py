@@ -68,16 +68,17 @@ def settle_doubts(
     ours = known_resources(ledger, target, resource_type, records)
     findings = look_up(client, Identity(source, resource_type), doubts, ours)
     now = datetime.now(UTC)
-    for doubt in doubts:
-        finding = findings[doubt.row.key]
-        if finding.state == FOUND and finding.resource_id:
-            state = _adopt(ledger, target, source, resource_type, doubt.row, finding)
-            settled.adopted.append(Found(doubt.row, state, finding.resource_id))
-        elif finding.state == ABSENT and due(doubt, resource_type, now, settling_seconds, step):
-            settled.resend.append(doubt.row)
-        else:
-            waits = step.conditional and doubt.named and finding.state == ABSENT
-            settled.left.append((doubt.row, finding.why or (NOT_YET if waits else "the target does not have it")))
+    with ledger.transaction():  # one commit for all: each flushes the journal
+        for doubt in doubts:
+            finding = findings[doubt.row.key]
+            if finding.state == FOUND and finding.resource_id:
+                state = _adopt(ledger, target, source, resource_type, doubt.row, finding)
+                settled.adopted.append(Found(doubt.row, state, finding.resource_id))
+            elif finding.state == ABSENT and due(doubt, resource_type, now, settling_seconds, step):
+                settled.resend.append(doubt.row)
+            else:
+                waits = step.conditional and doubt.named and finding.state == ABSENT
+                settled.left.append((doubt.row, finding.why or (NOT_YET if waits else "the target does not have it")))
     return settled
 
 

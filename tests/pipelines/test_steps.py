@@ -109,6 +109,16 @@ def test_a_target_that_fails_at_everything_is_left_alone(at):
     assert at.target.writes < 150, "of 1,000 and more, if every row were tried"
 
 
+@IN_TRANSACTIONS
+def test_rows_that_a_lost_answer_has_made_are_adopted_in_one_commit(at):
+    """TARGET-03: each flushes the journal to the disk."""
+    at.target.faults = ["", "", "", "lost_after"]
+    rows = [payment(number, patient=f"p{number}") for number in range(60)]
+    assert at.run(rows).counts["adopted"] > 1
+    journal = (at.home / "journal.ndjson").read_text(encoding="utf-8").splitlines()
+    assert sum('"adopted"' in line for line in journal) == 1
+
+
 @CONDITIONAL
 @pytest.mark.parametrize("fault", ["lost_after", "truncated", Said(502, HTML, done=True), Said(504, HTML, done=True)])
 def test_a_lost_answer_is_found_by_the_identifier_in_the_same_run(at, fault):
