@@ -193,6 +193,28 @@ def test_views_of_every_resource_come_with_it(world: World, monkeypatch: pytest.
     assert values.issuperset(said)
 
 
+def test_items_below_answers_are_rows_too_at_any_depth(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """VIEW-02: R4 hangs the questions that an answer leads to below that answer."""
+    publish_only(monkeypatch, "questionnaire_response_item")
+    last = {"linkId": "years", "answer": [{"valueInteger": 9}]}
+    packs = {"linkId": "packs", "answer": [{"valueDecimal": 1.5, "item": [last]}, {"valueDecimal": 2}]}
+    pipe = {"linkId": "pipe", "item": [{"linkId": "since"}]}
+    smoker = {"linkId": "smoker", "answer": [{"valueBoolean": True, "item": [packs]}, {"item": [pipe]}]}
+    show(world, {**FILLED, "item": [{"linkId": "habits", "item": [smoker]}, {"linkId": "b"}]})
+    columns = "item_position, link_id, position, value_boolean, value_decimal, value_integer"
+    assert world.rows(f"SELECT {columns} FROM questionnaire_response_item ORDER BY item_position, position") == [
+        (0, "habits", 0, None, None, None),
+        (1, "smoker", 0, True, None, None),
+        (1, "smoker", 1, None, None, None),
+        (2, "packs", 0, None, 1.5, None),
+        (2, "packs", 1, None, 2.0, None),
+        (3, "years", 0, None, None, 9),
+        (4, "pipe", 0, None, None, None),
+        (5, "since", 0, None, None, None),
+        (6, "b", 0, None, None, None),
+    ]
+
+
 def test_odd_resources_stop_none_of_the_views_that_come_with_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """VIEW-02: a target of another make may show elements of other shapes, several where one belongs, and doubles."""
 
