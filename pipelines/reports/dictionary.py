@@ -97,8 +97,9 @@ def _tests(table: ReportTable, column: str) -> Iterator[str]:
         yield "              - unique"
     for other in others:
         yield "              - relationships:"
-        yield f"                  to: source('chartferry', '{other}')"
-        yield f"                  field: {column}"
+        yield "                  arguments:"
+        yield f"                    to: source('chartferry', '{other}')"
+        yield f"                    field: {column}"
 
 
 def _by_name(tables: Sequence[ReportTable]) -> list[ReportTable]:

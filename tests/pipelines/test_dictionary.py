@@ -74,7 +74,8 @@ def test_the_dbt_source_describes_every_table(world: World, said: Comments) -> N
     } == said
     [batch] = [c for t in source["tables"] if t["name"] == "reject" for c in t["columns"] if c["name"] == "batch_id"]
     [relationship] = batch["data_tests"]
-    assert relationship == {"relationships": {"to": "source('chartferry', 'import_batch')", "field": "batch_id"}}
+    named = {"to": "source('chartferry', 'import_batch')", "field": "batch_id"}
+    assert relationship == {"relationships": {"arguments": named}}
 
 
 def test_parquet_files_carry_the_comments_and_every_reader_reads_them(world: World, said: Comments) -> None:

@@ -48,6 +48,7 @@ def test_dbt_builds_a_model_over_the_sources_and_their_tests_pass(published: Pat
     command = [str(DBT), "build", "--profiles-dir", ".", "--no-send-anonymous-usage-stats"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
+    assert "Deprecat" not in done.stdout
     results = json.loads((tmp_path / "target" / "run_results.json").read_text())["results"]
     assert {each["status"] for each in results} == {"pass", "success"}
     assert len(results) > 30
