@@ -298,7 +298,7 @@ def test_every_report_is_published(published):
 NOT_IN_THE_SAMPLES = {
     "What was corrected or taken away at the target in the last 30 days?",
     "Which results of reports could not be read, or are of another patient?",
-    "How many days passed from the making of tasks to their completion?",
+    "How many days passed from the making of tasks to the file that told of their completion?",
     "Which records were changed by a later file?",
 }
 

@@ -14,9 +14,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from pipelines.ledger.ledger import Outcome, Reason, Reject
 from pipelines.reports.publication import PublicationError
 from pipelines.reports.tables import report_tables, sql_folder, with_dictionary
-from tests.support.publishing import RAD, START, World, carry_over, import_payments, publish_only, report
+from tests.support.publishing import (
+    RAD,
+    START,
+    TARGET,
+    World,
+    carry_over,
+    import_payments,
+    payment,
+    publish_only,
+    report,
+)
 from tests.support.questions import asked
 
 ANALYSTS = Path(__file__).parents[2] / "docs" / "analysts.md"
@@ -157,6 +168,36 @@ def test_the_worked_queries_run_as_they_stand_where_there_are_only_payments_and_
     ]
     assert [row[2] for row in answers["What is still set aside, why, and since when?"]] == ["PAY-9"]
     assert answers["Which results of reports could not be read, or are of another patient?"] == [("not read", 2, 1)]
+
+
+def test_worked_queries_leave_nothing_out_that_their_reader_takes_as_counted(world: World) -> None:
+    """REPORT-03: old payments, two reasons of one rule, reports in error, questions that nobody answers."""
+    batch, of = "payments-aaaaaaaaaaaa", ("default", "PaymentNotice")
+    old = payment("old", 2, 700, "p9", batch)._replace(source_at="1950-02-01T00:00:00.000000Z")
+    twice = [Reason("FEED-1", None, column, "not a date", False) for column in ("paid_on", "seen_on")]
+    world.begin(batch)
+    with world.ledger.lease(TARGET) as lease:
+        world.ledger.intend(lease, *of, [old])
+        world.ledger.settle(TARGET, *of, [Outcome("old", 1, "created", "id-old", 201)])
+        world.ledger.reject(TARGET, *of, batch, [Reject(3, 1, "bad", "map", "p9", old.source_at, 500, twice)])
+    world.run(batch, {"lines": 2, "records": 2, "accepted": 1, "rejected": 1, "created": 1})
+    world.reports = [report("r1", status="entered-in-error", subject={"reference": "Patient/p9"})]
+    asks = [{"linkId": link, "text": link, "type": "decimal"} for link in ("pain", "sleep")]
+    world.questionnaires = [{"resourceType": "Questionnaire", "id": "q1", "name": "Day", "status": "active"}]
+    world.questionnaires[0]["item"] = [{"linkId": "part", "type": "group", "item": asks}]
+    answered = {"linkId": "part", "item": [{"linkId": "pain", "answer": [{"valueDecimal": 3}]}]}
+    about = {"resourceType": "QuestionnaireResponse", "status": "completed", "questionnaire": "Questionnaire/q1"}
+    world.responses = [about | {"id": "a1", "subject": {"reference": "Patient/p9"}, "item": [answered]}]
+    world.publish()
+    answers = {question.split("?")[0]: world.rows(query) for question, query in asked(ANALYSTS.read_text())}
+    assert answers["How much money was rejected or refused, by reason"] == [
+        ("FEED-1", None, "not a date", 1, Decimal("5.00"))
+    ]
+    kinds = answers["How much came in as copayments, and how much against balances, month by month"]
+    assert (kinds[0][0], sum(row[3] for row in kinds)) == (date(1950, 2, 1), Decimal("7.00"))
+    assert answers["Who paid, and has no report"] == [("p9",)]
+    unanswered = answers["Which questions are left unanswered most, and which of them are asked under a condition only"]
+    assert unanswered == [("Day", "sleep", False, 1, 1), ("Day", "pain", False, 1, 0)]
 
 
 def test_the_latest_report_per_patient_and_code_leaves_out_what_is_entered_in_error(

@@ -114,13 +114,12 @@ def _codes(t: Tables) -> Answer:
 
 
 def _longest(t: Tables) -> Answer:
-    hours = groups(timed(t), "category_code", "code")
     lines = [
-        (*key, rows[0]["code_display"], len(rows), *(percentile(_hours(hours[key]), share) for share in (0.5, 0.9)))
-        for key, rows in groups(right(t), "category_code", "code").items()
-        if len(rows) >= 3 and key in hours
+        (*key, rows[0]["code_display"], len(rows), *(percentile(_hours(rows), share) for share in (0.5, 0.9)))
+        for key, rows in groups(timed(t), "category_code", "code").items()
+        if len(rows) >= 3
     ]
-    return sorted(lines, key=lambda line: -line[-1])[:10]
+    return sorted(lines, key=lambda line: (-line[-1], line[0], line[1]))[:10]
 
 
 def _hours(rows: Iterable[Row]) -> list[float]:
@@ -145,7 +144,7 @@ def _long_ago(t: Tables) -> Answer:
     for row in right(t):
         if row["category_code"] == "LAB" and row["effective_at"]:
             last[row["patient_id"]] = max(last.get(row["patient_id"], row["effective_at"]), row["effective_at"])
-    newest = max(row["effective_at"] for row in t["diagnostic_report"] if row["effective_at"])
+    newest = max(row["effective_at"] for row in right(t) if row["effective_at"])
     year = newest.replace(year=newest.year - 1)
     return [(patient, at) for patient, at in last.items() if at < year]
 
@@ -156,9 +155,8 @@ def _of_code(t: Tables) -> Answer:
         for r in t["diagnostic_report_code"]
         if (r["system"], r["code"]) == ("http://loinc.org", "58410-2")
     }
-    return [
-        (r["report_id"], r["patient_id"], r["effective_at"]) for r in t["diagnostic_report"] if r["report_id"] in ids
-    ]
+    columns = ("report_id", "status", "patient_id", "effective_at")
+    return [tuple(row[c] for c in columns) for row in t["diagnostic_report"] if row["report_id"] in ids]
 
 
 def _changed(t: Tables) -> Answer:
@@ -178,7 +176,7 @@ def _performers(t: Tables) -> Answer:
     for who, report in pairs:
         found[who].append(reports[report])
     ranked = sorted(found, key=lambda who: (-len(found[who]), who))[:10]
-    return [(names[who], len(found[who]), len(set(found[who]))) for who in ranked]
+    return [(names[who] or who, len(found[who]), len(set(found[who]))) for who in ranked]
 
 
 # --- Results --------------------------------------------------------------------------------------
@@ -205,13 +203,13 @@ def _hba1c(t: Tables) -> Answer:
 
 
 def _abnormal(t: Tables) -> Answer:
-    found = groups(t["observation"], "code")
+    found = groups(t["observation"], "code", "unit")
     return [
         (
-            *(*key, rows[0]["code_display"], len(rows), n := sum(map(_is_outside, rows))),
+            *(code, rows[0]["code_display"], unit, len(rows), len(rows), n := sum(map(_is_outside, rows))),
             percent(n, len(rows)),
         )
-        for key, rows in found.items()
+        for (code, unit), rows in found.items()
     ]
 
 
@@ -299,7 +297,8 @@ def _complete(t: Tables) -> Answer:
     whole = {response for _, _, response, _ in _phq9(t)}
     found = groups(responses, lambda row: month(row["authored_at"]))
     return [
-        (*k, len(rows), percent(sum(r["resource_id"] in whole for r in rows), len(rows))) for k, rows in found.items()
+        ("PHQ-9", *k, len(rows), percent(sum(r["resource_id"] in whole for r in rows), len(rows)))
+        for k, rows in found.items()
     ]
 
 
@@ -309,12 +308,20 @@ def _unanswered(t: Tables) -> Answer:
         key: {r["response_id"] for r in rows}
         for key, rows in groups(t["answer"], "questionnaire_id", "link_id").items()
     }
-    names, texts = t.by("questionnaire", "questionnaire_id"), t.by("question", "questionnaire_id", "link_id")
-    lines = [
-        (names[q]["name"], texts[q, link]["text"], responses[q], responses[q] - len(ids), link)
-        for (q, link), ids in answered.items()
+    names = t.by("questionnaire", "questionnaire_id")
+    asked = [
+        (row["questionnaire_id"], row["link_id"], row)
+        for row in t["question"]
+        if row["questionnaire_id"] in responses and row["type"] not in ("group", "display")
     ]
-    return [line[:4] for line in sorted(lines, key=lambda line: (-line[3], line[0], line[4]))[:10]]
+    lines = [
+        (
+            *(names[q]["name"], row["text"], row["is_conditional"], responses[q]),
+            *(responses[q] - len(answered.get((q, link), ())), link),
+        )
+        for q, link, row in asked
+    ]
+    return [line[:5] for line in sorted(lines, key=lambda line: (-line[4], line[0], line[5]))[:10]]
 
 
 def _rose(t: Tables) -> Answer:
@@ -358,7 +365,8 @@ def _overdue(t: Tables) -> Answer:
 
 
 def _days(t: Tables) -> Answer:
-    done = [r for r in t["task"] if r["completed_at"] and r["completed_at"] >= r["authored_at"]]
+    own = (row for row in t["task"] if row["authored_is_own"])
+    done = [r for r in own if r["completed_at"] and r["completed_at"] >= r["authored_at"]]
     found = groups(done, "owner_id")
     days = {k: [(r["completed_at"].date() - r["authored_at"].date()).days for r in rows] for k, rows in found.items()}
     return [(*key, len(rows), median(days[key])) for key, rows in found.items()]
@@ -381,10 +389,13 @@ def _paid(t: Tables) -> Answer:
 def _by_reason(t: Tables) -> Answer:
     sentences = {row["rule_id"]: row["sentence"] for row in t["rule"]}
     refused = {row["reject_id"]: row for row in t["payment"] if row["fate"] == "refused"}
-    found = groups([row for row in t["reject_reason"] if row["reject_id"] in refused], "rule_id")
+    broken: dict[str, dict[str, str]] = defaultdict(dict)
+    for row in sorted(t["reject_reason"], key=lambda row: row["message"], reverse=True):
+        if row["reject_id"] in refused:
+            broken[row["rule_id"]][row["reject_id"]] = row["message"]
     return [
-        (rule, sentences.get(rule), len(rows), total(refused[row["reject_id"]] for row in rows))
-        for (rule,), rows in found.items()
+        (rule, sentences.get(rule), min(why.values()), len(why), total(refused[one] for one in why))
+        for rule, why in broken.items()
     ]
 
 
@@ -405,8 +416,9 @@ def _kinds(t: Tables) -> Answer:
     sums: dict[Any, Decimal] = defaultdict(Decimal)
     for row in created(t):
         sums[first(row["paid_on"]), row["kind"]] += row["amount"]
-    kinds = ("copayment", "balance payment")
-    return [(row["month"], *(sums[row["month"], kind] for kind in kinds)) for row in t["calendar_month"]]
+    kinds = ("copayment", "balance payment", None)
+    months = {row["month"] for row in t["calendar_month"]} | {month for month, _ in sums}
+    return [(month, *(sums[month, kind] for kind in kinds)) for month in months]
 
 
 def _claims(t: Tables) -> Answer:
@@ -434,7 +446,10 @@ def _claims(t: Tables) -> Answer:
 def _share(t: Tables) -> Answer:
     aside = Counter(row["batch_id"] for row in t["reject"])
     return [
-        (b["file_name"], b["records"], aside[b["batch_id"]], percent(aside[b["batch_id"]], b["records"]))
+        (
+            *(b["file_name"], b["state"], b["records"], n := aside[b["batch_id"]]),
+            percent(n, b["records"]) if b["records"] else None,
+        )
         for b in t["import_batch"]
     ]
 
@@ -495,7 +510,7 @@ def _settled(t: Tables) -> Answer:
 
 
 def _no_report(t: Tables) -> Answer:
-    with_reports = {row["patient_id"] for row in t["diagnostic_report"]}
+    with_reports = {row["patient_id"] for row in right(t)}
     return [(patient,) for patient in {row["patient_id"] for row in created(t)} - with_reports]
 
 
