@@ -8,8 +8,8 @@ from typing import Any
 from pipelines.reports.document import document
 
 TEMPLATES = Path(__file__).parent / "templates"
-MOST_DAYS = 120
-"""Days of one feed that the page shows one by one. Of more it shows the months; the JSON has every day."""
+MOST_ROWS = 120
+"""Rows of one feed's totals. More days are shown by month, and more months by year; the JSON has each day."""
 SIGNERS = ("For the practice", "For whoever ran the import", "Checked by hand")
 _SIDES = ("export", "expected", "ledger", "target")
 
@@ -29,20 +29,28 @@ def page_of(content: dict[str, Any], written: bytes) -> str:
 
 
 def _periods(content: dict[str, Any], feed: str) -> dict[str, Any]:
-    """Return the rows of a feed's table: its days, or its months where it has too many days."""
+    """Return the rows of a feed's table: its days, or its months or years where there are too many."""
     days = [day for day in content["days"] if day["feed"] == feed]
-    if len(days) <= MOST_DAYS:
+    if len(days) <= MOST_ROWS:
         return {"by": "day", "rows": days}
-    months: defaultdict[str | None, list[dict[str, Any]]] = defaultdict(list)
+    months = _grouped(days, len("2026-01"))
+    if len(months) <= MOST_ROWS:
+        return {"by": "month", "rows": months}
+    return {"by": "year", "rows": _grouped(days, len("2026"))}
+
+
+def _grouped(days: list[dict[str, Any]], length: int) -> list[dict[str, Any]]:
+    """Return the sums of the days whose dates begin alike."""
+    found: defaultdict[str | None, list[dict[str, Any]]] = defaultdict(list)
     for day in days:
-        months[day["day"] and day["day"][:7]].append(day)
-    return {"by": "month", "rows": [_month(month, days) for month, days in months.items()]}
+        found[day["day"] and day["day"][:length]].append(day)
+    return [_sums(period, days) for period, days in found.items()]
 
 
-def _month(month: str | None, days: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the sums of the days of a month. A patient of several days is counted on each of them: left out."""
+def _sums(period: str | None, days: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the sums of the days of a period. A patient of several days is counted on each of them: left out."""
     sides = {
         side: {name: sum(day[side][name] for day in days) for name in ("records", "cents")} | {"patients": None}
         for side in _SIDES
     }
-    return {"day": month, **sides, "agrees": all(day["agrees"] for day in days)}
+    return {"day": period, **sides, "agrees": all(day["agrees"] for day in days)}

@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC
 from decimal import Decimal
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import duckdb
 
@@ -64,8 +65,19 @@ def count(number: float) -> str:
     return f"{number:,.0f}" if number == int(number) else ""
 
 
-def hours(number: float) -> str:
-    return f"{number:,.0f} h" if number >= 100 or number == int(number) else f"{number:.1f} h"
+class Unit(NamedTuple):
+    """A unit of turnaround, and how many of it an hour has."""
+
+    sign: str
+    an_hour: int
+    name: str
+
+
+UNITS = (Unit("h", 1, "hours"), Unit("min", 60, "minutes"), Unit("s", 3600, "seconds"))
+
+
+def timed(number: float, unit: str) -> str:
+    return f"{number:,.0f} {unit}" if number >= 100 or number == int(number) else f"{number:.1f} {unit}"
 
 
 def _figure(
@@ -158,20 +170,30 @@ TURNAROUND = f"""
 
 
 def _turnaround(db: duckdb.DuckDBPyConnection) -> Figure:
-    found = _rows(db, TURNAROUND)
+    told = _rows(db, TURNAROUND)
+    unit = _unit_of(max((row[4] for row in told), default=0))
+    found = [(*row[:3], *(hours * unit.an_hour for hours in row[3:6]), *row[6:]) for row in told]
     names = [f"{shortened(name, 22)} · {shortened(category, 9)}" if category else name for name, category, *_ in found]
     median, slowest = (Series(name, [row[at] for row in found]) for name, at in (("Median", 3), ("90th percentile", 4)))
+    times = [f"{name} {unit.sign}" for name in ("Median", "90th percentile", "Longest")]
     return _figure(
         "turnaround",
         "Turnaround by report code",
-        "Bars: median hours from the effective time of a report to its issue; a stroke marks the 90th percentile.",
-        Table(["Code", "Category", "Reports", "Median h", "90th percentile h", "Longest h", "Issued before"], found),
+        f"Bars: median {unit.name} from a report's effective time to its issue; a stroke marks the 90th percentile.",
+        Table(["Code", "Category", "Reports", *times, "Issued before"], found),
         [
             f"The {LONGEST_LIST} codes with most reports. Reports dated without a time have no turnaround;",
             "those issued before their effective time are counted in the last column only.",
         ],
-        (lambda size: rows(names, [median], hours, mark=slowest, size=size)) if found else None,
+        (lambda size: rows(names, [median], partial(timed, unit=unit.sign), mark=slowest, size=size))
+        if found
+        else None,
     )
+
+
+def _unit_of(hours: float) -> Unit:
+    """Return the largest unit that the time has one of or more; hours for none at all."""
+    return next((unit for unit in UNITS if hours * unit.an_hour >= 1 or not hours), UNITS[-1])
 
 
 OUTCOMES = ("Carried over", "Known already", "Rejected", "Refused", "In doubt")

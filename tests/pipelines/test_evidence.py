@@ -3,6 +3,7 @@
 import hashlib
 import json
 import re
+from datetime import date, timedelta
 from pathlib import Path
 
 import pytest
@@ -208,12 +209,20 @@ def test_there_is_nothing_to_give_evidence_of(more, home, asked, chartferry):
     assert not (home / "evidence").exists()
 
 
-def test_many_days_are_shown_by_month(home, asked):
+@pytest.mark.parametrize(
+    ("period", "paid"),
+    [
+        ("Month", [date(2025, 1, 1) + timedelta(days=n) for n in range(121)]),
+        ("Year", [date(2010 + n // 12, n % 12 + 1, 9) for n in range(121)]),
+    ],
+)
+def test_many_days_are_shown_by_month_and_many_months_by_year(period, paid, home, asked):
     """EVID-01: the JSON has each day."""
-    rows(home, "payments-1.csv", *(f"k{n},p1,1.00,202{n % 6}-{n % 12 + 1:02}-{n % 28 + 1:02}" for n in range(200)))
+    rows(home, "payments-1.csv", *(f"k{n},p1,1.00,{day}" for n, day in enumerate(paid)))
     asked("import")
     found = asked("evidence")
-    assert len(days(found)) > 60
-    assert of_feed(found)["target"]["cents"] == sum(cents for _, _, cents in days(found).values()) == 20_000
-    shown = re.findall(r'data-label="(Day|Month)">', Path(found["page"]).read_text())
-    assert set(shown) == ({"Month"} if len(days(found)) > 120 else {"Day"})
+    assert len(days(found)) == 121
+    assert of_feed(found)["target"]["cents"] == sum(cents for _, _, cents in days(found).values()) == 12_100
+    page = Path(found["page"]).read_text()
+    shown = re.findall(r'<th scope="row" data-label="(Day|Month|Year)">([^<]*)<', page)
+    assert shown == [(period, each) for each in sorted({f"{day}"[: 7 if period == "Month" else 4] for day in paid})]

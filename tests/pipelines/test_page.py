@@ -344,6 +344,24 @@ def test_what_the_target_calls_things_is_text_and_never_markup(world: World) -> 
     assert shown.table("Turnaround")[1][0] == evil
 
 
+@pytest.mark.parametrize(
+    ("issued", "head", "cell", "drawn"),
+    [
+        ("10:30:00", "Median min", "30.0", "30 min"),
+        ("10:00:00.400", "Median s", "0.4", "0.4 s"),
+        ("10:00:00", "Median h", "0.0", "0 h"),
+    ],
+)
+def test_turnarounds_are_in_a_unit_that_tells_them_apart(
+    world: World, issued: str, head: str, cell: str, drawn: str
+) -> None:
+    """STATE-HOME-04: a laboratory that answers within the hour has no row of zeros."""
+    world.reports = [report("r1", effectiveDateTime="2026-01-10T10:00:00Z", issued=f"2026-01-10T{issued}Z")]
+    html, shown = page(world)
+    assert [row[3] for row in shown.table("Turnaround")] == [head, cell]
+    assert f">{drawn}<" in html
+
+
 def test_a_home_without_anything_still_has_a_page(world: World) -> None:
     world.reports = []
     html, shown = page(world)
