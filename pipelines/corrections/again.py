@@ -22,7 +22,7 @@ from pipelines.corrections.records import (
 from pipelines.ledger.former import raise_generation, standing_again, undone, withdrawal_given_up
 from pipelines.ledger.states import MADE
 from pipelines.ledger.tables import NotPossible
-from pipelines.loading.sending import Identity
+from pipelines.loading.identity import Identity
 from pipelines.runs.loading import lease_of
 from pipelines.session.session import Session
 from pipelines.verifying.staging import Filling, workbench

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple, Protocol
 
 from pipelines.client.identifiers import identifier_value, values_of
 from pipelines.ledger.rows import Outcome
+from pipelines.loading.identity import Identity
 from pipelines.loading.ownership import VALUES_A_SEARCH, Owner, places
-from pipelines.loading.sending import Identity
 from pipelines.session.reading import reading
 from pipelines.session.session import Session
 

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from pipelines.home import arrow
 from pipelines.home.spill import batches, is_whole
 from pipelines.loading.parts import Part
-from pipelines.loading.sending import Row
+from pipelines.loading.row import Row
 
 ROWS_A_LOOK = 4_000
 OF_ROW = "line lines key lane content_hash patient_id source_at amount_cents body".split()

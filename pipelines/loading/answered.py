@@ -30,6 +30,13 @@ class Result(NamedTuple):
     others: tuple[dict[str, Any], ...] = ()
 
 
+class Posted(NamedTuple):
+    """The result of one row, and why nothing more can be sent, if so."""
+
+    result: Result
+    unusable: str | None = None
+
+
 def existing(kind: str, sent: str, reply: Reply, bodies: Bodies, unsure: bool) -> Result | None:
     """The result of a create that found a resource; None when that could not be read.
 

@@ -23,7 +23,7 @@ from pipelines.client.replies import NotDone, NotSent, Refused, Unknown, resourc
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.payments import payments_made
 from pipelines.ledger.rows import Reason
-from pipelines.loading.sending import Row
+from pipelines.loading.row import Row
 
 Body = dict[str, Any]
 UNCHARGED = ("cancelled", "draft", "entered-in-error")

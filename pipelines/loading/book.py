@@ -23,7 +23,7 @@ from pipelines.loading.answered import Result
 from pipelines.loading.loaded import Batch, Loaded
 from pipelines.loading.lookup import ahead, ids_before
 from pipelines.loading.ownership import owner_of
-from pipelines.loading.sending import Row
+from pipelines.loading.row import Row
 from pipelines.loading.shared_notes import SharedNotes
 from pipelines.loading.why import reasons_of
 from pipelines.session.answers import Answers

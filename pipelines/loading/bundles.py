@@ -7,7 +7,9 @@ from pipelines.client.client import FhirClient
 from pipelines.ledger.lease import LeaseLost
 from pipelines.loading.answered import Result
 from pipelines.loading.book import Book
-from pipelines.loading.sending import BundleSender, Identity, Row, Sent
+from pipelines.loading.identity import Identity
+from pipelines.loading.row import Row
+from pipelines.loading.sending import BundleSender, Sent
 from pipelines.loading.shared_notes import Sender
 from pipelines.loading.why import Why
 

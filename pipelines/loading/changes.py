@@ -15,9 +15,8 @@ from pipelines.client.comparison import TAKEN_BACK, referred, second
 from pipelines.client.pace import Attempts
 from pipelines.client.replies import unusable
 from pipelines.ledger.lease import LeaseLost
-from pipelines.loading.answered import Result
+from pipelines.loading.answered import Posted, Result
 from pipelines.loading.ownership import Made, Owner
-from pipelines.loading.sending import Posted
 
 Body = dict[str, Any]
 Wanted = Callable[[Body], Body | None]

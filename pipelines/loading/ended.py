@@ -8,7 +8,7 @@ from pipelines.ledger import tables as t
 from pipelines.ledger.access import LedgerAccess
 from pipelines.ledger.rejects import IDS_A_QUERY, OPEN
 from pipelines.ledger.rows import KnownRecord, Reason, reject_id
-from pipelines.loading.sending import Row
+from pipelines.loading.row import Row
 from pipelines.session.answers import Answers
 
 Of = tuple[str, str, str]

@@ -15,7 +15,7 @@ from pipelines.ledger.rows import KnownRecord
 from pipelines.ledger.states import ASKED
 from pipelines.loading.accepted import ROWS_A_LOOK, accepted_files
 from pipelines.loading.loaded import Batch
-from pipelines.loading.sending import Row
+from pipelines.loading.row import Row
 
 
 class Held:

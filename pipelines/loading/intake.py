@@ -13,9 +13,10 @@ from pipelines.loading.accepted import ROWS_A_LOOK, accepted_files, accepted_row
 from pipelines.loading.balances import ABOVE, Balances, BalancesUnknown
 from pipelines.loading.book import Book, as_repeat
 from pipelines.loading.held import Held
+from pipelines.loading.identity import Identity
 from pipelines.loading.judging import Judge, Judged
 from pipelines.loading.policies import update_tasks
-from pipelines.loading.sending import Identity, Row
+from pipelines.loading.row import Row
 from pipelines.loading.settling import Settled, settle_doubts
 
 NOT_KEPT = ("sent", "update", "aside", "waits")

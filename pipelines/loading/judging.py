@@ -9,7 +9,7 @@ from pipelines.ledger.rows import KnownRecord, Reason
 from pipelines.ledger.standing import undone_at
 from pipelines.loading.ended import Ended
 from pipelines.loading.loaded import Batch
-from pipelines.loading.sending import Row
+from pipelines.loading.row import Row
 from pipelines.loading.verdicts import SENT, Verdicts
 from pipelines.session.answers import Answers
 

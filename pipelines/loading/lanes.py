@@ -4,24 +4,23 @@ An outcome that is not known stays so: the row is in doubt, its lane stops, noth
 first row of a patient, what the patient has there is noted: it tells later what a request in doubt can have made.
 """
 
-import threading
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from itertools import islice
 from queue import SimpleQueue
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from pipelines.client.client import FhirClient
 from pipelines.client.pace import AT_ONCE, Circuit
 from pipelines.client.replies import TargetUnusable
 from pipelines.ledger.lease import LeaseLost
 from pipelines.ledger.rows import Sighting
-from pipelines.loading.answered import Result
+from pipelines.loading.answered import Posted
 from pipelines.loading.lookup import BY_ITSELF
+from pipelines.loading.pages import Pages, Written
 from pipelines.loading.posting import Post, post
-from pipelines.loading.sending import Posted, Row
+from pipelines.loading.requests import Answer, Came, Requests
+from pipelines.loading.row import Row
 from pipelines.loading.turns import Turns
 
 ROWS_AHEAD = 2_000
@@ -32,7 +31,7 @@ A kill leaves them in doubt, as it does rows under way. Types whose doubts need 
 """
 
 
-class Book(Protocol):
+class Book(Written, Protocol):
     """The parts of the load's book that lanes need."""
 
     resource: str
@@ -41,9 +40,6 @@ class Book(Protocol):
 
     def moment(self) -> str: ...
     def look(self, row: Row) -> Sighting: ...
-    def write_down(
-        self, intended: Sequence[Row], results: Sequence[tuple[Row, Result]], sightings: Sequence[Sighting] = ()
-    ) -> None: ...
     def hold_back(self, rows: Iterable[Row]) -> None: ...
     def confirm(self) -> None: ...
 
@@ -66,179 +62,8 @@ def send_by_lanes(
     ):
         dealing.submit(bool).result()  # its one thread is there, whatever is interrupted from here on
         came: Came = SimpleQueue()
-        requests = _Requests(partial(send or post, client, book.resource), book.confirm, pool, at_once, circuit, came)
-        return _Lanes(book, client, requests, _Pages(book, rows, keeping, came), looking, came, looks).run(dealing)
-
-
-class _Answer(NamedTuple):
-    """An outcome of a row, or what went wrong with it; neither where it could not be sent."""
-
-    row: Row | None = None
-    posted: Posted | BaseException | None = None
-
-
-Came = SimpleQueue[Future[Any] | _Answer]
-"""Answers, and what is done at the book, for the thread that deals rows out."""
-
-
-class _Requests:
-    """Requests under way. A worker that has an answer takes the next intended row itself: it waits for no dealing.
-
-    intended: rows whose intents are committed. busy: how many are under way. unusable: why the target cannot be used.
-    failed: the error that ends the sending. `_lock` guards all of these, and the circuit.
-    """
-
-    def __init__(
-        self,
-        send: Callable[[Row], Posted],
-        confirm: Callable[[], None],
-        pool: ThreadPoolExecutor,
-        at_once: int,
-        circuit: Circuit | None,
-        came: Came,
-    ) -> None:
-        self._send, self._confirm, self._pool, self._came = send, confirm, pool, came
-        self.at_once, self.circuit = at_once, circuit or Circuit()
-        self.intended: deque[Row] = deque()
-        self.busy = 0
-        self.unusable: str | None = None
-        self.failed: BaseException | None = None
-        self._lock = threading.Lock()
-
-    def fail(self, error: BaseException) -> None:
-        self.failed = self.failed or error
-
-    @property
-    def ending(self) -> bool:
-        return bool(self.unusable or self.failed)
-
-    @property
-    def may_begin(self) -> bool:
-        return not self.ending and not self.circuit.open
-
-    def free(self) -> int:
-        """Return how many requests more may be under way."""
-        if not self.may_begin:
-            return 0
-        return max(0, (1 if self.circuit.trying else self.at_once) - self.busy)
-
-    def are_under_way(self) -> bool:
-        """True if an answer is to come."""
-        with self._lock:
-            return bool(self.busy or (self.intended and self.free()))
-
-    def call(self) -> None:
-        """Call as many workers as may send what is intended."""
-        with self._lock:
-            called = min(len(self.intended), self.free())
-        for _ in range(called):
-            self._pool.submit(self._work)
-
-    def _work(self) -> None:
-        """In a thread of its own: send intended rows, one after another, as long as that may be."""
-        with self._lock:
-            row = self._take()
-            if self.failed:
-                self._came.put(_Answer())  # the caller may wait for what is not taken any more
-        while row and self._is_still_ours(row):
-            try:
-                posted: Posted | BaseException = self._send(row)
-            except BaseException as error:  # noqa: BLE001 - it is raised where answers are taken
-                posted = error
-            row = self._note(row, posted)
-
-    def _take(self) -> Row | None:
-        """Return the next row to be sent, if one may be. The caller holds the lock."""
-        row = self.intended.popleft() if self.intended and self.free() else None
-        self.busy += bool(row)
-        return row
-
-    def _is_still_ours(self, row: Row) -> bool:
-        """True if this loader has the target: since the row's commit so much time may have passed that it lost it."""
-        try:
-            self._confirm()
-        except BaseException as error:  # noqa: BLE001 - it is raised where the sending ends
-            with self._lock:
-                self.intended.appendleft(row)
-                self.fail(error)
-                self.busy -= 1
-                self._came.put(_Answer())
-            return False
-        return True
-
-    def _note(self, row: Row, posted: Posted | BaseException) -> Row | None:
-        """Note what an answer says of the target; return the row to be sent next in its place, if any."""
-        with self._lock:
-            if isinstance(posted, Posted):
-                self.unusable = self.unusable or posted.unusable
-                self.circuit.note(posted.result.state != "in_doubt")
-            else:
-                self.fail(posted)
-            self.busy -= 1
-            self._came.put(_Answer(row, posted))
-            return self._take()
-
-
-class _Pages:
-    """The book, read and written by one thread while requests are under way, a page a commit.
-
-    done: results that are not written yet, which they are with the intents of the next rows. sightings: noted, and
-    written with the first rows after them. page: what is being written.
-    """
-
-    def __init__(self, book: Book, rows: Iterator[Row], keeping: ThreadPoolExecutor, came: Came) -> None:
-        self._book, self._keeping, self._came = book, keeping, came
-        self._rows: Iterator[Row] | None = rows
-        self.reading: Future[list[Row]] | None = None
-        self.writing: Future[None] | None = None
-        self.done: list[tuple[Row, Result]] = []
-        self.sightings: list[Sighting] = []
-        self._page: tuple[list[Row], list[tuple[Row, Result]], list[Sighting]] = ([], [], [])
-
-    def read(self, most: int) -> None:
-        """Have rows read ahead, at most so many."""
-        if self._rows and not self.reading and most > 0:
-            self.reading = self._keeping.submit(_some, self._rows, most)
-            self.reading.add_done_callback(self._came.put)
-
-    def take_read(self) -> list[Row]:
-        """Return the rows that were read. Raises what the reading raised."""
-        reading, self.reading = self.reading, None
-        rows = reading.result() if reading else []
-        if not rows:
-            self._rows = None
-        return rows
-
-    def write(self, rows: list[Row]) -> None:
-        """Have rows intended, and what is done written, in one commit."""
-        if rows or self.done:
-            self._page, self.done = (rows, self.done, self.sightings if rows else []), []
-            self.sightings = [] if rows else self.sightings
-            self.writing = self._keeping.submit(self._book.write_down, *self._page)
-            self.writing.add_done_callback(self._came.put)
-
-    def take_written(self) -> list[Row]:
-        """Return the rows whose intents are committed. Raises what the writing raised; what is not written stays."""
-        writing, self.writing = self.writing, None
-        intended, results, _ = self._page
-        try:
-            if writing:
-                writing.result()
-        except LeaseLost:
-            raise  # what is sure of the results is written
-        except BaseException:
-            self.done = [*results, *self.done]
-            raise
-        return intended
-
-    def conclude(self) -> None:
-        """Write what is done. Called again it does what it could not."""
-        try:
-            self._book.write_down([], self.done)
-        except LeaseLost:
-            self.done = []  # what is sure of them is written
-            raise
-        self.done = []
+        requests = Requests(partial(send or post, client, book.resource), book.confirm, pool, at_once, circuit, came)
+        return _Lanes(book, client, requests, Pages(book, rows, keeping, came), looking, came, looks).run(dealing)
 
 
 class _Lanes:
@@ -251,8 +76,8 @@ class _Lanes:
         self,
         book: Book,
         client: FhirClient,
-        requests: _Requests,
-        pages: _Pages,
+        requests: Requests,
+        pages: Pages,
         looking: ThreadPoolExecutor,
         came: Came,
         looks: bool,
@@ -363,8 +188,8 @@ class _Lanes:
             if more := not self._came.empty():
                 came = self._came.get()
 
-    def _take(self, came: "Future[Any] | _Answer") -> None:
-        if isinstance(came, _Answer):
+    def _take(self, came: "Future[Any] | Answer") -> None:
+        if isinstance(came, Answer):
             self._answered(came)
         elif came is self._pages.writing:
             self._has_written()
@@ -373,7 +198,7 @@ class _Lanes:
         else:
             self._looked(came)
 
-    def _answered(self, answer: _Answer) -> None:
+    def _answered(self, answer: Answer) -> None:
         """Keep a result. A lane with a row in doubt stops."""
         row, posted = answer
         if row is None or not isinstance(posted, Posted):
@@ -393,7 +218,3 @@ class _Lanes:
         patient = self._looks.pop(look).patient_id or ""
         self._pages.sightings.append(look.result())
         self._turns.note(patient)
-
-
-def _some(rows: Iterator[Row], most: int) -> list[Row]:
-    return list(islice(rows, most))

@@ -16,7 +16,8 @@ from pipelines.client.comparison import fingerprint, fingerprints, moment, own_t
 from pipelines.client.identifiers import identifier_value, values_of
 from pipelines.client.replies import NotDone, NotSent, Refused, Unknown, resources_of, total_of
 from pipelines.client.steps import Step
-from pipelines.loading.sending import Identity, Row, dated
+from pipelines.loading.identity import Identity
+from pipelines.loading.row import Row, dated
 
 Body = dict[str, Any]
 Names = tuple[str | None, str | None]

@@ -11,8 +11,8 @@ from pipelines.client.client import FhirClient
 from pipelines.client.comparison import patient_of
 from pipelines.client.identifiers import identifier_value, search_token, values_of
 from pipelines.client.replies import resources_of
+from pipelines.loading.identity import Identity
 from pipelines.loading.loaded import Batch
-from pipelines.loading.sending import Identity
 
 VALUES_A_SEARCH = 25
 GONE = {

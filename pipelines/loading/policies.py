@@ -20,7 +20,7 @@ from pipelines.loading.answered import Result
 from pipelines.loading.changes import Changes
 from pipelines.loading.loaded import Batch, Loaded
 from pipelines.loading.ownership import GIVEN_AGAIN, GONE, Made, Owner, places
-from pipelines.loading.sending import Row
+from pipelines.loading.row import Row
 
 UPDATES_A_COMMIT = 64
 NOT_THERE = (GONE, GIVEN_AGAIN)

@@ -8,8 +8,10 @@ from pipelines.client.pace import Attempts
 from pipelines.client.replies import Failed, NotDone, NotSent, Refused, Reply, Unknown, unusable
 from pipelines.client.steps import BARE, Step
 from pipelines.ledger.lease import LeaseLost
-from pipelines.loading.answered import TOO_LARGE, Result, existing, read_back
-from pipelines.loading.sending import UNKNOWN_TRIES, Identity, Posted, Row, dated
+from pipelines.loading.answered import TOO_LARGE, Posted, Result, existing, read_back
+from pipelines.loading.identity import Identity
+from pipelines.loading.row import Row, dated
+from pipelines.loading.sending import UNKNOWN_TRIES
 
 Post = Callable[[FhirClient, str, Row], Posted]
 

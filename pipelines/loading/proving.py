@@ -12,9 +12,10 @@ from itertools import islice
 from pipelines.client.client import FhirClient, conditional_bundle
 from pipelines.client.replies import NotDone, NotSent, Refused, Reply, Unknown, settled
 from pipelines.client.steps import Step
-from pipelines.loading.answered import Result
+from pipelines.loading.answered import Posted, Result
 from pipelines.loading.book import Book
-from pipelines.loading.sending import Identity, Posted, Row
+from pipelines.loading.identity import Identity
+from pipelines.loading.row import Row
 
 MOST_TRIED = 10
 NO_BUNDLES = "the target says {} and takes none: rows go one by one"

@@ -16,8 +16,9 @@ from pipelines.ledger.former import earlier_versions
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rows import Outcome
 from pipelines.loading.accepted import rows_in
+from pipelines.loading.identity import Identity
 from pipelines.loading.lookup import ABSENT, FOUND, Doubt, Finding, due, look_up
-from pipelines.loading.sending import Identity, Row
+from pipelines.loading.row import Row
 
 NOT_YET = "the target does not have it yet: once the settling time has passed, the next import sends it again"
 

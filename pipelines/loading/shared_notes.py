@@ -16,10 +16,11 @@ from pipelines.ledger.access import LedgerAccess
 from pipelines.ledger.lease import Held
 from pipelines.ledger.notes import RESPONSE, Group, keep_members, members_of
 from pipelines.ledger.states import ASKED, MADE
-from pipelines.loading.answered import Result, read_back
+from pipelines.loading.answered import Posted, Result, read_back
 from pipelines.loading.loaded import Batch
 from pipelines.loading.posting import Post
-from pipelines.loading.sending import Posted, Row, Sent
+from pipelines.loading.row import Row
+from pipelines.loading.sending import Sent
 
 NOTE_ID = "/fhir/extensions/note-id"
 GROUPS_KEPT = 20_000

@@ -16,8 +16,10 @@ from pipelines.home.progress import Progress
 from pipelines.ledger.doubts import forget_sightings
 from pipelines.ledger.lease import Held
 from pipelines.ledger.ledger import Ledger
+from pipelines.loading.answered import Posted
 from pipelines.loading.book import Book
 from pipelines.loading.bundles import send_bundles
+from pipelines.loading.identity import Identity
 from pipelines.loading.intake import Intake, note_skipped
 from pipelines.loading.lanes import send_by_lanes
 from pipelines.loading.loaded import Batch, Loaded
@@ -25,7 +27,8 @@ from pipelines.loading.lookup import BY_ITSELF
 from pipelines.loading.policies import take_back_superseded
 from pipelines.loading.posting import Post, post
 from pipelines.loading.proving import proven
-from pipelines.loading.sending import BundleSender, Identity, Posted, Row
+from pipelines.loading.row import Row
+from pipelines.loading.sending import BundleSender
 from pipelines.loading.why import Why
 
 LATE_SECONDS = 2.0

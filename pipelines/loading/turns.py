@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Iterable
 
-from pipelines.loading.sending import Row
+from pipelines.loading.row import Row
 
 
 class Turns:

@@ -14,7 +14,7 @@ from pipelines.ledger.standing import Standing, standing_of
 from pipelines.ledger.states import NOT_THERE, UNDECIDED
 from pipelines.loading.ended import by_hand
 from pipelines.loading.loaded import Batch
-from pipelines.loading.sending import Row
+from pipelines.loading.row import Row
 from pipelines.session.answers import Answers
 
 SENT = ("send", "anew", "supersede")

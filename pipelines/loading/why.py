@@ -9,9 +9,10 @@ from pipelines.client.client import FhirClient
 from pipelines.client.replies import NotDone, NotSent, Refused, Unknown
 from pipelines.feeds.mapping.origins import Origins
 from pipelines.ledger.rows import Reason
-from pipelines.loading.answered import TOO_LARGE, Result
+from pipelines.loading.answered import TOO_LARGE, Posted, Result
 from pipelines.loading.posting import Post
-from pipelines.loading.sending import OF_THE_CONTENT, Posted, Row, dated
+from pipelines.loading.row import Row, dated
+from pipelines.loading.sending import OF_THE_CONTENT
 
 MOST = 5_000
 """Refused rows of one load whose reasons are asked for: where more are refused, it is mostly for one reason."""

@@ -8,7 +8,8 @@ import orjson
 
 from pipelines.client.comparison import TAKEN_BACK, fingerprints
 from pipelines.ledger.rows import KnownRecord
-from pipelines.loading.sending import Identity, Row
+from pipelines.loading.identity import Identity
+from pipelines.loading.row import Row
 
 NEWEST = """
 CREATE OR REPLACE TABLE newest AS

@@ -12,7 +12,7 @@ from pipelines.loading.accepted import accepted_rows
 from pipelines.loading.book import Book
 from pipelines.loading.intake import note_skipped
 from pipelines.loading.lookup import ahead
-from pipelines.loading.sending import Row
+from pipelines.loading.row import Row
 from pipelines.verifying.carried import Carried, There
 
 

@@ -11,8 +11,8 @@ import pytest
 from pipelines.client.client import FhirClient, NotSent, Patience
 from pipelines.client.replies import Reply, Unknown
 from pipelines.loading.changes import Changes
+from pipelines.loading.identity import Identity
 from pipelines.loading.ownership import Made, Owner
-from pipelines.loading.sending import Identity
 
 NOTE = "http://schemas.example.com/fhir/extensions/note-id"
 HOLD_SECONDS = 0.02

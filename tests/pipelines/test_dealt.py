@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from pipelines.loading.answered import Result
 from pipelines.loading.book import Book
 from pipelines.loading.bundles import LINES, ROWS_A_BUNDLE, UnderWay, dealt, rounds
-from pipelines.loading.sending import Row, Sent
+from pipelines.loading.row import Row
+from pipelines.loading.sending import Sent
 
 few = st.lists(st.sampled_from("abcdefg"), max_size=60).map(lambda found: found * 40)
 many = st.lists(st.integers(0, 4000), min_size=40, max_size=60).map(

@@ -8,7 +8,7 @@ import pytest
 
 from pipelines.loading import balances
 from pipelines.loading.balances import ABOVE, TOO_MANY, Balances
-from pipelines.loading.sending import Row
+from pipelines.loading.row import Row
 
 SYSTEM = "urn:chartferry:till:PaymentNotice"
 

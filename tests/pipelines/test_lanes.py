@@ -13,10 +13,10 @@ from pipelines.client.replies import NotSent
 from pipelines.ledger.lease import LeaseLost
 from pipelines.ledger.rows import Sighting
 from pipelines.ledger.states import UNDECIDED
-from pipelines.loading.answered import Result
+from pipelines.loading.answered import Posted, Result
 from pipelines.loading.lanes import SPARE, _Lanes, send_by_lanes
 from pipelines.loading.posting import post
-from pipelines.loading.sending import Posted, Row
+from pipelines.loading.row import Row
 
 AT_ONCE = 2
 

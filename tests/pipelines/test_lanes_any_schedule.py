@@ -16,9 +16,9 @@ from pipelines.client.replies import TargetUnusable
 from pipelines.ledger.lease import LeaseLost
 from pipelines.ledger.rows import Sighting
 from pipelines.ledger.states import UNDECIDED
-from pipelines.loading.answered import Result
+from pipelines.loading.answered import Posted, Result
 from pipelines.loading.lanes import send_by_lanes
-from pipelines.loading.sending import Posted, Row
+from pipelines.loading.row import Row
 
 SEEDS = 400
 LONGEST_SECONDS = 60.0

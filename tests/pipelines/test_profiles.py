@@ -8,8 +8,8 @@ import pytest
 from pipelines.client.client import AsOf, Credentials, FhirClient, Patience, Refused
 from pipelines.client.profiles import BadProfile, ProfileFile, member, profile_for
 from pipelines.loading.changes import Changes
+from pipelines.loading.identity import Identity
 from pipelines.loading.ownership import Made, Owner
-from pipelines.loading.sending import Identity
 from tests.support.exports import PAYMENTS, QUESTIONS, payments, put
 from tests.support.fake_target import Said
 from tests.support.ledgers import lose_ledger

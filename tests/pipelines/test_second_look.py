@@ -10,7 +10,7 @@ import pytest
 from pipelines.loading import balances, intake
 from pipelines.loading.intake import Intake
 from pipelines.loading.judging import Judged
-from pipelines.loading.sending import Row
+from pipelines.loading.row import Row
 
 PAID, WAITS, BEHIND = (
     Row(number, 1, key, "p1", "h", "p1", None, cents, "{}", "2026-03-01T12:00:00Z")

@@ -12,7 +12,7 @@ import pytest
 
 from pipelines.cli import run
 from pipelines.ledger.ledger import Ledger
-from pipelines.loading.sending import Row
+from pipelines.loading.row import Row
 from pipelines.loading.shared_notes import in_note
 from tests.conftest import WORLD, running
 from tests.pipelines.test_settling import QUESTIONNAIRE

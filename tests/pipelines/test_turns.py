@@ -1,6 +1,6 @@
 """The order in which rows go one by one: lanes, patients that are looked at first, lanes that stop."""
 
-from pipelines.loading.sending import Row
+from pipelines.loading.row import Row
 from pipelines.loading.turns import Turns
 
 

@@ -1,0 +1,44 @@
+"""The identifiers by which a target knows a source's records, and the condition of a create by them."""
+
+import json
+import re
+from functools import cache
+from typing import NamedTuple
+from urllib.parse import quote
+
+from pipelines.client.identifiers import identifier_value
+from pipelines.loading.row import Row, dated
+
+PLAIN_KEY = re.compile(r"[A-Za-z0-9._~-]+")
+
+
+class Identity(NamedTuple):
+    """The names of a source's records at the target: the identifier's system, and the resource type."""
+
+    source: str
+    resource_type: str
+
+    @property
+    def system(self) -> str:
+        return f"urn:chartferry:{self.source}:{self.resource_type}"
+
+    def entry(self, row: Row) -> tuple[str, str]:
+        """The body as it is sent, and `ifNoneExist` as a JSON string.
+
+        The body is the prepared JSON with identifier and, where the source has none, its date.
+        """
+        before, after, condition = _around(self)
+        value = asked = identifier_value(row.key, row.generation)
+        if PLAIN_KEY.fullmatch(value):
+            shown = f'"{value}"'
+        else:
+            shown, asked = json.dumps(value), quote(re.sub(r"([\\,|$])", r"\\\1", value), safe="")
+        return f"{dated(self.resource_type, row)[:-1]}{before}{shown}{after}", f'{condition}{asked}"'
+
+
+@cache
+def _around(identity: Identity) -> tuple[str, str, str]:
+    """Return the texts around a key: in the body before and after it, and in the condition before it."""
+    opening, closing = ("", "") if identity.resource_type == "QuestionnaireResponse" else ("[", "]")
+    body = f',"identifier":{opening}{{"system":{json.dumps(identity.system)},"value":'
+    return body, f"}}{closing}}}", json.dumps(f"identifier={quote(identity.system, safe=':')}|")[:-1]

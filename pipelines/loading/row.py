@@ -1,0 +1,49 @@
+"""A record on its way to the target, and the body that is sent of it."""
+
+from typing import NamedTuple
+
+from pipelines.ledger.rows import KnownRecord
+
+DATED = {"Task": '"authoredOn":', "QuestionnaireResponse": '"authored":', "PaymentNotice": '"created":'}
+"""The element that a body gets from the moment of its first attempt when the source has none."""
+
+
+class Row(NamedTuple):
+    """An accepted record on its way.
+
+    known: the ledger has a record of it. intended: an earlier intent of ours may have reached the target. elsewhere:
+    that record stays with the batch and line that it came with first. change: it takes the place of an earlier
+    version: `first` while that stands in the ledger yet, then `again`; `anew` where that was taken back.
+    """
+
+    line: int
+    lines: int
+    key: str
+    lane: str
+    content_hash: str
+    patient_id: str | None
+    source_at: str | None
+    amount_cents: int | None
+    body: str
+    first_attempt_at: str
+    generation: int = 1
+    known: bool = False
+    intended: bool = False
+    elsewhere: bool = False
+    change: str = ""
+    text_hash: str | None = None
+
+    def is_held_by(self, record: KnownRecord) -> bool:
+        """True if a record says what the row says; one of an older version may be known by the row's text."""
+        return record.holds(self.content_hash) or (self.text_hash is not None and record.holds(self.text_hash))
+
+    @property
+    def replaces(self) -> bool:
+        """True if it takes the place of what the target has."""
+        return self.change in ("first", "again")
+
+
+def dated(resource_type: str, row: Row) -> str:
+    """The prepared body, with the moment of the first attempt where the source gives none."""
+    name = DATED[resource_type]
+    return row.body if name in row.body else f'{row.body[:-1]},{name}"{row.first_attempt_at}"}}'
