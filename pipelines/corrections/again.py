@@ -23,7 +23,7 @@ from pipelines.ledger.former import raise_generation, standing_again, undone, wi
 from pipelines.ledger.states import MADE
 from pipelines.ledger.tables import NotPossible
 from pipelines.loading.identity import Identity
-from pipelines.runs.loading import lease_of
+from pipelines.runs.leasing import lease_of
 from pipelines.session.session import Session
 from pipelines.verifying.staging import Filling, workbench
 from pipelines.verifying.target import stage_target

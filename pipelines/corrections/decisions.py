@@ -18,7 +18,7 @@ from pipelines.ledger.rows import Outcome
 from pipelines.ledger.tables import NotPossible
 from pipelines.loading.accepted import accepted_files, rows_in
 from pipelines.runs.ending import recount
-from pipelines.runs.loading import lease_of
+from pipelines.runs.leasing import lease_of
 from pipelines.session.reading import reading
 from pipelines.session.session import Session
 

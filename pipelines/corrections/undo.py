@@ -28,7 +28,7 @@ from pipelines.ledger.lease import Lease
 from pipelines.ledger.states import MADE
 from pipelines.loading.changes import Changes
 from pipelines.loading.ownership import NOT_OURS, Made
-from pipelines.runs.loading import lease_of
+from pipelines.runs.leasing import lease_of
 from pipelines.session.session import Session
 
 ROWS_A_COMMIT = 64

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol, Self
 from sqlalchemy import ColumnElement, Connection, Engine, Select, and_, select, update
 
 from pipelines.ledger import tables as t
-from pipelines.ledger.lease import Clock, Held, Holder, Lease, Leased, LeaseLost, is_gone, this_process, utc_text
+from pipelines.ledger.lease import Clock, Held, Holder, Leased, LeaseLost, is_gone, this_process, utc_text
 
 BEGINNINGS = 3
 """How often a part is begun: one whose workers die again and again is left to the next run."""
@@ -82,7 +82,7 @@ class PartLease(Held):
         return told
 
 
-def lay_out(ledger: Parted, lease: Lease, number: int) -> None:
+def lay_out(ledger: Parted, lease: Held, number: int) -> None:
     """Make so many parts of what is loaded under a lease of the target; they are free. Raises `LeaseLost`."""
     free = {"attempts": 0, "owner": "", "host": "", "machine": "", "pid": 0, "taken_at": "", "heartbeat_at": ""}
     with _begin(ledger) as connection:
@@ -91,7 +91,7 @@ def lay_out(ledger: Parted, lease: Lease, number: int) -> None:
         connection.execute(t.part.insert(), [{"target": lease.target, "part": each, **free} for each in range(number)])
 
 
-def remove_parts(ledger: Parted, lease: Lease) -> None:
+def remove_parts(ledger: Parted, lease: Held) -> None:
     """Remove the parts of a load that has ended. Raises `LeaseLost`."""
     with _begin(ledger) as connection:
         _check(connection, lease.target, lease.owner)

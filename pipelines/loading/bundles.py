@@ -3,11 +3,9 @@
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 
-from pipelines.client.client import FhirClient
 from pipelines.ledger.lease import LeaseLost
 from pipelines.loading.answered import Result
 from pipelines.loading.book import Book
-from pipelines.loading.identity import Identity
 from pipelines.loading.row import Row
 from pipelines.loading.sending import BundleSender, Sent
 from pipelines.loading.shared_notes import Sender
@@ -23,11 +21,11 @@ Round = list[tuple[int, list[Row]]]
 """Bundles that are intended together, each with its line. All of one begin before any of the next."""
 
 
-def send_bundles(book: Book, rows: Iterator[Row], client: FhirClient, why: Why) -> None:
+def send_bundles(book: Book, rows: Iterator[Row], why: Why) -> None:
     """A bundle under way on each line, while the next round is encoded and intended."""
-    at_once = max(1, LINES // book.batch.workers)
+    at_once = max(1, LINES // book.load.batch.workers)
     with ThreadPoolExecutor(at_once, "bundle") as lines, ThreadPoolExecutor(READERS, "read back") as readers:
-        sender: Sender = BundleSender(client, Identity(book.source, book.resource), readers.map, why.whole, book.step)
+        sender: Sender = BundleSender(book.load.client, book.load.identity, readers.map, why.whole, book.step)
         sender = book.notes.sending(sender, readers.map) if book.notes else sender
         UnderWay(book, lambda bundle: lines.submit(sender.send, bundle)).carry(rounds(dealt(rows, at_once)))
 

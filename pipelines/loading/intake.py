@@ -11,11 +11,11 @@ from pipelines.ledger.rows import KnownRecord, Reason, Repeat
 from pipelines.ledger.states import UNDECIDED
 from pipelines.loading.accepted import ROWS_A_LOOK, accepted_files, accepted_rows, plain_columns
 from pipelines.loading.balances import ABOVE, Balances, BalancesUnknown
-from pipelines.loading.book import Book, as_repeat
+from pipelines.loading.book import Book
 from pipelines.loading.held import Held
-from pipelines.loading.identity import Identity
 from pipelines.loading.judging import Judge, Judged
 from pipelines.loading.policies import update_tasks
+from pipelines.loading.repeats import as_repeat
 from pipelines.loading.row import Row
 from pipelines.loading.settling import Settled, settle_doubts
 
@@ -32,12 +32,13 @@ class Intake:
     """
 
     def __init__(self, book: Book) -> None:
-        self._book, self._batch, self._ledger = book, book.batch, book.ledger
-        self._judge = Judge(book.batch, book.ledger, book.step.repeats, book.answers)
+        load = book.load
+        self._book, self._load, self._batch = book, load, load.batch
+        self._judge = Judge(load.batch, load.ledger, book.step.repeats, book.closing.answers)
         self._held: Held | None = None
-        system = Identity(book.source, book.resource).system
-        of_payments = book.batch.balances and book.resource == "PaymentNotice"
-        self._balances = Balances(book.client, book.ledger, book.batch.target, system) if of_payments else None
+        of_payments = load.batch.balances and load.resource == "PaymentNotice"
+        about = (load.client, load.ledger, load.batch.target, load.identity.system)
+        self._balances = Balances(*about) if of_payments else None
         if self._balances:
             book.when_answered = self._balances.answered
         self._second_look: set[str] | None = None
@@ -48,7 +49,7 @@ class Intake:
         if self._released:
             yield from self._taken_released()
             return
-        for rows in accepted_rows(self._batch.folder / "accepted.parquet", self._ledger.now(), self._batch.part):
+        for rows in accepted_rows(self._batch.folder / "accepted.parquet", self._load.ledger.now(), self._batch.part):
             yield from self._to_send(rows)
             if self._second_look is None:  # else a waiting row of a later page would come once more, with its page
                 self._release()
@@ -57,7 +58,7 @@ class Intake:
                 return
 
     def _to_send(self, rows: list[Row]) -> list[Row]:
-        known = self._ledger.known(*self._book.of, [row.key for row in rows])
+        known = self._load.ledger.known(*self._load.of, [row.key for row in rows])
         rows = self._not_held(rows, known)
         if self._second_look is not None:
             return self._of_second_look(rows, known, self._second_look)
@@ -70,7 +71,7 @@ class Intake:
         updates = [(each.row, each.record) for each in judged if each.verdict == "update" and each.record]
         repeats = [repeat for each in judged if each.verdict not in NOT_KEPT for repeat in self._kept(each)]
         self._book.write_known(repeats, aside)
-        self._book.progress.advance(len(rows) - len(sending) - len(updates) - len(aside) - waiting)
+        self._load.progress.advance(len(rows) - len(sending) - len(updates) - len(aside) - waiting)
         update_tasks(self._book, updates)
         return sending
 
@@ -104,7 +105,7 @@ class Intake:
     def _not_held(self, rows: list[Row], known: dict[str, KnownRecord]) -> list[Row]:
         """Return the rows that wait for no other batch. The others are not judged: they stay without an outcome."""
         if self._held is None:
-            self._held = Held(self._batch, self._ledger, self._book.step.repeats)
+            self._held = Held(self._batch, self._load.ledger, self._book.step.repeats)
         if not self._held:
             return rows
         free = list[Row]()
@@ -172,10 +173,10 @@ class Intake:
 
     def settle_doubts(self, files: Sequence[Path] = (), apart_from: Path | None = None) -> Settled:
         """Look this batch's rows in doubt up and adopt those found; what surely is not there may be sent again."""
-        target, source, resource = self._book.of
+        target, source, resource = self._load.of
         settled = settle_doubts(
-            self._ledger,
-            self._book.client,
+            self._load.ledger,
+            self._load.client,
             target,
             (source, resource, self._batch.batch_id),
             files or [self._batch.folder / "accepted.parquet"],
@@ -191,7 +192,7 @@ class Intake:
         settled, book = self.settle_doubts(), self._book
         for row, state, _ in settled.adopted:
             book.loaded.move("in_doubt", state, row.amount_cents)
-            book.has_landed(row)
+            book.closing.landed(row)
             book.when_answered(row, False)
         self._second_look = {found.row.lane for found in settled.adopted} - {row.lane for row, _ in settled.left}
         book.stopped -= self._second_look
@@ -206,9 +207,9 @@ def _not_sent(judged: Judged, reason: Reason | None) -> Judged:
 def note_skipped(book: Book) -> None:
     """Write down equal repeats within the file, which count once, and doubtful records that the target has so."""
     for name, state in (("skipped", "skipped"), ("known", "unchanged")):
-        path = book.batch.folder / f"{name}.parquet"
+        path = book.load.batch.folder / f"{name}.parquet"
         for part in batches(path, ROWS_A_LOOK, SKIPPED) if path.exists() else ():
             rows = list(zip(*plain_columns(part, SKIPPED), strict=True))
-            book.note([Repeat(line, key, state, None, *rest) for line, key, *rest in rows])
+            book.repeats.note([Repeat(line, key, state, None, *rest) for line, key, *rest in rows])
             for *_, cents in rows:
                 book.loaded.add(state, cents)

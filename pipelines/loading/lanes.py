@@ -4,7 +4,7 @@ An outcome that is not known stays so: the row is in doubt, its lane stops, noth
 first row of a patient, what the patient has there is noted: it tells later what a request in doubt can have made.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from queue import SimpleQueue
@@ -31,15 +31,20 @@ A kill leaves them in doubt, as it does rows under way. Types whose doubts need 
 """
 
 
+class Looking(Protocol):
+    """Looks at what patients have. noted: patients that were looked at."""
+
+    noted: set[str]
+
+    def look(self, row: Row) -> Sighting: ...
+
+
 class Book(Written, Protocol):
     """The parts of the load's book that lanes need."""
 
-    resource: str
     stopped: set[str]
-    noted: set[str]
 
     def moment(self) -> str: ...
-    def look(self, row: Row) -> Sighting: ...
     def hold_back(self, rows: Iterable[Row]) -> None: ...
     def confirm(self) -> None: ...
 
@@ -48,12 +53,16 @@ def send_by_lanes(
     book: Book,
     rows: Iterator[Row],
     client: FhirClient,
+    resource_type: str,
+    send: Post = post,
     at_once: int = AT_ONCE,
     circuit: Circuit | None = None,
-    send: Post | None = None,
-    looks: bool = True,
+    looks: Looking | None = None,
 ) -> str | None:
-    """Send rows, each by `send`, with a look at their patients before; return why it ended early, else None."""
+    """Send rows, each by `send`, with a look at their patients before; return why it ended early, else None.
+
+    looks: None where rows are told by their identifiers, so that no look is needed.
+    """
     with (
         ThreadPoolExecutor(at_once, "lane") as pool,
         ThreadPoolExecutor(at_once, "look") as looking,
@@ -62,31 +71,36 @@ def send_by_lanes(
     ):
         dealing.submit(bool).result()  # its one thread is there, whatever is interrupted from here on
         came: Came = SimpleQueue()
-        requests = Requests(partial(send or post, client, book.resource), book.confirm, pool, at_once, circuit, came)
-        return _Lanes(book, client, requests, Pages(book, rows, keeping, came), looking, came, looks).run(dealing)
+        requests = Requests(partial(send, client, resource_type), book.confirm, pool, at_once, circuit, came)
+        pages = Pages(book, rows, keeping, came)
+        back = partial(client.wait_until_it_answers, resource_type)
+        spare = SPARE if resource_type in BY_ITSELF else 0
+        return _Lanes(book, requests, pages, looks, looking, came, back, spare).run(dealing)
 
 
 class _Lanes:
     """Deals rows out: what was read to its turn, whose turn it is to the book, what is intended to the requests.
 
-    looks: patients that are being looked at, by the row that asked. spare: how many rows are intended ahead.
+    under_look: patients that are being looked at, by the row that asked. wait_until_back: until the target answers
+    again. spare: how many rows are intended ahead.
     """
 
     def __init__(
         self,
         book: Book,
-        client: FhirClient,
         requests: Requests,
         pages: Pages,
+        looks: Looking | None,
         looking: ThreadPoolExecutor,
         came: Came,
-        looks: bool,
+        wait_until_back: Callable[[], None],
+        spare: int,
     ) -> None:
-        self._book, self._client, self._requests, self._pages = book, client, requests, pages
-        self._looking, self._came = looking, came
-        self._turns = Turns(book.stopped, book.noted, looks)
-        self._looks: dict[Future[Any], Row] = {}
-        self._spare = SPARE if book.resource in BY_ITSELF else 0
+        self._book, self._requests, self._pages = book, requests, pages
+        self._looks, self._looking, self._came = looks, looking, came
+        self._wait_until_back, self._spare = wait_until_back, spare
+        self._turns = Turns(book.stopped, looks.noted if looks else None)
+        self._under_look: dict[Future[Any], Row] = {}
 
     def run(self, dealing: ThreadPoolExecutor) -> str | None:
         """Deal in another thread: Ctrl-C comes between any two steps of this one, and would lose what it has taken."""
@@ -133,7 +147,7 @@ class _Lanes:
     def _at_work(self) -> bool:
         """True if anything is to be waited for, or has come and is to be taken."""
         at_book = self._pages.reading or self._pages.writing
-        return bool(self._requests.are_under_way() or self._looks or at_book or not self._came.empty())
+        return bool(self._requests.are_under_way() or self._under_look or at_book or not self._came.empty())
 
     def _write(self) -> None:
         """Have the next rows intended, and results written, some at a time."""
@@ -153,10 +167,12 @@ class _Lanes:
 
     def _look(self) -> None:
         """Ask what the patients of rows have at the target, as far as requests are free."""
-        for _ in range(min(len(self._turns.to_look), self._requests.at_once - len(self._looks))):
+        if self._looks is None:
+            return
+        for _ in range(min(len(self._turns.to_look), self._requests.at_once - len(self._under_look))):
             row = self._turns.to_look.popleft()
-            look = self._looking.submit(self._book.look, row)
-            self._looks[look] = row
+            look = self._looking.submit(self._looks.look, row)
+            self._under_look[look] = row
             look.add_done_callback(self._came.put)
 
     def _ask_whether_it_is_back(self) -> bool:
@@ -166,7 +182,7 @@ class _Lanes:
             requests.unusable = "the target could not be used: no clear answer, again and again"
             return False
         try:
-            self._client.wait_until_it_answers(self._book.resource)
+            self._wait_until_back()
         except TargetUnusable as error:
             requests.unusable = str(error)
             return False
@@ -215,6 +231,6 @@ class _Lanes:
         self._requests.intended.extend(self._pages.take_written())
 
     def _looked(self, look: "Future[Sighting]") -> None:
-        patient = self._looks.pop(look).patient_id or ""
+        patient = self._under_look.pop(look).patient_id or ""
         self._pages.sightings.append(look.result())
         self._turns.note(patient)

@@ -72,26 +72,31 @@ class Loaded:
         self.add(now, amount_cents)
 
     def copy(self) -> "Loaded":
-        return replace(self, counts=self.counts.copy(), cents=self.cents.copy(), reasons=self.reasons.copy())
+        counted = {name: getattr(self, name).copy() for name in ("counts", "cents", "reasons", "waits_for")}
+        return replace(self, **counted)
 
     def put_back(self, before: "Loaded") -> None:
         """Return to earlier counts. The reason why the load ended stays."""
         self.counts, self.cents, self.reasons = before.counts, before.cents, before.reasons
         self.taken_back = before.taken_back
 
+    def take_in(self, part: "Loaded") -> None:
+        """Add the counts of a part."""
+        self.counts.update(part.counts)
+        self.cents.update(part.cents)
+        self.reasons.update(part.reasons)
+        self.taken_back += part.taken_back
+        self.undone += part.undone
+        self.read_otherwise += part.read_otherwise
+        self.waits_for.update(part.waits_for)
+        self.unusable = self.unusable or part.unusable
+        self.parts_left += part.parts_left
+
     def with_part(self, part: "Loaded") -> "Loaded":
         """Return these counts with those of a part."""
-        return Loaded(
-            _together(self.counts, part.counts),
-            _together(self.cents, part.cents),
-            _together(self.reasons, part.reasons),
-            self.taken_back + part.taken_back,
-            self.undone + part.undone,
-            self.read_otherwise + part.read_otherwise,
-            self.waits_for | set(part.waits_for),
-            self.unusable or part.unusable,
-            self.parts_left + part.parts_left,
-        )
+        both = self.copy()
+        both.take_in(part)
+        return both
 
     def counts_with(self, validated: Mapping[str, int]) -> dict[str, int]:
         """Return the ledger's counts of the run, from the counts before the load: lines, records, outcomes, cents."""
@@ -105,8 +110,8 @@ class Loaded:
             "amount_created": self.cents["created"],
         }
 
-
-def _together(counts: Mapping[str, int], others: Mapping[str, int]) -> Counter[str]:
-    summed = Counter(counts)
-    summed.update(others)
-    return summed
+    def in_words(self) -> str:
+        """Return the rows by outcome."""
+        counted = ((name, self.counts[name]) for name in (*OUTCOMES, "rejected"))
+        said = ", ".join(f"{number:,} {name.replace('_', ' ')}" for name, number in counted if number)
+        return said or ("nothing loaded" if self.unusable else "nothing to load")

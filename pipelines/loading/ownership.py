@@ -12,7 +12,6 @@ from pipelines.client.comparison import patient_of
 from pipelines.client.identifiers import identifier_value, search_token, values_of
 from pipelines.client.replies import resources_of
 from pipelines.loading.identity import Identity
-from pipelines.loading.loaded import Batch
 
 VALUES_A_SEARCH = 25
 GONE = {
@@ -81,11 +80,6 @@ class Owner(NamedTuple):
             return None if made.value in values else GIVEN_AGAIN if values else NOT_NAMED
         patient = patient_of(body)
         return OF_ANOTHER if patient and made.patients and patient not in made.patients else None
-
-
-def owner_of(batch: Batch, capabilities: Capabilities) -> Owner:
-    """The owner of what a batch's source has at its target."""
-    return Owner.at(capabilities, batch.target, Identity(batch.feed.source, batch.feed.resource))
 
 
 def places(client: FhirClient, identity: Identity, values: Sequence[str]) -> dict[str, list[str]]:

@@ -44,5 +44,5 @@ def in_all(parts: Iterable[Loaded]) -> Loaded:
     """Return the counts of parts together."""
     whole = Loaded()
     for each in parts:
-        whole = whole.with_part(each)
+        whole.take_in(each)
     return whole

@@ -7,19 +7,16 @@ where the target surely has it no more; else it stays, and the load says how man
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Protocol
+from typing import Any
 
-from pipelines.client.client import FhirClient
 from pipelines.client.comparison import TAKEN_BACK
 from pipelines.client.replies import NotDone, NotSent, Refused, Unknown
 from pipelines.ledger.former import Former, earlier_versions, withdrawn
-from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rows import KnownRecord
 from pipelines.ledger.states import LANDED, UNDECIDED
-from pipelines.loading.answered import Result
+from pipelines.loading.book import Book
 from pipelines.loading.changes import Changes
-from pipelines.loading.loaded import Batch, Loaded
-from pipelines.loading.ownership import GIVEN_AGAIN, GONE, Made, Owner, places
+from pipelines.loading.ownership import GIVEN_AGAIN, GONE, Made, places
 from pipelines.loading.row import Row
 
 UPDATES_A_COMMIT = 64
@@ -31,43 +28,18 @@ LEFT = (
 )
 
 
-class Tells(Protocol):
-    """Who tells the user."""
-
-    def say(self, text: str) -> None: ...
-
-
-class Book(Protocol):
-    """The parts of the load's book that policies need."""
-
-    batch: Batch
-    client: FhirClient
-    ledger: Ledger
-    loaded: Loaded
-    of: tuple[str, str, str]
-    owner: Owner
-    source: str
-    resource: str
-
-    @property
-    def progress(self) -> Tells: ...
-    def intend_updates(self, updates: Sequence[tuple[Row, KnownRecord]]) -> list[Row]: ...
-    def write_down(self, intended: Sequence[Row], results: Sequence[tuple[Row, Result]]) -> None: ...
-    def confirm(self) -> None: ...
-
-
 def update_tasks(book: Book, updates: Sequence[tuple[Row, KnownRecord]]) -> None:
     """Bring tasks to what their rows say, some side by side; no two are of one record."""
     if not updates:
         return
     changes = _changes(book)
-    with ThreadPoolExecutor(book.batch.pace.at_once, "update") as pool:
+    with ThreadPoolExecutor(book.load.batch.pace.at_once, "update") as pool:
         for start in range(0, len(updates), UPDATES_A_COMMIT):
             if book.loaded.unusable:
                 return
             some = updates[start : start + UPDATES_A_COMMIT]
             made = _made(book, some)
-            rows = book.intend_updates(some)
+            rows = book.intents.write_updates(some)
             posted = list(pool.map(lambda row, one: changes.update(one, row.body), rows, made))
             book.loaded.unusable = next((each.unusable for each in posted if each.unusable), None)
             book.write_down([], [(row, each.result) for row, each in zip(rows, posted, strict=True)])
@@ -75,19 +47,19 @@ def update_tasks(book: Book, updates: Sequence[tuple[Row, KnownRecord]]) -> None
 
 def take_back_superseded(book: Book) -> None:
     """Take back what has been superseded, in this run or in an earlier one that ended before it could."""
-    if book.resource not in TAKEN_BACK or book.loaded.unusable:
+    if book.load.resource not in TAKEN_BACK or book.loaded.unusable:
         return
-    standing = earlier_versions(book.ledger, *book.of)
-    known = book.ledger.known(*book.of, {version.key for version in standing})
+    standing = earlier_versions(book.load.ledger, *book.load.of)
+    known = book.load.ledger.known(*book.load.of, {version.key for version in standing})
     old = {version: Made.of(version) for version in standing if _is_superseded(version, known.get(version.key))}
     refused = _take_back(book, old)
     there = _there(book, list(refused), old)
     moved = {each: old[each]._replace(resource_id=ids[0]) for each, ids in there.items() if _moved(each, ids)}
     gone = [each for each, ids in there.items() if refused[each] in NOT_THERE and not _elsewhere(each, ids)]
-    withdrawn(book.ledger, book.batch.target, gone, "gone")
+    withdrawn(book.load.ledger, book.load.batch.target, gone, "gone")
     left = len(refused) - len(gone) - len(moved) + len(_take_back(book, moved))
     if left:
-        book.progress.say(f"{left:,} {LEFT}")
+        book.load.progress.say(f"{left:,} {LEFT}")
 
 
 def _take_back(book: Book, old: Mapping[Former, Made]) -> dict[Former, Mapping[str, Any] | None]:
@@ -97,11 +69,11 @@ def _take_back(book: Book, old: Mapping[Former, Made]) -> dict[Former, Mapping[s
         Those that are not there, are another's, or that the target does not let go, with the outcome of each.
     """
     changes, refused = _changes(book), dict[Former, Mapping[str, Any] | None]()
-    with ThreadPoolExecutor(book.batch.pace.at_once, "take back") as pool:
+    with ThreadPoolExecutor(book.load.batch.pace.at_once, "take back") as pool:
         for version, posted in zip(old, pool.map(changes.take_back, old.values()), strict=True):
             book.loaded.unusable = book.loaded.unusable or posted.unusable
             if posted.result.state == "undone":
-                withdrawn(book.ledger, book.batch.target, [version])
+                withdrawn(book.load.ledger, book.load.batch.target, [version])
             elif posted.result.state == "refused":
                 refused[version] = posted.result.outcome
     return refused
@@ -109,10 +81,10 @@ def _take_back(book: Book, old: Mapping[Former, Made]) -> dict[Former, Mapping[s
 
 def _there(book: Book, versions: Sequence[Former], old: Mapping[Former, Made]) -> dict[Former, list[str]]:
     """Ids at the target by the identifiers of earlier versions; none of them where the target cannot be asked."""
-    if not book.owner.shown:
+    if not book.load.owner.shown:
         return {version: [] for version in versions}
     try:
-        found = places(book.client, book.owner.identity, [old[version].value for version in versions])
+        found = places(book.load.client, book.load.owner.identity, [old[version].value for version in versions])
     except (NotSent, NotDone, Refused, Unknown):
         return {}  # the next run takes them back
     return {version: found[old[version].value] for version in versions}
@@ -128,13 +100,13 @@ def _moved(version: Former, ids: Sequence[str]) -> bool:
 
 
 def _changes(book: Book) -> Changes:
-    return Changes(book.client, book.confirm, book.owner)
+    return Changes(book.load.client, book.confirm, book.load.owner)
 
 
 def _made(book: Book, updates: Sequence[tuple[Row, KnownRecord]]) -> list[Made]:
     """The resources to update. Each may be of the patient before the update, or of the one whom the row names."""
     begun = [record.key for _, record in updates if record.state in UNDECIDED]
-    before = {each.key: each.patient_id for each in earlier_versions(book.ledger, *book.of, begun, "kept")}
+    before = {each.key: each.patient_id for each in earlier_versions(book.load.ledger, *book.load.of, begun, "kept")}
     return [Made.of(record, row.patient_id, before.get(record.key)) for row, record in updates]
 
 

@@ -25,9 +25,9 @@ SendOne = Callable[[Step, Row], tuple[Posted, bool]]
 """Sends a row at a step: its result, and True if the target does not take such a request at all."""
 
 
-def proven(book: Book, client: FhirClient, rows: Iterator[Row], send: SendOne) -> None:
+def proven(book: Book, rows: Iterator[Row], send: SendOne) -> None:
     """Send the first rows one after another, until it is known what the target keeps; lower the book's step by that."""
-    identity, condition = Identity(book.source, book.resource), ""
+    client, identity, condition = book.load.client, book.load.identity, ""
     free = (row for row in islice(rows, MOST_TRIED) if row.lane not in book.stopped)
     for row in (each if each.intended else each._replace(first_attempt_at=book.moment()) for each in free):
         book.write_down([row], [])
@@ -56,7 +56,7 @@ def _sent(book: Book, row: Row, send: SendOne) -> Posted:
 
 def _lower(book: Book, why: str, step: Step) -> None:
     book.step = step
-    book.progress.say(why)
+    book.load.progress.say(why)
 
 
 def _under(condition: str, step: Step, client: FhirClient, identity: Identity, row: Row) -> Result | str:

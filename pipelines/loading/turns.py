@@ -10,12 +10,13 @@ class Turns:
     """Rows that were read and have no outcome yet.
 
     ready: rows that may be sent now. to_look: rows whose patient's resources are to be noted first. Other rows wait
-    behind the first row of their lane, or, with `looks`, for their patient. count: the number of rows, with those under
-    way.
+    behind the first row of their lane, or for their patient. count: the number of rows, with those under way.
+
+    noted: patients whose resources are noted; None where none are to be.
     """
 
-    def __init__(self, stopped: set[str], noted: set[str], looks: bool = True) -> None:
-        self._stopped, self._noted, self._looks = stopped, noted, looks
+    def __init__(self, stopped: set[str], noted: set[str] | None) -> None:
+        self._stopped, self._noted = stopped, noted
         self.ready: deque[Row] = deque()
         self.to_look: deque[Row] = deque()
         self.count = 0
@@ -50,12 +51,13 @@ class Turns:
 
     def note(self, patient_id: str) -> None:
         """Let the rows of a patient go, whose resources are noted now."""
-        self._noted.add(patient_id)
+        if self._noted is not None:
+            self._noted.add(patient_id)
         self.ready.extend(self._of_patient.pop(patient_id))
 
     def _begin(self, row: Row) -> None:
         patient = row.patient_id
-        if patient is None or not self._looks or patient in self._noted:
+        if patient is None or self._noted is None or patient in self._noted:
             self.ready.append(row)
         elif patient in self._of_patient:
             self._of_patient[patient].append(row)

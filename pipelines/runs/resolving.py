@@ -11,7 +11,7 @@ from pipelines.ledger.tables import NotPossible
 from pipelines.loading.accepted import accepted_files
 from pipelines.loading.settling import settle_doubts
 from pipelines.runs.ending import recount
-from pipelines.runs.loading import lease_of
+from pipelines.runs.leasing import lease_of
 from pipelines.session.session import Session
 
 

@@ -7,62 +7,36 @@ is printed: of an unexpected error only its class.
 import os
 import sys
 import threading
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from pipelines.client.capabilities import Capabilities
-from pipelines.client.client import Credentials, FhirClient
-from pipelines.client.pace import limiter_of
-from pipelines.client.profiles import ProfileFile
 from pipelines.ledger.database import why
 from pipelines.ledger.lease import LeaseLost
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.parts import claim
 from pipelines.ledger.tables import LedgerError
-from pipelines.loading.loaded import Batch
 from pipelines.loading.part_outcome import ends_all
-from pipelines.loading.part_stage import load_part
+from pipelines.loading.part_stage import Sayings, load_part
 from pipelines.loading.parts import Part
+from pipelines.runs.order import Order
 from pipelines.validation.messages import receive
 
 BROKEN = 70
 """The exit code of a worker that met an error of ours."""
 
 
-@dataclass(frozen=True)
-class Order:
-    """What a worker loads, and how it reaches target and ledger.
-
-    batch: with the pace of one worker. parts: how many there are. loader: the owner of the target's lease. since: when
-    the load began. freed: keys of rows in doubt that may be sent again.
-    """
-
-    batch: Batch
-    parts: int
-    loader: str
-    since: str
-    freed: set[str]
-    ledger: str | Path
-    base_url: str
-    credentials: Credentials
-    capabilities: Capabilities
-    profile: ProfileFile
-
-
 def work(order: Order) -> None:
     """Load parts as long as one is free and the target can be used. Raises `LedgerError`."""
     ledger = Ledger.open(order.ledger)
-    client = FhirClient(
-        order.base_url, order.credentials, before_each=limiter_of(order.batch.pace), profile=order.profile
-    )
+    client = order.client()
     try:
         while lease := claim(ledger, order.batch.target, order.loader, ends_all=ends_all):
             with lease:
                 part = Part(lease.number, order.parts, order.since if lease.attempts > 1 else "")
-                batch = replace(order.batch, part=part)
-                found = load_part(batch, client, order.capabilities, ledger, lease, order.freed)
+                sayings = Sayings()
+                this = order.load(replace(order.batch, part=part), client, ledger, lease, sayings)
+                found = load_part(this, lease, sayings, order.freed)
                 lease.done(found.as_text())
             if found.loaded.unusable:
                 return

@@ -12,7 +12,7 @@ from typing import Any
 
 from pipelines.home.batch import Unreadable, received_before
 from pipelines.home.exits import ALL_LOADED, IN_DOUBT, SET_ASIDE
-from pipelines.runs.loading import lease_of
+from pipelines.runs.leasing import lease_of
 from pipelines.runs.lost import LOOK, LostBatch, lost_batches
 from pipelines.runs.resolving import resolve
 from pipelines.session.session import Session

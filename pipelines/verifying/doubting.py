@@ -11,6 +11,8 @@ from pipelines.ledger.standing import Standing, standing_of
 from pipelines.loading.accepted import accepted_rows
 from pipelines.loading.book import Book
 from pipelines.loading.intake import note_skipped
+from pipelines.loading.load import Load
+from pipelines.loading.loaded import Loaded
 from pipelines.loading.lookup import ahead
 from pipelines.loading.row import Row
 from pipelines.verifying.carried import Carried, There
@@ -22,25 +24,26 @@ class Doubting:
     since: when the first of its lost runs began, as UTC text. later: this batch and those that came after it.
     """
 
-    def __init__(self, db: duckdb.DuckDBPyConnection, book: Book, since: str, later: set[str]) -> None:
-        self._book, self._since, self._later = book, since, later
-        self._carried = Carried(db, book.source, book.resource)
-        self._of = (book.batch.target, book.source, book.resource)
-        self._ahead = ahead(book.client, datetime.now(UTC))
-        self._supersedes = book.batch.feed.changed == "supersede" and book.resource == "QuestionnaireResponse"
+    def __init__(self, db: duckdb.DuckDBPyConnection, load: Load, since: str, later: set[str]) -> None:
+        self._load, self._book, self._since, self._later = load, Book(load), since, later
+        self._carried = Carried(db, load.source, load.resource)
+        self._of = load.of
+        self._ahead = ahead(load.client, datetime.now(UTC))
+        self._supersedes = load.batch.feed.changed == "supersede" and load.resource == "QuestionnaireResponse"
 
-    def write_all(self) -> None:
-        """Write the accepted rows of the batch's run, and the repeats within its file."""
+    def write_all(self) -> Loaded:
+        """Write the accepted rows of the batch's run, and the repeats within its file; return the counts."""
         note_skipped(self._book)
-        for rows in accepted_rows(self._book.batch.folder / "accepted.parquet", self._since):
+        for rows in accepted_rows(self._load.batch.folder / "accepted.parquet", self._since):
             self.write(rows)
+        return self._book.loaded
 
     def write(self, rows: Sequence[Row]) -> None:
         """Adopt some rows, put others in doubt, and note those that the ledger knows."""
-        book = self._book
-        known = book.ledger.known(*self._of, [row.key for row in rows])
+        ledger = self._load.ledger
+        known = ledger.known(*self._of, [row.key for row in rows])
         self._carried.look_up(rows, list(known.values()))
-        with book.ledger.writing(book.lease):
+        with ledger.writing(self._load.lease):
             self._note_known([(row, known[row.key]) for row in rows if self._is_known(row, known.get(row.key))])
             for row in rows:
                 if not self._is_known(row, record := known.get(row.key)):
@@ -62,18 +65,18 @@ class Doubting:
 
     def _settle(self, row: Row, record: KnownRecord | None, there: There | None) -> None:
         """Write a row down as the resource that carries its key, or as a row in doubt."""
-        book, ledger = self._book, self._book.ledger
+        book, ledger, lease = self._book, self._load.ledger, self._load.lease
         generation = there.generation if there else _next_generation(record)
         row = row._replace(generation=generation)
         if there is None and not book.step.named:
-            ledger.intend(book.lease, *self._of[1:], [], [self._sighting(row)])
+            ledger.intend(lease, *self._of[1:], [], [self._sighting(row)])
         if record is None:
-            book.intend([row])
+            book.intents.write([row])
         elif standing_of(record) in (Standing.THERE, Standing.TAKEN_BACK):
-            intend_change(ledger, book.lease, *self._of[1:], [(record.generation, self._intent(row))])
+            intend_change(ledger, lease, *self._of[1:], [(record.generation, self._intent(row))])
         else:
             row = row._replace(generation=record.generation)
-            ledger.intend_again(book.lease, *self._of[1:], [self._intent(row)])
+            ledger.intend_again(lease, *self._of[1:], [self._intent(row)])
         state = self._state(row, record, there)
         made = there.resource_id if there else None
         ledger.settle(*self._of, [Outcome(row.key, row.generation, state, made, None)])
@@ -93,8 +96,8 @@ class Doubting:
         return "updated" if there.generation == record.generation else "superseded"
 
     def _intent(self, row: Row) -> Intent:
-        about = (row.content_hash, self._book.batch.feed.hash, row.patient_id, row.source_at, row.amount_cents)
-        return Intent(row.key, row.generation, self._book.batch.batch_id, row.line, *about, self._since)
+        about = (row.content_hash, self._load.batch.feed.hash, row.patient_id, row.source_at, row.amount_cents)
+        return Intent(row.key, row.generation, self._load.batch.batch_id, row.line, *about, self._since)
 
     def _note_known(self, rows: Sequence[tuple[Row, KnownRecord]]) -> None:
         """Count rows whose record the ledger has. One that only the feed's policy can judge is left to the import.
@@ -116,8 +119,8 @@ class Doubting:
             self._book.loaded.add(state, row.amount_cents)
             about = (row.patient_id, row.source_at, row.amount_cents)
             repeats[state].append(Repeat(row.line, row.key, state, record.resource_id if same else None, *about))
-        self._book.note(repeats["unchanged"])
-        self._book.note(repeats["adopted"], self._since)
+        self._book.repeats.note(repeats["unchanged"])
+        self._book.repeats.note(repeats["adopted"], self._since)
 
 
 def _next_generation(record: KnownRecord | None) -> int:

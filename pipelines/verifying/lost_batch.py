@@ -4,7 +4,7 @@ import duckdb
 
 from pipelines.home.batch import Received, Unreadable
 from pipelines.ledger.lease import Lease, utc_text
-from pipelines.loading.book import Book
+from pipelines.loading.load import Load
 from pipelines.loading.loaded import Batch
 from pipelines.runs.beginning import begin, note_batch
 from pipelines.runs.ending import end, end_without_load
@@ -34,13 +34,14 @@ def adopt_batch(
         raise
     batch = Batch(session.target, lost.name, run.feed, run.folder, True, session.pace)
     step, connection = session.step(run.feed.resource), session.connection
-    book = Book(batch, connection.client, session.ledger, lease, session.progress, step, connection.capabilities)
-    Doubting(db, book, since, _later_batches(session, run.received)).write_all()
+    to = (connection.client, connection.capabilities, step)
+    load = Load(batch, *to, session.ledger, lease, session.progress)
+    loaded = Doubting(db, load, since, _later_batches(session, run.received)).write_all()
     end_runs(session, lost)
-    end(session, run, validated, book.loaded)
-    counts = book.loaded.counts
+    end(session, run, validated, loaded)
+    counts = loaded.counts
     landed = sum(counts[name] for name in ("adopted", "updated", "superseded"))
-    return {"adopted": landed, "taken_back": book.loaded.taken_back, "in_doubt": counts["in_doubt"]}
+    return {"adopted": landed, "taken_back": loaded.taken_back, "in_doubt": counts["in_doubt"]}
 
 
 def _later_batches(session: Session, received: Received) -> set[str]:

@@ -15,7 +15,7 @@ import duckdb
 
 from pipelines.home.exits import ALL_LOADED, IN_DOUBT, SET_ASIDE
 from pipelines.ledger.tables import NotPossible
-from pipelines.runs.loading import lease_of
+from pipelines.runs.leasing import lease_of
 from pipelines.runs.lost import lost_batches
 from pipelines.runs.summary import dollars
 from pipelines.session.reading import reading

@@ -37,7 +37,7 @@ def home(request, tmp_path, target, monkeypatch):
     forget_settings(monkeypatch)
     monkeypatch.setenv("FHIR_BASE_URL", target.url)
     monkeypatch.setenv("FHIR_TOKEN", "fixed")
-    monkeypatch.setattr("pipelines.loading.stage.LATE_SECONDS", 0)
+    monkeypatch.setattr("pipelines.loading.carrying.LATE_SECONDS", 0)
     monkeypatch.setattr(Patience, "wait", lambda patience, pause, _=None: patience.sleep(min(pause, 0.01)))
     home = tmp_path / "home"
     (home / "inbox").mkdir(parents=True)

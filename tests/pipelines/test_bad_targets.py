@@ -3,6 +3,7 @@ nothing is lost without a word.
 """
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -80,7 +81,7 @@ def test_a_promise_that_is_not_kept_is_found_by_the_first_rows_and_said_once(at,
     rows = [payment(number, patient=f"p{number % 5}") for number in range(30)]
     progress = Saying()
     with at.ledger.lease(TARGET) as lease:
-        loaded = load(at.batch(rows), at.client, at.client.capabilities(), at.ledger, lease, progress)
+        loaded = load(replace(at.load(at.batch(rows), lease), progress=progress))
     loaded_once(at, rows, loaded)
     assert progress.said == [words]
 

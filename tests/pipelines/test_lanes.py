@@ -4,6 +4,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from pipelines.ledger.lease import LeaseLost
 from pipelines.ledger.rows import Sighting
 from pipelines.ledger.states import UNDECIDED
 from pipelines.loading.answered import Posted, Result
-from pipelines.loading.lanes import SPARE, _Lanes, send_by_lanes
+from pipelines.loading.lanes import SPARE, Looking, _Lanes, send_by_lanes
 from pipelines.loading.posting import post
 from pipelines.loading.row import Row
 
@@ -32,7 +33,6 @@ class Book:
         self.resource, self.rows, self.lost_at = resource, rows, lost_at
         self.lost = False
         self.stopped: set[str] = set()
-        self.noted: set[str] = set()
         self.writes: list[list[str]] = []
         self.came: dict[str, str] = {}
         self.held: list[str] = []
@@ -42,9 +42,6 @@ class Book:
 
     def moment(self) -> str:
         return ""
-
-    def look(self, row: Row) -> Sighting:
-        raise NotImplementedError
 
     def write_down(
         self, intended: Sequence[Row], results: Sequence[tuple[Row, Result]], sightings: Sequence[Sighting] = ()
@@ -86,6 +83,12 @@ class Target:
         return self.answer
 
 
+def sent(book: Book, target: Target, looks: Looking | None = None) -> str | None:
+    """Send the rows of a book, two at once."""
+    client: Any = SimpleNamespace(wait_until_it_answers=None)
+    return send_by_lanes(book, book.rows_to_send(), client, book.resource, target, AT_ONCE, looks=looks)
+
+
 MADE = Posted(Result("created", "r", 201))
 AWAY = Posted(Result("planned"), "the target could not be used")
 
@@ -97,7 +100,7 @@ def test_some_rows_are_intended_ahead_but_no_payment(resource: str, ahead: int) 
     """LEDGER-01: a kill leaves no payment in doubt that was never sent, since a person would have to settle it."""
     book, target = Book(resource, 20), Target(MADE)
     target.go.set()
-    assert send_by_lanes(book, book.rows_to_send(), None, AT_ONCE, send=target) is None  # type: ignore[arg-type]
+    assert sent(book, target) is None
     assert len(book.writes[0]) == AT_ONCE + ahead
     assert sorted(book.intended) == sorted(target.sent) == sorted(book.came)
     assert not book.held
@@ -107,7 +110,7 @@ def test_what_was_intended_and_never_sent_is_taken_back_when_the_target_is_away(
     """LEDGER-01"""
     book, target = Book("Task", 20), Target(AWAY)
     target.go.set()
-    assert send_by_lanes(book, book.rows_to_send(), None, AT_ONCE, send=target) == AWAY.unusable  # type: ignore[arg-type]
+    assert sent(book, target) == AWAY.unusable
     assert book.held
     assert sorted(book.held + target.sent) == sorted(book.intended)
     assert sorted(book.came) == sorted(target.sent)
@@ -118,7 +121,7 @@ def test_who_lost_the_lease_leaves_what_it_intended_to_who_has_it() -> None:
     book, target = Book("Task", 20, lost_at=1), Target(MADE)
     target.go.set()
     with pytest.raises(LeaseLost):
-        send_by_lanes(book, book.rows_to_send(), None, AT_ONCE, send=target)  # type: ignore[arg-type]
+        sent(book, target)
     assert not book.held
     assert sorted(book.came) == sorted(target.sent)
 
@@ -136,7 +139,7 @@ def test_rows_intended_ahead_are_not_sent_by_who_was_silent_too_long(answer: Pos
     target = Target(answer, first=lose)
     target.go.set()
     with pytest.raises(LeaseLost):
-        send_by_lanes(book, book.rows_to_send(), None, AT_ONCE, send=target)  # type: ignore[arg-type]
+        sent(book, target)
     assert len(target.sent) == AT_ONCE
     assert len(book.intended) == AT_ONCE + SPARE
     assert not book.held
@@ -156,7 +159,7 @@ def test_no_row_that_is_intended_waits_for_the_commit_of_others() -> None:
     book, target = SlowBook("Task", 20), Target(MADE)
     target.first = lambda: reached.set() if len(target.sent) == AT_ONCE + SPARE else None
     target.go.set()
-    assert send_by_lanes(book, book.rows_to_send(), None, AT_ONCE, send=target) is None  # type: ignore[arg-type]
+    assert sent(book, target) is None
     assert sorted(book.intended) == sorted(target.sent) == sorted(book.came)
 
 
@@ -172,7 +175,7 @@ def test_no_row_that_is_intended_waits_for_the_thread_that_deals_rows_out() -> N
     book, target = BusyBook("Task", 20), Target(MADE)
     target.first = lambda: reached.set() if len(target.sent) == AT_ONCE + SPARE else None
     target.go.set()
-    assert send_by_lanes(book, book.rows_to_send(), None, AT_ONCE, send=target) is None  # type: ignore[arg-type]
+    assert sent(book, target) is None
     assert sorted(book.intended) == sorted(target.sent) == sorted(book.came)
 
 
@@ -180,7 +183,7 @@ def assert_an_interrupt_loses_nothing() -> None:
     book, target = Book("Task", 20), Target(MADE)
     target.go.set()
     with pytest.raises(KeyboardInterrupt):
-        send_by_lanes(book, book.rows_to_send(), None, AT_ONCE, send=target)  # type: ignore[arg-type]
+        sent(book, target)
     assert sorted(book.held + target.sent) == sorted(book.intended)
     assert sorted(book.came) == sorted(target.sent)
 
@@ -223,6 +226,10 @@ def test_looks_that_fail_end_the_sending_and_lose_nothing() -> None:
         def rows_to_send(self) -> Iterator[Row]:
             return (row(n)._replace(patient_id=f"p{n}" if n >= AT_ONCE else None) for n in range(self.rows))
 
+    class Blind:
+        def __init__(self) -> None:
+            self.noted: set[str] = set()
+
         def look(self, row: Row) -> Sighting:
             reached.wait(60)
             raise ValueError(row.key)
@@ -231,7 +238,7 @@ def test_looks_that_fail_end_the_sending_and_lose_nothing() -> None:
     book, target = BlindBook("Task", 20), Target(MADE, first=reached.set)
     target.go.set()
     with pytest.raises(ValueError, match="k"):
-        send_by_lanes(book, book.rows_to_send(), None, AT_ONCE, send=target)  # type: ignore[arg-type]
+        sent(book, target, Blind())
     assert sorted(book.held + target.sent) == sorted(book.intended)
     assert target.sent
     assert sorted(book.came) == sorted(target.sent)
@@ -248,7 +255,7 @@ def test_a_fault_of_ours_ends_the_sending_and_is_raised() -> None:
     target.first = fault
     target.go.set()
     with pytest.raises(KeyError):
-        send_by_lanes(book, book.rows_to_send(), None, AT_ONCE, send=target)  # type: ignore[arg-type]
+        sent(book, target)
     assert len(target.sent) <= 2 * AT_ONCE + 1
     assert sorted(book.held + target.sent) == sorted(book.intended)
     assert set(book.came) < set(target.sent)
@@ -259,7 +266,7 @@ def test_rows_share_their_commits() -> None:
     rows = 40 * SPARE
     book, target = Book("Task", rows), Target(MADE)
     target.go.set()
-    assert send_by_lanes(book, book.rows_to_send(), None, AT_ONCE, send=target) is None  # type: ignore[arg-type]
+    assert sent(book, target) is None
     assert len(book.came) == rows
     intending = [write for write in book.writes if write]
     assert all(len(write) >= SPARE // 2 for write in intending[:-1])
@@ -277,7 +284,7 @@ def test_a_book_that_cannot_be_written_ends_the_sending_with_its_reason() -> Non
     book, target = FullBook("Task", 20), Target(MADE)
     target.go.set()
     with pytest.raises(OSError, match="no room"):
-        send_by_lanes(book, book.rows_to_send(), None, AT_ONCE, send=target)  # type: ignore[arg-type]
+        sent(book, target)
     assert sorted(book.came) == sorted(target.sent)
     assert sorted(book.held + target.sent) == sorted(book.intended)
 

@@ -196,7 +196,9 @@ def ended(world: World) -> BaseException | str | None:
     """How the sending of a world ended; a process whose sending does not end is ended, and says where it stood."""
     faulthandler.dump_traceback_later(LONGEST_SECONDS, exit=True)
     try:
-        return send_by_lanes(world, world.rows_to_send(), world, world.at_once, world.circuit, world.send)  # type: ignore[arg-type]
+        client: Any = world
+        about = (world.resource, world.send, world.at_once, world.circuit, world)
+        return send_by_lanes(world, world.rows_to_send(), client, *about)
     except (Fault, LeaseLost) as error:
         return error
     finally:

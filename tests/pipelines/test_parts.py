@@ -26,11 +26,12 @@ from pipelines.ledger.lease import SILENCE, LeaseLost, utc_text
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.parts import BEGINNINGS, PartState, claim, lay_out, remove_parts, states
 from pipelines.ledger.rows import Intent, Outcome
-from pipelines.loading import part_stage
+from pipelines.loading.left_sending import doubt_left_sending
 from pipelines.loading.loaded import Loaded
 from pipelines.loading.part_outcome import PartLoaded, ends_all, in_all
 from pipelines.loading.parts import Part
 from pipelines.runs import parts as in_parts
+from pipelines.runs import watching, workers
 from tests.support.commands import OUTCOMES
 from tests.support.dying_worker import STEPS
 from tests.support.work import TARGET
@@ -137,9 +138,9 @@ def test_an_answer_that_a_slow_worker_writes_late_is_not_put_in_doubt(ledger, le
         return found
 
     monkeypatch.setattr(ledger, "sending", sending_before_an_answer)
-    book: Any = SimpleNamespace(ledger=ledger, lease=part, of=of, source=of[1], resource=of[2])
-    book.batch = SimpleNamespace(folder=tmp_path, part=None)
-    part_stage._doubt_sending(book)
+    load: Any = SimpleNamespace(ledger=ledger, lease=part, of=of, source=of[1], resource=of[2])
+    load.batch = SimpleNamespace(folder=tmp_path, part=None)
+    doubt_left_sending(load)
     known = ledger.known(*of, ["a", "b"])
     assert [(known[key].state, known[key].resource_id) for key in "ab"] == [("created", "id-a"), ("in_doubt", None)]
 
@@ -202,7 +203,7 @@ def test_who_takes_the_target_over_waits_for_its_workers(ledger, lease, clock) -
     assert states(ledger, TARGET) == []
 
 
-class Nobody(in_parts.Workers):
+class Nobody(workers.Workers):
     """Workers that are never started."""
 
     can_start = False
@@ -214,7 +215,7 @@ class Nobody(in_parts.Workers):
         assert wanted == 2
 
 
-class OneThatDies(in_parts.Workers):
+class OneThatDies(workers.Workers):
     """A worker that dies right after the parts were read; the next one does all. wanted: how many each time."""
 
     can_start = True
@@ -238,11 +239,16 @@ class OneThatDies(in_parts.Workers):
         self._claimed().done(PartLoaded().as_text())
 
 
+def watched(ledger, lease) -> Any:
+    """The book of a load that is watched."""
+    batch = SimpleNamespace(run=None, target=TARGET)
+    load = SimpleNamespace(ledger=ledger, lease=lease, progress=Progress(), batch=batch)
+    return SimpleNamespace(load=load, loaded=Loaded())
+
+
 def test_a_target_that_was_taken_over_ends_the_load_and_one_without_workers_does_not_wait(ledger, lease):
     """LEDGER-10, SCALE-02"""
-    session: Any = SimpleNamespace(ledger=ledger, target=TARGET, progress=Progress())
-    book: Any = SimpleNamespace(batch=SimpleNamespace(run=None), loaded=Loaded())
-    watch = in_parts.Watch(session, book, lease)
+    watch = watching.Watch(watched(ledger, lease))
     watch.until_done(Nobody())
     assert [part.is_left for part in states(ledger, TARGET)] == [True, True]
     with ledger.transaction() as connection:
@@ -253,12 +259,10 @@ def test_a_target_that_was_taken_over_ends_the_load_and_one_without_workers_does
 
 def test_a_part_whose_worker_dies_while_the_parts_are_read_is_begun_again(ledger, lease, monkeypatch) -> None:
     """SCALE-02"""
-    monkeypatch.setattr(in_parts, "LOOK_SECONDS", 0)
-    session: Any = SimpleNamespace(ledger=ledger, target=TARGET, progress=Progress())
-    book: Any = SimpleNamespace(batch=SimpleNamespace(run=None), loaded=Loaded())
-    workers = OneThatDies(ledger, lease)
-    in_parts.Watch(session, book, lease).until_done(workers)
-    assert workers.wanted[:2] == [0, 1]
+    monkeypatch.setattr(watching, "LOOK_SECONDS", 0)
+    worker = OneThatDies(ledger, lease)
+    watching.Watch(watched(ledger, lease)).until_done(worker)
+    assert worker.wanted[:2] == [0, 1]
     assert all(part.outcome for part in states(ledger, TARGET))
 
 
@@ -268,7 +272,8 @@ def test_a_part_whose_worker_dies_while_the_parts_are_read_is_begun_again(ledger
 )
 def test_a_load_with_a_part_without_an_outcome_says_so(attempts: int, said: str) -> None:
     """SCALE-02: also where its last counts are those of all its rows."""
-    book: Any = SimpleNamespace(loaded=Loaded(), refused=set(), answers=SimpleNamespace(take_in=lambda *_: None))
+    answers = SimpleNamespace(take_in=lambda *_: None)
+    book: Any = SimpleNamespace(loaded=Loaded(), refused=set(), closing=SimpleNamespace(answers=answers))
     counts = PartLoaded(Loaded(Counter(created=5))).as_text()
     found = [PartState(0, 1, False, None, counts), PartState(1, attempts, False, counts, None)]
     assert not in_parts._take_in(book, found)
@@ -333,7 +338,7 @@ def test_status_tells_of_no_part_once_its_loader_is_gone(ledger, lease, clock) -
 def small(monkeypatch):
     """Lets few rows be worth a worker."""
     monkeypatch.setattr(in_parts, "ROWS_A_WORKER", 20)
-    monkeypatch.setattr(in_parts, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(watching, "LOOK_SECONDS", 0.02)
 
 
 def export(home, first=0, rows=ROWS):
@@ -408,7 +413,7 @@ def test_a_worker_killed_at_each_step_loses_and_doubles_nothing(
     target.additions = not bare
     mark = tmp_path / "died"
     program = (sys.executable, "-m", "tests.support.dying_worker", step, str(mark))
-    monkeypatch.setattr(in_parts, "PROGRAM", program)
+    monkeypatch.setattr(workers, "PROGRAM", program)
     monkeypatch.setenv("CHARTFERRY_SETTLING_SECONDS", "0")
     cents = export(home)
     done = asked("import", "--workers", 2)["batches"][0]
@@ -427,7 +432,7 @@ def test_workers_over_one_ledger_on_a_server_agree_too(
 ) -> None:
     """SCALE-02, LEDGER-20: what they wrote side by side is made again from the journal's copies, row for row."""
     program = (sys.executable, "-m", "tests.support.dying_worker", step, str(tmp_path / "died"))
-    monkeypatch.setattr(in_parts, "PROGRAM", program)
+    monkeypatch.setattr(workers, "PROGRAM", program)
     cents = export(home)
     with postgres.database() as url, postgres.database() as empty:
         monkeypatch.setenv("CHARTFERRY_LEDGER", url)

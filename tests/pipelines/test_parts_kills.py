@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from pipelines.cli import run
-from pipelines.runs import parts
+from pipelines.runs import parts, watching
 from tests.conftest import running
 from tests.pipelines.test_importer_kills import PATIENTS, PRELOADED, check, source
 from tests.support.commands import forget_settings
@@ -44,7 +44,7 @@ def an_import(home, environ):
 
 def few_rows_are_enough():
     parts.ROWS_A_WORKER = 10
-    parts.LOOK_SECONDS = 0.02
+    watching.LOOK_SECONDS = 0.02
 
 
 @pytest.mark.long

@@ -49,19 +49,24 @@ class Book:
     """What the intake writes down: the keys of rows that are set aside."""
 
     def __init__(self) -> None:
-        self.batch = SimpleNamespace(balances=True, target="t", folder=Path("batch"), part=None)
-        self.of, self.source, self.resource = ("t", "till", "PaymentNotice"), "till", "PaymentNotice"
-        self.client, self.answers, self.step = None, None, SimpleNamespace(repeats=False)
         self.known = dict[str, Any]()
-        self.ledger = SimpleNamespace(now=str, known=lambda *_: self.known)
+        batch = SimpleNamespace(balances=True, target="t", folder=Path("batch"), part=None)
+        self.load = SimpleNamespace(
+            batch=batch,
+            resource="PaymentNotice",
+            of=("t", "till", "PaymentNotice"),
+            client=None,
+            identity=SimpleNamespace(system="till"),
+            ledger=SimpleNamespace(now=str, known=lambda *_: self.known),
+            progress=SimpleNamespace(advance=lambda _: None),
+        )
+        self.closing = SimpleNamespace(answers=None, landed=lambda _: None)
+        self.step = SimpleNamespace(repeats=False)
         self.loaded = SimpleNamespace(unusable=None, move=lambda *_: None)
-        self.progress = SimpleNamespace(advance=lambda _: None)
         self.stopped, self.refused = set[str](), set[str]()
 
     def write_known(self, _: object, aside: Sequence[tuple[Row, object]]) -> None:
         self.refused |= {row.key for row, _ in aside}
-
-    def has_landed(self, _: Row) -> None: ...
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ import pytest
 from pipelines.client.capabilities import capabilities_of
 from pipelines.client.client import Credentials, FhirClient
 from pipelines.client.steps import BARE, BATCH, LOOK_UP, SINGLE, TRANSACTION, step_for
-from pipelines.home.progress import Progress
 from pipelines.ledger.ledger import Ledger
 from pipelines.loading.intake import Intake
 from pipelines.loading.stage import load
@@ -282,7 +281,7 @@ def test_the_bundled_service_takes_rows_at_every_step(tmp_path, way, known):
 
         def run(rows):
             with work.ledger.lease("urn:uuid:fake") as lease:
-                return load(work.batch(rows), work.client, says, work.ledger, lease, Progress())
+                return load(work.load(work.batch(rows), lease, says))
 
         rows = [payment(number, patient=f"p{number % 5}") for number in range(60)]
         rows[33] = payment(33, patient="nobody")

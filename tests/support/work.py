@@ -6,15 +6,16 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines.client.capabilities import Capabilities
 from pipelines.client.client import Credentials, FhirClient, Patience
 from pipelines.client.pace import Pace
-from pipelines.client.steps import FREE_OF_RACES
+from pipelines.client.steps import step_for
 from pipelines.feeds.files.catalog import load_feeds
 from pipelines.home.progress import Progress
 from pipelines.ledger.ledger import Ledger
 from pipelines.loading.book import Book
-from pipelines.loading.stage import Batch, load
+from pipelines.loading.load import Load
+from pipelines.loading.loaded import Batch
+from pipelines.loading.stage import load
 from pipelines.validation.stage import ACCEPTED, SKIPPED
 
 TARGET = "urn:uuid:fake"
@@ -68,7 +69,13 @@ class Work:
     def run(self, rows, *args, **named):
         batch = self.batch(rows, *args, **named)
         with self.ledger.lease(TARGET) as lease:
-            return load(batch, self.client, self.client.capabilities(), self.ledger, lease, self.progress)
+            return load(self.load(batch, lease))
+
+    def load(self, batch, lease, says=None):
+        """The load of a batch, at a target that `says` what it can do, or is asked."""
+        says = self.client.capabilities() if says is None else says
+        step = step_for(says, batch.feed.resource)
+        return Load(batch, self.client, says, step, self.ledger, lease, self.progress)
 
     def batch(self, rows, batch_id="payments-1", resuming=True, skipped=(), settling=900.0, remap=False):
         self.runs += 1
@@ -83,7 +90,7 @@ class Work:
 
     def book(self, lease, rows):
         """The book of a batch whose rows are still to be sent."""
-        return Book(self.batch(rows), self.client, self.ledger, lease, Progress(), FREE_OF_RACES, Capabilities())
+        return Book(self.load(self.batch(rows), lease))
 
     def states(self):
         rows = self.ledger.tables()["record"].to_pylist()

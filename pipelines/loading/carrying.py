@@ -1,0 +1,73 @@
+"""Carry the rows of a load to the target, in bundles or one by one, until none is left that can go now."""
+
+from collections.abc import Iterator
+
+from pipelines.home.collecting import seldom
+from pipelines.loading.book import Book
+from pipelines.loading.bundles import send_bundles
+from pipelines.loading.intake import Intake
+from pipelines.loading.lookup import BY_ITSELF
+from pipelines.loading.proving import proven
+from pipelines.loading.row import Row
+from pipelines.loading.singly import Singly
+from pipelines.loading.why import Why
+
+LATE_SECONDS = 2.0
+"""After which a request without an answer is looked for once more, before its run ends."""
+
+
+class Carrier:
+    """Carries the rows of one load, at the step that its target has been found to keep."""
+
+    def __init__(self, book: Book, intake: Intake) -> None:
+        self._book, self._intake = book, intake
+        self._why = Why(book.load.client, book.load.capabilities, book.load.resource)
+        self._singly = Singly(book, self._why)
+
+    def send(self) -> None:
+        """Send what is in doubt from before, the rows, and what can go on once new doubts are settled."""
+        book, promised, rows = self._book, self._book.load.step, self._intake.rows_to_send()
+        with seldom():
+            if promised.conditional and not promised.repeats and not book.notes:
+                proven(book, rows, self._singly.send_one)
+            if not book.loaded.unusable:
+                self._carry(rows)
+        self.go_on()
+
+    def go_on(self) -> None:
+        """Settle what has come in doubt; send what it held up, and payments that waited for the answers to others."""
+        while self._has_more():
+            with seldom():
+                self._carry(self._intake.rows_to_send())
+
+    def _carry(self, rows: Iterator[Row]) -> None:
+        """Send rows at the load's step."""
+        book = self._book
+        rows = rows if book.step == book.load.step else self._without_a_person(rows)
+        if book.step.bundle:
+            send_bundles(book, rows, self._why)
+        else:
+            self._singly.send(rows)
+
+    def _has_more(self) -> bool:
+        """True if rows can go on: those that new doubts held up, once these are settled, or that waited for answers."""
+        book, intake = self._book, self._intake
+        if book.loaded.unusable:
+            return False
+        if intake.has_payments_again():
+            return True
+        if book.load.batch.part or book.step.repeats or not book.loaded.counts["in_doubt"]:
+            return False  # doubts of a part are settled with those of the others
+        if intake.settle_doubts_again():
+            return True
+        book.load.client.patience.wait(LATE_SECONDS)
+        return intake.settle_doubts_again()
+
+    def _without_a_person(self, rows: Iterator[Row]) -> Iterator[Row]:
+        """The rows, apart from payments in doubt: a target that ignores conditions would make them twice."""
+        book = self._book
+        for row in rows:
+            if row.intended and not book.step.conditional and book.load.resource not in BY_ITSELF:
+                book.keep(row, "in_doubt")
+            else:
+                yield row

@@ -1,0 +1,61 @@
+"""Rejects that the rows of a load answer: they are closed once the records of these rows have landed."""
+
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+
+from pipelines.ledger.rejects import resubmit
+from pipelines.loading.load import Load
+from pipelines.loading.row import Row
+from pipelines.session.answers import Answers
+
+KEYS_A_CLOSING = 20_000
+
+
+class Closing:
+    """The rejects that one load closes.
+
+    answers: what its rows answer by name. Keys that have landed, and contents that are there by key, close what is open
+    of them; they are gathered, and written some at a time.
+    """
+
+    def __init__(self, load: Load) -> None:
+        self._load = load
+        self.answers = Answers.of(load.batch.folder)
+        self._landed: list[str] = []
+        self._there: dict[str, str] = {}
+
+    def note_to_come(self) -> None:
+        """Write down that records of this load are on their way to answer rejects."""
+        if answers := self.answers.to_come():
+            resubmit(self._load.ledger, *self._load.of, self._load.batch.batch_id, answers)
+
+    def landed(self, row: Row) -> None:
+        """Note that a row's record is at the target."""
+        self._landed.append(row.key)
+        if self.answers:
+            self.answers.landed(row.line)
+
+    def is_there(self, row: Row) -> None:
+        """Note that the target has a row's record with this content, which an earlier run has sent."""
+        self._there[row.key] = row.content_hash
+
+    @contextmanager
+    def or_as_before(self) -> Iterator[None]:
+        """Forget what the block notes to have landed if it raises."""
+        landed, so_many = self._landed, len(self._landed)
+        try:
+            yield
+        except BaseException:
+            self._landed = landed[:so_many]
+            raise
+
+    def write_if_many(self) -> None:
+        if len(self._landed) + len(self._there) >= KEYS_A_CLOSING:
+            self.write()
+
+    def write(self, ids: Collection[str] = ()) -> None:
+        """Close the rejects that rows of this load have answered: by key, and those of these ids."""
+        if self._landed or self._there or ids:
+            batch_id, there = self._load.batch.batch_id, self._there
+            self._load.ledger.close_rejects(*self._load.of, self._landed, batch_id=batch_id, ids=ids, there=there)
+            self._landed, self._there = [], {}

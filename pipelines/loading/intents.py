@@ -1,0 +1,69 @@
+"""Write which rows are about to be sent, before they are: new ones, known ones once more, and changes."""
+
+from collections.abc import Sequence
+
+from pipelines.ledger.former import intend_change
+from pipelines.ledger.rows import Intent, KnownRecord, Sighting
+from pipelines.ledger.states import UNDECIDED
+from pipelines.loading.load import Load
+from pipelines.loading.row import Row
+from pipelines.loading.shared_notes import SharedNotes
+
+
+class Intents:
+    """Writes the intents of one load. notes: of rows that share a note with others."""
+
+    def __init__(self, load: Load, notes: SharedNotes | None) -> None:
+        self._load, self._notes = load, notes
+
+    def write(self, rows: Sequence[Row], sightings: Sequence[Sighting] = ()) -> None:
+        """Commit that these rows are being sent. Raises `LeaseLost`."""
+        ledger, lease, of = self._load.ledger, self._load.lease, (self._load.source, self._load.resource)
+        if self._notes:
+            self._notes.keep(lease, rows)
+        new = [self._intent(row) for row in rows if not row.known]
+        known = [self._intent(row) for row in rows if row.known and row.change not in ("first", "anew")]
+        changes = [(row.generation - 1, self._intent(row)) for row in rows if row.change == "first"]
+        anew = [(row.generation - 1, self._intent(row)) for row in rows if row.change == "anew"]
+        if new or sightings:
+            ledger.intend(lease, *of, new, sightings)
+        if known:
+            ledger.intend_again(lease, *of, known)
+        if changes:
+            intend_change(ledger, lease, *of, changes)
+        if anew:
+            intend_change(ledger, lease, *of, anew, "withdrawn")
+
+    def write_updates(self, updates: Sequence[tuple[Row, KnownRecord]]) -> list[Row]:
+        """Commit that resources are about to be updated; return their rows as rows of a change."""
+        ledger, lease, of = self._load.ledger, self._load.lease, (self._load.source, self._load.resource)
+        rows = [
+            row._replace(
+                generation=record.generation,
+                known=True,
+                intended=record.state in UNDECIDED,
+                change="again" if record.state in UNDECIDED else "first",
+            )
+            for row, record in updates
+        ]
+        changes = [(row.generation, self._intent(row)) for row in rows if row.change == "first"]
+        if changes:
+            intend_change(ledger, lease, *of, changes)
+        if known := [self._intent(row) for row in rows if row.change == "again"]:
+            ledger.intend_again(lease, *of, known)
+        return rows
+
+    def _intent(self, row: Row) -> Intent:
+        batch = self._load.batch
+        return Intent(
+            row.key,
+            row.generation,
+            batch.batch_id,
+            row.line,
+            row.content_hash,
+            batch.feed.hash,
+            row.patient_id,
+            row.source_at,
+            row.amount_cents,
+            None if row.intended else row.first_attempt_at,
+        )

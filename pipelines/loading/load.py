@@ -1,0 +1,51 @@
+"""A load: what it works with."""
+
+from dataclasses import dataclass
+
+from pipelines.client.capabilities import Capabilities
+from pipelines.client.client import FhirClient
+from pipelines.client.steps import Step
+from pipelines.home.progress import Progress
+from pipelines.ledger.lease import Held
+from pipelines.ledger.ledger import Ledger
+from pipelines.loading.identity import Identity
+from pipelines.loading.loaded import Batch
+from pipelines.loading.ownership import Owner
+
+
+@dataclass(frozen=True)
+class Load:
+    """A batch on its way to a target, under a lease of that target or of a part.
+
+    step: how rows reach the target, by what that says of itself.
+    """
+
+    batch: Batch
+    client: FhirClient
+    capabilities: Capabilities
+    step: Step
+    ledger: Ledger
+    lease: Held
+    progress: Progress
+
+    @property
+    def source(self) -> str:
+        return self.batch.feed.source
+
+    @property
+    def resource(self) -> str:
+        return self.batch.feed.resource
+
+    @property
+    def of(self) -> tuple[str, str, str]:
+        """Target, source and type: where the ledger has the records."""
+        return self.batch.target, self.source, self.resource
+
+    @property
+    def identity(self) -> Identity:
+        return Identity(self.source, self.resource)
+
+    @property
+    def owner(self) -> Owner:
+        """The owner of what the batch's source has at its target."""
+        return Owner.at(self.capabilities, self.batch.target, self.identity)

@@ -1,0 +1,83 @@
+"""Write what became of rows: the outcomes of those that were sent, and the rejects of those that were set aside."""
+
+from collections.abc import Sequence
+
+from pipelines.feeds.mapping.origins import Origins
+from pipelines.ledger.former import restore
+from pipelines.ledger.rows import KnownRecord, Outcome, Reason, Reject, SoFar
+from pipelines.ledger.states import LANDED, UNDECIDED
+from pipelines.loading.answered import Result
+from pipelines.loading.load import Load
+from pipelines.loading.loaded import Loaded
+from pipelines.loading.repeats import Repeats, as_repeat
+from pipelines.loading.row import Row
+from pipelines.loading.why import reasons_of
+from pipelines.session.answers import Answers
+
+Results = Sequence[tuple[Row, Result]]
+
+
+class Outcomes:
+    """Writes the outcomes and rejects of one load. loaded: its counts, of which rejects add their reasons."""
+
+    def __init__(self, load: Load, loaded: Loaded, answers: Answers, repeats: Repeats) -> None:
+        self._load, self._loaded, self._answers, self._repeats = load, loaded, answers, repeats
+        self._origins = Origins(load.batch.feed.file, load.batch.feed.kind)
+
+    def write(self, results: Results, so_far: SoFar | None) -> None:
+        """Write the results of rows, set refused rows aside, and keep the run's counts."""
+        ledger, of = self._load.ledger, self._load.of
+        back = {row.key for row, r in results if row.replaces and r.state == "refused"}
+        outcomes = [
+            Outcome(row.key, row.generation, r.state, r.resource_id, r.status)
+            for row, r in results
+            if row.key not in back
+        ]
+        ledger.settle(*of, outcomes, so_far)
+        if back:
+            restore(ledger, *of, back)
+            self._repeats.note([as_repeat(row, "refused", None) for row, _ in results if row.key in back])
+        refused = [(row, r) for row, r in results if r.state == "refused"]
+        self.set_aside([(row, reasons_of(r, row.body, self._origins)) for row, r in refused], "load")
+        known_now = [(row, r) for row, r in results if row.elsewhere and r.state not in UNDECIDED and not row.change]
+        self._repeats.note([as_repeat(row, _elsewhere(r.state), r.resource_id) for row, r in known_now])
+
+    def set_aside(self, rows: Sequence[tuple[Row, Sequence[Reason]]], stage: str) -> None:
+        """Write rows down as rejects of a stage, each with its reasons."""
+        if rows:
+            for _, reasons in rows:
+                self._loaded.reasons.update({reason.rule_id for reason in reasons})
+            rejects = [self._reject(row, stage, reasons) for row, reasons in rows]
+            self._load.ledger.reject(*self._load.of, self._load.batch.batch_id, rejects)
+
+    def _reject(self, row: Row, stage: str, reasons: Sequence[Reason]) -> Reject:
+        self._answers.still_wrong(row.line)
+        about = (row.patient_id, row.source_at, row.amount_cents)
+        answers = self._answers.of_line(row.line)
+        return Reject(row.line, row.lines, row.key, stage, *about, reasons, answers, row.content_hash)
+
+    def still_asked(self, results: Results) -> list[tuple[Row, Result]]:
+        """Return the results that are facts, of rows whose intents are the last of their records."""
+        known = self._load.ledger.known(*self._load.of, [row.key for row, _ in results])
+        return [(row, result) for row, result in results if _tells(row, result, known[row.key])]
+
+
+def of_changes(results: Results) -> Results:
+    """Return results as `superseded` where their rows replaced earlier versions."""
+    return [(row, _of_a_change(result)) if row.replaces else (row, result) for row, result in results]
+
+
+def _tells(row: Row, result: Result, record: KnownRecord) -> bool:
+    """True if a result is a fact, and news. That a change was refused is for who changes the record now."""
+    same = (record.generation, record.content_hash) == (row.generation, row.content_hash)
+    fact = result.state not in UNDECIDED and not (row.replaces and result.state == "refused")
+    return same and fact and record.state in UNDECIDED
+
+
+def _of_a_change(result: Result) -> Result:
+    return result._replace(state="superseded") if result.state in ("created", "adopted") else result
+
+
+def _elsewhere(state: str) -> str:
+    """Return the state to report for a row whose record belongs to another batch, given that record's state."""
+    return "unchanged" if state in (*LANDED, "undone") else state

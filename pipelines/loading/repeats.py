@@ -1,0 +1,38 @@
+"""Rows whose records are known from another line: each has an entry of its own, with the state that it came to."""
+
+from collections.abc import Sequence
+from functools import cached_property
+
+from pipelines.ledger.rows import Repeat
+from pipelines.loading.load import Load
+from pipelines.loading.row import Row
+
+
+class Repeats:
+    """Writes the repeats of one load."""
+
+    def __init__(self, load: Load) -> None:
+        self._load = load
+
+    def note(self, repeats: Sequence[Repeat], at: str | None = None) -> None:
+        """Note rows whose records are known from elsewhere, as of now or of another moment.
+
+        A line on which the batch has a record of another key, by a feed that was changed since, keeps that alone.
+        """
+        if not repeats:
+            return
+        ledger, batch = self._load.ledger, self._load.batch
+        if self._is_read_otherwise:
+            keys = ledger.keys_on(batch.target, batch.batch_id, [each.line for each in repeats])
+            repeats = [each for each in repeats if keys.get(each.line, each.key) == each.key]
+        ledger.note_repeats(*self._load.of, batch.batch_id, repeats, at)
+
+    @cached_property
+    def _is_read_otherwise(self) -> bool:
+        batch = self._load.batch
+        return self._load.ledger.is_read_otherwise(batch.target, batch.batch_id, batch.feed.hash)
+
+
+def as_repeat(row: Row, state: str, resource_id: str | None) -> Repeat:
+    """Return a row as it is written where its record is from another line."""
+    return Repeat(row.line, row.key, state, resource_id, row.patient_id, row.source_at, row.amount_cents)

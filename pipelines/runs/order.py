@@ -1,0 +1,47 @@
+"""An order: which parts of a batch a worker loads, and how it reaches target and ledger."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipelines.client.capabilities import Capabilities
+from pipelines.client.client import FhirClient
+from pipelines.client.pace import limiter_of
+from pipelines.client.profiles import ProfileFile
+from pipelines.client.steps import step_for
+from pipelines.client.tokens import Credentials
+from pipelines.home.progress import Progress
+from pipelines.ledger.ledger import Ledger
+from pipelines.ledger.parts import PartLease
+from pipelines.loading.load import Load
+from pipelines.loading.loaded import Batch
+
+
+@dataclass(frozen=True)
+class Order:
+    """What a worker loads, and how it reaches target and ledger.
+
+    batch: with the pace of one worker. parts: how many there are. loader: the owner of the target's lease. since: when
+    the load began. freed: keys of rows in doubt that may be sent again.
+    """
+
+    batch: Batch
+    parts: int
+    loader: str
+    since: str
+    freed: set[str]
+    ledger: str | Path
+    base_url: str
+    credentials: Credentials
+    capabilities: Capabilities
+    profile: ProfileFile
+
+    def client(self) -> FhirClient:
+        """Return a client of the target, at the pace of one worker."""
+        return FhirClient(
+            self.base_url, self.credentials, before_each=limiter_of(self.batch.pace), profile=self.profile
+        )
+
+    def load(self, batch: Batch, client: FhirClient, ledger: Ledger, lease: PartLease, progress: Progress) -> Load:
+        """Return the load of one part, which `batch` names."""
+        step = step_for(self.capabilities, batch.feed.resource)
+        return Load(batch, client, self.capabilities, step, ledger, lease, progress)

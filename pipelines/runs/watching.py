@@ -1,0 +1,63 @@
+"""Watch the parts of a load, while workers are at them."""
+
+import json
+import time
+from collections.abc import Sequence
+
+from pipelines.ledger.parts import PartState, states
+from pipelines.ledger.rows import SoFar
+from pipelines.loading.book import Book
+from pipelines.loading.part_outcome import PartLoaded, ends_all, in_all
+from pipelines.runs.workers import Workers
+
+LOOK_SECONDS = 0.2
+COUNT_SECONDS = 2.0
+
+
+class Watch:
+    """Watches the parts, and keeps progress and the counts of the run up to date."""
+
+    def __init__(self, book: Book) -> None:
+        self._load, self._before = book.load, book.loaded
+        self._shown, self._counted_at = 0, 0.0
+        self._counted: dict[str, int] = {}
+
+    def until_done(self, workers: Workers) -> None:
+        """Return once no part is held, and none is left that a worker could begin. Raises `LedgerError`."""
+        ledger, target = self._load.ledger, self._load.batch.target
+        while True:
+            ledger.confirm(self._load.lease)
+            found = states(ledger, target)
+            self._tell(found)
+            held, left = sum(each.outcome is None and each.held for each in found), _can_begin(found)
+            workers.keep(held + left if left else 0)
+            if not (held or left):
+                return
+            # a worker that has just ended may have held its part when the parts were read
+            if not workers.at_work and not (workers.can_start and _can_begin(states(ledger, target))):
+                return
+            time.sleep(LOOK_SECONDS)
+
+    def _tell(self, found: Sequence[PartState]) -> None:
+        so_far = in_all(told(each).loaded for each in found)
+        rows = sum(so_far.counts.values())
+        self._load.progress.advance(max(0, rows - self._shown))
+        self._shown = max(rows, self._shown)
+        batch = self._load.batch
+        if batch.run is None or time.monotonic() < self._counted_at + COUNT_SECONDS:
+            return
+        counts = self._before.with_part(so_far).counts_with(batch.validated)
+        if counts != self._counted:
+            self._load.ledger.count_run(batch.target, SoFar(batch.batch_id, batch.run, counts))
+        self._counted, self._counted_at = counts, time.monotonic()
+
+
+def _can_begin(found: Sequence[PartState]) -> int:
+    """Return how many parts a worker can begin: none once one has found that the target cannot be used."""
+    stopped = any(ends_all(each.outcome) for each in found if each.outcome)
+    return 0 if stopped else sum(each.is_left for each in found)
+
+
+def told(part: PartState) -> PartLoaded:
+    """What a part came to, or has come to so far."""
+    return PartLoaded.from_text(part.outcome or part.counts or json.dumps({"loaded": {}}))

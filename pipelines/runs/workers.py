@@ -1,0 +1,75 @@
+"""Worker processes: started with their orders, replaced while parts are left, and brought to their end."""
+
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from typing import Self
+
+from pipelines.ledger.parts import BEGINNINGS
+from pipelines.runs.order import Order
+from pipelines.validation.messages import send
+
+CLOSING_SECONDS = 10.0
+"""For which a worker is waited for whose parts are done."""
+END_SECONDS = 120.0
+"""For which a worker may write down what it has, once it is to end."""
+PROGRAM = (sys.executable, "-m", "pipelines.runs.worker")
+
+
+class Workers:
+    """Worker processes for one order, at most so many at once; none outlives the block."""
+
+    def __init__(self, order: Order, most: int) -> None:
+        self._order, self._most = order, most
+        self._left = most + order.parts * BEGINNINGS
+        self.at_work: list[subprocess.Popen[bytes]] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Let workers that are at work write down what they have; one that does not come to its end is killed."""
+        for each in self.at_work:
+            with suppress(subprocess.TimeoutExpired):
+                each.wait(0 if kind else CLOSING_SECONDS)
+        for each in self.at_work:
+            each.send_signal(signal.SIGINT)
+        for each in self.at_work:
+            with suppress(subprocess.TimeoutExpired):
+                each.wait(END_SECONDS)
+            each.kill()
+            _end(each)
+
+    @property
+    def can_start(self) -> bool:
+        """True if another worker may be started: many that ended before they began a part are not replaced for ever."""
+        return self._left > 0
+
+    def keep(self, wanted: int) -> None:
+        """Note workers that have ended, and start others for parts that are left."""
+        ended = [each for each in self.at_work if each.poll() is not None]
+        self.at_work = [each for each in self.at_work if each not in ended]
+        for each in ended:
+            _end(each)
+        while len(self.at_work) < min(wanted, self._most) and self.can_start:
+            self._left -= 1
+            self.at_work.append(_started(self._order))
+
+
+def _started(order: Order) -> "subprocess.Popen[bytes]":
+    """A worker with its order. It has a session of its own: Ctrl-C is answered here."""
+    worker = subprocess.Popen(  # noqa: S603 - our own program
+        PROGRAM, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, bufsize=0, start_new_session=True
+    )
+    assert worker.stdin is not None  # noqa: S101 - a pipe was asked for
+    with suppress(OSError):  # killed already
+        send(worker.stdin.fileno(), order)
+    return worker
+
+
+def _end(worker: "subprocess.Popen[bytes]") -> None:
+    if worker.stdin:
+        with suppress(OSError):
+            worker.stdin.close()
+    worker.wait()
