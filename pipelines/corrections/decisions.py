@@ -17,7 +17,7 @@ from pipelines.ledger.former import earlier_versions, raise_generation
 from pipelines.ledger.rows import Outcome
 from pipelines.ledger.tables import NotPossible
 from pipelines.loading.accepted import accepted_files, rows_in
-from pipelines.runs.ending import recount
+from pipelines.runs.counting import recount
 from pipelines.runs.leasing import lease_of
 from pipelines.session.reading import reading
 from pipelines.session.session import Session

@@ -8,10 +8,10 @@ from pipelines.home.batch import Unreadable
 from pipelines.home.scratch import throwaway_folder
 from pipelines.receiving.stage import receive
 from pipelines.rehearsing.judged import judged
-from pipelines.runs.ending import run_counts
+from pipelines.runs.counting import run_counts
+from pipelines.runs.received import validate_received
 from pipelines.runs.rejects_left import rejects_left
 from pipelines.runs.run import Result
-from pipelines.runs.validating import validate_received
 from pipelines.session.session import Session
 from pipelines.session.waiting import Waiting
 

@@ -6,7 +6,7 @@ from pipelines.ledger.rows import SoFar
 from pipelines.loading.load import Load
 from pipelines.loading.loaded import Batch, Loaded
 from pipelines.loading.stage import load
-from pipelines.runs.ending import run_counts
+from pipelines.runs.counting import run_counts
 from pipelines.runs.leasing import lease_of
 from pipelines.runs.parts import load_in_parts, workers_for
 from pipelines.runs.run import ENDED, Run

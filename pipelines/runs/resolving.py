@@ -10,7 +10,7 @@ from pipelines.ledger.doubts import doubtful
 from pipelines.ledger.tables import NotPossible
 from pipelines.loading.accepted import accepted_files
 from pipelines.loading.settling import settle_doubts
-from pipelines.runs.ending import recount
+from pipelines.runs.counting import recount
 from pipelines.runs.leasing import lease_of
 from pipelines.session.session import Session
 

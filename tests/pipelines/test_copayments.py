@@ -170,7 +170,7 @@ def test_a_confirmation_that_was_cut_off_goes_on_when_given_again(home, target, 
     drop(home, copays(1))
     name = only(asked("import"))["batch_id"]
     with monkeypatch.context() as patched:
-        patched.setattr("pipelines.runs.validating.validate", raise_interrupt)
+        patched.setattr("pipelines.runs.received.validate", raise_interrupt)
         assert chartferry("import", "--copayments", name)[0] == 130
     assert asked("import", "--copayments", name)["exit_code"] == 0
     assert len(target.of("PaymentNotice")) == 20

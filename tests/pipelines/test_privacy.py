@@ -323,7 +323,7 @@ def test_only_the_owner_can_open_what_the_commands_made(imported: tuple[Path, To
 
 CRASHES: dict[str, tuple[str, Callable[[str], Exception]]] = {
     "receive": ("pipelines.runs.batch.receive", OSError),
-    "validate": ("pipelines.runs.validating.validate", ValueError),
+    "validate": ("pipelines.runs.received.validate", ValueError),
     "validate, deeper": ("pipelines.ledger.ledger.Ledger.reject", KeyError),
     "load": ("pipelines.runs.loading.load", RuntimeError),
     "load, deeper": (

@@ -10,7 +10,6 @@ MOST = 12
 IMPORTS_MORE = {
     "pipelines.corrections.reject_file",
     "pipelines.runs.ending",
-    "pipelines.runs.validating",
     "pipelines.validation.checking",
     "pipelines.validation.mapping",
     "pipelines.validation.stage",
