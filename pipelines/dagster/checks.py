@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from pipelines.home.spill import batches
 from pipelines.ledger.states import LANDED, OUTCOMES
 from pipelines.runs.run import Result
-from pipelines.validation.stage import Validated
+from pipelines.validation.outcome import Validated
 
 ERROR, WARN = dg.AssetCheckSeverity.ERROR, dg.AssetCheckSeverity.WARN
 Violations = Iterator[str]

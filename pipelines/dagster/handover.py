@@ -14,7 +14,7 @@ from pipelines.home.files import write_whole
 from pipelines.runs.beginning import begin
 from pipelines.runs.run import Result, Run
 from pipelines.session.session import Session
-from pipelines.validation.stage import Validated
+from pipelines.validation.outcome import Validated
 
 NEVER = datetime.min.replace(tzinfo=UTC)
 HANDED_OVER, MANIFEST, SIGNED = "validated.json", "manifest.json", "dagster"

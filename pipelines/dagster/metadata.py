@@ -13,7 +13,7 @@ from pipelines.feeds.terms.rulebook import rules
 from pipelines.home.batch import Received
 from pipelines.ledger.states import OUTCOMES
 from pipelines.runs.run import Result
-from pipelines.validation.stage import Validated
+from pipelines.validation.outcome import Validated
 
 Metadata = dict[str, Any]
 ROWS = "dagster/row_count"

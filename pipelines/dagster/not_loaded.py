@@ -11,7 +11,7 @@ import dagster as dg
 from pipelines.dagster.names import keys_of
 from pipelines.feeds.files.catalog import Feed
 from pipelines.home.batch import received_before
-from pipelines.validation.stage import Validated
+from pipelines.validation.outcome import Validated
 
 NOT_LOADED = "not_loaded"
 

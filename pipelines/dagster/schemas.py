@@ -6,7 +6,7 @@ from pipelines.dagster import metadata
 from pipelines.feeds.files.catalog import Feed
 from pipelines.feeds.files.describe import describe
 from pipelines.reports.tables import readable_tables
-from pipelines.validation.stage import ACCEPTED
+from pipelines.validation.tables import ACCEPTED
 
 
 def source_schema(feed: Feed) -> dg.TableSchema:

@@ -20,7 +20,7 @@ from pipelines.ledger.columns import COPAYMENTS, COUNTS
 from pipelines.ledger.ledger import Ledger
 from pipelines.runs.run import Result
 from pipelines.session.opening import open_ledger
-from pipelines.validation.stage import Validated
+from pipelines.validation.outcome import Validated
 
 
 @dataclass

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 
+from pipelines.ledger.columns import COPAYMENTS, LINE_COUNTS
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.states import OUTCOMES
-from pipelines.ledger.columns import COPAYMENTS, LINE_COUNTS
 from pipelines.loading.loaded import Loaded
 from pipelines.validation.outcome import Validated
 

@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
-from pipelines.ledger.columns import COPAYMENTS, LINE_COUNTS
 from pipelines.ledger.lease import utc_text
 from pipelines.ledger.so_far import with_outcomes
 from pipelines.ledger.states import OUTCOMES

@@ -1,6 +1,6 @@
 """`MAPPED` sorted and grouped: the rows of one record after another, in the order of sending."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
@@ -13,7 +13,7 @@ from pipelines.feeds.terms.record import Kind
 from pipelines.home import arrow, spill
 from pipelines.home.spill import BATCH_SIZE
 from pipelines.validation.aside import aside_of, restored
-from pipelines.validation.content import dump
+from pipelines.validation.content import dump, sha
 
 
 class Row(NamedTuple):
@@ -141,3 +141,15 @@ def repeated(rows: list[Row]) -> list[list[Row]]:
         if len(rows) % size == 0 and hashes == hashes[:size] * (len(rows) // size):
             return [rows[start : start + size] for start in range(0, len(rows), size)]
     return [rows]
+
+
+def content_of(rows: Sequence[Row], kind: Kind) -> str:
+    """Return the hash of a record's content."""
+    return rows[0].hash if not kind.grouped else sha("".join(sorted(row.hash for row in rows)))
+
+
+def text_of(rows: Sequence[Row], kind: Kind) -> str | None:
+    """Return the hash by which ledgers of older versions know the record, or None."""
+    if rows[0].text_hash is None or not kind.grouped:
+        return rows[0].text_hash
+    return sha("".join(sorted(row.text_hash or row.hash for row in rows)))

@@ -9,8 +9,8 @@ import signal
 from collections.abc import Callable
 from typing import Any
 
-import pipelines.validation.checking
-import pipelines.validation.mapping  # noqa: F401 - what is most of the start, while the parent begins with the file
+import pipelines.validation.checker
+import pipelines.validation.chunk_mapping  # noqa: F401 - what is most of the start, while the parent begins with the file
 from pipelines.home.collecting import SELDOM
 from pipelines.validation.messages import receive, send
 

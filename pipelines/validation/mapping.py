@@ -1,37 +1,21 @@
 """The file's rows as `MAPPED`: read and mapped a chunk at a time, each under its key, or with what is wrong with it."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import numpy as np
-import orjson
-import pyarrow as pa
-from numpy.typing import NDArray
 
 from pipelines.feeds.files.catalog import Feed
-from pipelines.feeds.mapping.chunk import Cells
-from pipelines.feeds.mapping.header import path_heads, unnamed_columns
 from pipelines.feeds.mapping.mapping import NOBODY, Crosswalks, Mapper
-from pipelines.feeds.reading.broken import BadRow, printable
-from pipelines.feeds.reading.chunks import Chunk, Notice
 from pipelines.feeds.reading.readers import reader_of
-from pipelines.feeds.reading.second_tables import REPEATED_HEADER, REPEATS, SecondTables
-from pipelines.feeds.terms.columns import MISSING, Fault, micros
-from pipelines.feeds.terms.record import Found, Kind, Values
-from pipelines.home import arrow, spill
+from pipelines.home import spill
 from pipelines.home.batch import Received
 from pipelines.validation.aside import Aside, aside_of
-from pipelines.validation.content import canonical, dump, sha
-from pipelines.validation.last_line import LastLine
-from pipelines.validation.left_out import leave_out
+from pipelines.validation.chunk_mapping import ChunkMapper
 from pipelines.validation.outcome import Validated
 from pipelines.validation.side_by_side import SideBySide
+from pipelines.validation.sifting import Sifter
 from pipelines.validation.tables import MAPPED
-from pipelines.validation.totals import has_amount_total
-from pipelines.validation.trailer import Trailers
 
 TEXTS = ("record", "raw")
 """The columns of `MAPPED` whose texts may be long."""
@@ -45,10 +29,12 @@ def map_file(
     work: SideBySide,
     known_as: Mapping[str, str] = {},
     people: Crosswalks = NOBODY,
-) -> tuple[Mapping[int, str], Trailers]:
+) -> tuple[Mapping[int, str], Callable[[Validated], str | None]]:
     """The file's rows as `MAPPED`: what each says, under its key, or what is wrong with it. What is long goes aside.
 
-    Gives, by line, the rejects that rows say they answer; and the trailers, to be asked when all amounts are known.
+    Returns:
+        By line, the rejects that rows say they answer; and a function to be asked, when all amounts are known, how the
+        file differs from its trailer.
     """
     with (
         reader_of(received.path_in_batch, received.file_name, feed) as reader,
@@ -58,261 +44,11 @@ def map_file(
         mapper = Mapper(
             feed, reader.header, received.file_name, known_as=known_as, first_lines=reader.first_lines, people=people
         )
-        trailers, heads = Trailers(mapper, reader.header), Heads(feed, reader.header)
-        is_proved = feed.file.trailer is not None or has_amount_total(received)
-        is_own = reader.header is not None and not reader.is_answer
-        last = LastLine(mapper, feed.file.numbers, is_proved) if is_own else None
-        tables = SecondTables(reader) if is_own else None
+        sifter = Sifter(mapper, reader, received)
         around = (reader.header, received.file_name, mapper.tables, known_as)
         make = partial(ChunkMapper, replace(feed, environ={}), *around)
-        for mapped in work.over(make, _counted(reader.chunks(), trailers, last, tables, heads, found)):
+        for mapped in work.over(make, sifter.sifted(reader.chunks(), found)):
             found.not_taken += mapped.not_taken
             writer.add_batch(aside.put_texts(mapped.rows, TEXTS))
-    counted = reader.counted
-    found.header, found.lines, found.not_taken = (
-        counted.header,
-        counted.lines,
-        found.not_taken + counted.blank + counted.of_repeats,
-    )
-    found.noticed += [Notice(line, REPEATED_HEADER, REPEATS) for line in counted.repeats]
-    found.noticed += reader.noticed
-    found.places = reader.places
-    found.unnamed_columns = heads.unnamed()
-    return reader.answers, trailers
-
-
-def _counted(
-    chunks: Iterable[Chunk],
-    trailers: Trailers,
-    last: LastLine | None,
-    tables: SecondTables | None,
-    heads: "Heads",
-    found: Validated,
-) -> Iterator[Chunk]:
-    """The chunks without trailers and other rows that are no records; a row that may be cut off is a bad one."""
-    for chunk in chunks:
-        leave_out(chunk, trailers.mapper, found)
-        trailers.take(chunk, found)
-        if last:
-            last.take(chunk, found)
-        if tables:
-            tables.take(chunk)
-        found.rows += len(chunk.rows) + len(chunk.bad)
-        heads.note(chunk)
-        yield chunk
-
-
-class Heads:
-    """The columns of a file that its feed does not name: of a CSV by its header, else what its objects begin with.
-
-    Whole resources are left aside; names are gathered up to a number that can still be listed.
-    """
-
-    MOST = 1000
-
-    def __init__(self, feed: Feed, header: list[str] | None) -> None:
-        self._feed, self._header = feed, header
-        self._names: set[str] = set()
-
-    def note(self, chunk: Chunk) -> None:
-        if self._header is None and len(self._names) < self.MOST:
-            resources = self._feed.file.resources
-            self._names.update(*(row for row in chunk.rows if not (resources and "resourceType" in row)))
-
-    def unnamed(self) -> list[str]:
-        if self._header is not None:
-            return unnamed_columns(self._feed, self._header)
-        return sorted(self._names - path_heads(self._feed)) if self._feed.file.columns else []
-
-
-# --- A chunk ----------------------------------------------------------------------------------------
-
-
-class MappedChunk(NamedTuple):
-    """Rows of `MAPPED` in the order of their lines, and how many lines of the chunk the feed does not take."""
-
-    rows: pa.RecordBatch
-    not_taken: int
-
-
-class Gathered:
-    """The rows of a chunk as they are made, one by one or some thousand at once."""
-
-    def __init__(self) -> None:
-        self._rows: list[tuple[Any, ...]] = []
-        self._batches: list[pa.RecordBatch] = []
-
-    def add(self, *row: Any) -> None:
-        self._rows.append(row)
-
-    def add_columns(self, *columns: Sequence[Any] | NDArray[np.object_]) -> None:
-        self._batches.append(arrow.batch(columns, MAPPED))
-
-    def in_order(self) -> pa.RecordBatch:
-        """All of them, by their lines."""
-        if len(self._batches) == 1 and not self._rows:
-            return self._batches[0]
-        return pa.concat_batches([*self._batches, arrow.batch_of_rows(self._rows, MAPPED)]).sort_by("line")
-
-
-class ChunkMapper:
-    """Maps one chunk after another. tables: the feed's crosswalks."""
-
-    def __init__(
-        self,
-        feed: Feed,
-        header: list[str] | None,
-        file_name: str,
-        tables: Crosswalks,
-        known_as: Mapping[str, str],
-    ) -> None:
-        self._mapper = Mapper(feed, header, file_name, tables, known_as)
-
-    def __call__(self, chunk: Chunk) -> MappedChunk:
-        out = Gathered()
-        _write_bad([row for row in chunk.bad if not row.is_doubtful], self._mapper, out)
-        _write_doubtful([row for row in chunk.bad if row.is_doubtful], self._mapper, out)
-        not_taken = _write_chunk(chunk, self._mapper, out)
-        return MappedChunk(out.in_order(), not_taken)
-
-
-def _write_bad(bad: Sequence[BadRow], mapper: Mapper, out: Gathered) -> None:
-    """Set unreadable rows aside. Where rows share a record, the key is kept: the record goes with all of them or not at
-    all.
-    """
-    keys = mapper.keys_of_broken(bad) if mapper.feed.kind.grouped else [None] * len(bad)
-    for row, found in zip(bad, keys, strict=True):
-        raw = printable(row.raw)
-        fault = ("parse", row.fault.rule, None, None, row.fault.message)
-        out.add(row.line, row.lines, found and printable(found), None, None, sha(raw), dump([fault]), raw, False, None)
-
-
-def _write_doubtful(bad: Sequence[BadRow], mapper: Mapper, out: Gathered) -> None:
-    """Set rows aside that may have been misread, with their content; those that cannot be mapped are bad rows."""
-    if not bad:
-        return
-    if not mapper.feed.file.columns:
-        _write_bad(bad, mapper, out)
-        return
-    chunk = Chunk(
-        [row.cells for row in bad], [row.line for row in bad], [row.lines for row in bad], [row.raw for row in bad]
-    )
-    mapped = _mapped(chunk, mapper)
-    _write_bad([row for place, row in enumerate(bad) if place in mapped.faults], mapper, out)
-    for place, row in enumerate(bad):
-        if place not in mapped.faults:
-            fault = ("parse", row.fault.rule, None, None, row.fault.message)
-            said = (mapped.keys[place], mapped.times[place], mapped.records[place], sha(mapped.records[place]))
-            out.add(row.line, row.lines, *said, dump([fault]), printable(row.raw), True, None)
-
-
-def _write_chunk(chunk: Chunk, mapper: Mapper, out: Gathered) -> int:
-    """Return how many lines the feed does not take."""
-    file = mapper.feed.file
-    taken, not_taken = mapper.taken(mapper.rows(chunk.rows)), 0
-    if taken is not None and not taken.all():
-        not_taken = sum(lines for lines, wanted in zip(chunk.lines, taken, strict=True) if not wanted)
-        chunk = _pick(chunk, [int(place) for place in taken.nonzero()[0]])
-    resources = [type(row) is dict and "resourceType" in row for row in chunk.rows] if file.resources else ()
-    if any(resources):
-        for wanted, write in ((True, _write_resources), (False, _write_rows)):
-            part = [place for place, is_resource in enumerate(resources) if is_resource == wanted]
-            write(_pick(chunk, part), mapper, out)
-    else:
-        _write_rows(chunk, mapper, out)
-    return not_taken
-
-
-def _pick(chunk: Chunk, places: Sequence[int]) -> Chunk:
-    columns = (chunk.rows, chunk.line, chunk.lines, chunk.raw)
-    return Chunk(*([column[place] for place in places] for column in columns))  # type: ignore[arg-type]
-
-
-def _write_rows(chunk: Chunk, mapper: Mapper, out: Gathered) -> None:
-    if not chunk.rows:
-        return
-    if not mapper.feed.file.columns:
-        kind = mapper.feed.kind
-        fault = dump(
-            [("map", "FEED-FILE-05", kind.resource, None, f"no FHIR resource: this feed takes {kind.resource}")]
-        )
-        nothing, every = [None] * len(chunk.rows), [fault] * len(chunk.rows)
-        hashes, sound = [*map(sha, chunk.raw)], [False] * len(chunk.rows)
-        out.add_columns(chunk.line, chunk.lines, nothing, nothing, nothing, hashes, every, chunk.raw, sound, nothing)
-        return
-    keys, times, records, wrong, former = _mapped(chunk, mapper)
-    hashes = [sha(record) for record in records]
-    faults: list[str | None] = [None] * len(records)
-    for row, found in wrong.items():
-        faults[row] = dump([_reason("map", fault) for fault in found])
-        hashes[row] = sha(chunk.raw[row])
-    sound, formerly = [False] * len(records), [former.get(row) for row in range(len(records))]
-    out.add_columns(chunk.line, chunk.lines, keys, times, records, hashes, faults, chunk.raw, sound, formerly)
-
-
-class MappedRows(NamedTuple):
-    """Keys, microseconds to sort by, and what the rows say as JSON; by place, the faults of those that have some.
-
-    former: by place, the hashes of rows that ledgers of older versions know by another content.
-    """
-
-    keys: Sequence[Any] | NDArray[np.object_]
-    times: Sequence[int | None]
-    records: list[str]
-    faults: Mapping[int, list[Found]]
-    former: Mapping[int, str]
-
-
-def _mapped(chunk: Chunk, mapper: Mapper) -> MappedRows:
-    kind, mapped = mapper.feed.kind, mapper.map(mapper.rows(chunk.rows))
-    absent = [None] * len(chunk.rows)
-    former = _without_empty_labels(kind, mapped.columns, absent)
-    records = _records(kind, mapped.columns, absent)
-    times = [micros(time) for time in mapped.columns[kind.sort]] if kind.sort else absent
-    return MappedRows(mapped.columns[kind.key], times, records, mapped.faults, former)
-
-
-def _records(kind: Kind, columns: Mapping[str, Cells], absent: Sequence[None]) -> list[str]:
-    every = [columns.get(column.name, absent) for column in kind.columns[1:]]
-    return [orjson.dumps(values).decode() for values in zip(*every, strict=True)]
-
-
-def _without_empty_labels(kind: Kind, columns: Mapping[str, Cells], absent: Sequence[None]) -> dict[int, str]:
-    """Make labels absent where there are none in them: `""`, `";"` and `[]` say no more than no element.
-
-    Gives, by place, the hashes of such rows as older versions had them, with a list of none.
-    """
-    labels = columns.get("labels")
-    empty = [] if labels is None else [place for place, found in enumerate(labels) if found == []]
-    if labels is None or not empty:
-        return {}
-    before = _records(kind, columns, absent)
-    labels[empty] = None
-    return {place: sha(before[place]) for place in empty}
-
-
-def _reason(stage: str, found: Found) -> tuple[Any, ...]:
-    return stage, found.fault.rule, found.element, found.column, found.fault.message
-
-
-def _write_resources(chunk: Chunk, mapper: Mapper, out: Gathered) -> None:
-    """Map rows that are FHIR resources. The id is the key; elements that a create ignores are left out."""
-    kind = mapper.feed.kind
-    for resource, line, lines, raw in zip(chunk.rows, chunk.line, chunk.lines, chunk.raw, strict=True):
-        found = resource.get("id")
-        record_key = mapper.key(found) if isinstance(found, str) else None
-        values = kind.whole({name: value for name, value in resource.items() if name not in ("id", "meta")})
-        fault = _resource_fault(kind, resource, record_key)
-        record = dump(values)
-        faults = dump([("map", fault.rule, kind.resource, None, fault.message)]) if fault else None
-        known = record_key if isinstance(record_key, str) else None
-        about = (sha(raw if fault else canonical(values)), faults, raw, False, sha(record))
-        out.add(line, lines, known, values.get("at"), record, *about)
-
-
-def _resource_fault(kind: Kind, resource: Values, record_key: object) -> Fault | None:
-    if resource["resourceType"] != kind.resource:
-        return Fault("FEED-FILE-05", f"not a {kind.resource}: this feed takes no other resource")
-    if record_key is None:
-        return Fault(kind.columns[0].rule, f"id: {MISSING}")
-    return record_key if isinstance(record_key, Fault) else None
+    sifter.count(found)
+    return reader.answers, sifter.trailers.mismatch

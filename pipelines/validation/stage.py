@@ -12,17 +12,12 @@ from pipelines.feeds.files.catalog import Feed
 from pipelines.feeds.mapping.mapping import NOBODY, Crosswalks
 from pipelines.feeds.terms.record import Around
 from pipelines.home.batch import Received
-from pipelines.home.collecting import seldom
-from pipelines.home.scratch import workspace
 from pipelines.session.questionnaires import Snapshot
-from pipelines.validation.checking import Wanted, check_records
+from pipelines.validation.checking import check_records
 from pipelines.validation.mapping import map_file
 from pipelines.validation.outcome import Validated
-from pipelines.validation.side_by_side import SideBySide, processes_for
-from pipelines.validation.tables import ACCEPTED, REJECTS, SKIPPED
 from pipelines.validation.totals import control_mismatch, over_limit
-
-__all__ = ["ACCEPTED", "REJECTS", "SKIPPED", "Validated", "validate"]
+from pipelines.validation.working import at_work
 
 
 def validate(
@@ -56,14 +51,13 @@ def validate(
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     found = Validated(folder)
     around = Around(site, snapshot, instant_text(received.received_at), feed.file.numbers, words)
-    helpers = processes_for(received.size) if processes is None else processes
-    with seldom(), workspace(folder) as inner, SideBySide(helpers) as work:
+    with at_work(folder, received.size, processes) as (inner, work):
         mapped = inner / "mapped.parquet"
-        answers, trailers = map_file(received, feed, mapped, found, work, known_as, people)
-        check_records(mapped, feed.file, around, strict, found, progress, work, Wanted(_both(answers, before), only))
+        answers, trailer_mismatch = map_file(received, feed, mapped, found, work, known_as, people)
+        check_records(mapped, feed, around, strict, found, progress, work, _both(answers, before), only)
     found.records = found.accepted + found.rejected
     if only is None:
-        found.control_mismatch = control_mismatch(received, found) or (None if answers else trailers.mismatch(found))
+        found.control_mismatch = control_mismatch(received, found) or (None if answers else trailer_mismatch(found))
         found.over_limit = None if answers else over_limit(feed, found)
     return found
 

@@ -25,7 +25,7 @@ from pipelines.feeds.files.catalog import load_feed
 from pipelines.home.dagster_folder import prepare_dagster_home
 from pipelines.reports.tables import report_tables, sql_folder
 from pipelines.runs.run import Result
-from pipelines.validation.stage import Validated
+from pipelines.validation.outcome import Validated
 from tests.support.practice import SAMPLES, Practice, failures, materialized, observed, practicing, verdicts
 
 STAGES = ("received", "validated", "loaded")

@@ -29,7 +29,8 @@ from pipelines.home.batch import Received, Unreadable
 from pipelines.session.questionnaires import Snapshot
 from pipelines.validation import grouping
 from pipelines.validation.checking import check_records
-from pipelines.validation.stage import Validated, validate
+from pipelines.validation.outcome import Validated
+from pipelines.validation.stage import validate
 from tests.pipelines.generated_files import FORM, MARKER, NOBODY, TOML, FileMaker, GeneratedFile
 from tests.support.commands import totals_close
 from tests.support.ledgers import read_ledger

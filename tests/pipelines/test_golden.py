@@ -22,7 +22,8 @@ from pipelines.ledger.notes import Group
 from pipelines.loading.accepted import accepted_rows
 from pipelines.loading.shared_notes import group_of
 from pipelines.session.questionnaires import Snapshot
-from pipelines.validation.stage import Validated, validate
+from pipelines.validation.outcome import Validated
+from pipelines.validation.stage import validate
 
 GOLDEN = Path(__file__).parent / "golden"
 CASES = sorted(folder.name for folder in GOLDEN.iterdir() if (folder / "input").is_dir())

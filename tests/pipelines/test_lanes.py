@@ -85,7 +85,7 @@ class Target:
 
 def sent(book: Book, target: Target, looks: Looking | None = None) -> str | None:
     """Send the rows of a book, two at once."""
-    client: Any = SimpleNamespace(wait_until_it_answers=None)
+    client: Any = SimpleNamespace(wait_until_it_answers=lambda _: None)
     return send_by_lanes(book, book.rows_to_send(), client, book.resource, target, AT_ONCE, looks=looks)
 
 

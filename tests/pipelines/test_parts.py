@@ -389,9 +389,10 @@ def test_a_run_with_a_part_without_an_outcome_goes_on_with_the_next_import(
     export(home)
     shown: list[list[dict[str, Any]]] = []
 
-    def all_but_an_outcome(session, batch, lease, workers):
-        lay_out(session.ledger, lease, workers)
-        shown.extend(json.loads(chartferry("status", *about, "--json")[1])["parts"] for about in ([], [batch.batch_id]))
+    def all_but_an_outcome(session, load, workers):
+        lay_out(session.ledger, load.lease, workers)
+        of_batch = [load.batch.batch_id]
+        shown.extend(json.loads(chartferry("status", *about, "--json")[1])["parts"] for about in ([], of_batch))
         return Loaded(Counter(created=ROWS), unusable="1 of 8 parts are not done", parts_left=1)
 
     with monkeypatch.context() as patched:

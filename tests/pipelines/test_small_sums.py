@@ -7,7 +7,7 @@ import pytest
 from pipelines.dagster import metadata
 from pipelines.dagster.checks import LoadedBatch, every_cent_is_accounted_for, the_ledger_says_the_same
 from pipelines.runs.run import Result
-from pipelines.validation.stage import Validated
+from pipelines.validation.outcome import Validated
 
 AMOUNTS = ("amount_received", "amount_accepted", "amount_created")
 

@@ -16,7 +16,8 @@ from pipelines.feeds.files.catalog import load_feed, load_feeds
 from pipelines.home.batch import Received, Unreadable
 from pipelines.session.questionnaires import Snapshot
 from pipelines.validation import grouping
-from pipelines.validation.stage import Validated, validate
+from pipelines.validation.outcome import Validated
+from pipelines.validation.stage import validate
 
 HEADER = "payment_id,patient_id,amount,paid_on,claim_id\n"
 NOW = datetime(2024, 6, 1, tzinfo=UTC)

@@ -42,7 +42,7 @@ def test_the_order_of_elements_and_the_digits_of_a_number_make_no_other_record(h
 def test_a_ledger_that_knows_a_resource_by_its_text_knows_it_still(home, drop, asked, target, monkeypatch):
     """LEDGER-08"""
     with monkeypatch.context() as older:
-        older.setattr("pipelines.validation.mapping.canonical", dump)
+        older.setattr("pipelines.validation.chunk_mapping.canonical", dump)
         drop("notices-1.ndjson", SAID)
         assert asked("import")["totals"]["created"] == 1
     with closing(sqlite3.connect(home / "ledger.db")) as ledger:

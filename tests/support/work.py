@@ -16,7 +16,7 @@ from pipelines.loading.book import Book
 from pipelines.loading.load import Load
 from pipelines.loading.loaded import Batch
 from pipelines.loading.stage import load
-from pipelines.validation.stage import ACCEPTED, SKIPPED
+from pipelines.validation.tables import ACCEPTED, SKIPPED
 
 TARGET = "urn:uuid:fake"
 

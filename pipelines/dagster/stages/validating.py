@@ -14,7 +14,7 @@ from pipelines.runs.ending import end_without_load
 from pipelines.runs.run import Run
 from pipelines.runs.validating import validate_run
 from pipelines.session.session import Session
-from pipelines.validation.stage import Validated
+from pipelines.validation.outcome import Validated
 
 
 def validate_all(

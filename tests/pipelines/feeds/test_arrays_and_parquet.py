@@ -17,7 +17,7 @@ from pipelines.feeds.reading.objects import ArrayReader
 from pipelines.feeds.reading.packed import first_content
 from pipelines.feeds.terms.schema import FeedFile
 from pipelines.home.batch import Unreadable
-from pipelines.validation.stage import Validated
+from pipelines.validation.outcome import Validated
 from tests.pipelines.feeds.test_packed import zipped
 from tests.pipelines.feeds.test_quotes import accepted, rejected
 from tests.pipelines.test_validate import rows, validated

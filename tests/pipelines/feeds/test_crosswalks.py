@@ -11,7 +11,8 @@ from fhir_service.interface.site import Site
 from pipelines.feeds.files.catalog import FeedError, load_feed
 from pipelines.home.batch import Received, Unreadable
 from pipelines.session.questionnaires import Snapshot
-from pipelines.validation.stage import Validated, validate
+from pipelines.validation.outcome import Validated
+from pipelines.validation.stage import validate
 
 FEED = """
 name = "till"

@@ -10,7 +10,8 @@ from fhir_service.interface.site import Site
 from pipelines.feeds.files.catalog import load_feed
 from pipelines.home.batch import Received, Unreadable
 from pipelines.session.questionnaires import Snapshot
-from pipelines.validation.stage import Validated, validate
+from pipelines.validation.outcome import Validated
+from pipelines.validation.stage import validate
 
 NAMED = 'payment_id = "id"\npatient_id = "who"\namount = "sum"\npaid_on = "on"\n'
 PLACED = "payment_id = 1\npatient_id = 2\namount = 3\npaid_on = 4\n"

@@ -12,7 +12,8 @@ from pipelines.feeds.terms.numbers import Numbers
 from pipelines.home.batch import Received
 from pipelines.session.questionnaires import Snapshot
 from pipelines.validation.last_line import may_be_cut
-from pipelines.validation.stage import Validated, validate
+from pipelines.validation.outcome import Validated
+from pipelines.validation.stage import validate
 
 FEED = """
 kind = "payments"

@@ -12,7 +12,8 @@ from pipelines.feeds.drafting.draft import draft
 from pipelines.feeds.files.catalog import FeedError, load_feed
 from pipelines.receiving.stage import receive
 from pipelines.session.questionnaires import Snapshot
-from pipelines.validation.stage import Validated, validate
+from pipelines.validation.outcome import Validated
+from pipelines.validation.stage import validate
 
 NOW = datetime(2024, 6, 1, tzinfo=UTC)
 HEAD = "Receipt,Patient,Amount,Date,Clerk\n"

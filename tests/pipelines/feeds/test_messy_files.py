@@ -19,7 +19,8 @@ from pipelines.feeds.files.catalog import Feed, load_feed, load_feeds
 from pipelines.home.batch import Unreadable
 from pipelines.receiving.stage import receive
 from pipelines.session.questionnaires import Snapshot
-from pipelines.validation.stage import Validated, validate
+from pipelines.validation.outcome import Validated
+from pipelines.validation.stage import validate
 from tests.support.realdata import MISSING, REALDATA
 
 SETS = ("messy_csv", "messy_json", "messy_text", "synthea_csv", "practice/inbox", "tasks_payments")

@@ -11,7 +11,8 @@ from pipelines.feeds.files.catalog import load_feeds
 from pipelines.feeds.reading import csv_file
 from pipelines.home.batch import Received, Unreadable
 from pipelines.session.questionnaires import Snapshot
-from pipelines.validation.stage import Validated, validate
+from pipelines.validation.outcome import Validated
+from pipelines.validation.stage import validate
 
 PAYMENTS = "payment_id,patient_id,amount,paid_on,claim_id\n"
 TASKS = "task_id,description,status,requester_id,labels\n"

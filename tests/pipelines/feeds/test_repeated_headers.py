@@ -13,7 +13,8 @@ from pipelines.feeds.files.catalog import load_feed
 from pipelines.feeds.terms.totals import total_word
 from pipelines.home.batch import Received
 from pipelines.session.questionnaires import Snapshot
-from pipelines.validation.stage import Validated, validate
+from pipelines.validation.outcome import Validated
+from pipelines.validation.stage import validate
 from tests.pipelines.feeds.test_quotes import PAYMENTS, TASKS, accepted, payment, rejected, validated
 
 

@@ -12,7 +12,8 @@ from pipelines.cli import run
 from pipelines.feeds.files.catalog import load_feed
 from pipelines.home.batch import Received, Unreadable
 from pipelines.session.questionnaires import Snapshot
-from pipelines.validation.stage import Validated, validate
+from pipelines.validation.outcome import Validated
+from pipelines.validation.stage import validate
 
 REFERENCE = Path(__file__).parents[3] / "data" / "samples" / "reference"
 HEAD = "task_id,description,status,requester_id,labels,comment\n"

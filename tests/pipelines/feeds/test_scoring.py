@@ -14,8 +14,9 @@ from pipelines.cli import run
 from pipelines.feeds.files.catalog import load_feed, load_feeds
 from pipelines.home.batch import Received
 from pipelines.session.questionnaires import Snapshot
+from pipelines.validation.outcome import Validated
 from pipelines.validation.scoring import INCOMPLETE
-from pipelines.validation.stage import Validated, validate
+from pipelines.validation.stage import validate
 
 LOINC = "http://loinc.org"
 OPTIONS = [{"valueCoding": {"system": LOINC, "code": code, "display": code}} for code in ("LA1", "LA2")]

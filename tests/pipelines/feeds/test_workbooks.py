@@ -9,7 +9,7 @@ import pytest
 from pipelines.feeds.reading import packed, workbook_parts
 from pipelines.feeds.reading.formats import shown_by
 from pipelines.home.batch import Unreadable
-from pipelines.validation.stage import Validated
+from pipelines.validation.outcome import Validated
 from tests.pipelines.feeds.test_quotes import accepted, rejected
 from tests.pipelines.test_validate import rows, validated
 from tests.support.workbooks import FORMATS, Cell, sheet, workbook

@@ -1,0 +1,82 @@
+"""What became of the records of a chunk: rows of the four files that a run writes, and the counts."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from pipelines.feeds.terms.record import Built
+from pipelines.home import arrow
+from pipelines.validation.grouping import Row
+from pipelines.validation.inspection import Ambiguity
+from pipelines.validation.outcome import Tally
+from pipelines.validation.reasons import Reason
+from pipelines.validation.tables import ACCEPTED, REJECTS, SKIPPED, WARNINGS
+
+
+class Checked(NamedTuple):
+    """The result of a chunk: rows of the four files (`position` counts within the chunk), and the counts."""
+
+    accepted: pa.RecordBatch
+    rejects: pa.RecordBatch
+    skipped: pa.RecordBatch
+    warned: pa.RecordBatch
+    tally: Tally
+    inspected: Mapping[str, tuple[Ambiguity, ...]]
+
+
+class Sorted:
+    """The records of one chunk, sorted by what became of them."""
+
+    def __init__(self) -> None:
+        self.tally = Tally()
+        self._accepted: list[tuple[Any, ...]] = []
+        self._rejects: list[tuple[Any, ...]] = []
+        self._skipped: list[tuple[Any, ...]] = []
+        self._warned: list[tuple[Any, ...]] = []
+
+    def checked(self, inspected: Mapping[str, tuple[Ambiguity, ...]]) -> Checked:
+        """Return the result of the chunk. inspected: what was found of the questionnaires."""
+        return Checked(
+            arrow.batch_of_rows(self._accepted, ACCEPTED),
+            arrow.batch_of_rows(self._rejects, REJECTS),
+            arrow.batch_of_rows(self._skipped, SKIPPED),
+            arrow.batch_of_rows(self._warned, WARNINGS),
+            self.tally,
+            inspected,
+        )
+
+    def accept(self, rows: Sequence[Row], built: Built, body: str, content: str, text: str | None) -> None:
+        """Add an accepted record. content, text: its hashes."""
+        first = rows[0]
+        lines = first.lines if len(rows) == 1 else sum(row.lines for row in rows)
+        self.tally.accepted += 1
+        self.tally.amount_accepted += built.cents or 0
+        about = (content, built.patient_id, built.at, built.cents)
+        self._accepted.append((first.line, lines, first.key, built.lane, len(self._accepted), *about, body, text))
+
+    def skip(self, rows: Sequence[Row], built: Built, first_line: int) -> None:
+        """Add an equal repeat of the record that begins on `first_line`."""
+        lines = sum(row.lines for row in rows)
+        self.tally.accepted += 1
+        self.tally.skipped += 1
+        self.tally.amount_accepted += built.cents or 0
+        self.tally.amount_skipped += built.cents or 0
+        about = (built.patient_id, built.at, built.cents)
+        self._skipped.append((rows[0].line, lines, rows[0].key, first_line, *about))
+
+    def reject(
+        self, rows: Sequence[Row], built: Built | None, reasons: Sequence[Reason], content: str | None = None
+    ) -> None:
+        """Add a record that is set aside. content: its hash, where it may only have been misread."""
+        first, stages = rows[0], {reason.stage for reason in reasons}
+        stage = next(stage for stage in ("parse", "map", "rule") if stage in stages)
+        self.tally.rejected += 1
+        self.tally.reasons.update({reason.rule for reason in reasons})
+        about = (built and built.patient_id, built and built.cents, "".join(row.raw for row in rows))
+        structs = [reason[1:] for reason in reasons]  # in the order of `REASON`
+        self._rejects.append((first.line, sum(row.lines for row in rows), first.key, stage, *about, structs, content))
+
+    def warn(self, line: int, rule: str, expression: str | None, column: str | None, message: str) -> None:
+        self.tally.warnings[rule] += 1
+        self._warned.append((line, rule, expression, column, message))

@@ -1,0 +1,120 @@
+"""Each record's body, built and checked: accepted, skipped as a repeat, or rejected with every reason.
+
+Nothing is known here but the chunk at hand, so that chunks can be checked in any process.
+"""
+
+from collections.abc import Collection, Sequence
+
+import pyarrow as pa
+
+from pipelines.feeds.kinds.payments import is_copayment
+from pipelines.feeds.kinds.registry import kind_of
+from pipelines.feeds.reading.chunks import Places
+from pipelines.feeds.terms.record import Around, Built
+from pipelines.feeds.terms.schema import FeedFile
+from pipelines.validation.bodies import Bodies
+from pipelines.validation.checked import Checked, Sorted
+from pipelines.validation.faults import Faults
+from pipelines.validation.grouping import Row, content_of, records, repeated, text_of
+from pipelines.validation.inspection import Inspected
+from pipelines.validation.reasons import Reason
+from pipelines.validation.scoring import INCOMPLETE, Scoring
+
+
+class Checker:
+    """Builds and checks one record after another, a chunk at a time."""
+
+    def __init__(self, file: FeedFile, around: Around, strict: bool, places: Places) -> None:
+        self._kind, self._strict = kind_of(file), strict
+        self._inspected = Inspected(around.questionnaires)
+        self._around = around._replace(questionnaires=self._inspected)
+        self._bodies = Bodies(self._kind, self._around)
+        self._faults = Faults(file, self._kind, self._around, places)
+        is_scored = self._kind.resource == "QuestionnaireResponse"
+        self._scoring = Scoring(self._inspected, file.scored, file.scored_questions) if is_scored else None
+        self._of_payments = self._kind.resource == "PaymentNotice"
+        self._sorted = Sorted()
+
+    def __call__(self, chunk: pa.RecordBatch) -> Checked:
+        self._sorted = Sorted()
+        every = [*records(chunk, self._kind)]
+        self._bodies.look_at(every)
+        for rows in every:
+            self._take(rows)
+        return self._sorted.checked(dict(self._inspected.warnings))
+
+    def _take(self, rows: list[Row]) -> None:
+        """Take a record: one row, or several of a grouped kind, which may be in the file more than once as a whole."""
+        if len(rows) > 1 or not self._take_sound(rows[0]):
+            self._take_any(rows)
+
+    def _take_sound(self, row: Row) -> bool:
+        """Accept the record of a single row. False, and nothing is done, if there is anything to say about it."""
+        if row.faults or row.differs or not row.record or row.first_line not in (None, row.line):
+            return False
+        values = self._bodies.values(row)
+        built = self._bodies.build(row.key, (values,))
+        body = None if built.faults else self._bodies.sound(built, [row], values)
+        if body is None:
+            return False
+        self._sorted.tally.amount_received += built.cents or 0
+        self._accept([row], built, body)
+        return True
+
+    def _take_any(self, rows: list[Row]) -> None:
+        first, (rows, *repeats) = rows[0], repeated(rows)
+        every = [row for part in (rows, *repeats) for row in part]
+        values = [self._bodies.values(row) for row in rows if row.record]
+        faults = self._faults.of_rows(rows)
+        if not first.differs and faults and all(row.is_doubtful for row in rows if row.faults):
+            reasons = self._faults.at_places(faults, first.line)
+            self._sorted.reject(every, None, reasons, content_of(rows, self._kind))
+            return
+        missing = self._bodies.stand_in(values) if faults else set()
+        built, body = self._bodies.build(first.key, values) if values else None, None
+        if built:
+            lines = [row.line for row in rows if row.record] if len(rows) > 1 else []
+            faults += [self._faults.of_building(fault, lines) for fault in built.faults]
+            body = None if faults else self._bodies.sound(built, rows, values[0])
+            if body is None:
+                faults += self._broken_rules(first.line, built, lines, {fault.expression for fault in faults})
+            built = _without(built, missing)
+            self._sorted.tally.amount_received += built.cents or 0
+        if faults or built is None:
+            self._sorted.reject(every, built, self._faults.at_places(faults, first.line))
+        elif first.first_line is not None and first.first_line != first.line:
+            self._sorted.skip(rows, built, first.first_line)
+        else:
+            self._accept(rows, built, body)
+            for repeat in repeats:
+                self._sorted.skip(repeat, built, first.line)
+
+    def _broken_rules(
+        self, line: int, built: Built, lines: Sequence[int], told: Collection[str | None]
+    ) -> list[Reason]:
+        """Return the problems by the interface's rules; those of rules that we decided may only be warnings."""
+        broken = []
+        for reason, is_given in self._faults.of_rules(built, lines, told):
+            if is_given or self._strict:
+                broken.append(reason)
+            else:
+                self._sorted.warn(line, reason.rule, reason.expression, reason.column, reason.message)
+        return broken
+
+    def _accept(self, rows: list[Row], built: Built, text: str | None) -> None:
+        line, tally = rows[0].line, self._sorted.tally
+        if self._of_payments and is_copayment(built.body, self._around.site.copayment):
+            tally.copayments += 1
+            tally.amount_copayments += built.cents or 0
+        if self._scoring and (lacking := self._scoring.unanswered(built.body)):
+            said = f"answers that a score needs are missing: {', '.join(lacking)}"
+            self._sorted.warn(line, INCOMPLETE, f"{self._kind.resource}.item", None, said)
+        body = self._bodies.as_sent(built, text)
+        self._sorted.accept(rows, built, body, content_of(rows, self._kind), text_of(rows, self._kind))
+
+
+def _without(built: Built, missing: Collection[str]) -> Built:
+    """Return what was built without what only stands in for a missing value."""
+    if "patient_id" in missing:
+        built = built._replace(patient_id=None)
+    return built._replace(cents=None) if "amount" in missing else built

@@ -1,0 +1,84 @@
+"""What is wrong with a record, as reasons: the column of the source, the line, and the sentence of each."""
+
+import re
+from collections.abc import Collection, Iterator, Sequence
+from functools import partial
+
+import orjson
+
+from fhir_service.interface.checking import check
+from fhir_service.interface.registry import RESOURCES
+from fhir_service.interface.vocabulary import Problem
+from pipelines.feeds.mapping.origins import Origins
+from pipelines.feeds.reading.chunks import Places
+from pipelines.feeds.terms.record import Around, Built, Found, Kind
+from pipelines.feeds.terms.schema import FeedFile
+from pipelines.validation.grouping import Row
+from pipelines.validation.reasons import RETRYABLE, Reason
+
+_PART = re.compile(r"\w+\.(?:item|note)\[(\d+)\](?:\.answer\[(\d+)\])?")
+
+
+class Faults:
+    """The faults of the records of one file, by its feed and by the interface's rules."""
+
+    def __init__(self, file: FeedFile, kind: Kind, around: Around, places: Places) -> None:
+        self._kind, self._places = kind, places
+        self._origins = Origins(file, kind)
+        self._check = partial(check, RESOURCES[kind.resource], site=around.site, lookup=around.questionnaires)
+
+    def of_rows(self, rows: Sequence[Row]) -> list[Reason]:
+        """Return the faults that the rows of a record have, and that of a key with other content."""
+        faults = [reason for row in rows if row.faults for reason in _of_row(row.faults, row.line, len(rows) > 1)]
+        if rows[0].differs and not self._kind.grouped:
+            faults.append(self._differs(rows[0]))
+        return faults
+
+    def of_building(self, found: Found, lines: Sequence[int]) -> Reason:
+        """A fault that the builder found: it knows our columns and its rows, a reason names the source's and lines."""
+        column = self._origins.labels.get(found.column)
+        line = lines[found.row] if lines and found.row is not None else None
+        return Reason("map", found.fault.rule, found.element, column, found.fault.message, line=line)
+
+    def of_rules(
+        self, built: Built, lines: Sequence[int], told: Collection[str | None]
+    ) -> Iterator[tuple[Reason, bool]]:
+        """Yield the problems by the interface's rules, without elements that have a problem already (`told`).
+
+        Each with True if the interface gives its rule, and it is not one that we decided.
+        """
+        hidden = tuple(element for element in told if element and element != self._kind.member)
+        for problem in self._check(body=built.body).problems:
+            if not (hidden and problem.expression.startswith(hidden)):
+                yield self._of_rule(problem, built, lines), problem.given
+
+    def at_places(self, reasons: Sequence[Reason], line: int) -> Sequence[Reason]:
+        """Return reasons with the places of their rows, in a file whose lines have others. line: of the record."""
+        if not self._places:
+            return reasons
+        return [each.at(self._places.of(each.line or line)) for each in reasons]
+
+    def _differs(self, row: Row) -> Reason:
+        first = self._places.of(row.first_line or row.line)
+        message = f"the key stands in this file more than once, first on {first}, with different content"
+        key = self._origins.key
+        return Reason("map", "LEDGER-13", key.element, self._origins.labels.get(key.name), message)
+
+    def _of_rule(self, problem: Problem, built: Built, lines: Sequence[int]) -> Reason:
+        retryable, said = problem.rule.startswith(RETRYABLE), problem.message or problem.text
+        column = self._origins.of(problem.expression, built.places)
+        line = _line_of(problem.expression, built.rows, lines) if lines else None
+        return Reason("rule", problem.rule, problem.expression, column, said, retryable, line)
+
+
+def _of_row(faults: str, line: int, of_several: bool) -> Iterator[Reason]:
+    """Yield the faults of a single row, with its line if the record has several rows."""
+    for fault in orjson.loads(faults):
+        reason = Reason(*fault)
+        yield reason._replace(line=line if of_several else None, retryable=reason.rule.startswith(RETRYABLE))
+
+
+def _line_of(expression: str, rows: Sequence[Sequence[int]], lines: Sequence[int]) -> int | None:
+    """The line of the row that an element came from; None where it came from all of them."""
+    part = _PART.match(expression)
+    return lines[rows[int(part[1])][int(part[2] or 0)]] if part and rows else None

@@ -1,0 +1,50 @@
+"""Rows of a file that are no records, and those that may not be whole: taken out of its chunks as they come."""
+
+from collections.abc import Iterable, Iterator
+
+from pipelines.feeds.mapping.mapping import Mapper
+from pipelines.feeds.reading.chunks import Chunk, Notice, RowReader
+from pipelines.feeds.reading.second_tables import REPEATED_HEADER, REPEATS, SecondTables
+from pipelines.home.batch import Received
+from pipelines.validation.heads import Heads
+from pipelines.validation.last_line import LastLine
+from pipelines.validation.left_out import leave_out
+from pipelines.validation.outcome import Validated
+from pipelines.validation.totals import has_amount_total
+from pipelines.validation.trailer import Trailers
+
+
+class Sifter:
+    """Sifts the chunks of one file. trailers: to be asked when all amounts are known."""
+
+    def __init__(self, mapper: Mapper, reader: RowReader, received: Received) -> None:
+        file, header = mapper.feed.file, reader.header
+        self._mapper, self._reader = mapper, reader
+        self.trailers, self._heads = Trailers(mapper, header), Heads(mapper.feed, header)
+        is_proved = file.trailer is not None or has_amount_total(received)
+        is_own = header is not None and not reader.is_answer
+        self._last = LastLine(mapper, file.numbers, is_proved) if is_own else None
+        self._tables = SecondTables(reader) if is_own else None
+
+    def sifted(self, chunks: Iterable[Chunk], found: Validated) -> Iterator[Chunk]:
+        """The chunks without trailers and other rows that are no records; a row that may be cut off is a bad one."""
+        for chunk in chunks:
+            leave_out(chunk, self._mapper, found)
+            self.trailers.take(chunk, found)
+            if self._last:
+                self._last.take(chunk, found)
+            if self._tables:
+                self._tables.take(chunk)
+            found.rows += len(chunk.rows) + len(chunk.bad)
+            self._heads.note(chunk)
+            yield chunk
+
+    def count(self, found: Validated) -> None:
+        """Note, once all chunks came, how many lines the file has, and what was noticed of it."""
+        reader, counted = self._reader, self._reader.counted
+        found.header, found.lines = counted.header, counted.lines
+        found.not_taken += counted.blank + counted.of_repeats
+        found.noticed += [Notice(line, REPEATED_HEADER, REPEATS) for line in counted.repeats]
+        found.noticed += reader.noticed
+        found.places = reader.places
+        found.unnamed_columns = self._heads.unnamed()
