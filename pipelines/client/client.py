@@ -205,10 +205,11 @@ class FhirClient:
         """
         found: dict[str, dict[str, Any]] = {}
         try:
-            for body in self.search_all(resource_type, {"_id": ",".join(resource_ids)}):
-                if body.get("id") not in resource_ids:  # a target that does not know the parameter gives everything
-                    break
-                found[body["id"]] = body
+            for page in self.pages(resource_type, {"_id": ",".join(resource_ids)}):
+                for body in resources_of(page, resource_type):
+                    if body["id"] not in resource_ids:  # a target that does not know the parameter gives everything
+                        return found
+                    found[body["id"]] = body
         except Refused:
             return {}
         return found
@@ -234,11 +235,6 @@ class FhirClient:
             bundle = self.get(path)
             yield bundle
             path = next_link(bundle)
-
-    def search_all(self, resource_type: str, params: dict[str, str] | None = None) -> Iterator[dict[str, Any]]:
-        """The resources that match, in the target's order."""
-        for bundle in self.pages(resource_type, params):
-            yield from resources_of(bundle, resource_type)
 
     # -- writes
 

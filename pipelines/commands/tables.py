@@ -113,6 +113,7 @@ def views_check(files: tuple[Path, ...], sql: bool) -> int:
 @click.pass_obj
 def views_run(options: Options, file: Path, resources: tuple[Path, ...], out: Path | None, insecure: bool) -> int:
     """Runs a view over RESOURCES (NDJSON files, or JSON files of one resource), else over the target's resources."""
+    from pipelines.client.whole import whole
     from pipelines.home.scratch import throwaway_folder
     from pipelines.reports.views.definition import read_view
     from pipelines.reports.views.run import SUFFIXES, as_bytes, resources_of, run_view
@@ -135,7 +136,7 @@ def views_run(options: Options, file: Path, resources: tuple[Path, ...], out: Pa
                 open_session(options.home, os.environ, options.feeds, insecure, progress=progress)
             )
             stack.enter_context(reading(view.resource))
-            bodies = as_bytes(session.connection.client.search_all(view.resource))
+            bodies = as_bytes(whole(session.connection.client.pages(view.resource), view.resource))
         rows = run_view(view, bodies, folder / "spill", table)
         if out is None:
             with table.open(encoding="utf-8", newline="") as file_of_rows:

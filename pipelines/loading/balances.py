@@ -19,7 +19,8 @@ from pipelines.client.client import FhirClient
 from pipelines.client.comparison import referred
 from pipelines.client.identifiers import identifier_value, values_of
 from pipelines.client.paging import every_page
-from pipelines.client.replies import NotDone, NotSent, Refused, Unknown, resources_of
+from pipelines.client.replies import NotDone, NotSent, Refused, Unknown
+from pipelines.client.whole import whole
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.payments import payments_made
 from pipelines.ledger.rows import Reason
@@ -153,8 +154,7 @@ class Balances:
 
     def _all(self, kind: str, params: dict[str, str]) -> Iterator[Body]:
         try:
-            for page in every_page(self._client, kind, params, at_once=1):
-                yield from resources_of(page, kind)
+            yield from whole(every_page(self._client, kind, params, at_once=1), kind)
         except (NotSent, NotDone, Refused, Unknown) as error:
             raise BalancesUnknown(f"{kind} could not be read for the balances ({error})") from None
 

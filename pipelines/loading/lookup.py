@@ -14,8 +14,9 @@ import orjson
 from pipelines.client.client import FhirClient
 from pipelines.client.comparison import fingerprint, fingerprints, moment, own_time, same_content, taken_back
 from pipelines.client.identifiers import identifier_value, values_of
-from pipelines.client.replies import NotDone, NotSent, Refused, Unknown, resources_of, total_of
+from pipelines.client.replies import NotDone, NotSent, Refused, Unknown, resources_of
 from pipelines.client.steps import Step
+from pipelines.client.whole import whole
 from pipelines.loading.identity import Identity
 from pipelines.loading.row import Row, dated
 
@@ -245,22 +246,10 @@ def of_patient_of(client: FhirClient, resource_type: str, row: Row) -> list[Body
     *narrow, widest = searches(resource_type, body)
     for params in narrow:
         try:
-            return whole_search(client, resource_type, params)
+            return list(whole(client.pages(resource_type, params), resource_type))
         except Refused:  # the parameter is not one of this target's
             continue
-    return whole_search(client, resource_type, widest)
-
-
-def whole_search(client: FhirClient, resource_type: str, params: dict[str, str]) -> list[Body]:
-    """All that match; `Unknown` when the pages do not come to what the target counts."""
-    found: dict[str, Body] = {}
-    total = None
-    for bundle in client.pages(resource_type, params):
-        total = total if total_of(bundle) is None else total_of(bundle)
-        found.update((body["id"], body) for body in resources_of(bundle, resource_type))
-    if total is not None and total != len(found):
-        raise Unknown(f"a search gave {len(found)} of {total}")
-    return list(found.values())
+    return list(whole(client.pages(resource_type, widest), resource_type))
 
 
 def searches(resource_type: str, body: Body) -> list[dict[str, str]]:

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from fhir_service.interface.checking import check
 from fhir_service.interface.registry import RESOURCES
 from pipelines.client.replies import NotDone, NotSent, Refused, TargetUnusable, Unknown
+from pipelines.client.whole import whole
 from pipelines.reports.pages import SweepIncomplete
 from pipelines.session.connections import Connection
 from pipelines.session.questionnaires import Snapshot
@@ -23,7 +24,7 @@ def reading(what: str) -> Iterator[None]:
 def read_snapshot(connection: Connection) -> Snapshot:
     """Read the target's questionnaires. Raises `TargetUnusable`."""
     with reading("Questionnaire"):
-        bodies = list(connection.client.search_all("Questionnaire"))
+        bodies = list(whole(connection.client.pages("Questionnaire"), "Questionnaire"))
     checked = (check(RESOURCES["Questionnaire"], body, connection.site, needs=()).model for body in bodies)
     known = (model for model in checked if model is not None)
     return Snapshot.of(known, () if connection.ours else bodies)

@@ -6,24 +6,27 @@ other is read whole.
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
 import duckdb
 
-from pipelines.client.client import PAGE, TargetUnusable
+from pipelines.client.client import PAGE
 from pipelines.client.comparison import OWN_TIME, fingerprints, referred
 from pipelines.client.identifiers import record_of
 from pipelines.client.paging import AT_ONCE, every_page
-from pipelines.client.replies import Refused, resources_of, total_of
+from pipelines.client.replies import Refused, resources_of
+from pipelines.client.whole import Incomplete, Whole
 from pipelines.feeds.terms.texts import folded, seen
 from pipelines.loading.lookup import DAY
 from pipelines.session.reading import reading
 from pipelines.session.session import Session
 from pipelines.verifying.staging import Filling, number
 
-TRIES = 3
+TRIES = (AT_ONCE, AT_ONCE, 1)
+"""How many pages are read at once, in one reading after another until one is complete."""
 THERE = "id patient_id status made system record_key record_generation spelling content timed cents"
 SUBJECTS = {"PaymentNotice": "request", "QuestionnaireResponse": "subject", "Task": "for"}
 ELEMENTS = {
@@ -44,25 +47,27 @@ def stage_target(db: duckdb.DuckDBPyConnection, session: Session, kind: str) -> 
     Raises `TargetUnusable`, also when the pages do not come to what the target counts.
     """
     session.progress.stage("verify", kind)
-    for tried in range(TRIES):
-        total = _read_whole(db, session, kind, AT_ONCE if tried < TRIES - 1 else 1)
-        found = _each_once(db)
-        if found >= total:
-            break
-    else:
-        raise TargetUnusable(f"{kind} could not be read from the target (its pages hold {found:,} of {total:,})")
+    *first, last = TRIES
+    with reading(kind):
+        for at_once in first:
+            with suppress(Incomplete):
+                _read_whole(db, session, kind, at_once)
+                break
+        else:
+            _read_whole(db, session, kind, last)
     session.progress.end()
 
 
-def _read_whole(db: duckdb.DuckDBPyConnection, session: Session, kind: str, at_once: int) -> int:
-    """Fill `there`; return what the target counted when the reading began."""
-    total = None
-    with reading(kind), Filling(db, "there", THERE) as there:
-        for bundle in every_page(session.connection.client, kind, wishes=_wishes(session, kind), at_once=at_once):
-            if total is None and (total := total_of(bundle)):
-                session.progress.expect(total)
-            _add(there, session, kind, resources_of(bundle, kind))
-    return total or 0
+def _read_whole(db: duckdb.DuckDBPyConnection, session: Session, kind: str, at_once: int) -> None:
+    """Fill `there`. Raises `Incomplete`, and as the reading of pages does."""
+    pages = every_page(session.connection.client, kind, wishes=_wishes(session, kind), at_once=at_once)
+    read = Whole(pages, kind)
+    with Filling(db, "there", THERE) as there:
+        for number, resources in enumerate(read):
+            if number == 0 and read.total:
+                session.progress.expect(read.total)
+            _add(there, session, kind, resources)
+    read.check(_each_once(db))
 
 
 def _wishes(session: Session, kind: str) -> dict[str, str]:

@@ -20,7 +20,9 @@ from pipelines.client.client import (
     Unknown,
     conditional_bundle,
 )
+from pipelines.client.replies import next_link
 from pipelines.client.steps import BARE, FREE_OF_RACES, step_for
+from pipelines.client.whole import Incomplete, whole
 from tests.support.fake_target import FakeTarget, Said, serving
 
 PAYMENT = '{"resourceType":"PaymentNotice","request":{"reference":"Patient/p1"},"amount":{"value":1}}'
@@ -218,7 +220,7 @@ def test_answers_are_gone_when_they_have_been_read(client, target):
 def test_a_search_follows_next_links_to_the_end(client, target):
     for number in range(250):
         target.stored[f"r{number}"] = {"resourceType": "DiagnosticReport", "id": f"r{number}"}
-    found = [body["id"] for body in client.search_all("DiagnosticReport")]
+    found = [body["id"] for body in whole(client.pages("DiagnosticReport"), "DiagnosticReport")]
     assert found == [f"r{number}" for number in range(250)]
 
 
@@ -352,3 +354,31 @@ def test_every_read_asks_for_a_fresh_answer_and_no_write_does(target):
     client.update("Task", "a", "{}")
     assert asked == [("GET", "no-cache"), ("GET", "no-cache"), ("PUT", None)]
     client.close()
+
+
+def test_a_search_whose_pages_hold_fewer_than_the_target_counts_is_not_all(client, target, monkeypatch):
+    """LEDGER-04: a resource that no page shows would count as absent, and be sent again."""
+    for number in range(250):
+        target.stored[f"t{number}"] = {"resourceType": "Task", "id": f"t{number}"}
+    get = client.get
+
+    def one_less(path):
+        page = get(path)
+        return {**page, "entry": page["entry"][1:]} if next_link(page) else page
+
+    monkeypatch.setattr(client, "get", one_less)
+    found = whole(client.pages("Task"), "Task")
+    assert len([next(found) for _ in range(248)]) == 248
+    with pytest.raises(Incomplete, match="its pages hold 248 of 250"):
+        next(found)
+
+
+def test_a_page_that_comes_twice_gives_each_resource_once():
+    """LEDGER-04: what is made meanwhile moves the pages, and may be in none of them."""
+    pages = [[1, 2], [2, 3], [4]]
+    some = [{"total": 3 + (at > 0), "entry": [_task(number) for number in numbers]} for at, numbers in enumerate(pages)]
+    assert [body["id"] for body in whole(some, "Task")] == ["t1", "t2", "t3", "t4"]
+
+
+def _task(number: int):
+    return {"resource": {"resourceType": "Task", "id": f"t{number}"}}
