@@ -27,7 +27,7 @@ from fhir_service.service import Service, utc_now
 from fhir_service.settings import Settings
 from pipelines.home import in_memory
 from pipelines.ledger.access import JOURNAL
-from pipelines.session import connections
+from pipelines.session import service_commands
 from tests.support import loopback
 from tests.support.dialects import share_compiled
 from tests.support.instances import Instances
@@ -144,7 +144,7 @@ def journals_replay(request: pytest.FixtureRequest) -> Iterator[None]:
 def own_services_start_warm() -> Iterator[None]:
     """The services that commands in this process start come from the warm process, and cost no imports."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(connections, "SERVICE", OwnService())
+        patch.setattr(service_commands, "SERVICE", OwnService())
         yield
 
 

@@ -17,7 +17,7 @@ from pipelines.home.folder import BadHome
 from pipelines.ledger.database import why
 from pipelines.ledger.tables import LedgerError, NotPossible
 from pipelines.reports.views.definition import BadView
-from pipelines.session.connections import BadTarget
+from pipelines.session.named import BadTarget
 
 FAILURES: dict[type[BaseException], tuple[int, Callable[[Any], str]]] = {
     FeedError: (UNREADABLE, str),

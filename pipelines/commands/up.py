@@ -23,7 +23,9 @@ from pipelines.commands.definitions import DEFINITIONS, Reloading, reload, stamp
 from pipelines.home.dagster_folder import INSECURE, dagster_environment, is_set, lacking, prepare_dagster_home
 from pipelines.home.logs import rotate
 from pipelines.home.preparing import prepare_home
-from pipelines.session.connections import NAMES, SERVICE, STORE, named_target
+from pipelines.session.bundled import STORE
+from pipelines.session.named import NAMES, named_target
+from pipelines.session.service_commands import SERVICE
 
 LOOPBACK = "127.0.0.1"
 SERVICE_PORT, WEB_PORT = 8400, 3000

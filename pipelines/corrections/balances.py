@@ -13,7 +13,7 @@ from pipelines.ledger import tables as t
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rows import Reason
 from pipelines.runs.summary import dollars
-from pipelines.session.connections import STORE
+from pipelines.session.bundled import STORE
 
 ABOVE = "the payment is above the balance owed"
 IDS_A_QUERY = 400

@@ -22,7 +22,9 @@ from pipelines.home.batch import shown
 from pipelines.home.files import write_whole
 from pipelines.home.folder import REFERENCE_NOTE
 from pipelines.runs.manifest import software_version
-from pipelines.session.connections import NAMES, STORE, label_of, load_reference
+from pipelines.session.bundled import STORE
+from pipelines.session.named import NAMES
+from pipelines.session.service_commands import label_of, load_reference
 
 if TYPE_CHECKING:
     from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition

@@ -23,7 +23,7 @@ from pipelines.home.preparing import prepare_home
 from pipelines.home.progress import PlainProgress
 from pipelines.ledger.tables import LedgerError
 from pipelines.reports.publication import PublicationError
-from pipelines.session.connections import BadTarget
+from pipelines.session.named import BadTarget
 from pipelines.session.opening import open_session
 from pipelines.session.session import Session
 

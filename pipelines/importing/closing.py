@@ -9,7 +9,7 @@ from pipelines.ledger.rejects import settle_resubmitted
 from pipelines.reports.pseudonymous import Study
 from pipelines.reports.publication import PublicationError
 from pipelines.runs.summary import Summary
-from pipelines.session.connections import STORE
+from pipelines.session.bundled import STORE
 from pipelines.session.publishing import publish_reports
 from pipelines.session.session import Session
 

@@ -13,7 +13,8 @@ from fhir_service.interface.site import Site
 from pipelines.home.batch import Unreadable
 from pipelines.home.folder import make_private
 from pipelines.home.scratch import throwaway_folder
-from pipelines.session.connections import STORE, load_store
+from pipelines.session.bundled import STORE
+from pipelines.session.service_commands import load_store
 from pipelines.validation.inspection import ambiguities
 
 MOST = 16 << 20

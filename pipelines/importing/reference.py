@@ -25,8 +25,10 @@ from pipelines.client.client import PAGE
 from pipelines.client.replies import NotDone, NotSent, Refused, Reply, TargetUnusable, Unknown
 from pipelines.home.exits import ALL_LOADED, SET_ASIDE
 from pipelines.home.files import write_whole
-from pipelines.session.connections import STORE, Connection, load_reference
+from pipelines.session.bundled import STORE
+from pipelines.session.connections import Connection
 from pipelines.session.reading import reading
+from pipelines.session.service_commands import load_reference
 
 Body = dict[str, Any]
 ORDER = tuple(

@@ -15,8 +15,9 @@ from pipelines.ledger import tables as t
 from pipelines.ledger.columns import metadata
 from pipelines.ledger.database import address_of
 from pipelines.ledger.ledger import Ledger
-from pipelines.session.connections import STORE, copy_named_store, copy_store, load_store
+from pipelines.session.bundled import STORE, copy_store
 from pipelines.session.opening import has_ledger, open_ledger
+from pipelines.session.service_commands import copy_named_store, load_store
 
 ROWS_A_COPY = 5_000
 

@@ -17,7 +17,7 @@ from pipelines.home.scratch import throwaway_folder
 from pipelines.rehearsing.copying import Wanted, copy_ledger, make_store
 from pipelines.rehearsing.rehearsed import Earlier, Rehearsed, accounts, write_report
 from pipelines.rehearsing.trial import try_import
-from pipelines.session.connections import STORE
+from pipelines.session.bundled import STORE
 
 KEPT = ("FHIR_SERVICE_VENDOR", "FHIR_SERVICE_CUSTOMER", "FHIR_SERVICE_MAX_BODY", "FHIR_SERVICE_MAX_BATCH")
 

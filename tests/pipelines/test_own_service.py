@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.session.connections import bundled_service
+from pipelines.session.bundled import bundled_service
 from tests.pipelines.test_cli import put, summary
 from tests.support.commands import totals_close
 from tests.support.starting import start
@@ -36,7 +36,7 @@ def test_without_a_target_the_bundled_service_is_started_and_ends_with_the_comma
 
 def test_the_bundled_service_ends_when_its_command_is_killed(own):
     """CLI-GLOBAL-03"""
-    code = "import pathlib, sys, os, time; from pipelines.session.connections import bundled_service\n"
+    code = "import pathlib, sys, os, time; from pipelines.session.bundled import bundled_service\n"
     code += "with bundled_service(pathlib.Path(sys.argv[1]), os.environ) as url: print(url, flush=True), time.sleep(60)"
     command = [sys.executable, "-c", code, str(own)]
     with subprocess.Popen(command, cwd=Path(__file__).parents[2], stdout=subprocess.PIPE, text=True) as holder:

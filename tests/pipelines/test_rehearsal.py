@@ -18,7 +18,7 @@ from pipelines.cli import run
 from pipelines.feeds.terms.rulebook import rules
 from pipelines.home.scratch import remove_leftovers, throwaway_folder
 from pipelines.rehearsing.refusals import basis, rests_on_decisions, rule_behind
-from pipelines.session.connections import bundled_service
+from pipelines.session.bundled import bundled_service
 from pipelines.session.questionnaires import Snapshot
 from tests.support import commands
 from tests.support.publishing import publish_as_marked

@@ -22,7 +22,7 @@ from pipelines.commands.up import CannotStart, Child
 from pipelines.dagster.code_server import give_up_lost_runs
 from pipelines.home.dagster_folder import LOAD_POOL, dagster_environment, lacking, prepare_dagster_home
 from pipelines.home.logs import rotate
-from pipelines.session.connections import BadTarget
+from pipelines.session.named import BadTarget
 from tests.support import loopback
 from tests.support.commands import forget_settings
 from tests.support.standing import PATIENCE_SECONDS, addresses, gone, processes_of, running_up, until

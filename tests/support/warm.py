@@ -177,10 +177,10 @@ def main() -> None:
     """Import, then serve; run here what a new process was made for."""
     code: list[int] = []
     atexit.register(end_at_once, code)  # before all imports, so that it is called after what they register
-    from pipelines.session import connections
+    from pipelines.session import service_commands
 
     import_all()
-    connections.SERVICE = service_command(sys.argv[1])
+    service_commands.SERVICE = service_command(sys.argv[1])
     warm = Warm(sys.argv[1])
     print("ready", flush=True)
     gc.collect()
