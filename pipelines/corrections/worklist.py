@@ -17,7 +17,7 @@ from pipelines.feeds.files.catalog import Catalog, Feed, home_catalog
 from pipelines.feeds.files.crosswalks import BadCrosswalk, add_entries
 from pipelines.feeds.mapping.missing import missing_values, types_of
 from pipelines.feeds.reading.readers import reader_of
-from pipelines.feeds.terms.schema import Crosswalk
+from pipelines.feeds.terms.values import Crosswalk
 from pipelines.home.batch import Unreadable
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rejects import targets_with_rejects

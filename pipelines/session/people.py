@@ -20,8 +20,8 @@ from pipelines.feeds.mapping.missing import Listening
 from pipelines.feeds.reading.chunks import Chunk
 from pipelines.feeds.reading.readers import reader_of
 from pipelines.feeds.terms.columns import Fault
-from pipelines.feeds.terms.schema import Crosswalk
 from pipelines.feeds.terms.texts import composed, folded, has_unseen
+from pipelines.feeds.terms.values import Crosswalk
 from pipelines.home.batch import Received, Unreadable
 
 NOT_ONE = "TARGET-07"

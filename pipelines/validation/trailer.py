@@ -7,7 +7,7 @@ from typing import Any
 from pipelines.feeds.mapping.mapping import Mapper
 from pipelines.feeds.reading.chunks import Chunk
 from pipelines.feeds.terms.columns import cents
-from pipelines.feeds.terms.schema import Trailer, Value
+from pipelines.feeds.terms.values import Trailer, Value
 from pipelines.validation.outcome import Validated
 
 

@@ -20,8 +20,9 @@ from pipelines.feeds.files.rules import BadFeed, check_feed
 from pipelines.feeds.kinds.registry import kind_of
 from pipelines.feeds.terms.names import values_of, walk_all
 from pipelines.feeds.terms.record import Kind
-from pipelines.feeds.terms.schema import Crosswalk, FeedFile
+from pipelines.feeds.terms.schema import FeedFile
 from pipelines.feeds.terms.texts import composed
+from pipelines.feeds.terms.values import Crosswalk
 from pipelines.home.batch import is_control
 
 BUILTIN = Path(__file__).parents[1] / "builtin"

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from pipelines.feeds.terms.columns import MADE_A_NUMBER
-from pipelines.feeds.terms.schema import Crosswalk
 from pipelines.feeds.terms.texts import composed, folded
+from pipelines.feeds.terms.values import Crosswalk
 from pipelines.home.files import replace_whole
 
 if TYPE_CHECKING:

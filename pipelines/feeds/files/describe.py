@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from pipelines.feeds.files.catalog import Feed
-from pipelines.feeds.terms.schema import STEPS, Test, Value
+from pipelines.feeds.terms.values import STEPS, Test, Value
 
 
 def describe(feed: Feed) -> Iterator[tuple[str, str, str]]:

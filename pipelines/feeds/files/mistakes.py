@@ -8,7 +8,9 @@ from pydantic import BaseModel, ValidationError
 
 from pipelines.feeds.files.locate import line_of
 from pipelines.feeds.terms.expecting import Expect
-from pipelines.feeds.terms.schema import Comment, Crosswalk, FeedFile, Join, Query, Test, Trailer, Value
+from pipelines.feeds.terms.schema import FeedFile
+from pipelines.feeds.terms.sources import Join, Query
+from pipelines.feeds.terms.values import Comment, Crosswalk, Test, Trailer, Value
 
 _PARTS: dict[str, type[BaseModel]] = {
     "crosswalk": Crosswalk,

@@ -30,7 +30,7 @@ from pipelines.feeds.terms.columns import (
 )
 from pipelines.feeds.terms.names import named_by, source_label
 from pipelines.feeds.terms.record import Found
-from pipelines.feeds.terms.schema import Crosswalk, Test, Value
+from pipelines.feeds.terms.values import Crosswalk, Test, Value
 from pipelines.home.batch import Unreadable
 
 Crosswalks = Mapping[Crosswalk, Mapping[str, str | Fault]]

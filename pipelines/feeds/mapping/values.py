@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from pipelines.feeds.mapping.chunk import Cells, Rows, absent, array, single
 from pipelines.feeds.terms.columns import UNCLEAR, Fault
 from pipelines.feeds.terms.numbers import Numbers
-from pipelines.feeds.terms.schema import STEPS, Crosswalk, Test, Value
 from pipelines.feeds.terms.texts import composed, folded
+from pipelines.feeds.terms.values import STEPS, Crosswalk, Test, Value
 
 UNASKED = "by-identifier"
 """The id of people whom the target would be asked for, where a feed is tried without one."""

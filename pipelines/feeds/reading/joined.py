@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from pipelines.feeds.reading.broken import BadRow
 from pipelines.feeds.reading.chunks import Chunk, Notice, Places, RowReader
-from pipelines.feeds.reading.partners import Halves, Partners, key_by
+from pipelines.feeds.reading.partners import Halves, Keys, Partners, key_by
 from pipelines.feeds.reading.second_tables import REPEATED_HEADER, REPEATS, SecondTables
 from pipelines.feeds.terms.columns import Fault
 from pipelines.feeds.terms.schema import FeedFile
@@ -25,7 +25,6 @@ class JoinedReader(RowReader):
         [(self._prefix, self._join)] = feed.join.items()
         self._first, self._second, self._names = first, second, names
         self._partners = Partners(name, names[1])
-        self._seen: dict[str, int] = {}
 
     def __enter__(self) -> Self:
         with self._second as second:
@@ -40,7 +39,8 @@ class JoinedReader(RowReader):
             self.feed = first.feed
             self._check_alike(first, second)
             self._halves = Halves(first.header, second.header, self._prefix, self.feed)
-            self._key_of = key_by(first.header, list(self._join.on), f"{self.name}: {self._names[0]}")
+            key_of = key_by(first.header, list(self._join.on), f"{self.name}: {self._names[0]}")
+            self._keys = Keys(key_of, self._twice_in_first if self._join.one_row_per else None)
         except BaseException:
             first.__exit__()
             raise
@@ -86,14 +86,7 @@ class JoinedReader(RowReader):
 
     def _join_row(self, out: Chunk, row: Any, line: int, lines: int, raw: str) -> bool:
         """Put a row with its partners into a chunk; return True if it has none."""
-        key = self._key_of(row)
-        partners = self._partners.of(key)
-        if key and self._join.one_row_per and (twice := self._seen.setdefault(key, line)) != line:
-            before = self._second.counted.lines
-            raise Unreadable(
-                f"{self.name}: {self._names[0]} has one {self._named(0)} on the lines {twice - before} and"
-                f" {line - before}; each of its rows has one of its own where the join says one_row_per"
-            )
+        partners = self._partners.of(self._keys.of(row, line))
         if not partners:
             out.add(self._halves.row(row, None), line, lines, self._halves.text(row, None, raw))
         for place, partner in enumerate(partners):
@@ -135,6 +128,14 @@ class JoinedReader(RowReader):
     def _check_alike(self, first: RowReader, second: RowReader) -> None:
         if (first.header is None) != (second.header is None):
             raise Unreadable(f"{self.name}: of two files that are joined both are tables, or both hold objects")
+
+    def _twice_in_first(self, line: int, again: int) -> str:
+        """The sentence for two rows of the first file with one key, by their lines in both files together."""
+        before = self._second.counted.lines
+        return (
+            f"{self.name}: {self._names[0]} has one {self._named(0)} on the lines {line - before} and"
+            f" {again - before}; each of its rows has one of its own where the join says one_row_per"
+        )
 
     def _twice_in_second(self, line: int, again: int) -> str:
         """The sentence for two rows of the second file with one key."""

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from pipelines.feeds.files.catalog import Feed
 from pipelines.feeds.reading.since import Mark, Newest, NoMark, since
 from pipelines.feeds.terms.names import named_by
-from pipelines.feeds.terms.schema import Query
+from pipelines.feeds.terms.sources import Query
 from pipelines.home.batch import Unreadable
 
 if TYPE_CHECKING:

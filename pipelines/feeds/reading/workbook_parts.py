@@ -10,6 +10,7 @@ import zlib
 from array import array
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 from xml.parsers import expat
@@ -217,8 +218,7 @@ class _Cells:
         self._line = self._column = 0
         self._kind, self._style, self._value = "n", 0, ""
         self._is_formula = self._is_value = self._is_hidden = False
-        self._text = self._cells = 0
-        self._columns: dict[str, int] = {}
+        self._text = 0
 
     @property
     def is_too_large(self) -> bool:
@@ -236,30 +236,15 @@ class _Cells:
             self._is_hidden = given.get("hidden") in ("1", "true")
         elif tag == "mergeCell":
             first, _, last = given["ref"].partition(":")
-            self.found.merged.append((self._place(first), self._place(last or first)))
+            self.found.merged.append((_place(first), _place(last or first)))
 
     def _begin_cell(self, given: dict[str, str]) -> None:
         if at := given.get("r"):
-            self._line, self._column = self._place(at)
+            self._line, self._column = _place(at)
         else:
             self._column += 1
         self._kind, self._style, self._value = given.get("t", "n"), int(given.get("s", 0)), ""
         self._is_formula = False
-
-    def _place(self, at: str) -> Place:
-        found = _AT.match(at)
-        if not found:
-            raise ValueError(at)
-        letters, line = found[1], int(found[2])
-        if letters not in self._columns:
-            column = 0
-            for letter in letters:
-                column = column * 26 + ord(letter) - 64
-            self._columns[letters] = column
-        column = self._columns[letters]
-        if line > ROWS or column > COLUMNS:
-            raise ValueError(at)
-        return line, column
 
     def text(self, part: str) -> None:
         if self._is_value:
@@ -290,3 +275,23 @@ class _Cells:
             self._text += len(self._value)
         elif self._value and (shown := self._shown.get(self._style)) and (text := shown(self._value)) is not None:
             found.shown.setdefault(place[1], {})[place[0]] = text
+
+
+def _place(at: str) -> Place:
+    """Line and column of a cell by its name. Raises ValueError."""
+    found = _AT.match(at)
+    if not found:
+        raise ValueError(at)
+    line, column = int(found[2]), _column(found[1])
+    if line > ROWS or column > COLUMNS:
+        raise ValueError(at)
+    return line, column
+
+
+@cache
+def _column(letters: str) -> int:
+    """The number of a column by its letters, three at most."""
+    column = 0
+    for letter in letters:
+        column = column * 26 + ord(letter) - 64
+    return column

@@ -3,7 +3,8 @@
 import re
 from collections.abc import Iterator
 
-from pipelines.feeds.terms.schema import FeedFile, Value
+from pipelines.feeds.terms.schema import FeedFile
+from pipelines.feeds.terms.values import Value
 
 _POSITION = re.compile(r"#([1-9]\d{0,3})\Z", re.ASCII)
 
