@@ -24,7 +24,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
 from bench.run import environment  # noqa: E402 - the project's own folder is not on a script's path
-from pipelines.client.client import conditional_bundle  # noqa: E402
+from pipelines.client.creates import conditional_bundle  # noqa: E402
 from pipelines.loading.bundles import LINES, ROWS_A_BUNDLE  # noqa: E402
 
 SYSTEM = "urn:chartferry:default:PaymentNotice"

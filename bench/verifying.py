@@ -18,9 +18,10 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
 from bench.service import prepared, serving, task  # noqa: E402 - the project's own folder is not on a script's path
-from pipelines.client.client import Credentials, FhirClient  # noqa: E402
+from pipelines.client.client import FhirClient  # noqa: E402
 from pipelines.client.paging import AT_ONCE, every_page  # noqa: E402
 from pipelines.client.replies import resources_of  # noqa: E402
+from pipelines.client.tokens import Credentials  # noqa: E402
 from pipelines.verifying.staging import Filling, workbench  # noqa: E402
 from pipelines.verifying.target import THERE, there_of  # noqa: E402
 

@@ -18,7 +18,7 @@ from urllib.parse import urljoin, urlsplit
 import httpx
 import orjson
 
-from pipelines.client.client import is_loopback
+from pipelines.client.addresses import is_loopback
 from pipelines.home.batch import Unreadable
 from pipelines.home.files import replace_whole, to_disk, write_whole
 

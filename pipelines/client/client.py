@@ -3,18 +3,16 @@
 import json
 import ssl
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import cache
-from ipaddress import ip_address
-from itertools import repeat
 from typing import Any, NamedTuple
 from urllib.parse import urlencode, urlsplit
-from uuid import NAMESPACE_URL, uuid5
 
 import httpx
 
+from pipelines.client.addresses import is_loopback
 from pipelines.client.capabilities import Capabilities, capabilities_of
 from pipelines.client.pace import PATIENT, Attempts, Patience
 from pipelines.client.profiles import PLAIN, ProfileFile
@@ -39,19 +37,6 @@ from pipelines.client.replies import (
 )
 from pipelines.client.tokens import Credentials, Tokens
 from pipelines.home import traces
-
-__all__ = [
-    "Capabilities",
-    "Credentials",
-    "FhirClient",
-    "NotDone",
-    "NotSent",
-    "Patience",
-    "Refused",
-    "Reply",
-    "TargetUnusable",
-    "Unknown",
-]
 
 IDLE_SECONDS = 2.0
 CONFLICT = 412
@@ -334,27 +319,3 @@ class FhirClient:
 def _tls(trust_env: bool) -> ssl.SSLContext:
     """The context of TLS for all clients of this process: making one reads every certificate that is trusted."""
     return httpx.create_ssl_context(trust_env=trust_env)
-
-
-def is_loopback(url: str) -> bool:
-    """True if an address stays on this machine."""
-    host = urlsplit(url).hostname or ""
-    try:
-        return host == "localhost" or ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-def conditional_bundle(resource_type: str, entries: Sequence[tuple[str, str]], kind: str = "batch") -> bytes:
-    """A Bundle of conditional creates from `(body JSON, ifNoneExist as JSON string)`: joined, not parsed.
-
-    In a transaction each entry has a `fullUrl`, made from its condition: servers want it to tell entries apart.
-    """
-    request = f',"request":{{"method":"POST","url":"{resource_type}","ifNoneExist":'
-    if kind == "transaction":
-        names: Iterable[str] = (f'"fullUrl":"{uuid5(NAMESPACE_URL, condition).urn}",' for _, condition in entries)
-    else:
-        names = repeat("", len(entries))
-    named = zip(names, entries, strict=True)
-    joined = ",".join([f'{{{name}"resource":{body}{request}{condition}}}}}' for name, (body, condition) in named])
-    return f'{{"resourceType":"Bundle","type":"{kind}","entry":[{joined}]}}'.encode()

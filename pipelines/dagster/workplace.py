@@ -14,7 +14,7 @@ from typing import Any
 
 import dagster as dg
 
-from pipelines.client.client import TargetUnusable
+from pipelines.client.replies import TargetUnusable
 from pipelines.feeds.files.catalog import FeedError
 from pipelines.home.batch import Unreadable
 from pipelines.home.dagster_folder import INSECURE, STRICT, is_set

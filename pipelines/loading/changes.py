@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from pipelines.client.client import FhirClient, NotDone, NotSent, Refused, Unknown
+from pipelines.client.client import FhirClient
 from pipelines.client.comparison import TAKEN_BACK, referred, second
 from pipelines.client.pace import Attempts
-from pipelines.client.replies import unusable
+from pipelines.client.replies import NotDone, NotSent, Refused, Unknown, unusable
 from pipelines.ledger.lease import LeaseLost
 from pipelines.loading.answered import Posted, Result
 from pipelines.loading.ownership import Made, Owner

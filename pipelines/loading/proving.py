@@ -9,7 +9,8 @@ import json
 from collections.abc import Callable, Iterator
 from itertools import islice
 
-from pipelines.client.client import FhirClient, conditional_bundle
+from pipelines.client.client import FhirClient
+from pipelines.client.creates import conditional_bundle
 from pipelines.client.replies import NotDone, NotSent, Refused, Reply, Unknown, settled
 from pipelines.client.steps import Step
 from pipelines.loading.answered import Posted, Result

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from pipelines.client.client import FhirClient, conditional_bundle
+from pipelines.client.client import FhirClient
+from pipelines.client.creates import conditional_bundle
 from pipelines.client.pace import Attempts
 from pipelines.client.replies import (
     NOT_OFFERED,

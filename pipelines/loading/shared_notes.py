@@ -11,7 +11,8 @@ from zoneinfo import ZoneInfo
 
 import orjson
 
-from pipelines.client.client import FhirClient, TargetUnusable
+from pipelines.client.client import FhirClient
+from pipelines.client.replies import TargetUnusable
 from pipelines.ledger.access import LedgerAccess
 from pipelines.ledger.lease import Held
 from pipelines.ledger.notes import RESPONSE, Group, keep_members, members_of

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import pyarrow.parquet as pq
 
-from pipelines.client.client import NotDone, NotSent, Refused, Unknown
+from pipelines.client.replies import NotDone, NotSent, Refused, Unknown
 from pipelines.home import arrow
 from pipelines.home.files import locked, session
 from pipelines.reports.pages import SWEPT, PageReader, Row, SweepIncomplete

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import orjson
 import pyarrow.parquet as pq
 
-from pipelines.client.client import NotDone, NotSent, Refused, Unknown
+from pipelines.client.replies import NotDone, NotSent, Refused, Unknown
 from pipelines.home import arrow
 from pipelines.home.files import locked, replace_whole, session, write_whole
 from pipelines.reports.pages import RESOURCE, SWEPT, PageReader, Row, SweepIncomplete

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from pipelines.client.client import is_loopback
+from pipelines.client.addresses import is_loopback
 from pipelines.client.signing import BadKey, SigningKey
 from pipelines.client.tokens import Credentials
 

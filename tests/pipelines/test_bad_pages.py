@@ -14,7 +14,10 @@ from typing import Any
 import duckdb
 import pytest
 
-from pipelines.client.client import Credentials, FhirClient, Patience, TargetUnusable
+from pipelines.client.client import FhirClient
+from pipelines.client.pace import Patience
+from pipelines.client.replies import TargetUnusable
+from pipelines.client.tokens import Credentials
 from pipelines.reports.sweep import Sweep, kept, sweep
 from pipelines.session.reading import reading
 

@@ -8,8 +8,9 @@ from typing import Any, cast
 
 import pytest
 
-from pipelines.client.client import FhirClient, NotSent, Patience
-from pipelines.client.replies import Reply, Unknown
+from pipelines.client.client import FhirClient
+from pipelines.client.pace import Patience
+from pipelines.client.replies import NotSent, Reply, Unknown
 from pipelines.loading.changes import Changes
 from pipelines.loading.identity import Identity
 from pipelines.loading.ownership import Made, Owner

@@ -8,20 +8,13 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
-from pipelines.client.client import (
-    Capabilities,
-    Credentials,
-    FhirClient,
-    NotDone,
-    NotSent,
-    Patience,
-    Refused,
-    TargetUnusable,
-    Unknown,
-    conditional_bundle,
-)
-from pipelines.client.replies import next_link
+from pipelines.client.capabilities import Capabilities
+from pipelines.client.client import FhirClient
+from pipelines.client.creates import conditional_bundle
+from pipelines.client.pace import Patience
+from pipelines.client.replies import NotDone, NotSent, Refused, TargetUnusable, Unknown, next_link
 from pipelines.client.steps import BARE, FREE_OF_RACES, step_for
+from pipelines.client.tokens import Credentials
 from pipelines.client.whole import Incomplete, whole
 from tests.support.fake_target import FakeTarget, Said, serving
 

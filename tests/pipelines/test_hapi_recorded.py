@@ -9,11 +9,14 @@ import httpx
 import pytest
 
 from pipelines.client.capabilities import capabilities_of
-from pipelines.client.client import Credentials, FhirClient, Patience, conditional_bundle
+from pipelines.client.client import FhirClient
+from pipelines.client.creates import conditional_bundle
+from pipelines.client.pace import Patience
 from pipelines.client.paging import others
 from pipelines.client.profiles import PLAIN, profile_for
 from pipelines.client.replies import Refused, next_link, resources_of, total_of
 from pipelines.client.steps import TRANSACTION, step_for
+from pipelines.client.tokens import Credentials
 from tests.hapi.record import EXCHANGES
 from tests.support.realdata import MISSING, REALDATA
 

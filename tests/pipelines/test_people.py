@@ -6,8 +6,9 @@ from urllib.parse import unquote
 
 import pytest
 
-from pipelines.client.client import Credentials, FhirClient
+from pipelines.client.client import FhirClient
 from pipelines.client.replies import NotSent, Refused, Reply, Unknown
+from pipelines.client.tokens import Credentials
 from pipelines.feeds.files.catalog import FeedError, load_feed
 from pipelines.ledger.ledger import Ledger
 from tests.support.exports import put

@@ -5,8 +5,11 @@ import shutil
 
 import pytest
 
-from pipelines.client.client import AsOf, Credentials, FhirClient, Patience, Refused
+from pipelines.client.client import AsOf, FhirClient
+from pipelines.client.pace import Patience
 from pipelines.client.profiles import BadProfile, ProfileFile, member, profile_for
+from pipelines.client.replies import Refused
+from pipelines.client.tokens import Credentials
 from pipelines.loading.changes import Changes
 from pipelines.loading.identity import Identity
 from pipelines.loading.ownership import Made, Owner

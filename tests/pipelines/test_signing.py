@@ -17,8 +17,10 @@ from joserfc.jwk import ECKey, RSAKey
 from joserfc.util import urlsafe_b64decode
 
 from pipelines.cli import run as chartferry
-from pipelines.client.client import Credentials, FhirClient, NotSent
+from pipelines.client.client import FhirClient
+from pipelines.client.replies import NotSent
 from pipelines.client.signing import BadKey, SigningKey
+from pipelines.client.tokens import Credentials
 from tests.conftest import running
 from tests.support.commands import forget_settings
 

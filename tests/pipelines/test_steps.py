@@ -5,8 +5,9 @@ import json
 import pytest
 
 from pipelines.client.capabilities import capabilities_of
-from pipelines.client.client import Credentials, FhirClient
+from pipelines.client.client import FhirClient
 from pipelines.client.steps import BARE, BATCH, LOOK_UP, SINGLE, TRANSACTION, step_for
+from pipelines.client.tokens import Credentials
 from pipelines.client.whole import whole
 from pipelines.ledger.ledger import Ledger
 from pipelines.loading.intake import Intake

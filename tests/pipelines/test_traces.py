@@ -9,7 +9,7 @@ import pytest
 
 from fhir_service import traces as of_service
 from pipelines.cli import run as chartferry
-from pipelines.client.client import NotSent
+from pipelines.client.replies import NotSent
 from pipelines.home import traces
 from tests.conftest import running
 from tests.support.commands import forget_settings

@@ -6,7 +6,8 @@ from contextlib import closing
 import pytest
 from sqlalchemy import select, update
 
-from pipelines.client.client import FhirClient, Refused, Reply
+from pipelines.client.client import FhirClient
+from pipelines.client.replies import Refused, Reply
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.tables import records
 from tests.support.exports import payments, put, tasks

@@ -6,9 +6,10 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines.client.client import Credentials, FhirClient, Patience
-from pipelines.client.pace import Pace
+from pipelines.client.client import FhirClient
+from pipelines.client.pace import Pace, Patience
 from pipelines.client.steps import step_for
+from pipelines.client.tokens import Credentials
 from pipelines.feeds.files.catalog import load_feeds
 from pipelines.home.progress import Progress
 from pipelines.ledger.ledger import Ledger
