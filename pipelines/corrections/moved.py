@@ -7,25 +7,21 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from pipelines.client.identifiers import identifier_value, values_of
+from pipelines.client.identifiers import values_of
 from pipelines.ledger.rows import Outcome
 from pipelines.loading.identity import Identity
-from pipelines.loading.ownership import VALUES_A_SEARCH, Owner, places
+from pipelines.loading.ownership import VALUES_A_SEARCH, Named, Owner, places, value_of
 from pipelines.session.reading import reading
 from pipelines.session.session import Session
 
 
-class Moved(Protocol):
-    """The parts of a record that matter here."""
+class Moved(Named, Protocol):
+    """A record with its source and its state."""
 
     @property
     def source(self) -> str: ...
     @property
     def resource_type(self) -> str: ...
-    @property
-    def key(self) -> str: ...
-    @property
-    def generation(self) -> int: ...
     @property
     def state(self) -> str: ...
 
@@ -64,11 +60,11 @@ def follow(session: Session, records: Sequence[Moved]) -> Followed:
         for start in range(0, len(of_stream), VALUES_A_SEARCH):
             some = of_stream[start : start + VALUES_A_SEARCH]
             with reading(kind):
-                values = [_value(records[at]) for at in some]
+                values = [value_of(records[at]) for at in some]
                 there = places(session.connection.client, Identity(source, kind), values)
             outcomes = []
             for at in some:
-                ids, record = there[_value(records[at])], records[at]
+                ids, record = there[value_of(records[at])], records[at]
                 if not ids:
                     followed.gone.append(at)
                 elif len(ids) > 1:
@@ -91,14 +87,10 @@ def is_other(session: Session, record: Moved, body: Mapping[str, Any]) -> bool:
     """True if a resource does not have the identifier that the record was sent with."""
     if not session.shows_names(record.resource_type):
         return False
-    return _value(record) not in values_of(Identity(record.source, record.resource_type).system, body)
+    return value_of(record) not in values_of(Identity(record.source, record.resource_type).system, body)
 
 
 def is_unclear(session: Session, record: Moved, body: Mapping[str, Any]) -> bool:
     """True if a resource has no identifier of the source at all: the record may have been sent without one."""
     system = Identity(record.source, record.resource_type).system
     return is_other(session, record, body) and not values_of(system, body)
-
-
-def _value(record: Moved) -> str:
-    return identifier_value(record.key, record.generation)

@@ -27,17 +27,27 @@ OF_ANOTHER = {**NOT_NAMED, "text": "what is there is another patient's"}
 NOT_OURS = (NOT_NAMED, GIVEN_AGAIN, OF_ANOTHER)
 
 
-class Version(Protocol):
-    """The parts of a record, or of what it was before, that matter here."""
+class Named(Protocol):
+    """A record, or what it was before, whose resource has an identifier by these."""
 
     @property
     def key(self) -> str: ...
     @property
     def generation(self) -> int: ...
+
+
+class Version(Named, Protocol):
+    """A record, or what it was before, with its resource."""
+
     @property
     def resource_id(self) -> str | None: ...
     @property
     def patient_id(self) -> str | None: ...
+
+
+def value_of(record: Named) -> str:
+    """The value of the identifier of a record's resource."""
+    return identifier_value(record.key, record.generation)
 
 
 class Made(NamedTuple):
@@ -51,7 +61,7 @@ class Made(NamedTuple):
     def of(cls, version: Version, *others: str | None) -> "Made":
         """The resource of a record. others: patients that it may be of too."""
         patients = tuple(each for each in (version.patient_id, *others) if each)
-        return cls(str(version.resource_id), identifier_value(version.key, version.generation), patients)
+        return cls(str(version.resource_id), value_of(version), patients)
 
 
 class Owner(NamedTuple):
