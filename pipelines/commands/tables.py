@@ -113,12 +113,11 @@ def views_check(files: tuple[Path, ...], sql: bool) -> int:
 @click.pass_obj
 def views_run(options: Options, file: Path, resources: tuple[Path, ...], out: Path | None, insecure: bool) -> int:
     """Runs a view over RESOURCES (NDJSON files, or JSON files of one resource), else over the target's resources."""
-    from pipelines.client.whole import whole
     from pipelines.home.scratch import throwaway_folder
     from pipelines.reports.views.definition import read_view
     from pipelines.reports.views.run import SUFFIXES, as_bytes, resources_of, run_view
     from pipelines.session.opening import open_session
-    from pipelines.session.reading import reading
+    from pipelines.session.reading import all_of, reading
 
     view = read_view(file)
     if out is not None and out.suffix not in SUFFIXES:
@@ -136,7 +135,7 @@ def views_run(options: Options, file: Path, resources: tuple[Path, ...], out: Pa
                 open_session(options.home, os.environ, options.feeds, insecure, progress=progress)
             )
             stack.enter_context(reading(view.resource))
-            bodies = as_bytes(whole(session.connection.client.pages(view.resource), view.resource))
+            bodies = as_bytes(all_of(session.connection, view.resource))
         rows = run_view(view, bodies, folder / "spill", table)
         if out is None:
             with table.open(encoding="utf-8", newline="") as file_of_rows:

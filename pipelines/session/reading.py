@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from fhir_service.interface.checking import check
 from fhir_service.interface.registry import RESOURCES
@@ -21,10 +22,15 @@ def reading(what: str) -> Iterator[None]:
         raise TargetUnusable(f"{what} could not be read from the target ({error})") from None
 
 
+def all_of(connection: Connection, resource_type: str) -> Iterator[dict[str, Any]]:
+    """All that the target has of a type, each once. Raises as the reading of pages does, and `Incomplete`."""
+    return whole(connection.client.pages(resource_type), resource_type)
+
+
 def read_snapshot(connection: Connection) -> Snapshot:
     """Read the target's questionnaires. Raises `TargetUnusable`."""
     with reading("Questionnaire"):
-        bodies = list(whole(connection.client.pages("Questionnaire"), "Questionnaire"))
+        bodies = list(all_of(connection, "Questionnaire"))
     checked = (check(RESOURCES["Questionnaire"], body, connection.site, needs=()).model for body in bodies)
     known = (model for model in checked if model is not None)
     return Snapshot.of(known, () if connection.ours else bodies)
