@@ -73,8 +73,11 @@ class JoinedReader(RowReader):
             for row, line, lines, raw in zip(chunk.rows, chunk.line, chunk.lines, chunk.raw, strict=True):
                 alone += self._join_row(out, row, line + before, lines, raw)
             for bad in chunk.bad:
-                cells = self._halves.padded(bad.cells)
-                out.bad.append(BadRow(bad.line + before, bad.lines, bad.raw, bad.fault, cells))
+                if bad.is_doubtful:
+                    alone += self._join_row(out, bad.cells, bad.line + before, bad.lines, bad.raw, bad.fault)
+                else:
+                    cells = self._halves.padded(bad.cells)
+                    out.bad.append(BadRow(bad.line + before, bad.lines, bad.raw, bad.fault, cells))
             yield out
         counted = self._first.counted
         self.counted.lines = before + counted.lines
@@ -84,20 +87,19 @@ class JoinedReader(RowReader):
         self._note_repeats(counted.repeats, before)
         yield self._without_partner(alone)
 
-    def _join_row(self, out: Chunk, row: Any, line: int, lines: int, raw: str) -> bool:
-        """Put a row with its partners into a chunk; return True if it has none."""
+    def _join_row(self, out: Chunk, row: Any, line: int, lines: int, raw: str, fault: Fault | None = None) -> bool:
+        """Put a row with its partners into a chunk; return True if it has none. fault: why the row is doubtful."""
         partners = self._partners.of(self._keys.of(row, line))
         if not partners:
-            out.add(self._halves.row(row, None), line, lines, self._halves.text(row, None, raw))
+            both, text = self._halves.row(row, None), self._halves.text(row, None, raw)
+            _put(out, both, line, lines, text, fault, is_doubtful=True)
         for place, partner in enumerate(partners):
             own = 0 if partner.is_used else partner.lines
             partner.is_used = True
             at, many = (partner.line if self._join.one_row_per else line), own if place else lines + own
             both, text = self._halves.row(row, partner), self._halves.text(row, partner, raw)
-            if partner.fault:
-                out.bad.append(BadRow(at, many, text, partner.fault, both))
-            else:
-                out.add(both, at, many, text)
+            is_doubtful = partner.is_doubtful or not partner.fault
+            _put(out, both, at, many, text, fault or partner.fault, is_doubtful=is_doubtful)
         return not partners
 
     def _without_partner(self, alone: int) -> Chunk:
@@ -146,3 +148,11 @@ class JoinedReader(RowReader):
 
     def _named(self, which: int) -> str:
         return ", ".join(self._join.on if which == 0 else self._join.on.values())
+
+
+def _put(out: Chunk, row: Any, line: int, lines: int, raw: str, fault: Fault | None, *, is_doubtful: bool) -> None:
+    """Put a joined row into a chunk, as a bad one if it has a fault."""
+    if fault:
+        out.bad.append(BadRow(line, lines, raw, fault, row, is_doubtful=is_doubtful))
+    else:
+        out.add(row, line, lines, raw)

@@ -27,6 +27,7 @@ class Partner:
     lines: int
     raw: str
     fault: Fault | None = None
+    is_doubtful: bool = False
     is_used: bool = False
 
 
@@ -57,7 +58,7 @@ class Partners:
             for row, line, lines, raw in zip(chunk.rows, chunk.line, chunk.lines, chunk.raw, strict=True):
                 self._add(Partner(row, line, lines, raw), key_of, alone)
             for bad in chunk.bad:
-                self._add(Partner(bad.cells, bad.line, bad.lines, bad.raw, bad.fault), key_of, alone)
+                self._add(Partner(bad.cells, bad.line, bad.lines, bad.raw, bad.fault, bad.is_doubtful), key_of, alone)
 
     def _add(self, partner: Partner, key_of: "KeyOf", alone: "Twice | None") -> None:
         key = key_of(partner.row)

@@ -91,6 +91,26 @@ def test_a_second_table_in_either_file_is_rejected_and_a_repeated_header_named(t
     assert "is a title, and the header comes again below it" in str(rejected(found))
 
 
+@pytest.mark.parametrize("is_second", [False, True])
+def test_a_row_of_a_second_table_keeps_its_partner_and_can_be_put_in_again(is_second, home, target, chartferry):
+    """LEDGER-25, CLI-CMD-05: the reject is as it was read, with the columns of both files."""
+    practice = Practice(home, target, chartferry)
+    (home / "feeds").mkdir()
+    (home / "feeds" / "tracker.toml").write_text(TRACKER.replace("{more}", ""))
+    items, comments = ITEMS, COMMENTS
+    if is_second:
+        comments += f"Branch North\n{COMMENTS.splitlines()[0]}\n2,later,b\n"
+    else:
+        items = items.replace("3,wait\n", f"Branch North\n{ITEMS.splitlines()[0]}\n3,wait\n")
+    code, found = practice.take(zipped({"items.csv": items, "comments.csv": comments}), "tracker.zip")
+    assert (code, found["batches"][0]["counts"]["created"]) == (3, 2)
+    ending = ",2,write,2,later,b" if is_second else ",3,wait,3,so be it,b"
+    header, *rejects = one(practice.export()).splitlines()
+    [row] = [each for each in rejects if each.endswith(ending)]
+    assert practice.take(f"{header}\n{row}\n", "again.csv")[0] == 0
+    assert sorted(body["description"] for body in target.of("Task")) == ["call back", "wait", "write"]
+
+
 def test_objects_are_joined_as_tables_are(tmp_path):
     """FEED-FILE-04"""
     items = "".join(json.dumps({"id": n, "title": "x"}) + "\n" for n in (1, 2))
