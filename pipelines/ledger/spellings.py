@@ -1,14 +1,16 @@
-"""Keys in the ledger that may be read in another form today.
+"""Keys in the ledger that may be read in another form today, or not as keys at all.
 
-They have signs beyond ASCII, two blanks in a row, or a guard against spreadsheets around them (`="007"`).
+A key is plain, and read as ever, if it is ASCII with a digit, without blanks, plus signs and `.0` at its end, and
+begins with a letter, a digit or `_`. All that rules for keys have come to refuse or to fold is outside of that.
 """
 
 from pipelines.ledger.access import LedgerAccess
 
-_GUARDED = "substr({key}, 1, 2) = '=\"'"
 NOT_PLAIN = {
-    "sqlite": "(length(CAST({key} AS BLOB)) <> length({key}) OR instr({key}, '  ') > 0 OR " + _GUARDED + ")",
-    "postgresql": "(octet_length({key}) <> length({key}) OR position('  ' IN {key}) > 0 OR " + _GUARDED + ")",
+    "sqlite": "({key} GLOB '[^0-9A-Za-z_]*' OR {key} NOT GLOB '*[0-9]*' OR {key} GLOB '*[ +]*' OR {key} GLOB '*.0'"
+    " OR length(CAST({key} AS BLOB)) <> length({key}))",
+    "postgresql": "({key} ~ '^[^0-9A-Za-z_]' OR {key} !~ '[0-9]' OR {key} ~ '[ +]|[.]0$'"
+    " OR octet_length({key}) <> length({key}))",
 }
 QUERY = """
 SELECT key FROM record JOIN stream USING (stream_id)

@@ -1,5 +1,6 @@
 """Keys that look the same are one record, and one that was sent in another spelling keeps it."""
 
+import sqlite3
 import sys
 import unicodedata
 from contextlib import closing
@@ -11,7 +12,7 @@ from sqlalchemy import update
 
 from pipelines.feeds.terms.columns import Fault, key
 from pipelines.ledger.ledger import Ledger, Reason, Reject
-from pipelines.ledger.spellings import unplain_keys
+from pipelines.ledger.spellings import NOT_PLAIN, unplain_keys
 from pipelines.ledger.tables import records
 from tests.pipelines.test_ledger import OF, TARGET, intent, start
 from tests.support.exports import payments
@@ -89,6 +90,44 @@ def test_a_word_for_nothing_that_was_sent_with_a_guard_is_known_by_that_spelling
     assert len(target.of("PaymentNotice")) == 1
 
 
+REFUSED = (
+    "REM p1",
+    "-- 5",
+    "Grand total",
+    "=1+2",
+    "//5",
+    ";5",
+    "#REF!",
+    "-",
+    "?",
+    ".",
+    "7.0",
+    "1.2E+14",
+    "NaT",
+    "true",
+)
+
+
+@pytest.mark.by_hand
+def test_keys_that_were_sent_and_are_refused_today_are_known(home, target, asked):
+    """LEDGER-22, FEED-FILE-09: a person would mend the key of a reject, and its payment would be sent once more."""
+    payments(home, *((f"R{number}", "p1", "1.00") for number in range(len(REFUSED))))
+    asked("import")
+    spell(home, {f"R{number}": text for number, text in enumerate(REFUSED)})
+    payments(home, *((text, "p1", "1.00") for text in REFUSED), ("REM p2", "p1", "1.00"), name="payments-2.csv")
+    totals = asked("import")["totals"]
+    assert (totals["unchanged"], totals["created"], totals["rejected"]) == (len(REFUSED), 0, 1)
+    assert len(target.of("PaymentNotice")) == len(REFUSED)
+
+
+@given(st.text(st.sampled_from("aRn7.0=#-/; +Et\u00a0\u200b")) | st.sampled_from(REFUSED))
+def test_a_key_that_is_read_otherwise_today_is_not_plain(text: str) -> None:
+    """LEDGER-22: so that the ledger is asked for it."""
+    with closing(sqlite3.connect(":memory:")) as database:
+        (is_not_plain,) = database.execute(f"SELECT {NOT_PLAIN['sqlite'].format(key='?1')}", (text,)).fetchone()
+    assert is_not_plain or key(text) == text
+
+
 @pytest.mark.by_hand
 @pytest.mark.parametrize(("one", "other"), [("AB 17", "AB\u00a017"), ("R1", '="R1"')], ids=ascii)
 def test_keys_that_are_two_records_already_stay_two(home, target, asked, one, other):
@@ -129,15 +168,16 @@ def test_with_a_lost_ledger_a_record_is_found_by_the_spelling_it_was_sent_with(h
 
 def test_only_keys_that_may_look_like_others_are_read_of_a_ledger(ledger: Ledger) -> None:
     """LEDGER-22, STATE-HOME-02: of records and of rejects."""
-    keys = ("a b", "a  b", "a\u00a0b", "c", '="c"', "a=b", '"c"')
+    plain, others = ("a1", "a=1", "a_1/b-2.5"), ("-1", "1.0", "1.2E+14", '="1"', "a 1", "a\u00a01", "c")
+    keys = (*plain, *others)
     start(ledger, "payments-a")
     with ledger.lease(TARGET) as lease:
         ledger.intend(lease, *OF, [intent(each, line) for line, each in enumerate(keys)])
         ledger.intend(lease, "other", "Task", [intent("d  d")])
-    assert unplain_keys(ledger, TARGET, *OF) == ['="c"', "a  b", "a\u00a0b"]
+    assert unplain_keys(ledger, TARGET, *OF) == [*others]
     about = [Reason("PAY-9", None, None, "above the balance", False)]
     ledger.reject(TARGET, *OF, "payments-a", [Reject(9, 1, "r\u200dr", "rule", None, None, None, about)])
-    assert unplain_keys(ledger, TARGET, *OF) == ['="c"', "a  b", "a\u00a0b", "r\u200dr"]
+    assert unplain_keys(ledger, TARGET, *OF) == [*others, "r\u200dr"]
     assert unplain_keys(ledger, "elsewhere", *OF) == []
 
 

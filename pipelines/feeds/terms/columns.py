@@ -144,7 +144,7 @@ def _no_key(text: str) -> Fault | None:
     return None
 
 
-_SWITCHED_OFF = re.compile(r"//|--|;|rem\s", re.IGNORECASE)
+_SWITCHED_OFF = re.compile(r"//|--|;|rem\s(?![0-9]+\Z)", re.IGNORECASE)
 _OF_A_TOTAL = re.compile(r"\s(?:sub-?)?(?:totals?|summe|gesamt)\Z|\A(?:grand |sub-?)?(?:totals?|summe|gesamt)\s")
 
 
