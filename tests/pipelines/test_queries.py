@@ -249,17 +249,18 @@ def test_a_watermark_that_is_a_number_needs_an_overlap():
 
 
 READ = """
-import resource, sys
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from pipelines.feeds.files.catalog import load_feed
 from pipelines.feeds.reading.queried import QueriedReader
 from pipelines.feeds.reading.query import run_query
+from tests.pipelines.test_memory import most_memory
 feed, to = load_feed(Path(sys.argv[1])), Path(sys.argv[2])
 assert run_query(feed, to, None, datetime.now(UTC)).rows == int(sys.argv[3])
 with QueriedReader(to, "till.rows", feed.file) as reader:
     assert sum(len(chunk.rows) for chunk in reader.chunks()) == int(sys.argv[3])
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+print(most_memory() >> 10)
 """
 
 
