@@ -5,14 +5,16 @@ from itertools import permutations
 from pathlib import Path
 from typing import NamedTuple
 
-from pipelines.feeds.drafting.choosing import chosen
+from pipelines.feeds.drafting.choosing import chosen, kind_of_export
 from pipelines.feeds.drafting.entries import as_toml
 from pipelines.feeds.drafting.head import stem_of
-from pipelines.feeds.drafting.seen import columns_of
+from pipelines.feeds.drafting.seen import Seen, columns_of
 from pipelines.feeds.drafting.sniffing import Export
 
 _SHARE = 0.8
 """Of the values of the second table's column, so many are keys of the first."""
+_Columns = Sequence[tuple[Seen, set[str]]]
+"""The columns of a table, each with its values."""
 _COMMENTS = ("comment", "comment_author_id", "comment_time")
 
 
@@ -26,19 +28,27 @@ class Pair(NamedTuple):
 
 
 def pair_of(tables: Sequence[Export]) -> Pair | None:
-    """Two tables as they belong together, None where no column of one has the keys of the other."""
-    found = [each for first, second in permutations(tables, 2) for each in _pairs(first, second)]
+    """Two tables as they belong together, None where no column of one has the keys of the other.
+
+    A table of payments is no second one: what its rows name, such as people, are no records of the import.
+    """
+    seen = [(table, [(column, set(column.cells)) for column in columns_of(table)]) for table in tables]
+    found = [
+        each
+        for first, second in permutations(seen, 2)
+        if kind_of_export([column for column, _ in second[1]], second[0]).kind != "payments"
+        for each in _pairs(*first, *second)
+    ]
     return max(found, key=lambda each: each[0], default=(0.0, None))[1]
 
 
-def _pairs(first: Export, second: Export) -> Iterator[tuple[float, Pair]]:
+def _pairs(first: Export, keys: _Columns, second: Export, others: _Columns) -> Iterator[tuple[float, Pair]]:
     """The ways to join two tables, each with how much speaks for it: keys that come again say more than others."""
-    for key in columns_of(first):
+    for key, known in keys:
         if not key.is_key or key.is_time:
             continue
-        for other in columns_of(second):
-            values = set(other.cells)
-            share = len(values & set(key.cells)) / len(values) if values else 0.0
+        for other, values in others:
+            share = len(values & known) / len(values) if values else 0.0
             if share >= _SHARE and not other.name.startswith("#"):
                 alike = bool(set(key.words) & set(other.words))
                 yield share + alike + 2 * (not other.is_key), Pair(first, second, key.name, other.name)

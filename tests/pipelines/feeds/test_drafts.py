@@ -481,6 +481,15 @@ def test_an_archive_of_two_tables_is_drafted_from_the_one_with_the_records(tmp_p
     assert '# comment = "comments.body"  # in [columns]' in text
 
 
+def test_a_table_of_people_beside_payments_is_not_drafted_as_the_records(tmp_path: Path) -> None:
+    """FEED-FILE-08: the payments are, though they name the people's keys."""
+    lines = [f"r{number},p{number % 3},{number}.00,2026-03-0{number}\n" for number in range(1, 9)]
+    with zipfile.ZipFile(tmp_path / "till.zip", "w") as packed:
+        packed.writestr("payments.csv", "".join(["receipt,patient_id,amount,paid_on\n", *lines]))
+        packed.writestr("people.csv", "id,name\n" + "".join(f"p{number},Name {number}\n" for number in range(4)))
+    assert tomllib.loads(draft(tmp_path / "till.zip"))["kind"] == "payments"
+
+
 def test_an_archive_of_two_tables_without_a_common_key_is_named_by_its_draft(tmp_path: Path) -> None:
     """FEED-FILE-08: only one of them is drafted from."""
     with zipfile.ZipFile(tmp_path / "tracker.zip", "w") as packed:
