@@ -1,5 +1,6 @@
 """A second table of a file below the first, such as one of refunds: a title or a header of its own announces it."""
 
+import re
 import sys
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
@@ -54,13 +55,33 @@ class SecondTables:
         return min(found, default=None, key=itemgetter(0))
 
     def _headers(self, rows: Sequence[Sequence[str]]) -> Iterator[int]:
-        """The places of rows that name columns: several names of the header, and no fewer than a third of the cells."""
+        """The places of rows that name columns: several names of the header, no fewer than a third of the cells, and no
+        values. A row that has no other texts than the header at any place goes on with its columns."""
         is_apart = self._names.isdisjoint
+        ticks: frozenset[str] | None = None
         for place, row in enumerate(rows):
             if not is_apart(row):
-                named = len(self._names.intersection(row))
-                if named > 1 and named * 3 >= filled(row):
-                    yield place
+                named = self._names.intersection(row)
+                if len(named) > 1 and len(named) * 3 >= filled(row) and not self._has_values(row):
+                    ticks = self._ticks(rows) if ticks is None else ticks
+                    if self._is_other(row, ticks):
+                        yield place
+
+    def _has_values(self, row: Sequence[str]) -> bool:
+        """True if a cell is no name: it is a number, or has digits as an id or a date has them."""
+        return any(_NUMBER.fullmatch(cell) if cell in self._names else _is_figured(cell) for cell in row)
+
+    def _is_other(self, row: Sequence[str], ticks: frozenset[str]) -> bool:
+        """True if a row has several names of the header that are no ticks, and not all of its texts where they are."""
+        cells = [(cell.strip(), name.strip()) for cell, name in zip(row, self._reader.header or (), strict=False)]
+        named = {cell for cell, name in cells if cell in self._names and not (cell == name and cell in ticks)}
+        return len(named) > 1 and any(cell and cell != name for cell, name in cells)
+
+    def _ticks(self, rows: Sequence[Sequence[str]]) -> frozenset[str]:
+        """The names of columns in which their own name stands in several rows, and nothing else: a box to tick."""
+        names = [name.strip() for name in self._reader.header or ()]
+        columns = ((name, [row[at].strip() for row in rows if at < len(row)]) for at, name in enumerate(names) if name)
+        return frozenset(name for name, found in columns if found.count(name) > 1 and {*found} <= {name, ""})
 
     def _begins(self, chunk: Chunk) -> int:
         """The line of a header behind a title, whose line is kept; 0 for none."""
@@ -75,6 +96,15 @@ class SecondTables:
             self._open, after = 0, header
         self._open = asides.title(after, sys.maxsize, self._open) if asides else 0
         return 0
+
+
+def _is_figured(text: str) -> bool:
+    """True if a text has digits, other than behind words as `icd10` and `Address 2` have them."""
+    return any(map(str.isdigit, text)) and not _NUMBERED_NAME.fullmatch(text.strip())
+
+
+_NUMBER = re.compile(r"[\W_]*\d[\W\d_]*")
+_NUMBERED_NAME = re.compile(r"[^\W\d]{3,}(?: [^\W\d]+)* ?\d{1,2}")
 
 
 class _Asides:
@@ -146,7 +176,7 @@ def other_columns(line: int) -> Fault:
     return Fault(
         REPEATED_HEADER,
         f"line {line} names columns otherwise than the header does: it and the rows below may be of another table; "
-        "if they are of the same, leave the line out by [skip] in the feed file, or put the row in again as it is",
+        "if they are of the same, put them in again as they are",
     )
 
 

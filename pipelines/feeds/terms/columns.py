@@ -6,7 +6,7 @@ A converter takes a text and gives a value or a `Fault`; it never raises and rep
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import UTC, date, datetime, timedelta, tzinfo
 from decimal import Decimal, InvalidOperation
 from functools import lru_cache, partial
 from typing import Literal
@@ -256,45 +256,65 @@ def number(text: str, numbers: Numbers = PLAIN) -> object:
 def time(text: str, conventions: Conventions) -> object:
     """A date as it is; a datetime as the same instant in UTC."""
     text = text.strip()
-    readers: list[Callable[[str, Conventions], str | Fault]] = [_iso_time]
-    readers += [partial(_formatted_time, form) for form in conventions.dates]
+    readers: list[Callable[[str], date]] = [_iso_time, *(partial(_formatted_time, form) for form in conventions.dates)]
+    has_no_day = False
     for read in readers:
         try:
-            found = read(text, conventions)
+            found = read(text)
+            if _FIRST_DAY < _day(found) < _LAST_DAY:
+                return NO_DAY if _is_no_day(found) else _converted(found, conventions)
         except (ValueError, OverflowError):
             continue
-        return NO_DAY if isinstance(found, str) and _is_no_day(found) else found
+        has_no_day = True
     forms = " or ".join(["ISO 8601", *conventions.dates])
-    return Fault("FEED-FILE-09", f"no date or time that exists in the calendar, written as {forms}")
+    return (
+        NO_DAY
+        if has_no_day
+        else Fault("FEED-FILE-09", f"no date or time that exists in the calendar, written as {forms}")
+    )
 
 
-def _is_no_day(found: str) -> bool:
-    """True if a converted time is of no year of records, or of a day that programs write where they have none."""
-    return not "1900-01-01" < found[:10] < "2200" or found in _BEGINNINGS
+def _day(found: date) -> date:
+    """The day as it is written, before the zone is applied."""
+    return found.date() if isinstance(found, datetime) else found
 
 
-_BEGINNINGS = ("1970-01-01", "1970-01-01T00:00:00+00:00")
+def _is_no_day(found: date) -> bool:
+    """True for what programs write where they have no time: the moment 1970 began, by the clock of any place."""
+    if isinstance(found, datetime) and found.date() == _EPOCH.date():
+        return found.replace(tzinfo=UTC) == _EPOCH
+    return _day(found) in (_EPOCH.date(), date(1969, 12, 31))
+
+
+def _converted(found: date, conventions: Conventions) -> str | Fault:
+    made = _instant(found, conventions) if isinstance(found, datetime) else found.isoformat()
+    return NO_DAY if made == _BEGINNING else made
+
+
+_BEGINNING = "1970-01-01T00:00:00+00:00"
+_FIRST_DAY, _LAST_DAY = date(1900, 1, 1), date(2200, 1, 1)
+"""Days between which records have theirs."""
 NO_DAY = Fault(
     "FEED-FILE-09",
-    "a day before 1900, after 2199, or such as programs write for none (1970-01-01); if it stands for an empty cell, "
-    "name its text in the feed file: empty = [...]",
+    "a day before 1900, after 2199, or such as programs write for none (1970-01-01, 1969-12-31); if it stands for an "
+    "empty cell, name its text in the feed file: empty = [...]",
 )
 """The fault of a time that is hardly meant: a typing error, another calendar, or a day in place of none."""
 
 
-def _iso_time(text: str, conventions: Conventions) -> str | Fault:
+def _iso_time(text: str) -> date:
     if len(text) == 10:
-        return parse_date(text).isoformat()
+        return parse_date(text)
     match = _ISO_TIME.fullmatch(text)
     if not match:
         raise ValueError
     day, minute, second, fraction, offset = match.groups()
     micros = f".{(fraction + '00000')[:6]}" if fraction and second else ""
     offset = "" if not offset else "+00:00" if offset in "Zz" else offset
-    return _instant(datetime.fromisoformat(f"{day}T{minute}{second or ':00'}{micros}{offset}"), conventions)
+    return datetime.fromisoformat(f"{day}T{minute}{second or ':00'}{micros}{offset}")
 
 
-def _day_count(text: str, conventions: Conventions) -> str | Fault:
+def _day_count(text: str) -> date:
     """The day that a spreadsheet means by a number; with a fraction, the time of day to the second."""
     if not _DAY_COUNT.fullmatch(text):
         raise ValueError
@@ -302,34 +322,32 @@ def _day_count(text: str, conventions: Conventions) -> str | Fault:
     if not 61 <= days < EXCEL_DAYS:  # before March 1900 its days are one off
         raise ValueError
     found = _EXCEL_BEGINS + timedelta(seconds=int((days * 86_400).to_integral_value()))
-    return _instant(found, conventions) if "." in text else found.date().isoformat()
+    return found if "." in text else found.date()
 
 
 _EXCEL_BEGINS = datetime(1899, 12, 30)  # noqa: DTZ001 - made aware in the feed's zone
 _DAY_COUNT = re.compile(r"[0-9]{2,5}(?:[.][0-9]{1,15})?")
 
 
-def _unix_time(text: str) -> str:
+def _unix_time(text: str) -> datetime:
     """The moment of a number of seconds since 1970, or of thousandths or millionths of them, by its length."""
     if not (found := _UNIX_TIME.fullmatch(text)):
         raise ValueError
     whole, fraction = found.groups(default="")
     figures = f"{whole}{fraction}"[:16].ljust(16, "0")
-    return instant_text(_EPOCH + timedelta(microseconds=int(figures)))
+    return _EPOCH + timedelta(microseconds=int(figures))
 
 
 _UNIX_TIME = re.compile(r"([1-9][0-9]{9}(?:[0-9]{3}|[0-9]{6})?)(?:[.]([0-9]{1,9}))?")
 
 
-def _formatted_time(form: str, text: str, conventions: Conventions) -> str | Fault:
+def _formatted_time(form: str, text: str) -> date:
     if form == EXCEL:
-        return _day_count(text, conventions)
+        return _day_count(text)
     if form == UNIX:
         return _unix_time(text)
     found = datetime.strptime(text, form)  # noqa: DTZ007 - made aware in the feed's zone
-    if any(part in form for part in ("%H", "%I", "%X", "%c")):
-        return _instant(found, conventions)
-    return found.date().isoformat()
+    return found if any(part in form for part in ("%H", "%I", "%X", "%c")) else found.date()
 
 
 def _instant(found: datetime, conventions: Conventions) -> str | Fault:

@@ -1,6 +1,7 @@
 """Texts that stand in cells and are no values there: keys of rows that are no records, days that are none."""
 
 from datetime import UTC
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -40,6 +41,31 @@ def test_words_for_nothing_are_no_references(text: str) -> None:
 def test_days_of_no_year_of_records_are_none(text: str) -> None:
     """FEED-FILE-09"""
     assert time(text, Conventions(UTC)) is NO_DAY
+
+
+@pytest.mark.parametrize("zone", ["America/New_York", "Europe/Berlin", "Asia/Tokyo", "UTC"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("1970-01-01T00:00", "1970-01-01 00:00", "01/01/1970 00:00", "1970-01-01T00:00:00-05:00"),
+        *("1969-12-31", "1969-12-31T19:00", "12/31/1969 16:00", "9999-12-31T23:59:59", "0001-01-01T00:00:00"),
+    ],
+)
+def test_a_day_for_none_is_one_in_any_zone(text: str, zone: str) -> None:
+    """FEED-FILE-09: by the day as it is written."""
+    assert time(text, Conventions(ZoneInfo(zone), ("%m/%d/%Y %H:%M", "%Y-%m-%d %H:%M"))) is NO_DAY
+
+
+def test_the_moment_1970_began_is_none_by_the_clock_of_the_feed() -> None:
+    """FEED-FILE-09"""
+    assert time("1970-01-01T01:00", Conventions(ZoneInfo("Europe/Berlin"))) is NO_DAY
+    assert time("1970-01-01T02:00", Conventions(ZoneInfo("Europe/Berlin"))) == "1970-01-01T01:00:00+00:00"
+
+
+def test_a_format_that_reads_a_day_of_no_year_of_records_leaves_it_to_a_later_one() -> None:
+    """FEED-FILE-09"""
+    assert time("02.03.0026", Conventions(UTC, ("%d.%m.%Y", "%d.%m.00%y"))) == "2026-03-02"
+    assert time("02.03.0026", Conventions(UTC, ("%d.%m.%Y", "%d/%m/%Y"))) is NO_DAY
 
 
 @pytest.mark.parametrize("text", ["1900-01-02", "1970-01-02", "1970-01-01T08:00:00Z", "2199-12-31"])

@@ -120,6 +120,7 @@ def test_a_title_that_the_feed_leaves_out_begins_no_other_table(tmp_path: Path) 
 OTHERS = {
     "adjustment,patient_id,amount,entered_on,reason\n": "line 3 names columns otherwise than the header does",
     "payment_id,patient_id,claim_id,paid_on,amount\n": "line 3 names columns otherwise than the header does",
+    "adjustment,patient_id,amount,icd10,Address 2\n": "line 3 names columns otherwise than the header does",
     "Voided receipts\n": "line 3 is a title that says of the rows below it that they are no payments received",
     "Refunds,,,,\n": "line 3 is a title that says of the rows below it that they are no payments received",
 }
@@ -139,6 +140,56 @@ def test_rows_below_other_titles_or_texts_are_of_the_same_table(line: str, tmp_p
     """LEDGER-25: a text that is the name of a column makes no header of its row."""
     found = validated(tmp_path, PAYMENTS + payment("a") + line + payment("c"))
     assert {"a", "c"} <= {key for _, key in accepted(found)}
+
+
+def of_columns(folder: Path, columns: str, *rows: str) -> list[str]:
+    """The keys that are taken of a file with further columns."""
+    (folder / "till.toml").write_text(FEED)
+    lines = (f"{key},p1,1.00,2024-01-02,{row}" for key, row in zip("abcd", rows, strict=False))
+    (folder / "till.csv").write_text("\n".join([f"payment_id,patient_id,amount,paid_on,{columns}", *lines, ""]))
+    received = Received("b", "0" * 64, folder / "till.csv", "till.csv", 0, datetime(2024, 6, 1, tzinfo=UTC))
+    found = validate(received, load_feed(folder / "till.toml"), Snapshot(), Site(), folder / "run")
+    return [key for _, key in accepted(found)]
+
+
+@pytest.mark.parametrize(
+    ("columns", "row"),
+    [("Urgent,Home visit", "Urgent,Home visit"), ("1,2,3", "1,2,2"), ("Type,How,Copay,Cash", "Copay,Cash,,")],
+    ids=["ticked boxes", "numbered questions", "kinds with a column each"],
+)
+def test_a_row_with_values_names_no_columns(columns: str, row: str, tmp_path: Path) -> None:
+    """LEDGER-25: whatever of its texts are names of columns."""
+    empty = "," * columns.count(",")
+    assert of_columns(tmp_path, columns, empty, row, empty, row) == ["a", "b", "c", "d"]
+
+
+def test_a_ticked_box_without_values_beside_it_names_no_columns(tmp_path: Path) -> None:
+    """LEDGER-25"""
+    head = "task_id,description,status,requester_id,labels,Urgent,Home visit\n"
+    text = head + "mend,call,requested,ann,,,\ncall,,,,,Urgent,Home visit\nmend it,call,requested,ann,,Urgent,\n"
+    assert (4, "mend it") in accepted(validated(tmp_path, text, "tasks.csv"))
+
+
+@pytest.mark.parametrize(
+    "note",
+    [
+        "patient asked about a late charge",
+        ",,,,no refund due",
+        "All charges are final.",
+        "the late charge of Ann",
+        "Refund of the charge by mistake",
+    ],
+)
+def test_a_note_between_payments_announces_nothing(note: str, tmp_path: Path) -> None:
+    """LEDGER-25"""
+    found = validated(tmp_path, PAYMENTS + payment("a") + note + "\n" + payment("b"))
+    assert [key for _, key in accepted(found)] == ["a", "b"]
+
+
+def test_no_line_that_may_be_a_record_is_to_be_left_out(tmp_path: Path) -> None:
+    """LEDGER-25"""
+    found = validated(tmp_path, PAYMENTS + "payment_id,patient_id,claim_id,paid_on,amount\n" + payment("a"))
+    assert not [message for _, _, message in rejected(found) if "[skip]" in message]
 
 
 def test_titles_of_tasks_say_nothing_of_payments(tmp_path: Path) -> None:
