@@ -154,7 +154,7 @@ def of_columns(folder: Path, columns: str, *rows: str) -> list[str]:
 
 @pytest.mark.parametrize(
     ("columns", "row"),
-    [("Urgent,Home visit", "Urgent,Home visit"), ("1,2,3", "1,2,2"), ("Type,How,Copay,Cash", "Copay,Cash,,")],
+    [("Urgent,Home visit", "Urgent,Home visit"), ("1,2,3,4", "1,2,4,3"), ("Type,How,Copay,Cash", "Copay,Cash,,")],
     ids=["ticked boxes", "numbered questions", "kinds with a column each"],
 )
 def test_a_row_with_values_names_no_columns(columns: str, row: str, tmp_path: Path) -> None:
