@@ -23,7 +23,8 @@ def main(arguments: list[str]) -> None:
     if which == "code":
         from pipelines.dagster.code_server import serve
 
-        serve(*rest)
+        module, socket = rest
+        serve(module, socket)
     elif which == "web":
         from pipelines.dagster.web import serve_pages
 
@@ -45,7 +46,7 @@ def attended() -> Iterator[None]:
         yield
     finally:
         if closed.is_set():
-            _end_group()
+            end_group()
 
 
 def make_storage(folder: Path) -> None:
@@ -67,10 +68,11 @@ def _watch(closed: threading.Event) -> None:
     closed.set()
     os.kill(os.getpid(), signal.SIGINT)
     time.sleep(ENDS_WITHIN_SECONDS)
-    _end_group()
+    end_group()
 
 
-def _end_group() -> None:
+def end_group() -> None:
+    """Kill the process group if this process leads it."""
     if os.getpgrp() == os.getpid():
         os.killpg(0, signal.SIGKILL)
 

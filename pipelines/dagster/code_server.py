@@ -6,42 +6,63 @@ when that process ends by itself; `end_without_definitions` does.
 """
 
 import os
+import signal
 import sys
 import threading
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from runpy import run_module
+from types import FrameType
 
 import psutil
+
+from pipelines.dagster.attended import end_group
 
 SECONDS_BETWEEN_LOOKS = 5.0
 LOG_LEVEL = "warning"
 
 
-def serve(module: str, socket: str) -> None:
+def serve(module: str, socket: str, seconds: float = SECONDS_BETWEEN_LOOKS) -> None:
     """Serve the definitions of a module until the process is interrupted, or what holds them has ended."""
+    stop = threading.Event()
+
+    def interrupted(number: int, frame: FrameType | None) -> None:
+        stop.set()
+        signal.default_int_handler(number, frame)
+
+    signal.signal(signal.SIGINT, interrupted)  # Dagster does with SIGTERM what is done with SIGINT
     give_up_lost_runs()
-    threading.Thread(target=end_without_definitions, args=(os._exit,), name="definitions", daemon=True).start()
+    threading.Thread(
+        target=end_without_definitions, args=(stop, end_with_runs, seconds), name="definitions", daemon=True
+    ).start()
     where = ("--socket", socket, "--module-name", module, "--location-name", module)
     sys.argv = ["dagster", "code-server", "start", *where, "--log-level", LOG_LEVEL]
     run_module("dagster", run_name="__main__")
 
 
-def end_without_definitions(end: Callable[[int], None], seconds: float = SECONDS_BETWEEN_LOOKS) -> None:
+def end_with_runs() -> None:
+    """End this process at once, with its group: no run may outlive the code server."""
+    end_group()
+    os._exit(1)
+
+
+def end_without_definitions(stop: threading.Event, end: Callable[[], None], seconds: float) -> None:
     """Wait until the newest child of this process has ended, then call `end`, so that the supervisor starts it anew.
 
-    The newest child holds the definitions. Older ones only finish their runs, and may end at any time.
+    The newest child holds the definitions. Older ones only finish their runs, and may end at any time. Once a stop was
+    asked for, all children end in order, and it is left to that.
     """
     own, known, holder = psutil.Process(), set[psutil.Process](), None
     while holder is None or _lives(holder):
-        time.sleep(seconds)
+        if stop.wait(seconds):
+            return
         children = own.children()
         if new := [child for child in children if child not in known]:
             holder = max(new, key=lambda child: (child.create_time(), child.pid))
         known = set(children)
-    print("The process that holds the definitions ended.", file=sys.stderr, flush=True)
-    end(1)
+    if not stop.is_set():
+        print("The process that holds the definitions ended.", file=sys.stderr, flush=True)
+        end()
 
 
 def _lives(process: psutil.Process) -> bool:

@@ -1,5 +1,6 @@
 """One code server under `chartferry up`: it reloads changed feeds and views, and is started anew when it was killed."""
 
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -101,22 +102,65 @@ def test_dagsters_processes_find_the_code_server_by_a_socket_of_the_owner(tmp_pa
     assert all(str(folder / "workspace.yaml") in each.command for each in (web, daemon))
 
 
-def test_a_code_server_whose_definitions_process_ended_ends_too() -> None:
-    """CLI-CMD-13: so that the supervisor starts it anew, also while the process before still finishes its runs."""
-    program = """if True:
-        import os, subprocess, sys
-        from pipelines.dagster.code_server import end_without_definitions
-        before, holder = (
-            subprocess.Popen([sys.executable, "-c", f"import time; time.sleep({seconds})"], stderr=subprocess.DEVNULL)
-            for seconds in (30, 0.5)
-        )
-        def end(code):
-            lives = before.poll() is None
-            before.kill()
-            os._exit(code if lives else 3)
-        end_without_definitions(end, 0.1)"""
-    done = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True, timeout=120)
-    assert (done.returncode, done.stderr) == (1, "The process that holds the definitions ended.\n")
+STOP = """
+            try:
+                kill(getpid(), SIGINT)
+                time.sleep(5)
+            except KeyboardInterrupt:
+                newest.kill()"""
+SERVED = """if True:
+    import subprocess, sys, time
+    from os import getpid, kill
+    from signal import SIGINT
+    from pipelines.dagster import code_server
+
+    def start():
+        return subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], stderr=subprocess.DEVNULL)
+
+    def command(*_, **__):
+        older, newest = start(), start()
+        print(older.pid, flush=True)
+        time.sleep(1)
+        try:
+            WHAT_COMES
+            time.sleep(2)
+            print("stays")
+        finally:
+            older.kill()
+            newest.kill()
+
+    code_server.give_up_lost_runs = lambda: None
+    code_server.run_module = command
+    code_server.serve("module", "socket", 0.1)
+"""
+"""A code server with two children in place of Dagster's command."""
+
+
+@pytest.mark.parametrize(
+    ("what_comes", "code", "said", "stays"),
+    [
+        ("newest.kill()", -signal.SIGKILL, "The process that holds the definitions ended.\n", ""),
+        ("older.kill()", 0, "", "stays\n"),
+        (STOP, 0, "", "stays\n"),
+    ],
+    ids=["the newest ends", "an older one ends", "the newest ends after a stop was asked for"],
+)
+def test_a_code_server_whose_definitions_process_ended_ends_with_all_its_runs(
+    what_comes: str, code: int, said: str, stays: str
+) -> None:
+    """CLI-CMD-13: so that the supervisor starts it anew; a stop that was asked for is left to end in order."""
+    program = [sys.executable, "-c", SERVED.replace("WHAT_COMES", what_comes)]
+    done = subprocess.run(program, check=False, capture_output=True, text=True, timeout=120, start_new_session=True)
+    older, told_later = done.stdout.split("\n", 1)
+    assert (done.returncode, done.stderr, told_later) == (code, said, stays)
+    until(lambda: not lives(int(older)), "the end of the older process")
+
+
+def lives(pid: int) -> bool:
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
 
 
 def jobs(up: Standing) -> list[str]:
