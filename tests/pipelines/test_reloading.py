@@ -115,7 +115,8 @@ SERVED = """if True:
     from pipelines.dagster import code_server
 
     def start():
-        return subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], stderr=subprocess.DEVNULL)
+        quiet = subprocess.DEVNULL
+        return subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], stdout=quiet, stderr=quiet)
 
     def command(*_, **__):
         older, newest = start(), start()
