@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from pipelines.dagster.group import end_group
+
 ENDS_WITHIN_SECONDS = 30.0
 
 
@@ -69,12 +71,6 @@ def _watch(closed: threading.Event) -> None:
     os.kill(os.getpid(), signal.SIGINT)
     time.sleep(ENDS_WITHIN_SECONDS)
     end_group()
-
-
-def end_group() -> None:
-    """Kill the process group if this process leads it."""
-    if os.getpgrp() == os.getpid():
-        os.killpg(0, signal.SIGKILL)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from types import FrameType
 
 import psutil
 
-from pipelines.dagster.attended import end_group
+from pipelines.dagster.group import end_group
 
 SECONDS_BETWEEN_LOOKS = 5.0
 LOG_LEVEL = "warning"
