@@ -19,7 +19,7 @@ class Part(NamedTuple):
     since: str = ""
 
     def has(self, lane: str) -> bool:
-        """True if the rows of a lane are in this part. The high bits decide: the low ones choose its line."""
+        """True if the rows of a lane are in this part: the high bits of its hash decide."""
         return crc32(lane.encode()) * self.of >> 32 == self.number
 
     def only(self, rows: pa.RecordBatch) -> pa.RecordBatch:
