@@ -2,7 +2,6 @@
 
 import re
 import shutil
-from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
@@ -43,12 +42,17 @@ _THREADS = 1
 Several take about a fifth more CPU for small statements, which are most of a service's. For a search through a million
 resources one thread took no longer, on a machine of two cores.
 """
-_GROUP = 122_880
-"""Rows in a full row group of DuckDB."""
-_MOST_ADDED = _GROUP - 5_000
-"""Rows of a table that are worked into the file at once, give or take a transaction: just under a row group.
+_LARGE_LOG = 16 << 20
+"""Bytes of the log from which on it is worked into the file between two batches: a tenth of a second's work.
 
-Each time makes row groups of its own. Where some are far from full, DuckDB writes all near them again, to join them.
+Until it is done nobody writes, nor reads what it has of a table: so it is never much. Per row it costs no more than in
+larger parts.
+"""
+_JOINED_AT_THE_END = 1
+"""Row groups of a table that are made by joining smaller ones near each other, when the process ends.
+
+Each time that the log is worked in makes groups of its own. To join them takes most of a second for a full group, so
+that it is not done then. It must be done some time: a process may leave groups of a few rows.
 """
 _FEW = 4
 """The most rows or keys for a statement that the connection keeps parsed.
@@ -80,13 +84,15 @@ class DuckDb:
         self.path = path
         self._digests: dict[str, Digests] = {}
         self._put_off: set[int] = set()
-        self._added: Counter[str] = Counter()
+        # Bytes of the log when it could not be worked in: that is tried again once it has as much more.
+        self._failed_at = 0
         self._spill = path.parent / f".{path.name}.spill"
         self._config = {
             "memory_limit": memory_limit,
             "temp_directory": str(self._spill),
             "threads": _THREADS,
             "checkpoint_threshold": _LARGEST_LOG,
+            "max_vacuum_tasks": _JOINED_AT_THE_END,
         }
 
     def open(self, create: bool) -> Engine:
@@ -185,7 +191,6 @@ class DuckDb:
             place = columns.index("digest")
             digests.add(added := [row[place] for row in rows])
             self._put_off.difference_update(added)
-        self._added[table.name] += len(rows)
         if len(rows) <= _FEW:
             marks = ", ".join([f"({', '.join('?' * len(columns))})"] * len(rows))
             sql = f"INSERT INTO {table.name} ({', '.join(columns)}) VALUES {marks}"
@@ -211,11 +216,21 @@ class DuckDb:
         return [wanted[one] for one in held]
 
     def settle(self, engine: Engine) -> None:
-        if max(self._added.values(), default=0) < _MOST_ADDED:
+        try:
+            size = self.path.with_name(f"{self.path.name}.wal").stat().st_size
+        except FileNotFoundError:
             return
-        self._added.clear()
+        if size < self._failed_at + _LARGE_LOG:
+            return
+        self._failed_at = size
         with engine.connect() as connection:
-            _raw(connection).execute("CHECKPOINT")
+            raw = _raw(connection)
+            raw.execute("SET GLOBAL max_vacuum_tasks = 0")
+            try:
+                raw.execute("CHECKPOINT")
+            finally:
+                raw.execute(f"SET GLOBAL max_vacuum_tasks = {_JOINED_AT_THE_END}")
+        self._failed_at = 0
 
     def change(self, connection: Connection, table: Table, rows: Sequence[Row], columns: Sequence[str]) -> None:
         if len(rows) <= _FEW_CHANGES:

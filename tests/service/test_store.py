@@ -10,7 +10,6 @@ from sqlalchemy import Connection, select, text, update
 
 from fhir_service.__main__ import main
 from fhir_service.checks import check_store
-from fhir_service.interactions import batch
 from fhir_service.service import Service
 from fhir_service.settings import Settings
 from fhir_service.store import dialects
@@ -111,33 +110,57 @@ def test_a_copy_made_while_the_service_writes_is_a_whole_store(fresh_service: Ru
         copy.close()
 
 
-def test_the_log_is_worked_into_the_file_when_as_many_rows_were_added_as_stand_together(
+def _append(service: Service, rows: list[tuple[str, str, str, int]]) -> None:
+    """Append rows, and wait until the writer has rested."""
+    columns = ("report", "content_type", "data", "position")
+    service.writer.transact(lambda connection: service.store.dialect.append(connection, DOCUMENT, rows, columns))
+    service.writer.transact(lambda _: None)
+
+
+def test_a_large_log_is_worked_into_the_file_between_two_batches(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between two batches, once; a failure of it costs no write."""
-    monkeypatch.setattr(dialects, "_MOST_ADDED", 3)
+    """Once; a failure of it costs no write."""
+    monkeypatch.setattr(dialects, "_LARGE_LOG", 35_000)
     log = tmp_path / "s.duckdb.wal"
     service = Service.open(Settings(str(tmp_path / "s.duckdb")))
-    row, columns = ("1", "text/plain", ""), ("report", "content_type", "data", "position")
 
     def add(number: int) -> bool:
-        """Adds a row; whether a log is left once the writer has rested."""
-        rows = [(*row, number)]
-        service.writer.transact(lambda connection: service.store.dialect.append(connection, DOCUMENT, rows, columns))
-        service.writer.transact(lambda _: None)
+        """Add some 10,000 bytes. True if a log is left."""
+        _append(service, [("1", "text/plain", f"{number}" * 10_000, number)])
         return log.exists() and log.stat().st_size > 0
 
-    assert [add(number) for number in range(4)] == [True, True, False, True]
+    while add(0):
+        pass
+    assert [add(number) for number in range(1, 6)] == [True, True, True, False, True]
     with monkeypatch.context() as broken:
         broken.setattr(service.store.dialect, "settle", lambda _: 1 / 0)
-        add(4)
-    assert add(5) is False
+        assert [add(number) for number in range(6, 9)] == [True, True, True]
+    assert add(9) is False
     service.close()
 
 
-def test_the_largest_transaction_fits_into_what_is_left_of_a_row_group() -> None:
-    """One that goes beyond it leaves a small group, and each later time joins it to all near it: seconds."""
-    assert dialects._MOST_ADDED + batch.MOST_ENTRIES <= dialects._GROUP
+def test_what_is_worked_into_the_file_is_joined_to_no_more_before_the_store_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To write a full group of rows anew takes most of a second, in which nobody could write."""
+    path = str(tmp_path / "s.duckdb")
+    groups = text("SELECT count(DISTINCT row_group_id) FROM pragma_storage_info('document')")
+    found = []
+    for _ in range(2):
+        service = Service.open(Settings(path))
+        with monkeypatch.context() as small:
+            small.setattr(dialects, "_LARGE_LOG", 1)
+            for number in range(5):
+                _append(service, [("1", "text/plain", "x", number)] * 10)
+        _append(service, [("1", "text/plain", "left in the log", 0)])
+        with service.store.read() as connection:
+            found.append(connection.execute(groups).scalar_one())
+        service.close()
+    with Store.open(path).read() as connection:
+        found.append(connection.execute(groups).scalar_one())
+        assert connection.execute(text("SELECT count(*) FROM document")).scalar_one() == 102
+    assert found == [6, 7, 1]
 
 
 def test_rows_of_an_append_that_failed_do_not_come_with_the_next(tmp_path: Path) -> None:
