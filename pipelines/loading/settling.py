@@ -17,9 +17,11 @@ from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rows import Outcome
 from pipelines.loading.accepted import rows_in
 from pipelines.loading.identity import Identity
-from pipelines.loading.lookup import ABSENT, FOUND, Doubt, Finding, due, look_up
+from pipelines.loading.lookup import ABSENT, FOUND, Doubt, due, look_up
 from pipelines.loading.row import Row
 
+ROWS_A_COMMIT = 1_000
+"""Rows settled in one transaction, for which others wait. A kill leaves those before it settled."""
 NOT_YET = "the target does not have it yet: once the settling time has passed, the next import sends it again"
 
 
@@ -68,18 +70,17 @@ def settle_doubts(
         doubts = [doubt for doubt in doubts if not (doubt.named and doubt.row.key in others)]
     ours = known_resources(ledger, target, resource_type, records)
     findings = look_up(client, Identity(source, resource_type), doubts, ours)
-    now = datetime.now(UTC)
-    with ledger.transaction():  # one commit for all: each flushes the journal
-        for doubt in doubts:
-            finding = findings[doubt.row.key]
-            if finding.state == FOUND and finding.resource_id:
-                state = _adopt(ledger, target, source, resource_type, doubt.row, finding)
-                settled.adopted.append(Found(doubt.row, state, finding.resource_id))
-            elif finding.state == ABSENT and due(doubt, resource_type, now, settling_seconds, step):
-                settled.resend.append(doubt.row)
-            else:
-                waits = step.conditional and doubt.named and finding.state == ABSENT
-                settled.left.append((doubt.row, finding.why or (NOT_YET if waits else "the target does not have it")))
+    now, found = datetime.now(UTC), list[tuple[Row, str]]()
+    for doubt in doubts:
+        finding = findings[doubt.row.key]
+        if finding.state == FOUND and finding.resource_id:
+            found.append((doubt.row, finding.resource_id))
+        elif finding.state == ABSENT and due(doubt, resource_type, now, settling_seconds, step):
+            settled.resend.append(doubt.row)
+        else:
+            waits = step.conditional and doubt.named and finding.state == ABSENT
+            settled.left.append((doubt.row, finding.why or (NOT_YET if waits else "the target does not have it")))
+    settled.adopted = _adopt(ledger, (target, source, resource_type), found)
     return settled
 
 
@@ -106,8 +107,12 @@ def as_doubts(
     ]
 
 
-def _adopt(ledger: Ledger, target: str, source: str, resource_type: str, row: Row, finding: Finding) -> str:
-    replaces = row.generation > 1 and earlier_versions(ledger, target, source, resource_type, [row.key])
-    state = "superseded" if replaces else "adopted"
-    ledger.settle(target, source, resource_type, [Outcome(row.key, row.generation, state, finding.resource_id, None)])
-    return state
+def _adopt(ledger: Ledger, of: tuple[str, str, str], found: Sequence[tuple[Row, str]]) -> list[Found]:
+    """Write down rows whose resources the target has, some in each commit. Whatever they replace is asked for once."""
+    replaced = {each.key for each in earlier_versions(ledger, *of, [row.key for row, _ in found if row.generation > 1])}
+    states = ("superseded" if row.key in replaced else "adopted" for row, _ in found)
+    adopted = [Found(row, state, name) for (row, name), state in zip(found, states, strict=True)]
+    for at in range(0, len(adopted), ROWS_A_COMMIT):
+        some = adopted[at : at + ROWS_A_COMMIT]
+        ledger.settle(*of, [Outcome(row.key, row.generation, state, name, None) for row, state, name in some])
+    return adopted
