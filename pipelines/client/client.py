@@ -27,7 +27,6 @@ from pipelines.client.replies import (
     body_of,
     first_issue,
     http_date,
-    next_link,
     object_of,
     replies_of,
     reply_of,
@@ -36,6 +35,7 @@ from pipelines.client.replies import (
     settled,
 )
 from pipelines.client.tokens import Credentials, Tokens
+from pipelines.client.whole import Turning
 from pipelines.home import traces
 
 IDLE_SECONDS = 2.0
@@ -205,21 +205,24 @@ class FhirClient:
         return all_issues(body_of(self._patiently(address, "POST", JSON_BODY, body)))
 
     def pages(self, resource_type: str, params: dict[str, str] | None = None) -> Iterator[dict[str, Any]]:
-        """The bundles of a search, by following `next` links only; raises `Unknown` when they lead in a circle."""
+        """The bundles of a search, by following `next` links only.
+
+        Raises `Unknown` when they lead in a circle, and `Incomplete` if a page moved up meanwhile.
+        """
         count = {"_count": str(PAGE)} | ({"_total": self.profile.total} if self.profile.total else {})
         return self.pages_from(f"/{resource_type}?{urlencode({**count, **(params or {})})}")
 
     def pages_from(self, first: str) -> Iterator[dict[str, Any]]:
         """The bundles of a search whose address is given, as `pages` gives them."""
         path: str | None = first
-        followed = set[str]()
+        followed, turning = set[str](), Turning(self.profile.offset)
         while path:
             if path in followed:
                 raise Unknown("the next links lead in a circle")
             followed.add(path)
             bundle = self.get(path)
             yield bundle
-            path = next_link(bundle)
+            path = turning.turn(bundle)
 
     # -- writes
 

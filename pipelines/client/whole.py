@@ -1,37 +1,121 @@
-"""All that a search finds, however its pages are read, and the check that the pages hold all of it."""
+"""All that a search finds, however its pages are read, and the check that the pages hold all of it.
 
+Counts alone do not show it. Where a resource that was read goes away and another comes in at the end, the pages move
+up, one resource is in none of them, and the count is as before. So a link whose offset counts resources is followed
+from one resource earlier. A page that holds none of the page before has moved up.
+"""
+
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from pipelines.client.replies import Unknown, resources_of, total_of
+from pipelines.client.replies import Unknown, next_link, resources_of, total_of
 
 Body = dict[str, Any]
 
 
 class Incomplete(Unknown):
-    """The pages of a search hold fewer resources than the target counted when the reading began."""
+    """The pages of a search may hold fewer resources than the target counted when the reading began."""
+
+
+# -- no page moves up
+
+
+class Turning:
+    """The way through the pages of one search. offset: the parameter of links that counts resources."""
+
+    def __init__(self, offset: str) -> None:
+        self._named = re.compile(rf"([?&]{re.escape(offset)}=)(\d{{1,15}})(?=&|$)")
+        self._at, self._last, self._overlaps = 0, set[str](), False
+
+    def others(self, first: Body) -> Iterator[str]:
+        """Yield the addresses of the pages after the first; none where the links or the count do not tell them."""
+        link, total = next_link(first), total_of(first)
+        found = self._named.search(link or "")
+        if link is None or found is None or total is None or not (step := int(found[2])):
+            return
+        apart = int(_counts(found, 0, first))
+        for at in range(step - apart, total - apart, step - apart):
+            yield _with(link, found, at)
+
+    def turn(self, page: Body) -> str | None:
+        """Take a page, the first or that of the address given last; return the address of the next one.
+
+        Raises `Incomplete` if it was to begin within the page before and does not.
+        """
+        here = {f"{each.get('resourceType')}/{each.get('id')}" for each in _entries(page)}
+        if self._overlaps and here.isdisjoint(self._last):
+            raise Incomplete("its pages moved while they were read")
+        self._last = here
+        link = next_link(page)
+        found = self._named.search(link) if link else None
+        self._overlaps = found is not None and _counts(found, self._at, page)
+        if link is None or found is None or not self._overlaps:
+            return link
+        self._at = int(found[2]) - 1
+        return _with(link, found, self._at)
+
+
+def _counts(found: re.Match[str], at: int, page: Body) -> bool:
+    """True if the offset in a link is that of the page, further by as many resources as it holds, which are several."""
+    held = len(_entries(page))
+    return held > 1 and int(found[2]) == at + held
+
+
+def _entries(page: Body) -> list[Body]:
+    """The resources of a page, of any type, as far as it has the shape of one."""
+    entries = page.get("entry")
+    found = [each.get("resource") for each in entries if isinstance(each, dict)] if isinstance(entries, list) else []
+    return [each for each in found if isinstance(each, dict)]
+
+
+def _with(link: str, found: re.Match[str], offset: int) -> str:
+    return f"{link[: found.start()]}{found[1]}{offset}{link[found.end() :]}"
+
+
+# -- as many as were counted
+
+
+class Counts:
+    """The totals that the pages of one search name. first, last: None while none was named.
+
+    shrank: one was less than one before it, so that pages have moved and may have hidden a resource.
+    """
+
+    def __init__(self) -> None:
+        self.first: int | None = None
+        self.last: int | None = None
+        self.shrank = False
+
+    def take(self, total: int | None) -> None:
+        """Take the total of the next page; None where it names none."""
+        if total is not None:
+            self.shrank |= self.last is not None and total < self.last
+            self.first = total if self.first is None else self.first
+            self.last = total
 
 
 class Whole:
-    """The resources of a search, page by page. total: the first count of the target; None while it gave none.
+    """The resources of a search, page by page.
 
     What is made while pages are read may be in none of them: only what was there at the beginning is sure to be read.
     """
 
     def __init__(self, pages: Iterable[Body], resource_type: str) -> None:
         self._pages, self._resource_type = pages, resource_type
-        self.total: int | None = None
+        self.counts = Counts()
 
     def __iter__(self) -> Iterator[list[Body]]:
         for page in self._pages:
-            if self.total is None:
-                self.total = total_of(page)
+            self.counts.take(total_of(page))
             yield resources_of(page, self._resource_type)
 
     def check(self, found: int) -> None:
         """Raise `Incomplete` if so many resources, each counted once, are not all."""
-        if self.total is not None and found < self.total:
-            raise Incomplete(f"its pages hold {found:,} of {self.total:,}")
+        if self.counts.first is not None and found < self.counts.first:
+            raise Incomplete(f"its pages hold {found:,} of {self.counts.first:,}")
+        if self.counts.shrank:
+            raise Incomplete("resources went away while its pages were read")
 
 
 def whole(pages: Iterable[Body], resource_type: str) -> Iterator[Body]:

@@ -7,6 +7,8 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
+from pipelines.client.whole import Counts
+
 RESOURCE = "DiagnosticReport"
 STALE_PAGES = 10
 """The sweep gives up after so many pages in a row without a new resource: the `next` links have no end."""
@@ -30,18 +32,26 @@ class PageReader:
     def __init__(self, resource_type: str) -> None:
         self.resource_type = resource_type
         self.noun = "reports" if resource_type == RESOURCE else f"{resource_type}s"
-        self.pages, self.total = 0, 0
-        self._seen = set[str]()
-        self._stale, self._shrank = 0, False
+        self.pages, self._stale = 0, 0
+        self._seen, self._counts = set[str](), Counts()
+
+    @property
+    def total(self) -> int:
+        """Return the total that the last page named."""
+        return self._counts.last or 0
 
     @property
     def disagreement(self) -> str:
         """Return why the pages are incomplete; empty if they are complete."""
-        if self._shrank:
+        if self._counts.shrank:
             return f"{self.noun} went away while its {self.pages} pages were read"
         if self.total != len(self._seen):
             return f"the target counts {self.total} {self.noun} and its {self.pages} pages held {len(self._seen)}"
         return ""
+
+    def moved(self) -> None:
+        """Note that a page had moved up, so that a resource may be in none."""
+        self._counts.shrank = True
 
     def new_rows(self, page: dict[str, Any]) -> list[Row]:
         """Return the resources of a page that no earlier page held."""
@@ -60,11 +70,10 @@ class PageReader:
     def _take_total(self, page: dict[str, Any]) -> None:
         if page.get("resourceType") != "Bundle":
             raise self._odd("it is no Bundle")
-        total = page.get("total", self.total if self.pages > 1 else None)
+        total = page.get("total", self._counts.last)
         if type(total) is not int:
             raise self._odd("its `total` is no number")
-        self._shrank |= total < self.total
-        self.total = total
+        self._counts.take(total)
 
     def _resource(self, entry: Any, place: int) -> dict[str, Any] | None:
         """Return the resource of an entry; None for other resources, such as an OperationOutcome."""

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import pyarrow.parquet as pq
 
 from pipelines.client.replies import NotDone, NotSent, Refused, Unknown
+from pipelines.client.whole import Incomplete
 from pipelines.home import arrow
 from pipelines.home.files import locked, session
 from pipelines.reports.pages import SWEPT, PageReader, Row, SweepIncomplete
@@ -77,5 +78,7 @@ def _rows(client: SearchesById, read: PageReader, ids: list[str]) -> Iterator[Ro
             if not asked.issuperset(row[0] for row in rows):
                 raise SweepIncomplete(f"the target answers a search for {RESULT}s by `_id` with others")
             yield from rows
+    except Incomplete:
+        read.moved()
     except (NotSent, NotDone, Refused, Unknown) as error:
         raise SweepIncomplete(f"{RESULT}s by `_id`: {error}") from None

@@ -18,6 +18,7 @@ import orjson
 import pyarrow.parquet as pq
 
 from pipelines.client.replies import NotDone, NotSent, Refused, Unknown
+from pipelines.client.whole import Incomplete
 from pipelines.home import arrow
 from pipelines.home.files import locked, replace_whole, session, write_whole
 from pipelines.reports.pages import RESOURCE, SWEPT, PageReader, Row, SweepIncomplete
@@ -158,6 +159,8 @@ def _read_all(pages: Iterable[dict[str, Any]], part: Path, resource_type: str) -
                     writer.write_batch(arrow.batch_of_rows(rows, SWEPT))
                     rows.clear()
                     size = 0
+        except Incomplete:
+            read.moved()
         except (NotSent, NotDone, Refused, Unknown) as error:
             raise SweepIncomplete(f"page {read.pages + 1}: {error}") from None
         writer.write_batch(arrow.batch_of_rows(rows, SWEPT))

@@ -64,8 +64,8 @@ def _read_whole(db: duckdb.DuckDBPyConnection, session: Session, kind: str, at_o
     read = Whole(pages, kind)
     with Filling(db, "there", THERE) as there:
         for number, resources in enumerate(read):
-            if number == 0 and read.total:
-                session.progress.expect(read.total)
+            if number == 0 and read.counts.first:
+                session.progress.expect(read.counts.first)
             _add(there, session, kind, resources)
     read.check(_each_once(db))
 
@@ -113,7 +113,7 @@ def stage_known(db: duckdb.DuckDBPyConnection, session: Session, kind: str, name
                 page for each in searches for page in every_page(session.connection.client, kind, each, wishes)
             ):
                 _add(there, session, kind, resources_of(bundle, kind))
-        except Refused:
+        except (Refused, Incomplete):
             return _not_told(session)
     _each_once(db)
     searched = number(db, "SELECT coalesce(max(rowid), -1) FROM there")

@@ -1,0 +1,150 @@
+"""Resources that come and go while the pages of a search are read: those that were there all along are found, or it is
+said that some may be missing.
+
+LEDGER-04, CLI-CMD-17, REPORT-06: a resource in none of the pages would count as absent, and be sent again.
+"""
+
+import random
+import threading
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from pipelines.client.client import FhirClient
+from pipelines.client.pace import Patience
+from pipelines.client.paging import every_page
+from pipelines.client.tokens import Credentials
+from pipelines.client.whole import Incomplete, Turning, whole
+from pipelines.reports.pages import SweepIncomplete
+from pipelines.reports.sweep import sweep
+
+SEEDS = 150
+AT_ONCE = (0, 1, 4)
+"""How many pages are read at once; 0: by the client alone."""
+
+
+class Changing:
+    """A target of reports, in an order of its own, that are changed before each page but the first.
+
+    size: resources on a page. every: those that were there at some time.
+    """
+
+    def __init__(self, reports: int, size: int) -> None:
+        self.there, self.size, self.made = [f"r{n}" for n in range(reports)], size, reports
+        self.lasting, self.asked, self.lock = set(self.there), 0, threading.Lock()
+
+    def changes(self) -> None:
+        """Change what is there."""
+
+    def remove(self, at: int) -> None:
+        self.lasting.discard(self.there.pop(at))
+
+    def add(self, at: int) -> None:
+        self.there.insert(at, f"r{self.made}")
+        self.made += 1
+
+    def answer(self, request: httpx.Request) -> httpx.Response:
+        with self.lock:
+            if self.asked:
+                self.changes()
+            self.asked += 1
+            offset = int(request.url.params.get("_offset", 0))
+            entries = [
+                {"resource": {"resourceType": "DiagnosticReport", "id": name}}
+                for name in self.there[offset : offset + self.size]
+            ]
+            more = offset + self.size < len(self.there)
+            following = {"relation": "next", "url": f"/DiagnosticReport?_offset={offset + self.size}"}
+            return httpx.Response(
+                200,
+                json={
+                    "resourceType": "Bundle",
+                    "total": len(self.there),
+                    "link": [following] if more else [],
+                    "entry": entries,
+                },
+            )
+
+    def client(self) -> FhirClient:
+        patience = Patience(1)
+        transport = httpx.MockTransport(self.answer)
+        return FhirClient("http://127.0.0.1:1", Credentials(token="t"), patience=patience, transport=transport)
+
+
+class AtRandom(Changing):
+    """Some removed and some added, anywhere, or nothing."""
+
+    def __init__(self, seed: int) -> None:
+        self.dice = random.Random(seed)
+        super().__init__(self.dice.randint(5, 40), self.dice.randint(2, 7))
+
+    def changes(self) -> None:
+        for _ in range(self.dice.choice((0, 0, 1, 2))):
+            if self.there:
+                self.remove(self.dice.randrange(len(self.there)))
+        for _ in range(self.dice.choice((0, 0, 1, 2))):
+            self.add(self.dice.choice((0, self.dice.randint(0, len(self.there)), len(self.there))))
+
+
+class OneForAnother(Changing):
+    """Before a page the first resource goes away and one comes in at the end, some times: the count stays."""
+
+    def __init__(self, times: int) -> None:
+        super().__init__(7, 3)
+        self.times = times
+
+    def changes(self) -> None:
+        if self.times and self.asked:
+            self.times -= 1
+            self.remove(0)
+            self.add(len(self.there))
+
+
+def read(target: Changing, at_once: int) -> set[str]:
+    """The ids that a whole read finds."""
+    client: Any = target.client()
+    pages = every_page(client, "DiagnosticReport", at_once=at_once) if at_once else client.pages("DiagnosticReport")
+    return {body["id"] for body in whole(pages, "DiagnosticReport")}
+
+
+@pytest.mark.parametrize("at_once", AT_ONCE)
+def test_what_was_there_all_along_is_read_or_the_read_is_not_whole(at_once: int) -> None:
+    complete = 0
+    for seed in range(SEEDS):
+        target = AtRandom(seed)
+        try:
+            found = read(target, at_once)
+        except Incomplete:
+            continue
+        complete += 1
+        assert target.lasting <= found, seed
+    assert complete > SEEDS / 10
+
+
+@pytest.mark.parametrize("at_once", AT_ONCE)
+def test_one_that_goes_and_one_that_comes_do_not_cancel_out(at_once: int) -> None:
+    with pytest.raises(Incomplete, match="its pages moved while they were read"):
+        read(OneForAnother(1), at_once)
+
+
+@pytest.mark.parametrize("at_once", AT_ONCE)
+def test_pages_of_one_resource_are_read_as_the_links_say(at_once: int) -> None:
+    assert read(Changing(5, 1), at_once) == {f"r{n}" for n in range(5)}
+
+
+def test_a_sweep_reads_again_what_moved(tmp_path: Path) -> None:
+    assert sweep(OneForAnother(1).client(), tmp_path, "t").total == 7
+    with pytest.raises(SweepIncomplete, match="reports went away while its 2 pages were read"):
+        sweep(OneForAnother(1000).client(), tmp_path, "t")
+
+
+def test_the_way_goes_by_the_links_where_an_offset_does_not_count_resources() -> None:
+    """Pages by number, or behind a token."""
+    entries = [{"resource": {"resourceType": "Task", "id": name}} for name in "abc"]
+    for link in ("/Task?_offset=2", "/Task?page=3", "/Task?_cursor=abc"):
+        turning = Turning("_offset")
+        page = {"entry": entries, "link": [{"relation": "next", "url": link}]}
+        assert turning.turn(page) == link
+        assert turning.turn({"entry": []}) is None
