@@ -43,6 +43,8 @@ CONFLICT = 412
 PAGE = 100
 
 TRY_AGAIN = (408, 429, 500, 502, 503, 504)
+SLOW_TRIES = 3
+"""Times that a statement is asked for where no answer comes in time."""
 NO_STATEMENT = (401, 403, 404, 405, 406, 410, 501)
 """The capabilities of a target that shows no CapabilityStatement."""
 JSON = {"accept": "application/json", "cache-control": "no-cache"}
@@ -116,12 +118,17 @@ class FhirClient:
         return capabilities_of(statement)
 
     def _metadata(self) -> httpx.Response:
-        """The answer of `/metadata`, asked for again after a pause while the target is busy or away."""
+        """The answer of `/metadata`, asked for again after a pause while the target is busy or away.
+
+        Some servers make their statement when they are first asked for it, and take long.
+        """
         attempts = Attempts(self.patience)
         while True:
             try:
                 answer = self._http.get(f"{self.base_url}/metadata", headers=JSON)
             except (httpx.HTTPError, httpx.InvalidURL) as error:
+                if isinstance(error, httpx.ReadTimeout) and attempts.number < SLOW_TRIES and attempts.next():
+                    continue
                 raise TargetUnusable(f"{self.base_url} does not answer ({type(error).__name__})") from None
             if answer.status_code not in TRY_AGAIN or not attempts.next(retry_after(answer)):
                 return answer

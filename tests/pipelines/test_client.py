@@ -290,6 +290,29 @@ def test_a_target_that_is_not_there_is_unusable():
     client.close()
 
 
+@pytest.mark.parametrize(("late", "is_had"), [(2, True), (3, False)])
+def test_a_statement_that_takes_long_is_asked_for_again(late, is_had):
+    """TARGET-01: HAPI makes its first one for a minute on a busy machine."""
+    asked = []
+
+    def answer(request):
+        asked.append(request.url.path)
+        if len(asked) <= late:
+            raise httpx.ReadTimeout("")
+        return httpx.Response(200, json={"resourceType": "CapabilityStatement"})
+
+    patience = Patience(sleep=lambda _: None)
+    transport = httpx.MockTransport(answer)
+    client = FhirClient("http://127.0.0.1:1", Credentials(token="t"), patience=patience, transport=transport)
+    if is_had:
+        assert client.capabilities() == Capabilities()
+    else:
+        with pytest.raises(TargetUnusable, match=r"does not answer \(ReadTimeout\)"):
+            client.capabilities()
+    assert len(asked) == 3
+    client.close()
+
+
 def test_pauses_grow_are_jittered_and_bounded():
     patience = Patience(attempts=9, first=0.5, longest=30, random=lambda: 1.0)
     assert list(patience.pauses()) == [0.5, 1, 2, 4, 8, 16, 30, 30]

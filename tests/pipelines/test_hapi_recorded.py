@@ -114,10 +114,11 @@ def test_by_a_system_alone_its_pages_are_found_and_counted():
     first = ours["search by a system alone"]["response"]["body"]
     total = total_of(first) or 0
     assert total > 4
-    assert next_link(first) == "BASE" + ours["its next page"]["request"]["path"]
+    link = "BASE" + ours["its next page"]["request"]["path"]
+    assert next_link(first) == link
     turning = Turning(profile_for("HAPI FHIR Server").file.offset)
     addresses = list(turning.others(first))
-    assert addresses[0] == turning.turn(first) == next_link(first).replace("offset=2", "offset=1")
+    assert addresses[0] == turning.turn(first) == link.replace("offset=2", "offset=1")
     assert len(addresses) == total - 2, "each begins with the last of the page before"
     assert resources_of(ours["its next page"]["response"]["body"], "Task")
 

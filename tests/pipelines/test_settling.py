@@ -9,10 +9,10 @@ from sqlalchemy import update
 
 from pipelines.client.steps import BARE, FREE_OF_RACES
 from pipelines.ledger.doubts import doubtful
+from pipelines.ledger.former import earlier_versions
 from pipelines.ledger.ledger import Ledger
 from pipelines.ledger.rows import Outcome
 from pipelines.ledger.tables import sighting
-from pipelines.loading import settling
 from pipelines.loading.settling import settle_doubts
 from tests.support.fake_target import FakeTarget, serving
 from tests.support.work import TARGET, Work, payment
@@ -385,19 +385,19 @@ def test_many_rows_are_settled_in_parts_and_earlier_versions_asked_for_once(tmp_
         pass
 
     with serving(FakeTarget()) as target, closing(Work(tmp_path, target)) as work:
-        settle, asked, settle_in_ledger, earlier = (
-            doubts_of_responses(work, monkeypatch),
-            [],
-            Ledger.settle,
-            settling.earlier_versions,
-        )
+        settle, settle_in_ledger = doubts_of_responses(work, monkeypatch), Ledger.settle
+        asked = []
 
         def killed_at_the_second(ledger, *of_outcomes):
             if sum(state != "in_doubt" for state in work.states().values()) > 1:
                 raise Killed
             settle_in_ledger(ledger, *of_outcomes)
 
-        monkeypatch.setattr(settling, "earlier_versions", lambda *of: asked.append(of[-1]) or earlier(*of))
+        def earlier(*of):
+            asked.append(of[-1])
+            return earlier_versions(*of)
+
+        monkeypatch.setattr("pipelines.loading.settling.earlier_versions", earlier)
         with monkeypatch.context() as patched:
             patched.setattr(Ledger, "settle", killed_at_the_second)
             with pytest.raises(Killed):
