@@ -24,11 +24,11 @@ from pipelines.dagster.cursors import understood
 from pipelines.dagster.inbox.files import lain_too_long
 from pipelines.dagster.standing.found import broken_in, unexpected_in
 from pipelines.dagster.tables import PUBLISH, PUBLISHED, REFRESH
+from pipelines.dagster.ticking import ticking
 from pipelines.dagster.waiting import Waiting, waiting_now
 from pipelines.feeds.files.catalog import Feed
 from pipelines.home.batch import shown
 from pipelines.home.dagster_folder import BATCH_TAG, TOLD_TAG
-from pipelines.home.ticks import note_tick
 from pipelines.importing.broken import Broken
 from pipelines.ledger.tables import LedgerError
 
@@ -115,16 +115,14 @@ class Told:
 
 
 def alert_sensor(home: Path, environ: Mapping[str, str], feeds: Sequence[Feed] = ()) -> dg.SensorDefinition:
-    @dg.sensor(
-        name="alerts",
-        minimum_interval_seconds=SECONDS_BETWEEN_LOOKS,
-        default_status=dg.DefaultSensorStatus.RUNNING,
-        description=f"Tells the command in {COMMAND} or the address in {WEBHOOK} of failed runs, failed and unfinished "
-        "batches, rows in doubt, files that stay in the inbox and late publications, each once.",
+    says = (
+        f"Tells the command in {COMMAND} or the address in {WEBHOOK} of failed runs, failed and unfinished batches, "
+        "rows in doubt, files that stay in the inbox and late publications, each once."
     )
+
+    @ticking(home, "alerts", SECONDS_BETWEEN_LOOKS, says, is_wanted=_tells_anybody(environ))
     def alerts(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
-        note_tick(home, "alerts")
-        if not (environ.get(COMMAND) or environ.get(WEBHOOK)):
+        if not _tells_anybody(environ):
             return dg.SkipReason(f"No one is to be told: neither {COMMAND} nor {WEBHOOK} is set.")
         now = datetime.now(UTC)
         told = Told.of(context.cursor, now)
@@ -149,6 +147,10 @@ def alert_sensor(home: Path, environ: Mapping[str, str], feeds: Sequence[Feed] =
         return dg.SensorResult(cursor=told.cursor(), skip_reason=f"{given} alerts were given.")
 
     return alerts
+
+
+def _tells_anybody(environ: Mapping[str, str]) -> bool:
+    return bool(environ.get(COMMAND) or environ.get(WEBHOOK))
 
 
 def by_way(events: Iterable[Event], environ: Mapping[str, str]) -> dict[str, tuple[Event, dict[str, str]]]:

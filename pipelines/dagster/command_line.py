@@ -16,11 +16,11 @@ from sqlalchemy import select
 
 from pipelines.dagster.cursors import understood
 from pipelines.dagster.handover import is_signed
-from pipelines.dagster.requests import ask_for
+from pipelines.dagster.requests import ask_for, result_of
 from pipelines.dagster.stages.outcome import FINISHED, NOTHING_SENT
+from pipelines.dagster.ticking import ticking
 from pipelines.feeds.files.catalog import Catalog
 from pipelines.home.dagster_folder import TOLD_TAG
-from pipelines.home.ticks import note_tick
 from pipelines.ledger import tables as t
 from pipelines.ledger.ledger import Ledger, utc_text
 from pipelines.session.opening import has_ledger, open_ledger
@@ -61,15 +61,10 @@ def ended_runs(ledger: Ledger, since: str) -> list[tuple[str, Ended, str]]:
 def telling_sensor(
     home: Path, environ: Mapping[str, str], catalog: Catalog, jobs: Sequence["UnresolvedAssetJobDefinition"]
 ) -> dg.SensorDefinition:
-    @dg.sensor(
-        name="command_line",
-        jobs=jobs,
-        minimum_interval_seconds=SECONDS_BETWEEN_LOOKS,
-        default_status=dg.DefaultSensorStatus.RUNNING,
-        description="Shows what `chartferry` did outside Dagster: its batches as partitions, in runs that only tell.",
-    )
+    says = "Shows what `chartferry` did outside Dagster: its batches as partitions, in runs that only tell."
+
+    @ticking(home, "command_line", SECONDS_BETWEEN_LOOKS, says, jobs)
     def command_line(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
-        note_tick(home, "command_line")
         if not has_ledger(home, environ):
             return dg.SkipReason("There is no ledger yet.")
         until, told = told_since(context.cursor)
@@ -77,20 +72,13 @@ def telling_sensor(
             ended = ended_runs(ledger, until)
             names = {row["batch_id"]: row["file_name"] for row in ledger.batches() if row["file_name"]} if ended else {}
         new = [(each, feed) for _, each, feed in ended if each not in told and not is_signed(home, *each)]
-        requests, additions = [], []
+        asked = []
         for feed in catalog.feeds:
             for target in sorted({each[0] for each, name in new if name == feed.name}):
                 batches = [each[1] for each, name in new if (each[0], name) == (target, feed.name)]
                 about = (f"told {ended[-1][0]}", names, {TOLD_TAG: target})
-                runs, more = ask_for(context.instance, feed, batches, *about)
-                requests += runs
-                additions += more
-        return dg.SensorResult(
-            run_requests=requests,
-            dynamic_partitions_requests=additions,
-            cursor=_cursor(until, ended),
-            skip_reason=None if requests else "The command line did nothing since.",
-        )
+                asked.append(ask_for(context.instance, feed, batches, *about))
+        return result_of(asked, _cursor(until, ended), "The command line did nothing since.")
 
     return command_line
 

@@ -1,24 +1,87 @@
-"""A SQLite storage for Dagster that stores the asset events of one batch together; `dagster.yaml` names it.
+"""A SQLite storage for Dagster that does the same work less often; `dagster.yaml` names it.
 
 A run over 200 files plans 600 asset partitions, each as one event. Dagster's own SQLite storage opens, writes and
-commits two databases for each event, which takes most of a minute on a slow disk.
+commits two databases for each event, which takes most of a minute on a slow disk. It also makes a new engine for each
+query, which compiles every statement anew, and looks at each start of a sensor whether its tables are of the newest
+form. Here events of one batch are stored together, and each process has one engine for each database.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from dagster import DagsterEventType
 from dagster._core.events.log import EventLogEntry
 from dagster._core.storage.event_log.schema import SqlEventLogStorageTable
-from dagster._core.storage.event_log.sqlite.sqlite_event_log import SqliteEventLogStorage
-from dagster._core.storage.sqlite_storage import DagsterSqliteStorage
+from dagster._core.storage.event_log.sqlite.sqlite_event_log import INDEX_SHARD_NAME, SqliteEventLogStorage
+from dagster._core.storage.runs.sqlite.sqlite_run_storage import SqliteRunStorage
+from dagster._core.storage.schedules.sqlite.sqlite_schedule_storage import SqliteScheduleStorage
+from dagster._core.storage.sqlite import SQLITE_BUSY_TIMEOUT_SECONDS, create_db_conn_string
+from dagster._core.storage.sqlite_storage import (
+    DagsterSqliteStorage,
+    _event_logs_directory,
+    _runs_directory,
+    _schedule_directory,
+)
 from dagster._serdes import ConfigurableClassData
+from sqlalchemy import Connection, Engine, NullPool, create_engine
 
 TOGETHER = (DagsterEventType.ASSET_MATERIALIZATION_PLANNED, DagsterEventType.ASSET_MATERIALIZATION)
+ENGINES = 32
+"""Databases whose engines a process keeps: each run has one of its own."""
+
+_made: set[Path] = set()
+"""The files of the databases that this process has made, or has found to be of the newest form."""
+
+
+@lru_cache(ENGINES)
+def engine_of(address: str) -> Engine:
+    """Return the engine of a database. It holds no connection open: each is closed as soon as it was used."""
+    return create_engine(address, poolclass=NullPool, connect_args={"timeout": SQLITE_BUSY_TIMEOUT_SECONDS})
+
+
+def is_made(path: Path) -> bool:
+    """True if this process made or checked the database, and its file was not removed since."""
+    return path in _made and path.exists()
+
+
+class SqliteRuns(SqliteRunStorage):
+    """Runs in SQLite, with one engine."""
+
+    @contextmanager
+    def connect(self) -> Iterator[Connection]:
+        with engine_of(self._conn_string).begin() as connection:
+            yield connection
+
+
+class SqliteSchedules(SqliteScheduleStorage):
+    """Schedules, sensors and their ticks in SQLite, with one engine."""
+
+    @contextmanager
+    def connect(self) -> Iterator[Connection]:
+        with engine_of(self._conn_string).begin() as connection:
+            yield connection
 
 
 class SqliteEventsTogether(SqliteEventLogStorage):
     """Event storage in SQLite that writes a batch of asset events in one transaction for each of the two databases."""
+
+    def has_table(self, table_name: str) -> bool:
+        engine = engine_of(self.conn_string_for_shard(INDEX_SHARD_NAME))
+        with engine.connect() as connection:
+            return bool(engine.dialect.has_table(connection, table_name))
+
+    @contextmanager
+    def _connect(self, shard: str) -> Iterator[Connection]:
+        engine, path = engine_of(self.conn_string_for_shard(shard)), Path(self.path_for_shard(shard))
+        with self._db_lock:
+            if not is_made(path):
+                self._initdb(engine)
+                _made.add(path)
+            with engine.begin() as connection:
+                yield connection
 
     def store_event_batch(self, events: Sequence[EventLogEntry]) -> None:
         """Store a batch of events, with the rows that `store_event` would write for each."""
@@ -49,13 +112,26 @@ def _about(event: EventLogEntry) -> tuple[Any, Any]:
 
 
 class SqliteStorage(DagsterSqliteStorage):
-    """Dagster's storage in SQLite, in its usual folders, with `SqliteEventsTogether` for the events."""
+    """Dagster's storage in SQLite, in its usual folders, with one engine for each database."""
 
     def __init__(self, base_dir: str, inst_data: ConfigurableClassData | None = None) -> None:
-        super().__init__(base_dir, inst_data)
-        self._event_log_storage = SqliteEventsTogether(self._event_log_storage._base_dir)
+        self.base_dir, self._inst_data = base_dir, inst_data
+        self._run_storage = _opened(SqliteRuns, _runs_directory(base_dir), "runs")
+        self._event_log_storage = SqliteEventsTogether(_event_logs_directory(base_dir))
+        self._schedule_storage = _opened(SqliteSchedules, _schedule_directory(base_dir), "schedules")
+        super(DagsterSqliteStorage, self).__init__()  # type: ignore[no-untyped-call]
 
     @classmethod
     def from_config_value(cls, inst_data: ConfigurableClassData | None, config_value: Any) -> "SqliteStorage":
         """Return the storage that `dagster.yaml` describes."""
         return cls.from_local(inst_data=inst_data, **config_value)
+
+
+def _opened(kind: Any, folder: str, name: str) -> Any:
+    """Return a storage over a database, whose tables are made or checked when this process opens it first."""
+    path = Path(folder).resolve() / f"{name}.db"
+    if is_made(path):
+        return kind(create_db_conn_string(folder, name))
+    found = kind.from_local(folder)
+    _made.add(path)
+    return found

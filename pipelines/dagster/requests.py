@@ -1,6 +1,6 @@
 """Requests of sensors for runs over batches: new partitions first, then a run for each stretch of them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 import dagster as dg
@@ -43,6 +43,18 @@ def ask_for(
     new = [batch_id for batch_id in wanted if batch_id not in set(known)]
     runs = [_request(feed, some, key, {**tags, **_named(some, files)}) for some in stretches(wanted, [*known, *new])]
     return runs, [batches.build_add_request(new)] if new else []
+
+
+def result_of(asked: Iterable[tuple[list[dg.RunRequest], Additions]], cursor: str, if_none: str) -> dg.SensorResult:
+    """Return the result of a sensor's look that asks for all of these runs. if_none: why there is none of them."""
+    found = list(asked)
+    requests = [request for some, _ in found for request in some]
+    return dg.SensorResult(
+        run_requests=requests,
+        dynamic_partitions_requests=[addition for _, some in found for addition in some],
+        cursor=cursor,
+        skip_reason=None if requests else if_none,
+    )
 
 
 def stretches(wanted: Sequence[str], known: Sequence[str]) -> list[list[str]]:

@@ -72,6 +72,11 @@ run_retries:
   max_retries: 2
   retry_on_asset_or_op_failure: false
 
+# Nothing here is made by conditions of assets: no daemon looks for any.
+auto_materialize:
+  enabled: false
+  use_sensors: false
+
 # Whether the published tables are as new as their schedule promises.
 freshness:
   enabled: true
@@ -85,7 +90,7 @@ retention:
       skipped: 2
       success: 90
       failure: 90
-      started: 7
+      started: 90
 
 sensors:
   use_threads: true

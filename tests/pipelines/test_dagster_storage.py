@@ -1,5 +1,6 @@
 """Dagster's events in SQLite: stored together they are what they are one by one, for a bounded number of commits."""
 
+import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -8,10 +9,14 @@ from typing import Any
 import dagster as dg
 import pytest
 from dagster._core.events import AssetMaterializationPlannedData, DagsterEvent, DagsterEventBatchMetadata
+from dagster._core.storage import sql
+from dagster._core.storage.event_log.sqlite import sqlite_event_log
+from dagster._core.storage.runs.sqlite import sqlite_run_storage
+from dagster._core.storage.schedules.sqlite import sqlite_schedule_storage
 from dagster._core.storage.sqlite_storage import DagsterSqliteStorage
 from dagster._core.test_utils import create_run_for_test
 
-from pipelines.dagster.dagster_storage import SqliteEventsTogether, SqliteStorage
+from pipelines.dagster.dagster_storage import SqliteEventsTogether, SqliteStorage, engine_of
 from pipelines.dagster.requests import RANGE
 from pipelines.home.dagster_folder import dagster_environment, prepare_dagster_home
 
@@ -116,6 +121,36 @@ def test_the_databases_are_opened_as_often_for_many_files_as_for_few(
             plan(instance, number)
             took.append(len(opened))
     assert took[0] == took[1]
+
+
+def test_a_process_checks_a_database_once_and_has_one_engine_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checked: list[object] = []
+    look = sql.check_alembic_revision
+
+    def noted(*args: Any) -> Any:
+        checked.append(args)
+        return look(*args)
+
+    for module in (sqlite_event_log, sqlite_run_storage, sqlite_schedule_storage):
+        monkeypatch.setattr(module, "check_alembic_revision", noted)
+    engines, times = [], []
+    for _ in range(3):
+        with instance_of(tmp_path, monkeypatch) as instance:
+            assert (instance.get_runs(), instance.all_instigator_state(), instance.get_asset_keys()) == ([], [], [])
+            engines.append(engine_of(instance.run_storage._conn_string))  # type: ignore[attr-defined]
+        times.append(len(checked))
+    assert times == times[:1] * 3
+    assert len({id(engine) for engine in engines}) == 1
+
+
+def test_a_database_that_was_removed_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for _ in range(2):
+        with instance_of(tmp_path, monkeypatch) as instance:
+            plan(instance, 1)
+            assert len(instance.get_runs()) == 1
+        shutil.rmtree(tmp_path / "dagster")
 
 
 def test_a_storage_that_dagster_made_by_itself_is_read_on(tmp_path: Path) -> None:

@@ -63,7 +63,14 @@ def test_the_definitions_load_without_a_warning_and_say_what_everything_is(tmp_p
         assert all(column.description for column in schema.columns), key
     repository = definitions.get_repository_def()
     assert repository.get_sensor_def("inbox").default_status == dg.DefaultSensorStatus.RUNNING
+    assert repository.get_sensor_def("alerts").default_status == dg.DefaultSensorStatus.STOPPED
     assert repository.get_schedule_def("refresh_reports").default_status == dg.DefaultScheduleStatus.RUNNING
+
+
+def test_alerts_are_looked_for_by_itself_where_somebody_is_to_be_told(tmp_path: Path) -> None:
+    environ = {"CHARTFERRY_HOME": str(tmp_path), "CHARTFERRY_ALERT_COMMAND": "tell"}
+    alerts = build_definitions(environ).get_repository_def().get_sensor_def("alerts")
+    assert alerts.default_status == dg.DefaultSensorStatus.RUNNING
 
 
 def test_lineage_reads_received_validated_loaded_published() -> None:

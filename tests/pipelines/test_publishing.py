@@ -98,6 +98,18 @@ def test_what_an_import_did_before_it_failed_beside_a_publication_is_published(p
     assert publishing.look() is None
 
 
+def test_an_import_that_failed_is_published_however_many_runs_of_others_ended_since(
+    publishing: Publishing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipelines.dagster.publishing.RUNS_A_PAGE", 2)
+    publishing.end(publishing.begin("refresh_reports"), SWEEP, PUBLISHED)
+    publishing.end(publishing.begin("import_payments"))
+    for _ in range(5):
+        publishing.end(publishing.begin("standing_check"))
+    assert publishing.look() == "publish_tables"
+    assert publishing.look() is None
+
+
 def test_a_publication_that_failed_waits_for_the_schedule_or_for_news(publishing: Publishing) -> None:
     assert publishing.look() == "refresh_reports"
     publishing.end(publishing.begin("refresh_reports"))

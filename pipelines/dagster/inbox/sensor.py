@@ -19,10 +19,10 @@ from pipelines.dagster.inbox.hashes import Hashes
 from pipelines.dagster.inbox.look import NAMES_SAID, Look, Surroundings, look, warnings_of
 from pipelines.dagster.inbox.seen import Seen, from_cursor, to_cursor
 from pipelines.dagster.names import job_of
-from pipelines.dagster.requests import Additions, ask_for, batches_under_way
+from pipelines.dagster.requests import ask_for, batches_under_way, result_of
+from pipelines.dagster.ticking import ticking
 from pipelines.feeds.files.catalog import Catalog
 from pipelines.home.inbox import Inbox
-from pipelines.home.ticks import note_tick
 from pipelines.ledger.ledger import Ledger
 from pipelines.session.opening import has_ledger, open_ledger
 
@@ -39,17 +39,14 @@ def inbox_sensor(
 ) -> dg.SensorDefinition:
     hashes, links = Hashes(), Inbox.of(home, environ)
 
-    @dg.sensor(
-        name="inbox",
-        jobs=jobs,
-        minimum_interval_seconds=SECONDS_BETWEEN_LOOKS,
-        default_status=dg.DefaultSensorStatus.RUNNING,
-        description=f"Imports what is put into {home / 'inbox'}, once it has stopped growing, and asks again, with "
-        f"growing pauses, for what stays there. Loads what is put into {home / reference.GROUP} before that, where the "
-        "target is the bundled service.",
+    says = (
+        f"Imports what is put into {home / 'inbox'}, once it has stopped growing, and asks again, with growing pauses, "
+        f"for what stays there. Loads what is put into {home / reference.GROUP} before that, where the target is the "
+        "bundled service."
     )
+
+    @ticking(home, "inbox", SECONDS_BETWEEN_LOOKS, says, jobs)
     def inbox(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
-        note_tick(home, "inbox")
         before = from_cursor(context.cursor)
         waiting = reference.looks_new(home) if reference.is_bundled(environ) else []
         if waiting:
@@ -64,19 +61,9 @@ def inbox_sensor(
             found = look(home / "inbox", before, Surroundings(catalog, now, ledger, under_way, hashes, links))
         for sentence in warnings_of(found):
             context.log.warning(sentence)
-        requests: list[dg.RunRequest] = []
-        additions: Additions = []
-        for feed in catalog.feeds:
-            batches = list(found.ready.get(feed.name, {}).values())
-            runs, new = ask_for(context.instance, feed, batches, now.isoformat(), found.names)
-            requests += runs
-            additions += new
-        return dg.SensorResult(
-            run_requests=requests,
-            dynamic_partitions_requests=additions,
-            cursor=to_cursor(found.seen),
-            skip_reason=None if requests else _nothing(found),
-        )
+        ready = [(feed, list(found.ready.get(feed.name, {}).values())) for feed in catalog.feeds]
+        asked = (ask_for(context.instance, *each, now.isoformat(), found.names) for each in ready)
+        return result_of(asked, to_cursor(found.seen), _nothing(found))
 
     return inbox
 

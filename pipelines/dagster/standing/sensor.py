@@ -12,22 +12,20 @@ from pipelines.dagster.cursors import understood
 from pipelines.dagster.standing.found import write_figures_of
 from pipelines.dagster.standing.verdicts import verdicts_of
 from pipelines.dagster.tables import PUBLISHED
+from pipelines.dagster.ticking import ticking
 from pipelines.feeds.files.catalog import Feed
-from pipelines.home.ticks import note_tick
 
 SECONDS_BETWEEN_LOOKS = 60
 
 
 def standing_sensor(home: Path, environ: Mapping[str, str], feeds: Sequence[Feed]) -> dg.SensorDefinition:
-    @dg.sensor(
-        name="standing_check_after_imports",
-        minimum_interval_seconds=SECONDS_BETWEEN_LOOKS,
-        default_status=dg.DefaultSensorStatus.RUNNING,
-        description="Notes what is broken as soon as that has changed, and anew beside each publication: Dagster shows "
-        "only checks that were made since.",
+    says = (
+        "Notes what is broken as soon as that has changed, and anew beside each publication: Dagster shows only checks "
+        "that were made since."
     )
+
+    @ticking(home, "standing_check_after_imports", SECONDS_BETWEEN_LOOKS, says)
     def sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-        note_tick(home, "standing_check_after_imports")
         verdicts, nothing = verdicts_of(home, environ, feeds), dict[str, Any]()
         write_figures_of(home, environ)
         before = understood(context.cursor, dict[str, Any], nothing)

@@ -14,11 +14,11 @@ import dagster as dg
 
 from pipelines.client.pace import pace_of
 from pipelines.dagster.names import job_of
-from pipelines.dagster.requests import ask_for, batches_under_way
+from pipelines.dagster.requests import ask_for, batches_under_way, result_of
+from pipelines.dagster.ticking import ticking
 from pipelines.dagster.unfinished.left import anything_left, left_batches, somebody_loads
 from pipelines.dagster.unfinished.tries import FIRST_PAUSE, LONGEST_PAUSE, TRIES, due, from_cursor, to_cursor
 from pipelines.feeds.files.catalog import Catalog
-from pipelines.home.ticks import note_tick
 from pipelines.ledger.addresses import known_as
 from pipelines.session.confirmed import confirmed_since
 from pipelines.session.connections import target_now
@@ -33,16 +33,11 @@ SECONDS_BETWEEN_LOOKS = 60
 def unfinished_sensor(
     home: Path, environ: Mapping[str, str], catalog: Catalog, jobs: Sequence["UnresolvedAssetJobDefinition"]
 ) -> dg.SensorDefinition:
-    @dg.sensor(
-        name="unfinished",
-        jobs=jobs,
-        minimum_interval_seconds=SECONDS_BETWEEN_LOOKS,
-        default_status=dg.DefaultSensorStatus.RUNNING,
-        description=f"Asks again for batches that have no end, up to {TRIES} times with pauses of {FIRST_PAUSE} to "
-        f"{LONGEST_PAUSE}.",
-    )
+    pauses = f"{FIRST_PAUSE} to {LONGEST_PAUSE}"
+    says = f"Asks again for batches that have no end, up to {TRIES} times with pauses of {pauses}."
+
+    @ticking(home, "unfinished", SECONDS_BETWEEN_LOOKS, says, jobs)
     def unfinished(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
-        note_tick(home, "unfinished")
         if not has_ledger(home, environ):
             return dg.SkipReason("There is no ledger yet.")
         now, before = datetime.now(UTC), from_cursor(context.cursor)
@@ -63,17 +58,11 @@ def unfinished_sensor(
         asked, after = due([each for each in left if each.batch_id not in busy], before, now, max(first, FIRST_PAUSE))
         kept = {name: each for name, each in before.items() if name in busy}
         files = {each.batch_id: each.file_name for each in asked if each.file_name}
-        requests, additions = [], []
-        for feed in catalog.feeds:
-            wanted = [each.batch_id for each in asked if each.feed == feed.name]
-            runs, more = ask_for(context.instance, feed, wanted, f"again {now.isoformat()}", files)
-            requests += runs
-            additions += more
-        return dg.SensorResult(
-            run_requests=requests,
-            dynamic_partitions_requests=additions,
-            cursor=to_cursor({**kept, **after}),
-            skip_reason=None if requests else f"{len(left)} batches have no end; none is due yet.",
+        wanted = [(feed, [each.batch_id for each in asked if each.feed == feed.name]) for feed in catalog.feeds]
+        return result_of(
+            (ask_for(context.instance, *each, f"again {now.isoformat()}", files) for each in wanted),
+            to_cursor({**kept, **after}),
+            f"{len(left)} batches have no end; none is due yet.",
         )
 
     return unfinished

@@ -1,0 +1,48 @@
+"""What all sensors of a home have in common: they run without being switched on, and each notes when it looked."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import dagster as dg
+
+from pipelines.home.ticks import note_tick
+
+if TYPE_CHECKING:
+    from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
+
+Look = Callable[[dg.SensorEvaluationContext], dg.SensorResult | dg.SkipReason]
+
+
+def ticking(
+    home: Path,
+    name: str,
+    seconds: int,
+    says: str,
+    jobs: Sequence["UnresolvedAssetJobDefinition"] = (),
+    is_wanted: bool = True,
+) -> Callable[[Look], dg.SensorDefinition]:
+    """Return a decorator that makes a sensor of a function which looks once.
+
+    Args:
+        seconds: the shortest time between two looks.
+        says: what the page of the sensor says of it.
+        jobs: those whose runs it may ask for.
+        is_wanted: False if it has nothing to do by the settings: then it runs only once somebody switches it on.
+    """
+
+    def sensor_of(look: Look) -> dg.SensorDefinition:
+        @dg.sensor(
+            name=name,
+            jobs=list(jobs) or None,
+            minimum_interval_seconds=seconds,
+            default_status=dg.DefaultSensorStatus.RUNNING if is_wanted else dg.DefaultSensorStatus.STOPPED,
+            description=says,
+        )
+        def noted(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
+            note_tick(home, name)
+            return look(context)
+
+        return noted
+
+    return sensor_of
