@@ -228,7 +228,7 @@ class FhirClient:
                 raise Unknown("the next links lead in a circle")
             followed.add(path)
             bundle = self.get(path)
-            yield bundle
+            yield turning.new(bundle)
             path = turning.turn(bundle)
 
     # -- writes

@@ -55,7 +55,8 @@ def _followed(
     ahead = turning.others(page) if at_once > 1 else iter(())
     followed, coming = set[str](), deque[tuple[str, Future[Page]]]()
     try:
-        while link := turning.turn(page):
+        shown, link = turning.new(page), turning.turn(page)
+        while link:
             if link in followed:
                 raise Unknown("the next links lead in a circle")
             followed.add(link)
@@ -63,11 +64,12 @@ def _followed(
             if not coming or coming[0][0] != link:
                 _cancel(coming)
                 ahead, coming = iter(()), deque([(link, pool.submit(get, link))])
-            yield page
+            yield shown
             page = coming.popleft()[1].result()
+            shown, link = turning.new(page), turning.turn(page)
     finally:
         _cancel(coming)
-    yield page
+    yield shown
 
 
 def _cancel(coming: Iterable[tuple[str, Future[Page]]]) -> None:

@@ -38,12 +38,18 @@ class Turning:
         for at in range(step - apart, total - apart, step - apart):
             yield _with(link, found, at)
 
+    def new(self, page: Body) -> Body:
+        """Return a page as it is without what the page before held, before the page is turned."""
+        if not self._overlaps or not isinstance(page.get("entry"), list):
+            return page
+        return {**page, "entry": [each for each in page["entry"] if _named(each) not in self._last]}
+
     def turn(self, page: Body) -> str | None:
         """Take a page, the first or that of the address given last; return the address of the next one.
 
         Raises `Incomplete` if it was to begin within the page before and does not.
         """
-        here = {f"{each.get('resourceType')}/{each.get('id')}" for each in _entries(page)}
+        here = {name for name in map(_named, _entries(page)) if name}
         if self._overlaps and here.isdisjoint(self._last):
             raise Incomplete("its pages moved while they were read")
         self._last = here
@@ -62,11 +68,15 @@ def _counts(found: re.Match[str], at: int, page: Body) -> bool:
     return held > 1 and int(found[2]) == at + held
 
 
-def _entries(page: Body) -> list[Body]:
-    """The resources of a page, of any type, as far as it has the shape of one."""
+def _entries(page: Body) -> list[Any]:
     entries = page.get("entry")
-    found = [each.get("resource") for each in entries if isinstance(each, dict)] if isinstance(entries, list) else []
-    return [each for each in found if isinstance(each, dict)]
+    return entries if isinstance(entries, list) else []
+
+
+def _named(entry: Any) -> str:
+    """The resource of an entry, by type and id; empty where it holds none."""
+    found = entry.get("resource") if isinstance(entry, dict) else None
+    return f"{found.get('resourceType')}/{found.get('id')}" if isinstance(found, dict) else ""
 
 
 def _with(link: str, found: re.Match[str], offset: int) -> str:

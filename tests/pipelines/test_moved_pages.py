@@ -6,6 +6,7 @@ LEDGER-04, CLI-CMD-17, REPORT-06: a resource in none of the pages would count as
 
 import random
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -104,9 +105,12 @@ class OneForAnother(Changing):
 
 def read(target: Changing, at_once: int) -> set[str]:
     """The ids that a whole read finds."""
-    client: Any = target.client()
-    pages = every_page(client, "DiagnosticReport", at_once=at_once) if at_once else client.pages("DiagnosticReport")
-    return {body["id"] for body in whole(pages, "DiagnosticReport")}
+    return {body["id"] for body in whole(pages_of(target, at_once), "DiagnosticReport")}
+
+
+def pages_of(target: Changing, at_once: int) -> Iterator[dict[str, Any]]:
+    client = target.client()
+    return every_page(client, "DiagnosticReport", at_once=at_once) if at_once else client.pages("DiagnosticReport")
 
 
 @pytest.mark.parametrize("at_once", AT_ONCE)
@@ -127,6 +131,13 @@ def test_what_was_there_all_along_is_read_or_the_read_is_not_whole(at_once: int)
 def test_one_that_goes_and_one_that_comes_do_not_cancel_out(at_once: int) -> None:
     with pytest.raises(Incomplete, match="its pages moved while they were read"):
         read(OneForAnother(1), at_once)
+
+
+@pytest.mark.parametrize("at_once", AT_ONCE)
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 10])
+def test_each_resource_comes_once_where_nothing_moves(size: int, at_once: int) -> None:
+    found = [entry["resource"]["id"] for page in pages_of(Changing(7, size), at_once) for entry in page["entry"]]
+    assert found == [f"r{n}" for n in range(7)]
 
 
 @pytest.mark.parametrize("at_once", AT_ONCE)

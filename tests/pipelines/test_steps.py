@@ -223,6 +223,18 @@ def test_with_a_search_alone_a_lost_payment_is_adopted_or_waits_for_a_person(at,
 
 
 @pytest.mark.parametrize("at", [{"says": ["conditional"]}], indirect=True)
+def test_rows_in_doubt_are_found_by_one_search_of_several_pages(at, monkeypatch):
+    """TARGET-03: the pages overlap, and no row is taken for one that is there twice."""
+    at.target.most_a_page, at.target.faults = 2, ["", "", "", *["lost_after"] * 4]
+    rows = [payment(number, patient=f"p{number}") for number in range(9)]
+    with monkeypatch.context() as patched:
+        patched.setattr(Intake, "settle_doubts_again", lambda _: False)
+        assert at.run(rows).counts == {"created": 5, "in_doubt": 4}
+    assert at.run(rows).counts == {"unchanged": 9}
+    at.agree()
+
+
+@pytest.mark.parametrize("at", [{"says": ["conditional"]}], indirect=True)
 def test_what_is_found_too_late_by_a_search_is_waited_for(at):
     """LEDGER-01"""
     at.target.faults, at.target.found_after = ["", "", "", "lost_after"], 3
