@@ -21,8 +21,10 @@ VENV := .venv
 BIN  := $(VENV)/bin
 # Tests start the commands some hundred times: what Python compiles is kept, even where the environment says it is not.
 unexport PYTHONDONTWRITEBYTECODE
-# Tests of one file stay on one core, so that they share what they set up.
-TESTS := $(BIN)/pytest -q -n 2 --dist loadfile
+# Processes that run tests beside each other.
+WORKERS   ?= 2
+# Tests of one file stay in one process, so that they share what they set up; the longest files begin first.
+TESTS := $(BIN)/pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)

@@ -1,6 +1,7 @@
 """Fixtures that the areas share: a real service on loopback over a fresh store with the small world loaded."""
 
 import atexit
+import gc
 import itertools
 import shutil
 import socket
@@ -31,12 +32,14 @@ from pipelines.session import service_commands
 from tests.support import loopback
 from tests.support.dialects import share_compiled
 from tests.support.instances import Instances
+from tests.support.order import SECONDS
 from tests.support.postgres import NoPostgres, Postgres, running_server
 from tests.support.replaying import assert_replay_is_equal
 from tests.support.starting import OwnService
 from tests.support.temporary_files import keep_files_in_memory
 
 WORLD = Path(__file__).parent / "spec" / "world"
+gc.disable()  # until all is imported and collected, which leaves little to be freed
 share_compiled()
 keep_files_in_memory()
 
@@ -127,6 +130,19 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     stores = getattr(metafunc.module, "STORES", None)
     if stores and "database" in metafunc.fixturenames:
         metafunc.parametrize("database", stores, indirect=True, scope="session")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the files that take longest first, so that workers end together."""
+    items.sort(key=lambda item: -SECONDS.get(item.nodeid.partition("::")[0].removeprefix("tests/"), 0))
+
+
+def pytest_collection_finish() -> None:
+    """Keep what is imported and collected out of the searches for what can be freed: it stays to the end."""
+    gc.freeze()
+    atexit.register(gc.unfreeze)
+    gc.enable()
 
 
 @pytest.fixture(autouse=True)

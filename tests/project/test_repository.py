@@ -4,8 +4,12 @@ import re
 import tomllib
 from importlib import metadata
 from pathlib import Path
+from types import SimpleNamespace
 
 import yaml
+
+from tests.conftest import pytest_collection_modifyitems
+from tests.support.order import SECONDS
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -60,3 +64,17 @@ def test_nothing_makes_dagster_ignore_the_workspace_file():
 def test_the_changelog_knows_of_unreleased_changes_or_of_this_version():
     headings = re.findall(r"^## \[([^]]+)]", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
     assert {"Unreleased", PROJECT["project"]["version"]} & set(headings)
+
+
+def test_files_of_tests_that_take_longest_begin_first() -> None:
+    """They are there, and `make test` hands files out in the order in which they are collected."""
+    assert not [name for name in SECONDS if not (ROOT / "tests" / name).is_file()]
+    names = ["short.py", *reversed(SECONDS), "short_too.py"]
+    items = [SimpleNamespace(nodeid=f"tests/{name}::test_{number}") for name in names for number in (1, 2)]
+    pytest_collection_modifyitems(items)  # type: ignore[arg-type]
+    found = [item.nodeid.partition("::")[0].removeprefix("tests/") for item in items]
+    assert [SECONDS.get(name, 0) for name in found] == sorted((SECONDS.get(name, 0) for name in found), reverse=True)
+    assert [item.nodeid for item in items if "short" in item.nodeid] == [
+        f"tests/short{more}.py::test_{number}" for more in ("", "_too") for number in (1, 2)
+    ]
+    assert " --dist loadfile --no-loadscope-reorder\n" in (ROOT / "Makefile").read_text(encoding="utf-8")

@@ -175,6 +175,7 @@ def end_at_once(code: list[int]) -> None:
 
 def main() -> None:
     """Import, then serve; run here what a new process was made for."""
+    gc.disable()  # what is imported stays
     code: list[int] = []
     atexit.register(end_at_once, code)  # before all imports, so that it is called after what they register
     from pipelines.session import service_commands
@@ -184,6 +185,7 @@ def main() -> None:
     warm = Warm(sys.argv[1])
     print("ready", flush=True)
     gc.collect()
+    gc.enable()
     gc.freeze()  # so that a new process leaves the memory of what is imported shared
     asked = warm.serve()
     try:
