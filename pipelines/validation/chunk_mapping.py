@@ -13,8 +13,9 @@ from pipelines.feeds.mapping.chunk import Cells
 from pipelines.feeds.mapping.mapping import Crosswalks, Mapper
 from pipelines.feeds.reading.broken import BadRow, printable
 from pipelines.feeds.reading.chunks import Chunk
-from pipelines.feeds.terms.columns import MISSING, Fault, micros
+from pipelines.feeds.terms.columns import MISSING, Fault
 from pipelines.feeds.terms.record import Found, Kind, Values
+from pipelines.feeds.terms.times import micros
 from pipelines.home import arrow
 from pipelines.validation.content import canonical, dump, sha
 from pipelines.validation.tables import MAPPED

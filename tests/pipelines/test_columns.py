@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.feeds.terms.columns import Conventions, Fault, amount, cents, key, micros, number, reference, time
+from pipelines.feeds.terms.columns import Fault, amount, cents, key, number, reference
+from pipelines.feeds.terms.times import Conventions, micros, time
 
 BERLIN = Conventions(ZoneInfo("Europe/Berlin"), ("%d.%m.%Y %H:%M", "%d.%m.%Y"))
 

@@ -5,8 +5,9 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import cache, partial
 
-from pipelines.feeds.terms.columns import EXCEL_DAYS, Conventions, Fault, time
+from pipelines.feeds.terms.columns import Fault
 from pipelines.feeds.terms.numbers import Numbers
+from pipelines.feeds.terms.times import EXCEL_DAYS, Conventions, time
 
 DAYS = (
     *("%d.%m.%Y", "%d.%m.%y", "%m/%d/%Y", "%d/%m/%Y", "%m/%d/%y", "%d/%m/%y", "%Y/%m/%d", "%Y.%m.%d", "%Y%m%d"),

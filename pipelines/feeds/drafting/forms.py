@@ -10,7 +10,7 @@ from pipelines.feeds.drafting.entries import Entry, as_toml
 from pipelines.feeds.drafting.seen import Seen
 from pipelines.feeds.kinds.registry import KINDS
 from pipelines.feeds.reading.formats import DOLLARS
-from pipelines.feeds.terms.columns import EXCEL, UNIX
+from pipelines.feeds.terms.times import EXCEL, UNIX
 
 SWAPPED = (("%m/%d", "%d/%m"), ("%m-%d", "%d-%m"), ("%m.%d", "%d.%m"))
 

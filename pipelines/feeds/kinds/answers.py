@@ -5,8 +5,9 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
-from pipelines.feeds.terms.columns import Column, Fault, micros, resource_micros
+from pipelines.feeds.terms.columns import Column, Fault
 from pipelines.feeds.terms.record import Around, Built, Found, Kind, Values, id_of, refer
+from pipelines.feeds.terms.times import micros, resource_micros
 
 ROOT = "QuestionnaireResponse"
 ITEM = f"{ROOT}.item"

@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
-from pipelines.feeds.terms.columns import Column, Fault, cents, micros, resource_micros
+from pipelines.feeds.terms.columns import Column, Fault, cents
 from pipelines.feeds.terms.record import Around, Built, Found, Kind, Values, id_of, refer
+from pipelines.feeds.terms.times import micros, resource_micros
 
 COLUMNS = (
     Column("payment_id", "key", "FEED-PAY-01", "PaymentNotice.identifier", required=True),

@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
-from pipelines.feeds.terms.columns import Column, Fault, micros, resource_micros
+from pipelines.feeds.terms.columns import Column, Fault
 from pipelines.feeds.terms.record import Around, Built, Found, Kind, Values, id_of, refer
+from pipelines.feeds.terms.times import micros, resource_micros
 
 COLUMNS = (
     Column("task_id", "key", "FEED-TASK-01", "Task.identifier", required=True),

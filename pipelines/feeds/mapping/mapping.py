@@ -18,18 +18,11 @@ from pipelines.feeds.mapping.chunk import Cells, Form, Rows, absent, array, sing
 from pipelines.feeds.mapping.header import FirstLines, check_header
 from pipelines.feeds.mapping.values import Means, all_true, each_distinct, evaluate, evaluate_lists, objects
 from pipelines.feeds.reading.broken import BadRow, found_in
-from pipelines.feeds.terms.columns import (
-    MISSING,
-    Column,
-    Conventions,
-    Fault,
-    amount,
-    converter,
-    key,
-    labels,
-)
+from pipelines.feeds.terms.columns import MISSING, Column, Fault, amount, key, labels
+from pipelines.feeds.terms.converting import converter
 from pipelines.feeds.terms.names import named_by, source_label
 from pipelines.feeds.terms.record import Found
+from pipelines.feeds.terms.times import Conventions
 from pipelines.feeds.terms.values import Crosswalk, Test, Value
 from pipelines.home.batch import Unreadable
 
@@ -67,7 +60,7 @@ class Mapper:
         self.key = partial(key, known_as=known_as)
         self._numbers = feed.file.numbers
         zone = ZoneInfo(feed.file.timezone)
-        self._conventions = Conventions(zone, feed.file.dates, self._numbers, feed.file.ambiguous)
+        self._conventions = Conventions(zone, feed.file.dates, self._numbers, feed.file.ambiguous, feed.file.years)
         self.width = 0 if header is None else len(header)
         self._form = Form(header, feed.file.empty, self._numbers)
         if header is not None:

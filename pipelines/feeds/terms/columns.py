@@ -4,20 +4,16 @@ A converter takes a text and gives a value or a `Fault`; it never raises and rep
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta, tzinfo
 from decimal import Decimal, InvalidOperation
-from functools import lru_cache, partial
 from typing import Literal
 
 from fhir_service.interface.datatypes import ID_PATTERN
 from fhir_service.interface.json_text import NOT_READABLE, is_readable
-from fhir_service.interface.times import instant_text, normal_time, parse_date
 from pipelines.feeds.terms.numbers import CENT, PLAIN, Numbers
 from pipelines.feeds.terms.texts import composed, folded, has_unseen
 
-Ambiguous = Literal["reject", "earlier", "later"]
 Shape = Literal["key", "text", "code", "amount", "number", "time", "labels", "comments", "answers"]
 MISSING = "the column is required and empty here"
 
@@ -50,25 +46,7 @@ class Column:
     bare: bool = True
 
 
-@dataclass(frozen=True)
-class Conventions:
-    """The format of times and numbers in a feed: the zone of times without an offset, and formats beside ISO 8601.
-
-    ambiguous: the moment of a local time that the clocks show twice, or skip.
-    """
-
-    zone: tzinfo
-    dates: tuple[str, ...] = ()
-    numbers: Numbers = PLAIN
-    ambiguous: Ambiguous = "reject"
-
-
-Converter = Callable[[str], object]
-
 _ID = re.compile(ID_PATTERN)
-_ISO_TIME = re.compile(
-    r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d)(:\d\d)?(?:[.,](\d{1,9}))?\s?(Z|z|[+-]\d\d(?::?\d\d)?)?", re.ASCII
-)
 _UNSEEN = " \t\n\r\v\f\u00a0\u00ad\u200b\u200e\u200f\u2028\u2029\u202f\u2060\u3000\ufeff"
 _PLAIN_KEY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,199}")
 _GUARDED = re.compile(r'="([^"]*)"')
@@ -77,40 +55,8 @@ MADE_A_NUMBER = re.compile(r"[0-9]+\.0|[0-9](?:\.[0-9]+)?E\+[0-9]+")
 _IN_CENTS = re.compile(r"(?:0|[1-9][0-9]{0,8})\.[0-9]{2}")
 LONGEST_AMOUNT = 25  # characters: within what decimals compute exactly
 LONGEST_NUMBER = 100
-EXCEL = "excel"
-"""A format of dates: a number, the days since the end of 1899 as a spreadsheet counts them."""
-UNIX = "unix"
-"""A format of dates: a number, the seconds since 1970, or thousandths or millionths of them."""
-EXCEL_DAYS = 73_051
-"""The first day of the year 2100, counted so."""
 LARGEST_CENTS = 10**15
 """The largest amount, in cents: more is no payment, and is not counted."""
-
-
-REMEMBERED = 4096
-"""Ids and times of a column that are kept converted: they come again all over a file."""
-LONGEST_REMEMBERED = 100
-"""Characters: no id or time has more."""
-
-
-def converter(column: Column, conventions: Conventions) -> Converter:
-    """The function that turns a cell of this column into its value."""
-    if isinstance(column.shape, tuple):
-        types, bare = column.shape, column.bare
-        return _remembering(lambda text: reference(text, types, bare))
-    if column.shape == "time":
-        return _remembering(lambda text: time(text, conventions))
-    if column.shape == "amount":
-        return lambda text: amount(text, conventions.numbers)
-    if column.shape == "number":
-        return lambda text: number(text, conventions.numbers)
-    return _CONVERTERS[column.shape]
-
-
-def _remembering(convert: Converter) -> Converter:
-    """Return the converter, with what it made of short texts kept."""
-    kept = lru_cache(REMEMBERED)(convert)
-    return lambda text: kept(text) if len(text) <= LONGEST_REMEMBERED else convert(text)
 
 
 def key(text: str, known_as: Mapping[str, str] = {}) -> object:
@@ -253,121 +199,6 @@ def number(text: str, numbers: Numbers = PLAIN) -> object:
     return str(value) if is_readable(value) else Fault("FEED-FILE-09", NOT_READABLE)
 
 
-def time(text: str, conventions: Conventions) -> object:
-    """A date as it is; a datetime as the same instant in UTC."""
-    text = text.strip()
-    readers: list[Callable[[str], date]] = [_iso_time, *(partial(_formatted_time, form) for form in conventions.dates)]
-    has_no_day = False
-    for read in readers:
-        try:
-            found = read(text)
-            if _FIRST_DAY < _day(found) < _LAST_DAY:
-                return NO_DAY if _is_no_day(found) else _converted(found, conventions)
-        except (ValueError, OverflowError):
-            continue
-        has_no_day = True
-    forms = " or ".join(["ISO 8601", *conventions.dates])
-    return (
-        NO_DAY
-        if has_no_day
-        else Fault("FEED-FILE-09", f"no date or time that exists in the calendar, written as {forms}")
-    )
-
-
-def _day(found: date) -> date:
-    """The day as it is written, before the zone is applied."""
-    return found.date() if isinstance(found, datetime) else found
-
-
-def _is_no_day(found: date) -> bool:
-    """True for what programs write where they have no time: the moment 1970 began, by the clock of any place."""
-    if isinstance(found, datetime) and found.date() == _EPOCH.date():
-        return found.replace(tzinfo=UTC) == _EPOCH
-    return _day(found) in (_EPOCH.date(), date(1969, 12, 31))
-
-
-def _converted(found: date, conventions: Conventions) -> str | Fault:
-    made = _instant(found, conventions) if isinstance(found, datetime) else found.isoformat()
-    return NO_DAY if made == _BEGINNING else made
-
-
-_BEGINNING = "1970-01-01T00:00:00+00:00"
-_FIRST_DAY, _LAST_DAY = date(1900, 1, 1), date(2200, 1, 1)
-"""Days between which records have theirs."""
-NO_DAY = Fault(
-    "FEED-FILE-09",
-    "a day before 1900, after 2199, or such as programs write for none (1970-01-01, 1969-12-31); if it stands for an "
-    "empty cell, name its text in the feed file: empty = [...]",
-)
-"""The fault of a time that is hardly meant: a typing error, another calendar, or a day in place of none."""
-
-
-def _iso_time(text: str) -> date:
-    if len(text) == 10:
-        return parse_date(text)
-    match = _ISO_TIME.fullmatch(text)
-    if not match:
-        raise ValueError
-    day, minute, second, fraction, offset = match.groups()
-    micros = f".{(fraction + '00000')[:6]}" if fraction and second else ""
-    offset = "" if not offset else "+00:00" if offset in "Zz" else offset
-    return datetime.fromisoformat(f"{day}T{minute}{second or ':00'}{micros}{offset}")
-
-
-def _day_count(text: str) -> date:
-    """The day that a spreadsheet means by a number; with a fraction, the time of day to the second."""
-    if not _DAY_COUNT.fullmatch(text):
-        raise ValueError
-    days = Decimal(text)
-    if not 61 <= days < EXCEL_DAYS:  # before March 1900 its days are one off
-        raise ValueError
-    found = _EXCEL_BEGINS + timedelta(seconds=int((days * 86_400).to_integral_value()))
-    return found if "." in text else found.date()
-
-
-_EXCEL_BEGINS = datetime(1899, 12, 30)  # noqa: DTZ001 - made aware in the feed's zone
-_DAY_COUNT = re.compile(r"[0-9]{2,5}(?:[.][0-9]{1,15})?")
-
-
-def _unix_time(text: str) -> datetime:
-    """The moment of a number of seconds since 1970, or of thousandths or millionths of them, by its length."""
-    if not (found := _UNIX_TIME.fullmatch(text)):
-        raise ValueError
-    whole, fraction = found.groups(default="")
-    figures = f"{whole}{fraction}"[:16].ljust(16, "0")
-    return _EPOCH + timedelta(microseconds=int(figures))
-
-
-_UNIX_TIME = re.compile(r"([1-9][0-9]{9}(?:[0-9]{3}|[0-9]{6})?)(?:[.]([0-9]{1,9}))?")
-
-
-def _formatted_time(form: str, text: str) -> date:
-    if form == EXCEL:
-        return _day_count(text)
-    if form == UNIX:
-        return _unix_time(text)
-    found = datetime.strptime(text, form)  # noqa: DTZ007 - made aware in the feed's zone
-    return found if any(part in form for part in ("%H", "%I", "%X", "%c")) else found.date()
-
-
-def _instant(found: datetime, conventions: Conventions) -> str | Fault:
-    """In UTC. A local time that the clock skips, or shows twice, is one of two moments: the feed may say which."""
-    if found.tzinfo is None:
-        both = [found.replace(tzinfo=conventions.zone, fold=fold).astimezone(UTC) for fold in (0, 1)]
-        if both[0] != both[1] and conventions.ambiguous == "reject":
-            what = _SKIPPED if both[0] > both[1] else _TWICE
-            return Fault("FEED-FILE-09", what.format(zone=conventions.zone))
-        found = max(both) if conventions.ambiguous == "later" else min(both)
-    return instant_text(found)
-
-
-_SKIPPED = "a local time that does not exist: the clocks of {zone} skip it when they are put forward"
-_TWICE = (
-    "a local time that comes twice: the clocks of {zone} are put back over it; with its offset it is clear, "
-    "or by what the feed file says (ambiguous)"
-)
-
-
 def labels(found: object) -> object:
     """A list of texts; a single text is split at `;`."""
     if isinstance(found, str):
@@ -388,29 +219,3 @@ def cents(text: str | None) -> int | None:
     except InvalidOperation:
         return None
     return int(value) if value == value.to_integral_value() and abs(value) < LARGEST_CENTS else None
-
-
-@lru_cache(maxsize=4096)
-def micros(text: str | None) -> int | None:
-    """Microseconds since 1970 of a converted time; a date counts as its midnight in UTC."""
-    if text is None:
-        return None
-    found = datetime.fromisoformat(text)
-    span = (found if found.tzinfo else found.replace(tzinfo=UTC)) - _EPOCH
-    return (span.days * 86_400 + span.seconds) * 1_000_000 + span.microseconds
-
-
-def resource_micros(text: object) -> int | None:
-    """`micros` of a time in a resource, which may be anything."""
-    try:
-        return micros(normal_time(text)) if isinstance(text, str) else None
-    except ValueError:
-        return None
-
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_CONVERTERS: dict[str, Converter] = {
-    "key": key,
-    "text": plain_text,
-    "code": code,
-}

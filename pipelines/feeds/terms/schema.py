@@ -18,6 +18,7 @@ Kind = Literal["payments", "answers", "tasks"]
 Form = Literal["csv", "ndjson", "json", "xlsx", "parquet", "sql", "fixed"]
 Policy = Literal["skip", "reject", "update", "supersede"]
 Place = Annotated[int, Field(ge=1, le=1_000_000)]
+Year = Annotated[int, Field(ge=1, le=9999)]
 Label = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_\-]{1,40}$")]
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._\-]{0,63}$")]
 
@@ -54,6 +55,7 @@ class FeedFile(Part):
     timezone: str = "UTC"
     ambiguous: Literal["reject", "earlier", "later"] = "reject"
     dates: tuple[str, ...] = ()
+    years: tuple[Year, Year] | None = None
     decimal: Literal[".", ","] = "."
     thousands: Literal["", ".", ",", " ", "'"] = ""
     currency: tuple[str, ...] = ()
@@ -93,6 +95,13 @@ class FeedFile(Part):
             if form not in ("excel", "unix") and not is_date_format(form):
                 raise ValueError(f"'{form}' is no format of a date (such as %d.%m.%Y %H:%M, excel or unix for numbers)")
         return forms
+
+    @field_validator("years")
+    @classmethod
+    def _years_in_order(cls, years: tuple[int, int] | None) -> tuple[int, int] | None:
+        if years and years[1] < years[0]:
+            raise ValueError("the first and the last year are expected: years = [1990, 2100]")
+        return years
 
     @field_validator("currency")
     @classmethod

@@ -6,7 +6,8 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from pipelines.feeds.mapping.chunk import Form, Rows
-from pipelines.feeds.terms.columns import NO_DAY, Conventions, Fault, key, reference, time
+from pipelines.feeds.terms.columns import Fault, key, reference
+from pipelines.feeds.terms.times import NO_DAY, Conventions, time
 
 
 @pytest.mark.parametrize(
@@ -88,6 +89,30 @@ def test_seconds_since_1970_are_times_where_the_feed_says_so(text: str, moment: 
     assert time(text, Conventions(UTC, ("unix",))) == moment
     assert isinstance(time(text, Conventions(UTC)), Fault)
     assert isinstance(time(text[:9], Conventions(UTC, ("unix",))), Fault)
+
+
+def said(text: str, **conventions: object) -> str:
+    found = time(text, Conventions(UTC, **conventions))  # type: ignore[arg-type]
+    return found.message if isinstance(found, Fault) else str(found)
+
+
+@pytest.mark.parametrize("figures", ["9999999999", "9000000000000000", "567993600", "4133980800"])
+def test_figures_that_would_be_seconds_before_1990_or_after_2100_are_no_times(figures: str) -> None:
+    """FEED-FILE-09: the sentence names the key by which they are."""
+    told = said(figures, dates=("unix",))
+    assert told.startswith("a day before 1990 or after 2100, between which numbers are times")
+    assert "years = [1970, 2199]" in told
+
+
+def test_a_feed_names_the_years_of_its_times() -> None:
+    """FEED-FILE-09"""
+    assert said("567993600", dates=("unix",), years=(1970, 2199)) == "1988-01-01T00:00:00+00:00"
+    assert said("631152000", dates=("unix",)) == "1990-01-01T00:00:00+00:00"
+    assert (
+        said("2019-12-31", years=(2020, 2030)) == "a day before 2020 or after 2030, the years that the feed file names"
+    )
+    assert said("2020-01-01", years=(2020, 2030)) == "2020-01-01"
+    assert said("9999-12-31", years=(1900, 9999)) == "9999-12-31"
 
 
 def test_words_for_nothing_are_empty_cells_with_blanks_around_them_too() -> None:

@@ -1,0 +1,229 @@
+"""Times as an export writes them: read by the formats of its feed, and given as a date or as an instant in UTC.
+
+The times of a file are of few days: what is to be known of a day is found out once.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta, tzinfo
+from decimal import Decimal
+from functools import lru_cache
+from typing import Literal, NamedTuple
+
+from fhir_service.interface.times import instant_text, normal_time
+from pipelines.feeds.terms.columns import Fault
+from pipelines.feeds.terms.date_forms import reader_of_form
+from pipelines.feeds.terms.numbers import PLAIN, Numbers
+
+Ambiguous = Literal["reject", "earlier", "later"]
+EXCEL = "excel"
+"""A format of dates: a number, the days since the end of 1899 as a spreadsheet counts them."""
+UNIX = "unix"
+"""A format of dates: a number, the seconds since 1970, or thousandths or millionths of them."""
+EXCEL_DAYS = 73_051
+"""The first day of the year 2100, counted so."""
+YEARS = (1900, 2199)
+"""The first and the last year of times, unless a feed names others."""
+UNIX_YEARS = (1990, 2100)
+"""Those of seconds since 1970: nearly any number of ten figures would be a time."""
+
+
+@dataclass(frozen=True)
+class Conventions:
+    """The format of times and numbers in a feed: the zone of times without an offset, and formats beside ISO 8601.
+
+    ambiguous: the moment of a local time that the clocks show twice, or skip. years: the first and the last, where the
+    feed names them. takes_any_day: read as versions did that knew no day for hardly meant.
+    """
+
+    zone: tzinfo
+    dates: tuple[str, ...] = ()
+    numbers: Numbers = PLAIN
+    ambiguous: Ambiguous = "reject"
+    years: tuple[int, int] | None = None
+    takes_any_day: bool = False
+
+
+def time(text: str, conventions: Conventions) -> object:
+    """A date as it is; a datetime as the same instant in UTC; a `Fault` for what is neither."""
+    return times_of(conventions)(text)
+
+
+class _Day(NamedTuple):
+    """A day by the clocks of a zone. shift: their distance to UTC; None where it changes on that day."""
+
+    year: int
+    shift: timedelta | None
+    is_odd: bool
+
+
+class Times:
+    """Reads the times of a feed."""
+
+    def __init__(self, conventions: Conventions) -> None:
+        self._conventions, years = conventions, conventions.years or YEARS
+        self._readers: list[tuple[Callable[[str], date | None], int, int]] = [(_iso_time, *years)]
+        for form in conventions.dates:
+            of_form = (conventions.years or UNIX_YEARS) if form == UNIX else years
+            self._readers.append((_NUMBERED.get(form) or reader_of_form(form), *of_form))
+        self._day = lru_cache(DAYS_REMEMBERED)(self._look_at)
+
+    def __call__(self, text: str) -> object:
+        text, beyond = text.strip(), None
+        for read, first, last in self._readers:
+            try:
+                found = read(text)
+                if found is None:
+                    continue
+                day = self._day(found.toordinal())
+                if first <= day.year <= last or self._conventions.takes_any_day:
+                    return self._made(found, day)
+            except (ValueError, OverflowError):
+                continue
+            beyond = beyond or (first, last)
+        return self._beyond(beyond) if beyond else self._no_time()
+
+    def _made(self, found: date, day: _Day) -> object:
+        if day.is_odd and not self._conventions.takes_any_day:
+            return self._made_of_odd(found)
+        if not isinstance(found, datetime):
+            return found.isoformat()
+        if day.shift is None or found.tzinfo is not None:
+            return _instant(found, self._conventions)
+        return f"{(found - day.shift).isoformat()}+00:00"
+
+    def _made_of_odd(self, found: date) -> object:
+        """A time of a day on which programs put what has none: the moment 1970 began, by the clock of any place."""
+        day = found.date() if isinstance(found, datetime) else found
+        if not isinstance(found, datetime) or day != _EPOCH.date() or found.replace(tzinfo=UTC) == _EPOCH:
+            return NO_DAY
+        made = _instant(found, self._conventions)
+        return NO_DAY if made == _BEGINNING else made
+
+    def _look_at(self, ordinal: int) -> _Day:
+        day = date.fromordinal(ordinal)
+        return _Day(day.year, _shift_on(day, self._conventions.zone), day in _ODD_DAYS)
+
+    def _beyond(self, years: tuple[int, int]) -> Fault:
+        """The fault of a time before or after the years that are taken."""
+        if self._conventions.years is None and years == YEARS:
+            return NO_DAY
+        first, last = years
+        told = "the years that the feed file names" if self._conventions.years else "between which numbers are times"
+        mends = "" if self._conventions.years else "; others are named in the feed file: years = [1970, 2199]"
+        return Fault("FEED-FILE-09", f"a day before {first} or after {last}, {told}{mends}")
+
+    def _no_time(self) -> Fault:
+        forms = " or ".join(["ISO 8601", *self._conventions.dates])
+        return Fault("FEED-FILE-09", f"no date or time that exists in the calendar, written as {forms}")
+
+
+times_of = lru_cache(64)(Times)
+"""The reader of times by some conventions."""
+DAYS_REMEMBERED = 4096
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_BEGINNING = "1970-01-01T00:00:00+00:00"
+_ODD_DAYS = (date(1900, 1, 1), date(1969, 12, 31), _EPOCH.date())
+"""Days by which programs write none."""
+NO_DAY = Fault(
+    "FEED-FILE-09",
+    "a day before 1900, after 2199, or such as programs write for none (1970-01-01, 1969-12-31); if it stands for an "
+    "empty cell, name its text in the feed file: empty = [...]; what was loaded with it before then stays unchanged",
+)
+"""The fault of a time that is hardly meant: a typing error, another calendar, or a day in place of none."""
+
+
+def _shift_on(day: date, zone: tzinfo) -> timedelta | None:
+    """The distance of a zone's clocks to UTC on a day; None where it changes, or cannot be known."""
+    begins = datetime(day.year, day.month, day.day, tzinfo=zone)
+    try:
+        moments = [begins + timedelta(hours=hour) for hour in range(25)]
+    except OverflowError:
+        return None
+    found = {moment.replace(fold=fold).utcoffset() for moment in moments for fold in (0, 1)}
+    return found.pop() if len(found) == 1 else None
+
+
+_ISO_TIME = re.compile(
+    r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d)(:\d\d)?(?:[.,](\d{1,9}))?\s?(Z|z|[+-]\d\d(?::?\d\d)?)?", re.ASCII
+)
+_ISO_DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
+_ISO_DAY = 10
+"""Characters."""
+
+
+def _iso_time(text: str) -> date | None:
+    if len(text) == _ISO_DAY:
+        return date.fromisoformat(text) if _ISO_DATE.fullmatch(text) else None
+    match = _ISO_TIME.fullmatch(text)
+    if not match:
+        return None
+    day, minute, second, fraction, offset = match.groups()
+    micros = f".{(fraction + '00000')[:6]}" if fraction and second else ""
+    offset = "" if not offset else "+00:00" if offset in "Zz" else offset
+    return datetime.fromisoformat(f"{day}T{minute}{second or ':00'}{micros}{offset}")
+
+
+def _day_count(text: str) -> date | None:
+    """The day that a spreadsheet means by a number; with a fraction, the time of day to the second."""
+    if not _DAY_COUNT.fullmatch(text):
+        return None
+    days = Decimal(text)
+    if not 61 <= days < EXCEL_DAYS:  # before March 1900 its days are one off
+        return None
+    found = _EXCEL_BEGINS + timedelta(seconds=int((days * 86_400).to_integral_value()))
+    return found if "." in text else found.date()
+
+
+_EXCEL_BEGINS = datetime(1899, 12, 30)  # noqa: DTZ001 - made aware in the feed's zone
+_DAY_COUNT = re.compile(r"[0-9]{2,5}(?:[.][0-9]{1,15})?")
+
+
+def _unix_time(text: str) -> datetime | None:
+    """The moment of a number of seconds since 1970, or of thousandths or millionths of them, by its length."""
+    if not (found := _UNIX_TIME.fullmatch(text)):
+        return None
+    whole, fraction = found.groups(default="")
+    figures = f"{'0' if len(whole) % 3 == 0 else ''}{whole}{fraction}"[:16].ljust(16, "0")
+    return _EPOCH + timedelta(microseconds=int(figures))
+
+
+_UNIX_TIME = re.compile(r"([1-9][0-9]{8,9}(?:[0-9]{3}|[0-9]{6})?)(?:[.]([0-9]{1,9}))?")
+_NUMBERED: dict[str, Callable[[str], date | None]] = {EXCEL: _day_count, UNIX: _unix_time}
+
+
+def _instant(found: datetime, conventions: Conventions) -> str | Fault:
+    """In UTC. A local time that the clock skips, or shows twice, is one of two moments: the feed may say which."""
+    if found.tzinfo is None:
+        both = [found.replace(tzinfo=conventions.zone, fold=fold).astimezone(UTC) for fold in (0, 1)]
+        if both[0] != both[1] and conventions.ambiguous == "reject":
+            what = _SKIPPED if both[0] > both[1] else _TWICE
+            return Fault("FEED-FILE-09", what.format(zone=conventions.zone))
+        found = max(both) if conventions.ambiguous == "later" else min(both)
+    return instant_text(found)
+
+
+_SKIPPED = "a local time that does not exist: the clocks of {zone} skip it when they are put forward"
+_TWICE = (
+    "a local time that comes twice: the clocks of {zone} are put back over it; with its offset it is clear, "
+    "or by what the feed file says (ambiguous)"
+)
+
+
+@lru_cache(maxsize=4096)
+def micros(text: str | None) -> int | None:
+    """Microseconds since 1970 of a converted time; a date counts as its midnight in UTC."""
+    if text is None:
+        return None
+    found = datetime.fromisoformat(text)
+    span = (found if found.tzinfo else found.replace(tzinfo=UTC)) - _EPOCH
+    return (span.days * 86_400 + span.seconds) * 1_000_000 + span.microseconds
+
+
+def resource_micros(text: object) -> int | None:
+    """`micros` of a time in a resource, which may be anything."""
+    try:
+        return micros(normal_time(text)) if isinstance(text, str) else None
+    except ValueError:
+        return None
