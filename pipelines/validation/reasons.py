@@ -10,6 +10,7 @@ WARNINGS = {
     "QNR-RULE-03": "one code on several questions",
     "LEDGER-24": "a last line without its end: the file may be cut off",
     "LEDGER-25": "rows that repeat the header, not taken",
+    "TEXT-BETWEEN": "texts between rows that are no records; the rows below them were taken",
     "LOOKS-LIKE-TOTAL": "a row has the sum of those before it as its amount",
     "WORKBOOK-ZEROS": "columns of a workbook with numbers that may have lost their zeros",
     "WORKBOOK-HIDDEN": "rows of a workbook that the sheet hides, read like the others",

@@ -45,6 +45,6 @@ class Sifter:
         found.header, found.lines = counted.header, counted.lines
         found.not_taken += counted.blank + counted.of_repeats
         found.noticed += [Notice(line, REPEATED_HEADER, REPEATS) for line in counted.repeats]
-        found.noticed += reader.noticed
+        found.noticed += [*(self._tables.notices() if self._tables else ()), *reader.noticed]
         found.places = reader.places
         found.unnamed_columns = self._heads.unnamed()

@@ -10,7 +10,9 @@ from pipelines.feeds.terms.rulebook import BASES, rules
 from tests.spec.casebook import requirements
 
 ROOT = Path(__file__).parents[2]
-NAMED = "KEY-TAKEN|NOT-OURS|TAKEN-BACK|LOOKS-LIKE-TOTAL|ZIP-FILES|WORKBOOK-ZEROS|WORKBOOK-HIDDEN|JOIN-PARTNERS"
+NAMED = (
+    "KEY-TAKEN|NOT-OURS|TAKEN-BACK|LOOKS-LIKE-TOTAL|TEXT-BETWEEN|ZIP-FILES|WORKBOOK-ZEROS|WORKBOOK-HIDDEN|JOIN-PARTNERS"
+)
 ID = re.compile(rf'"((?:(?!ICD)[A-Z]+-)+\d\d|{NAMED})"')
 NO_REASONS = {"QR-UPDATE-04", "QR-UPDATE-05", "QR-UPDATE-06", "QR-UPDATE-07", "TASK-UPDATE-15"}
 """Rules of updates that an import does not send."""

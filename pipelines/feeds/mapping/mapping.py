@@ -6,14 +6,12 @@ Each distinct value of a column is converted once per chunk.
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
-from zoneinfo import ZoneInfo
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pipelines.feeds.files.catalog import Feed
 from pipelines.feeds.files.crosswalks import BadCrosswalk
-from pipelines.feeds.kinds.answers import ITEM
 from pipelines.feeds.mapping.chunk import Cells, Form, Rows, absent, array, single
 from pipelines.feeds.mapping.header import FirstLines, check_header
 from pipelines.feeds.mapping.values import Means, all_true, each_distinct, evaluate, evaluate_lists, objects
@@ -22,7 +20,6 @@ from pipelines.feeds.terms.columns import MISSING, Column, Fault, amount, key, l
 from pipelines.feeds.terms.converting import converter
 from pipelines.feeds.terms.names import named_by, source_label
 from pipelines.feeds.terms.record import Found
-from pipelines.feeds.terms.times import Conventions
 from pipelines.feeds.terms.values import Crosswalk, Test, Value
 from pipelines.home.batch import Unreadable
 
@@ -59,8 +56,7 @@ class Mapper:
         self.feed = feed
         self.key = partial(key, known_as=known_as)
         self._numbers = feed.file.numbers
-        zone = ZoneInfo(feed.file.timezone)
-        self._conventions = Conventions(zone, feed.file.dates, self._numbers, feed.file.ambiguous, feed.file.years)
+        self._conventions = feed.file.conventions
         self.width = 0 if header is None else len(header)
         self._form = Form(header, feed.file.empty, self._numbers)
         if header is not None:
@@ -159,7 +155,7 @@ class Mapper:
                 texts = cell if isinstance(cell, list) else [single(cell, self._numbers)]
                 for text in texts:
                     if isinstance(text, Fault):
-                        faults.setdefault(row, []).append(Found(text, ITEM, source_label(value)))
+                        faults.setdefault(row, []).append(Found(text, self.feed.kind.member or "", source_label(value)))
                     elif text is not None:
                         found[row].append((name, value.by, str(text)))
         return array(answers or None for answers in found)

@@ -139,6 +139,10 @@ class RowReader(ABC):
         """Names the lines, once all rows were read."""
         return Places()
 
+    def place(self, line: int) -> str:
+        """Name a line of the rows that were read up to now."""
+        return self.places.of(line)
+
     @property
     def is_answer(self) -> bool:
         """True if the rows of a CSV name rejects that they answer: somebody has looked at them."""

@@ -10,6 +10,7 @@ from pipelines.feeds.reading.broken import BadRow
 from pipelines.feeds.reading.chunks import Chunk, Notice, Places, RowReader
 from pipelines.feeds.reading.partners import Halves, Keys, Partners, key_by
 from pipelines.feeds.reading.second_tables import REPEATED_HEADER, REPEATS, SecondTables
+from pipelines.feeds.reading.skipping import left_out_by
 from pipelines.feeds.terms.columns import Fault
 from pipelines.feeds.terms.schema import FeedFile
 from pipelines.home.batch import Unreadable
@@ -29,8 +30,9 @@ class JoinedReader(RowReader):
     def __enter__(self) -> Self:
         with self._second as second:
             key_of = key_by(second.header, list(self._join.on.values()), f"{self.name}: {self._names[1]}")
-            self._partners.hold(second, key_of, None if self._join.one_row_per else self._twice_in_second)
-            self.noticed += second.noticed
+            left_out = left_out_by(self.feed, second.header, f"{self._prefix}.")
+            self._partners.hold(second, key_of, None if self._join.one_row_per else self._twice_in_second, left_out)
+            self.noticed += [*self._partners.noticed, *second.noticed]
             counted = second.counted
             self._note_repeats(counted.repeats, 0)
             self.counted.header, self.counted.blank = counted.header, counted.blank + counted.of_repeats
@@ -65,7 +67,8 @@ class JoinedReader(RowReader):
 
     def chunks(self) -> Iterator[Chunk]:
         before, alone = self._second.counted.lines, 0
-        tables = SecondTables(self._first) if self._first.header is not None and not self._first.is_answer else None
+        is_own = self._first.header is not None and not self._first.is_answer
+        tables = SecondTables(self._first, left_out_by(self.feed, self._first.header)) if is_own else None
         for chunk in self._first.chunks():
             if tables:
                 tables.take(chunk)
@@ -83,7 +86,8 @@ class JoinedReader(RowReader):
         self.counted.lines = before + counted.lines
         self.counted.header += counted.header
         self.counted.blank += counted.blank + counted.of_repeats
-        self.noticed += [each._replace(line=each.line and each.line + before) for each in self._first.noticed]
+        noticed = [*(tables.notices() if tables else ()), *self._first.noticed]
+        self.noticed += [each._replace(line=each.line and each.line + before) for each in noticed]
         self._note_repeats(counted.repeats, before)
         yield self._without_partner(alone)
 

@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pipelines.feeds.reading.chunks import RowReader
+from pipelines.feeds.reading.chunks import Notice, RowReader
 from pipelines.feeds.reading.dialect import dialect
 from pipelines.feeds.reading.marks import compact, csv_text
-from pipelines.feeds.reading.second_tables import SecondTables
+from pipelines.feeds.reading.second_tables import IsLeftOut, SecondTables
 from pipelines.feeds.terms.columns import Fault
 from pipelines.feeds.terms.paths import parse_path, walk_path
 from pipelines.feeds.terms.schema import FeedFile
@@ -38,14 +38,16 @@ class Partners:
         self._archive, self._name = archive, name
         self._by_key: dict[str, list[Partner]] = {}
         self._without_key: list[Partner] = []
+        self.noticed: list[Notice] = []
 
-    def hold(self, second: RowReader, key_of: "KeyOf", alone: "Twice | None") -> None:
-        """Read the rows of the file. alone: where a key has one row, the sentence against a second one.
+    def hold(self, second: RowReader, key_of: "KeyOf", alone: "Twice | None", is_left_out: IsLeftOut | None) -> None:
+        """Read the rows of the file. alone: where a key has one row, the sentence against a second one. is_left_out:
+        for rows that `[skip]` leaves out once they are joined.
 
         Raises Unreadable.
         """
         held = 0
-        tables = SecondTables(second) if second.header is not None else None
+        tables = SecondTables(second, is_left_out) if second.header is not None else None
         for chunk in second.chunks():
             if tables:
                 tables.take(chunk)
@@ -59,6 +61,7 @@ class Partners:
                 self._add(Partner(row, line, lines, raw), key_of, alone)
             for bad in chunk.bad:
                 self._add(Partner(bad.cells, bad.line, bad.lines, bad.raw, bad.fault, bad.is_doubtful), key_of, alone)
+        self.noticed += tables.notices() if tables else ()
 
     def _add(self, partner: Partner, key_of: "KeyOf", alone: "Twice | None") -> None:
         key = key_of(partner.row)

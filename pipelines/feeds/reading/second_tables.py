@@ -1,87 +1,133 @@
 """A second table of a file below the first, such as one of refunds: a title or a header of its own announces it."""
 
-import re
 import sys
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from operator import itemgetter
+from typing import NamedTuple
 
 from pipelines.feeds.reading.broken import BadRow
-from pipelines.feeds.reading.chunks import Chunk, RowReader
+from pipelines.feeds.reading.chunks import Chunk, Notice, RowReader
+from pipelines.feeds.reading.headings import Headings, is_heading_of_rows
 from pipelines.feeds.terms.columns import Fault
-from pipelines.feeds.terms.totals import announces_no_payments, filled, is_aside, is_title
+from pipelines.feeds.terms.totals import filled, is_aside, is_title
 
 REPEATED_HEADER = "LEDGER-25"
 REPEATS = "the row repeats the header, as in a file that was put together; it is no record"
+BETWEEN = "TEXT-BETWEEN"
+IsLeftOut = Callable[[Sequence[str]], bool]
+"""True if `[skip]` leaves a row of these cells out."""
+
+
+class _Aside(NamedTuple):
+    """A row that may be no record, with the last line of the row before it; 0 for none."""
+
+    line: int
+    cells: Sequence[str]
+    before: int
+
+
+_FEW = 3
+"""Cells that a title fills at most."""
 
 
 class SecondTables:
     """Rejects rows that may be other records than those above.
 
-    They are below a header that comes again behind a title, below a header with other columns or another order of
-    them, or, among payments, below a title that says that no payments follow. The title is one of the rows right above
-    that are no records: ragged, or mostly empty. A page number, a total or a line that `[skip]` leaves out is no title.
-    In an archive, each file begins anew.
+    They are below a header that comes again behind a title, below a row that names other columns or another order, and,
+    among payments, below a title: only a person knows that `Downtown` is a place and `Bounced checks` are no payments.
+    A page number, a total or a line that `[skip]` leaves out is no title. Of other texts between rows the first is
+    noted. With `one_table` in the feed nothing is looked for. In an archive, each file begins anew.
     """
 
-    def __init__(self, reader: RowReader) -> None:
-        self._reader, self._files, self._seen = reader, 0, 0
+    def __init__(self, reader: RowReader, is_left_out: IsLeftOut | None = None) -> None:
+        self._reader, self._is_left_out, self._files, self._seen = reader, is_left_out, 0, 0
         self._open = 0
         """The line of a title among the last rows, if these are no records and no header has come since."""
         self._title = 0
         self._other: Fault | None = None
         """The reason to reject all rows, once another table has begun without the header."""
-        self._names = frozenset(name.strip() for name in reader.header or () if name.strip())
+        self._headings = Headings(reader.header or ())
+        self._of_payments = reader.feed.kind == "payments"
+        self._texts: list[int] = []
+        """The lines of texts that may be titles, until a row comes below them; then the first is noted."""
+        self._last = 0
+        self._between = 0
 
     def take(self, chunk: Chunk) -> None:
         """Look at the next rows; those of a second table become bad ones."""
+        if self._reader.feed.one_table:
+            return
+        hidden = _taken_out(chunk, self._is_left_out) if self._is_left_out else None
+        self._take(chunk)
+        if hidden:
+            _put_back(chunk, hidden)
+
+    def notices(self) -> Iterator[Notice]:
+        """Once all rows came, what is to be said of texts between rows that were taken."""
+        if self._between:
+            yield Notice(self._between, BETWEEN, _BETWEEN)
+
+    def _take(self, chunk: Chunk) -> None:
         if (files := len(self._reader.places.ends)) != self._files:
-            self._files, self._open, self._title, self._other = files, 0, 0, None
+            self._files, self._open, self._title, self._other, self._last = files, 0, 0, None, 0
+            self._texts.clear()
         if self._other:
             _reject(chunk, 0, self._other)
         below = 0 if self._title else self._begins(chunk)
         if self._title:
-            _reject(chunk, below, announced(self._title))
-        if not self._other and (found := self._announced(chunk)):
+            _reject(chunk, below, announced(self._reader.place(self._title)))
+        asides = list(self._asides(chunk))
+        if not self._other and (found := self._announced(chunk, asides)):
             line, fault = found
             _reject(chunk, line, fault)
             self._other = None if self._title else fault
+        self._note_texts(chunk, asides)
 
-    def _announced(self, chunk: Chunk) -> tuple[int, Fault] | None:
+    def _announced(self, chunk: Chunk, asides: Sequence[_Aside]) -> tuple[int, Fault] | None:
         """The first line that begins another table without the header, and the reason to reject what is below it."""
-        found = [(chunk.line[place], other_columns(chunk.line[place])) for place in self._headers(chunk.rows)][:1]
-        if self._reader.feed.kind == "payments":
-            found += [(line, no_payments(line)) for line in _titles_of_no_payments(chunk)]
+        place = self._reader.place
+        found = [(chunk.line[at], other_columns(place(chunk.line[at]))) for at in self._headings.places(chunk.rows)]
+        ragged = (row for row in chunk.bad if row.is_ragged and row.cells)
+        found += [(row.line, other_columns(place(row.line))) for row in ragged if self._is_header(row)]
+        if self._of_payments:
+            found += [(line, titled(place(line))) for line in self._titles(chunk, asides)]
         return min(found, default=None, key=itemgetter(0))
 
-    def _headers(self, rows: Sequence[Sequence[str]]) -> Iterator[int]:
-        """The places of rows that name columns: several names of the header, no fewer than a third of the cells, and no
-        values. A row that has no other texts than the header at any place goes on with its columns."""
-        is_apart = self._names.isdisjoint
-        ticks: frozenset[str] | None = None
-        for place, row in enumerate(rows):
-            if not is_apart(row):
-                named = self._names.intersection(row)
-                if len(named) > 1 and len(named) * 3 >= filled(row) and not self._has_values(row):
-                    ticks = self._ticks(rows) if ticks is None else ticks
-                    if self._is_other(row, ticks):
-                        yield place
+    def _is_header(self, row: BadRow) -> bool:
+        return self._headings.is_of_others(row.cells or ())
 
-    def _has_values(self, row: Sequence[str]) -> bool:
-        """True if a cell is no name: it is a number, or has digits as an id or a date has them."""
-        return any(_NUMBER.fullmatch(cell) if cell in self._names else _is_figured(cell) for cell in row)
+    def _titles(self, chunk: Chunk, asides: Sequence[_Aside]) -> Iterator[int]:
+        """The lines of titles among the rows of a chunk."""
+        usually = max(usual(chunk.rows, self._reader.width), 2) if asides else 0
+        for line, cells, before in asides:
+            if is_heading_of_rows(cells, usually, is_apart=0 < before < line - 1):
+                yield line
 
-    def _is_other(self, row: Sequence[str], ticks: frozenset[str]) -> bool:
-        """True if a row has several names of the header that are no ticks, and not all of its texts where they are."""
-        cells = [(cell.strip(), name.strip()) for cell, name in zip(row, self._reader.header or (), strict=False)]
-        named = {cell for cell, name in cells if cell in self._names and not (cell == name and cell in ticks)}
-        return len(named) > 1 and any(cell and cell != name for cell, name in cells)
+    def _asides(self, chunk: Chunk) -> Iterator[_Aside]:
+        """Rows of few cells that may be no records."""
+        texts = {row.line: row.cells or [row.raw] for row in chunk.bad if row.is_ragged}
+        rows = zip(chunk.line, chunk.rows, strict=True)
+        texts |= {
+            line: row for line, row in rows if len(row) - _FEW <= (empty := row.count("")) and empty * 2 >= len(row)
+        }
+        if texts:
+            ends = [line + lines - 1 for line, lines in zip(chunk.line, chunk.lines, strict=True)]
+            ends = sorted([*ends, *(row.line + row.lines - 1 for row in chunk.bad)])
+        for line in sorted(texts):
+            at = bisect_left(ends, line)
+            yield _Aside(line, texts[line], ends[at - 1] if at else self._last)
 
-    def _ticks(self, rows: Sequence[Sequence[str]]) -> frozenset[str]:
-        """The names of columns in which their own name stands in several rows, and nothing else: a box to tick."""
-        names = [name.strip() for name in self._reader.header or ()]
-        columns = ((name, [row[at].strip() for row in rows if at < len(row)]) for at, name in enumerate(names) if name)
-        return frozenset(name for name, found in columns if found.count(name) > 1 and {*found} <= {name, ""})
+    def _note_texts(self, chunk: Chunk, asides: Sequence[_Aside]) -> None:
+        """Keep the first line of a text that is no record, if rows are taken below it."""
+        last = max([*chunk.line[-1:], *(row.line for row in chunk.bad[-1:])], default=self._last)
+        if not self._between and (asides or self._texts):
+            usually = max(usual(chunk.rows, self._reader.width), 2)
+            of_text = (each for each in asides if filled(each.cells) * 2 <= usually and is_title(each.cells))
+            self._texts += [line for line, cells, _ in of_text if not _has_digits(cells)]
+            below = chunk.line[-1] if chunk.line else 0
+            self._between = next((line for line in self._texts if line < below), 0)
+        self._last = last
 
     def _begins(self, chunk: Chunk) -> int:
         """The line of a header behind a title, whose line is kept; 0 for none."""
@@ -96,15 +142,6 @@ class SecondTables:
             self._open, after = 0, header
         self._open = asides.title(after, sys.maxsize, self._open) if asides else 0
         return 0
-
-
-def _is_figured(text: str) -> bool:
-    """True if a text has digits, other than behind words as `icd10` and `Address 2` have them."""
-    return any(map(str.isdigit, text)) and not _NUMBERED_NAME.fullmatch(text.strip())
-
-
-_NUMBER = re.compile(r"[\W_]*\d[\W\d_]*")
-_NUMBERED_NAME = re.compile(r"[^\W\d]{3,}(?: [^\W\d]+)* ?\d{1,2}")
 
 
 class _Asides:
@@ -130,16 +167,6 @@ class _Asides:
             if (is_empty or not _has_digits(cells)) and is_title(cells):
                 return line
         return earlier if not after else 0
-
-
-def _titles_of_no_payments(chunk: Chunk) -> Iterator[int]:
-    """The lines of titles below which no payments are to be expected."""
-    for row in chunk.bad:
-        if row.is_ragged and announces_no_payments(row.cells or [row.raw]):
-            yield row.line
-    for line, cells in zip(chunk.line, chunk.rows, strict=True):
-        if cells.count("") * 2 >= len(cells) and announces_no_payments(cells) and filled(cells) == 1:
-            yield line
 
 
 def usual(rows: Sequence[Sequence[str]], width: int) -> int:
@@ -171,28 +198,63 @@ def _reject(chunk: Chunk, below: int, fault: Fault) -> None:
         del held[first:]
 
 
-def other_columns(line: int) -> Fault:
-    """The fault of a row below a line that names columns otherwise than the header."""
+def _taken_out(chunk: Chunk, is_left_out: IsLeftOut) -> Chunk | None:
+    """Take the rows out that the feed leaves out; None where there are none."""
+    places = [place for place, row in enumerate(chunk.rows) if is_left_out(row)]
+    bad = [row for row in chunk.bad if row.is_ragged and is_left_out(row.cells or ())]
+    if not places and not bad:
+        return None
+    hidden = Chunk(bad=bad)
+    for place in places:
+        hidden.add(chunk.rows[place], chunk.line[place], chunk.lines[place], chunk.raw[place])
+    for place in reversed(places):
+        chunk.drop(place)
+    chunk.bad = [row for row in chunk.bad if all(row is not other for other in bad)]
+    return hidden
+
+
+def _put_back(chunk: Chunk, hidden: Chunk) -> None:
+    """Put rows back among those of a chunk, by their lines."""
+    chunk.bad += hidden.bad
+    for row, line, lines, raw in zip(hidden.rows, hidden.line, hidden.lines, hidden.raw, strict=True):
+        place = bisect_left(chunk.line, line)
+        chunk.rows.insert(place, row)
+        chunk.line.insert(place, line)
+        chunk.lines.insert(place, lines)
+        chunk.raw.insert(place, raw)
+
+
+_MENDS = "if they are of the same, say one_table = true in the feed file"
+
+
+def other_columns(place: str) -> Fault:
+    """The fault of a row below a line that names columns otherwise than the header. place: of that line."""
     return Fault(
         REPEATED_HEADER,
-        f"line {line} names columns otherwise than the header does: it and the rows below may be of another table; "
-        "if they are of the same, put them in again as they are",
+        f"{place} names columns otherwise than the header does: it and the rows below may be of another table;"
+        f" {_MENDS}",
     )
 
 
-def no_payments(line: int) -> Fault:
-    """The fault of a row below a title of rows that are no payments."""
+def titled(place: str) -> Fault:
+    """The fault of a payment below a title. place: of the title."""
     return Fault(
         REPEATED_HEADER,
-        f"line {line} is a title that says of the rows below it that they are no payments received; "
-        "if they are, leave the title out by [skip] in the feed file, or put the row in again as it is",
+        f"{place} is a title, and the rows below it may be no payments received; {_MENDS}, or leave the title out by"
+        " [skip]",
     )
 
 
-def announced(line: int) -> Fault:
-    """The fault of a row of a second table. line: that of its title."""
+def announced(place: str) -> Fault:
+    """The fault of a row of a second table. place: of its title."""
     return Fault(
         REPEATED_HEADER,
-        f"line {line} is a title, and the header comes again below it: the row may be of another table; "
-        "if it is of the same, leave the title out by [skip] in the feed file, or put the row in again as it is",
+        f"{place} is a title, and the header comes again below it: the row may be of another table; {_MENDS}, or leave"
+        " the title out by [skip]",
     )
+
+
+_BETWEEN = (
+    "a text between rows that is no record; those below it were taken as of the same table: if it is a title of other"
+    " records, take it and them out of the file"
+)

@@ -1,5 +1,6 @@
 """The files of a zip archive, read one after another as one: lines run on from file to file."""
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Self
 
@@ -18,6 +19,7 @@ class Several(RowReader):
         super().__init__(name, feed)
         self._files, self._make = files, make
         self._ends: list[tuple[str, int]] = []
+        self._at = files[0].file_name
 
     def __enter__(self) -> Self:
         self._reader = self._opened(self._files[0])
@@ -36,6 +38,10 @@ class Several(RowReader):
     def places(self) -> Places:
         return Places(tuple(self._ends))
 
+    def place(self, line: int) -> str:
+        """Name a line; one behind the ends that are known is in the file that is being read."""
+        return Places((*self._ends, (self._at, sys.maxsize))).of(line)
+
     @property
     def is_answer(self) -> bool:
         return self._reader.is_answer
@@ -52,7 +58,7 @@ class Several(RowReader):
         for file in self._files:
             if self._ends:
                 self._reader.__exit__()
-                self._reader = self._opened(file)
+                self._reader, self._at = self._opened(file), file.file_name
                 if (self._reader.header, self._reader.feed, self.is_answer) != (self.header, self.feed, is_answer):
                     raise Unreadable(
                         f"{file.name} has other columns than {self._files[0].file_name}; "

@@ -12,6 +12,7 @@ from pipelines.feeds.terms.numbers import Numbers
 from pipelines.feeds.terms.parts import Part
 from pipelines.feeds.terms.settings import is_date_format, known_encoding
 from pipelines.feeds.terms.sources import Join, Query
+from pipelines.feeds.terms.times import Conventions
 from pipelines.feeds.terms.values import Comment, Test, Trailer, Value
 
 Kind = Literal["payments", "answers", "tasks"]
@@ -48,6 +49,7 @@ class FeedFile(Part):
     fields: dict[str, tuple[Place, Place]] = {}
     short_lines: bool = False
     header: Annotated[int, Field(ge=0, le=1000)] = 1
+    one_table: bool = False
     header_has: str = ""
     sheet: Annotated[int, Field(ge=1)] | str | None = None
     dates_since: Literal[1900, 1904] = 1900
@@ -199,3 +201,8 @@ class FeedFile(Part):
     def numbers(self) -> Numbers:
         """The number format of the feed's files."""
         return Numbers(self.decimal, self.thousands, self.currency)
+
+    @property
+    def conventions(self) -> Conventions:
+        """The format of times and numbers of the feed's files."""
+        return Conventions(ZoneInfo(self.timezone), self.dates, self.numbers, self.ambiguous, self.years)

@@ -17,24 +17,6 @@ def total_word(text: str) -> str:
     return text[: len(max(found, key=len))].strip() if found else ""
 
 
-def announces_no_payments(cells: Sequence[str]) -> bool:
-    """True if a title says that the rows below it are no payments received: `Voided receipts`.
-
-    It is short, and the word that tells it begins or ends it: else it may be a note to the row above, or a sentence.
-    """
-    words = _WORD.findall(next((cell for cell in cells if cell.strip()), "").lower())
-    if not 0 < len(words) <= _LONGEST_TITLE or not _OF_SENTENCES.isdisjoint(words):
-        return False
-    tells = _NO_PAYMENTS.match(words[0]) or _NO_PAYMENTS.match(words[-1])
-    return bool(tells) and not any(map(str.isdigit, " ".join(cells))) and is_title(cells)
-
-
-_NO_PAYMENTS = re.compile(r"void|refund|cancel|revers|delet|declin|adjust|write-?off|charge|storn|erstattung")
-_WORD = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)*")
-_LONGEST_TITLE = 4
-_OF_SENTENCES = frozenset("no not are was is about".split())
-
-
 _FOOT = (
     r"page\W{0,3}\d{1,9}|seite\W{0,3}\d{1,9}|(?:end of|ende de[rs]) (?:the )?\w{1,40}"
     r"|(?:report )?(?:generated|printed)|report (?:end|date)|gedruckt|erstellt|fortsetzung"

@@ -278,6 +278,19 @@ def test_a_crosswalk_may_choose_its_rows(tmp_path):
         load_feed(tmp_path / "t.toml")
 
 
+def test_a_title_that_skip_leaves_out_begins_no_other_table_in_either_file(tmp_path):
+    """LEDGER-25: [skip] comes first, as in a file by itself."""
+    files = {
+        "till.csv": PAYMENTS.replace("b,7", "Downtown,,,\nb,7"),
+        "people.csv": PEOPLE.replace("8,p2", "Guests,\n9,p2"),
+    }
+    assert [row["line"] for row in rows(read(files, tmp_path, TILL, name="till.zip"), "accepted")] == [6]
+    skip = '\n[skip]\nreceipt = "Downtown"\n"people.number" = "Guests"\n'
+    found = read(files, tmp_path, TILL + skip, name="till.zip")
+    assert [row["patient_id"] for row in rows(found, "accepted")] == ["p1", "p1", "p2"]
+    assert (found.rejected, found.warnings.get("TEXT-BETWEEN")) == (0, None)
+
+
 @pytest.mark.parametrize("cells", ["1.2E+14,p1", "7,8.0"])
 def test_a_crosswalk_whose_ids_became_numbers_is_refused(cells, tmp_path):
     (tmp_path / "w.csv").write_text(f"a,b\nx,p1\n{cells}\n")

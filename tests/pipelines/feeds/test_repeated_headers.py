@@ -121,8 +121,12 @@ OTHERS = {
     "adjustment,patient_id,amount,entered_on,reason\n": "line 3 names columns otherwise than the header does",
     "payment_id,patient_id,claim_id,paid_on,amount\n": "line 3 names columns otherwise than the header does",
     "adjustment,patient_id,amount,icd10,Address 2\n": "line 3 names columns otherwise than the header does",
-    "Voided receipts\n": "line 3 is a title that says of the rows below it that they are no payments received",
-    "Refunds,,,,\n": "line 3 is a title that says of the rows below it that they are no payments received",
+    "check no,chart 2,NSF fee 2024,returned on,bank\n": "line 3 names columns otherwise than the header does",
+    "payment_id,check,reason\n": "line 3 names columns otherwise than the header does",
+    **{
+        f"{title}\n": "line 3 is a title, and the rows below it may be no payments received"
+        for title in (*("Voided receipts", "Refunds,,,,", "Bounced checks", "NSF", "*** Returned ***,,,,", "Downtown"),)
+    },
 }
 
 
@@ -135,7 +139,58 @@ def test_rows_below_other_columns_or_a_title_of_no_payments_are_rejected(title: 
     assert [message.startswith(OTHERS[title]) for message in below] == [True, True]
 
 
-@pytest.mark.parametrize("line", ["Downtown\n", "Page 2 of 3\n", "b,p1,1.00,2024-01-01,amount\n"])
+def by(folder: Path, text: str, keys: str) -> Validated:
+    """The rows of payments by a feed with further keys."""
+    (folder / "till.toml").write_text(f"{keys}\n{FEED}")
+    (folder / "till.csv").write_text(text)
+    received = Received("b", "0" * 64, folder / "till.csv", "till.csv", 0, datetime(2024, 6, 1, tzinfo=UTC))
+    return validate(received, load_feed(folder / "till.toml"), Snapshot(), Site(), folder / "run")
+
+
+@pytest.mark.parametrize("title", [*OTHERS, "Refunds\n" + PAYMENTS])
+def test_a_feed_says_that_its_files_are_one_table(title: str, tmp_path: Path) -> None:
+    """LEDGER-25: by the key that the reason names."""
+    text = PAYMENTS + payment("a") + title + payment("b") + payment("c")
+    told = {message for line, _, message in rejected(validated(tmp_path, text)) if line > 4}
+    assert told
+    assert all("one_table = true" in message for message in told)
+    assert {key for _, key in accepted(by(tmp_path, text, "one_table = true"))} == {"a", "b", "c"}
+
+
+@pytest.mark.parametrize(
+    "note",
+    ["late charge", "void, late charge", ",,,,no refund due", "Refund of a charge by mistake", "Check voided."],
+)
+def test_rows_below_a_note_are_taken_and_the_note_is_named(note: str, tmp_path: Path) -> None:
+    """TEXT-BETWEEN: it could be a title that is written as notes are."""
+    found = validated(tmp_path, PAYMENTS + payment("a") + payment("b") + note + "\n" + payment("c"))
+    assert [key for _, key in accepted(found)] == ["a", "b", "c"]
+    assert found.warnings == {"TEXT-BETWEEN": 1}
+    assert pq.read_table(found.folder / "warnings.parquet")["line"].to_pylist() == [4]
+
+
+def test_a_text_below_which_no_rows_are_taken_is_not_named(tmp_path: Path) -> None:
+    """TEXT-BETWEEN"""
+    assert not validated(tmp_path, PAYMENTS + payment("a") + payment("b") + "Thank you\n").warnings
+
+
+def test_a_word_below_a_blank_line_is_a_title(tmp_path: Path) -> None:
+    """LEDGER-25: the same word right below a row is a note to it."""
+    found = validated(tmp_path, PAYMENTS + payment("a") + "\nbounced checks\n" + payment("b"))
+    assert [key for _, key in accepted(found)] == ["a"]
+
+
+@pytest.mark.parametrize(
+    "row", ["b,p1,n/a,unknown,", "b,p1,,,", "Miller,p1,none,TBD,", "b,p1,Cash,Friday,two words", "12,p1,Cash,Friday,"]
+)
+def test_a_record_that_cannot_be_read_names_no_columns(row: str, tmp_path: Path) -> None:
+    """LEDGER-25"""
+    rows = [f"R{number},p1,1.00,2024-01-02,\n" for number in range(4)]
+    found = validated(tmp_path, PAYMENTS + "".join(rows[:2]) + f"R9{row[1:]}\n" + "".join(rows[2:]))
+    assert len(accepted(found)) == 4
+
+
+@pytest.mark.parametrize("line", ["Page 2 of 3\n", "b,p1,1.00,2024-01-01,amount\n"])
 def test_rows_below_other_titles_or_texts_are_of_the_same_table(line: str, tmp_path: Path) -> None:
     """LEDGER-25: a text that is the name of a column makes no header of its row."""
     found = validated(tmp_path, PAYMENTS + payment("a") + line + payment("c"))
@@ -178,6 +233,7 @@ def test_a_ticked_box_without_values_beside_it_names_no_columns(tmp_path: Path) 
         "All charges are final.",
         "the late charge of Ann",
         "Refund of the charge by mistake",
+        "charge waived",
     ],
 )
 def test_a_note_between_payments_announces_nothing(note: str, tmp_path: Path) -> None:
@@ -193,9 +249,11 @@ def test_no_line_that_may_be_a_record_is_to_be_left_out(tmp_path: Path) -> None:
 
 
 def test_titles_of_tasks_say_nothing_of_payments(tmp_path: Path) -> None:
-    """LEDGER-25"""
+    """LEDGER-25, TEXT-BETWEEN: their rows are taken, and the title is named."""
     text = TASKS + "1,call,requested,d1,\nCancelled visits\n2,mend,requested,d1,\n"
-    assert accepted(validated(tmp_path, text, "tasks.csv")) == [(2, "1"), (4, "2")]
+    found = validated(tmp_path, text, "tasks.csv")
+    assert accepted(found) == [(2, "1"), (4, "2")]
+    assert found.warnings == {"TEXT-BETWEEN": 1}
 
 
 def zipped(folder: Path, *files: str) -> Validated:
@@ -214,6 +272,12 @@ def test_each_file_of_an_archive_has_its_own_second_tables(tmp_path: Path) -> No
     assert {key for _, key in accepted(found)} >= {"c"}
     assert [line for line, _, _ in sorted(rejected(found))] == [3, 5, 10, 12]
     assert found.warnings["LEDGER-25"] == 2
+
+
+def test_a_reason_names_a_line_by_its_file(tmp_path: Path) -> None:
+    """LEDGER-25: lines run on through the files of an archive."""
+    found = zipped(tmp_path, PAYMENTS + payment("a"), PAYMENTS + payment("b") + "Bounced checks\n" + payment("c"))
+    assert max(rejected(found))[2].startswith("till1.csv, line 4: till1.csv, line 3 is a title")
 
 
 def test_a_last_line_is_no_title_of_the_next_file(tmp_path: Path) -> None:
