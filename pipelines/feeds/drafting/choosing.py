@@ -7,7 +7,7 @@ from typing import NamedTuple
 from pipelines.feeds.drafting.fitting import fits
 from pipelines.feeds.drafting.seen import Seen
 from pipelines.feeds.drafting.sniffing import Export
-from pipelines.feeds.drafting.vocabulary import KIND_WORDS, NEVER, hints, plain, rank
+from pipelines.feeds.drafting.vocabulary import ID_WORDS, KIND_WORDS, NEVER, hints, plain, rank
 from pipelines.feeds.kinds.registry import KINDS
 from pipelines.feeds.terms.columns import Column
 
@@ -176,14 +176,28 @@ def _key(column: Column, left: Sequence[Seen], kind: str, *, grouped: bool) -> C
         known = [seen for seen in known if seen.is_key] or known
         if not known:
             near = [seen for seen in left if fits(column, seen) and seen.is_key]
+            if own := _only_id(near, kind):
+                return Choice(own)
             return Choice(near[0], tuple(near[1:]), is_known=False) if near else None
     if not known:
         return None
     best, *others = known
     weak = WEAK.get(column.name, ())
-    is_known = plain(best.words) not in weak
+    is_bare = set(best.words) <= {"number", "no", "nr"} and any(seen.is_key for seen in left if seen is not best)
+    is_known = plain(best.words) not in weak and not (is_bare and kind == "answers")
     rivals = [seen for seen in others if seen.is_key and plain(seen.words) not in weak] if kind == "payments" else []
     return Choice(best, tuple(rivals), is_known)
+
+
+def _only_id(keys: Sequence[Seen], kind: str) -> Seen | None:
+    """The one column of these that is called an id, and is none of a patient or a claim. Payments may have others."""
+    ids = [seen for seen in keys if set(seen.words) & ID_WORDS]
+    if kind == "payments" or len(ids) != 1 or any(rank(name, ids[0].words, kind) is not None for name in _OF_OTHERS):
+        return None
+    return None if set(ids[0].words) & {"patient", "client", "mrn", "chart", "person", "code"} else ids[0]
+
+
+_OF_OTHERS = ("patient_id", "claim_id", "requester_id", "owner_id", "group_id")
 
 
 def _other_amounts(best: Seen, left: Sequence[Seen]) -> list[Seen]:
@@ -194,10 +208,17 @@ def _other_amounts(best: Seen, left: Sequence[Seen]) -> list[Seen]:
         if seen is not best
         and seen.look == "number"
         and not seen.is_constant
+        and (not _has_cents(best) or _has_cents(seen))
         and set(seen.words) & _PAID
         and not set(seen.words) & _PART
     ]
 
 
+def _has_cents(seen: Seen) -> bool:
+    """True if amounts have decimals: beside them, whole numbers are codes or counts."""
+    return any(_DECIMALS.search(cell) for cell in seen.cells)
+
+
+_DECIMALS = re.compile(r"[.,]\d\d(?!\d)")
 _PAID = set("amount paid payment payments betrag zahlung gross net collected".split())
 _PART = set("refunded converted fee fees tax tip discount balance saldo original disputed".split())

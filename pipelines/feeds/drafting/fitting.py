@@ -88,6 +88,7 @@ _BY_NAME: Mapping[str, Callable[[Seen], bool]] = {
     "questionnaire": _status,
     "question": lambda seen: seen.is_coded and seen.look in ("text", "number"),
     "answer_code": lambda seen: seen.is_coded and seen.look in ("text", "number"),
+    "encounter_id": lambda seen: _reference(seen) and not seen.is_coded,
     "claim_id": lambda seen: _key(seen) and not seen.is_constant,
 }
 _BY_SHAPE: Mapping[str, Callable[[Seen], bool]] = {

@@ -48,7 +48,17 @@ def _item(name: str) -> tuple[str, int] | None:
     if match := _ITEM.search(name):
         return match[1].lower(), int(match[2])
     words = _plain(name)
-    return next((at for text, at in _by_words() if words.endswith(text)), None)
+    return next((at for text, at in _by_words() if words.endswith(text) or _is_cut_or_longer(words, text)), None)
+
+
+def _is_cut_or_longer(words: str, text: str) -> bool:
+    """True if words are a question's without its end, or with more behind it: tools shorten and lengthen them."""
+    if words.startswith(f"{text} "):
+        return True
+    return text.startswith(f"{words} ") and words.count(" ") >= _TELLING
+
+
+_TELLING = 5
 
 
 @cache

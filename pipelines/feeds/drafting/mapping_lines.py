@@ -48,6 +48,10 @@ def column_lines(
                 yield Entry(column.name, as_toml(ASKED), f"required; {hint}", is_active=False, section="columns")
         elif column.name == "claim_id":
             yield from _claim(choice, columns, export)
+        elif column.name == "group_id" and choice.seen.codes and not _has_ids(choice.seen):
+            note = "names, no Group ids: with a crosswalk they can be taken"
+            source = source_of(choice.seen, export)
+            yield Entry(column.name, source, "", note, (choice.seen,), is_active=False, section="columns")
         elif column.name.startswith("comment"):
             yield _comment(column, choice, choices, export)
         elif column.name in ("answer_text", "answer_number") and "answer_code" in choices:
@@ -56,6 +60,10 @@ def column_lines(
             yield Entry(column.name, source_of(seen, export), doubt, "", (seen,), is_active=False, section="columns")
         else:
             yield _line(column, choice, columns, export, clocks.get(column.name))
+
+
+def _has_ids(seen: Seen) -> bool:
+    return any(sign.isdigit() for code in seen.codes for sign in code)
 
 
 def _panel(columns: Sequence[Seen]) -> Entry | None:

@@ -34,8 +34,23 @@ def telling(columns: Sequence[Seen], kind: str) -> list[Seen]:
     return [
         seen
         for seen in columns
-        if seen.codes and seen.look == "text" and set(seen.words) & words and len(seen.words) < _LONG
+        if seen.codes
+        and seen.look == "text"
+        and set(seen.words) & words
+        and len(seen.words) < _LONG
+        and not _is_of_card(seen)
     ]
+
+
+def _is_of_card(seen: Seen) -> bool:
+    """True if a column says how a card was checked: each text is a letter or two, and its name is of such checks."""
+    words = set(seen.words)
+    return all(len(code) <= _CHECKED for code in seen.codes) and bool(
+        words & {"avs", "cvv", "cvc", "verification"} or words >= {"card", "code"}
+    )
+
+
+_CHECKED = 2
 
 
 def _flags(columns: Sequence[Seen]) -> list[Seen]:

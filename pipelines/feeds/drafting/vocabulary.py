@@ -11,7 +11,7 @@ from functools import lru_cache
 _NAMES: Mapping[str, tuple[str, ...]] = {
     "payment_id": (
         *("payment", "receipt", "beleg", "quittung", "zahlung", "transaction", "txn", "buchung"),
-        *("transaktion", "transaktions", "tran", "voucher", "entry"),
+        *("transaktion", "transaktions", "tran", "voucher", "entry", "sale", "psp reference"),
         *("kunden referenz", "session", "", "reference", "ref"),
     ),
     "patient_id": (
@@ -39,17 +39,18 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
             "kunden",
         ),
         *("external reference", "custom data 1", "participant", "consumer", "resident"),
-        *("contact", "associated contact"),
+        *("contact", "associated contact", "shopper reference", "shopper"),
     ),
     "amount": (
         *("amount paid", "paid amount", "payment amount", "paid", "payment", "amount", "betrag", "zahlungsbetrag"),
         *("amount received", "received", "total collected", "collected", "gross", "gross sales", "total", "umsatz"),
-        *("total amount", "amount total", "total paid"),
+        *("total amount", "amount total", "total paid", "total paid w payment method", "captured", "captured pc"),
         *("net", "net sales", "sum", "summe", "value"),
     ),
     "paid_on": (
         *("paid", "payment", "posted", "posting", "post", "post to", "received", "receipt", "booked", "buchungs"),
         *("gebucht", "zahlung", "transaction", "buchung", "", "deposit", "check", "created", "from"),
+        *("sale", "zahl", "creation"),
     ),
     "claim_id": ("claim", "invoice", "rechnung", "case", "fall", "rechnungs", "encounter claim"),
     "response_id": (
@@ -79,6 +80,7 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
     "tasks.authored": (
         *("authored", "created", "creation", "creation log", "opened", "requested", "angelegt", "erstellt", "reported"),
         *("entered", "logged", "raised", "call", ""),
+        *("create", "submitted", "d ouverture", "ouverture"),
     ),
     "author": ("author", "respondent", "answered", "completed", "informant"),
     "encounter_id": ("encounter", "visit", "besuch"),
@@ -99,12 +101,13 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
     ),
     "description": (
         *("summary", "title", "subject", "short description", "betreff", "name", "content", "what", "todo", "aufgabe"),
-        *("task", "description", "beschreibung", "text", "message", "details"),
+        *("task", "description", "beschreibung", "text", "message", "details", "titre"),
     ),
-    "status": ("status", "state", "list name", "list", "section column", "section", "stand", "done"),
+    "status": ("status", "state", "list name", "list", "section column", "section", "stand", "done", "statut"),
     "requester_id": (
         *("requester", "requested", "reporter", "reported", "created", "creator", "author", "opened", "submitter"),
         *("angelegt", "erstellt", "ersteller", "from", "user", "submitted", "sender", "taken", "entered"),
+        *("demandeur", "demandeur demandeur"),
     ),
     "owner_id": (
         *(
@@ -120,6 +123,7 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
             "recipient",
         ),
         *("assignee email", "bearbeiter", "to", "owned", "agent", "handler", "person", "people"),
+        *("agent assigned", "attribué à technicien", "technicien"),
     ),
     "group_id": ("group", "assignment group", "team", "gruppe", "department"),
     "due": ("due", "deadline", "fällig", "until", "frist", "target", "finish by"),
@@ -146,7 +150,8 @@ KIND_WORDS: Mapping[str, frozenset[str]] = {
         "survey questionnaire question response respondent answer instrument phq gad bogen frage submission".split()
     ),
     "tasks": frozenset(
-        "task issue ticket assignee assigned due reporter aufgabe betreff summary title subject responsible".split()
+        "task issue ticket assignee assigned due reporter titre statut demandeur"
+        " aufgabe betreff summary title subject responsible".split()
     ),
 }
 NEVER = frozenset(
@@ -156,7 +161,8 @@ NEVER = frozenset(
 _GLUE = (
     "issue key type start end due submit record recorded claim charge patient customer from to place of service"
     " procedure proc code line note date time stamp id nr number buchungs valuta verwendungs kunden referenz"
-    " patienten name tag check post name response duration auftrags konto comment count watch created ip address"
+    " patienten beleg zahl name tag check post name response duration auftrags konto comment count watch created ip"
+    " address"
 ).split()
 
 
