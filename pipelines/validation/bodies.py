@@ -9,7 +9,7 @@ from fhir_service.interface.json_text import parse_json
 from fhir_service.interface.registry import RESOURCES
 from pipelines.feeds.terms.record import Around, Built, Kind, Values
 from pipelines.validation.content import dump
-from pipelines.validation.grouping import Row
+from pipelines.validation.records import Row
 from pipelines.validation.soundness import SoundByCell, SoundByItem, are_plain
 from pipelines.validation.wording import in_words
 

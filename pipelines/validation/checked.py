@@ -7,10 +7,10 @@ import pyarrow as pa
 
 from pipelines.feeds.terms.record import Built
 from pipelines.home import arrow
-from pipelines.validation.grouping import Row
 from pipelines.validation.inspection import Ambiguity
 from pipelines.validation.outcome import Tally
 from pipelines.validation.reasons import Reason
+from pipelines.validation.records import Row
 from pipelines.validation.tables import ACCEPTED, REJECTS, SKIPPED, WARNINGS
 
 

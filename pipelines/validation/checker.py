@@ -15,9 +15,9 @@ from pipelines.feeds.terms.schema import FeedFile
 from pipelines.validation.bodies import Bodies
 from pipelines.validation.checked import Checked, Sorted
 from pipelines.validation.faults import Faults
-from pipelines.validation.grouping import Row, content_of, records, repeated, text_of
 from pipelines.validation.inspection import Inspected
 from pipelines.validation.reasons import Reason
+from pipelines.validation.records import Row, content_of, records, repeated, text_of
 from pipelines.validation.scoring import INCOMPLETE, Scoring
 
 

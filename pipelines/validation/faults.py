@@ -13,8 +13,8 @@ from pipelines.feeds.mapping.origins import Origins
 from pipelines.feeds.reading.chunks import Places
 from pipelines.feeds.terms.record import Around, Built, Found, Kind
 from pipelines.feeds.terms.schema import FeedFile
-from pipelines.validation.grouping import Row
 from pipelines.validation.reasons import RETRYABLE, Reason
+from pipelines.validation.records import Row
 
 _PART = re.compile(r"\w+\.(?:item|note)\[(\d+)\](?:\.answer\[(\d+)\])?")
 
