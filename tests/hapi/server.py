@@ -16,6 +16,7 @@ from typing import Any
 import httpx
 
 from bench.peers import servers
+from pipelines.home.exits import SET_ASIDE
 from tests.support.commands import command, environment
 
 SAMPLES = Path(__file__).parents[2] / "data" / "samples"
@@ -54,6 +55,7 @@ class Hapi:
         self._running = ExitStack()
         self._process = self._running.enter_context(servers.started("HAPI", program, self._log, self._settings))
         servers.first_line("HAPI", self._process, self._log)
+        httpx.get(f"{self.url}/metadata", timeout=600, trust_env=False).raise_for_status()  # its first takes long
 
     def kill(self) -> None:
         """End it in the middle of whatever it does."""
@@ -73,7 +75,8 @@ def serving(folder: Path, reference: Path | None = SAMPLES / "reference") -> Ite
         hapi.start()
         try:
             if reference:
-                chartferry(new_home(folder / "reference-home"), hapi.url, "reference", "load", reference)
+                loaded = chartferry(new_home(folder / "reference-home"), hapi.url, "reference", "load", reference)
+                assert loaded.returncode in (0, SET_ASIDE), loaded.stderr  # reports of a laboratory that is not there
             yield hapi
         finally:
             hapi.stop()
