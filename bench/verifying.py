@@ -1,7 +1,8 @@
 """The whole read of `verify`: a service's tasks into the table that they are compared in, one page or several at once.
 
 usage: verifying.py [--tasks 225000] [--rounds 3]
-One process reads and one serves; both share two cores. The two ways alternate. Prints resources a second.
+One process reads and one serves; both share two cores. The two ways alternate. Prints resources a second, and the CPU
+seconds of both processes: on a machine that does other things too, these alone tell.
 """
 
 import argparse
@@ -10,9 +11,11 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 import httpx
 import orjson
+import psutil
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
@@ -39,15 +42,29 @@ def fill(url: str, headers: dict[str, str], tasks: int) -> None:
         httpx.post(url, content=bundle, headers=headers, timeout=120).raise_for_status()
 
 
-def read(client: FhirClient, folder: Path, at_once: int) -> float:
-    """Read every task into a table; return how many that is a second."""
-    began, found = time.perf_counter(), 0
+class Reading(NamedTuple):
+    """Resources a second, and the CPU seconds of who reads and who serves."""
+
+    rate: float
+    reader: float
+    service: float
+
+
+def read(client: FhirClient, folder: Path, at_once: int) -> Reading:
+    """Read every task into a table."""
+    began, found, own, served = time.perf_counter(), 0, time.process_time(), of_service()
     with workbench(folder) as db, Filling(db, "there", THERE) as there:
         for page in every_page(client, "Task", at_once=at_once):
             for body in resources_of(page, "Task"):
                 there.add(there_of("Task", body))
                 found += 1
-    return found / (time.perf_counter() - began)
+    seconds = time.perf_counter() - began
+    return Reading(found / seconds, time.process_time() - own, of_service() - served)
+
+
+def of_service() -> float:
+    """The CPU seconds of the processes that this one has started."""
+    return sum(sum(each.cpu_times()[:2]) for each in psutil.Process().children(recursive=True))
 
 
 def main() -> None:
@@ -61,12 +78,14 @@ def main() -> None:
         with serving(store) as url:
             fill(url, headers, given.tasks)
             client = FhirClient(url, Credentials(token=headers["authorization"].split()[1]))
-            rates: dict[int, list[float]] = {1: [], AT_ONCE: []}
+            readings: dict[int, list[Reading]] = {1: [], AT_ONCE: []}
             for _ in range(given.rounds):
-                for at_once, found in rates.items():
+                for at_once, found in readings.items():
                     found.append(read(client, folder, at_once))
-            for at_once, found in rates.items():
-                print(f"{at_once} at once: {statistics.median(found):,.0f} resources a second")
+            for at_once, found in readings.items():
+                rate, reader, service = map(statistics.median, zip(*found, strict=True))
+                used = f"{reader:.1f} CPU seconds of the reader, {service:.1f} of the service"
+                print(f"{at_once} at once: {rate:,.0f} resources a second; {used}")
             client.close()
 
 
