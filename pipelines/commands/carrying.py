@@ -1,4 +1,4 @@
-"""The commands that carry data: `import`, `rehearse`, `up`."""
+"""The commands that carry data: `import`, `rehearse`."""
 
 import os
 from collections.abc import Sequence
@@ -12,14 +12,12 @@ from pipelines.commands.common import (
     Name,
     Options,
     as_text,
-    insecure_option,
     print_answer,
     showing_progress,
     with_reason,
     with_target,
 )
-from pipelines.home.dagster_folder import INSECURE
-from pipelines.home.exits import ALL_LOADED, UNREADABLE, UNUSABLE
+from pipelines.home.exits import UNREADABLE, UNUSABLE
 
 
 class PathOrAddress(click.Path):
@@ -139,23 +137,3 @@ def rehearse(
         return UNREADABLE
     click.echo(done.path.read_text(encoding="utf-8") if as_json else as_text(done.lines()), nl=not as_json)
     return done.exit_code
-
-
-@click.command(short_help="Runs service, Dagster's web pages and daemon, until Ctrl-C.")
-@click.option("--port", type=click.IntRange(0, 65535), envvar="CHARTFERRY_SERVICE_PORT", help="Of the service: 8400.")
-@click.option("--web-port", type=click.IntRange(0, 65535), envvar="CHARTFERRY_WEB_PORT", help="Of Dagster: 3000.")
-@insecure_option
-@click.pass_obj
-def up(options: Options, port: int | None, web_port: int | None, insecure: bool) -> int:
-    """Runs the service, Dagster's web pages and its daemon on this machine, until Ctrl-C."""
-    from pipelines.commands import up as running
-
-    ports = (running.SERVICE_PORT if port is None else port, running.WEB_PORT if web_port is None else web_port)
-    feeds = os.pathsep.join([*(str(path.resolve()) for path in options.feeds), os.environ.get("CHARTFERRY_FEEDS", "")])
-    environ = {**os.environ, "CHARTFERRY_FEEDS": feeds.strip(os.pathsep)} | ({INSECURE: "yes"} if insecure else {})
-    try:
-        running.up(options.home, environ, *ports, click.echo)
-    except running.CannotStart as error:
-        click.echo(f"chartferry: {error}", err=True)
-        return UNUSABLE
-    return ALL_LOADED

@@ -25,10 +25,10 @@ Stamp = tuple[tuple[str, int, int], ...]
 """Name, size and time of each file that the definitions are made of."""
 
 
-def write_workspace(path: Path, socket: Path) -> None:
-    """Write the file that tells Dagster's processes where the code server is."""
-    server = {"socket": str(socket), "location_name": DEFINITIONS}
-    write_whole(path, yaml.safe_dump({"load_from": [{"grpc_server": server}]}).encode())
+def write_workspace(path: Path, locations: Mapping[str, Path]) -> None:
+    """Write the file that tells Dagster's processes where the code servers are. locations: the socket of each."""
+    servers = [{"socket": str(socket), "location_name": name} for name, socket in locations.items()]
+    write_whole(path, yaml.safe_dump({"load_from": [{"grpc_server": server} for server in servers]}).encode())
 
 
 def stamp_of(home: Path, environ: Mapping[str, str]) -> Stamp:
@@ -85,9 +85,9 @@ class Reloading:
         self.say(said)
 
 
-def reload(pages: str) -> str:
-    """Have Dagster's pages at this address reload the definitions. Return a sentence that tells the result."""
-    body = {"query": RELOAD, "variables": {"name": DEFINITIONS}}
+def reload(pages: str, location: str) -> str:
+    """Have Dagster's pages at this address reload a code location. Return a sentence that tells the result."""
+    body = {"query": RELOAD, "variables": {"name": location}}
     answer = httpx.post(f"{pages}/graphql", json=body, timeout=RELOADED_WITHIN_SECONDS, trust_env=False)
     return told(answer.raise_for_status().json())
 

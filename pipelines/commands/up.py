@@ -3,23 +3,15 @@
 It starts these processes, prints their addresses, restarts those that end by themselves, and stops all at Ctrl-C.
 """
 
-import fcntl
-import os
-import selectors
-import signal
-import socket
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import httpx
-
 from pipelines.commands.definitions import DEFINITIONS, Reloading, reload, stamp_of, write_workspace
+from pipelines.commands.supervising import LOOPBACK, CannotStart, Child, Say, alone, asked_to_end, free, signals
 from pipelines.home.dagster_folder import INSECURE, dagster_environment, is_set, lacking, prepare_dagster_home
 from pipelines.home.logs import rotate
 from pipelines.home.preparing import prepare_home
@@ -27,87 +19,10 @@ from pipelines.session.bundled import STORE
 from pipelines.session.named import NAMES, named_target
 from pipelines.session.service_commands import SERVICE
 
-LOOPBACK = "127.0.0.1"
 SERVICE_PORT, WEB_PORT = 8400, 3000
 REFERENCE = "reference"
+ATTENDED = (sys.executable, "-m", "pipelines.dagster.attended")
 READY_WITHIN_SECONDS = 600.0
-ENDS_WITHIN_SECONDS = 30.0
-RESTARTS, RESTARTS_WITHIN_SECONDS = 5, 120.0
-
-Say = Callable[[str], None]
-
-
-class CannotStart(Exception):
-    """A process cannot start or keep running. The message is one line that says why."""
-
-
-@dataclass
-class Child:
-    """A supervised process.
-
-    url: answers with status 200 once it is ready. socket: is there once it is ready. comes_first: the others need it.
-    """
-
-    name: str
-    command: Sequence[str]
-    log: Path
-    url: str | None = None
-    socket: Path | None = None
-    comes_first: bool = False
-    process: subprocess.Popen[bytes] | None = None
-    began: int = 0
-    starts: list[float] = field(default_factory=list)
-
-    def start(self, environ: Mapping[str, str]) -> None:
-        """Start the process in its own session, so that Ctrl-C reaches only the supervisor. Output goes to its log.
-
-        Its standard input is a pipe. The process ends when the pipe closes, which happens even if the supervisor is
-        killed.
-        """
-        with self.log.open("ab") as log:
-            self.began = log.tell()
-            self.starts.append(time.monotonic())
-            self.process = subprocess.Popen(  # noqa: S603 - a command of our own, no shell
-                self.command, stdin=subprocess.PIPE, stdout=log, stderr=log, env=dict(environ), start_new_session=True
-            )
-
-    def ended(self) -> bool:
-        return self.process is not None and self.process.poll() is not None
-
-    def ready(self) -> bool:
-        if self.url is None:
-            return self.socket is None or self.socket.is_socket()
-        try:
-            return httpx.get(self.url, timeout=5, trust_env=False).status_code == 200
-        except httpx.HTTPError:
-            return False
-
-    def restarts_too_often(self) -> bool:
-        return len([at for at in self.starts if time.monotonic() - at < RESTARTS_WITHIN_SECONDS]) > RESTARTS
-
-    def last_words(self) -> str:
-        """Return the last line that the process logged since its start."""
-        with self.log.open("rb") as file:
-            file.seek(min(self.began, file.seek(0, os.SEEK_END)))
-            lines = file.read().decode("utf-8", "replace").strip().splitlines()
-        return lines[-1].strip() if lines else f"it said nothing, see {self.log}"
-
-    def stop(self) -> None:
-        """Ask the process to end, and wait; then kill the rest of its process group."""
-        process = self.process
-        if process is None:
-            return
-        assert process.stdin is not None  # noqa: S101 - a pipe was asked for
-        for signal_ in (signal.SIGINT, signal.SIGTERM):
-            if process.poll() is None:
-                process.send_signal(signal_)
-                with suppress(subprocess.TimeoutExpired):
-                    process.wait(ENDS_WITHIN_SECONDS)
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
-        with suppress(OSError):
-            process.stdin.close()
-        process.wait()
 
 
 def up(home: Path, environ: Mapping[str, str], service_port: int, web_port: int, say: Say) -> None:
@@ -117,7 +32,7 @@ def up(home: Path, environ: Mapping[str, str], service_port: int, web_port: int,
     folder = prepare_dagster_home(home)
     environ = dagster_environment(home, environ)
     with ExitStack() as stack:
-        stack.enter_context(_alone(folder, home))
+        stack.enter_context(alone(folder, home))
         if missing := lacking(folder):
             say(f"{folder / 'dagster.yaml'} has no {', '.join(missing)}: move it aside and start again to have them")
         children = []
@@ -125,11 +40,13 @@ def up(home: Path, environ: Mapping[str, str], service_port: int, web_port: int,
             named_target(environ, is_set(environ, INSECURE))
         else:
             (home / REFERENCE).mkdir(mode=0o700, exist_ok=True)
-            children.append(_service(home, free(service_port, "--port", "CHARTFERRY_SERVICE_PORT")))
+            children.append(service(home, free(service_port, "--port", "CHARTFERRY_SERVICE_PORT")))
         runtime = Path(stack.enter_context(TemporaryDirectory(prefix="chartferry-")))
         children += _dagster(folder, runtime, port := free(web_port, "--web-port", "CHARTFERRY_WEB_PORT"))
-        reloading = Reloading(lambda: stamp_of(home, environ), lambda: reload(f"http://{LOOPBACK}:{port}"), say)
-        wakes = stack.enter_context(_signals())
+        reloading = Reloading(
+            lambda: stamp_of(home, environ), lambda: reload(f"http://{LOOPBACK}:{port}", DEFINITIONS), say
+        )
+        wakes = stack.enter_context(signals())
         for child in children:
             stack.callback(child.stop)
         say("starting ...")
@@ -141,86 +58,42 @@ def up(home: Path, environ: Mapping[str, str], service_port: int, web_port: int,
     say("stopped")
 
 
-@contextmanager
-def _alone(folder: Path, home: Path) -> Iterator[None]:
-    """Hold the lock of this home: two daemons would run everything twice. Raises CannotStart if it is taken."""
-    file = os.open(folder / ".up.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            holder = os.pread(file, 32, 0).decode("ascii", "replace").strip() or "unknown"
-            raise CannotStart(
-                f"process {holder} runs `chartferry up` over {home} already: end that one first"
-            ) from None
-        os.ftruncate(file, 0)
-        os.pwrite(file, str(os.getpid()).encode(), 0)
-        yield
-    finally:
-        os.close(file)
-
-
-def free(port: int, option: str, variable: str) -> int:
-    """Return the port, or a free one for 0. Raises CannotStart if it cannot be used."""
-    with socket.socket() as tried:
-        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            tried.bind((LOOPBACK, port))
-        except OSError as error:
-            raise CannotStart(
-                f"port {port} of {LOOPBACK} cannot be used ({error.strerror}): name another by {option} or {variable}"
-            ) from None
-        return int(tried.getsockname()[1])
-
-
-def _service(home: Path, port: int) -> Child:
+def service(home: Path, port: int) -> Child:
+    """Return the bundled service over the store of a home."""
     serve = ("serve", "--store", str(home / STORE), "--host", LOOPBACK, "--port", str(port), "--until-stdin-closes")
     url = f"http://{LOOPBACK}:{port}/health"
     return Child("service", (*SERVICE, *serve), home / "service.log", url, comes_first=True)
 
 
 def _dagster(folder: Path, runtime: Path, port: int) -> list[Child]:
-    """Return Dagster's three processes. runtime: a folder of the owner, for the socket that they share.
+    """Return Dagster's three processes. runtime: a folder of the owner, for the socket that they share."""
+    socket = runtime / "code.sock"
+    return [code_server(socket, folder / "code-server.log"), *pages_and_daemon(folder, {DEFINITIONS: socket}, port)]
 
-    Whoever may write to the code server's socket may have it run any program: it is no port of this machine. The file
-    that names it is in the home, since a process that is restarted reads it again: a system may remove old files of
-    `/tmp`. The path of a socket must be short, so that the socket itself is there.
+
+def code_server(socket: Path, log: Path) -> Child:
+    """Return the code server on a socket.
+
+    Whoever may write to the socket may have it run any program: it is no port of this machine, and lies in a folder of
+    the owner. The path of a socket must be short, so that it is not in the home.
     """
-    socket, workspace = runtime / "code.sock", folder / "workspace.yaml"
-    write_workspace(workspace, socket)
-    attended = (sys.executable, "-m", "pipelines.dagster.attended")
-    code = (*attended, "code", DEFINITIONS, str(socket))
-    web = (*attended, "web", LOOPBACK, str(port), str(workspace))
-    daemon = (*attended, "daemon", "run", "-w", str(workspace))
+    return Child("code server", (*ATTENDED, "code", DEFINITIONS, str(socket)), log, socket=socket, comes_first=True)
+
+
+def pages_and_daemon(folder: Path, locations: Mapping[str, Path], port: int) -> list[Child]:
+    """Return Dagster's web server and daemon. locations: the socket of each code server, by the name of its location.
+
+    The file that names the sockets is in the home, since a process that is restarted reads it again: a system may
+    remove old files of `/tmp`.
+    """
+    workspace = folder / "workspace.yaml"
+    write_workspace(workspace, locations)
+    web = (*ATTENDED, "web", LOOPBACK, str(port), str(workspace))
+    daemon = (*ATTENDED, "daemon", "run", "-w", str(workspace))
     return [
-        Child("code server", code, folder / "code-server.log", socket=socket, comes_first=True),
         Child("Dagster", web, folder / "webserver.log", f"http://{LOOPBACK}:{port}/server_info"),
         Child("daemon", daemon, folder / "daemon.log"),
     ]
-
-
-@contextmanager
-def _signals() -> Iterator[int]:
-    """Yield a file descriptor that becomes readable when SIGINT or SIGTERM arrives."""
-    wakes, bell = os.pipe()
-    os.set_blocking(bell, False)
-    before = {each: signal.signal(each, lambda *_: None) for each in (signal.SIGINT, signal.SIGTERM)}
-    rung = signal.set_wakeup_fd(bell)
-    try:
-        yield wakes
-    finally:
-        signal.set_wakeup_fd(rung)
-        for each, handler in before.items():
-            signal.signal(each, handler)
-        os.close(wakes)
-        os.close(bell)
-
-
-def _asked_to_end(wakes: int, seconds: float) -> bool:
-    """Wait until a signal arrives or the time is over; True for a signal."""
-    with selectors.DefaultSelector() as selector:
-        selector.register(wakes, selectors.EVENT_READ)
-        return bool(selector.select(seconds))
 
 
 def _start(children: Sequence[Child], environ: Mapping[str, str], wakes: int) -> bool:
@@ -235,7 +108,7 @@ def _wait_until_ready(children: Sequence[Child], wakes: int) -> bool:
     until = time.monotonic() + READY_WITHIN_SECONDS
     waiting = list(children)
     while waiting:
-        if _asked_to_end(wakes, 0.2):
+        if asked_to_end(wakes, 0.2):
             return False
         for child in children:
             if child.ended():
@@ -253,7 +126,7 @@ def _watch(
 
     look: is called once a second.
     """
-    while not _asked_to_end(wakes, 1.0):
+    while not asked_to_end(wakes, 1.0):
         look()
         for child in children:
             if rotate(child.log):

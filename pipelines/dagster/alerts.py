@@ -22,8 +22,9 @@ from dagster._core.storage.tags import AUTO_RETRY_RUN_ID_TAG, WILL_RETRY_TAG
 
 from pipelines.dagster.cursors import understood
 from pipelines.dagster.inbox.files import lain_too_long
+from pipelines.dagster.names import ONE_HOME, Names
 from pipelines.dagster.standing.found import broken_in, unexpected_in
-from pipelines.dagster.tables import PUBLISH, PUBLISHED, REFRESH
+from pipelines.dagster.tables import PUBLISH, REFRESH
 from pipelines.dagster.ticking import ticking
 from pipelines.dagster.waiting import Waiting, waiting_now
 from pipelines.feeds.files.catalog import Feed
@@ -53,9 +54,10 @@ class Event:
     text: str
     about: Mapping[str, Any]
 
-    def as_json(self, home: Path, now: datetime) -> dict[str, Any]:
+    def as_json(self, home: Path, now: datetime, clinic: str = "") -> dict[str, Any]:
         at = now.isoformat(timespec="seconds")
-        return {"event": self.kind, "text": self.text, "at": at, "home": str(home), **self.about}
+        where = {"home": str(home)} | ({"clinic": clinic} if clinic else {})
+        return {"event": self.kind, "text": self.text, "at": at, **where, **self.about}
 
 
 ENDS = (
@@ -115,12 +117,13 @@ class Told:
 
 
 def alert_sensor(home: Path, environ: Mapping[str, str], feeds: Sequence[Feed] = ()) -> dg.SensorDefinition:
+    names = Names.of(environ)
     says = (
         f"Tells the command in {COMMAND} or the address in {WEBHOOK} of failed runs, failed and unfinished batches, "
         "rows in doubt, files that stay in the inbox and late publications, each once."
     )
 
-    @ticking(home, "alerts", SECONDS_BETWEEN_LOOKS, says, is_wanted=_tells_anybody(environ))
+    @ticking(names, home, "alerts", SECONDS_BETWEEN_LOOKS, says, is_wanted=_tells_anybody(environ))
     def alerts(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         if not _tells_anybody(environ):
             return dg.SkipReason(f"No one is to be told: neither {COMMAND} nor {WEBHOOK} is set.")
@@ -128,19 +131,19 @@ def alert_sensor(home: Path, environ: Mapping[str, str], feeds: Sequence[Feed] =
         told = Told.of(context.cursor, now)
         held = cache(lambda: waiting_now(home, environ, now))
         events, unseen = gathered(
-            lambda: of_runs(context.instance, told.since, now),
+            lambda: of_runs(context.instance, told.since, now, names),
             lambda: of_batches(home, environ),
             lambda: of_waiting(held()),
             lambda: of_inbox(home, now, held()),
             lambda: of_expectations(home, environ, feeds),
-            lambda: of_freshness(context.instance),
+            lambda: of_freshness(context.instance, names),
         )
         before, events = set(told.keys), without_echoes(events)
         addressed = by_way([*events, *([] if unseen else told.over(events))], environ)
         given = tell_new(
             told,
             [replace(event, key=key) for key, (event, _) in addressed.items()],
-            lambda event: give(event.as_json(home, now), addressed[event.key][1], context.log.warning),
+            lambda event: give(event.as_json(home, now, names.clinic), addressed[event.key][1], context.log.warning),
         )
         told.keep(*_apart(addressed))
         told.keys |= before if unseen else set()  # nothing that was not read counts as over
@@ -224,17 +227,17 @@ def tell_new(
 # -- events
 
 
-def of_runs(instance: dg.DagsterInstance, since: float, now: datetime) -> Iterator[Event]:
+def of_runs(instance: dg.DagsterInstance, since: float, now: datetime, names: Names = ONE_HOME) -> Iterator[Event]:
     """Yield the runs of the last day that failed and are not retried, except those that only show the command line."""
     after = max(datetime.fromtimestamp(since, UTC), now - LOOKS_BACK)
-    wanted = dg.RunsFilter(statuses=[dg.DagsterRunStatus.FAILURE], updated_after=after)
+    wanted = dg.RunsFilter(statuses=[dg.DagsterRunStatus.FAILURE], updated_after=after, tags=names.own_runs)
     for record in instance.get_run_records(wanted, limit=FAILURES_A_LOOK):
         run = record.dagster_run
         if TOLD_TAG in run.tags or _is_retried(run, record.end_time or 0.0, now):
             continue
-        batches = run.tags.get(BATCH_TAG, "").split()
-        publishes = run.asset_selection is not None and PUBLISHED in run.asset_selection
-        kind = "publishing_failed" if publishes or run.job_name in {PUBLISH, REFRESH} else "run_failed"
+        batches = [names.batch(partition) for partition in run.tags.get(BATCH_TAG, "").split()]
+        publishes = run.asset_selection is not None and names.published in run.asset_selection
+        kind = "publishing_failed" if publishes or run.job_name in map(names.job, (PUBLISH, REFRESH)) else "run_failed"
         about = {"job": run.job_name, "run_id": run.run_id, "batches": batches}
         yield Event(f"run {run.run_id}", kind, f"The run {run.run_id} of {run.job_name} failed.", about)
 
@@ -302,9 +305,9 @@ def of_expectations(home: Path, environ: Mapping[str, str], feeds: Sequence[Feed
             yield Event(f"unusual {batch_id}", "file_unusual", f"{batch_id} is unusual: {said}.", about)
 
 
-def of_freshness(instance: dg.DagsterInstance) -> Iterator[Event]:
+def of_freshness(instance: dg.DagsterInstance, names: Names = ONE_HOME) -> Iterator[Event]:
     """Yield one event if the publication is overdue by its freshness policy."""
-    record = instance.get_freshness_state_records([PUBLISHED]).get(PUBLISHED)
+    record = instance.get_freshness_state_records([names.published]).get(names.published)
     if record and record.freshness_state == FreshnessState.FAIL:
         yield Event("late", "publication_late", "The published tables are older than the schedule allows.", {})
 

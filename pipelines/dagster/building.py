@@ -7,9 +7,10 @@ from pathlib import Path
 import dagster as dg
 
 from pipelines.dagster.imports import import_assets, import_job
+from pipelines.dagster.names import Names
 from pipelines.dagster.publishing import publication_job
 from pipelines.dagster.queries import query_job, query_schedule
-from pipelines.dagster.reference import REFERENCE, is_bundled, reference_asset, reference_job
+from pipelines.dagster.reference import is_bundled, reference_asset, reference_job
 from pipelines.dagster.reports.assets import report_assets
 from pipelines.dagster.reports.schedule import report_schedule, reports_job
 from pipelines.dagster.retention import retention_job, retention_schedule
@@ -44,19 +45,20 @@ def build_definitions(
     """Return the definitions for the feeds and the home (`CHARTFERRY_HOME`, else `var`). Raises FeedError."""
     home = Path(environ.get("CHARTFERRY_HOME") or "var").resolve()
     catalog = home_catalog(home, environ)
-    bundled = is_bundled(environ)
-    imports = [import_job(feed) for feed in catalog.feeds]
-    refresh, publication, standing = reports_job(), publication_job(), standing_job(catalog.feeds)
-    own = [reference_job()] if bundled else []
+    bundled, names = is_bundled(environ), Names.of(environ)
+    before = [names.reference] if bundled else []
+    imports = [import_job(names, feed) for feed in catalog.feeds]
+    refresh, publication, standing = reports_job(names), publication_job(names), standing_job(names, catalog.feeds)
+    own = [reference_job(names)] if bundled else []
     retention = retention_job(environ)
-    queries = [query_job(feed) for feed in catalog.feeds if feed.file.query]
+    queries = [query_job(names, feed) for feed in catalog.feeds if feed.file.query]
     return dg.Definitions(
         assets=[
-            *([reference_asset()] if bundled else []),
-            *(asset for feed in catalog.feeds for asset in import_assets(feed, [REFERENCE] if bundled else [])),
+            *([reference_asset(names)] if bundled else []),
+            *(asset for feed in catalog.feeds for asset in import_assets(names, feed, before)),
             *report_assets(catalog.feeds, environ, home),
         ],
-        asset_checks=[standing_check(catalog.feeds)],
+        asset_checks=[standing_check(names, catalog.feeds)],
         jobs=[*own, *imports, *queries, refresh, publication, standing, retention],
         sensors=sensors_of(home, environ, catalog, imports, own, (publication, refresh)),
         schedules=[

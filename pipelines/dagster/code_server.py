@@ -17,6 +17,7 @@ from types import FrameType
 import psutil
 
 from pipelines.dagster.group import end_group
+from pipelines.dagster.names import Names
 
 SECONDS_BETWEEN_LOOKS = 5.0
 LOG_LEVEL = "warning"
@@ -31,11 +32,12 @@ def serve(module: str, socket: str, seconds: float = SECONDS_BETWEEN_LOOKS) -> N
         signal.default_int_handler(number, frame)
 
     signal.signal(signal.SIGINT, interrupted)  # Dagster does with SIGTERM what is done with SIGINT
-    give_up_lost_runs()
+    names = Names.of(os.environ)
+    give_up_lost_runs(names)
     threading.Thread(
         target=end_without_definitions, args=(stop, end_with_runs, seconds), name="definitions", daemon=True
     ).start()
-    where = ("--socket", socket, "--module-name", module, "--location-name", module)
+    where = ("--socket", socket, "--module-name", module, "--location-name", names.clinic or module)
     sys.argv = ["dagster", "code-server", "start", *where, "--log-level", LOG_LEVEL]
     run_module("dagster", run_name="__main__")
 
@@ -71,17 +73,17 @@ def _lives(process: psutil.Process) -> bool:
     return False
 
 
-def give_up_lost_runs() -> None:
+def give_up_lost_runs(names: Names) -> None:
     """Mark the runs that ended with an earlier code server as failed or canceled, so that failed ones are retried.
 
     Otherwise they would count as running for ever, and block all later files of their feed and the load pool.
-    Only runs that the default launcher started are marked.
+    Only runs that the default launcher started are marked, and none of another clinic.
     """
     import dagster as dg
     from dagster._core.storage.tags import GRPC_INFO_TAG
 
     status = dg.DagsterRunStatus
-    began = dg.RunsFilter(statuses=[status.STARTING, status.STARTED, status.CANCELING])
+    began = dg.RunsFilter(statuses=[status.STARTING, status.STARTED, status.CANCELING], tags=names.own_runs)
     with dg.DagsterInstance.get() as instance:
         for run in instance.get_runs(began):
             if GRPC_INFO_TAG in run.tags:

@@ -16,6 +16,7 @@ from sqlalchemy import select
 
 from pipelines.dagster.cursors import understood
 from pipelines.dagster.handover import is_signed
+from pipelines.dagster.names import Names
 from pipelines.dagster.requests import ask_for, result_of
 from pipelines.dagster.stages.outcome import FINISHED, NOTHING_SENT
 from pipelines.dagster.ticking import ticking
@@ -61,9 +62,10 @@ def ended_runs(ledger: Ledger, since: str) -> list[tuple[str, Ended, str]]:
 def telling_sensor(
     home: Path, environ: Mapping[str, str], catalog: Catalog, jobs: Sequence["UnresolvedAssetJobDefinition"]
 ) -> dg.SensorDefinition:
+    ours = Names.of(environ)
     says = "Shows what `chartferry` did outside Dagster: its batches as partitions, in runs that only tell."
 
-    @ticking(home, "command_line", SECONDS_BETWEEN_LOOKS, says, jobs)
+    @ticking(ours, home, "command_line", SECONDS_BETWEEN_LOOKS, says, jobs)
     def command_line(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         if not has_ledger(home, environ):
             return dg.SkipReason("There is no ledger yet.")
@@ -77,7 +79,7 @@ def telling_sensor(
             for target in sorted({each[0] for each, name in new if name == feed.name}):
                 batches = [each[1] for each, name in new if (each[0], name) == (target, feed.name)]
                 about = (f"told {ended[-1][0]}", names, {TOLD_TAG: target})
-                asked.append(ask_for(context.instance, feed, batches, *about))
+                asked.append(ask_for(context.instance, ours, feed, batches, *about))
         return result_of(asked, _cursor(until, ended), "The command line did nothing since.")
 
     return command_line

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 from pipelines.dagster.checks import AFTER_LOAD, AFTER_VALIDATE
-from pipelines.dagster.names import AGAIN, job_of, keys_of
+from pipelines.dagster.names import AGAIN, Names
 from pipelines.dagster.not_loaded import note_not_loaded, stopped
+from pipelines.dagster.partitions import batches_in
 from pipelines.dagster.results import ended_with, specs_of, told_of_stage
 from pipelines.dagster.stages.asset import stage_asset
 from pipelines.dagster.stages.loading import load_all
@@ -19,22 +20,22 @@ from pipelines.dagster.stages.receiving import receive_all
 from pipelines.dagster.stages.validating import validate_all
 from pipelines.dagster.workplace import place_of, told_without_data
 from pipelines.feeds.files.catalog import Feed
-from pipelines.home.dagster_folder import FEED_TAG, LOAD_POOL
 
 if TYPE_CHECKING:
     from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
 
-def import_assets(feed: Feed, before: Sequence[dg.AssetKey] = ()) -> list[dg.AssetsDefinition]:
+def import_assets(names: Names, feed: Feed, before: Sequence[dg.AssetKey] = ()) -> list[dg.AssetsDefinition]:
     """Return the three assets of a feed. before: assets with the data that its rules look up."""
-    return [_received(feed), _validated(feed, before), _loaded(feed)]
+    return [_received(names, feed), _validated(names, feed, before), _loaded(names, feed)]
 
 
-def _received(feed: Feed) -> dg.AssetsDefinition:
+def _received(names: Names, feed: Feed) -> dg.AssetsDefinition:
     patterns = " or ".join(f"`{pattern}`" for pattern in feed.patterns)
     taken = f"Taken are files that are called {patterns}." if patterns else "They come from its query."
 
     @stage_asset(
+        names,
         feed,
         "received",
         f"Exports of the feed `{feed.name}`, each taken from the inbox into its batch, which is named by the file's "
@@ -45,17 +46,18 @@ def _received(feed: Feed) -> dg.AssetsDefinition:
         place = place_of(context)
         with told_without_data(place):
             told = told_of_stage(context, feed)
-            outcome = told.outcome if told else receive_all(feed, place.home, context.partition_keys, place.inbox)
+            outcome = told.outcome if told else receive_all(feed, place.home, batches_in(context), place.inbox)
             note_not_loaded(context, place.home, feed, outcome.failed)
             yield from ended_with(context, outcome)
 
     return received
 
 
-def _validated(feed: Feed, before: Sequence[dg.AssetKey]) -> dg.AssetsDefinition:
-    keys = keys_of(feed)
+def _validated(names: Names, feed: Feed, before: Sequence[dg.AssetKey]) -> dg.AssetsDefinition:
+    keys = names.keys_of(feed)
 
     @stage_asset(
+        names,
         feed,
         "validated",
         f"What each row of such an export becomes as a {feed.resource}, by the feed and the rules of the interface: "
@@ -73,7 +75,7 @@ def _validated(feed: Feed, before: Sequence[dg.AssetKey]) -> dg.AssetsDefinition
                 yield from ended_with(context, told.outcome, AFTER_VALIDATE, told.facts)
                 return
             outcome = Outcome()
-            facts = validate_all(place.session(context.log), feed, context.partition_keys, place.began, outcome)
+            facts = validate_all(place.session(context.log), feed, batches_in(context), place.began, outcome)
             held = stopped(facts)
             note_not_loaded(context, place.home, feed, {**outcome.failed, **held})
             yield from ended_with(context, outcome, AFTER_VALIDATE, facts, held)
@@ -81,10 +83,11 @@ def _validated(feed: Feed, before: Sequence[dg.AssetKey]) -> dg.AssetsDefinition
     return validated
 
 
-def _loaded(feed: Feed) -> dg.AssetsDefinition:
-    keys = keys_of(feed)
+def _loaded(names: Names, feed: Feed) -> dg.AssetsDefinition:
+    keys = names.keys_of(feed)
 
     @stage_asset(
+        names,
         feed,
         "loaded",
         f"The records in the chart, as {feed.resource} resources, each in one known state in the ledger.",
@@ -92,7 +95,7 @@ def _loaded(feed: Feed) -> dg.AssetsDefinition:
         kinds={"fhir"},
         check_specs=specs_of(AFTER_LOAD, keys["loaded"]),
         retry_policy=AGAIN,
-        pool=LOAD_POOL,
+        pool=names.load_pool,
         output_required=False,
     )
     def loaded(context: dg.AssetExecutionContext) -> Iterator[Any]:
@@ -103,18 +106,18 @@ def _loaded(feed: Feed) -> dg.AssetsDefinition:
                 yield from ended_with(context, told.outcome, AFTER_LOAD, told.facts, last=True)
                 return
             outcome = Outcome()
-            facts = load_all(place.session(context.log), feed, context.partition_keys, place.began, outcome)
+            facts = load_all(place.session(context.log), feed, batches_in(context), place.began, outcome)
             note_not_loaded(context, place.home, feed, outcome.failed)
             yield from ended_with(context, outcome, AFTER_LOAD, facts, last=True)
 
     return loaded
 
 
-def import_job(feed: Feed) -> "UnresolvedAssetJobDefinition":
+def import_job(names: Names, feed: Feed) -> "UnresolvedAssetJobDefinition":
     """Return the job that imports batches of a feed."""
     return dg.define_asset_job(
-        job_of(feed),
-        selection=list(keys_of(feed).values()),
-        tags={FEED_TAG: feed.name},
+        names.job_of(feed),
+        selection=list(names.keys_of(feed).values()),
+        tags=names.tags_of(feed),
         description=f"Receives, validates and loads batches of the feed `{feed.name}`.",
     )

@@ -1,22 +1,92 @@
-"""Names of a feed's partitions, assets and job, and the retry policy of the steps."""
+"""The names that a home has in Dagster: of assets, partitions, jobs and tags; and the retry policy of the steps."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import dagster as dg
+from dagster._core.storage.tags import REPOSITORY_LABEL_TAG
 
 from pipelines.feeds.files.catalog import Feed, plain
+from pipelines.home.dagster_folder import CLINIC, CLINIC_TAG, FEED_TAG, LOAD_POOL
 
 AGAIN = dg.RetryPolicy(max_retries=2, delay=20, backoff=dg.Backoff.EXPONENTIAL, jitter=dg.Jitter.PLUS_MINUS)
 
 
-def batches_of(feed: Feed) -> dg.DynamicPartitionsDefinition:
-    """Return the feed's partitions: its batches, in the order in which their files were found."""
-    return dg.DynamicPartitionsDefinition(name=f"{feed.name} batches")
+@dataclass(frozen=True)
+class Names:
+    """The names of a home in Dagster.
+
+    clinic: begins them where several homes share a Dagster, and names the code location. Empty for a home with a
+    Dagster of its own.
+    """
+
+    clinic: str = ""
+
+    @classmethod
+    def of(cls, environ: Mapping[str, str]) -> "Names":
+        return cls(environ.get(CLINIC, ""))
+
+    def key(self, *path: str) -> dg.AssetKey:
+        return dg.AssetKey([self.clinic, *path] if self.clinic else list(path))
+
+    @property
+    def reference(self) -> dg.AssetKey:
+        """The asset of the reference data that was loaded."""
+        return self.key("reference", "loaded")
+
+    @property
+    def sweep(self) -> dg.AssetKey:
+        """The asset of the reports that the target has."""
+        return self.key("reports", "diagnostic_report_sweep")
+
+    @property
+    def published(self) -> dg.AssetKey:
+        """The asset of the published file."""
+        return self.key("reports", "published")
+
+    def keys_of(self, feed: Feed) -> dict[str, dg.AssetKey]:
+        """Return the keys of the feed's three assets by stage: received, validated, loaded."""
+        return {stage: self.key(feed.name, stage) for stage in ("received", "validated", "loaded")}
+
+    def batches_of(self, feed: Feed) -> dg.DynamicPartitionsDefinition:
+        """Return the feed's partitions: its batches, in the order in which their files were found."""
+        return dg.DynamicPartitionsDefinition(name=self.partition(f"{feed.name} batches"))
+
+    def partition(self, batch_id: str) -> str:
+        """Return the partition of a batch."""
+        return f"{self.clinic}/{batch_id}" if self.clinic else batch_id
+
+    def batch(self, partition: str) -> str:
+        """Return the batch of a partition."""
+        return partition.removeprefix(f"{self.clinic}/") if self.clinic else partition
+
+    def job(self, name: str) -> str:
+        """Return the name of a job, or of a sensor, a schedule or an op."""
+        return f"{self.clinic}_{name}" if self.clinic else name
+
+    def job_of(self, feed: Feed) -> str:
+        """Return the name of the job that imports batches of the feed."""
+        return self.job(f"import_{plain(feed.name)}")
+
+    @property
+    def tags(self) -> dict[str, str]:
+        """Return the tags of every job: by them Dagster's queue gives each clinic its share."""
+        return {CLINIC_TAG: self.clinic} if self.clinic else {}
+
+    def tags_of(self, feed: Feed) -> dict[str, str]:
+        """Return the tags of a feed's imports: one of them is under way at a time."""
+        return {FEED_TAG: self.partition(feed.name), **self.tags}
+
+    @property
+    def load_pool(self) -> str:
+        """Return the pool in which one load of this home is under way at a time."""
+        return self.job(LOAD_POOL)
+
+    @property
+    def own_runs(self) -> dict[str, str]:
+        """Return the tags by which Dagster finds the runs of this home, those that were started by hand too."""
+        return {REPOSITORY_LABEL_TAG: f"__repository__@{self.clinic}"} if self.clinic else {}
 
 
-def keys_of(feed: Feed) -> dict[str, dg.AssetKey]:
-    """Return the keys of the feed's three assets by stage: received, validated, loaded."""
-    return {stage: dg.AssetKey([feed.name, stage]) for stage in ("received", "validated", "loaded")}
-
-
-def job_of(feed: Feed) -> str:
-    """Return the name of the job that imports batches of the feed."""
-    return f"import_{plain(feed.name)}"
+ONE_HOME = Names()
+"""The names of a home with a Dagster of its own."""

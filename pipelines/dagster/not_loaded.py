@@ -8,7 +8,7 @@ from pathlib import Path
 
 import dagster as dg
 
-from pipelines.dagster.names import keys_of
+from pipelines.dagster.partitions import names_in
 from pipelines.feeds.files.catalog import Feed
 from pipelines.home.batch import received_before
 from pipelines.validation.outcome import Validated
@@ -23,9 +23,11 @@ def stopped(facts: Mapping[str, Validated]) -> dict[str, str]:
 
 def note_not_loaded(context: dg.AssetExecutionContext, home: Path, feed: Feed, reasons: Mapping[str, str]) -> None:
     """Put name and reason of each batch into the run's log, and on its partitions: of this stage, and of `loaded`."""
+    names = names_in(context)
     for batch_id, sentence in reasons.items():
         received = received_before(home / "batches" / batch_id)
         named = {"file": received.file_name} if received else {}
         context.log.error("%s: %s", received.file_name if received else batch_id, sentence)
-        for key in {context.asset_key, keys_of(feed)["loaded"]}:
-            context.log_event(dg.AssetObservation(key, partition=batch_id, metadata={**named, NOT_LOADED: sentence}))
+        about = {**named, NOT_LOADED: sentence}
+        for key in {context.asset_key, names.keys_of(feed)["loaded"]}:
+            context.log_event(dg.AssetObservation(key, partition=names.partition(batch_id), metadata=about))

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping
 
 import dagster as dg
 
+from pipelines.dagster.names import Names
+
 URL = "OPENLINEAGE_URL"
 LACKING = f"{URL} is set, and dagster-openlineage is not installed: pip install 'chartferry[lineage]'"
 SECONDS_BETWEEN_LOOKS = 60
@@ -33,7 +35,7 @@ def lineage_sensors(environ: Mapping[str, str]) -> list[dg.SensorDefinition]:
     theirs = openlineage_sensor(record_filter_limit=EVENTS_A_LOOK, include_asset_events=True)
 
     @dg.sensor(
-        name="openlineage",
+        name=Names.of(environ).job("openlineage"),
         minimum_interval_seconds=SECONDS_BETWEEN_LOOKS,
         default_status=dg.DefaultSensorStatus.RUNNING,
         description=f"Sends what Dagster did since its last look to the OpenLineage server in {URL}.",

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING
 import dagster as dg
 from dagster._core.storage.dagster_run import FINISHED_STATUSES
 
-from pipelines.dagster.names import job_of, keys_of
-from pipelines.dagster.reference import REFERENCE
+from pipelines.dagster.names import Names
 from pipelines.dagster.requests import UNDER_WAY
-from pipelines.dagster.tables import GROUP, PUBLISH, PUBLISHED, SWEEP
+from pipelines.dagster.tables import GROUP, PUBLISH
 from pipelines.dagster.ticking import ticking
 from pipelines.feeds.files.catalog import Feed
 
@@ -29,15 +28,17 @@ SECONDS_BETWEEN_LOOKS = 19
 RUNS_A_PAGE = 100
 
 
-def publication_job() -> "UnresolvedAssetJobDefinition":
+def publication_job(names: Names) -> "UnresolvedAssetJobDefinition":
     return dg.define_asset_job(
-        PUBLISH,
-        selection=dg.AssetSelection.groups(GROUP) - dg.AssetSelection.assets(SWEEP),
+        names.job(PUBLISH),
+        selection=dg.AssetSelection.groups(GROUP) - dg.AssetSelection.assets(names.sweep),
+        tags=names.tags,
         description="Publishes the tables from the ledger and the reports that the last sweep found.",
     )
 
 
 def publishing_sensor(
+    names: Names,
     home: Path,
     feeds: Sequence[Feed],
     publication: "UnresolvedAssetJobDefinition",
@@ -45,24 +46,24 @@ def publishing_sensor(
     imports: Sequence["UnresolvedAssetJobDefinition"],
 ) -> dg.SensorDefinition:
     """Return the sensor. imports: the jobs that must have ended, those of reference data too."""
-    stages = [key for feed in feeds for key in keys_of(feed).values()]
-    jobs, of_feeds = {job.name for job in (publication, refresh, *imports)}, {job_of(feed) for feed in feeds}
+    stages = [key for feed in feeds for key in names.keys_of(feed).values()]
+    jobs, of_feeds = {job.name for job in (publication, refresh, *imports)}, {names.job_of(feed) for feed in feeds}
 
     says = (
         "Publishes the tables once the waiting imports have ended; sweeps the reports the first time, and after "
         "reference data was loaded."
     )
 
-    @ticking(home, NAME, SECONDS_BETWEEN_LOOKS, says, [publication, refresh])
+    @ticking(names, home, NAME, SECONDS_BETWEEN_LOOKS, says, [publication, refresh])
     def sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-        unswept = news(context.instance, SWEEP, [REFERENCE], is_due_at_first=True)
-        told = news(context.instance, PUBLISHED, [SWEEP, *stages])
-        ended = _ended_since(context.instance, of_feeds, stages)
+        unswept = news(context.instance, names.sweep, [names.reference], is_due_at_first=True)
+        told = news(context.instance, names.published, [names.sweep, *stages])
+        ended = _ended_since(context.instance, names.published, of_feeds, stages)
         # What failed is not asked for again by the same news: the schedule makes the next try.
         job = publication if unswept is None or unswept == context.cursor else refresh
         if job is publication and told is None and ended is None:
             return dg.SensorResult(skip_reason="The tables hold all imports that Dagster knows of.")
-        if _is_busy(context.instance, jobs, {REFERENCE, SWEEP, PUBLISHED, *stages}):
+        if _is_busy(context.instance, jobs, {names.reference, names.sweep, names.published, *stages}):
             return dg.SensorResult(skip_reason="Imports or a publication are under way.")
         request = dg.RunRequest(f"{job.name} {unswept} {told} {ended}", job_name=job.name)
         return dg.SensorResult(run_requests=[request], cursor=unswept)
@@ -97,9 +98,11 @@ def _began(instance: dg.DagsterInstance, run_id: str, made_at: float) -> float:
     return run.start_time if run and run.start_time else made_at
 
 
-def _ended_since(instance: dg.DagsterInstance, jobs: Collection[str], keys: Collection[dg.AssetKey]) -> str | None:
+def _ended_since(
+    instance: dg.DagsterInstance, published: dg.AssetKey, jobs: Collection[str], keys: Collection[dg.AssetKey]
+) -> str | None:
     """Return the id of the last import that ended after the last publication began; None if there is none."""
-    last = instance.get_latest_materialization_event(PUBLISHED)
+    last = instance.get_latest_materialization_event(published)
     began = _began(instance, last.run_id, last.timestamp) if last else 0.0
     since = dg.RunsFilter(statuses=FINISHED_STATUSES, updated_after=datetime.fromtimestamp(began, UTC))
     for page in _pages(instance, since):

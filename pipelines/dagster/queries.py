@@ -5,6 +5,7 @@ The work is that of the command line, so that the sensor `command_line` shows it
 
 import dagster as dg
 
+from pipelines.dagster.names import Names
 from pipelines.dagster.workplace import RESOURCE_KEY, place_of, told_without_data
 from pipelines.feeds.files.catalog import Feed, plain
 from pipelines.home.exits import UNREADABLE
@@ -13,8 +14,8 @@ from pipelines.importing.imports import import_query
 EVERY_HOUR = "5 * * * *"
 
 
-def query_job(feed: Feed) -> dg.JobDefinition:
-    name = f"query_{plain(feed.name)}"
+def query_job(names: Names, feed: Feed) -> dg.JobDefinition:
+    name = names.job(f"query_{plain(feed.name)}")
 
     @dg.op(name=f"ask_{name}", required_resource_keys={RESOURCE_KEY}, description="Asks, and imports what is new.")
     def ask(context: dg.OpExecutionContext) -> None:
@@ -26,7 +27,11 @@ def query_job(feed: Feed) -> dg.JobDefinition:
             if summary.exit_code >= UNREADABLE:
                 raise dg.Failure("; ".join(each for each in sentences if each) or "see chartferry status")
 
-    @dg.job(name=name, description=f"Asks the database of the feed `{feed.name}` for what is new, and imports it.")
+    @dg.job(
+        name=name,
+        tags=names.tags,
+        description=f"Asks the database of the feed `{feed.name}` for what is new, and imports it.",
+    )
     def query() -> None:
         ask()
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 from pipelines.dagster import metadata
-from pipelines.dagster.names import AGAIN
+from pipelines.dagster.names import AGAIN, Names
 from pipelines.dagster.workplace import RESOURCE_KEY, place_of, told_without_data
 from pipelines.home.batch import shown
 from pipelines.home.files import write_whole
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
 GROUP = "reference"
-REFERENCE = dg.AssetKey([GROUP, "loaded"])
 JOB = "load_reference"
 ENDINGS = (".ndjson", ".ndjson.gz")
 REFUSED = f"{STORE}.refused.ndjson"
@@ -38,11 +37,7 @@ NO_TYPE = "(none)"
 NAMED = 20
 COUNTS = ("created", "unchanged", "updated", "refused", "unresolved")
 
-TAKEN_IN = dg.AssetCheckSpec(
-    "every_reference_record_was_taken",
-    asset=REFERENCE,
-    description="No reference record was refused. A warning: those that were are in the file that the metadata names.",
-)
+TAKEN_IN = "every_reference_record_was_taken"
 
 
 @dataclass(frozen=True)
@@ -100,9 +95,16 @@ def _sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def reference_asset() -> dg.AssetsDefinition:
+def reference_asset(names: Names) -> dg.AssetsDefinition:
+    taken_in = dg.AssetCheckSpec(
+        TAKEN_IN,
+        asset=names.reference,
+        description="No reference record was refused. A warning: those that were are in the file that the metadata "
+        "names.",
+    )
+
     @dg.asset(
-        key=REFERENCE,
+        key=names.reference,
         group_name=GROUP,
         owners=["team:data-engineering"],
         kinds={"file", "fhir"},
@@ -110,7 +112,7 @@ def reference_asset() -> dg.AssetsDefinition:
         description="Patients, practitioners, claims, questionnaires and reports of the bundled service, from the "
         "NDJSON files in `reference`. The files stay where they are, and are loaded again only when they have changed.",
         required_resource_keys={RESOURCE_KEY},
-        check_specs=[TAKEN_IN],
+        check_specs=[taken_in],
         retry_policy=AGAIN,
         metadata={"dagster/column_schema": metadata.schema(_COLUMNS)},
     )
@@ -215,5 +217,10 @@ def _taken_in(refused: int, where: Sequence[tuple[str, int]]) -> dg.AssetCheckRe
     )
 
 
-def reference_job() -> "UnresolvedAssetJobDefinition":
-    return dg.define_asset_job(JOB, selection=[REFERENCE], description="Loads what is new in `reference`.")
+def reference_job(names: Names) -> "UnresolvedAssetJobDefinition":
+    return dg.define_asset_job(
+        names.job(JOB),
+        selection=[names.reference],
+        tags=names.tags,
+        description="Loads what is new in `reference`.",
+    )

@@ -5,7 +5,7 @@ from types import MappingProxyType
 
 import dagster as dg
 
-from pipelines.dagster.names import batches_of, job_of
+from pipelines.dagster.names import Names
 from pipelines.feeds.files.catalog import Feed
 from pipelines.home.batch import shown
 from pipelines.home.dagster_folder import BATCH_TAG, FILE_TAG
@@ -26,6 +26,7 @@ Additions = list[dg.AddDynamicPartitionsRequest | dg.DeleteDynamicPartitionsRequ
 
 def ask_for(
     instance: dg.DagsterInstance,
+    names: Names,
     feed: Feed,
     batch_ids: Sequence[str],
     key: str,
@@ -36,12 +37,15 @@ def ask_for(
 
     key: part of the run key; must differ for each request, since Dagster ignores a run key that it has seen.
     """
-    batches, wanted = batches_of(feed), list(dict.fromkeys(batch_ids))
+    batches, wanted = names.batches_of(feed), list(dict.fromkeys(map(names.partition, batch_ids)))
     if not wanted:
         return [], []
     known = instance.get_dynamic_partitions(batches.name or "")
-    new = [batch_id for batch_id in wanted if batch_id not in set(known)]
-    runs = [_request(feed, some, key, {**tags, **_named(some, files)}) for some in stretches(wanted, [*known, *new])]
+    new = [partition for partition in wanted if partition not in set(known)]
+    runs = [
+        _request(names, feed, some, key, {**tags, **_named(map(names.batch, some), files)})
+        for some in stretches(wanted, [*known, *new])
+    ]
     return runs, [batches.build_add_request(new)] if new else []
 
 
@@ -58,41 +62,41 @@ def result_of(asked: Iterable[tuple[list[dg.RunRequest], Additions]], cursor: st
 
 
 def stretches(wanted: Sequence[str], known: Sequence[str]) -> list[list[str]]:
-    """Return the wanted batches in stretches of neighbouring partitions, each of at most `FILES_A_RUN`.
+    """Return the wanted partitions in stretches of neighbouring partitions, each of at most `FILES_A_RUN`.
 
     A run takes a range of partitions, so a stretch holds only wanted ones. known: all partitions in their order.
     """
-    place = {batch_id: number for number, batch_id in enumerate(known)}
+    place = {partition: number for number, partition in enumerate(known)}
     found: list[list[str]] = []
-    for batch_id in wanted:
+    for partition in wanted:
         last = found[-1] if found else None
-        if last and len(last) < FILES_A_RUN and place[batch_id] == place[last[-1]] + 1:
-            last.append(batch_id)
+        if last and len(last) < FILES_A_RUN and place[partition] == place[last[-1]] + 1:
+            last.append(partition)
         else:
-            found.append([batch_id])
+            found.append([partition])
     return found
 
 
-def _named(batch_ids: Sequence[str], files: Mapping[str, str]) -> dict[str, str]:
+def _named(batch_ids: Iterable[str], files: Mapping[str, str]) -> dict[str, str]:
     """Return a tag with the names of the first files, as far as they are known."""
     names = [shown(files[batch_id]) for batch_id in batch_ids if batch_id in files]
     more = [f"and {len(names) - FILES_NAMED:,} more"] if len(names) > FILES_NAMED else []
     return {FILE_TAG: ", ".join([*names[:FILES_NAMED], *more])} if names else {}
 
 
-def _request(feed: Feed, batch_ids: Sequence[str], key: str, tags: Mapping[str, str]) -> dg.RunRequest:
-    run_key = f"{batch_ids[0]} {len(batch_ids)} {key}"
-    job, tags = job_of(feed), {**tags, BATCH_TAG: " ".join(batch_ids)}
-    if len(batch_ids) == 1:
-        return dg.RunRequest(run_key, job_name=job, tags=tags, partition_key=batch_ids[0])
-    ends = dict(zip(RANGE, (batch_ids[0], batch_ids[-1]), strict=True))
+def _request(names: Names, feed: Feed, partitions: Sequence[str], key: str, tags: Mapping[str, str]) -> dg.RunRequest:
+    run_key = f"{partitions[0]} {len(partitions)} {key}"
+    job, tags = names.job_of(feed), {**tags, BATCH_TAG: " ".join(partitions)}
+    if len(partitions) == 1:
+        return dg.RunRequest(run_key, job_name=job, tags=tags, partition_key=partitions[0])
+    ends = dict(zip(RANGE, (partitions[0], partitions[-1]), strict=True))
     return dg.RunRequest(run_key, job_name=job, tags={**tags, **ends})
 
 
-def batches_under_way(instance: dg.DagsterInstance, jobs: Sequence[str]) -> set[str]:
-    """Return the batches of all runs of these jobs that are waiting or under way."""
-    found: set[str] = set()
+def batches_under_way(instance: dg.DagsterInstance, names: Names, feeds: Sequence[Feed]) -> set[str]:
+    """Return the batches of all imports of these feeds that are waiting or under way."""
+    jobs, found = {names.job_of(feed) for feed in feeds}, set[str]()
     for run in instance.get_runs(dg.RunsFilter(statuses=list(UNDER_WAY))):
         if run.job_name in jobs:
-            found.update(run.tags.get(BATCH_TAG, "").split())
+            found.update(map(names.batch, run.tags.get(BATCH_TAG, "").split()))
     return found

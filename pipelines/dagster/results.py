@@ -7,6 +7,7 @@ from typing import Any
 import dagster as dg
 
 from pipelines.dagster.checks import Statement
+from pipelines.dagster.partitions import batches_in, names_in
 from pipelines.dagster.stages.outcome import Outcome, failure
 from pipelines.dagster.telling import Told, tell
 from pipelines.dagster.workplace import place_of
@@ -24,7 +25,7 @@ def told_of_stage(context: dg.AssetExecutionContext, feed: Feed) -> Told | None:
     if target is None:
         return None
     place = place_of(context)
-    return tell(place.home, place.environ, feed, target, context.partition_keys, context.asset_key.path[-1])
+    return tell(place.home, place.environ, feed, target, batches_in(context), context.asset_key.path[-1])
 
 
 def ended_with(
@@ -40,16 +41,16 @@ def ended_with(
     It must end if no batch can go on or, in the last stage, if any failed. Otherwise the run continues with the batches
     that succeeded, and the last stage reports the others. held: why batches that succeeded do not go on.
     """
-    ended = {**outcome.failed, **held}
+    ended, names = {**outcome.failed, **held}, names_in(context)
     failing = bool(ended) and (last or ended.keys() >= outcome.done.keys())
     if failing:
         for batch_id, about in outcome.done.items():
-            yield dg.AssetMaterialization(context.asset_key, partition=batch_id, metadata=about)
+            yield dg.AssetMaterialization(context.asset_key, partition=names.partition(batch_id), metadata=about)
     else:
         for batch_id, about in outcome.done.items():
-            context.add_asset_metadata(about, partition_key=batch_id)
+            context.add_asset_metadata(about, partition_key=names.partition(batch_id))
         for batch_id, sentence in outcome.failed.items():
-            context.add_asset_metadata({"failed": sentence}, partition_key=batch_id)
+            context.add_asset_metadata({"failed": sentence}, partition_key=names.partition(batch_id))
         yield dg.MaterializeResult()
     if facts or not failing:
         for statement in statements:

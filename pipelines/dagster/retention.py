@@ -13,6 +13,7 @@ import dagster as dg
 from dagster._core.storage.dagster_run import FINISHED_STATUSES
 from dagster._core.storage.event_log import SqliteEventLogStorage
 
+from pipelines.dagster.names import ONE_HOME, Names
 from pipelines.home.dagster_folder import BATCH_TAG
 
 DAYS = "CHARTFERRY_RUN_DAYS"
@@ -24,15 +25,23 @@ PARTITION_TAGS = ("dagster/partition", "dagster/asset_partition_range_start")
 
 
 def retention_job(environ: Mapping[str, str]) -> dg.JobDefinition:
-    days = float(environ.get(DAYS) or USUAL_DAYS)
+    days, names = float(environ.get(DAYS) or USUAL_DAYS), Names.of(environ)
 
-    @dg.op(description=f"Deletes runs that ended more than {days:g} days ago and hold no state.")
+    @dg.op(
+        name=names.job("delete_old_runs"),
+        description=f"Deletes runs that ended more than {days:g} days ago and hold no state.",
+    )
     def delete_old_runs(context: dg.OpExecutionContext) -> None:
-        done = delete_old(context.instance, datetime.now(UTC) - timedelta(days=days), _assets(context), context.run_id)
+        before = datetime.now(UTC) - timedelta(days=days)
+        done = delete_old(context.instance, before, _assets(context), context.run_id, names)
         context.log.info("%s runs were deleted", f"{done:,}")
         context.add_output_metadata({"runs_deleted": done})
 
-    @dg.job(name=JOB, description=f"Forgets old runs: those of more than {days:g} days, or as {DAYS} says.")
+    @dg.job(
+        name=names.job(JOB),
+        tags=names.tags,
+        description=f"Forgets old runs: those of more than {days:g} days, or as {DAYS} says.",
+    )
     def retention() -> None:
         delete_old_runs()
 
@@ -41,7 +50,7 @@ def retention_job(environ: Mapping[str, str]) -> dg.JobDefinition:
 
 def retention_schedule(job: dg.JobDefinition) -> dg.ScheduleDefinition:
     return dg.ScheduleDefinition(
-        name=JOB,
+        name=job.name,
         job=job,
         cron_schedule=EVERY_NIGHT,
         default_status=dg.DefaultScheduleStatus.RUNNING,
@@ -54,13 +63,23 @@ def _assets(context: dg.OpExecutionContext) -> list[dg.AssetKey]:
 
 
 def delete_old(
-    instance: dg.DagsterInstance, before: datetime, assets: Sequence[dg.AssetKey], own: str | None = None
+    instance: dg.DagsterInstance,
+    before: datetime,
+    assets: Sequence[dg.AssetKey],
+    own: str | None = None,
+    names: Names = ONE_HOME,
 ) -> int:
-    """Delete the runs that ended before `before` and hold no state; return how many. own: a run to keep."""
-    kept = _last_words(instance, assets) | {own}
+    """Delete the runs that ended before `before` and hold no state; return how many.
+
+    own: a run to keep. names: of the home whose runs these are.
+    """
+    kept, ours = (
+        _last_words(instance, assets, names) | {own},
+        dg.RunsFilter(statuses=FINISHED_STATUSES, tags=names.own_runs),
+    )
     seen: set[str] = set()
     done, cursor = 0, None
-    while page := instance.get_run_records(dg.RunsFilter(statuses=FINISHED_STATUSES), limit=RUNS_A_PAGE, cursor=cursor):
+    while page := instance.get_run_records(ours, limit=RUNS_A_PAGE, cursor=cursor):
         cursor = page[-1].dagster_run.run_id
         old = []
         for record in page:
@@ -73,7 +92,7 @@ def delete_old(
     return done
 
 
-def _last_words(instance: dg.DagsterInstance, assets: Sequence[dg.AssetKey]) -> set[str | None]:
+def _last_words(instance: dg.DagsterInstance, assets: Sequence[dg.AssetKey], names: Names) -> set[str | None]:
     """Return the runs of the newest materialization of each asset, and the newest run of the standing check."""
     records = instance.get_asset_records(assets)
     found: set[str | None] = {
@@ -81,7 +100,7 @@ def _last_words(instance: dg.DagsterInstance, assets: Sequence[dg.AssetKey]) -> 
         for record in records
         if record.asset_entry.last_materialization_record
     }
-    for run in instance.get_run_records(dg.RunsFilter(job_name="standing_check"), limit=1):
+    for run in instance.get_run_records(dg.RunsFilter(job_name=names.job("standing_check")), limit=1):
         found.add(run.dagster_run.run_id)
     return found
 

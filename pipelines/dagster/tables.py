@@ -10,13 +10,13 @@ import dagster as dg
 import duckdb
 
 from pipelines.dagster import metadata
+from pipelines.dagster.names import Names
 from pipelines.reports.lineage import Column, column_lineage
 from pipelines.reports.publication import Publication, PublicationError
 from pipelines.reports.tables import VIEWED, ReportTable
 
 GROUP = "reports"
 OWNERS = ["team:analytics"]
-SWEEP, PUBLISHED = dg.AssetKey([GROUP, "diagnostic_report_sweep"]), dg.AssetKey([GROUP, "published"])
 REFRESH, PUBLISH = "refresh_reports", "publish_tables"
 """The jobs that publish: with a sweep of the reports before, or from those that the last sweep found."""
 HOLDS = "keys_and_references_hold"
@@ -29,20 +29,19 @@ OF_THE_SWEEP = {
 OF_THE_PUBLICATION = {"this_publication", "ledger_publication", "known_rule"}
 
 
-def key_of(table: ReportTable) -> dg.AssetKey:
-    return dg.AssetKey([GROUP, table.name])
+def key_of(names: Names, table: ReportTable) -> dg.AssetKey:
+    return names.key(GROUP, table.name)
 
 
 def table_specs(
-    tables: Sequence[ReportTable], loaded: Sequence[dg.AssetKey], fresh: dg.FreshnessPolicy
+    names: Names, tables: Sequence[ReportTable], loaded: Sequence[dg.AssetKey], fresh: dg.FreshnessPolicy
 ) -> list[dg.AssetSpec]:
     """Return an asset for each table. loaded: the assets that fill the ledger."""
-    names = {table.name for table in tables}
-    lineage = _lineage(tables)
+    lineage = _lineage(names, tables)
     return [
         dg.AssetSpec(
-            key_of(table),
-            deps=_sources(table, names, loaded),
+            key_of(names, table),
+            deps=_sources(names, table, tables, loaded),
             description=f"{table.comment}\n\n```{_language(table)}\n{_without_header(table.select)}\n```",
             metadata={
                 "dagster/column_schema": metadata.schema([each[:3] for each in table.columns]),
@@ -61,33 +60,35 @@ def table_specs(
     ]
 
 
-def _lineage(tables: Sequence[ReportTable]) -> dict[str, dict[str, dg.TableColumnLineage]]:
+def _lineage(names: Names, tables: Sequence[ReportTable]) -> dict[str, dict[str, dg.TableColumnLineage]]:
     """Return, by table, the metadata that shows where its columns come from, as far as its SQL tells it."""
     published = {table.name: [column.name for column in table.columns] for table in tables}
     with duckdb.connect() as db:
         found = {table.name: {} if table.view else column_lineage(db, table.select, published) for table in tables}
-    return {table: _shown(columns) for table, columns in found.items()}
+    return {table: _shown(names, columns) for table, columns in found.items()}
 
 
-def _shown(columns: Mapping[str, Sequence[Column]]) -> dict[str, dg.TableColumnLineage]:
+def _shown(names: Names, columns: Mapping[str, Sequence[Column]]) -> dict[str, dg.TableColumnLineage]:
     """Return the lineage of a table's columns as metadata; none if nothing is known of it."""
     if not columns:
         return {}
     of_columns = {
-        name: [dg.TableColumnDep(dg.AssetKey([GROUP, table]), column) for table, column in drawn]
+        name: [dg.TableColumnDep(names.key(GROUP, table), column) for table, column in drawn]
         for name, drawn in columns.items()
     }
     return {"dagster/column_lineage": dg.TableColumnLineage(of_columns)}
 
 
-def _sources(table: ReportTable, names: set[str], loaded: Sequence[dg.AssetKey]) -> list[dg.AssetKey]:
+def _sources(
+    names: Names, table: ReportTable, tables: Sequence[ReportTable], loaded: Sequence[dg.AssetKey]
+) -> list[dg.AssetKey]:
     """Return the assets that a table reads: other tables, the sweep, and the loads for tables of the ledger."""
-    found: list[dg.AssetKey] = []
+    published, found = {each.name for each in tables}, list[dg.AssetKey]()
     for name in table.inputs:
-        if name in names:
-            found.append(dg.AssetKey([GROUP, name]))
+        if name in published:
+            found.append(names.key(GROUP, name))
         elif name in OF_THE_SWEEP:
-            found.append(SWEEP)
+            found.append(names.sweep)
         elif name not in OF_THE_PUBLICATION:
             found += loaded
     return list(dict.fromkeys(found))
@@ -103,10 +104,10 @@ def _without_header(sql: str) -> str:
     return "\n".join(lines[first:]).strip()
 
 
-def table_checks(tables: Sequence[ReportTable]) -> list[dg.AssetCheckSpec]:
+def table_checks(names: Names, tables: Sequence[ReportTable]) -> list[dg.AssetCheckSpec]:
     """Return a check for each table whose header names a key or references. If one fails, nothing is published."""
     return [
-        dg.AssetCheckSpec(HOLDS, asset=key_of(table), blocking=True, description=_statements(table))
+        dg.AssetCheckSpec(HOLDS, asset=key_of(names, table), blocking=True, description=_statements(table))
         for table in tables
         if table.key or table.references
     ]
@@ -119,13 +120,13 @@ def _statements(table: ReportTable) -> str:
 
 
 def told_of(
-    tables: Sequence[ReportTable], done: Publication, with_columns: bool = False
+    names: Names, tables: Sequence[ReportTable], done: Publication, with_columns: bool = False
 ) -> Iterator[dg.MaterializeResult[None]]:
     """Yield the materialization of each published table, with its check.
 
     with_columns: the columns are in each materialization too, where OpenLineage reads them.
     """
-    lineage = _lineage(tables) if with_columns else {}
+    lineage = _lineage(names, tables) if with_columns else {}
     for table in tables:
         if table.name in done.rows:
             file = done.path.parent / "parquet" / f"{table.name}.parquet"
@@ -138,15 +139,17 @@ def told_of(
                     "dagster/column_schema": metadata.schema([each[:3] for each in table.columns]),
                     **lineage[table.name],
                 }
-            holds = [dg.AssetCheckResult(passed=True, asset_key=key_of(table), check_name=HOLDS)]
+            holds = [dg.AssetCheckResult(passed=True, asset_key=key_of(names, table), check_name=HOLDS)]
             checked = bool(table.key or table.references)
-            yield dg.MaterializeResult(asset_key=key_of(table), metadata=about, check_results=holds if checked else [])
+            yield dg.MaterializeResult(
+                asset_key=key_of(names, table), metadata=about, check_results=holds if checked else []
+            )
 
 
-def untrue_of(tables: Sequence[ReportTable], error: PublicationError) -> Iterator[dg.AssetCheckResult]:
+def untrue_of(names: Names, tables: Sequence[ReportTable], error: PublicationError) -> Iterator[dg.AssetCheckResult]:
     """Yield a failed check with the reasons for each table that prevented the publication."""
     for table in tables:
         if untrue := error.by_table.get(table.name):
             yield dg.AssetCheckResult(
-                passed=False, asset_key=key_of(table), check_name=HOLDS, description="; ".join(untrue)
+                passed=False, asset_key=key_of(names, table), check_name=HOLDS, description="; ".join(untrue)
             )

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import dagster as dg
 
+from pipelines.dagster.names import Names
 from pipelines.home.ticks import note_tick
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ Look = Callable[[dg.SensorEvaluationContext], dg.SensorResult | dg.SkipReason]
 
 
 def ticking(
+    names: Names,
     home: Path,
     name: str,
     seconds: int,
@@ -25,6 +27,7 @@ def ticking(
     """Return a decorator that makes a sensor of a function which looks once.
 
     Args:
+        names: those of the home in Dagster.
         seconds: the shortest time between two looks.
         says: what the page of the sensor says of it.
         jobs: those whose runs it may ask for.
@@ -33,7 +36,7 @@ def ticking(
 
     def sensor_of(look: Look) -> dg.SensorDefinition:
         @dg.sensor(
-            name=name,
+            name=names.job(name),
             jobs=list(jobs) or None,
             minimum_interval_seconds=seconds,
             default_status=dg.DefaultSensorStatus.RUNNING if is_wanted else dg.DefaultSensorStatus.STOPPED,

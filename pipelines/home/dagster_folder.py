@@ -8,6 +8,8 @@ from typing import Any
 import yaml
 
 FEED_TAG = "chartferry/feed"
+CLINIC, CLINIC_TAG = "CHARTFERRY_CLINIC", "chartferry/clinic"
+"""The setting that names the clinic of a home where several share a Dagster, and the tag of its runs."""
 EVENTS_TOGETHER = 1000
 """Events that Dagster hands to its storage at once; without this setting it hands over each one alone."""
 BATCH_TAG = "chartferry/batch"
@@ -23,8 +25,15 @@ LOAD_POOL = "load"
 INSECURE, STRICT = "CHARTFERRY_INSECURE", "CHARTFERRY_STRICT"
 """The options of the command line, for runs that have none: `yes` sets them."""
 
+WRITTEN_ONCE = "# Written once by chartferry, when this file was missing; change what you like and restart."
+WRITTEN_ANEW = (
+    "# Written by chartferry up --clinics at each start, from the file of clinics. To keep changes, remove this line."
+)
+LOOKS_THAT_MAY_WAIT = 3
+"""Sensors of a clinic that ask its target, and wait where that is silent."""
+
 DAGSTER_YAML = f"""\
-# Written once by chartferry, when this file was missing; change what you like and restart.
+{WRITTEN_ONCE}
 # Nothing is sent to anyone.
 telemetry:
   enabled: false
@@ -110,13 +119,48 @@ def prepare_dagster_home(home: Path) -> Path:
     """`<home>/dagster` with its settings, for the owner only; made when missing."""
     folder = home / "dagster"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    settings = folder / "dagster.yaml"
-    if not settings.exists():
-        part = folder / f".dagster.yaml.{os.getpid()}"
-        part.write_text(DAGSTER_YAML, encoding="utf-8")
-        part.chmod(0o600)
-        part.replace(settings)
+    if not (folder / "dagster.yaml").exists():
+        _write(folder, DAGSTER_YAML)
     return folder
+
+
+def prepare_shared_dagster(home: Path, shares: Mapping[str, int]) -> tuple[Path, list[str]]:
+    """Write the settings of a Dagster that clinics share, unless the operator took them over.
+
+    shares: how many runs each clinic may have under way. Return the folder, and the clinics that the operator's own
+    settings give no share.
+    """
+    folder = home / "dagster"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    settings = folder / "dagster.yaml"
+    if not settings.exists() or settings.read_text(encoding="utf-8").startswith(WRITTEN_ANEW):
+        _write(folder, shared_settings(shares))
+    said: Any = yaml.safe_load(settings.read_text(encoding="utf-8")) or {}
+    limits = ((said.get("concurrency") or {}).get("runs") or {}).get("tag_concurrency_limits") or []
+    given = {each.get("value") for each in limits if each.get("key") == CLINIC_TAG}
+    return folder, sorted(shares.keys() - given)
+
+
+def shared_settings(shares: Mapping[str, int]) -> str:
+    """Return Dagster's settings for several clinics: runs, looks of sensors and loads of one take nothing from another.
+
+    Each clinic has a pool of its own for its loads, of the default size.
+    """
+    said: Any = yaml.safe_load(DAGSTER_YAML)
+    runs = said["concurrency"]["runs"]
+    runs["max_concurrent_runs"] = sum(shares.values())
+    runs["tag_concurrency_limits"] += [
+        {"key": CLINIC_TAG, "value": clinic, "limit": limit} for clinic, limit in shares.items()
+    ]
+    said["sensors"]["num_workers"] = LOOKS_THAT_MAY_WAIT * len(shares) + said["sensors"]["num_workers"]
+    return f"{WRITTEN_ANEW}\n{yaml.safe_dump(said, sort_keys=False)}"
+
+
+def _write(folder: Path, text: str) -> None:
+    part = folder / f".dagster.yaml.{os.getpid()}"
+    part.write_text(text, encoding="utf-8")
+    part.chmod(0o600)
+    part.replace(folder / "dagster.yaml")
 
 
 def lacking(folder: Path) -> list[str]:

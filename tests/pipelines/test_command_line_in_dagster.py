@@ -9,7 +9,7 @@ import pytest
 from dagster._core.storage.partition_status_cache import get_and_update_asset_status_cache_value
 
 from pipelines.dagster import command_line
-from pipelines.dagster.names import batches_of
+from pipelines.dagster.names import ONE_HOME
 from pipelines.feeds.files.catalog import load_feeds
 from tests.support.practice import SAMPLES, Practice, failures, materialized, practicing
 
@@ -31,7 +31,7 @@ def states(practice: Practice, stage: str) -> tuple[set[str], set[str]]:
     """Partitions of payments that are materialized, and those that failed."""
     feed = load_feeds().named("payments")
     assert feed
-    key, batches = dg.AssetKey(["payments", stage]), batches_of(feed)
+    key, batches = dg.AssetKey(["payments", stage]), ONE_HOME.batches_of(feed)
     with dg._core.definitions.partitions.context.partition_loading_context(dynamic_partitions_store=practice.instance):
         value = get_and_update_asset_status_cache_value(practice.instance, key, batches)
         assert value

@@ -17,9 +17,9 @@ import pytest
 
 from pipelines.dagster import checks, imports
 from pipelines.dagster.inbox.seen import Asked, from_cursor, to_cursor
+from pipelines.dagster.names import ONE_HOME
 from pipelines.dagster.stages.receiving import batch_id_of
 from pipelines.dagster.standing.specs import INBOX_CHECK, WAITING_CHECK
-from pipelines.dagster.tables import PUBLISHED
 from pipelines.definitions import build_definitions
 from pipelines.feeds.files.catalog import load_feed
 from pipelines.home.dagster_folder import prepare_dagster_home
@@ -323,12 +323,12 @@ def test_the_tables_are_published_and_checked(
 
 def test_a_publication_comes_with_the_verdicts_on_what_is_broken(practice: Practice) -> None:
     """Dagster shows a check as not evaluated when its asset was made after it, as after a failed import."""
-    assets = [PUBLISHED, *(dg.AssetKey(["reports", table.name]) for table in report_tables())]
+    assets = [ONE_HOME.published, *(dg.AssetKey(["reports", table.name]) for table in report_tables())]
     result = practice.run("refresh_reports", assets=assets)
     assert result.success, failures(result)
-    newest = practice.instance.fetch_materializations(PUBLISHED, limit=1).records[0]
+    newest = practice.instance.fetch_materializations(ONE_HOME.published, limit=1).records[0]
     for name in [*(f"nothing_of_{feed}_is_broken" for feed in BUILT_IN), "no_reject_of_tasks_is_open", INBOX_CHECK]:
-        key = dg.AssetCheckKey(PUBLISHED, name)
+        key = dg.AssetCheckKey(ONE_HOME.published, name)
         [noted] = practice.instance.event_log_storage.get_asset_check_execution_history(key, limit=1)
         assert noted.evaluation
         made_on = noted.evaluation.target_materialization_data

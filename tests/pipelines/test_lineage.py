@@ -7,6 +7,7 @@ import dagster as dg
 import duckdb
 import pytest
 
+from pipelines.dagster.names import ONE_HOME
 from pipelines.dagster.tables import key_of, table_specs
 from pipelines.reports.lineage import column_lineage
 from pipelines.reports.tables import report_tables
@@ -69,9 +70,11 @@ def test_lineage_names_columns_of_the_inputs_that_a_table_declares(db: duckdb.Du
 
 def test_assets_of_tables_show_their_lineage() -> None:
     tables = report_tables()
-    spec = next(spec for spec in table_specs(tables, [], FRESH) if spec.key.path[-1] == "payment_reconciliation")
+    spec = next(
+        spec for spec in table_specs(ONE_HOME, tables, [], FRESH) if spec.key.path[-1] == "payment_reconciliation"
+    )
     lineage = spec.metadata["dagster/column_lineage"]
     payment = next(table for table in tables if table.name == "payment")
     assert [(dep.asset_key, dep.column_name) for dep in lineage.deps_by_column["received"]] == [
-        (key_of(payment), "amount")
+        (key_of(ONE_HOME, payment), "amount")
     ]

@@ -11,6 +11,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from pipelines.dagster.names import ONE_HOME
 from pipelines.dagster.openlineage import URL, lineage_sensors
 from pipelines.dagster.stages.receiving import batch_id_of
 from pipelines.dagster.tables import told_of
@@ -64,7 +65,7 @@ def test_a_server_hears_of_runs_assets_checks_and_columns_and_of_no_value(
         check_specs=[dg.AssetCheckSpec("keys_and_references_hold", asset=["reports", table.name])],
     )
     def published() -> Iterator[dg.MaterializeResult[None]]:
-        yield from told_of(report_tables(), done, with_columns=True)
+        yield from told_of(ONE_HOME, report_tables(), done, with_columns=True)
 
     with dg.DagsterInstance.ephemeral() as instance:
         batch = waiting_batch(home)

@@ -7,11 +7,11 @@ import dagster as dg
 import pytest
 from dagster._core.events import DagsterEvent, DagsterEventType, StepMaterializationData
 
+from pipelines.dagster.names import ONE_HOME
 from pipelines.dagster.publishing import NAME
-from pipelines.dagster.reference import REFERENCE
-from pipelines.dagster.tables import PUBLISHED, SWEEP
 from pipelines.definitions import build_definitions
 
+REFERENCE, SWEEP, PUBLISHED = ONE_HOME.reference, ONE_HOME.sweep, ONE_HOME.published
 LOADED, BATCH = dg.AssetKey(["payments", "loaded"]), "payments-1"
 
 

@@ -11,6 +11,7 @@ import dagster as dg
 import pytest
 
 from pipelines.dagster import reference
+from pipelines.dagster.names import ONE_HOME
 from pipelines.dagster.reference import looks_new
 from pipelines.definitions import build_definitions
 from tests.support.commands import environment, run
@@ -165,7 +166,7 @@ def test_another_target_takes_no_reference_data_from_here(tmp_path: Path) -> Non
     environ = {"CHARTFERRY_HOME": str(tmp_path), "FHIR_BASE_URL": "http://127.0.0.1:9", "FHIR_TOKEN": "t"}
     repository = build_definitions(environ).get_repository_def()
     assert not repository.has_job(reference.JOB)
-    assert reference.REFERENCE not in repository.asset_graph.get_all_asset_keys()
+    assert ONE_HOME.reference not in repository.asset_graph.get_all_asset_keys()
     with dg.DagsterInstance.ephemeral() as instance:
         looked = repository.get_sensor_def("inbox")(dg.build_sensor_context(instance, repository_def=repository))
     assert isinstance(looked, dg.SkipReason)

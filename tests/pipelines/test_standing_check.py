@@ -15,8 +15,8 @@ from dagster._core.definitions.freshness import FreshnessState
 
 from pipelines.dagster import alerts
 from pipelines.dagster.alerts import COMMAND, WEBHOOK, Event, Told, give, tell_new
+from pipelines.dagster.names import ONE_HOME
 from pipelines.dagster.standing.specs import INBOX_CHECK, WAITING_CHECK
-from pipelines.dagster.tables import PUBLISHED
 from pipelines.dagster.waiting import PATIENCE, waiting_now
 from pipelines.definitions import build_definitions
 from pipelines.home.dagster_folder import TOLD_TAG
@@ -125,7 +125,7 @@ def test_the_check_is_made_by_its_job_and_noted_when_it_has_changed_and_beside_a
         sensor, noted, cursor = repository.get_sensor_def("standing_check_after_imports"), [], None
         for published in (False, False, True, False):
             if published:
-                instance.report_runless_asset_event(dg.AssetMaterialization(PUBLISHED))
+                instance.report_runless_asset_event(dg.AssetMaterialization(ONE_HOME.published))
             looked = sensor(dg.build_sensor_context(instance, cursor=cursor, repository_def=repository))
             assert isinstance(looked, dg.SensorResult)
             noted.append([event.check_name for event in looked.asset_events])  # type: ignore[union-attr]
@@ -192,7 +192,7 @@ def test_one_feeds_check_can_be_made_alone(home: Home) -> None:
     repository = build_definitions({"CHARTFERRY_HOME": str(home.path)}).get_repository_def()
     name = "nothing_of_tasks_is_broken"
     with dg.DagsterInstance.ephemeral() as instance:
-        chosen = {dg.AssetCheckKey(PUBLISHED, name)}
+        chosen = {dg.AssetCheckKey(ONE_HOME.published, name)}
         job = repository.get_job("standing_check").get_subset(asset_check_selection=chosen)
         assert verdicts(job.execute_in_process(instance=instance)) == {name: (False, "ERROR")}
 

@@ -17,9 +17,10 @@ from dagster._core.storage.tags import GRPC_INFO_TAG
 from dagster._core.test_utils import create_run_for_test
 
 from pipelines.cli import run as chartferry
-from pipelines.commands import up
-from pipelines.commands.up import CannotStart, Child
+from pipelines.commands import supervising, up
+from pipelines.commands.supervising import CannotStart, Child
 from pipelines.dagster.code_server import give_up_lost_runs
+from pipelines.dagster.names import ONE_HOME
 from pipelines.home.dagster_folder import LOAD_POOL, dagster_environment, lacking, prepare_dagster_home
 from pipelines.home.logs import rotate
 from pipelines.session.named import BadTarget
@@ -69,7 +70,7 @@ def test_a_port_that_is_taken_is_one_clear_line(tmp_path: Path) -> None:
 def test_a_home_has_one_supervisor(tmp_path: Path) -> None:
     home = tmp_path / "home"
     folder = prepare_dagster_home(home)
-    with up._alone(folder, home), running_up(home, "--port", "0", "--web-port", "0") as process:
+    with supervising.alone(folder, home), running_up(home, "--port", "0", "--web-port", "0") as process:
         _, errors = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 6
     expected = f"process {os.getpid()} runs `chartferry up` over {home} already: end that one first"
@@ -152,7 +153,7 @@ def child(tmp_path: Path, code: str) -> Child:
 
 
 def test_a_child_that_does_not_listen_is_killed_with_its_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(up, "ENDS_WITHIN_SECONDS", 0.2)
+    monkeypatch.setattr(supervising, "ENDS_WITHIN_SECONDS", 0.2)
     deaf = (
         "import signal, time; [signal.signal(s, signal.SIG_IGN) for s in (2, 15)];"
         "print('up', flush=True); time.sleep(60)"
@@ -169,8 +170,8 @@ def test_a_child_that_ends_is_started_anew_and_one_that_does_so_always_is_given_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said: list[str] = []
-    monkeypatch.setattr(up, "RESTARTS", 2)
-    monkeypatch.setattr(up, "_asked_to_end", lambda *_: time.sleep(0.3))
+    monkeypatch.setattr(supervising, "RESTARTS", 2)
+    monkeypatch.setattr(up, "asked_to_end", lambda *_: time.sleep(0.3))
     toy = child(tmp_path, "print('no luck')")
     with pytest.raises(CannotStart, match="toy ends again and again: no luck"):
         up._watch([toy], os.environ, -1, said.append, lambda: None)
@@ -196,7 +197,7 @@ def test_a_code_server_gives_up_what_one_before_it_had_under_way_so_that_it_is_m
         storage = instance.event_log_storage
         storage.initialize_concurrency_limit_to_default(LOAD_POOL)
         assert storage.claim_concurrency_slot(LOAD_POOL, runs[0].run_id, "payments__loaded").is_claimed
-        give_up_lost_runs()
+        give_up_lost_runs(ONE_HOME)
         assert storage.get_concurrency_info(LOAD_POOL).active_slot_count == 0
         after = [found.status for run in runs if (found := instance.get_run_by_id(run.run_id))]
         assert after == [status.FAILURE, status.FAILURE, status.CANCELED, status.STARTED]

@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import pytest
 
-from pipelines.commands import up
+from pipelines.commands import supervising, up
 from pipelines.dagster.guard import ADDRESSES
 from pipelines.home.dagster_folder import dagster_environment, prepare_dagster_home
 from tests.support.commands import environment
@@ -29,7 +29,7 @@ def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
     """Where a web server over a new home listens; one address beside loopback is named."""
     home = tmp_path_factory.mktemp("home")
     (home / "inbox").mkdir()
-    folder, port = prepare_dagster_home(home), up.free(0, "--web-port", "")
+    folder, port = prepare_dagster_home(home), supervising.free(0, "--web-port", "")
     code, server, _ = up._dagster(folder, tmp_path_factory.mktemp("run"), port)
     try:
         for child in (code, server):

@@ -18,7 +18,7 @@ from pipelines.dagster.inbox.files import files_in, is_quiet, mark_of, short_has
 from pipelines.dagster.inbox.hashes import Hashes
 from pipelines.dagster.inbox.look import NAMES_SAID, Look, Surroundings, look, warnings_of
 from pipelines.dagster.inbox.seen import Seen, from_cursor, to_cursor
-from pipelines.dagster.names import job_of
+from pipelines.dagster.names import Names
 from pipelines.dagster.requests import ask_for, batches_under_way, result_of
 from pipelines.dagster.ticking import ticking
 from pipelines.feeds.files.catalog import Catalog
@@ -37,7 +37,7 @@ SECONDS_BEFORE_ANOTHER_LOAD = 900
 def inbox_sensor(
     home: Path, environ: Mapping[str, str], catalog: Catalog, jobs: Sequence["UnresolvedAssetJobDefinition"]
 ) -> dg.SensorDefinition:
-    hashes, links = Hashes(), Inbox.of(home, environ)
+    hashes, links, names = Hashes(), Inbox.of(home, environ), Names.of(environ)
 
     says = (
         f"Imports what is put into {home / 'inbox'}, once it has stopped growing, and asks again, with growing pauses, "
@@ -45,30 +45,30 @@ def inbox_sensor(
         "bundled service."
     )
 
-    @ticking(home, "inbox", SECONDS_BETWEEN_LOOKS, says, jobs)
+    @ticking(names, home, "inbox", SECONDS_BETWEEN_LOOKS, says, jobs)
     def inbox(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         before = from_cursor(context.cursor)
         waiting = reference.looks_new(home) if reference.is_bundled(environ) else []
         if waiting:
-            return _reference_first(waiting, before, int(time.time() // SECONDS_BEFORE_ANOTHER_LOAD))
+            return _reference_first(names, waiting, before, int(time.time() // SECONDS_BEFORE_ANOTHER_LOAD))
         if not (home / "inbox").is_dir():
             return dg.SkipReason("There is no inbox yet.")
         if next(files_in(home / "inbox"), None) is None:  # nothing is opened for an empty inbox
             return dg.SensorResult(cursor=to_cursor(Seen()), skip_reason="The inbox is empty.")
-        now, names = datetime.now(UTC), [job_of(feed) for feed in catalog.feeds]
-        under_way = cache(lambda: batches_under_way(context.instance, names))
+        now = datetime.now(UTC)
+        under_way = cache(lambda: batches_under_way(context.instance, names, catalog.feeds))
         with _ledger(home, environ) as ledger:
             found = look(home / "inbox", before, Surroundings(catalog, now, ledger, under_way, hashes, links))
         for sentence in warnings_of(found):
             context.log.warning(sentence)
         ready = [(feed, list(found.ready.get(feed.name, {}).values())) for feed in catalog.feeds]
-        asked = (ask_for(context.instance, *each, now.isoformat(), found.names) for each in ready)
+        asked = (ask_for(context.instance, names, *each, now.isoformat(), found.names) for each in ready)
         return result_of(asked, to_cursor(found.seen), _nothing(found))
 
     return inbox
 
 
-def _reference_first(waiting: Sequence[Path], before: Seen, turn: int) -> dg.SensorResult:
+def _reference_first(names: Names, waiting: Sequence[Path], before: Seen, turn: int) -> dg.SensorResult:
     """Request the load of reference data once its files have stopped growing. Imports wait until it succeeds.
 
     turn: number of the current quarter of an hour. It is part of the run key, so that a failed load runs again in the
@@ -77,12 +77,12 @@ def _reference_first(waiting: Sequence[Path], before: Seen, turn: int) -> dg.Sen
     looked, now = [(path, path.stat()) for path in waiting], datetime.now(UTC)
     marks = frozenset(mark_of(path, about) for path, about in looked)
     still = all(is_quiet(about, now) or mark_of(path, about) in before.still for path, about in looked)
-    request = dg.RunRequest(f"{short_hash(sorted(marks))} {turn}", job_name=reference.JOB)
-    names = ", ".join(path.name for path in waiting[:NAMES_SAID])
+    request = dg.RunRequest(f"{short_hash(sorted(marks))} {turn}", job_name=names.job(reference.JOB))
+    said = ", ".join(path.name for path in waiting[:NAMES_SAID])
     return dg.SensorResult(
         run_requests=[request] if still else [],
         cursor=to_cursor(Seen(before.still | marks, before.asked, before.left, before.feeds)),
-        skip_reason=None if still else f"Imports wait for reference data: {names}.",
+        skip_reason=None if still else f"Imports wait for reference data: {said}.",
     )
 
 

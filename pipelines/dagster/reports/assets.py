@@ -5,7 +5,8 @@ from pathlib import Path
 
 import dagster as dg
 
-from pipelines.dagster.reference import REFERENCE, is_bundled
+from pipelines.dagster.names import Names
+from pipelines.dagster.reference import is_bundled
 from pipelines.dagster.reports.published import published_assets
 from pipelines.dagster.reports.schedule import freshness
 from pipelines.dagster.reports.sweep import sweep_asset
@@ -15,5 +16,6 @@ from pipelines.reports.tables import readable_tables
 
 def report_assets(feeds: Sequence[Feed], environ: Mapping[str, str], home: Path) -> list[dg.AssetsDefinition]:
     """Return the asset of the sweep, and the one step that makes the published file and all its tables."""
-    tables, fresh = readable_tables(home), freshness(environ)
-    return [sweep_asset([REFERENCE] if is_bundled(environ) else []), published_assets(tables, feeds, fresh)]
+    tables, fresh, names = readable_tables(home), freshness(environ), Names.of(environ)
+    before = [names.reference] if is_bundled(environ) else []
+    return [sweep_asset(names, before), published_assets(names, tables, feeds, fresh)]

@@ -7,12 +7,12 @@ from typing import Any
 import dagster as dg
 
 from pipelines.dagster import metadata
-from pipelines.dagster.names import AGAIN, keys_of
+from pipelines.dagster.names import AGAIN, Names
 from pipelines.dagster.openlineage import is_told
 from pipelines.dagster.reports.publication import publish_kept
-from pipelines.dagster.reports.told import TABLES_AGREE, of_publication, tables_agree
+from pipelines.dagster.reports.told import of_publication, tables_agree, tables_agree_spec
 from pipelines.dagster.standing.sensor import note_verdicts
-from pipelines.dagster.tables import GROUP, OWNERS, PUBLISHED, SWEEP, table_checks, table_specs, told_of, untrue_of
+from pipelines.dagster.tables import GROUP, OWNERS, table_checks, table_specs, told_of, untrue_of
 from pipelines.dagster.workplace import RESOURCE_KEY, place_of, told_without_data
 from pipelines.feeds.files.catalog import Feed
 from pipelines.reports.publication import PublicationError
@@ -21,12 +21,12 @@ from pipelines.runs.manifest import software_version
 
 
 def published_assets(
-    tables: Sequence[ReportTable], feeds: Sequence[Feed], fresh: dg.FreshnessPolicy
+    names: Names, tables: Sequence[ReportTable], feeds: Sequence[Feed], fresh: dg.FreshnessPolicy
 ) -> dg.AssetsDefinition:
-    loaded = [keys_of(feed)["loaded"] for feed in feeds]
+    loaded = [names.keys_of(feed)["loaded"] for feed in feeds]
     whole = dg.AssetSpec(
-        PUBLISHED,
-        deps=[SWEEP, *loaded, *(dg.AssetKey([GROUP, table.name]) for table in tables)],
+        names.published,
+        deps=[names.sweep, *loaded, *(names.key(GROUP, table.name) for table in tables)],
         group_name=GROUP,
         owners=OWNERS,
         kinds={"duckdb", "parquet"},
@@ -39,9 +39,9 @@ def published_assets(
     )
 
     @dg.multi_asset(
-        name="published",
-        specs=[*table_specs(tables, loaded, fresh), whole],
-        check_specs=[*table_checks(tables), TABLES_AGREE],
+        name=names.job("published"),
+        specs=[*table_specs(names, tables, loaded, fresh), whole],
+        check_specs=[*table_checks(names, tables), tables_agree_spec(names)],
         required_resource_keys={RESOURCE_KEY},
         retry_policy=AGAIN,
     )
@@ -52,14 +52,14 @@ def published_assets(
             try:
                 done, swept = publish_kept(place.session(context.log))
             except PublicationError as error:
-                yield from untrue_of(tables, error)
+                yield from untrue_of(names, tables, error)
                 raise
-            yield from told_of(tables, done, with_columns=is_told(place.environ))
+            yield from told_of(names, tables, done, with_columns=is_told(place.environ))
             seconds = (datetime.now(UTC) - began).total_seconds()
             yield dg.MaterializeResult(
-                asset_key=PUBLISHED,
+                asset_key=names.published,
                 metadata=of_publication(done, swept, seconds),
-                check_results=[tables_agree(done, swept)],
+                check_results=[tables_agree(names, done, swept)],
             )
             note_verdicts(context.instance, place.home, place.environ, feeds)
 

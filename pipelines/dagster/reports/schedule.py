@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import dagster as dg
 from dagster._utils.schedules import cron_string_iterator
 
+from pipelines.dagster.names import Names
 from pipelines.dagster.tables import GROUP, REFRESH
 
 if TYPE_CHECKING:
@@ -27,17 +28,18 @@ def freshness(environ: Mapping[str, str]) -> dg.FreshnessPolicy:
     return dg.FreshnessPolicy.time_window(2 * gap + timedelta(hours=1), gap + timedelta(minutes=30))
 
 
-def reports_job() -> "UnresolvedAssetJobDefinition":
+def reports_job(names: Names) -> "UnresolvedAssetJobDefinition":
     return dg.define_asset_job(
-        REFRESH,
+        names.job(REFRESH),
         selection=dg.AssetSelection.groups(GROUP),
+        tags=names.tags,
         description="Sweeps the reports and publishes the tables.",
     )
 
 
 def report_schedule(job: "UnresolvedAssetJobDefinition", environ: Mapping[str, str]) -> dg.ScheduleDefinition:
     return dg.ScheduleDefinition(
-        name=REFRESH,
+        name=job.name,
         job=job,
         cron_schedule=environ.get(SCHEDULE) or EVERY_HOUR,
         default_status=dg.DefaultScheduleStatus.RUNNING,

@@ -6,27 +6,28 @@ import dagster as dg
 import duckdb
 
 from pipelines.dagster import metadata
-from pipelines.dagster.names import AGAIN
-from pipelines.dagster.tables import GROUP, OWNERS, SWEEP
+from pipelines.dagster.names import AGAIN, Names
+from pipelines.dagster.tables import GROUP, OWNERS
 from pipelines.dagster.workplace import RESOURCE_KEY, place_of, told_without_data
 from pipelines.reports.pages import SWEPT
 from pipelines.reports.sweep import Sweep
 from pipelines.runs.manifest import software_version
 from pipelines.session.sweeping import sweep_target
 
-TOTALS_AGREE = dg.AssetCheckSpec(
-    "the_pages_hold_what_the_total_says",
-    asset=SWEEP,
-    blocking=True,
-    description="The sweep found as many different reports as the target counts.",
-)
+TOTALS_AGREE = "the_pages_hold_what_the_total_says"
 
 
-def sweep_asset(reference: Sequence[dg.AssetKey]) -> dg.AssetsDefinition:
+def sweep_asset(names: Names, reference: Sequence[dg.AssetKey]) -> dg.AssetsDefinition:
     """Return the asset of the sweep. reference: the load of reference data, which may change the target's reports."""
+    totals_agree = dg.AssetCheckSpec(
+        TOTALS_AGREE,
+        asset=names.sweep,
+        blocking=True,
+        description="The sweep found as many different reports as the target counts.",
+    )
 
     @dg.asset(
-        key=SWEEP,
+        key=names.sweep,
         group_name=GROUP,
         owners=OWNERS,
         kinds={"fhir", "parquet"},
@@ -34,7 +35,7 @@ def sweep_asset(reference: Sequence[dg.AssetKey]) -> dg.AssetsDefinition:
         description="Every DiagnosticReport of the target as it is now, with when it changed or went. A full sweep: "
         "a watermark would lose late and corrected reports.",
         required_resource_keys={RESOURCE_KEY},
-        check_specs=[TOTALS_AGREE],
+        check_specs=[totals_agree],
         retry_policy=AGAIN,
         deps=reference,
         metadata={

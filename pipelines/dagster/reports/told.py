@@ -6,19 +6,23 @@ import dagster as dg
 import duckdb
 
 from pipelines.dagster import metadata
+from pipelines.dagster.names import Names
 from pipelines.dagster.pictures import charts_of
-from pipelines.dagster.tables import PUBLISHED
 from pipelines.ledger.states import OUTCOMES
 from pipelines.reports.publication import Publication
 from pipelines.reports.sweep import Sweep
 
-TABLES_AGREE = dg.AssetCheckSpec(
-    "the_tables_agree_with_the_ledger",
-    asset=PUBLISHED,
-    blocking=True,
-    description="Of every finished batch: records = accepted + rejected, accepted = the outcomes; and all batches and "
-    "all reports are there. Read from the published file.",
-)
+TABLES_AGREE = "the_tables_agree_with_the_ledger"
+
+
+def tables_agree_spec(names: Names) -> dg.AssetCheckSpec:
+    return dg.AssetCheckSpec(
+        TABLES_AGREE,
+        asset=names.published,
+        blocking=True,
+        description="Of every finished batch: records = accepted + rejected, accepted = the outcomes; and all batches "
+        "and all reports are there. Read from the published file.",
+    )
 
 
 def of_publication(done: Publication, swept: Sweep, seconds: float) -> metadata.Metadata:
@@ -43,7 +47,7 @@ def of_publication(done: Publication, swept: Sweep, seconds: float) -> metadata.
     }
 
 
-def tables_agree(done: Publication, swept: Sweep) -> dg.AssetCheckResult:
+def tables_agree(names: Names, done: Publication, swept: Sweep) -> dg.AssetCheckResult:
     query = f"""
         SELECT count(*), count(*) FILTER (WHERE state = 'finished'
             AND (records <> accepted + rejected OR accepted <> {" + ".join(OUTCOMES)})) FROM import_batch"""
@@ -51,8 +55,8 @@ def tables_agree(done: Publication, swept: Sweep) -> dg.AssetCheckResult:
         [(batches, open_batches)] = db.execute(query).fetchall()
         [(reports,)] = db.execute("SELECT count(*) FROM diagnostic_report").fetchall()
     return dg.AssetCheckResult(
-        asset_key=PUBLISHED,
-        check_name=TABLES_AGREE.name,
+        asset_key=names.published,
+        check_name=TABLES_AGREE,
         passed=open_batches == 0 and reports == swept.total and batches == done.rows["import_batch"],
         metadata={"batches": batches, "batches_that_do_not_close": open_batches, "reports": reports},
     )

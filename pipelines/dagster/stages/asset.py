@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import dagster as dg
 
-from pipelines.dagster.names import batches_of, keys_of
+from pipelines.dagster.names import Names
 from pipelines.dagster.schemas import accepted_schema, ledger_schema, source_schema
 from pipelines.dagster.workplace import RESOURCE_KEY
 from pipelines.feeds.files.catalog import Feed, plain
@@ -21,17 +21,17 @@ OWNERS = ["team:data-engineering"]
 
 
 def stage_asset(
-    feed: Feed, stage: str, description: str, **more: Any
+    names: Names, feed: Feed, stage: str, description: str, **more: Any
 ) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
     """Return the decorator for an asset of a feed, with the settings that all three share."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", dg.BetaWarning)  # of the backfill policy: one run for all batches
         decorator = dg.asset(
-            key=keys_of(feed)[stage],
+            key=names.keys_of(feed)[stage],
             metadata={"dagster/column_schema": SCHEMAS[stage](feed)},
             description=description,
             code_version=_version(feed, stage),
-            partitions_def=batches_of(feed),
+            partitions_def=names.batches_of(feed),
             backfill_policy=dg.BackfillPolicy.single_run(),
             group_name=plain(feed.name),
             owners=OWNERS,

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 
 import dagster as dg
 
+from pipelines.dagster.names import Names
 from pipelines.dagster.standing.specs import specs_of
 from pipelines.dagster.standing.verdicts import verdicts_of
-from pipelines.dagster.tables import PUBLISHED
 from pipelines.dagster.workplace import RESOURCE_KEY, place_of, told_without_data
 from pipelines.feeds.files.catalog import Feed
 
@@ -16,24 +16,28 @@ if TYPE_CHECKING:
 EVERY_HOUR = "30 * * * *"
 
 
-def standing_check(feeds: Sequence[Feed]) -> dg.AssetChecksDefinition:
+def standing_check(names: Names, feeds: Sequence[Feed]) -> dg.AssetChecksDefinition:
     @dg.multi_asset_check(
-        name="what_is_broken", specs=specs_of(feeds), can_subset=True, required_resource_keys={RESOURCE_KEY}
+        name=names.job("what_is_broken"),
+        specs=specs_of(names, feeds),
+        can_subset=True,
+        required_resource_keys={RESOURCE_KEY},
     )
     def check(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
         place = place_of(context)
         with told_without_data(place):
             for name, verdict in verdicts_of(place.home, place.environ, feeds).items():
-                if dg.AssetCheckKey(PUBLISHED, name) in context.selected_asset_check_keys:
+                if dg.AssetCheckKey(names.published, name) in context.selected_asset_check_keys:
                     yield dg.AssetCheckResult(**verdict)
 
     return check
 
 
-def standing_job(feeds: Sequence[Feed]) -> "UnresolvedAssetJobDefinition":
+def standing_job(names: Names, feeds: Sequence[Feed]) -> "UnresolvedAssetJobDefinition":
     return dg.define_asset_job(
-        "standing_check",
-        selection=dg.AssetSelection.checks(*(spec.key for spec in specs_of(feeds))),
+        names.job("standing_check"),
+        tags=names.tags,
+        selection=dg.AssetSelection.checks(*(spec.key for spec in specs_of(names, feeds))),
         description="Names what is broken right now: failed batches, rows in doubt, open rejects by age, files that "
         "stay in the inbox.",
     )
@@ -41,7 +45,7 @@ def standing_job(feeds: Sequence[Feed]) -> "UnresolvedAssetJobDefinition":
 
 def standing_schedule(job: "UnresolvedAssetJobDefinition") -> dg.ScheduleDefinition:
     return dg.ScheduleDefinition(
-        name="standing_check",
+        name=job.name,
         job=job,
         cron_schedule=EVERY_HOUR,
         default_status=dg.DefaultScheduleStatus.RUNNING,

@@ -9,9 +9,9 @@ import dagster as dg
 from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData
 
 from pipelines.dagster.cursors import understood
+from pipelines.dagster.names import Names
 from pipelines.dagster.standing.found import write_figures_of
 from pipelines.dagster.standing.verdicts import verdicts_of
-from pipelines.dagster.tables import PUBLISHED
 from pipelines.dagster.ticking import ticking
 from pipelines.feeds.files.catalog import Feed
 
@@ -19,21 +19,22 @@ SECONDS_BETWEEN_LOOKS = 60
 
 
 def standing_sensor(home: Path, environ: Mapping[str, str], feeds: Sequence[Feed]) -> dg.SensorDefinition:
+    names = Names.of(environ)
     says = (
         "Notes what is broken as soon as that has changed, and anew beside each publication: Dagster shows only checks "
         "that were made since."
     )
 
-    @ticking(home, "standing_check_after_imports", SECONDS_BETWEEN_LOOKS, says)
+    @ticking(names, home, "standing_check_after_imports", SECONDS_BETWEEN_LOOKS, says)
     def sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         verdicts, nothing = verdicts_of(home, environ, feeds), dict[str, Any]()
         write_figures_of(home, environ)
         before = understood(context.cursor, dict[str, Any], nothing)
-        last = context.instance.get_latest_materialization_event(PUBLISHED)
+        last = context.instance.get_latest_materialization_event(names.published)
         beside = last.timestamp if last else None
         said = {name: [verdict["passed"], verdict["description"], beside] for name, verdict in verdicts.items()}
         news = [verdicts[name] for name in said if said[name] != before.get(name)]
-        made_on = _newest_publication(context.instance)
+        made_on = _newest_publication(context.instance, names)
         return dg.SensorResult(
             asset_events=[dg.AssetCheckEvaluation(**verdict, target_materialization_data=made_on) for verdict in news],
             cursor=json.dumps(said),
@@ -45,13 +46,15 @@ def standing_sensor(home: Path, environ: Mapping[str, str], feeds: Sequence[Feed
 
 def note_verdicts(instance: dg.DagsterInstance, home: Path, environ: Mapping[str, str], feeds: Sequence[Feed]) -> None:
     """Record every verdict for the newest publication: Dagster hides older ones, and the sensor looks once a minute."""
-    made_on = _newest_publication(instance)
+    made_on = _newest_publication(instance, Names.of(environ))
     for verdict in verdicts_of(home, environ, feeds).values():
         instance.report_runless_asset_event(dg.AssetCheckEvaluation(**verdict, target_materialization_data=made_on))
 
 
-def _newest_publication(instance: dg.DagsterInstance) -> AssetCheckEvaluationTargetMaterializationData | None:
-    records = instance.fetch_materializations(PUBLISHED, limit=1).records
+def _newest_publication(
+    instance: dg.DagsterInstance, names: Names
+) -> AssetCheckEvaluationTargetMaterializationData | None:
+    records = instance.fetch_materializations(names.published, limit=1).records
     if not records:
         return None
     [record] = records

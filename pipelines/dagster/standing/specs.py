@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import dagster as dg
 
-from pipelines.dagster.tables import PUBLISHED
+from pipelines.dagster.names import Names
 from pipelines.feeds.files.catalog import Feed, plain
 
 INBOX_CHECK = "no_file_has_lain_in_the_inbox_for_an_hour"
@@ -30,7 +30,7 @@ def expecting(feeds: Sequence[Feed]) -> list[Feed]:
     return [feed for feed in feeds if feed.file.expect]
 
 
-def specs_of(feeds: Sequence[Feed]) -> list[dg.AssetCheckSpec]:
+def specs_of(names: Names, feeds: Sequence[Feed]) -> list[dg.AssetCheckSpec]:
     """Return the standing checks of these feeds, and those of the inbox and of imports that wait."""
     described = {
         **{
@@ -54,4 +54,4 @@ def specs_of(feeds: Sequence[Feed]) -> list[dg.AssetCheckSpec]:
         "that still waits for its run.",
         WAITING_CHECK: "Neither reference data that is not loaded nor a target that does not answer holds up imports.",
     }
-    return [dg.AssetCheckSpec(name, asset=PUBLISHED, description=said) for name, said in described.items()]
+    return [dg.AssetCheckSpec(name, asset=names.published, description=said) for name, said in described.items()]

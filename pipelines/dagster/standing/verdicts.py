@@ -9,6 +9,7 @@ import dagster as dg
 
 from pipelines.dagster import metadata
 from pipelines.dagster.inbox.files import lain_too_long
+from pipelines.dagster.names import Names
 from pipelines.dagster.standing.found import broken_in, unexpected_in
 from pipelines.dagster.standing.specs import (
     INBOX_CHECK,
@@ -18,7 +19,6 @@ from pipelines.dagster.standing.specs import (
     expecting,
     rejects_check_of,
 )
-from pipelines.dagster.tables import PUBLISHED
 from pipelines.dagster.waiting import Waiting, waiting_now
 from pipelines.feeds.files.catalog import Feed
 from pipelines.home.batch import shown
@@ -35,13 +35,13 @@ def verdicts_of(home: Path, environ: Mapping[str, str], feeds: Sequence[Feed]) -
     lain, held = lain_too_long(home / "inbox", now), waiting_now(home, environ, now)
     unexpected = unexpected_in(home, environ, feeds)
     by_feed |= {expectation_of(feed): _as_expected(feed, unexpected) for feed in expecting(feeds)}
-    return {**by_feed, INBOX_CHECK: _inbox_verdict(lain), WAITING_CHECK: _waiting_verdict(held)}
+    found = {**by_feed, INBOX_CHECK: _inbox_verdict(lain), WAITING_CHECK: _waiting_verdict(held)}
+    published = Names.of(environ).published
+    return {name: {"asset_key": published, "check_name": name, **verdict} for name, verdict in found.items()}
 
 
 def _waiting_verdict(held: Waiting | None) -> dict[str, Any]:
     return {
-        "asset_key": PUBLISHED,
-        "check_name": WAITING_CHECK,
         "passed": held is None,
         "severity": dg.AssetCheckSeverity.ERROR,
         "description": held.sentence if held else None,
@@ -53,8 +53,6 @@ def _inbox_verdict(lain: Mapping[str, datetime]) -> dict[str, Any]:
     named = sorted(lain.items(), key=lambda each: each[1])[:NAMED]
     said = [f"{shown(name)} has lain in the inbox since {at:%Y-%m-%d %H:%M} UTC" for name, at in named]
     return {
-        "asset_key": PUBLISHED,
-        "check_name": INBOX_CHECK,
         "passed": not lain,
         "severity": dg.AssetCheckSeverity.ERROR,
         "description": "; ".join(said) or None,
@@ -65,8 +63,6 @@ def _inbox_verdict(lain: Mapping[str, datetime]) -> dict[str, Any]:
 def _verdict(feed: Feed, broken: Mapping[str, Broken]) -> dict[str, Any]:
     found = broken.get(feed.name, Broken())
     return {
-        "asset_key": PUBLISHED,
-        "check_name": check_of(feed),
         "passed": not found.broken,
         "severity": dg.AssetCheckSeverity.ERROR,
         "description": "; ".join(found.sentences()) or None,
@@ -77,8 +73,6 @@ def _verdict(feed: Feed, broken: Mapping[str, Broken]) -> dict[str, Any]:
 def _as_expected(feed: Feed, unexpected: Mapping[str, Unexpected]) -> dict[str, Any]:
     found = unexpected.get(feed.name, Unexpected())
     return {
-        "asset_key": PUBLISHED,
-        "check_name": expectation_of(feed),
         "passed": not found.sentences(),
         "severity": dg.AssetCheckSeverity.WARN,
         "description": "; ".join(found.sentences()) or None,
@@ -90,8 +84,6 @@ def _rejects_verdict(feed: Feed, broken: Mapping[str, Broken]) -> dict[str, Any]
     found = broken.get(feed.name, Broken())
     columns = [("age", "string", "Since the record was first set aside."), ("rejects", "int", "Open rejects.")]
     return {
-        "asset_key": PUBLISHED,
-        "check_name": rejects_check_of(feed),
         "passed": found.open_rejects() is None,
         "severity": dg.AssetCheckSeverity.WARN,
         "description": found.open_rejects(),

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import dagster as dg
 
 from pipelines.client.pace import pace_of
-from pipelines.dagster.names import job_of
+from pipelines.dagster.names import Names
 from pipelines.dagster.requests import ask_for, batches_under_way, result_of
 from pipelines.dagster.ticking import ticking
 from pipelines.dagster.unfinished.left import anything_left, left_batches, somebody_loads
@@ -33,10 +33,11 @@ SECONDS_BETWEEN_LOOKS = 60
 def unfinished_sensor(
     home: Path, environ: Mapping[str, str], catalog: Catalog, jobs: Sequence["UnresolvedAssetJobDefinition"]
 ) -> dg.SensorDefinition:
+    ours = Names.of(environ)
     pauses = f"{FIRST_PAUSE} to {LONGEST_PAUSE}"
     says = f"Asks again for batches that have no end, up to {TRIES} times with pauses of {pauses}."
 
-    @ticking(home, "unfinished", SECONDS_BETWEEN_LOOKS, says, jobs)
+    @ticking(ours, home, "unfinished", SECONDS_BETWEEN_LOOKS, says, jobs)
     def unfinished(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         if not has_ledger(home, environ):
             return dg.SkipReason("There is no ledger yet.")
@@ -53,14 +54,14 @@ def unfinished_sensor(
             here = known_as(ledger, target)
             confirmed = confirmed_since(ledger, catalog, here)
             left = [each for each in left_batches(ledger, home, here, confirmed) if each.feed in names]
-        busy = batches_under_way(context.instance, [job_of(feed) for feed in catalog.feeds])
+        busy = batches_under_way(context.instance, ours, catalog.feeds)
         first = timedelta(seconds=pace_of(environ).settling_seconds)
         asked, after = due([each for each in left if each.batch_id not in busy], before, now, max(first, FIRST_PAUSE))
         kept = {name: each for name, each in before.items() if name in busy}
         files = {each.batch_id: each.file_name for each in asked if each.file_name}
         wanted = [(feed, [each.batch_id for each in asked if each.feed == feed.name]) for feed in catalog.feeds]
         return result_of(
-            (ask_for(context.instance, *each, f"again {now.isoformat()}", files) for each in wanted),
+            (ask_for(context.instance, ours, *each, f"again {now.isoformat()}", files) for each in wanted),
             to_cursor({**kept, **after}),
             f"{len(left)} batches have no end; none is due yet.",
         )

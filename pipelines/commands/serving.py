@@ -1,0 +1,100 @@
+"""The commands that run until Ctrl-C, `up` and `metrics --serve`; and `clinic`, for one home of several."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from pipelines.commands.common import Options, as_text, insecure_option
+from pipelines.home.dagster_folder import INSECURE
+from pipelines.home.exits import ALL_LOADED, UNUSABLE
+
+
+@click.command(short_help="The import's figures for Prometheus.")
+@click.option("--serve", is_flag=True, help="Answer scrapes under /metrics, until Ctrl-C.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--port", type=click.IntRange(0, 65535), default=9464, show_default=True, help="Port; 0 is any free one.")
+@click.pass_obj
+def metrics(options: Options, serve: bool, host: str, port: int) -> int:
+    """Prints what metrics.prom of the home holds.
+
+    Batches by state, rows by outcome, open rejects by age, rows in doubt, the last publication, the last tick of each
+    sensor, and the lease. Counts and times only.
+    """
+    from prometheus_client import CollectorRegistry, start_http_server
+
+    from pipelines.importing.figures import Figures, text_of
+
+    read = Figures(options.home, os.environ)
+    if not serve:
+        click.echo(text_of(read.collect()).decode(), nl=False)
+        return ALL_LOADED
+    registry = CollectorRegistry()
+    registry.register(read)
+
+    try:
+        server, thread = start_http_server(port, host, registry)
+    except OSError as error:
+        click.echo(f"chartferry: {host}:{port} cannot be listened on: {error.strerror}", err=True)
+        return UNUSABLE
+    click.echo(f"listening on http://{host}:{server.server_port}/metrics")
+    try:
+        thread.join()
+    except KeyboardInterrupt:
+        server.shutdown()
+    return ALL_LOADED
+
+
+@click.command(short_help="Runs service, Dagster's web pages and daemon, until Ctrl-C.")
+@click.option("--port", type=click.IntRange(0, 65535), envvar="CHARTFERRY_SERVICE_PORT", help="Of the service: 8400.")
+@click.option("--web-port", type=click.IntRange(0, 65535), envvar="CHARTFERRY_WEB_PORT", help="Of Dagster: 3000.")
+@click.option("--clinics", type=click.Path(path_type=Path), help="A file of clinics, which share one Dagster.")
+@insecure_option
+@click.pass_obj
+def up(options: Options, port: int | None, web_port: int | None, clinics: Path | None, insecure: bool) -> int:
+    """Runs the service, Dagster's web pages and its daemon on this machine, until Ctrl-C."""
+    from pipelines.commands import up as running
+    from pipelines.commands.supervising import CannotStart
+    from pipelines.session.clinics import BadClinics
+
+    if clinics and (options.feeds or port is not None):
+        raise click.UsageError(
+            "--clinics: its file says the feeds and the port of each clinic: leave out --feeds and --port"
+        )
+    web = running.WEB_PORT if web_port is None else web_port
+    feeds = os.pathsep.join([*(str(path.resolve()) for path in options.feeds), os.environ.get("CHARTFERRY_FEEDS", "")])
+    environ = {**os.environ, "CHARTFERRY_FEEDS": feeds.strip(os.pathsep)} | ({INSECURE: "yes"} if insecure else {})
+    try:
+        if clinics:
+            from pipelines.commands.up_clinics import up_clinics
+
+            up_clinics(options.home, clinics, environ, web, click.echo)
+        else:
+            running.up(options.home, environ, running.SERVICE_PORT if port is None else port, web, click.echo)
+    except (CannotStart, BadClinics) as error:
+        click.echo(f"chartferry: {error}", err=True)
+        return UNUSABLE
+    return ALL_LOADED
+
+
+@click.command(short_help="Runs a command for one clinic of a file.", context_settings={"ignore_unknown_options": True})
+@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("name")
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+def clinic(file: Path, name: str, command: Sequence[str]) -> int:
+    """Runs COMMAND of chartferry with the home, the target and the settings of one clinic of a file."""
+    from pipelines.session.clinics import BadClinics, read_clinics
+
+    try:
+        found = {each.name: each for each in read_clinics(file, os.environ)}
+    except BadClinics as error:
+        click.echo(f"chartferry: {error}", err=True)
+        return UNUSABLE
+    if name not in found:
+        click.echo(as_text([f"chartferry: {file.name}: has no clinic {name}: it has {', '.join(found)}"]), err=True)
+        return UNUSABLE
+    program = (sys.executable, "-m", "pipelines.cli", *command)
+    return subprocess.run(program, env=dict(found[name].environ), check=False).returncode  # noqa: S603 - this program itself, no shell

@@ -1,0 +1,150 @@
+"""The processes of a supervisor: started, asked whether they are ready, and stopped; and the signals it heeds."""
+
+import fcntl
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+
+LOOPBACK = "127.0.0.1"
+ENDS_WITHIN_SECONDS = 30.0
+RESTARTS, RESTARTS_WITHIN_SECONDS = 5, 120.0
+
+Say = Callable[[str], None]
+
+
+class CannotStart(Exception):
+    """A process cannot start or keep running. The message is one line that says why."""
+
+
+@dataclass
+class Child:
+    """A supervised process.
+
+    url: answers with status 200 once it is ready. socket: is there once it is ready. comes_first: the others need it.
+    """
+
+    name: str
+    command: Sequence[str]
+    log: Path
+    url: str | None = None
+    socket: Path | None = None
+    comes_first: bool = False
+    process: subprocess.Popen[bytes] | None = None
+    began: int = 0
+    starts: list[float] = field(default_factory=list)
+
+    def start(self, environ: Mapping[str, str]) -> None:
+        """Start the process in its own session, so that Ctrl-C reaches only the supervisor. Output goes to its log.
+
+        Its standard input is a pipe. The process ends when the pipe closes, which happens even if the supervisor is
+        killed.
+        """
+        with self.log.open("ab") as log:
+            self.began = log.tell()
+            self.starts.append(time.monotonic())
+            self.process = subprocess.Popen(  # noqa: S603 - a command of our own, no shell
+                self.command, stdin=subprocess.PIPE, stdout=log, stderr=log, env=dict(environ), start_new_session=True
+            )
+
+    def ended(self) -> bool:
+        return self.process is not None and self.process.poll() is not None
+
+    def ready(self) -> bool:
+        if self.url is None:
+            return self.socket is None or self.socket.is_socket()
+        try:
+            return httpx.get(self.url, timeout=5, trust_env=False).status_code == 200
+        except httpx.HTTPError:
+            return False
+
+    def restarts_too_often(self) -> bool:
+        return len([at for at in self.starts if time.monotonic() - at < RESTARTS_WITHIN_SECONDS]) > RESTARTS
+
+    def last_words(self) -> str:
+        """Return the last line that the process logged since its start."""
+        with self.log.open("rb") as file:
+            file.seek(min(self.began, file.seek(0, os.SEEK_END)))
+            lines = file.read().decode("utf-8", "replace").strip().splitlines()
+        return lines[-1].strip() if lines else f"it said nothing, see {self.log}"
+
+    def stop(self) -> None:
+        """Ask the process to end, and wait; then kill the rest of its process group."""
+        process = self.process
+        if process is None:
+            return
+        assert process.stdin is not None  # noqa: S101 - a pipe was asked for
+        for signal_ in (signal.SIGINT, signal.SIGTERM):
+            if process.poll() is None:
+                process.send_signal(signal_)
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(ENDS_WITHIN_SECONDS)
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        with suppress(OSError):
+            process.stdin.close()
+        process.wait()
+
+
+@contextmanager
+def alone(folder: Path, home: Path) -> Iterator[None]:
+    """Hold the lock of this home: two daemons would run everything twice. Raises CannotStart if it is taken."""
+    file = os.open(folder / ".up.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            holder = os.pread(file, 32, 0).decode("ascii", "replace").strip() or "unknown"
+            raise CannotStart(
+                f"process {holder} runs `chartferry up` over {home} already: end that one first"
+            ) from None
+        os.ftruncate(file, 0)
+        os.pwrite(file, str(os.getpid()).encode(), 0)
+        yield
+    finally:
+        os.close(file)
+
+
+def free(port: int, option: str, variable: str) -> int:
+    """Return the port, or a free one for 0. Raises CannotStart if it cannot be used."""
+    with socket.socket() as tried:
+        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            tried.bind((LOOPBACK, port))
+        except OSError as error:
+            raise CannotStart(
+                f"port {port} of {LOOPBACK} cannot be used ({error.strerror}): name another by {option} or {variable}"
+            ) from None
+        return int(tried.getsockname()[1])
+
+
+@contextmanager
+def signals() -> Iterator[int]:
+    """Yield a file descriptor that becomes readable when SIGINT or SIGTERM arrives."""
+    wakes, bell = os.pipe()
+    os.set_blocking(bell, False)
+    before = {each: signal.signal(each, lambda *_: None) for each in (signal.SIGINT, signal.SIGTERM)}
+    rung = signal.set_wakeup_fd(bell)
+    try:
+        yield wakes
+    finally:
+        signal.set_wakeup_fd(rung)
+        for each, handler in before.items():
+            signal.signal(each, handler)
+        os.close(wakes)
+        os.close(bell)
+
+
+def asked_to_end(wakes: int, seconds: float) -> bool:
+    """Wait until a signal arrives or the time is over; True for a signal."""
+    with selectors.DefaultSelector() as selector:
+        selector.register(wakes, selectors.EVENT_READ)
+        return bool(selector.select(seconds))

@@ -1,0 +1,194 @@
+"""A deployment of several clinics: the file that describes them, and the environment that each of them gets.
+
+A clinic has a home, feeds, a target, secrets and limits of its own. Its processes see none of another's.
+"""
+
+import os
+import re
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations, permutations
+from pathlib import Path
+from typing import Any
+
+from pipelines.home.dagster_folder import CLINIC, INSECURE, is_set
+from pipelines.session.named import NAMES, BadTarget, named_target
+
+PLAIN = re.compile(r"[a-z][a-z0-9]{0,29}")
+VARIABLE, PREFIX = re.compile(r"[A-Z][A-Z0-9_]*"), re.compile(r"[A-Z][A-Z0-9_]*_")
+KEYS: Mapping[str, type] = {
+    "name": str,
+    "home": str,
+    "feeds": list,
+    "target": str,
+    "environment": str,
+    "runs": int,
+    "port": int,
+    "settings": dict,
+}
+USUAL_RUNS, MOST_RUNS = 2, 100
+SET_ELSEWHERE = {
+    "FHIR_BASE_URL": "target",
+    "CHARTFERRY_HOME": "home",
+    "CHARTFERRY_FEEDS": "feeds",
+    CLINIC: "name",
+}
+"""Settings that have a key of their own, which is the only way to say them."""
+SECRETS = ("FHIR_CLIENT_SECRET", "FHIR_TOKEN")
+OF_ONE_HOME = ("CHARTFERRY_HOME", "CHARTFERRY_FEEDS", "CHARTFERRY_LEDGER", CLINIC)
+"""Settings of the deployment's own environment that no clinic may share with another."""
+
+
+class BadClinics(Exception):
+    """The file cannot be used: one sentence that says why."""
+
+
+@dataclass(frozen=True)
+class Clinic:
+    """A clinic of a deployment.
+
+    environ: the environment of its processes. bundled: it has the service of this project as its target. port: of that
+    service, 0 for any. runs: how many runs of Dagster it may have under way.
+    """
+
+    name: str
+    home: Path
+    environ: Mapping[str, str]
+    bundled: bool
+    port: int = 0
+    runs: int = USUAL_RUNS
+
+
+def read_clinics(file: Path, environ: Mapping[str, str]) -> list[Clinic]:
+    """Return the clinics that a file describes. environ: of the deployment. Raises BadClinics."""
+    said = _said(file)
+    named = [name for name in NAMES if environ.get(name)]
+    if named:
+        raise BadClinics(f"{named[0]} is set, and each clinic of {file.name} has its own target: unset it")
+    for at, clinic in enumerate(said, 1):
+        _check_keys(f"{file.name}: clinic {clinic.get('name', at)}", clinic)
+    _check_apart(file, said)
+    prefixes = [clinic["environment"] for clinic in said if "environment" in clinic]
+    common = without_clinics(environ, prefixes)
+    return [_clinic(file, clinic, environ, common) for clinic in said]
+
+
+def without_clinics(environ: Mapping[str, str], prefixes: Sequence[str]) -> dict[str, str]:
+    """Return the part of the deployment's environment that all of its processes share: no target, and no secret."""
+    ours = ("FHIR_", *prefixes)
+    return {name: value for name, value in environ.items() if not name.startswith(ours) and name not in OF_ONE_HOME}
+
+
+def shared_environment(file: Path, environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of the processes that all clinics share. Raises BadClinics."""
+    return without_clinics(environ, [clinic["environment"] for clinic in _said(file) if "environment" in clinic])
+
+
+def _said(file: Path) -> list[dict[str, Any]]:
+    """Return what the file says of each clinic, as it stands there."""
+    try:
+        said = tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise BadClinics(f"{file}: cannot be read: {error.strerror}") from None
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise BadClinics(f"{file.name}: is not TOML: {error}") from None
+    found = said.pop("clinic", None)
+    if said:
+        raise BadClinics(f"{file.name}: {next(iter(said))}: there is no such key: each clinic is a [[clinic]]")
+    if not isinstance(found, list) or not found or not all(isinstance(each, dict) for each in found):
+        raise BadClinics(f"{file.name}: names no clinic: each is a [[clinic]] with name and home")
+    return found
+
+
+def _check_keys(where: str, said: Mapping[str, Any]) -> None:
+    """Raise BadClinics for the first thing that a clinic says wrongly."""
+    for problem in _problems(said):
+        raise BadClinics(f"{where}: {problem}")
+
+
+def _problems(said: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what is wrong with a clinic by itself."""
+    for key, value in said.items():
+        if key not in KEYS:
+            yield f"{key}: there is no such key ({', '.join(KEYS)})"
+        elif not isinstance(value, KEYS[key]) or isinstance(value, bool):
+            yield f"{key}: is not of the right kind ({KEYS[key].__name__})"
+    for key in ("name", "home"):
+        if not said.get(key):
+            yield f"has no {key}"
+    if not PLAIN.fullmatch(said["name"]):
+        yield "name: is no plain name: up to 30 small letters and digits, a letter first"
+    if not 1 <= said.get("runs", USUAL_RUNS) <= MOST_RUNS:
+        yield f"runs: is not from 1 to {MOST_RUNS}"
+    if not 0 <= said.get("port", 0) <= 65535:
+        yield "port: is not from 0 to 65535"
+    if "environment" in said and not PREFIX.fullmatch(said["environment"]):
+        yield "environment: is no prefix of variables: capital letters, digits and _, which ends it"
+    if not all(isinstance(folder, str) for folder in said.get("feeds", ())):
+        yield "feeds: is not a list of folders"
+    yield from _problems_of_settings(said.get("settings", {}))
+
+
+def _problems_of_settings(settings: Mapping[str, Any]) -> Iterator[str]:
+    for name, value in settings.items():
+        if not VARIABLE.fullmatch(name) or not isinstance(value, str):
+            yield f"settings: {name}: is not a variable of the environment with a text as its value"
+        if name in SET_ELSEWHERE:
+            yield f"settings: {name}: is said by {SET_ELSEWHERE[name]}"
+        if name in SECRETS:
+            yield f"settings: {name}: is a secret: put it into a file of its own, or into the environment"
+
+
+def _check_apart(file: Path, said: Sequence[Mapping[str, Any]]) -> None:
+    """Raise BadClinics if two clinics share a name, a home, or the beginning of their variables."""
+    for one, other in combinations(said, 2):
+        if one["name"] == other["name"]:
+            raise BadClinics(f"{file.name}: two clinics have the name {one['name']}")
+    for one, other in permutations(said, 2):
+        homes = (_beside(file, one["home"]), _beside(file, other["home"]))
+        both = f"{file.name}: clinics {one['name']} and {other['name']}"
+        if one.get("port") and one["port"] == other.get("port"):
+            raise BadClinics(f"{both} have one port, {one['port']}: each needs its own")
+        if homes[0] == homes[1]:
+            raise BadClinics(f"{both} have one home, {homes[0]}: each needs its own")
+        if homes[0] in homes[1].parents:
+            raise BadClinics(f"{both}: the home of one lies in that of the other, {homes[0]}: each needs its own")
+        if "environment" in one and other.get("environment", "").startswith(one["environment"]):
+            raise BadClinics(
+                f"{both}: their variables begin alike, with {one['environment']}: each needs a prefix of its own"
+            )
+
+
+def _beside(file: Path, name: str) -> Path:
+    """Return a path that the file names; one that is not absolute is beside the file."""
+    return (file.resolve().parent / Path(name).expanduser()).resolve()
+
+
+def _clinic(file: Path, said: Mapping[str, Any], environ: Mapping[str, str], common: Mapping[str, str]) -> Clinic:
+    """Return a clinic with its environment. Raises BadClinics."""
+    name, home = said["name"], _beside(file, said["home"])
+    where = f"{file.name}: clinic {name}"
+    if not home.is_dir():  # made here, a home whose disk is not mounted would begin with an empty ledger
+        raise BadClinics(f"{where}: home: {home} is not there: make the folder, or mount it")
+    feeds = [_beside(file, folder) for folder in said.get("feeds", ())]
+    for folder in feeds:
+        if not folder.is_dir():
+            raise BadClinics(f"{where}: feeds: {folder}: there is no such folder")
+    prefix = said.get("environment")
+    own = {each.removeprefix(prefix): value for each, value in environ.items() if prefix and each.startswith(prefix)}
+    if again := next((each for each in SET_ELSEWHERE if each in own), None):
+        raise BadClinics(f"{where}: {prefix}{again} is set: it is said by {SET_ELSEWHERE[again]}")
+    target = {"FHIR_BASE_URL": said["target"]} if said.get("target") else {}
+    settings = {**common, **said.get("settings", {}), **own, **target}
+    settings |= {"CHARTFERRY_HOME": str(home), CLINIC: name}
+    settings |= {"CHARTFERRY_FEEDS": os.pathsep.join(map(str, feeds))} if feeds else {}
+    bundled = not any(settings.get(each) for each in NAMES)
+    if not bundled:
+        if not settings.get("FHIR_BASE_URL"):
+            raise BadClinics(f"{where}: has credentials and no target: say target")
+        try:
+            named_target(settings, is_set(settings, INSECURE))
+        except BadTarget as error:
+            raise BadClinics(f"{where}: {error}") from None
+    return Clinic(name, home, settings, bundled, said.get("port", 0), said.get("runs", USUAL_RUNS))

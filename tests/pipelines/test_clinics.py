@@ -1,0 +1,304 @@
+"""Several clinics in one deployment: what their file may say, the environment of each, and who is held up by whom."""
+
+import os
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import dagster as dg
+import psutil
+import pytest
+import yaml
+
+from pipelines.cli import run as chartferry
+from pipelines.commands import supervising
+from pipelines.commands.supervising import CannotStart, Child
+from pipelines.commands.up_clinics import Ward
+from pipelines.home.dagster_folder import WRITTEN_ANEW, prepare_shared_dagster
+from pipelines.session.clinics import BadClinics, Clinic, read_clinics, shared_environment
+from tests.support.commands import forget_settings, load, run
+from tests.support.payers import practice
+from tests.support.standing import PARTITIONS, Standing, addresses, gone, processes_of, running_up, until
+
+TWO = '[[clinic]]\nname = "north"\nhome = "north"\n[[clinic]]\nname = "south"\nhome = "south"\n'
+NO_CREDENTIALS = (
+    "set FHIR_CLIENT_ID and FHIR_CLIENT_SECRET (or FHIR_CLIENT_SECRET_FILE, or FHIR_CLIENT_KEY_FILE), or FHIR_TOKEN"
+)
+TARGET = 'target = "https://chart.example.org/fhir"\n'
+
+
+def clinics_file(folder: Path, text: str) -> Path:
+    for name in ("north", "south"):
+        (folder / name).mkdir(exist_ok=True)
+    file = folder / "clinics.toml"
+    file.write_text(text)
+    return file
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("name = 1", "name: there is no such key: each clinic is a [[clinic]]"),
+        ("", "names no clinic: each is a [[clinic]] with name and home"),
+        ("no", "is not TOML: Expected '=' after a key in a key/value pair (at end of document)"),
+        ('[[clinic]]\nname = "north"\n', "clinic north: has no home"),
+        ('[[clinic]]\nhome = "north"\n', "clinic 1: has no name"),
+        (
+            TWO.replace('"north"', '"North/East"', 1),
+            "clinic North/East: name: is no plain name: up to 30 small letters and digits, a letter first",
+        ),
+        (TWO.replace('"south"', '"north"', 1), "two clinics have the name north"),
+        (
+            TWO.replace('home = "south"', 'home = "./north/"'),
+            "clinics north and south have one home, {}/north: each needs its own",
+        ),
+        (
+            TWO.replace('home = "south"', 'home = "north/south"'),
+            "clinics north and south: the home of one lies in that of the other, {}/north: each needs its own",
+        ),
+        (
+            TWO.replace('home = "south"', 'home = "west"'),
+            "clinic south: home: {}/west is not there: make the folder, or mount it",
+        ),
+        (TWO + 'feeds = ["more"]\n', "clinic south: feeds: {}/more: there is no such folder"),
+        (TWO + "feeds = [1]\n", "clinic south: feeds: is not a list of folders"),
+        (
+            TWO + 'colour = "red"\n',
+            "clinic south: colour: there is no such key (name, home, feeds, target, environment, runs, port, settings)",
+        ),
+        (TWO + "runs = true\n", "clinic south: runs: is not of the right kind (int)"),
+        (TWO + "runs = 0\n", "clinic south: runs: is not from 1 to 100"),
+        (TWO + "port = 70000\n", "clinic south: port: is not from 0 to 65535"),
+        (
+            TWO.replace('"north"\n[[', '"north"\nport = 8401\n[[') + "port = 8401\n",
+            "clinics north and south have one port, 8401: each needs its own",
+        ),
+        (
+            TWO + 'environment = "south"\n',
+            "clinic south: environment: is no prefix of variables: capital letters, digits and _, which ends it",
+        ),
+        (
+            TWO.replace('"north"\n[[', '"north"\nenvironment = "S_"\n[[') + 'environment = "S_SOUTH_"\n',
+            "clinics north and south: their variables begin alike, with S_: each needs a prefix of its own",
+        ),
+        (
+            TWO + TARGET,
+            f"clinic south: {NO_CREDENTIALS}",
+        ),
+        (
+            TWO + 'target = "http://192.0.2.1"\n',
+            "clinic south: FHIR_BASE_URL is http:// beyond this machine: use https://, or --insecure",
+        ),
+        (TWO + '[clinic.settings]\nFHIR_CLIENT_ID = "c"\n', "clinic south: has credentials and no target: say target"),
+        (
+            TWO + '[clinic.settings]\nFHIR_TOKEN = "t"\n',
+            "clinic south: settings: FHIR_TOKEN: is a secret: put it into a file of its own, or into the environment",
+        ),
+        (TWO + '[clinic.settings]\nFHIR_BASE_URL = "u"\n', "clinic south: settings: FHIR_BASE_URL: is said by target"),
+        (
+            TWO + "[clinic.settings]\nCHARTFERRY_AT_ONCE = 4\n",
+            "clinic south: settings: CHARTFERRY_AT_ONCE: is not a variable of the environment with a text as its value",
+        ),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_one_clear_sentence(tmp_path: Path, text: str, said: str) -> None:
+    """Before anything is started, and before any home is touched."""
+    with pytest.raises(BadClinics) as raised:
+        read_clinics(clinics_file(tmp_path, text), {})
+    assert str(raised.value) == f"clinics.toml: {said.format(tmp_path)}"
+    assert list((tmp_path / "north").iterdir()) == []
+
+
+def test_the_command_says_it_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    forget_settings(monkeypatch)
+    file = clinics_file(tmp_path, TWO)
+
+    def up(*options: str, home: str = "all") -> tuple[int, str]:
+        return chartferry(
+            ["--home", str(tmp_path / home), *options, "up", "--clinics", str(file)]
+        ), capsys.readouterr().err
+
+    assert up(home="south") == (
+        6,
+        f"chartferry: clinic south: its home is that of the deployment, {tmp_path}/south: name another by --home\n",
+    )
+    code, said = up("--feeds", str(tmp_path))
+    assert (code, "leave out --feeds and --port" in said) == (2, True)
+    monkeypatch.setenv("FHIR_TOKEN", "t")
+    assert up() == (6, "chartferry: FHIR_TOKEN is set, and each clinic of clinics.toml has its own target: unset it\n")
+    monkeypatch.delenv("FHIR_TOKEN")
+    file.unlink()
+    assert up() == (6, f"chartferry: {file}: cannot be read: No such file or directory\n")
+
+
+def test_a_command_is_run_for_one_clinic(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With its home, its settings and nothing of the other; its options are its own."""
+    forget_settings(monkeypatch)
+    file = clinics_file(tmp_path, TWO + '[clinic.settings]\nCHARTFERRY_AT_ONCE = "no"\n')
+    done = run("chartferry", "clinic", file, "south", "import", "--json")
+    assert (done.returncode, done.stdout) == (6, "")
+    assert "CHARTFERRY_AT_ONCE" in done.stderr
+    (tmp_path / "north" / "ledger.db").write_bytes(b"")
+    done = run("chartferry", "clinic", file, "north", "status", "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert chartferry(["clinic", str(file), "west", "status"]) == 6
+    assert capsys.readouterr().err == "chartferry: clinics.toml: has no clinic west: it has north, south\n"
+    assert chartferry(["clinic", str(tmp_path / "none.toml"), "west", "status"]) == 6
+    assert capsys.readouterr().err == f"chartferry: {tmp_path}/none.toml: cannot be read: No such file or directory\n"
+
+
+def test_no_process_sees_the_target_or_the_secrets_of_another_clinic(tmp_path: Path) -> None:
+    """Nor do the pages and the daemon, which all clinics share."""
+    (tmp_path / "feeds").mkdir()
+    text = (
+        TWO.replace('"north"\n[[', f'"north"\nenvironment = "N_"\nfeeds = ["feeds"]\nruns = 3\n{TARGET}[[')
+        + 'environment = "S_"\n[clinic.settings]\nCHARTFERRY_AT_ONCE = "4"\n'
+    )
+    environ = {
+        "N_FHIR_TOKEN": "of-north",
+        "S_CHARTFERRY_LEDGER": "of-south",
+        "FHIR_SERVICE_STORE": "x",
+        "PATH": "/bin",
+        "CHARTFERRY_AT_ONCE": "2",
+        "CHARTFERRY_LEDGER": "of-nobody",
+        "CHARTFERRY_HOME": "/nowhere",
+    }
+    north, south = read_clinics(clinics_file(tmp_path, text), environ)
+    common = {"PATH": "/bin", "CHARTFERRY_AT_ONCE": "2"}
+    assert (north.bundled, north.runs, south.bundled, south.runs) == (False, 3, True, 2)
+    assert north.environ == {
+        **common,
+        "FHIR_BASE_URL": "https://chart.example.org/fhir",
+        "FHIR_TOKEN": "of-north",
+        "CHARTFERRY_CLINIC": "north",
+        "CHARTFERRY_HOME": str(tmp_path / "north"),
+        "CHARTFERRY_FEEDS": str(tmp_path / "feeds"),
+    }
+    assert south.environ == {
+        **common,
+        "CHARTFERRY_AT_ONCE": "4",
+        "CHARTFERRY_LEDGER": "of-south",
+        "CHARTFERRY_CLINIC": "south",
+        "CHARTFERRY_HOME": str(tmp_path / "south"),
+    }
+    assert shared_environment(tmp_path / "clinics.toml", environ) == common
+    with pytest.raises(BadClinics, match="clinic south: S_FHIR_BASE_URL is set: it is said by target"):
+        read_clinics(tmp_path / "clinics.toml", environ | {"S_FHIR_BASE_URL": "https://elsewhere.example.org"})
+
+
+def test_dagster_gives_each_clinic_its_share_and_an_operator_may_take_the_settings_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "dagster"))
+    folder, without = prepare_shared_dagster(tmp_path, {"north": 3, "south": 2})
+    assert without == []
+    with dg.DagsterInstance.from_config(str(folder)) as instance:
+        queue = instance.get_concurrency_config().run_queue_config
+        assert queue
+        assert queue.max_concurrent_runs == 5
+        assert [dict(each) for each in queue.tag_concurrency_limits[1:]] == [
+            {"key": "chartferry/clinic", "value": "north", "limit": 3},
+            {"key": "chartferry/clinic", "value": "south", "limit": 2},
+        ]
+    settings = folder / "dagster.yaml"
+    assert yaml.safe_load(settings.read_text())["sensors"]["num_workers"] == 8
+    prepare_shared_dagster(tmp_path, {"north": 1})
+    assert "south" not in settings.read_text()
+    own = settings.read_text().removeprefix(WRITTEN_ANEW)
+    settings.write_text(own)
+    assert prepare_shared_dagster(tmp_path, {"north": 2, "south": 2}) == (folder, ["south"])
+    assert settings.read_text() == own
+
+
+def test_what_ends_of_a_clinic_is_tried_once_a_minute_and_what_ends_of_all_ends_the_deployment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervising, "RESTARTS", 2)
+    said: list[str] = []
+
+    def ward(clinic: Clinic | None) -> Ward:
+        child = Child("toy", (sys.executable, "-c", "print('no luck')"), tmp_path / "toy.log")
+        made = Ward(child, os.environ, clinic)
+        made.start()
+        return made
+
+    def looks(at: Ward, number: int) -> None:
+        for _ in range(number):
+            process = at.child.process
+            assert process
+            process.wait(60)
+            at.look(said.append)  # sees that it ended
+            at.look(said.append)  # starts it anew, where that is due
+
+    north = ward(Clinic("north", tmp_path, {}, bundled=True))
+    looks(north, 3)
+    again = "north: toy ended (no luck); starting it anew"
+    assert said == [again, again, f"{again} in 60 s; the other clinics go on"]
+    assert north.due
+    assert 50 < north.due - time.monotonic() <= 60
+    with pytest.raises(CannotStart, match="toy ends again and again: no luck"):
+        looks(ward(None), 3)
+
+
+@pytest.fixture
+def silent() -> Iterator[str]:
+    """The address of a target that takes connections and never answers."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(200)
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+
+PAYMENTS = "payment_id,patient_id,amount,paid_on\nU-1,p1,1.00,2026-03-02\n"
+
+
+def states(up: Standing, clinic: str) -> list[str]:
+    """The states of the clinic's payments in Dagster; each partition is named by the clinic."""
+    node = up.ask(PARTITIONS, asset=[clinic, "payments", "loaded"])["assetNodeOrError"]
+    found = {
+        key: state.removesuffix("Partitions")
+        for state, keys in node.get("assetPartitionStatuses", {}).items()
+        for key in keys
+    }
+    assert all(key.startswith(f"{clinic}/payments-") for key in found)
+    return list(found.values())
+
+
+@pytest.mark.long
+def test_a_silent_target_and_a_killed_process_of_one_clinic_hold_up_no_other(tmp_path: Path, silent: str) -> None:
+    """One real deployment of three clinics: a target that never answers, and a code server that is killed."""
+    file = clinics_file(
+        tmp_path, TWO + f'[[clinic]]\nname = "west"\nhome = "west"\nenvironment = "W_"\ntarget = "{silent}"\n'
+    )
+    (tmp_path / "west").mkdir()
+    for name in ("north", "south"):
+        assert load(tmp_path / name, practice(tmp_path / f"practice-{name}", 5)).returncode == 0
+    deployment = tmp_path / "all"
+    with running_up(deployment, "--web-port", "0", "--clinics", str(file), W_FHIR_TOKEN="t") as process:
+        found = addresses(process)
+        assert {"Dagster", "north", "south", "west"} <= found.keys(), process.stderr and process.stderr.read()
+        up = Standing(deployment, process, found)
+        for number in range(4):
+            (tmp_path / "west" / "inbox" / f"payments-{number}.csv").write_text(PAYMENTS.replace("U-1", f"W-{number}"))
+        until(lambda: states(up, "west"), "a partition of the silent clinic")
+        for name in ("north", "south"):
+            (tmp_path / name / "inbox" / "payments-1.csv").write_text(PAYMENTS)
+        for name in ("north", "south"):
+            until(lambda: states(up, name) == ["materialized"], f"the file of {name}", 600)  # noqa: B023
+        assert "materialized" not in states(up, "west")
+        [server] = [each for each in map(psutil.Process, processes_of(tmp_path / "north")) if "code" in each.cmdline()]
+        server.kill()
+        (tmp_path / "south" / "inbox" / "payments-2.csv").write_text(PAYMENTS.replace("U-1", "U-2"))
+        until(lambda: states(up, "south") == ["materialized"] * 2, "another file of south", 600)
+        (tmp_path / "north" / "inbox" / "payments-2.csv").write_text(PAYMENTS.replace("U-1", "U-2"))
+        until(lambda: states(up, "north") == ["materialized"] * 2, "another file of north", 600)
+        process.send_signal(2)
+        process.communicate(timeout=600)
+    assert process.returncode == 0
+    assert all(gone(tmp_path / name) for name in ("all", "north", "south", "west"))
