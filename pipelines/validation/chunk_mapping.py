@@ -157,9 +157,9 @@ class MappedRows(NamedTuple):
 
 
 def _mapped(chunk: Chunk, mapper: Mapper) -> MappedRows:
-    kind, mapped = mapper.feed.kind, mapper.map(mapper.rows(chunk.rows))
-    absent = [None] * len(chunk.rows)
-    former = _without_empty_labels(kind, mapped.columns, absent)
+    kind, rows = mapper.feed.kind, mapper.rows(chunk.rows)
+    mapped, absent = mapper.map(rows), [None] * len(chunk.rows)
+    former = _without_empty_labels(kind, mapped.columns, absent) | _as_before(chunk, mapper, sorted(rows.were_other))
     records = _records(kind, mapped.columns, absent)
     times = [micros(time) for time in mapped.columns[kind.sort]] if kind.sort else absent
     return MappedRows(mapped.columns[kind.key], times, records, mapped.faults, former)
@@ -182,6 +182,18 @@ def _without_empty_labels(kind: Kind, columns: Mapping[str, Cells], absent: Sequ
     before = _records(kind, columns, absent)
     labels[empty] = None
     return {place: sha(before[place]) for place in empty}
+
+
+def _as_before(chunk: Chunk, mapper: Mapper, places: Sequence[int]) -> dict[int, str]:
+    """By place, the hashes of rows as versions read them that took any day, and texts for nothing with blanks around
+    them: a record that was loaded so is unchanged.
+    """
+    if not places:
+        return {}
+    mapped = mapper.former.map(mapper.former.rows([chunk.rows[place] for place in places]))
+    records = _records(mapper.feed.kind, mapped.columns, [None] * len(places))
+    sound = (number for number in range(len(places)) if number not in mapped.faults)
+    return {places[number]: sha(records[number]) for number in sound}
 
 
 def _reason(stage: str, found: Found) -> tuple[Any, ...]:

@@ -1,6 +1,6 @@
 """The rows of a chunk, asked for by column: cells as texts, or None where nothing is."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -16,20 +16,34 @@ Cells = NDArray[np.object_]
 
 
 class Form:
-    """The format of a file's rows: places of the columns (None for NDJSON), and texts that mean nothing."""
+    """The format of a file's rows: places of the columns (None for NDJSON), and texts that mean nothing.
 
-    def __init__(self, header: Sequence[str] | None, empty: Sequence[str] = (), numbers: Numbers = PLAIN) -> None:
+    days: those of these texts that are days for none, which were read as days before the feed named them. as_before:
+    whether cells are read as by versions that knew no days for none, and no text for nothing with blanks around it.
+    """
+
+    def __init__(
+        self,
+        header: Sequence[str] | None,
+        empty: Sequence[str] = (),
+        numbers: Numbers = PLAIN,
+        days: Sequence[str] = (),
+        *,
+        as_before: bool = False,
+    ) -> None:
         self.places: dict[str, int] | None = None
         if header is not None:
             self.places = {f"#{place}": place - 1 for place in range(1, len(header) + 1)}
             self.places |= {name: place for place, name in enumerate(header)}
         self.empty = frozenset(empty)
+        self.empty_before = self.empty - frozenset(days)
+        self.as_before = as_before
         self.numbers = numbers
 
     def objects(self) -> "Form":
         """The form of objects within a row."""
         found = Form(None, (), self.numbers)
-        found.empty = self.empty
+        found.empty, found.empty_before, found.as_before = self.empty, self.empty_before, self.as_before
         return found
 
 
@@ -40,6 +54,8 @@ class Rows:
         self._rows = rows
         self.form = form
         self._found: dict[str, Cells] = {}
+        self.were_other: set[int] = set()
+        """Places of rows with an empty cell that was none as versions before read it."""
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -49,9 +65,22 @@ class Rows:
         if name not in self._found:
             found = self._texts(name)
             if self.form.empty:
-                found = (None if is_one_of(text, self.form.empty) else text for text in found)
+                found = self._without_empty(found)
             self._found[name] = array(found)
         return self._found[name]
+
+    def _without_empty(self, texts: Iterable[object]) -> Iterator[object]:
+        """The cells, with None for texts that mean nothing."""
+        form = self.form
+        for place, text in enumerate(texts):
+            if form.as_before:
+                yield None if text in form.empty_before else text
+            elif is_one_of(text, form.empty):
+                if text not in form.empty_before:
+                    self.were_other.add(place)
+                yield None
+            else:
+                yield text
 
     def _texts(self, name: str) -> Iterable[object]:
         if self.form.places is None:

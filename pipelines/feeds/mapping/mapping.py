@@ -4,7 +4,8 @@ Each distinct value of a column is converted once per chunk.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from dataclasses import replace
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +18,7 @@ from pipelines.feeds.mapping.header import FirstLines, check_header
 from pipelines.feeds.mapping.values import Means, all_true, each_distinct, evaluate, evaluate_lists, objects
 from pipelines.feeds.reading.broken import BadRow, found_in
 from pipelines.feeds.terms.columns import MISSING, Column, Fault, amount, key, labels
-from pipelines.feeds.terms.converting import converter
+from pipelines.feeds.terms.converting import converter, days_for_none
 from pipelines.feeds.terms.names import named_by, source_label
 from pipelines.feeds.terms.record import Found
 from pipelines.feeds.terms.values import Crosswalk, Test, Value
@@ -40,7 +41,7 @@ class Mapper:
 
     known_as: by their spellings, keys that the ledger has in another form than they would be read in today.
     first_lines: gives the beginning of a file of text, where a header that lacks columns can be looked for.
-    people: crosswalks that the target was asked for.
+    people: crosswalks that the target was asked for. as_before: read as the versions did that took any day.
     """
 
     def __init__(
@@ -52,13 +53,18 @@ class Mapper:
         known_as: Mapping[str, str] = {},
         first_lines: FirstLines = tuple,
         people: Crosswalks = NOBODY,
+        *,
+        as_before: bool = False,
     ) -> None:
         self.feed = feed
         self.key = partial(key, known_as=known_as)
+        self._made_of = (header, file_name, known_as)
         self._numbers = feed.file.numbers
         self._conventions = feed.file.conventions
         self.width = 0 if header is None else len(header)
-        self._form = Form(header, feed.file.empty, self._numbers)
+        days = days_for_none(feed.file.empty, self._conventions)
+        self._form = Form(header, feed.file.empty, self._numbers, days, as_before=as_before)
+        self._conventions = replace(self._conventions, takes_any_day=as_before)
         if header is not None:
             check_header(feed, header, file_name, first_lines)
         try:
@@ -70,6 +76,12 @@ class Mapper:
             (feed.kind.by_name[name], value, source_label(value), self._converter(feed.kind.by_name[name]))
             for name, value in feed.file.columns.items()
         ]
+
+    @cached_property
+    def former(self) -> "Mapper":
+        """The mapper that reads rows as the versions did that took any day."""
+        header, file_name, known_as = self._made_of
+        return Mapper(self.feed, header, file_name, self.tables, known_as, as_before=True)
 
     def _converter(self, column: Column) -> Callable[[Any], object]:
         if column.shape == "key":

@@ -1,9 +1,10 @@
 """The converter of each column: what turns the text of a cell into the column's value."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import lru_cache
 
-from pipelines.feeds.terms.columns import Column, amount, code, key, number, plain_text, reference
+from pipelines.feeds.terms.columns import Column, Fault, amount, code, key, number, plain_text, reference
 from pipelines.feeds.terms.times import Conventions, times_of
 
 Converter = Callable[[str], object]
@@ -26,6 +27,13 @@ def converter(column: Column, conventions: Conventions) -> Converter:
     if column.shape == "number":
         return lambda text: number(text, conventions.numbers)
     return _CONVERTERS[column.shape]
+
+
+def days_for_none(texts: Sequence[str], conventions: Conventions) -> list[str]:
+    """Those of some texts that are times for versions which took any day, and none today."""
+    of_any_day = times_of(replace(conventions, takes_any_day=True))
+    read = times_of(conventions)
+    return [text for text in texts if isinstance(read(text), Fault) and not isinstance(of_any_day(text), Fault)]
 
 
 def _remembering(convert: Converter) -> Converter:

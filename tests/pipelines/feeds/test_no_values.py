@@ -1,6 +1,9 @@
 """Texts that stand in cells and are no values there: keys of rows that are no records, days that are none."""
 
+import json
+from collections.abc import Callable
 from datetime import UTC
+from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -8,6 +11,7 @@ import pytest
 from pipelines.feeds.mapping.chunk import Form, Rows
 from pipelines.feeds.terms.columns import Fault, key, reference
 from pipelines.feeds.terms.times import NO_DAY, Conventions, time
+from tests.pipelines.test_validate import rows, validated
 
 
 @pytest.mark.parametrize(
@@ -119,3 +123,71 @@ def test_words_for_nothing_are_empty_cells_with_blanks_around_them_too() -> None
     """FEED-FILE-09"""
     rows = Rows([["NULL"], [" NULL "], ["NULLA"], ["NULL\u00a0"]], Form(["who"], ["NULL"]))
     assert list(rows.cells("who")) == [None, None, "NULLA", None]
+
+
+FEED = """
+kind = "tasks"
+files = ["list*"]
+{more}
+[columns]
+task_id = "id"
+description = "what"
+status = "status"
+requester_id = "who"
+due = "due"
+"""
+LIST = (
+    "id,what,status,who,due\na,call,requested,d1,9999-12-31\nb, NULL ,requested,d1,2026-03-01\nc,write,requested,d1,\n"
+)
+
+
+def hashes(folder: Path, more: str, text: str = LIST) -> dict[str, tuple[str, str | None]]:
+    """By key, the hash of a record's content, and that by which older versions know it."""
+    found = validated(text, folder, "list.csv", FEED.replace("{more}", more))
+    return {row["key"]: (row["content_hash"], row["text_hash"]) for row in rows(found, "accepted")}
+
+
+def test_a_record_that_was_loaded_with_a_day_for_none_is_known_by_it(tmp_path: Path) -> None:
+    """FEED-FILE-09, LEDGER-13: as versions read it that took any day, whose records a feed with other years has."""
+    before = hashes(tmp_path, "years = [1900, 9999]")
+    now = hashes(tmp_path, 'empty = ["9999-12-31"]')
+    assert set(hashes(tmp_path, "")) == {"b", "c"}
+    assert now["a"][1] == before["a"][0] != now["a"][0]
+    assert [now[key] for key in "bc"] == [(before[key][0], None) for key in "bc"]
+
+
+def test_a_record_that_was_loaded_with_blanks_around_a_text_for_nothing_is_known_by_it(tmp_path: Path) -> None:
+    """FEED-FILE-09, LEDGER-13"""
+    text = LIST.replace("9999-12-31", " NULL ").replace("b, NULL ", "b,rest")
+    now = hashes(tmp_path, 'empty = ["NULL"]', text)
+    assert set(now) == {"a", "b", "c"}
+    assert now["a"][1] is None  # no version took such a day
+    labelled = FEED.replace('due = "due"', 'labels = "due"')
+    said = [
+        row
+        for more in ("", 'empty = ["NULL"]')
+        for row in rows(validated(text, tmp_path, "list.csv", labelled.replace("{more}", more)), "accepted")
+        if row["key"] == "a"
+    ]
+    assert said[1]["text_hash"] == said[0]["content_hash"] != said[1]["content_hash"]
+
+
+def test_the_next_export_leaves_such_a_task_unchanged(
+    home: Path, target: object, chartferry: Callable[..., tuple[int, str, str]]
+) -> None:
+    """LEDGER-13"""
+    (home / "feeds").mkdir(exist_ok=True)
+    feed, inbox = home / "feeds" / "list.toml", home / "inbox"
+    counts = []
+    for number, more in enumerate(("years = [1900, 9999]", "", 'empty = ["9999-12-31", "NULL"]')):
+        feed.write_text(FEED.replace("{more}", more))
+        more_rows = "".join(f"n{number}{at},rest,requested,d1,\n" for at in range(1))
+        (inbox / f"list{number}.csv").write_text(LIST.replace(" NULL ", "rest") + more_rows)
+        _, said, _ = chartferry("import", "--json")
+        counted = next(each for each in json.loads(said)["batches"] if each["batch_id"].startswith("list"))["counts"]
+        counts.append({name: counted.get(name, 0) for name in ("created", "unchanged", "rejected")})
+    assert counts == [
+        {"created": 4, "unchanged": 0, "rejected": 0},
+        {"created": 1, "unchanged": 2, "rejected": 1},
+        {"created": 1, "unchanged": 3, "rejected": 0},
+    ]
